@@ -1,0 +1,78 @@
+"""What of a launch's arguments decides the generated code: dtypes, ranks, layouts, comptime values.
+
+Shapes, strides and scalar values are not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Union
+
+from cubepy.lang.declare import StructType
+from cubepy.lang.dtypes import DType
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """An array: `layout` is "contiguous", "last" (unit stride on the last axis) or "strided"."""
+
+    dtype: DType
+    ndim: int
+    layout: str
+
+
+@dataclass(frozen=True)
+class ScalarSpec:
+    """A runtime number; weak when it came as a Python float without annotation."""
+
+    dtype: DType
+    weak: bool = False
+
+
+@dataclass(frozen=True)
+class ComptimeSpec:
+    """A comptime value, by value (and by type: True is not 1)."""
+
+    value: Any
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ComptimeSpec)
+            and type(self.value) is type(other.value)
+            and bool(self.value == other.value)
+        )
+
+
+@dataclass(frozen=True)
+class StructSpec:
+    """A struct: its class and the specs of its fields."""
+
+    type: StructType
+    fields: tuple[tuple[str, Spec], ...]
+
+
+@dataclass(frozen=True)
+class TupleSpec:
+    """A tuple that holds runtime values."""
+
+    items: tuple[Spec, ...]
+
+
+Spec = Union[ArraySpec, ScalarSpec, ComptimeSpec, StructSpec, TupleSpec]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the code is generated for."""
+
+    backend: str
+    units: tuple[int, int, int]
+    mode: str
+    index: DType
+    plane: int
+    shared_limit: int
+    properties: Any
+    debug: bool = False

@@ -1,0 +1,89 @@
+"""From a function object to its syntax tree, with places in the user's file."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from cubepy.errors import KernelSyntaxError, Location
+
+MISSING = object()
+
+
+@dataclass(frozen=True)
+class Source:
+    """The parsed definition of one function."""
+
+    fn: Callable
+    tree: ast.FunctionDef
+    file: str
+    first_line: int
+    indent: int
+    locals: frozenset[str]
+
+    def at(self, node: ast.AST) -> Location:
+        """Where a node stands in the user's file."""
+        return Location(
+            self.file,
+            self.first_line + getattr(node, "lineno", 1) - 1,
+            getattr(node, "col_offset", 0) + self.indent,
+            self.fn.__qualname__,
+        )
+
+    def lookup(self, name: str) -> Any:
+        """The object that a free name means (closure, module, builtins), or MISSING."""
+        code = self.fn.__code__
+        if name in code.co_freevars and self.fn.__closure__ is not None:
+            cell = self.fn.__closure__[code.co_freevars.index(name)]
+            try:
+                return cell.cell_contents
+            except ValueError:
+                return MISSING
+        if name in self.fn.__globals__:
+            return self.fn.__globals__[name]
+        return getattr(builtins, name, MISSING)
+
+
+@lru_cache(maxsize=4096)
+def source_of(fn: Callable) -> Source:
+    """Parse the source of a function.
+
+    Raises:
+        KernelSyntaxError: the source is not available (typed at a prompt, made by exec).
+    """
+    try:
+        lines, first = inspect.getsourcelines(fn)
+    except (OSError, TypeError) as error:
+        raise KernelSyntaxError(
+            f"the source of {fn.__qualname__} cannot be read: {error}",
+            hint="define kernels in a file (or a notebook cell), not with exec or at the python prompt",
+        ) from None
+    text = "".join(lines)
+    dedented = textwrap.dedent(text)
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    try:
+        tree = ast.parse(dedented).body[0]
+    except SyntaxError as error:
+        raise KernelSyntaxError(f"the source of {fn.__qualname__} cannot be parsed alone: {error.msg}") from None
+    file = inspect.getsourcefile(fn) or "<unknown>"
+    if not isinstance(tree, ast.FunctionDef):
+        place = Location(file, first, indent, fn.__qualname__)
+        what = "lambda" if fn.__name__ == "<lambda>" else type(tree).__name__
+        raise KernelSyntaxError(
+            f"{what} cannot be used as a kernel or func", location=place, hint="write it as a def"
+        )
+    return Source(fn, tree, file, first, indent, _local_names(tree))
+
+
+def _local_names(tree: ast.FunctionDef) -> frozenset[str]:
+    names = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return frozenset(names)

@@ -1,0 +1,131 @@
+"""From a kernel and the specs of its arguments to a `Program`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.compiler.calls import Calls
+from cubepy.compiler.ir import Alloc, Argument, Assign, Expr, Mem, Program, Stmt, VType, contains_barrier, walk
+from cubepy.compiler.signature import ArraySpec, ComptimeSpec, ScalarSpec, Spec, StructSpec, Target, TupleSpec
+from cubepy.compiler.source import source_of
+from cubepy.compiler.state import Facts, Frame, Restart
+from cubepy.compiler.uniform import check_barriers
+from cubepy.compiler.values import ArrayValue, Const, StructValue, TupleValue, Value
+from cubepy.errors import CompileError, DTypeError
+from cubepy.lang.declare import Kernel
+
+MAX_WALKS = 500
+
+
+class Specialiser(Calls):
+    """One walk over a kernel."""
+
+    def __init__(self, kernel: Kernel, specs: tuple[Spec, ...], target: Target, facts: Facts) -> None:
+        super().__init__(facts, target.index)
+        self.kernel, self.specs, self.target = kernel, specs, target
+        self.units, self.plane, self.shared_limit = target.units, target.plane, target.shared_limit
+        self.properties, self.debug = target.properties, target.debug
+        self.arguments: list[Argument] = []
+        self.loops, self.final, self.callers = [], True, []
+
+    def run(self) -> Program:
+        """Walk the kernel once; raises `Restart` when a fact was learned."""
+        source = source_of(self.kernel.fn)
+        self.frame = Frame(source, (self.kernel.__name__,))
+        self.taken |= source.locals & set()
+        for param, spec in zip(self.kernel.parameters, self.specs, strict=True):
+            self.frame.env[param.name] = self.argument(param.name, spec)
+        self.run_function(source.tree)
+        names = {a.mem.name for a in self.arguments if a.mem}
+        return Program(
+            name=self.kernel.__name__,
+            arguments=self.arguments,
+            body=self.out,
+            variables=self.types,
+            shared=self.shared,
+            units=self.units,
+            index=self.index,
+            mode=self.target.mode,
+            fast_math=self.kernel.fast_math,
+            outputs=frozenset(self.written & names),
+            reads=frozenset(self.read & names),
+            has_barrier=contains_barrier(self.out),
+            debug=self.debug,
+        )
+
+    def argument(self, path: str, spec: Spec) -> Value:
+        """Declare the runtime leaves of one argument; gives its value."""
+        if isinstance(spec, ComptimeSpec):
+            return self.wrap(spec.value)
+        if isinstance(spec, ArraySpec):
+            mem = Mem(self.fresh(path), "global", spec.dtype, spec.ndim, None, spec.layout, argument=path)
+            self.arguments.append(Argument(path, mem=mem))
+            return ArrayValue(mem)
+        if isinstance(spec, ScalarSpec):
+            vtype = VType(spec.dtype, 0, spec.weak)
+            name = self.fresh(path)
+            self.types[name] = vtype
+            self.arguments.append(Argument(name, scalar=vtype))
+            return Expr("var", vtype, (), name)
+        if isinstance(spec, TupleSpec):
+            return TupleValue(tuple(self.argument(f"{path}.{i}", s) for i, s in enumerate(spec.items)))
+        assert isinstance(spec, StructSpec)
+        return StructValue(spec.type, tuple((n, self.argument(f"{path}.{n}", s)) for n, s in spec.fields))
+
+
+def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Program:
+    """The program of a kernel for these arguments and this target.
+
+    Raises:
+        CompileError: the kernel breaks a rule of the language; the error says where.
+    """
+    facts = Facts()
+    for _ in range(MAX_WALKS):
+        walker = Specialiser(kernel, specs, target, facts)
+        try:
+            program = walker.run()
+        except Restart:
+            continue
+        except CompileError as error:
+            _locate(error, walker)
+            raise
+        except RecursionError:
+            error = CompileError("the kernel nests too deeply to be compiled")
+            _locate(error, walker)
+            raise error from None
+        except (ZeroDivisionError, OverflowError, ValueError, TypeError, AttributeError) as cause:
+            error = CompileError(f"a comptime expression failed: {type(cause).__name__}: {cause}")
+            _locate(error, walker)
+            raise error from cause
+        program.body = _with_allocs_first(program.body)
+        check_barriers(program)
+        return program
+    raise DTypeError(f"the dtypes of {kernel.__name__} do not settle", hint="annotate variables: x: cb.f32 = 0")
+
+
+def _locate(error: CompileError, walker: Specialiser) -> None:
+    if error.location is None:
+        error.location = walker.location
+
+
+def _with_allocs_first(body: list[Stmt]) -> list[Stmt]:
+    """Local memory is declared once, at the top, wherever the kernel asked for it."""
+    allocs = [s for s in walk(body) if isinstance(s, Alloc)]
+    if not allocs:
+        return body
+
+    def strip(items: list[Stmt]) -> list[Stmt]:
+        out = []
+        for s in items:
+            if isinstance(s, Alloc):
+                continue
+            for name in ("then", "orelse", "body"):
+                if hasattr(s, name):
+                    setattr(s, name, strip(getattr(s, name)))
+            out.append(s)
+        return out
+
+    return [*allocs, *strip(body)]
+
+
+__all__ = ["Any", "Assign", "Const", "specialise"]

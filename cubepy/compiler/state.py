@@ -1,0 +1,205 @@
+"""What the front end knows while it walks a kernel, and the facts that survive a restart.
+
+Types are inferred forwards. When a later statement shows that an earlier assumption was too narrow (a
+comptime variable changes in a runtime loop, a weak variable meets a strong value) the fact is noted and the
+walk starts again; facts only grow, so it ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cubepy.compiler import convert
+from cubepy.compiler.ir import Assign, Expr, Mem, Stmt, VType
+from cubepy.compiler.source import Source
+from cubepy.compiler.values import ArrayValue, Const, StructValue, TupleValue, Value, describe
+from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
+from cubepy.lang import dtypes as dt
+from cubepy.lang.dtypes import DType
+
+Key = tuple[Any, ...]
+
+
+class Restart(Exception):
+    """A new fact makes the walk so far void."""
+
+
+@dataclass
+class Facts:
+    """What was learned in earlier walks."""
+
+    runtime: set[Key] = field(default_factory=set)
+    types: dict[Key, VType] = field(default_factory=dict)
+
+
+@dataclass
+class Frame:
+    """One activation of a function: its names, and where it was called from."""
+
+    source: Source
+    path: Key
+    env: dict[str, Value] = field(default_factory=dict)
+    calls: dict[tuple[int, int], int] = field(default_factory=dict)
+    returns: bool = False
+    depth: int = 0
+
+
+class State:
+    """Variables, statements under construction, memory, and the current frame."""
+
+    def __init__(self, facts: Facts, index: DType) -> None:
+        self.facts, self.index = facts, index
+        self.types: dict[str, VType] = {}
+        self.keys: dict[Key, str] = {}
+        self.taken: set[str] = set()
+        self.out: list[Stmt] = []
+        self.frame: Frame = None  # type: ignore[assignment]
+        self.shared: list[Mem] = []
+        self.written: set[str] = set()
+        self.read: set[str] = set()
+        self.location: Any = None
+
+    def emit(self, stmt: Stmt) -> None:
+        """Append a statement at the current place."""
+        stmt.loc = self.location
+        self.out.append(stmt)
+
+    def fresh(self, hint: str) -> str:
+        """A variable name not yet used, close to the user's."""
+        hint = "".join(c if c.isalnum() or c == "_" else "_" for c in hint).strip("_") or "t"
+        name, n = hint, 1
+        while name in self.taken:
+            n += 1
+            name = f"{hint}_{n}"
+        self.taken.add(name)
+        return name
+
+    def temporary(self, value: Expr, hint: str = "t") -> Expr:
+        """Evaluate now, into a new variable."""
+        name = self.fresh(hint)
+        self.types[name] = value.type
+        self.emit(Assign(name, value))
+        return Expr("var", value.type, (), name)
+
+    def pinned(self, value: Value, hint: str = "t") -> Value:
+        """The value, put into a variable unless it is one or is comptime."""
+        if isinstance(value, Expr) and value.op not in ("var", "const", "size", "topology"):
+            return self.temporary(value, hint)
+        if isinstance(value, TupleValue):
+            return TupleValue(tuple(self.pinned(v, hint) for v in value.items))
+        return value
+
+    def variable(self, key: Key, vtype: VType) -> Expr:
+        """The variable of a key, declared with a type at first sight."""
+        name = self.keys.get(key)
+        if name is None:
+            name = self.keys[key] = self.fresh(str(key[-1]))
+            self.types[name] = self.facts.types.get(key, vtype)
+        return Expr("var", self.types[name], (), name)
+
+    def strengthen(self, key: Key, vtype: VType) -> None:
+        """Note a variable's true type and walk again."""
+        self.facts.types[key] = vtype
+        raise Restart
+
+    def make_runtime(self, key: Key) -> None:
+        """Note that a variable cannot be comptime and walk again."""
+        self.facts.runtime.add(key)
+        raise Restart
+
+    def assign(self, name: str, value: Value, key: Key | None = None) -> Value:
+        """Give a local name a value; runtime values go into the name's one variable.
+
+        Raises:
+            DTypeError: the variable already has another dtype.
+        """
+        key = key or (*self.frame.path, name)
+        if isinstance(value, StructValue):
+            fields = tuple((n, self.assign(f"{name}.{n}", v, (*key, n))) for n, v in value.fields)
+            return StructValue(value.type, fields)
+        if isinstance(value, TupleValue):
+            return TupleValue(tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(value.items)))
+        if isinstance(value, Const):
+            if key not in self.facts.runtime or not value.is_number:
+                return value
+        elif not isinstance(value, Expr):
+            return value
+        return self._assign_runtime(key, name, convert.runtime(value, self.index))
+
+    def _assign_runtime(self, key: Key, name: str, value: Expr) -> Expr:
+        vt = value.type
+        var = self.variable(key, vt)
+        have = var.type
+        if have != vt:
+            if have.weak and (not vt.weak or (vt.dtype.is_float and not have.dtype.is_float)):
+                met = convert.common_dtype(var, value, self.index)[0]
+                self.strengthen(key, VType(met, max(have.lanes, vt.lanes), vt.weak))
+            if not have.lanes and vt.lanes:
+                known = self.facts.types.get(key)
+                if known is None or known.lanes == 0:
+                    if have.weak:
+                        self.strengthen(key, VType(vt.dtype, vt.lanes))
+                    raise KernelTypeError(
+                        f"{name!r} is a scalar ({have}) and cannot become {vt}",
+                        hint=f"start it with cb.splat(..., {vt.lanes})",
+                    )
+            if not vt.weak and have.dtype is not vt.dtype and dt.promote(have.dtype, vt.dtype) is not have.dtype:
+                raise DTypeError(
+                    f"the variable {name!r} is {have} and is given {vt}: a variable has one dtype for its whole life",
+                    hint=f"write cb.cast(..., cb.{have.dtype.name}), or use another name",
+                )
+            value = convert.storable(value, have.dtype, have.lanes, f"the variable {name!r}")
+            if have.weak:
+                value = Expr(value.op, have, value.args, value.attr) if value.op == "const" else value
+        self.emit(Assign(str(var.attr), value))
+        return var
+
+    def same(self, a: Value, b: Value) -> bool:
+        """Whether two bindings of a name are one and the same."""
+        if isinstance(a, Const) and isinstance(b, Const):
+            return type(a.value) is type(b.value) and (a.value is b.value or bool(a.value == b.value))
+        if isinstance(a, StructValue) and isinstance(b, StructValue):
+            return a.type is b.type and all(
+                self.same(x, y) for (_, x), (_, y) in zip(a.fields, b.fields, strict=True)
+            )
+        if isinstance(a, TupleValue) and isinstance(b, TupleValue):
+            return len(a.items) == len(b.items) and all(map(self.same, a.items, b.items))
+        return a == b
+
+    def differ(self, name: str, a: Value, b: Value, key: Key | None = None) -> None:
+        """Two paths leave a name with different bindings: make it one runtime variable, or refuse.
+
+        Raises:
+            ComptimeError: the bindings have no common runtime form.
+        """
+        key = key or (*self.frame.path, name)
+        if self.same(a, b):
+            return
+        if isinstance(a, StructValue) and isinstance(b, StructValue) and a.type is b.type:
+            for (n, x), (_, y) in zip(a.fields, b.fields, strict=True):
+                self.differ(f"{name}.{n}", x, y, (*key, n))
+            return
+        if isinstance(a, Const) and isinstance(b, TupleValue) or isinstance(b, Const) and isinstance(a, TupleValue):
+            a, b = _as_tuple(a), _as_tuple(b)
+        if isinstance(a, Const) and isinstance(b, Const) and isinstance(a.value, tuple) and isinstance(b.value, tuple):
+            a, b = _as_tuple(a), _as_tuple(b)
+        if isinstance(a, TupleValue) and isinstance(b, TupleValue) and len(a.items) == len(b.items):
+            for i, (x, y) in enumerate(zip(a.items, b.items, strict=True)):
+                self.differ(f"{name}.{i}", x, y, (*key, i, name))
+            return
+        if all(isinstance(v, Expr) or (isinstance(v, Const) and v.is_number) for v in (a, b)) and (
+            key not in self.facts.runtime
+        ):
+            self.make_runtime(key)
+        if isinstance(a, ArrayValue) or isinstance(b, ArrayValue) or not (isinstance(a, Expr) or isinstance(b, Expr)):
+            raise ComptimeError(
+                f"{name!r} would be {describe(a)} or {describe(b)}, depending on a runtime condition",
+                hint="a name may only differ between branches in its runtime value",
+            )
+
+
+def _as_tuple(v: Value) -> Value:
+    if isinstance(v, Const) and isinstance(v.value, tuple):
+        return TupleValue(tuple(Const(x) for x in v.value))
+    return v

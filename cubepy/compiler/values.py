@@ -1,0 +1,110 @@
+"""What an expression of a kernel can be while it is compiled: comptime, runtime, or an aggregate of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Union
+
+from cubepy.compiler.ir import Expr, Mem
+from cubepy.lang.declare import StructType
+
+
+@dataclass(frozen=True)
+class Const:
+    """A comptime value: any Python object. Python numbers among them are weak."""
+
+    value: Any
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it can become a runtime value."""
+        return isinstance(self.value, (bool, int, float)) or hasattr(self.value, "dtype")
+
+
+@dataclass(frozen=True)
+class ArrayValue:
+    """An array: an argument, shared or local memory."""
+
+    mem: Mem
+
+
+@dataclass(frozen=True)
+class StructValue:
+    """A struct whose fields are values."""
+
+    type: StructType
+    fields: tuple[tuple[str, Value], ...]
+
+    def get(self, name: str) -> Value | None:
+        """The field of this name, or None."""
+        for n, v in self.fields:
+            if n == name:
+                return v
+        return None
+
+
+@dataclass(frozen=True)
+class TupleValue:
+    """A tuple of values, at least one of which is not comptime."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class MethodValue:
+    """`owner.name`, about to be called."""
+
+    owner: Value
+    name: str
+
+
+@dataclass(frozen=True)
+class RangeValue:
+    """`range(start, stop, step)` with at least one runtime bound."""
+
+    start: Value
+    stop: Value
+    step: Value
+
+
+@dataclass(frozen=True)
+class UnrollValue:
+    """`cb.unroll(...)`: the comptime items that a loop variable takes."""
+
+    items: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """A name whose meaning depends on a runtime condition; using it is an error."""
+
+    message: str
+
+
+Value = Union[
+    Const, Expr, ArrayValue, StructValue, TupleValue, MethodValue, RangeValue, UnrollValue, Undecided
+]
+
+
+def describe(value: Value) -> str:
+    """A short name of what a value is, for error messages."""
+    if isinstance(value, Const):
+        return f"the comptime value {value.value!r}"
+    if isinstance(value, Expr):
+        return f"a runtime {value.type}"
+    if isinstance(value, ArrayValue):
+        return f"the array {value.mem.name!r}"
+    if isinstance(value, StructValue):
+        return f"a struct {value.type.__name__}"
+    if isinstance(value, TupleValue):
+        return f"a tuple of {len(value.items)}"
+    if isinstance(value, MethodValue):
+        return f"the method {value.name!r}"
+    return "a range"
+
+
+def plain(value: Value) -> Value:
+    """A tuple whose items are all comptime becomes a comptime tuple."""
+    if isinstance(value, TupleValue) and all(isinstance(i, Const) for i in value.items):
+        return Const(tuple(i.value for i in value.items))  # type: ignore[union-attr]
+    return value

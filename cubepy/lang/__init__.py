@@ -1,0 +1,1 @@
+"""What may be written in a kernel: names, dtypes, annotations, declarations."""

@@ -1,0 +1,392 @@
+"""`@cb.kernel`, `@cb.func`, `@cb.struct` and the annotations of their parameters.
+
+Declaring records a function and nothing else: no source is parsed and no compiler is imported before the
+first launch. The runtime installs itself through `set_launcher`, so that this floor depends on none above.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, overload
+
+from cubepy.errors import KernelTypeError, LaunchError
+from cubepy.lang.builtins import interpreter
+from cubepy.lang.dtypes import DType
+
+T = TypeVar("T")
+FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"})
+
+
+class Comptime(Generic[T]):
+    """Annotation of a comptime parameter: `lanes: cb.Comptime[int] = 8`.
+
+    Its value is folded into the code and is part of the specialisation's key. Ints, bools, strings, floats,
+    dtypes, tuples, frozen dataclasses and `@cb.func` functions may be passed.
+    """
+
+
+class Array:
+    """Annotation of an array parameter, of any rank and strides.
+
+    In a kernel: `.size`, `.shape[d]`, `.stride[d]` (in elements), `.dtype`, `.ndim`, `a[i]`, `a[i, j]`,
+    `a.load(i, lanes)`, `a.store(i, line)`.
+    """
+
+
+class View:
+    """Annotation of a view parameter: anything with `read(coords, lanes)`, `write(coords, value)`, `shape`."""
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a kernel: how it is annotated and its default."""
+
+    name: str
+    kind: str  # "comptime", "array", "view", "scalar" (with dtype), "struct" (with its class), "any"
+    default: Any = inspect.Parameter.empty
+    dtype: DType | None = None
+    struct: Any = None
+    keyword_only: bool = False
+
+
+def _resolve(annotation: Any, fn: Callable) -> Any:
+    """The object behind an annotation; `from __future__ import annotations` makes them text."""
+    if not isinstance(annotation, str):
+        return annotation
+    scope = dict(fn.__globals__)
+    scope.update({n: c.cell_contents for n, c in _cells(fn)})
+    try:
+        return eval(annotation, scope)  # the author's own annotation, in the author's own scope
+    except Exception as error:
+        raise KernelTypeError(
+            f"the annotation {annotation!r} in {fn.__qualname__} cannot be evaluated: {error}"
+        ) from error
+
+
+def _cells(fn: Callable) -> list[tuple[str, Any]]:
+    names = fn.__code__.co_freevars
+    cells = fn.__closure__ or ()
+    return [(n, c) for n, c in zip(names, cells, strict=True) if _filled(c)]
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  (raises ValueError when the name is not bound yet)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_comptime(annotation: Any) -> bool:
+    return annotation is Comptime or getattr(annotation, "__origin__", None) is Comptime
+
+
+def read_parameters(fn: Callable) -> tuple[Param, ...]:
+    """The parameters of a kernel or func, in order.
+
+    Raises:
+        KernelTypeError: for `*args`, `**kwargs`, or an annotation that means nothing here.
+    """
+    out = []
+    for p in inspect.signature(fn).parameters.values():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise KernelTypeError(
+                f"{fn.__qualname__} takes *{p.name}; a kernel's parameters are fixed",
+                hint="pass a tuple as a cb.Comptime parameter, or several arrays by name",
+            )
+        annotation = _resolve(p.annotation, fn)
+        only = p.kind is p.KEYWORD_ONLY
+        if annotation is p.empty or annotation is Any:
+            out.append(Param(p.name, "any", p.default, keyword_only=only))
+        elif _is_comptime(annotation):
+            out.append(Param(p.name, "comptime", p.default, keyword_only=only))
+        elif annotation is Array:
+            out.append(Param(p.name, "array", p.default, keyword_only=only))
+        elif annotation is View:
+            out.append(Param(p.name, "view", p.default, keyword_only=only))
+        elif isinstance(annotation, DType):
+            out.append(Param(p.name, "scalar", p.default, dtype=annotation, keyword_only=only))
+        elif isinstance(annotation, StructType):
+            out.append(Param(p.name, "struct", p.default, struct=annotation, keyword_only=only))
+        else:
+            raise KernelTypeError(
+                f"parameter {p.name!r} of {fn.__qualname__} is annotated {annotation!r}",
+                hint="use cb.Array, cb.View, cb.Comptime[...], a dtype such as cb.f32, a @cb.struct, or nothing",
+            )
+    return tuple(out)
+
+
+class Func:
+    """A function that kernels call; it is inlined where it is called.
+
+    Outside a kernel it is an ordinary Python function.
+    """
+
+    def __init__(self, fn: Callable) -> None:
+        self.fn = fn
+        self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
+        self.__module__, self.__wrapped__ = fn.__module__, fn
+        self._parameters: tuple[Param, ...] | None = None
+
+    @property
+    def parameters(self) -> tuple[Param, ...]:
+        """The parameters, read at first use."""
+        if self._parameters is None:
+            self._parameters = read_parameters(self.fn)
+        return self._parameters
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        active = interpreter.get()
+        if active is not None:
+            return active.call("@func", (self, *args), kwargs)
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<cb.func {self.__qualname__}>"
+
+
+launcher: Callable[[Kernel], Any] | None = None
+
+
+def set_launcher(factory: Callable[[Kernel], Any]) -> None:
+    """Install what turns a kernel into launches: `factory(kernel)` has `launch`, `bind` and `inspect`."""
+    global launcher
+    launcher = factory
+
+
+class Kernel:
+    """A kernel: `kernel[grid](*args)` launches it.
+
+    The grid is `cb.over(...)`, or `cubes, units` with an int or a tuple of 1 to 3 ints each. The keywords
+    `mode=` ("checked", "validate" or "unchecked"), `device=` and `stream=` belong to the launch.
+    """
+
+    def __init__(self, fn: Callable, fast_math: frozenset[str] = frozenset()) -> None:
+        unknown = fast_math - FAST_MATH
+        if unknown:
+            raise KernelTypeError(
+                f"unknown fast_math liberties {sorted(unknown)}", hint=f"choose from {sorted(FAST_MATH)}"
+            )
+        self.fn, self.fast_math = fn, fast_math
+        self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
+        self.__module__, self.__wrapped__ = fn.__module__, fn
+        self._parameters: tuple[Param, ...] | None = None
+        self._launcher: Any = None
+
+    @property
+    def parameters(self) -> tuple[Param, ...]:
+        """The parameters, read at first use."""
+        if self._parameters is None:
+            self._parameters = read_parameters(self.fn)
+        return self._parameters
+
+    @property
+    def launches(self) -> Any:
+        """This kernel's launcher: binder, specialisations, statistics."""
+        if self._launcher is None:
+            if launcher is None:
+                raise LaunchError("no runtime is installed", hint="import cubepy, not cubepy.lang alone")
+            self._launcher = launcher(self)
+        return self._launcher
+
+    def __getitem__(self, grid: Any) -> Launch:
+        return Launch(self, grid)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise LaunchError(
+            f"{self.__name__} is a kernel and needs a grid",
+            hint=f"write {self.__name__}[cb.over(out)](...) or {self.__name__}[cubes, units](...); "
+            "a function to call from kernels is declared with @cb.func",
+        )
+
+    def inspect(self, *args: Any, grid: Any = (1, 1), **kwargs: Any) -> Any:
+        """The generated code for these arguments: `.python`, `.llvm`, `.asm`."""
+        return self.launches.inspect(grid, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<cb.kernel {self.__qualname__}>"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its grid, ready to be called or bound."""
+
+    kernel: Kernel
+    grid: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Run the kernel; on the CPU the results are there when this returns."""
+        self.kernel.launches.launch(self.grid, args, kwargs)
+
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        """A reusable launch: call it with nothing, or with new values of the scalars by name."""
+        return self.kernel.launches.bind(self.grid, args, kwargs)
+
+    def inspect(self, *args: Any, **kwargs: Any) -> Any:
+        """The generated code that this launch would run: `.python`, `.llvm`, `.asm`."""
+        return self.kernel.launches.inspect(self.grid, args, kwargs)
+
+
+@overload
+def kernel(fn: Callable) -> Kernel: ...
+@overload
+def kernel(*, fast_math: Any = ()) -> Callable[[Callable], Kernel]: ...
+def kernel(fn: Callable | None = None, *, fast_math: Any = ()) -> Any:
+    """Declare a kernel.
+
+    Args:
+        fn: the function, when used without arguments.
+        fast_math: liberties that float arithmetic may take, any of "nnan", "ninf", "nsz", "arcp",
+            "contract", "afn", "reassoc" (LLVM's names). None by default: floats are IEEE.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> @cb.kernel
+        ... def double(x: cb.Array, out: cb.Array):
+        ...     i = cb.ABSOLUTE_POS
+        ...     if i < out.size:
+        ...         out[i] = x[i] * 2
+        >>> x = np.arange(4, dtype=np.float32); out = np.empty_like(x)
+        >>> double[cb.over(out)](x, out)
+        >>> out
+        array([0., 2., 4., 6.], dtype=float32)
+    """
+    if fn is not None:
+        return Kernel(fn)
+    flags = (fast_math,) if isinstance(fast_math, str) else fast_math
+    return lambda f: Kernel(f, frozenset(flags))
+
+
+def func(fn: Callable) -> Func:
+    """Declare a function that kernels can call. It is inlined; recursion is refused.
+
+    Example:
+        >>> import cubepy as cb
+        >>> @cb.func
+        ... def lerp(a, b, t):
+        ...     return a + (b - a) * t
+        >>> lerp(0.0, 4.0, 0.25)
+        1.0
+    """
+    return Func(fn)
+
+
+@dataclass(frozen=True)
+class StructField:
+    """One field of a struct: `kind` as in `Param`."""
+
+    name: str
+    kind: str
+    dtype: DType | None = None
+    struct: Any = None
+
+
+class StructType:
+    """A class made by `@cb.struct`; calling it makes an instance, on the host and in kernels."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+        self.__name__, self.__qualname__, self.__doc__ = cls.__name__, cls.__qualname__, cls.__doc__
+        self.__module__ = cls.__module__
+        self.methods = {n: Func(f) for n, f in _functions(cls).items()}
+        self._fields: tuple[StructField, ...] | None = None
+        self._defaults = {
+            n: v for n, v in vars(cls).items() if n in getattr(cls, "__annotations__", {})
+        }
+
+    @property
+    def fields(self) -> tuple[StructField, ...]:
+        """The fields in order, read at first use."""
+        if self._fields is None:
+            import sys
+
+            scope = vars(sys.modules[self.cls.__module__]) if self.cls.__module__ in sys.modules else {}
+            self._fields = tuple(
+                self._field(n, a, scope) for n, a in self.cls.__annotations__.items()
+            )
+        return self._fields
+
+    def _field(self, name: str, annotation: Any, scope: dict) -> StructField:
+        if isinstance(annotation, str):
+            annotation = eval(annotation, dict(scope))  # the author's own annotation
+        if _is_comptime(annotation):
+            return StructField(name, "comptime")
+        if annotation is Array:
+            return StructField(name, "array")
+        if annotation is View:
+            return StructField(name, "view")
+        if annotation is Any:
+            return StructField(name, "any")
+        if isinstance(annotation, DType):
+            return StructField(name, "scalar", dtype=annotation)
+        if isinstance(annotation, StructType):
+            return StructField(name, "struct", struct=annotation)
+        raise KernelTypeError(
+            f"field {name!r} of struct {self.__name__} is annotated {annotation!r}",
+            hint="use a dtype, cb.Array, cb.View, cb.Comptime[...], typing.Any or another @cb.struct",
+        )
+
+    def bind(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Match constructor arguments to fields; raises `KernelTypeError` when they do not fit."""
+        names = [f.name for f in self.fields]
+        if len(args) > len(names):
+            raise KernelTypeError(f"{self.__name__} has {len(names)} fields but {len(args)} values were given")
+        given = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names or name in given:
+                raise KernelTypeError(f"{self.__name__} has no free field {name!r}", hint=f"fields: {names}")
+            given[name] = value
+        missing = [n for n in names if n not in given and n not in self._defaults]
+        if missing:
+            raise KernelTypeError(f"{self.__name__} lacks values for {missing}")
+        return {n: given.get(n, self._defaults.get(n)) for n in names}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Struct:
+        return Struct(self, self.bind(args, kwargs))
+
+    def __repr__(self) -> str:
+        return f"<cb.struct {self.__qualname__}>"
+
+
+def _functions(cls: type) -> dict[str, Callable]:
+    return {n: f for n, f in vars(cls).items() if inspect.isfunction(f)}
+
+
+@dataclass(frozen=True, eq=False)
+class Struct:
+    """An instance of a struct: immutable; fields are attributes, methods are bound."""
+
+    type: StructType
+    values: dict[str, Any] = field(repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        values = object.__getattribute__(self, "values")
+        if name in values:
+            return values[name]
+        method = object.__getattribute__(self, "type").methods.get(name)
+        if method is None:
+            raise AttributeError(f"struct {self.type.__name__} has no field or method {name!r}")
+        return lambda *a, **k: method(self, *a, **k)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{n}={v!r}" for n, v in self.values.items())
+        return f"{self.type.__name__}({inside})"
+
+
+def struct(cls: type) -> StructType:
+    """Declare an aggregate of runtime and comptime fields, written like a dataclass, with methods.
+
+    Example:
+        >>> import cubepy as cb
+        >>> @cb.struct
+        ... class Complex:
+        ...     re: cb.f32
+        ...     im: cb.f32
+        ...     def norm2(self):
+        ...         return self.re * self.re + self.im * self.im
+        >>> Complex(3.0, 4.0).norm2()
+        25.0
+    """
+    return StructType(cls)
