@@ -21,6 +21,16 @@ from cubepy.lang.dtypes import ALL as _DTYPES
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.lang.grid import over
 
+from cubepy.config import config
+from cubepy.lang.declare import set_launcher as _set_launcher
+from cubepy.runtime.device import current as current_device
+from cubepy.runtime.device import device_properties as device_properties_of
+from cubepy.runtime.device import devices, use
+from cubepy.runtime.launch import Launcher as _Launcher
+from cubepy.runtime.stats import profile, stats
+
+_set_launcher(_Launcher)
+
 __version__ = "0.1.0"
 
 globals().update(_BUILTINS)

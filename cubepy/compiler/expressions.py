@@ -267,11 +267,11 @@ class Expressions(State):
         right = self.eval(node)
         work, self.out = self.out, saved
         right = convert.condition(right)
-        if isinstance(right, Const) and not work:
-            if right.value is is_and:
-                return left
-            return right
-        if not work:
+        if isinstance(right, Const):
+            if not work:
+                return left if right.value is is_and else right
+            right = convert.runtime(right)
+        if not work and not right.touches_memory:  # type: ignore[union-attr]
             return Expr("and" if is_and else "or", convert.BOOL, (left, convert.runtime(right)))
         left = self.temporary(left, "both" if is_and else "either")
         right_expr = convert.to(right, dt.bool_)

@@ -387,7 +387,7 @@ class Statements(Expressions):
         if not isinstance(node.target, ast.Name):
             raise KernelSyntaxError("the variable of a range loop is one name")
         name = node.target.id
-        key = (*self.frame.path, name, "loop")
+        key = (*self.frame.path, "loop", name)
         if name in self.frame.env and isinstance(self.frame.env[name], Expr):
             key = (*self.frame.path, name)
         var = self.variable(key, VType(dtype))
@@ -448,7 +448,7 @@ class Statements(Expressions):
         self.out = saved
         if isinstance(cond, Const) and not cond.value:
             return None
-        simple = not test_out and not isinstance(cond, Const)
+        simple = not test_out and isinstance(cond, Expr) and not cond.touches_memory
         self.frame.env = before
         if simple:
             body, _ = self.loop_body(list(node.body), {})

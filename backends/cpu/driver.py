@@ -1,0 +1,38 @@
+"""The parallel driver's code, in a file of its own so that numba can cache its machine code."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from numba import njit, prange, types
+from numba.core.errors import NumbaWarning
+
+from cubepy.backends.cpu.ops import call_kernel, take
+
+_i64 = types.int64
+
+
+def _run(entry, cubes, chunks, threads, arguments, counter):  # type: ignore[no-untyped-def]
+    for _ in prange(threads):
+        while True:
+            chunk = take(counter)
+            if chunk >= chunks:
+                break
+            call_kernel(entry, chunk * cubes // chunks, (chunk + 1) * cubes // chunks, arguments)
+
+
+def build() -> Any:
+    """Compile `run(entry, cubes, chunks, threads, arguments, counter)`, or load it from numba's cache.
+
+    It runs `cubes` cubes of the kernel at address `entry` in `chunks` pieces on `threads` threads; `counter` is
+    the address of an int64 that starts at 0.
+    """
+    signature = types.void(_i64, _i64, _i64, _i64, _i64, _i64)
+    options = {"parallel": True, "nogil": True, "error_model": "numpy"}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumbaWarning)
+            return njit(signature, cache=True, **options)(_run)
+    except (RuntimeError, OSError, EOFError, ValueError):  # no place for the cache, or a damaged one
+        return njit(signature, **options)(_run)

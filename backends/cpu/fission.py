@@ -1,0 +1,220 @@
+"""Barriers on a CPU: a kernel is split at them, and each piece runs over all units of a cube.
+
+This is loop fission as in MCUDA (Stratton et al., 2008): control flow around a barrier is uniform, so it moves
+out to the cube and what lies between barriers becomes a loop over units. Values that live across a barrier are
+kept per unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cubepy.compiler.ir import (
+    Assign,
+    Atomic,
+    Barrier,
+    Break,
+    Continue,
+    For,
+    If,
+    Program,
+    Stmt,
+    While,
+    contains_barrier,
+    expressions,
+    walk,
+)
+
+
+@dataclass
+class Units(Stmt):
+    """Run the body for every unit of the cube."""
+
+    body: list[Stmt]
+
+
+@dataclass
+class Split:
+    """A kernel split at its barriers.
+
+    Attributes:
+        body: statements of the cube, with `Units` among them.
+        per_unit: variables that must be kept for every unit.
+        cube: variables of the cube, set outside the loops over units.
+    """
+
+    body: list[Stmt]
+    per_unit: set[str]
+    cube: set[str]
+
+
+def split(program: Program) -> Split:
+    """Split a program into loops over units; one loop when it has no barrier."""
+    if not program.has_barrier:
+        return Split([Units(program.body)], set(), set())
+    cube = _cube_variables(program.body)
+    body = _fission(program.body, cube)
+    regions = [s for s in _walk(body) if isinstance(s, Units)]
+    seen: dict[str, int] = {}
+    for region in regions:
+        for name in _names(region.body):
+            seen[name] = seen.get(name, 0) + 1
+    scalars = {a.path for a in program.arguments if a.scalar}
+    per_unit = {n for n, count in seen.items() if count > 1 and n not in cube and n not in scalars}
+    return Split(body, per_unit, cube)
+
+
+def _walk(body: list[Stmt]) -> list[Stmt]:
+    out = []
+    for s in body:
+        out.append(s)
+        if isinstance(s, Units):
+            continue
+        if isinstance(s, If):
+            out += _walk(s.then) + _walk(s.orelse)
+        elif isinstance(s, (For, While)):
+            out += _walk(s.body)
+    return out
+
+
+def _names(body: list[Stmt]) -> set[str]:
+    """Variables that a body reads or assigns."""
+    names: set[str] = set()
+    for s in walk(body):
+        if isinstance(s, Assign):
+            names.add(s.name)
+        elif isinstance(s, Atomic) and s.target:
+            names.add(s.target)
+        elif isinstance(s, For):
+            names.add(s.var)
+        for e in expressions(s):
+            names |= {str(x.attr) for x in e.walk() if x.op == "var"}
+    return names
+
+
+def _heads(s: Stmt) -> set[str]:
+    return {str(x.attr) for e in expressions(s) for x in e.walk() if x.op == "var"}
+
+
+def _cube_variables(body: list[Stmt]) -> set[str]:
+    """Variables that control around barriers depends on, transitively."""
+    need: set[str] = set()
+    for s in walk(body):
+        if isinstance(s, (If, For, While)) and contains_barrier([s]):
+            need |= _heads(s)
+            if isinstance(s, For):
+                need.add(s.var)
+            if any(isinstance(x, (Break, Continue)) for x in walk([s])):
+                need |= _jump_conditions(s)
+    while True:
+        before = len(need)
+        _close(body, need, set())
+        if len(need) == before:
+            return need
+
+
+def _jump_conditions(loop: Stmt) -> set[str]:
+    """Variables that decide whether a loop with a barrier is left early."""
+    names: set[str] = set()
+    for s in walk([loop]):
+        if isinstance(s, If) and any(isinstance(x, (Break, Continue)) for x in walk([s])):
+            names |= _heads(s)
+    return names
+
+
+def _close(body: list[Stmt], need: set[str], around: set[str]) -> None:
+    for s in body:
+        if isinstance(s, Assign) and s.name in need:
+            need |= _heads(s) | around
+        elif isinstance(s, For) and s.var in need:
+            need |= _heads(s) | around
+        if isinstance(s, If):
+            _close(s.then, need, around | _heads(s))
+            _close(s.orelse, need, around | _heads(s))
+        elif isinstance(s, (For, While)):
+            _close(s.body, need, around | _heads(s) | ({s.var} if isinstance(s, For) else set()))
+
+
+def _jumps(s: Stmt) -> bool:
+    return any(isinstance(x, (Break, Continue)) for x in walk([s])) and not isinstance(s, (For, While))
+
+
+def _fission(body: list[Stmt], cube: set[str], inside_loop: bool = False) -> list[Stmt]:
+    out: list[Stmt] = []
+    region: list[Stmt] = []
+
+    def flush() -> None:
+        if region:
+            out.append(Units(list(region)))
+            region.clear()
+
+    for s in body:
+        if isinstance(s, Barrier):
+            flush()
+        elif isinstance(s, Assign) and s.name in cube or isinstance(s, (Break, Continue)):
+            flush()
+            out.append(s)
+        elif isinstance(s, (If, For, While)) and (contains_barrier([s]) or (inside_loop and _jumps(s))):
+            flush()
+            out.append(_outer(s, cube, inside_loop))
+        elif isinstance(s, (If, For, While)) and any(
+            isinstance(x, Assign) and x.name in cube or isinstance(x, For) and x.var in cube for x in walk([s])
+        ):
+            flush()
+            out.append(_only(s, cube))
+            rest = _without(s, cube)
+            if rest is not None:
+                region.append(rest)
+        else:
+            region.append(s)
+    flush()
+    return out
+
+
+def _outer(s: Stmt, cube: set[str], inside_loop: bool) -> Stmt:
+    if isinstance(s, If):
+        return replace(s, then=_fission(s.then, cube, inside_loop), orelse=_fission(s.orelse, cube, inside_loop))
+    assert isinstance(s, (For, While))
+    return replace(s, body=_fission(s.body, cube, True))
+
+
+def _only(s: Stmt, cube: set[str]) -> Stmt:
+    """The statement with nothing but assignments of cube variables (and the jumps among them)."""
+
+    def keep(body: list[Stmt]) -> list[Stmt]:
+        out: list[Stmt] = []
+        for x in body:
+            if isinstance(x, Assign) and x.name in cube or isinstance(x, (Break, Continue)):
+                out.append(x)
+            elif isinstance(x, (If, For, While)):
+                out.append(_only(x, cube))
+        return out
+
+    if isinstance(s, If):
+        return replace(s, then=keep(s.then), orelse=keep(s.orelse))
+    assert isinstance(s, (For, While))
+    return replace(s, body=keep(s.body))
+
+
+def _without(s: Stmt, cube: set[str]) -> Stmt | None:
+    """The statement without assignments of cube variables; None if nothing is left."""
+
+    def keep(body: list[Stmt]) -> list[Stmt]:
+        out: list[Stmt] = []
+        for x in body:
+            if isinstance(x, Assign) and x.name in cube:
+                continue
+            if isinstance(x, (If, For, While)):
+                rest = _without(x, cube)
+                if rest is not None:
+                    out.append(rest)
+            else:
+                out.append(x)
+        return out
+
+    if isinstance(s, If):
+        then, orelse = keep(s.then), keep(s.orelse)
+        return replace(s, then=then, orelse=orelse) if then or orelse else None
+    assert isinstance(s, (For, While))
+    body = keep(s.body)
+    return replace(s, body=body) if body else None

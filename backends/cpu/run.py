@@ -1,0 +1,122 @@
+"""Laying out and running launches: the argument block, serial and parallel runs, reported faults."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cubepy.backends.cpu import threads
+from cubepy.config import config
+from cubepy.errors import KernelAssertionError, OutOfBoundsError
+from cubepy.lang.grid import Dim3
+from cubepy.runtime.overlap import address
+
+if TYPE_CHECKING:
+    from cubepy.backends.cpu.backend import CpuExecutable
+
+HEAD = 4  # cubes along three axes, address of the fault record
+_prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class CpuRunner:
+    """A launch whose argument block is laid out: shapes and strides are in it, pointers come at every run."""
+
+    def __init__(self, exe: CpuExecutable, leaves: list[Any], cubes: Dim3) -> None:
+        self.exe, self.cubes = exe, math.prod(cubes)
+        self.entry = _prototype(exe.entry)
+        slots: list[tuple[int, bool, bool]] = []  # slot, is an array, is a float
+        words: list[Any] = [*cubes, 0]
+        for value, argument in zip(leaves, exe.program.arguments, strict=True):
+            if argument.mem is not None:
+                slots.append((len(words), True, False))
+                words.append(0)
+                words += value.shape
+                words += [s // value.itemsize for s in value.strides]
+            else:
+                assert argument.scalar is not None
+                slots.append((len(words), False, argument.scalar.dtype.is_float))
+                words.append(0)
+        self.slots = slots
+        self.block = (ctypes.c_int64 * (len(words) + 1))(*words)
+        self.floats = (ctypes.c_double * (len(words) + 1)).from_buffer(self.block)
+        self.at = ctypes.addressof(self.block)
+        self.counter = self.at + 8 * len(words)
+        self.counter_slot = len(words)
+        self.faults = (ctypes.c_int64 * 3)() if exe.emitted.sites else None
+        if self.faults is not None:
+            self.block[3] = ctypes.addressof(self.faults)
+        elements = sum(v.size for v in leaves if isinstance(v, np.ndarray))
+        self.parallel = self.cubes > 1 and elements >= config.serial_elements and threads.threads() > 1
+
+    def fill(self, leaves: list[Any]) -> None:
+        """Put pointers and numbers into the block."""
+        block = self.block
+        for value, (slot, is_array, is_float) in zip(leaves, self.slots, strict=True):
+            if is_array:
+                block[slot] = address(value)
+            elif is_float:
+                self.floats[slot] = value
+            else:
+                block[slot] = _wrap(int(value))
+
+    def run(self, leaves: list[Any], values: dict[str, Any]) -> None:
+        """Run with these leaves."""
+        self.fill(leaves)
+        self.go()
+
+    def go(self) -> None:
+        """Run with what the block holds."""
+        if self.parallel:
+            self.block[self.counter_slot] = 0
+            drive, lock = threads.driver()
+            count = threads.threads()
+            chunks = min(self.cubes, count * threads.CHUNKS_PER_THREAD)
+            if lock is None:
+                drive(self.exe.entry, self.cubes, chunks, count, self.at, self.counter)
+            else:
+                with lock:
+                    drive(self.exe.entry, self.cubes, chunks, count, self.at, self.counter)
+        else:
+            self.entry(0, self.cubes, self.at)
+        if self.faults is not None and self.faults[0]:
+            self.report()
+
+    def report(self) -> None:
+        """Raise what the kernel reported."""
+        assert self.faults is not None
+        number, index, length = self.faults
+        self.faults[0] = 0
+        site = self.exe.emitted.sites[number - 1]
+        name = self.exe.program.name
+        if site.kind == "assert":
+            raise KernelAssertionError(f"in {name}: {site.message}", location=site.location)
+        raise OutOfBoundsError(
+            f"{name} accesses index {index} of {site.array!r}, whose length is {length}",
+            location=site.location,
+            hint=f"guard it with: if i < {site.array}.size",
+        )
+
+    def bound(self, leaves: list[Any], values: dict[str, Any]) -> Callable[[], None]:
+        """A function that runs with these leaves."""
+        twin = CpuRunner.__new__(CpuRunner)
+        twin.__dict__.update(self.__dict__)
+        size = len(self.block)
+        twin.block = (ctypes.c_int64 * size)(*self.block)
+        twin.floats = (ctypes.c_double * size).from_buffer(twin.block)
+        twin.at = ctypes.addressof(twin.block)
+        twin.counter = twin.at + 8 * self.counter_slot
+        twin.fill(leaves)
+        keep = (twin, leaves)
+        if twin.parallel or twin.faults is not None:
+            return lambda: keep[0].go()
+        entry, cubes, at = twin.entry, twin.cubes, twin.at
+        return lambda: entry(0, cubes, at, *keep[:0])
+
+
+def _wrap(value: int) -> int:
+    """An unsigned 64-bit number as the signed one with the same bits."""
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,155 @@
+"""Elementwise work: any function of any number of arrays, with broadcasting, in one pass over memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import KernelTypeError, LaunchError
+from cubepy.kernels.arguments import array_of, finish, output, wrapper
+from cubepy.kernels.shapes import broadcast_shape, merged
+from cubepy.lang.builtins import Builtin
+from cubepy.lang.declare import Func
+from cubepy.lang.dtypes import as_dtype, float_for, promote
+
+CHUNK = 8192
+
+
+@cb.kernel
+def map_flat(out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]):
+    """out[i] = function(inputs[0][i], ...); a cube does `chunk` neighbours."""
+    first = cb.CUBE_POS * chunk
+    for k in range(0, chunk, lanes):
+        values = ()
+        for x in cb.unroll(inputs):
+            values = values + (x.load(first + k, lanes),)
+        out.store(first + k, convert(function(*values), out.dtype, lanes))
+
+
+@cb.kernel
+def map_rows(
+    out: cb.Array,
+    inputs,
+    function: cb.Comptime,
+    fixed: cb.Comptime[tuple],
+    lanes: cb.Comptime[int],
+    chunk: cb.Comptime[int],
+):
+    """The same for strided arrays of one shape; `fixed[k]`: input k is constant along the last axis."""
+    last = out.ndim - 1
+    pieces = (out.shape[last] + chunk - 1) // chunk
+    row = cb.CUBE_POS // pieces
+    first = (cb.CUBE_POS % pieces) * chunk
+    lead = ()
+    for d in cb.unroll(range(last - 1, -1, -1)):
+        lead = (row % out.shape[d],) + lead
+        row = row // out.shape[d]
+    stop = cb.min(first + chunk, out.shape[last])
+    for k in range(first, stop, lanes):
+        values = ()
+        for n in cb.unroll(range(len(inputs))):
+            if fixed[n]:
+                values = values + (cb.splat(inputs[n][lead + (0,)], lanes),)
+            else:
+                values = values + (inputs[n].load(lead + (k,), lanes),)
+        out.store(lead + (k,), convert(function(*values), out.dtype, lanes))
+
+
+@cb.func
+def convert(value, dtype, lanes):
+    """A result as a line of the output's dtype; constants fill the line."""
+    return cb.cast(cb.splat(0, lanes) + value if value.dtype == cb.i32 else value, dtype)
+
+
+@cb.func
+def identity(x):
+    """x"""
+    return x
+
+
+def map(function: Any, *arrays: Any, out: Any = None, dtype: Any = None) -> Any:
+    """Apply a function to every element of broadcast arrays, in one pass.
+
+    Args:
+        function: a `@cb.func` of as many values as there are arrays, or a builtin such as `cb.exp`.
+        arrays: arrays that broadcast together (any strides, any dtypes).
+        out: array to write; it may be one of the inputs.
+        dtype: of the result; by default the promoted dtype of the inputs, or that of `out`.
+
+    Returns:
+        An array of the broadcast shape, of the kind that came in.
+
+    Raises:
+        ShapeError: the shapes do not broadcast, or `out` has another shape.
+        KernelTypeError: `function` is an ordinary Python function.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> @cb.func
+        ... def swish(x):
+        ...     return x / (1 + cb.exp(-x))
+        >>> map(swish, np.zeros(3, np.float32))
+        array([0., 0., 0.], dtype=float32)
+    """
+    if not isinstance(function, (Func, Builtin)):
+        raise KernelTypeError(
+            f"K.map needs a @cb.func or a cubepy builtin, not {function!r}", hint="decorate the function with @cb.func"
+        )
+    if not arrays:
+        raise LaunchError("K.map needs at least one array")
+    wrap = wrapper(*arrays)
+    xs = [array_of(a) for a in arrays]
+    shape = broadcast_shape(*xs)
+    if dtype is None:
+        dtype = array_of(out).dtype if out is not None else result_dtype(function, xs)
+    result = output(out, shape, as_dtype(dtype).numpy)
+    run(function, xs, result)
+    return finish(result, out, wrap)
+
+
+def result_dtype(function: Any, xs: list[np.ndarray]) -> np.dtype:
+    """The promoted dtype of the inputs; float functions of integers give floats."""
+    found = as_dtype(xs[0].dtype).compute
+    for x in xs[1:]:
+        found = promote(found, as_dtype(x.dtype).compute)
+    if isinstance(function, Builtin) and function.name in ("exp", "log", "tanh", "erf", "sqrt", "sin", "cos", "rsqrt"):
+        found = float_for(found)
+    return found.numpy
+
+
+def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
+    """Launch the map kernel that fits the layouts."""
+    if result.size == 0:
+        return
+    spread = [np.broadcast_to(x, result.shape) for x in xs]
+    dest, *inputs = merged([result, *spread])
+    lanes = lanes_for(dest, *inputs)
+    if all(a.ndim == 1 and a.strides[0] == a.itemsize for a in (dest, *inputs)):
+        cubes = -(-dest.size // CHUNK)
+        map_flat[cubes, 1](dest, tuple(inputs), function, lanes, CHUNK, mode="checked")
+        return
+    fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
+    rows, pieces = dest.size // dest.shape[-1], -(-dest.shape[-1] // CHUNK)
+    map_rows[rows * pieces, 1](dest, tuple(inputs), function, fixed, lanes, CHUNK, mode="checked")
+
+
+def lanes_for(*arrays: np.ndarray) -> int:
+    """Lanes that fill a register with the widest element."""
+    width = max(4, *(a.itemsize for a in arrays)) if len(arrays) > 1 else max(4, arrays[0].itemsize)
+    return max(1, cb.device_properties_of().register_bytes // width)
+
+
+def copy(x: Any, *, out: Any = None) -> Any:
+    """A contiguous copy of an array.
+
+    Example:
+        >>> import numpy as np
+        >>> copy(np.arange(6).reshape(2, 3).T).flags.c_contiguous
+        True
+    """
+    wrap, array = wrapper(x), array_of(x)
+    result = output(out, array.shape, array.dtype)
+    run(identity, [array], result)
+    return finish(result, out, wrap)

@@ -1,0 +1,313 @@
+"""Reductions over any axes: rows (neighbours in memory) and columns (strided), in one or two passes.
+
+How the work is cut depends on shapes only, never on the number of threads, so results do not either. Sums run
+in f32 (f64 for f64) over several lines of partial sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import ShapeError
+from cubepy.kernels import functions as f
+from cubepy.kernels.arguments import array_of, axes_of, finish, output, wrapper
+from cubepy.kernels.elementwise import copy, lanes_for
+from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i32, i64, u64
+
+PIECE = 16384  # elements of a row that one cube reduces
+BLOCK = 4  # lines that run side by side
+
+
+@cb.kernel
+def reduce_rows(
+    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, lanes: cb.Comptime[int],
+    piece: cb.Comptime[int], scale,
+):  # fmt: skip
+    """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along n."""
+    n = x.shape[1]
+    pieces = out.shape[1]
+    row = cb.CUBE_POS // pieces
+    p = cb.CUBE_POS % pieces
+    first = p * piece
+    stop = cb.min(first + piece, n)
+    a0 = cb.cast(cb.splat(start, lanes), acc)
+    a1 = a0
+    a2 = a0
+    a3 = a0
+    whole = first + (stop - first) // (4 * lanes) * (4 * lanes)
+    for k in range(first, whole, 4 * lanes):
+        a0 = step(a0, cb.cast(x.load((row, k), lanes), acc))
+        a1 = step(a1, cb.cast(x.load((row, k + lanes), lanes), acc))
+        a2 = step(a2, cb.cast(x.load((row, k + 2 * lanes), lanes), acc))
+        a3 = step(a3, cb.cast(x.load((row, k + 3 * lanes), lanes), acc))
+    line = step(step(a0, a1), step(a2, a3))
+    total = line[0]
+    for j in cb.unroll(range(1, lanes)):
+        total = step(total, line[j])
+    for k in range(whole, stop):
+        total = step(total, cb.cast(x[row, k], acc))
+    out[row, p] = cb.cast(total * cb.cast(scale, acc) if out.dtype.is_float else total, out.dtype)
+
+
+@cb.kernel
+def reduce_columns(
+    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, lanes: cb.Comptime[int],
+    piece: cb.Comptime[int], scale,
+):  # fmt: skip
+    """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns)."""
+    n, columns = x.shape[1], x.shape[2]
+    pieces = out.shape[1]
+    blocks = (columns + 4 * lanes - 1) // (4 * lanes)
+    c = (cb.CUBE_POS % blocks) * (4 * lanes)
+    p = (cb.CUBE_POS // blocks) % pieces
+    b = cb.CUBE_POS // (blocks * pieces)
+    a0 = cb.cast(cb.splat(start, lanes), acc)
+    a1 = a0
+    a2 = a0
+    a3 = a0
+    for k in range(p * piece, cb.min((p + 1) * piece, n)):
+        a0 = step(a0, cb.cast(x.load((b, k, c), lanes), acc))
+        a1 = step(a1, cb.cast(x.load((b, k, c + lanes), lanes), acc))
+        a2 = step(a2, cb.cast(x.load((b, k, c + 2 * lanes), lanes), acc))
+        a3 = step(a3, cb.cast(x.load((b, k, c + 3 * lanes), lanes), acc))
+    parts = (a0, a1, a2, a3)
+    for j in cb.unroll(range(4)):
+        value = parts[j]
+        if out.dtype.is_float:
+            value = value * cb.cast(scale, acc)
+        out.store((b, p, c + j * lanes), cb.cast(value, out.dtype))
+
+
+@cb.func
+def first_better(v, best, largest):
+    """Whether v is to be taken over best: strictly better, or the first NaN."""
+    if largest:
+        return (v > best) | (cb.isnan(v) & (best == best)) if v.dtype.is_float else v > best
+    return (v < best) | (cb.isnan(v) & (best == best)) if v.dtype.is_float else v < best
+
+
+@cb.kernel
+def arg_rows(x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN before all."""
+    row = cb.CUBE_POS
+    n = x.shape[1]
+    best = cb.splat(x[row, 0], lanes)
+    where = cb.splat(cb.cast(0, cb.i32), lanes)
+    at = cb.splat(cb.cast(0, cb.i32), lanes)
+    for j in cb.unroll(range(1, lanes)):
+        one = cb.splat(cb.cast(j, cb.i32), lanes)
+        at = cb.shuffle(at, one, tuple(range(j)) + tuple(range(lanes + j, 2 * lanes)))
+    whole = n // lanes * lanes
+    for k in range(0, whole, lanes):
+        v = x.load((row, k), lanes)
+        take = first_better(v, best, largest)
+        best = cb.select(take, v, best)
+        where = cb.select(take, at + cb.cast(k, cb.i32), where)
+    top = best[0]
+    index = where[0]
+    for j in cb.unroll(range(1, lanes)):
+        if first_better(best[j], top, largest) or (same(best[j], top) and where[j] < index):
+            top = best[j]
+            index = where[j]
+    for k in range(whole, n):
+        if first_better(x[row, k], top, largest):
+            top = x[row, k]
+            index = cb.cast(k, cb.i32)
+    out[row] = cb.cast(index, out.dtype)
+
+
+@cb.func
+def same(a, b):
+    """Equal, or both NaN."""
+    if a.dtype.is_float:
+        return (a == b) | ((a != a) & (b != b))
+    return a == b
+
+
+def _arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
+    """The array as (kept, reduced) with unit stride along `reduced`, or as (batch, reduced, columns).
+
+    Copies only when no arrangement of strides will do. The flag says which of the two it is.
+    """
+    kept = [d for d in range(x.ndim) if d not in axes]
+    shape_k = [x.shape[d] for d in kept]
+    n = int(np.prod([x.shape[d] for d in axes], dtype=np.int64))
+    moved = x.transpose(kept + list(axes))
+    m = int(np.prod(shape_k, dtype=np.int64))
+    rows = _without_copy(moved, (m, n))
+    if rows is not None and (rows.strides[1] == x.itemsize or n == 1):
+        return rows, True
+    if kept and axes == tuple(range(axes[0], axes[0] + len(axes))):
+        before, after = x.shape[: axes[0]], x.shape[axes[-1] + 1 :]
+        b, c = int(np.prod(before, dtype=np.int64)), int(np.prod(after, dtype=np.int64))
+        columns = _without_copy(x, (b, n, c))
+        if columns is not None and columns.strides[2] == x.itemsize:
+            return columns, False
+    return copy(moved).reshape(m, n), True
+
+
+def _without_copy(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    view = x.view()
+    try:
+        view.shape = shape
+    except AttributeError:
+        return None
+    return view
+
+
+def _reduce(
+    x: Any, axis: Any, keepdims: bool, out: Any, step: Any, start: Any, acc: DType, result: DType, mean: bool = False
+) -> Any:
+    wrap, array = wrapper(x), array_of(x)
+    axes = axes_of(axis, array.ndim)
+    shape = tuple(1 if d in axes else n for d, n in enumerate(array.shape))
+    final = shape if keepdims else tuple(n for d, n in enumerate(array.shape) if d not in axes)
+    target = output(out, final, result.numpy)
+    count = int(np.prod([array.shape[d] for d in axes], dtype=np.int64))
+    if target.size:
+        if count == 0:
+            target[...] = np.nan if mean else start
+        elif not axes:
+            target[...] = array
+        else:
+            data, by_rows = _arranged(array, axes)
+            _run(data, by_rows, target, step, start, acc, result, 1.0 / count if mean else 1.0)
+    return finish(target if final or out is not None else target[()], out, wrap)
+
+
+def _run(
+    data: np.ndarray, by_rows: bool, target: np.ndarray, step: Any, start: Any, acc: DType, result: DType, scale: float
+) -> None:
+    n = data.shape[1]
+    pieces = -(-n // PIECE) if by_rows else max(1, min(-(-n // 64), 16) if data.shape[0] * data.shape[2] < 4096 else 1)
+    flat = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
+    lanes = lanes_for(data, np.empty(0, acc.numpy))
+    if by_rows:
+        m = data.shape[0]
+        part = flat.reshape(m, 1) if pieces == 1 else np.empty((m, pieces), acc.numpy)
+        factor = scale if pieces == 1 else 1.0
+        reduce_rows[m * pieces, 1](data, part, step, start, acc, lanes, PIECE, factor, mode="checked")
+        if pieces > 1:
+            _run(part, True, flat, step, start, acc, result, scale)
+    else:
+        b, _, c = data.shape
+        piece = -(-n // pieces)
+        part = flat.reshape(b, 1, c) if pieces == 1 else np.empty((b, pieces, c), acc.numpy)
+        cubes = b * pieces * -(-c // (4 * lanes))
+        factor = scale if pieces == 1 else 1.0
+        reduce_columns[cubes, 1](data, part, step, start, acc, lanes, piece, factor, mode="checked")
+        if pieces > 1:
+            _run(part, False, flat, step, start, acc, result, scale)
+    if flat is not target:
+        target[...] = flat
+
+
+def _sum_dtypes(x: Any) -> tuple[DType, DType]:
+    dtype = as_dtype(array_of(x).dtype).compute
+    if dtype.is_float:
+        return (dtype if dtype.bits >= 32 else f32), dtype
+    wide = u64 if dtype.kind == "u" else i64
+    return wide, wide
+
+
+def sum(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Sum over axes (all by default), as `numpy.sum`; small integers sum in 64 bits.
+
+    Args:
+        x: array of any shape, strides and dtype.
+        axis: int, tuple of ints, or None for all axes.
+        keepdims: keep reduced axes with length 1.
+        out: array to write.
+
+    Example:
+        >>> import numpy as np
+        >>> float(sum(np.ones((3, 4), np.float32)))
+        12.0
+    """
+    acc, result = _sum_dtypes(x)
+    return _reduce(x, axis, keepdims, out, f.add, 0, acc, result)
+
+
+def prod(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Product over axes, as `numpy.prod`."""
+    acc, result = _sum_dtypes(x)
+    return _reduce(x, axis, keepdims, out, f.mul, 1, acc, result)
+
+
+def mean(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Arithmetic mean over axes; integers give f32 (f64 for 64-bit ones)."""
+    dtype = as_dtype(array_of(x).dtype).compute
+    result = dtype if dtype.is_float else float_for(dtype)
+    acc = result if result.bits >= 32 else f32
+    return _reduce(x, axis, keepdims, out, f.add, 0, acc, result, mean=True)
+
+
+def _extreme(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
+    array = array_of(x)
+    dtype = as_dtype(array.dtype).compute
+    if array.size == 0 and int(np.prod([array.shape[d] for d in axes_of(axis, array.ndim)])) == 0:
+        raise ShapeError(f"the {'max' if largest else 'min'} of an empty axis is not defined (shape {array.shape})")
+    if dtype.is_float:
+        start = -np.inf if largest else np.inf
+    elif dtype.kind == "b":
+        start = not largest
+    else:
+        info = np.iinfo(dtype.numpy)
+        start = int(info.min if largest else info.max)
+    start = bool(start) if dtype.kind == "b" else (float(start) if dtype.is_float else np.int64(start).item())
+    return _reduce(
+        x if dtype.kind != "b" else array.view(np.uint8), axis, keepdims, out, f.larger if largest else f.smaller,
+        start if dtype.kind != "b" else int(start), dtype if dtype.kind != "b" else as_dtype("u8"),
+        dtype if dtype.kind != "b" else as_dtype("u8"),
+    )  # fmt: skip
+
+
+def max(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Largest element over axes; NaN where there is one, as `numpy.max`."""
+    return _extreme(x, axis, keepdims, out, largest=True)
+
+
+def min(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Smallest element over axes; NaN where there is one, as `numpy.min`."""
+    return _extreme(x, axis, keepdims, out, largest=False)
+
+
+def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
+    wrap, array = wrapper(x), array_of(x)
+    axes = axes_of(axis, array.ndim)
+    if axis is not None and len(axes) != 1:
+        raise ShapeError(f"argmax and argmin take one axis or None, not {axis!r}")
+    n = int(np.prod([array.shape[d] for d in axes], dtype=np.int64))
+    if n == 0:
+        raise ShapeError(f"the argmax of an empty axis is not defined (shape {array.shape})")
+    final = tuple(
+        1 if d in axes else s for d, s in enumerate(array.shape) if keepdims or d not in axes
+    )
+    target = output(out, final, np.int64)
+    if target.size:
+        kept = [d for d in range(array.ndim) if d not in axes]
+        rows = array.transpose(kept + list(axes)).reshape(-1, n)
+        if rows.strides[1] != rows.itemsize and n > 1:
+            rows = copy(rows)
+        if rows.dtype == np.bool_:
+            rows = rows.view(np.uint8)
+        flat = np.empty(rows.shape[0], np.int64)
+        arg_rows[rows.shape[0], 1](rows, flat, largest, lanes_for(rows), mode="checked")
+        target[...] = flat.reshape(final)
+    return finish(target if final or out is not None else target[()], out, wrap)
+
+
+def argmax(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Index of the largest element (i64): the first of equals, the first NaN if any, as `numpy.argmax`."""
+    return _arg(x, axis, keepdims, out, largest=True)
+
+
+def argmin(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Index of the smallest element (i64), as `numpy.argmin`."""
+    return _arg(x, axis, keepdims, out, largest=False)
+
+
+__all__ = ["argmax", "argmin", "i32", "max", "mean", "min", "prod", "sum"]

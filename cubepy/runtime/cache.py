@@ -1,0 +1,127 @@
+"""Generated code and machine code on disk, shared by processes.
+
+An entry is named by the hash of everything that went into it, so it is never stale. Writes go to a temporary
+file that is renamed; a damaged entry does not match its own checksum and is made anew. A cache that cannot be
+written costs a warning, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+
+from cubepy.config import config
+from cubepy.errors import CacheWarning
+
+MAGIC = b"cubepy-code-1\n"
+_warned = False
+
+
+def directory() -> Path:
+    """The folder that holds all entries."""
+    return Path(config.cache_dir)
+
+
+def digest(*parts: str) -> str:
+    """The name of an entry made from these texts."""
+    h = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.hexdigest()
+
+
+def path_of(key: str, suffix: str) -> Path:
+    """Where an entry's file is."""
+    return directory() / "code" / key[:2] / f"{key}{suffix}"
+
+
+def read(key: str) -> bytes | None:
+    """The machine code of an entry, or None when there is none that is whole."""
+    if not config.cache:
+        return None
+    try:
+        data = path_of(key, ".bin").read_bytes()
+    except OSError:
+        return None
+    head = len(MAGIC) + 32
+    body = data[head:]
+    if not data.startswith(MAGIC) or hashlib.sha256(body).digest() != data[len(MAGIC) : head]:
+        return None
+    return body
+
+
+def write(key: str, code: bytes) -> None:
+    """Store machine code; a failure costs a warning."""
+    if config.cache:
+        _store(path_of(key, ".bin"), MAGIC + hashlib.sha256(code).digest() + code)
+
+
+def write_source(key: str, text: str) -> Path:
+    """Store generated source as a file that debuggers and tracebacks can read; gives its path.
+
+    Without a usable cache the file goes to a temporary folder.
+    """
+    path = path_of(key, ".py")
+    data = text.encode()
+    if config.cache:
+        try:
+            if path.read_bytes() == data:
+                return path
+        except OSError:
+            pass
+        if _store(path, data):
+            return path
+    folder = Path(tempfile.gettempdir()) / f"cubepy-{os.getpid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{key}.py"
+    path.write_bytes(data)
+    return path
+
+
+def _store(path: Path, data: bytes) -> bool:
+    global _warned
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+        with os.fdopen(handle, "wb") as f:
+            f.write(data)
+        os.replace(temporary, path)
+        return True
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        if not _warned:
+            _warned = True
+            warnings.warn(
+                f"the cache {directory()} cannot be written ({error}); kernels are compiled again in every process. "
+                "Set CUBEPY_CACHE_DIR to a folder that can, or CUBEPY_CACHE=0 to be silent",
+                CacheWarning,
+                stacklevel=4,
+            )
+        return False
+
+
+def usage() -> tuple[int, int]:
+    """How many compiled entries there are, and the bytes of all files."""
+    entries = size = 0
+    for path in (directory() / "code").glob("*/*"):
+        with contextlib.suppress(OSError):
+            size += path.stat().st_size
+            entries += path.suffix == ".bin"
+    return entries, size
+
+
+def clear() -> int:
+    """Delete all entries; gives how many bytes that freed."""
+    freed = usage()[1]
+    shutil.rmtree(directory() / "code", ignore_errors=True)
+    return freed

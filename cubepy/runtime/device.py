@@ -1,0 +1,157 @@
+"""Devices: what there is to run on, what each can do, and which one is current."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from cubepy.config import config
+from cubepy.errors import DeviceError
+
+BACKENDS = ("cpu", "python")
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What a kernel may ask of the device that it is compiled for.
+
+    Attributes:
+        backend: "cpu" or "python".
+        name: the processor.
+        cores: how many cubes can run at once.
+        plane_size: units of a plane (1 on the CPU).
+        max_units: units of a cube, at most.
+        max_shared_memory: bytes of shared memory for a cube.
+        register_bytes: width of a vector register; lines of this size are fastest.
+        vector_registers: how many of them there are.
+        l1_bytes, l2_bytes: cache of a core.
+        features: named abilities, such as "int8_dot".
+    """
+
+    backend: str
+    name: str
+    cores: int
+    plane_size: int = 1
+    max_units: int = 1024
+    max_shared_memory: int = 256 * 1024
+    register_bytes: int = 32
+    vector_registers: int = 16
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 1024 * 1024
+    features: frozenset[str] = frozenset()
+
+    def lanes(self, dtype: Any) -> int:
+        """How many elements of a dtype fill a vector register."""
+        return max(1, self.register_bytes // dtype.itemsize)
+
+    def __str__(self) -> str:
+        return f"{self.backend}: {self.name}, {self.cores} cores, {self.register_bytes * 8}-bit registers"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device by backend and ordinal, such as `cpu` or `cuda:1`."""
+
+    backend: str
+    ordinal: int = 0
+
+    def __str__(self) -> str:
+        return self.backend if self.ordinal == 0 else f"{self.backend}:{self.ordinal}"
+
+
+@cache
+def backend_named(name: str) -> Any:
+    """The backend object of this name.
+
+    Raises:
+        DeviceError: no such backend.
+    """
+    if name not in BACKENDS:
+        raise DeviceError(f"there is no backend {name!r}", hint=f"the backends are {', '.join(BACKENDS)}")
+    return importlib.import_module(f"cubepy.backends.{name}").create()
+
+
+def as_device(value: Any) -> Device:
+    """A device from a `Device` or a text such as "cpu" or "cuda:1".
+
+    Raises:
+        DeviceError: no such backend or ordinal.
+    """
+    if isinstance(value, Device):
+        return value
+    if not isinstance(value, str):
+        raise DeviceError(f"a device is a text such as 'cpu', not {value!r}")
+    name, _, ordinal = value.partition(":")
+    if ordinal and not ordinal.isdigit():
+        raise DeviceError(f"the device {value!r} has no valid ordinal")
+    if name not in BACKENDS:
+        raise DeviceError(f"there is no device {value!r}", hint=f"the devices are {', '.join(BACKENDS)}")
+    count = backend_named(name).count()
+    if int(ordinal or 0) >= count:
+        raise DeviceError(f"the device {value!r} does not exist: backend {name} has {count} device(s)")
+    return Device(name, int(ordinal or 0))
+
+
+_current: ContextVar[Device | None] = ContextVar("cubepy_device", default=None)
+
+
+def current() -> Device:
+    """The device that launches use when none is named."""
+    device = _current.get()
+    if device is None:
+        return _configured(config.backend)
+    return device
+
+
+@cache
+def _configured(name: str) -> Device:
+    return as_device(name)
+
+
+@contextlib.contextmanager
+def _restoring(token: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class Use:
+    """The effect of `cb.use`: lasting when called, limited to the block under `with`."""
+
+    def __init__(self, device: Device) -> None:
+        self.token = _current.set(device)
+
+    def __enter__(self) -> Use:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _current.reset(self.token)
+
+
+def use(device: Any) -> Use:
+    """Make a device the current one, from here on or for a `with` block.
+
+    Example:
+        >>> import cubepy as cb
+        >>> with cb.use("python"):
+        ...     print(cb.current_device())
+        python
+    """
+    return Use(as_device(device))
+
+
+def devices() -> list[DeviceProperties]:
+    """The properties of every device that can be used."""
+    return [backend_named(b).properties(i) for b in BACKENDS for i in range(backend_named(b).count())]
+
+
+def device_properties(device: Any = None) -> DeviceProperties:
+    """The properties of a device (the current one when none is given)."""
+    d = current() if device is None else as_device(device)
+    return backend_named(d.backend).properties(d.ordinal)  # type: ignore[no-any-return]

@@ -1,0 +1,175 @@
+"""Taking launch arguments apart: what decides the code (specs) and what is passed at run time (leaves)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cubepy.compiler.signature import ArraySpec, ComptimeSpec, ScalarSpec, Spec, StructSpec, TupleSpec
+from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, LaunchError
+from cubepy.lang import dtypes as dt
+from cubepy.lang.declare import Kernel, Param, Struct
+from cubepy.lang.dtypes import as_dtype
+
+NUMBERS = (bool, int, float, np.generic)
+
+
+def layout_of(array: np.ndarray) -> str:
+    """The layout class of an array."""
+    if array.flags.c_contiguous:
+        return "contiguous"
+    return "last" if array.ndim and array.strides[-1] == array.itemsize else "strided"
+
+
+def array_like(value: Any) -> np.ndarray | None:
+    """The NumPy array behind an argument without copying it, or None if it is no array.
+
+    Raises:
+        LaunchError: an array that lives on another device.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    inner = getattr(value, "__cubepy_array__", None)
+    if inner is not None:
+        return inner()  # type: ignore[no-any-return]
+    if hasattr(value, "__cuda_array_interface__"):
+        raise LaunchError("an array on a GPU cannot be used by a launch on the CPU", hint="copy it to the host first")
+    if hasattr(value, "__array_interface__") and not isinstance(value, np.generic):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return None
+
+
+def check_array(array: np.ndarray, name: str) -> np.ndarray:
+    """Refuse what no kernel can address.
+
+    Raises:
+        DTypeError: a dtype without meaning in kernels.
+        LaunchError: strides that are no multiple of the element, or misaligned data.
+    """
+    as_dtype(array.dtype)
+    if array.dtype.itemsize > 1 and any(s % array.itemsize for s in array.strides):
+        raise LaunchError(
+            f"the strides {array.strides} of {name!r} are no multiple of its element ({array.itemsize} bytes)",
+            hint="copy it with numpy.ascontiguousarray",
+        )
+    return array
+
+
+def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any]]:
+    """The spec of one argument, and its runtime leaves (arrays and numbers) in order.
+
+    Raises:
+        KernelTypeError, ComptimeError, DTypeError: the value does not fit the parameter.
+    """
+    what = f"the parameter {param.name!r} of {kernel.__name__}"
+    if param.kind == "comptime":
+        return comptime(value, what), []
+    if param.kind == "scalar":
+        if not isinstance(value, NUMBERS):
+            raise KernelTypeError(f"{what} is a {param.dtype.name} but is given {_short(value)}")  # type: ignore[union-attr]
+        return scalar(value, param.dtype, what)
+    if param.kind == "array":
+        array = array_like(value)
+        if array is None:
+            raise KernelTypeError(
+                f"{what} is an array but is given {_short(value)}", hint="pass a NumPy array or a tensor"
+            )
+        return _array(array, param.name)
+    if param.kind == "struct" and not (isinstance(value, Struct) and value.type is param.struct):
+        raise KernelTypeError(f"{what} is a {param.struct.__name__} but is given {_short(value)}")
+    if param.kind == "view" and not isinstance(value, Struct):
+        array = array_like(value)
+        if array is None:
+            raise KernelTypeError(f"{what} is a view but is given {_short(value)}")
+        from cubepy.kernels.views import plain
+
+        value = plain(array)
+    return _any(value, param.name, what)
+
+
+def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
+    if isinstance(value, Struct):
+        fields, leaves = [], []
+        for f in value.type.fields:
+            v = value.values[f.name]
+            if f.kind == "comptime":
+                spec: Spec = comptime(v, f"the field {value.type.__name__}.{f.name}")
+                mine: list[Any] = []
+            elif f.kind == "scalar":
+                spec, mine = scalar(v, f.dtype, f"the field {value.type.__name__}.{f.name}")
+            else:
+                spec, mine = _any(v, f"{name}.{f.name}", what)
+            fields.append((f.name, spec))
+            leaves += mine
+        return StructSpec(value.type, tuple(fields)), leaves
+    if isinstance(value, NUMBERS):
+        return scalar(value, None, what)
+    if isinstance(value, tuple):
+        parts = [_any(v, f"{name}.{i}", what) for i, v in enumerate(value)]
+        if all(isinstance(s, ComptimeSpec) for s, _ in parts):
+            return ComptimeSpec(tuple(s.value for s, _ in parts)), []  # type: ignore[union-attr]
+        return TupleSpec(tuple(s for s, _ in parts)), [leaf for _, ls in parts for leaf in ls]
+    array = array_like(value)
+    if array is not None:
+        return _array(array, name)
+    if value is None or isinstance(value, str) or callable(value):
+        return comptime(value, what), []
+    raise KernelTypeError(
+        f"{what} cannot be {_short(value)}",
+        hint="runtime arguments are arrays, views, structs and numbers; annotate it cb.Comptime[...] to pass "
+        "anything hashable",
+    )
+
+
+def _array(array: np.ndarray, name: str) -> tuple[Spec, list[Any]]:
+    check_array(array, name)
+    if array.ndim == 0:
+        array = array.reshape(1)
+    return ArraySpec(as_dtype(array.dtype), array.ndim, layout_of(array)), [array]
+
+
+def scalar(value: Any, dtype: dt.DType | None, what: str) -> tuple[Spec, list[Any]]:
+    """A runtime number, converted for an annotated dtype."""
+    if dtype is None:
+        weak = isinstance(value, float) and not isinstance(value, np.generic)
+        found = dt.scalar_dtype(value)
+        return ScalarSpec(found.compute, weak), [number(value, found)]
+    if dtype.is_int and isinstance(value, (float, np.floating)):
+        raise DTypeError(f"{what} is {dtype.name} but is given the float {value!r}", hint="convert it with int(...)")
+    if dtype.is_int and not dt.fits(int(value), dtype):
+        raise DTypeError(f"{what} is {dtype.name}, which cannot hold {value}")
+    return ScalarSpec(dtype.compute), [number(value, dtype)]
+
+
+def number(value: Any, dtype: dt.DType) -> Any:
+    """A Python number that is exactly the value in its dtype."""
+    if dtype.is_float and dtype is not dt.f64:
+        with np.errstate(over="ignore"):
+            return float(dtype.numpy.type(value))
+    return float(value) if dtype.is_float else (bool(value) if dtype.kind == "b" else int(value))
+
+
+def comptime(value: Any, what: str) -> Spec:
+    """A comptime value; it must be hashable and plain.
+
+    Raises:
+        ComptimeError: an array, or something unhashable.
+    """
+    if isinstance(value, np.ndarray):
+        raise ComptimeError(f"{what} is comptime and cannot be an array", hint="pass it as a runtime argument")
+    try:
+        hash(value)
+    except TypeError:
+        raise ComptimeError(
+            f"{what} is comptime and must be hashable, not {_short(value)}",
+            hint="use a tuple instead of a list, a frozen dataclass instead of a dict",
+        ) from None
+    return ComptimeSpec(value)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"

@@ -1,0 +1,98 @@
+"""Memory rules of a launch: outputs can be written, and overlap nothing but themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cubepy.compiler.ir import Program
+from cubepy.errors import AliasError, ReadOnlyError
+
+
+def extent(array: np.ndarray) -> tuple[int, int]:
+    """The bytes that an array spans, relative to its data pointer: first and one past the last."""
+    if array.size == 0:
+        return 0, 0
+    low = high = 0
+    for n, s in zip(array.shape, array.strides, strict=True):
+        if s < 0:
+            low += (n - 1) * s
+        else:
+            high += (n - 1) * s
+    return low, high + array.itemsize
+
+
+def plan(program: Program, leaves: list[Any]) -> tuple[tuple[int, ...], list[Any]]:
+    """Which leaves are outputs, and the extent of every array."""
+    outputs = tuple(
+        i for i, a in enumerate(program.arguments) if a.mem is not None and a.mem.name in program.outputs
+    )
+    return outputs, [extent(v) if isinstance(v, np.ndarray) else None for v in leaves]
+
+
+def address(array: np.ndarray) -> int:
+    """The address of an array's first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def in_place(program: Program, leaves: list[Any]) -> bool:
+    """Whether an output is, exactly, also another argument."""
+    for i, a in enumerate(program.arguments):
+        if a.mem is not None and a.mem.name in program.outputs:
+            for j, other in enumerate(leaves):
+                if j != i and isinstance(other, np.ndarray) and same(leaves[i], other):
+                    return True
+    return False
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are the same memory in the same way."""
+    return (
+        a is b
+        or a.size > 0
+        and address(a) == address(b)
+        and a.shape == b.shape
+        and a.strides == b.strides
+        and a.dtype == b.dtype
+    )
+
+
+def check(prepared: Any, leaves: list[Any], launcher: Any) -> bool:
+    """Refuse outputs that are read-only or overlap another argument; gives whether one is worked on in place.
+
+    Raises:
+        ReadOnlyError: an output that cannot be written.
+        AliasError: an output that overlaps another argument without being exactly that argument.
+    """
+    outputs = prepared.outputs
+    if not outputs:
+        return False
+    found = False
+    ranges = prepared.ranges
+    spans = [
+        (address(v) + r[0], address(v) + r[1]) if r is not None else None for v, r in zip(leaves, ranges, strict=True)
+    ]
+    for i in outputs:
+        out = leaves[i]
+        if not out.flags.writeable:
+            raise ReadOnlyError(
+                f"{launcher.kernel.__name__} writes {_name(prepared, i)!r}, which is read-only",
+                hint="pass a copy, or set array.flags.writeable",
+            )
+        low, high = spans[i]  # type: ignore[misc]
+        for j, span in enumerate(spans):
+            if span is None or j == i or not (low < span[1] and span[0] < high):
+                continue
+            found = True
+            if not same(out, leaves[j]):
+                raise AliasError(
+                    f"the output {_name(prepared, i)!r} of {launcher.kernel.__name__} overlaps "
+                    f"{_name(prepared, j)!r} in memory without being exactly that argument",
+                    hint="copy one of them",
+                )
+    return found
+
+
+def _name(prepared: Any, leaf: int) -> str:
+    return str(prepared.executable.program.arguments[leaf].path)
