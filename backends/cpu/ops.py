@@ -279,6 +279,7 @@ def mkintr(name, fl, it=None, k=1):
             return b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(T, [T, T]), f'llvm.{nm}.{sfx(T)}'), a)
         return t(t, t), cg
     return f1 if k == 1 else f2
+for _n,_l in (('tanh','exp'),('erf','exp')): globals()[_n]=mkintr(_n,_l)
 for _n, _l in (('sqrt','sqrt'),('floor','floor'),('ceil','ceil'),('trunc','trunc'),('rint','rint'),('exp','exp'),('log','log'),('sin','sin'),('cos','cos')): globals()[_n] = mkintr(_n, _l)
 minnum = mkintr('minnum','minnum','smin',2); maxnum = mkintr('maxnum','maxnum','smax',2)
 minimum = mkintr('minimum','minimum','smin',2); maximum = mkintr('maximum','maximum','smax',2)
@@ -342,6 +343,10 @@ def hsum(op):
 line_sum = hsum(lambda b, x, y, d: arith(b, 'add', x, y, d)); line_prod = hsum(lambda b, x, y, d: arith(b, 'mul', x, y, d))
 line_max = hsum(lambda b, x, y, d: b.select(cmpv(b, '>', x, y, d), x, y)); line_min = hsum(lambda b, x, y, d: b.select(cmpv(b, '<', x, y, d), x, y))
 line_any = hsum(lambda b, x, y, d: b.or_(x, y)); line_all = hsum(lambda b, x, y, d: b.and_(x, y))
+@gi
+def isnan(tc, x):
+    n=lanes_of(x); t=un(x)
+    return mk('bool_',n)(t), lambda ctx,b,s,a: b.fcmp_unordered('uno',a[0],a[0])
 @gi
 def call_kernel(tc, fn, lo, hi, ar):
     def cg(ctx, b, s, a):

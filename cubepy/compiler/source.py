@@ -26,6 +26,7 @@ class Source:
     first_line: int
     indent: int
     locals: frozenset[str]
+    loop_names: frozenset[str]
 
     def at(self, node: ast.AST) -> Location:
         """Where a node stands in the user's file."""
@@ -78,7 +79,7 @@ def source_of(fn: Callable) -> Source:
         raise KernelSyntaxError(
             f"{what} cannot be used as a kernel or func", location=place, hint="write it as a def"
         )
-    return Source(fn, tree, file, first, indent, _local_names(tree))
+    return Source(fn, tree, file, first, indent, _local_names(tree), _loop_names(tree))
 
 
 def _local_names(tree: ast.FunctionDef) -> frozenset[str]:
@@ -87,3 +88,29 @@ def _local_names(tree: ast.FunctionDef) -> frozenset[str]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
     return frozenset(names)
+
+
+def loop_targets(node: ast.AST) -> set[str]:
+    """Names that are the variable of a loop in a piece of code."""
+    return {
+        n.id
+        for loop in ast.walk(node)
+        if isinstance(loop, ast.For)
+        for n in ast.walk(loop.target)
+        if isinstance(n, ast.Name)
+    }
+
+
+def _loop_names(tree: ast.FunctionDef) -> frozenset[str]:
+    """Names that are nothing but variables of loops."""
+    others = {a.arg for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
+    for node in ast.walk(tree):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            targets = [node.target]
+        others |= {
+            n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+    return frozenset(loop_targets(tree) - others)

@@ -116,9 +116,11 @@ class State:
         """
         key = key or (*self.frame.path, name)
         if isinstance(value, StructValue):
+            value = self._read_first(value, key)
             fields = tuple((n, self.assign(f"{name}.{n}", v, (*key, n))) for n, v in value.fields)
             return StructValue(value.type, fields)
         if isinstance(value, TupleValue):
+            value = self._read_first(value, key)
             return TupleValue(tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(value.items)))
         if isinstance(value, Const):
             if key not in self.facts.runtime or not value.is_number:
@@ -126,6 +128,21 @@ class State:
         elif not isinstance(value, Expr):
             return value
         return self._assign_runtime(key, name, convert.runtime(value, self.index))
+
+    def _read_first(self, value: Any, key: Key) -> Any:
+        """An aggregate whose parts read none of the variables that assigning it to `key` overwrites."""
+        targets = {n for k, n in self.keys.items() if k[: len(key)] == key}
+
+        def part(v: Value) -> Value:
+            if isinstance(v, Expr) and any(e.op == "var" and e.attr in targets for e in v.walk()):
+                return self.temporary(v)
+            if isinstance(v, TupleValue):
+                return TupleValue(tuple(map(part, v.items)))
+            if isinstance(v, StructValue):
+                return StructValue(v.type, tuple((n, part(x)) for n, x in v.fields))
+            return v
+
+        return part(value) if targets else value
 
     def _assign_runtime(self, key: Key, name: str, value: Expr) -> Expr:
         vt = value.type
@@ -144,6 +161,11 @@ class State:
                         f"{name!r} is a scalar ({have}) and cannot become {vt}",
                         hint=f"start it with cb.splat(..., {vt.lanes})",
                     )
+            if have.lanes and not vt.lanes and not vt.weak:
+                raise KernelTypeError(
+                    f"the variable {name!r} is a {have} and is given a scalar {vt}",
+                    hint=f"use another name, or cb.splat(..., {have.lanes})",
+                )
             if not vt.weak and have.dtype is not vt.dtype and dt.promote(have.dtype, vt.dtype) is not have.dtype:
                 raise DTypeError(
                     f"the variable {name!r} is {have} and is given {vt}: a variable has one dtype for its whole life",

@@ -24,6 +24,7 @@ from cubepy.compiler.ir import (
     While,
 )
 from cubepy.compiler.expressions import Expressions
+from cubepy.compiler.source import loop_targets
 from cubepy.compiler.values import (
     Const,
     RangeValue,
@@ -328,7 +329,7 @@ class Statements(Expressions):
         entry = next(loop.entry for loop in reversed(self.loops) if not loop.unrolled)
         for name, before in (entry or {}).items():
             now = self.frame.env.get(name, before)
-            if name != RETURN:
+            if name != RETURN and not isinstance(before, Undecided):
                 self.differ(name, before, now)
 
     def stmt_For(self, node: ast.For, rest: list[Item]) -> bool | None:
@@ -399,6 +400,10 @@ class Statements(Expressions):
 
     def loop_body(self, items: list[Item], bound: dict[str, Value]) -> tuple[list[Stmt], bool]:
         """Walk the body of a runtime loop; names that it changes become runtime variables."""
+        for item in items:  # a variable of inner loops does not live from one turn to the next
+            for name in loop_targets(item) if isinstance(item, ast.AST) else ():
+                if name in self.frame.env and name in self.frame.source.loop_names:
+                    self.frame.env[name] = Undecided(f"{name!r} is the variable of a loop that may not have run")
         before = dict(self.frame.env)
         self.frame.env.update(bound)
         self.loops.append(Loop(entry={**before, **bound}))
@@ -413,8 +418,8 @@ class Statements(Expressions):
         after = dict(before)
         for name, value in (env if through else {}).items():
             after.setdefault(name, value)
-        for name in before:
-            if through and isinstance(env.get(name), Expr):
+        for name, was in before.items():
+            if through and isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]
         after.update({n: v for n, v in bound.items()})
         self.frame.env = after

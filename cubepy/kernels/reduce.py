@@ -6,6 +6,7 @@ in f32 (f64 for f64) over several lines of partial sums.
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import numpy as np
@@ -182,7 +183,8 @@ def _run(
     data: np.ndarray, by_rows: bool, target: np.ndarray, step: Any, start: Any, acc: DType, result: DType, scale: float
 ) -> None:
     n = data.shape[1]
-    pieces = -(-n // PIECE) if by_rows else max(1, min(-(-n // 64), 16) if data.shape[0] * data.shape[2] < 4096 else 1)
+    few = not by_rows and data.shape[0] * data.shape[2] < 4096
+    pieces = -(-n // PIECE) if by_rows else (builtins.min(-(-n // 64), 16) if few else 1)
     flat = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
     lanes = lanes_for(data, np.empty(0, acc.numpy))
     if by_rows:

@@ -1,0 +1,120 @@
+"""Building LLVM values that are either scalars or vectors: one code path for both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from cubepy.backends.cpu.ops.types import F32, F64, I1, I32
+
+Value = Any
+Builder = Any
+
+
+def lanes_of(ty: ir.Type) -> int:
+    """Lanes of an LLVM type; 0 for a scalar."""
+    return ty.count if isinstance(ty, ir.VectorType) else 0
+
+
+def element_of(ty: ir.Type) -> ir.Type:
+    """The element of a vector, or the scalar type itself."""
+    return ty.element if isinstance(ty, ir.VectorType) else ty
+
+
+def shaped(element: ir.Type, like: ir.Type) -> ir.Type:
+    """A type of this element with the lanes of another type."""
+    return ir.VectorType(element, like.count) if isinstance(like, ir.VectorType) else element
+
+
+def const(ty: ir.Type, x: Any) -> ir.Constant:
+    """A constant, in every lane of a vector type."""
+    if isinstance(ty, ir.VectorType):
+        return ir.Constant(ty, [x] * ty.count)
+    return ir.Constant(ty, x)
+
+
+def int_like(ty: ir.Type) -> ir.Type:
+    """The integer type with the width and lanes of a float type."""
+    widths = {F32: 32, F64: 64}
+    return shaped(ir.IntType(widths[element_of(ty)]), ty)
+
+
+def mangled(ty: ir.Type) -> str:
+    """How intrinsic names write a type."""
+    if isinstance(ty, ir.VectorType):
+        return f"v{ty.count}{mangled(ty.element)}"
+    return str(ty.intrinsic_name)
+
+
+def intrinsic(b: Builder, name: str, result: ir.Type, args: Sequence[Value], over: Sequence[ir.Type]) -> Value:
+    """Call the LLVM intrinsic `name` overloaded for the types `over`."""
+    full = ".".join([name, *(mangled(t) for t in over)])
+    fn = cgutils.get_or_insert_function(b.module, ir.FunctionType(result, [a.type for a in args]), full)
+    return b.call(fn, args)
+
+
+def math(b: Builder, name: str, *args: Value) -> Value:
+    """Call an intrinsic whose arguments and result have one type, such as `llvm.fma`."""
+    ty = args[0].type
+    return intrinsic(b, f"llvm.{name}", ty, args, [ty])
+
+
+def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """x * y + z, rounded once."""
+    return math(b, "fma", x, y, z)
+
+
+def shuffled(b: Builder, x: Value, y: Value, order: Sequence[int]) -> Value:
+    """The lanes of x followed by those of y, in a given order."""
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(order)), list(order)))
+
+
+def splatted(b: Builder, x: Value, lanes: int) -> Value:
+    """A scalar in every lane."""
+    if isinstance(x, ir.Constant):
+        return ir.Constant(ir.VectorType(x.type, lanes), [x] * lanes)
+    undef = ir.Constant(ir.VectorType(x.type, lanes), ir.Undefined)
+    return shuffled(b, b.insert_element(undef, x, ir.Constant(I32, 0)), undef, [0] * lanes)
+
+
+def lane(b: Builder, x: Value, k: int) -> Value:
+    """One lane of a vector."""
+    return b.extract_element(x, ir.Constant(I32, k))
+
+
+def each_lane(b: Builder, x: Value, f: Any) -> Value:
+    """Apply a scalar builder to every lane."""
+    if not lanes_of(x.type):
+        return f(x)
+    out = ir.Constant(x.type, ir.Undefined)
+    for k in range(lanes_of(x.type)):
+        out = b.insert_element(out, f(lane(b, x, k)), ir.Constant(I32, k))
+    return out
+
+
+def any_lane(b: Builder, mask: Value) -> Value:
+    """Whether a mask holds somewhere, as one i1."""
+    n = lanes_of(mask.type)
+    if not n:
+        return mask
+    word = b.bitcast(mask, ir.IntType(n))
+    return b.icmp_unsigned("!=", word, ir.Constant(word.type, 0))
+
+
+def is_nan(b: Builder, x: Value) -> Value:
+    """A mask of the NaN lanes."""
+    return b.fcmp_unordered("uno", x, x)
+
+
+def first_lanes(b: Builder, n: Value, lanes: int) -> Value:
+    """A mask of the first n lanes; n is a signed integer."""
+    index = ir.Constant(ir.VectorType(n.type, lanes), list(range(lanes)))
+    return b.icmp_signed("<", index, splatted(b, n, lanes))
+
+
+def false_like(ty: ir.Type) -> ir.Constant:
+    """The mask that holds nowhere, with the lanes of a type."""
+    return const(shaped(I1, ty), 0)

@@ -1,0 +1,45 @@
+"""The plain product for f64 and integers: a cube does a row of the result, lines lie along its columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.elementwise import copy, lanes_for
+
+
+@cb.kernel
+def row_product(a: cb.Array, b: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
+    """out[batch, i] = a[batch, i] @ b[batch], four lines of columns at a time."""
+    i = cb.CUBE_POS % out.shape[1]
+    batch = cb.CUBE_POS // out.shape[1]
+    for j in range(0, out.shape[2], 4 * lanes):
+        zero = cb.cast(cb.splat(0, lanes), out.dtype)
+        s0 = zero
+        s1 = zero
+        s2 = zero
+        s3 = zero
+        for k in range(a.shape[2]):
+            x = cb.splat(cb.cast(a[batch, i, k], out.dtype), lanes)
+            s0 = s0 + x * cb.cast(b.load((batch, k, j), lanes), out.dtype)
+            s1 = s1 + x * cb.cast(b.load((batch, k, j + lanes), lanes), out.dtype)
+            s2 = s2 + x * cb.cast(b.load((batch, k, j + 2 * lanes), lanes), out.dtype)
+            s3 = s3 + x * cb.cast(b.load((batch, k, j + 3 * lanes), lanes), out.dtype)
+        out.store((batch, i, j), s0)
+        out.store((batch, i, j + lanes), s1)
+        out.store((batch, i, j + 2 * lanes), s2)
+        out.store((batch, i, j + 3 * lanes), s3)
+
+
+def plain_product(x: np.ndarray, y: np.ndarray, result: np.ndarray, dtype: Any) -> None:
+    """result = x @ y for arrays (..., M, K) and (..., K, N) whose batches broadcast."""
+    m, k = x.shape[-2:]
+    n = y.shape[-1]
+    batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    a = copy(np.broadcast_to(x, (*batch, m, k))).reshape(-1, m, k)
+    b = copy(np.broadcast_to(y, (*batch, k, n))).reshape(-1, k, n)
+    target = np.empty((a.shape[0], m, n), dtype.numpy)
+    row_product[a.shape[0] * m, 1](a, b, target, lanes_for(target), mode="checked")
+    result[...] = target.reshape(result.shape)

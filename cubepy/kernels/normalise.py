@@ -1,0 +1,173 @@
+"""Row-wise normalisation: softmax and layer_norm, each a row at a time while the row is in the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import ShapeError
+from cubepy.kernels.arguments import array_of, axes_of, finish, float_array, output, wrapper
+from cubepy.kernels.elementwise import copy, lanes_for
+
+ROWS = 4  # rows of a cube
+
+
+@cb.kernel
+def softmax_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int]):
+    """out[r] = exp(x[r] - max) / sum, in f32; x and out are (rows, n)."""
+    n = x.shape[1]
+    acc = wide(x.dtype)
+    for row in range(cb.CUBE_POS * rows, cb.min((cb.CUBE_POS + 1) * rows, x.shape[0])):
+        low = cb.cast(cb.splat(-float("inf"), lanes), acc)
+        m0 = low
+        m1 = low
+        whole = n // (2 * lanes) * (2 * lanes)
+        for k in range(0, whole, 2 * lanes):
+            m0 = cb.nan_max(m0, cb.cast(x.load((row, k), lanes), acc))
+            m1 = cb.nan_max(m1, cb.cast(x.load((row, k + lanes), lanes), acc))
+        for k in range(whole, n):
+            m0 = cb.nan_max(m0, cb.splat(cb.cast(x[row, k], acc), lanes))
+        m0 = cb.nan_max(m0, m1)
+        top = m0[0]
+        for j in cb.unroll(range(1, lanes)):
+            top = cb.nan_max(top, m0[j])
+        total = cb.cast(cb.splat(0.0, lanes), acc)
+        for k in range(0, n, lanes):
+            e = cb.exp(cb.cast(x.load((row, k), lanes), acc) - top)
+            out.store((row, k), cb.cast(e, out.dtype))
+            if k + lanes <= n:
+                total = total + e
+            else:
+                for j in cb.unroll(range(lanes)):
+                    if k + j < n:
+                        total = total + select_lane(e[j], j, lanes)
+        scale = 1.0 / total.sum()
+        for k in range(0, n, lanes):
+            out.store((row, k), cb.cast(cb.cast(out.load((row, k), lanes), acc) * scale, out.dtype))
+
+
+@cb.func
+def wide(dtype):
+    """The dtype to compute in: f32 for narrow floats."""
+    return cb.f64 if dtype == cb.f64 else cb.f32
+
+
+@cb.func
+def select_lane(value, lane, lanes):
+    """A line with `value` in one lane and zero in the others."""
+    zero = cb.splat(value * 0.0, lanes)
+    return cb.shuffle(zero, cb.splat(value, lanes), tuple(range(lane)) + (lanes + lane,) + tuple(range(lane + 1, lanes)))
+
+
+@cb.kernel
+def layer_norm_rows(
+    x: cb.Array, weight, bias, out: cb.Array, eps, lanes: cb.Comptime[int], rows: cb.Comptime[int]
+):
+    """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as torch."""
+    n = x.shape[1]
+    acc = wide(x.dtype)
+    for row in range(cb.CUBE_POS * rows, cb.min((cb.CUBE_POS + 1) * rows, x.shape[0])):
+        s0 = cb.cast(cb.splat(0.0, lanes), acc)
+        s1 = s0
+        for k in range(0, n, 2 * lanes):
+            s0 = s0 + cb.cast(x.load((row, k), lanes), acc)
+            s1 = s1 + cb.cast(x.load((row, k + lanes), lanes), acc)
+        mean = (s0 + s1).sum() / cb.cast(n, acc)
+        q0 = cb.cast(cb.splat(0.0, lanes), acc)
+        whole = n // lanes * lanes
+        for k in range(0, whole, lanes):
+            d = cb.cast(x.load((row, k), lanes), acc) - mean
+            q0 = q0 + d * d
+        square = q0.sum()
+        for k in range(whole, n):
+            rest = cb.cast(x[row, k], acc) - mean
+            square = square + rest * rest
+        scale = 1.0 / cb.sqrt(square / cb.cast(n, acc) + eps)
+        for k in range(0, n, lanes):
+            v = (cb.cast(x.load((row, k), lanes), acc) - mean) * scale
+            if weight is not None:
+                v = v * cb.cast(weight.load(k, lanes), acc)
+            if bias is not None:
+                v = v + cb.cast(bias.load(k, lanes), acc)
+            out.store((row, k), cb.cast(v, out.dtype))
+
+
+def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along an axis, computed from the maximum down so that it cannot overflow.
+
+    Args:
+        x: array of floats, any shape and strides; f16 and bf16 are computed in f32.
+        axis: the axis that sums to one.
+        out: array to write, x itself included.
+
+    Example:
+        >>> import numpy as np
+        >>> softmax(np.zeros((1, 4), np.float32))
+        array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
+    """
+    wrap, array = wrapper(x), float_array(x, "x")
+    (d,) = axes_of(axis, array.ndim)
+    result = output(out, array.shape, array.dtype)
+    if result.size:
+        rows, target = as_rows(array, d), as_rows(result, d)
+        inside = target.base is not None and np.shares_memory(target, result)
+        lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
+        cubes = -(-rows.shape[0] // ROWS)
+        softmax_rows[cubes, 1](rows, target, lanes, ROWS, mode="checked")
+        if not inside:
+            np.moveaxis(result, d, -1)[...] = target.reshape(np.moveaxis(result, d, -1).shape)
+    return finish(result, out, wrap)
+
+
+def as_rows(array: np.ndarray, axis: int) -> np.ndarray:
+    """(rows, n) with `axis` last and unit stride along it: a view where strides allow it, else a copy."""
+    moved = np.moveaxis(array, axis, -1)
+    n = moved.shape[-1]
+    view = moved.view()
+    try:
+        view.shape = (-1, n) if array.size else (0, n)
+    except AttributeError:
+        return copy(moved).reshape(-1, n)
+    if view.strides[1] != view.itemsize and n > 1:
+        return copy(moved).reshape(-1, n)
+    return view
+
+
+def layer_norm(
+    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
+) -> Any:
+    """Normalise over the last axes to mean 0 and variance 1, then scale and shift (Ba et al., 2016).
+
+    Args:
+        x: array of floats whose last axes have the shape `normalized_shape`.
+        normalized_shape: int or tuple.
+        weight, bias: of that shape, or None.
+        eps: added to the variance.
+        out: array to write.
+
+    Raises:
+        ShapeError: the last axes of x, weight or bias have another shape.
+    """
+    wrap, array = wrapper(x), float_array(x, "x")
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not shape or array.shape[array.ndim - len(shape) :] != shape:
+        raise ShapeError(f"layer_norm over {shape}: the last axes of x {array.shape} are not of that shape")
+    n = int(np.prod(shape))
+    parts = []
+    for name, value in (("weight", weight), ("bias", bias)):
+        part = None if value is None else array_of(value, name)
+        if part is not None and part.shape != shape:
+            raise ShapeError(f"{name} has shape {part.shape}, but layer_norm is over {shape}")
+        parts.append(None if part is None else np.ascontiguousarray(part).reshape(n))
+    result = output(out, array.shape, array.dtype)
+    if result.size:
+        rows = as_rows(array.reshape(*array.shape[: array.ndim - len(shape)], n), array.ndim - len(shape))
+        flat = result.reshape(-1, n) if result.flags.c_contiguous else np.empty((rows.shape[0], n), result.dtype)
+        lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
+        cubes = -(-rows.shape[0] // ROWS)
+        layer_norm_rows[cubes, 1](rows, *parts, flat, float(eps), lanes, ROWS, mode="checked")
+        if not result.flags.c_contiguous:
+            result[...] = flat.reshape(result.shape)
+    return finish(result, out, wrap)
