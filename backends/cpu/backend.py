@@ -73,7 +73,7 @@ class CpuExecutable:
         )
         return out
 
-    def prepare(self, leaves: list[Any], values: dict[str, Any], cubes: Dim3) -> CpuRunner:
+    def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3) -> CpuRunner:
         """Lay out a launch."""
         return CpuRunner(self, leaves, cubes)
 

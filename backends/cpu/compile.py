@@ -6,6 +6,7 @@ parallel never imports numba.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import threading
 from functools import cache
@@ -39,7 +40,11 @@ def versions() -> str:
     from importlib.metadata import version
 
     name, features = host()
-    return f"numba {version('numba')} llvmlite {llvmlite.__version__} {name} {features}"
+    here = Path(__file__).parent
+    sources = hashlib.sha256()
+    for file in sorted([*here.glob("ops/*.py"), here / "lowering.py", here / "validate.py"]):
+        sources.update(file.read_bytes())
+    return f"ops {sources.hexdigest()[:16]} numba {version('numba')} llvmlite {llvmlite.__version__} {name} {features}"
 
 
 def compile_object(path: Path, emitted: Emitted, symbol: str, fast_math: frozenset[str], noalias: bool) -> Any:

@@ -5,12 +5,26 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from llvmlite import ir
 from numba import njit, prange, types
 from numba.core.errors import NumbaWarning
+from numba.core.extending import intrinsic
 
-from cubepy.backends.cpu.ops import call_kernel, take
+from cubepy.backends.cpu.ops import call_kernel
 
 _i64 = types.int64
+
+
+@intrinsic
+def take(typing_context, address):  # type: ignore[no-untyped-def]
+    """The int64 at an address, which is then one more, atomically."""
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        word = ir.IntType(64)
+        place = builder.inttoptr(arguments[0], word.as_pointer())
+        return builder.atomic_rmw("add", place, ir.Constant(word, 1), "monotonic")
+
+    return _i64(_i64), code
 
 
 def _run(entry, cubes, chunks, threads, arguments, counter):  # type: ignore[no-untyped-def]

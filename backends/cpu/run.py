@@ -13,7 +13,7 @@ from cubepy.backends.cpu import threads
 from cubepy.config import config
 from cubepy.errors import KernelAssertionError, OutOfBoundsError
 from cubepy.lang.grid import Dim3
-from cubepy.runtime.overlap import address
+from cubepy.runtime.pointers import address
 
 if TYPE_CHECKING:
     from cubepy.backends.cpu.backend import CpuExecutable
@@ -63,7 +63,7 @@ class CpuRunner:
             else:
                 block[slot] = _wrap(int(value))
 
-    def run(self, leaves: list[Any], values: dict[str, Any]) -> None:
+    def run(self, leaves: list[Any], values: tuple) -> None:
         """Run with these leaves."""
         self.fill(leaves)
         self.go()
@@ -100,7 +100,7 @@ class CpuRunner:
             hint=f"guard it with: if i < {site.array}.size",
         )
 
-    def bound(self, leaves: list[Any], values: dict[str, Any]) -> Callable[[], None]:
+    def bound(self, leaves: list[Any], values: tuple) -> Callable[[], None]:
         """A function that runs with these leaves."""
         twin = CpuRunner.__new__(CpuRunner)
         twin.__dict__.update(self.__dict__)

@@ -278,11 +278,13 @@ def _bitcast(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     v, dtype_v = unpack(name, args, kwargs, "v", "dtype")
     dtype = s.dtype_of(dtype_v, "the dtype of a bitcast")
     x = s.number(v, name)
-    if x.type.dtype.bits != dtype.bits:
-        raise DTypeError(f"a bitcast keeps the width: {x.type.dtype.name} has not the width of {dtype.name}")
     if {x.type.dtype.name, dtype.name} & {"f16", "bf16"}:
         raise DTypeError("a bitcast of f16 or bf16 is not available", hint="reinterpret the array with .view(uint16)")
-    return Expr("bitcast", VType(dtype, x.type.lanes), (x,), dtype.name)
+    have, want = x.type.dtype.bits * max(x.type.lanes, 1), dtype.bits
+    lanes = have // want if x.type.lanes else 0
+    if have != want * max(lanes, 1) or "b" in (x.type.dtype.kind, dtype.kind) or lanes > 64:
+        raise DTypeError(f"a bitcast keeps all bits: {x.type} has {have}, which {dtype.name} cannot take")
+    return Expr("bitcast", VType(dtype, lanes), (x,), dtype.name)
 
 
 @lowers("popcount", "clz", "ctz")

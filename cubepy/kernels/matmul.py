@@ -13,6 +13,7 @@ from cubepy.kernels.arguments import array_of, finish, output, wrapper
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.kernels.matmul_kernels import Blueprint, block_product, pack_columns, pack_rows
+from cubepy.kernels.matmul_skinny import MOST_ROWS, skinny_product
 from cubepy.lang.dtypes import as_dtype, promote
 
 DEPTH = 256  # a panel of 32 columns of this depth fills the first-level cache
@@ -145,7 +146,10 @@ def _floats(
     r3 = None if residual is None else _batched(residual, out3.shape)
     if x3.strides[2] != x3.itemsize and k > 1:
         x3 = copy(x3)
-    product(x3, pack(y3), out3, bias, r3, activation, alpha)
+    function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+    if x3.shape[0] == 1 and m <= MOST_ROWS and skinny_product(x3[0], y3[0], out3, bias, r3, function, float(alpha)):
+        return
+    product(x3, pack(y3), out3, bias, r3, function, alpha)
 
 
 def _batched(a: np.ndarray, shape: Any, keep_order: bool = False) -> np.ndarray:
@@ -161,13 +165,12 @@ def _batched(a: np.ndarray, shape: Any, keep_order: bool = False) -> np.ndarray:
 
 
 def product(
-    x: np.ndarray, packed: np.ndarray, out: np.ndarray, bias: Any, residual: Any, activation: Any, alpha: float
+    x: np.ndarray, packed: np.ndarray, out: np.ndarray, bias: Any, residual: Any, function: Any, alpha: float
 ) -> None:
     """out = epilogue(x @ packed): x (batch, M, K) with unit stride along K, out (batch, M, N)."""
     rows, lines, lanes = tile()
     batch, m, n = out.shape
     k, panels = packed.shape[2], packed.shape[1]
-    function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
     block_rows = max(1, min(8, -(-m // rows)))
     block_panels = 8
     while block_panels > 1 and batch * -(-m // (rows * block_rows)) * -(-panels // block_panels) < 4:

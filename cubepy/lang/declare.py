@@ -209,12 +209,13 @@ class Kernel:
         return f"<cb.kernel {self.__qualname__}>"
 
 
-@dataclass(frozen=True)
 class Launch:
     """A kernel with its grid, ready to be called or bound."""
 
-    kernel: Kernel
-    grid: Any
+    __slots__ = ("grid", "kernel")
+
+    def __init__(self, kernel: Kernel, grid: Any) -> None:
+        self.kernel, self.grid = kernel, grid
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Run the kernel; on the CPU the results are there when this returns."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cubepy.errors import LaunchError
 
 Dim3 = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Over:
+class Over(NamedTuple):
     """A grid that covers `size` elements with one unit per `lanes` of them; the device picks the cubes."""
 
     size: int

@@ -21,7 +21,7 @@ class Executable(Protocol):
 
     program: Program
 
-    def prepare(self, leaves: list[Any], values: dict[str, Any], cubes: Dim3) -> Runner:
+    def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3) -> Runner:
         """Lay out a launch: everything that stays the same when only data pointers and scalars change."""
         ...
 
@@ -33,11 +33,11 @@ class Executable(Protocol):
 class Runner(Protocol):
     """A launch that is laid out."""
 
-    def run(self, leaves: list[Any], values: dict[str, Any]) -> None:
+    def run(self, leaves: list[Any], values: tuple) -> None:
         """Run it with these leaves (arrays and numbers, in the order of `Program.arguments`)."""
         ...
 
-    def bound(self, leaves: list[Any], values: dict[str, Any]) -> Callable[..., None]:
+    def bound(self, leaves: list[Any], values: tuple) -> Callable[..., None]:
         """A function without arguments that runs it with these leaves, as fast as the backend can."""
         ...
 

@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.calls import bind_parameters
-from cubepy.compiler.signature import ComptimeSpec, Spec, Target
+from cubepy.compiler.signature import Spec, Target
 from cubepy.compiler.specialise import specialise
 from cubepy.config import config
 from cubepy.errors import LaunchError
-from cubepy.lang.declare import Kernel, Struct
+from cubepy.lang.declare import Kernel
 from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
 from cubepy.runtime import overlap
-from cubepy.runtime.leaves import NUMBERS, array_like, take_apart
+from cubepy.runtime.binder import LAUNCH_KEYWORDS, make_binder
+from cubepy.runtime.leaves import NUMBERS, take_apart
 from cubepy.runtime.stats import active, counters
 
 MODES = ("checked", "validate", "unchecked")
@@ -30,15 +31,16 @@ _specialise_lock = threading.RLock()
 
 
 class Prepared:
-    """A launch seen before: its runner, and how to check the memory of its arguments."""
+    """A launch seen before: its runner, where its leaves are, and how to check their memory."""
 
-    __slots__ = ("executable", "in_place", "outputs", "ranges", "runner")
+    __slots__ = ("executable", "in_place", "outputs", "ranges", "runner", "simple")
 
     def __init__(
-        self, executable: Any, runner: Any, outputs: tuple[int, ...], ranges: list[Any], in_place: bool
-    ) -> None:
+        self, executable: Any, runner: Any, outputs: tuple[int, ...], ranges: list[Any], in_place: bool,
+        simple: tuple[int, ...] | None,
+    ) -> None:  # fmt: skip
         self.executable, self.runner, self.in_place = executable, runner, in_place
-        self.outputs, self.ranges = outputs, ranges
+        self.outputs, self.ranges, self.simple = outputs, ranges, simple
 
 
 class Launcher:
@@ -47,31 +49,44 @@ class Launcher:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.parameters = kernel.parameters
+        self.binder = make_binder(kernel)
         self.local = threading.local()
         self.executables: dict[Any, Any] = {}
         self.programs: dict[Any, Any] = {}
 
+    def bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple, Any, Any, Any]:
+        """Arguments in order, their key, mode, device and stream.
+
+        Raises:
+            KernelTypeError, ComptimeError: arguments that do not match the parameters.
+        """
+        try:
+            return self.binder(*args, **kwargs)
+        except TypeError:
+            plain = {k: v for k, v in kwargs.items() if k not in LAUNCH_KEYWORDS}
+            bind_parameters(self.parameters, self.kernel.__name__, list(args), plain)  # says what is wrong
+            raise
+
     def launch(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         """Run the kernel with these arguments."""
-        mode, where = kwargs.pop("mode", None), kwargs.pop("device", None)
-        stream = kwargs.pop("stream", None)
+        values, key, mode, where, stream = self.bound(args, kwargs)
         if stream is not None:
             stream.attach(where)
-        values = self.bind_values(args, kwargs)
-        key = self.key(grid, mode, where, values)
+        key = (grid, type(grid), mode or config.mode, where or devices.current(), config.debug, key)
         try:
             prepared = self.local.table.get(key)
         except AttributeError:
             self.local.table = {}
             prepared = None
-        except TypeError:
-            key = prepared = None
+        except TypeError:  # something unhashable: the slow path says what
+            key = prepared = None  # type: ignore[assignment]
         if prepared is None:
             prepared = self.prepare(grid, mode, where, values, key)
             if prepared is None:
                 return
-        leaves = self.leaves(values)
-        if overlap.check(prepared, leaves, self) and not prepared.in_place:
+        simple = prepared.simple
+        leaves = [values[i] for i in simple] if simple is not None else self.leaves(values)
+        if prepared.outputs and overlap.check(prepared, leaves, self) and not prepared.in_place:
             prepared = self.prepare(grid, mode, where, values, None)
             assert prepared is not None
         counters.launches += 1
@@ -80,7 +95,7 @@ class Launcher:
         else:
             prepared.runner.run(leaves, values)
 
-    def timed(self, prepared: Prepared, leaves: list[Any], values: dict[str, Any]) -> None:
+    def timed(self, prepared: Prepared, leaves: list[Any], values: tuple) -> None:
         """Run under the profiler."""
         import time
 
@@ -92,63 +107,36 @@ class Launcher:
 
     def bind(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch with its arguments fixed."""
-        mode, where = kwargs.pop("mode", None), kwargs.pop("device", None)
-        kwargs.pop("stream", None)
-        values = self.bind_values(args, kwargs)
-        prepared = self.prepare(grid, mode, where, values, None)
-        return BoundLaunch(self, prepared, values)
+        values, _, mode, where, _ = self.bound(args, kwargs)
+        return BoundLaunch(self, self.prepare(grid, mode, where, values, None), values)
 
     def inspect(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The generated code for these arguments."""
-        mode, where = kwargs.pop("mode", None), kwargs.pop("device", None)
-        kwargs.pop("stream", None)
-        values = self.bind_values(args, kwargs)
+        values, _, mode, where, _ = self.bound(args, kwargs)
         return self.find(grid, mode, where, values)[0].inspect()
 
-    def bind_values(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by parameter name, with defaults."""
-        params = self.parameters
-        if not kwargs and len(args) == len(params) and not params[-1].keyword_only:
-            return {p.name: a for p, a in zip(params, args, strict=True)}
-        return {p.name: v for p, v in bind_parameters(params, self.kernel.__name__, list(args), kwargs)}
-
-    def key(self, grid: Any, mode: Any, where: Any, values: dict[str, Any]) -> Any:
-        """What a prepared launch depends on. Exact shapes are in it; the code's own key has none."""
-        parts: list[Any] = [grid, type(grid), mode or config.mode, where or devices.current()]
-        for v in values.values():
-            t = type(v)
-            if t is np.ndarray:
-                parts.append(v.dtype)
-                parts.append(v.shape)
-                parts.append(v.strides)
-            elif t is int:
-                parts.append((int, -2147483648 <= v < 2147483648, v < 9223372036854775808))
-            elif t is float:
-                parts.append(float)
-            else:
-                parts.append(_key_of(v))
-        comptime = [values[p.name] for p in self.parameters if p.kind == "comptime"]
-        for c in comptime:
-            parts.append(type(c))
-            parts.append(c)
-        return tuple(parts)
-
-    def leaves(self, values: dict[str, Any]) -> list[Any]:
+    def leaves(self, values: tuple) -> list[Any]:
         """The arrays and numbers of the arguments, in order."""
         out: list[Any] = []
-        for p in self.parameters:
-            v = values[p.name]
-            if p.kind == "comptime":
-                continue
-            if type(v) is np.ndarray:
-                out.append(v if v.ndim else v.reshape(1))
-            elif p.kind == "any" and type(v) in (int, float):
-                out.append(v)
-            else:
+        for p, v in zip(self.parameters, values, strict=True):
+            if p.kind != "comptime":
                 out += take_apart(p, v, self.kernel)[1]
         return out
 
-    def find(self, grid: Any, mode: Any, where: Any, values: dict[str, Any]) -> tuple[Any, Dim3, list[Any], bool]:
+    def simple(self, values: tuple, leaves: list[Any]) -> tuple[int, ...] | None:
+        """Where the leaves stand among the values, if each is simply one of them."""
+        places: list[int] = []
+        for i, (p, v) in enumerate(zip(self.parameters, values, strict=True)):
+            if p.kind == "comptime":
+                continue
+            plain_array = type(v) is np.ndarray and v.ndim > 0
+            plain_number = p.kind == "any" and type(v) in (int, float)
+            if not plain_array and not plain_number:
+                return None
+            places.append(i)
+        return tuple(places) if len(places) == len(leaves) else None
+
+    def find(self, grid: Any, mode: Any, where: Any, values: tuple) -> tuple[Any, Dim3, list[Any], bool]:
         """The executable for these arguments; compiles it at first sight."""
         mode = mode or config.mode
         if mode not in MODES:
@@ -157,8 +145,8 @@ class Launcher:
         backend = devices.backend_named(dev.backend)
         specs: list[Spec] = []
         leaves: list[Any] = []
-        for p in self.parameters:
-            spec, mine = take_apart(p, values[p.name], self.kernel)
+        for p, value in zip(self.parameters, values, strict=True):
+            spec, mine = take_apart(p, value, self.kernel)
             specs.append(spec)
             leaves += mine
         properties = backend.properties(dev.ordinal)
@@ -199,13 +187,14 @@ class Launcher:
             )
         return dim3(grid[0], "the cube count", 1), dim3(grid[1], "the cube dim", 1)
 
-    def prepare(self, grid: Any, mode: Any, where: Any, values: dict[str, Any], key: Any) -> Prepared | None:
+    def prepare(self, grid: Any, mode: Any, where: Any, values: tuple, key: Any) -> Prepared | None:
         """Find the code and lay the launch out; None when there is nothing to do."""
         if isinstance(grid, Over) and grid.size == 0:
             return None
         exe, cubes, leaves, in_place = self.find(grid, mode, where, values)
         outputs, ranges = overlap.plan(exe.program, leaves)
-        prepared = Prepared(exe, exe.prepare(leaves, values, cubes), outputs, ranges, in_place)
+        runner = exe.prepare(leaves, values, cubes)
+        prepared = Prepared(exe, runner, outputs, ranges, in_place, self.simple(values, leaves))
         if key is not None and not in_place:
             table = self.local.table
             if len(table) >= TABLE_LIMIT:
@@ -217,7 +206,7 @@ class Launcher:
 class BoundLaunch:
     """A launch with its arguments fixed: call it with nothing, or with new values of scalar parameters."""
 
-    def __init__(self, launcher: Launcher, prepared: Prepared | None, values: dict[str, Any]) -> None:
+    def __init__(self, launcher: Launcher, prepared: Prepared | None, values: tuple) -> None:
         self.launcher, self.prepared, self.values = launcher, prepared, values
         self._run = self._make()
 
@@ -235,11 +224,7 @@ class BoundLaunch:
             LaunchError: a keyword that is no scalar parameter.
         """
         if scalars:
-            for name, value in scalars.items():
-                if not isinstance(self.values.get(name), NUMBERS) or not isinstance(value, NUMBERS):
-                    raise LaunchError(f"{name!r} is no scalar parameter of this launch", hint="bind again")
-                self.values[name] = value
-            self._run = self._make()
+            self._rebind(scalars)
         counters.launches += 1
         if active:
             import time
@@ -251,22 +236,13 @@ class BoundLaunch:
         else:
             self._run()
 
-
-def _key_of(v: Any) -> Any:
-    """The part of a key that an unusual argument contributes."""
-    if isinstance(v, Struct):
-        parts: list[Any] = [v.type]
-        for f in v.type.fields:
-            x = v.values[f.name]
-            parts.append(ComptimeSpec(x) if f.kind == "comptime" else _key_of(x))
-        return tuple(parts)
-    if isinstance(v, tuple):
-        return tuple(_key_of(x) for x in v)
-    if isinstance(v, NUMBERS):
-        if isinstance(v, int) and not isinstance(v, bool):
-            return (int, -(2**31) <= v < 2**31, v < 2**63)
-        return type(v)
-    array = array_like(v)
-    if array is not None:
-        return (array.dtype, array.shape, array.strides)
-    return ComptimeSpec(v)
+    def _rebind(self, scalars: dict[str, Any]) -> None:
+        names = [p.name for p in self.launcher.parameters]
+        values = list(self.values)
+        for name, value in scalars.items():
+            known = name in names and self.launcher.parameters[names.index(name)].kind != "comptime"
+            if not known or not isinstance(values[names.index(name)], NUMBERS) or not isinstance(value, NUMBERS):
+                raise LaunchError(f"{name!r} is no scalar parameter of this launch", hint="bind again")
+            values[names.index(name)] = value
+        self.values = tuple(values)
+        self._run = self._make()

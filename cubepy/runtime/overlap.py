@@ -8,6 +8,10 @@ import numpy as np
 
 from cubepy.compiler.ir import Program
 from cubepy.errors import AliasError, ReadOnlyError
+from cubepy.runtime.pointers import address
+
+
+EMPTY = (0, 0)
 
 
 def extent(array: np.ndarray) -> tuple[int, int]:
@@ -29,11 +33,6 @@ def plan(program: Program, leaves: list[Any]) -> tuple[tuple[int, ...], list[Any
         i for i, a in enumerate(program.arguments) if a.mem is not None and a.mem.name in program.outputs
     )
     return outputs, [extent(v) if isinstance(v, np.ndarray) else None for v in leaves]
-
-
-def address(array: np.ndarray) -> int:
-    """The address of an array's first element."""
-    return int(array.__array_interface__["data"][0])
 
 
 def in_place(program: Program, leaves: list[Any]) -> bool:
@@ -65,32 +64,31 @@ def check(prepared: Any, leaves: list[Any], launcher: Any) -> bool:
         ReadOnlyError: an output that cannot be written.
         AliasError: an output that overlaps another argument without being exactly that argument.
     """
-    outputs = prepared.outputs
-    if not outputs:
-        return False
     found = False
-    ranges = prepared.ranges
-    spans = [
-        (address(v) + r[0], address(v) + r[1]) if r is not None else None for v, r in zip(leaves, ranges, strict=True)
-    ]
-    for i in outputs:
+    spans = []
+    for v, r in zip(leaves, prepared.ranges, strict=True):
+        if r is None:
+            spans.append(EMPTY)
+        else:
+            at = address(v)
+            spans.append((at + r[0], at + r[1]))
+    for i in prepared.outputs:
         out = leaves[i]
         if not out.flags.writeable:
             raise ReadOnlyError(
                 f"{launcher.kernel.__name__} writes {_name(prepared, i)!r}, which is read-only",
                 hint="pass a copy, or set array.flags.writeable",
             )
-        low, high = spans[i]  # type: ignore[misc]
-        for j, span in enumerate(spans):
-            if span is None or j == i or not (low < span[1] and span[0] < high):
-                continue
-            found = True
-            if not same(out, leaves[j]):
-                raise AliasError(
-                    f"the output {_name(prepared, i)!r} of {launcher.kernel.__name__} overlaps "
-                    f"{_name(prepared, j)!r} in memory without being exactly that argument",
-                    hint="copy one of them",
-                )
+        low, high = spans[i]
+        for j, (first, last) in enumerate(spans):
+            if low < last and first < high and j != i:
+                found = True
+                if not same(out, leaves[j]):
+                    raise AliasError(
+                        f"the output {_name(prepared, i)!r} of {launcher.kernel.__name__} overlaps "
+                        f"{_name(prepared, j)!r} in memory without being exactly that argument",
+                        hint="copy one of them",
+                    )
     return found
 
 

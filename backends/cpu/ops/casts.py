@@ -30,12 +30,14 @@ f16, bf16, fp8_e4m3, fp8_e5m2 = (_cast(name) for name in NARROW_FLOATS)
 
 @literal_op
 def bitcast(x: Any, dtype: Any) -> Any:
-    """`bitcast(x, dtype)`: the same bits as another carrier dtype of the same width."""
+    """`bitcast(x, dtype)`: the same bits as another carrier dtype; a line's lane count follows from the width."""
     name = literal(dtype)
     if name is None:
         return None
     source, lanes = described(x)
-    result = value_type(name, lanes)
-    if bits(source) != bits(name):
+    width = bits(source) * max(lanes, 1)
+    lanes = width // bits(name) if lanes else 0
+    if width != bits(name) * max(lanes, 1):
         raise errors.TypingError(f"bitcast from {source} to {name}: their widths differ")
+    result = value_type(name, lanes)
     return result(types.unliteral(x), dtype), lambda b, v, _: b.bitcast(v, ir_type(name, lanes))

@@ -46,6 +46,8 @@ def mangled(ty: ir.Type) -> str:
     """How intrinsic names write a type."""
     if isinstance(ty, ir.VectorType):
         return f"v{ty.count}{mangled(ty.element)}"
+    if isinstance(ty, ir.PointerType):  # typed before LLVM 16
+        return f"p0{mangled(ty.pointee)}" if str(ty).endswith("*") else "p0"
     return str(ty.intrinsic_name)
 
 

@@ -1,0 +1,20 @@
+"""The functions that generated code calls: `from cubepy.backends.cpu.ops import *`."""
+
+from __future__ import annotations
+
+from cubepy.backends.cpu.ops import (
+    arithmetic, atomics, casts, debug, division, integer, lanes, masked, memory, trigonometry, vectormath,
+)  # fmt: skip
+from cubepy.backends.cpu.ops.registry import Op
+from cubepy.backends.cpu.ops.types import Line, Ptr
+
+_MODULES = (
+    memory, masked, casts, arithmetic, division, integer, lanes, vectormath, trigonometry, atomics, debug,
+)  # fmt: skip
+OPS: dict[str, Op] = {
+    name: value for module in _MODULES for name, value in vars(module).items() if isinstance(value, Op)
+}
+"""Every op by its name."""
+
+globals().update(OPS)
+__all__ = ["OPS", "Line", "Ptr", *OPS]  # noqa: PLE0604

@@ -1,0 +1,190 @@
+"""exp, log, tanh, erf and their kin on scalars and lines, f32 and f64, by one code path.
+
+The code has no branches and no table lookups, so that LLVM vectorises loops of scalars and keeps lines in registers.
+Methods: exp and log reduce their argument as Cody and Waite, "Software Manual for the Elementary Functions" (1980), do,
+with the products by fma; the polynomials are named in `vectormath_tables`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from cubepy.backends.cpu.ops.elementwise import elementwise
+from cubepy.backends.cpu.ops.values import const, fma, int_like, is_nan, math
+from cubepy.backends.cpu.ops.vectormath_tables import TABLES, Table
+
+INF, NAN = float("inf"), float("nan")
+
+
+def horner(b: Any, x: Any, coefficients: tuple[float, ...]) -> Any:
+    """The polynomial with these coefficients, lowest power first."""
+    out = const(x.type, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        out = fma(b, out, x, const(x.type, c))
+    return out
+
+
+def clamped(b: Any, x: Any, low: float, high: float) -> Any:
+    """x within bounds; NaN becomes `low`, so that it can be converted to an integer."""
+    x = b.select(b.fcmp_ordered(">", x, const(x.type, low)), x, const(x.type, low))
+    return b.select(b.fcmp_ordered("<", x, const(x.type, high)), x, const(x.type, high))
+
+
+def power_of_two(b: Any, t: Table, n: Any, ty: ir.Type) -> Any:
+    """2**n as a float, for an integer n in the range of normal exponents."""
+    shifted = b.shl(b.add(n, const(n.type, t.bias)), const(n.type, t.mantissa))
+    return b.bitcast(shifted, ty)
+
+
+def _scaled(b: Any, t: Table, y: Any, n: Any) -> Any:
+    """y * 2**n in two steps, so that results may overflow or be subnormal."""
+    k = b.fptosi(n, int_like(y.type))
+    half = b.ashr(k, const(k.type, 1))
+    y = b.fmul(y, power_of_two(b, t, half, y.type))
+    return b.fmul(y, power_of_two(b, t, b.sub(k, half), y.type))
+
+
+def _reduced(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
+    """n and r with x = n * ln 2 + r, |r| <= ln 2 / 2."""
+    n = math(b, "rint", b.fmul(x, const(x.type, t.log2_e)))
+    r = fma(b, n, const(x.type, -t.ln2_high), x)
+    return n, fma(b, n, const(x.type, -t.ln2_low), r)
+
+
+def _expm1_small(b: Any, t: Table, r: Any) -> Any:
+    """exp(r) - 1 for |r| <= ln 2 / 2."""
+    return fma(b, horner(b, r, t.exp), b.fmul(r, r), r)
+
+
+def exp_value(b: Any, dtype: str, x: Any) -> Any:
+    """e ** x."""
+    t = TABLES[dtype]
+    n, r = _reduced(b, t, clamped(b, x, t.exp_low, t.exp_high))
+    y = _scaled(b, t, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), n)
+    return b.select(is_nan(b, x), x, y)
+
+
+def _exp2(b: Any, dtype: str, x: Any) -> Any:
+    t = TABLES[dtype]
+    inside = clamped(b, x, t.exp2_low, t.exp2_high)
+    n = math(b, "rint", inside)
+    r = b.fmul(b.fsub(inside, n), const(x.type, t.ln2))
+    y = _scaled(b, t, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), n)
+    return b.select(is_nan(b, x), x, y)
+
+
+def expm1_value(b: Any, dtype: str, x: Any) -> Any:
+    """e ** x - 1 = 2 * (2**(n-1) * expm1(r) + (2**(n-1) - 1/2)): no step but the last overflows."""
+    t = TABLES[dtype]
+    n, r = _reduced(b, t, clamped(b, x, t.expm1_low, t.exp_high))
+    k = b.fptosi(n, int_like(x.type))
+    half = power_of_two(b, t, b.sub(k, const(k.type, 1)), x.type)
+    y = fma(b, _expm1_small(b, t, r), half, b.fsub(half, const(x.type, 0.5)))
+    y = b.fadd(y, y)
+    keep = b.fcmp_unordered("==", x, const(x.type, 0.0))  # -0 and NaN stay themselves
+    return b.select(keep, x, y)
+
+
+def _split(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
+    """k (a float) and f with x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), for x positive and finite."""
+    word = int_like(x.type)
+    tiny = b.fcmp_ordered("<", x, const(x.type, t.smallest_normal))
+    x = b.select(tiny, b.fmul(x, const(x.type, t.subnormal_scale)), x)
+    code = b.sub(b.bitcast(x, word), const(word, t.sqrt_half_code))
+    k = b.ashr(code, const(word, t.mantissa))
+    k = b.sub(k, b.select(tiny, const(word, t.subnormal_shift), const(word, 0)))
+    m = b.add(b.and_(code, const(word, (1 << t.mantissa) - 1)), const(word, t.sqrt_half_code))
+    return b.sitofp(k, x.type), b.fsub(b.bitcast(m, x.type), const(x.type, 1.0))
+
+
+def _log1p_tail(b: Any, t: Table, f: Any, half_square: Any) -> Any:
+    """log(1 + f) - f + f*f/2, by the series in s = f / (2 + f)."""
+    s = b.fdiv(f, b.fadd(f, const(f.type, 2.0)))
+    z = b.fmul(s, s)
+    return b.fmul(s, fma(b, horner(b, z, t.log), z, half_square))
+
+
+def _log_sum(b: Any, t: Table, k: Any, f: Any, correction: Any) -> Any:
+    """k * ln 2 + log(1 + f) + correction, small terms first."""
+    half_square = b.fmul(b.fmul(f, f), const(f.type, 0.5))
+    small = b.fadd(_log1p_tail(b, t, f, half_square), correction)
+    small = fma(b, k, const(f.type, t.log_ln2_low), small)
+    small = b.fsub(small, half_square)
+    return fma(b, k, const(f.type, t.log_ln2_high), b.fadd(small, f))
+
+
+def _log_ends(b: Any, x: Any, y: Any) -> Any:
+    """The logarithm y of x, right at 0, infinity, NaN and below 0."""
+    zero, inf = const(x.type, 0.0), const(x.type, INF)
+    y = b.select(b.fcmp_ordered("==", x, inf), inf, y)
+    y = b.select(b.fcmp_unordered(">=", x, zero), y, const(x.type, NAN))
+    y = b.select(b.fcmp_ordered("==", x, zero), const(x.type, -INF), y)
+    return b.select(is_nan(b, x), x, y)
+
+
+def _log(b: Any, dtype: str, x: Any) -> Any:
+    t = TABLES[dtype]
+    k, f = _split(b, t, x)
+    return _log_ends(b, x, _log_sum(b, t, k, f, const(x.type, 0.0)))
+
+
+def _log2(b: Any, dtype: str, x: Any) -> Any:
+    """log(1 + f) in two parts times 1 / ln 2 in two parts, as FreeBSD's e_log2.c."""
+    t = TABLES[dtype]
+    k, f = _split(b, t, x)
+    half_square = b.fmul(b.fmul(f, f), const(x.type, 0.5))
+    high = b.fsub(f, half_square)
+    low = b.fadd(b.fsub(b.fsub(f, high), half_square), _log1p_tail(b, t, f, half_square))
+    scale, scale_low = const(x.type, t.log2_e), const(x.type, t.log2_e_low)
+    product = b.fmul(high, scale)
+    rest = fma(b, high, scale_low, fma(b, high, scale, b.fneg(product)))
+    rest = fma(b, low, scale, rest)
+    total = b.fadd(k, product)
+    rest = b.fadd(rest, b.fadd(b.fsub(k, total), product))
+    return _log_ends(b, x, b.fadd(total, rest))
+
+
+def _log1p(b: Any, dtype: str, x: Any) -> Any:
+    """log(u) + what rounding u = 1 + x cut off, divided by u."""
+    t = TABLES[dtype]
+    one = const(x.type, 1.0)
+    u = b.fadd(x, one)
+    k, f = _split(b, t, u)
+    large = b.fcmp_ordered(">", k, const(x.type, 0.0))
+    cut = b.select(large, b.fsub(one, b.fsub(u, x)), b.fsub(x, b.fsub(u, one)))
+    y = _log_ends(b, u, _log_sum(b, t, k, f, b.fdiv(cut, u)))
+    return b.select(b.fcmp_ordered("==", x, const(x.type, 0.0)), x, y)
+
+
+def _tanh(b: Any, dtype: str, x: Any) -> Any:
+    """-t / (2 + t) with t = expm1(-2 |x|)."""
+    e = expm1_value(b, dtype, b.fmul(math(b, "fabs", x), const(x.type, -2.0)))
+    return math(b, "copysign", b.fdiv(b.fneg(e), b.fadd(e, const(x.type, 2.0))), x)
+
+
+def _erf(b: Any, dtype: str, x: Any) -> Any:
+    """x + x * P(x*x) below 1; 1 - exp(|x| * Q(|x|)) above."""
+    t = TABLES[dtype]
+    size = math(b, "fabs", x)
+    small = fma(b, horner(b, b.fmul(x, x), t.erf_small), x, x)
+    far = const(x.type, t.erf_end)
+    far = b.select(b.fcmp_ordered(">", size, far), far, size)
+    large = b.fsub(const(x.type, 1.0), exp_value(b, dtype, b.fmul(far, horner(b, far, t.erf_large))))
+    return b.select(b.fcmp_ordered("<", size, const(x.type, 1.0)), small, math(b, "copysign", large, x))
+
+
+def _rsqrt(b: Any, dtype: str, x: Any) -> Any:
+    return b.fdiv(const(x.type, 1.0), math(b, "sqrt", x))
+
+
+exp = elementwise("exp", 1, exp_value, "float", doc="e ** x.")
+exp2 = elementwise("exp2", 1, _exp2, "float", doc="2 ** x.")
+expm1 = elementwise("expm1", 1, expm1_value, "float", doc="e ** x - 1, exact near zero.")
+log = elementwise("log", 1, _log, "float", doc="Natural logarithm.")
+log2 = elementwise("log2", 1, _log2, "float", doc="Logarithm to base 2.")
+log1p = elementwise("log1p", 1, _log1p, "float", doc="log(1 + x), exact near zero.")
+tanh = elementwise("tanh", 1, _tanh, "float", doc="Hyperbolic tangent.")
+erf = elementwise("erf", 1, _erf, "float", doc="Error function.")
+rsqrt = elementwise("rsqrt", 1, _rsqrt, "float", doc="1 / sqrt(x).")

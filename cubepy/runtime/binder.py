@@ -1,0 +1,74 @@
+"""The generated binder: one small function a kernel that sorts a call's arguments and forms its key.
+
+Its signature is the kernel's own with `mode`, `device` and `stream` added, so Python itself matches arguments to
+parameters. It returns the values in order, the key (dtypes, shapes, strides, comptime values) and the keywords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cubepy.compiler.signature import ComptimeSpec
+from cubepy.lang.declare import Kernel, Param, Struct
+from cubepy.runtime.leaves import NUMBERS, array_like
+
+LAUNCH_KEYWORDS = ("mode", "device", "stream")
+
+
+def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, Any]]:
+    """Write and compile the binder of a kernel."""
+    parameters, names, keys = [], [], []
+    scope: dict[str, Any] = {"ndarray": np.ndarray, "key_of": key_of}
+    star = False
+    for i, p in enumerate(kernel.parameters):
+        if p.keyword_only and not star:
+            parameters.append("*")
+            star = True
+        if p.default is Param.__dataclass_fields__["default"].default:
+            parameters.append(p.name)
+        else:
+            scope[f"default_{i}"] = p.default
+            parameters.append(f"{p.name}=default_{i}")
+        names.append(p.name)
+        if p.kind == "comptime":
+            keys.append(f"type({p.name}), {p.name}")
+        else:
+            x = p.name
+            keys.append(f"(({x}.dtype, {x}.shape, {x}.strides) if type({x}) is ndarray else key_of({x}))")
+    if not star:
+        parameters.append("*")
+    parameters += [f"{k}=None" for k in LAUNCH_KEYWORDS]
+    text = (
+        f"def bind({', '.join(parameters)}):\n"
+        f"    return ({', '.join(names)},), ({', '.join(keys)},), mode, device, stream\n"
+    )
+    exec(compile(text, f"<binder of {kernel.__name__}>", "exec"), scope)  # text made above
+    return scope["bind"]  # type: ignore[no-any-return]
+
+
+def key_of(value: Any) -> Any:
+    """The part of a key that an argument other than a plain array contributes."""
+    t = type(value)
+    if t is float:
+        return float
+    if t is int:
+        return (int, -2147483648 <= value < 2147483648, value < 9223372036854775808)
+    if isinstance(value, Struct):
+        return (
+            value.type,
+            *(
+                ComptimeSpec(value.values[f.name]) if f.kind == "comptime" else key_of(value.values[f.name])
+                for f in value.type.fields
+            ),
+        )
+    if t is tuple:
+        return tuple([key_of(v) for v in value])
+    if isinstance(value, NUMBERS):
+        return t
+    array = array_like(value)
+    if array is not None:
+        return (array.dtype, array.shape, array.strides)
+    return ComptimeSpec(value)
