@@ -27,7 +27,9 @@ from cubepy.runtime.device import current as current_device
 from cubepy.runtime.device import device_properties as device_properties_of
 from cubepy.runtime.device import devices, use
 from cubepy.runtime.launch import Launcher as _Launcher
+from cubepy.runtime.memory import memory_stats
 from cubepy.runtime.stats import profile, stats
+from cubepy.runtime.stream import Stream, sync
 
 _set_launcher(_Launcher)
 

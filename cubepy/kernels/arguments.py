@@ -10,6 +10,7 @@ import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
+from cubepy.runtime import memory
 
 
 def array_of(value: Any, name: str = "x") -> np.ndarray:
@@ -44,7 +45,7 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         DTypeError: `out` has another dtype.
     """
     if out is None:
-        return np.empty(shape, dtype)
+        return memory.empty(shape, dtype)
     array = array_of(out, "out")
     if array.shape != shape:
         raise ShapeError(f"out has shape {array.shape}, but the result has shape {shape}")

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from cubepy.backends.cpu.ops import (
-    arithmetic, atomics, casts, debug, division, integer, lanes, masked, memory, trigonometry, vectormath,
+    arithmetic,
+    atomics,
+    casts,
+    debug,
+    division,
+    integer,
+    lanes,
+    masked,
+    memory,
+    trigonometry,
+    vectormath,
 )  # fmt: skip
 from cubepy.backends.cpu.ops.registry import Op
 from cubepy.backends.cpu.ops.types import Line, Ptr

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core import errors, types
-
-from cubepy.backends.cpu.ops.convert import NARROW_FLOATS, convert, narrowed
+from cubepy.backends.cpu.ops.convert import NARROW_FLOATS, convert, decode, encode, narrowed
 from cubepy.backends.cpu.ops.registry import Op, literal_op
-from cubepy.backends.cpu.ops.types import SCALARS, bits, described, ir_type, literal, value_type
+from cubepy.backends.cpu.ops.types import (
+    SCALARS,
+    bits,
+    described,
+    ir_type,
+    itemsize,
+    literal,
+    memory_ir,
+    value_type,
+)  # fmt: skip
+from numba.core import errors, types
 
 
 def _cast(target: str) -> Op:
@@ -41,3 +49,41 @@ def bitcast(x: Any, dtype: Any) -> Any:
         raise errors.TypingError(f"bitcast from {source} to {name}: their widths differ")
     result = value_type(name, lanes)
     return result(types.unliteral(x), dtype), lambda b, v, _: b.bitcast(v, ir_type(name, lanes))
+
+
+def _narrow_name(dtype: Any) -> str | None:
+    name = literal(dtype)
+    if name is not None and name not in NARROW_FLOATS:
+        raise errors.TypingError(f"{name!r} is not a narrow float")
+    return name
+
+
+@literal_op
+def bits_of(x: Any, dtype: Any) -> Any:
+    """`bits_of(x, dtype)`: the bits of a narrow float that f32 carries, as u16 or u8."""
+    name = _narrow_name(dtype)
+    if name is None:
+        return None
+    source, lanes = described(x)
+    word = f"u{8 * itemsize(name)}"
+
+    def emit(b: Any, v: Any, _: Any) -> Any:
+        return b.bitcast(encode(b, v, source, name), ir_type(word, lanes))
+
+    return value_type(word, lanes)(types.unliteral(x), dtype), emit
+
+
+@literal_op
+def from_bits(x: Any, dtype: Any) -> Any:
+    """`from_bits(x, dtype)`: u16 or u8 bits as a narrow float, carried in f32."""
+    name = _narrow_name(dtype)
+    if name is None:
+        return None
+    source, lanes = described(x)
+    if bits(source) != 8 * itemsize(name):
+        raise errors.TypingError(f"from_bits from {source} to {name}: their widths differ")
+
+    def emit(b: Any, v: Any, _: Any) -> Any:
+        return decode(b, b.bitcast(v, memory_ir(name, lanes)), name)
+
+    return value_type("f32", lanes)(types.unliteral(x), dtype), emit

@@ -10,12 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import ir
-
 from cubepy.backends.cpu.ops.types import (
-    F16, F32, I8, I32, bits, carrier, ir_type, is_float, is_signed, memory_ir,
+    F16,
+    F32,
+    I8,
+    I32,
+    bits,
+    carrier,
+    ir_type,
+    is_float,
+    is_signed,
+    memory_ir,
 )  # fmt: skip
 from cubepy.backends.cpu.ops.values import const, intrinsic, is_nan, lanes_of, shaped
+from llvmlite import ir
 
 NARROW_FLOATS = ("f16", "bf16", "fp8_e4m3", "fp8_e5m2")
 
@@ -77,7 +85,7 @@ def to_f32_odd(b: Any, v: Any, src: str) -> Any:
 
 def _sticky(b: Any, v: Any, src: str) -> Any:
     """A 64-bit integer whose cut-off bits are gathered in bit 11, so that f64 holds it exactly."""
-    c = lambda x: const(v.type, x)  # noqa: E731
+    c = lambda x: const(v.type, x)
     low = b.and_(v, c(0x7FF))
     cut = b.or_(b.sub(v, low), b.select(b.icmp_unsigned("==", low, c(0)), c(0), c(0x800)))
     limit = 1 << 53
@@ -140,7 +148,7 @@ def encode(b: Any, v: Any, src: str, dtype: str) -> Any:
 
 def _encode_bf16(b: Any, v: Any) -> Any:
     word = shaped(I32, v.type)
-    c = lambda x: const(word, x)  # noqa: E731
+    c = lambda x: const(word, x)
     code = b.bitcast(v, word)
     rounded = b.add(code, b.add(c(0x7FFF), b.and_(b.lshr(code, c(16)), c(1))))
     quiet = b.or_(code, c(0x400000))
@@ -149,7 +157,7 @@ def _encode_bf16(b: Any, v: Any) -> Any:
 
 def _encode_fp8(b: Any, v: Any, f: _Fp8) -> Any:
     word = shaped(I32, v.type)
-    c = lambda x: const(word, x)  # noqa: E731
+    c = lambda x: const(word, x)
     code = b.bitcast(v, word)
     magnitude = b.and_(code, c(0x7FFFFFFF))
     cut = 23 - f.mantissa
@@ -171,5 +179,3 @@ def _encode_fp8(b: Any, v: Any, f: _Fp8) -> Any:
 def is_plain(dtype: str) -> bool:
     """Whether an element lies in memory just as it is carried."""
     return memory_ir(dtype) == ir_type(carrier(dtype)) and dtype not in ("int4", "uint4")
-
-

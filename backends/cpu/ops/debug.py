@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, errors, types
-
 from cubepy.backends.cpu.ops.convert import convert
 from cubepy.backends.cpu.ops.memory import pointer
 from cubepy.backends.cpu.ops.registry import literal_op, op
 from cubepy.backends.cpu.ops.types import I8, I32, I64, Ptr, described, is_float, is_signed, literal
+from llvmlite import ir
+from numba.core import cgutils, errors, types
 
 _BYTES = I8.as_pointer()
 
@@ -45,7 +44,9 @@ def print_values(form: Any, *values: Any) -> Any:
             convert(b, v, d, "f64" if is_float(d) else ("i64" if is_signed(d) else "u64"))
             for v, (d, _) in zip(args, dtypes, strict=True)
         ]
-        where = b.bitcast(cgutils.global_constant(b, "print_format", cgutils.make_bytearray(text.encode() + b"\0")), _BYTES)
+        where = b.bitcast(
+            cgutils.global_constant(b, "print_format", cgutils.make_bytearray(text.encode() + b"\0")), _BYTES
+        )
         printf = cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, [_BYTES], var_arg=True), "printf")
         b.call(printf, [where, *wide])
         flush = cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, [_BYTES]), "fflush")

@@ -6,15 +6,14 @@ from functools import cache
 from typing import Any
 
 import llvmlite.binding as ll
-from llvmlite import ir
-from numba.core import errors
-
 from cubepy.backends.cpu.ops.elementwise import elementwise
 from cubepy.backends.cpu.ops.lanes import picked
 from cubepy.backends.cpu.ops.memory import line
 from cubepy.backends.cpu.ops.registry import op
 from cubepy.backends.cpu.ops.types import I1, I32, Line, bits, is_signed
 from cubepy.backends.cpu.ops.values import const, intrinsic, math, shuffled
+from llvmlite import ir
+from numba.core import errors
 
 
 def _in_range(b: Any, dtype: str, count: Any) -> Any:
@@ -101,5 +100,3 @@ def dot_i8(acc: Any, x: Any, y: Any) -> Any:
         return out
 
     return acc(acc, x, y), emit
-
-

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, errors, types
-
 from cubepy.backends.cpu.ops.convert import convert, decode, encode
 from cubepy.backends.cpu.ops.registry import literal_op, op
 from cubepy.backends.cpu.ops.types import (
-    I32, I64, Line, Ptr, bits, carrier, described, ir_type, is_float, itemsize, literal, memory_ir, value_type,
+    I32,
+    I64,
+    Line,
+    Ptr,
+    bits,
+    carrier,
+    described,
+    ir_type,
+    is_float,
+    itemsize,
+    literal,
+    memory_ir,
+    value_type,
 )  # fmt: skip
 from cubepy.backends.cpu.ops.values import const, intrinsic
+from llvmlite import ir
+from numba.core import cgutils, errors, types
 
 ALIGNMENT = 64
 """Of stack memory: a cache line, and the widest vector register."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cubepy.backends.cpu.ops.elementwise import elementwise
-from cubepy.backends.cpu.ops.values import any_lane, const, each_lane, fma, int_like, math
+from cubepy.backends.cpu.ops.values import KEPT, any_lane, const, each_lane, fma, int_like, math
 from cubepy.backends.cpu.ops.vectormath import horner
 from cubepy.backends.cpu.ops.vectormath_tables import TABLES, Table
 
@@ -23,8 +23,8 @@ def _cos_small(b: Any, t: Table, z: Any) -> Any:
     """1 - z/2 + z*z*C(z), with what rounding 1 - z/2 cut off."""
     one = const(z.type, 1.0)
     half = b.fmul(z, const(z.type, 0.5))
-    w = b.fsub(one, half)
-    tail = b.fsub(b.fsub(one, w), half)
+    w = b.fsub(one, half, flags=KEPT)
+    tail = b.fsub(b.fsub(one, w, flags=KEPT), half, flags=KEPT)
     return b.fadd(w, fma(b, b.fmul(z, z), horner(b, z, t.cos), tail))
 
 

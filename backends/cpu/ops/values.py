@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cubepy.backends.cpu.ops.types import F32, F64, I1, I32
 from llvmlite import ir
 from numba.core import cgutils
 
-from cubepy.backends.cpu.ops.types import F32, F64, I1, I32
-
 Value = Any
 Builder = Any
+
+KEPT = ("nsz",)
+"""Flags for additions that recover a rounding error: a kernel's fast-math flags would cancel them to nothing, and
+numba gives those only to instructions that have no flags of their own."""
 
 
 def lanes_of(ty: ir.Type) -> int:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from cubepy.backends.cpu.ops.elementwise import elementwise
-from cubepy.backends.cpu.ops.values import const, fma, int_like, is_nan, math
+from cubepy.backends.cpu.ops.values import KEPT, const, fma, int_like, is_nan, math
 from cubepy.backends.cpu.ops.vectormath_tables import TABLES, Table
+from llvmlite import ir
 
 INF, NAN = float("inf"), float("nan")
 
@@ -135,14 +134,15 @@ def _log2(b: Any, dtype: str, x: Any) -> Any:
     t = TABLES[dtype]
     k, f = _split(b, t, x)
     half_square = b.fmul(b.fmul(f, f), const(x.type, 0.5))
-    high = b.fsub(f, half_square)
-    low = b.fadd(b.fsub(b.fsub(f, high), half_square), _log1p_tail(b, t, f, half_square))
+    high = b.fsub(f, half_square, flags=KEPT)
+    cut = b.fsub(b.fsub(f, high, flags=KEPT), half_square, flags=KEPT)
+    low = b.fadd(cut, _log1p_tail(b, t, f, half_square), flags=KEPT)
     scale, scale_low = const(x.type, t.log2_e), const(x.type, t.log2_e_low)
     product = b.fmul(high, scale)
     rest = fma(b, high, scale_low, fma(b, high, scale, b.fneg(product)))
     rest = fma(b, low, scale, rest)
-    total = b.fadd(k, product)
-    rest = b.fadd(rest, b.fadd(b.fsub(k, total), product))
+    total = b.fadd(k, product, flags=KEPT)
+    rest = b.fadd(rest, b.fadd(b.fsub(k, total, flags=KEPT), product, flags=KEPT), flags=KEPT)
     return _log_ends(b, x, b.fadd(total, rest))
 
 
@@ -150,10 +150,11 @@ def _log1p(b: Any, dtype: str, x: Any) -> Any:
     """log(u) + what rounding u = 1 + x cut off, divided by u."""
     t = TABLES[dtype]
     one = const(x.type, 1.0)
-    u = b.fadd(x, one)
+    u = b.fadd(x, one, flags=KEPT)
     k, f = _split(b, t, u)
     large = b.fcmp_ordered(">", k, const(x.type, 0.0))
-    cut = b.select(large, b.fsub(one, b.fsub(u, x)), b.fsub(x, b.fsub(u, one)))
+    minus = lambda y, z: b.fsub(y, z, flags=KEPT)
+    cut = b.select(large, minus(one, minus(u, x)), minus(x, minus(u, one)))
     y = _log_ends(b, u, _log_sum(b, t, k, f, b.fdiv(cut, u)))
     return b.select(b.fcmp_ordered("==", x, const(x.type, 0.0)), x, y)
 
