@@ -26,6 +26,10 @@ from cubepy.compiler.ir import (
 )
 
 
+ARITHMETIC = ("const", "topology", "size", "shape", "stride", "add", "sub", "mul", "and_", "or_", "xor", "shl", "shr",
+              "cast", "lt", "le", "gt", "ge", "eq", "ne")  # fmt: skip
+
+
 @dataclass
 class Units(Stmt):
     """Run the body for every unit of the cube."""
@@ -55,13 +59,48 @@ def split(program: Program) -> Split:
     cube = _cube_variables(program.body)
     body = _fission(program.body, cube)
     regions = [s for s in _walk(body) if isinstance(s, Units)]
+    again = _recomputable(program, cube)
+    for region in regions:
+        region.body = _recomputing(region.body, again)
     seen: dict[str, int] = {}
     for region in regions:
         for name in _names(region.body):
             seen[name] = seen.get(name, 0) + 1
     scalars = {a.path for a in program.arguments if a.scalar}
-    per_unit = {n for n, count in seen.items() if count > 1 and n not in cube and n not in scalars}
+    per_unit = {n for n, c in seen.items() if c > 1 and n not in cube and n not in scalars and n not in again}
     return Split(body, per_unit, cube)
+
+
+def _recomputable(program: Program, cube: set[str]) -> dict[str, Assign]:
+    """Assignments that are cheaper to repeat in every loop over units than to keep per unit.
+
+    They stand at the top of the kernel, are the only ones of their variable, and use positions, sizes, constants
+    and each other.
+    """
+    count: dict[str, int] = {}
+    for s in walk(program.body):
+        if isinstance(s, (Assign, Atomic, For)):
+            name = s.name if isinstance(s, Assign) else (s.target if isinstance(s, Atomic) else s.var)
+            count[str(name)] = count.get(str(name), 0) + 1
+    scalars = {a.path for a in program.arguments if a.scalar}
+    out: dict[str, Assign] = {}
+    for s in program.body:
+        if isinstance(s, Assign) and count[s.name] == 1 and s.name not in cube and all(
+            e.op in ARITHMETIC or (e.op == "var" and (e.attr in out or (e.attr in scalars and e.attr not in count)))
+            for e in s.value.walk()
+        ):
+            out[s.name] = s
+    return out
+
+
+def _recomputing(body: list[Stmt], again: dict[str, Assign]) -> list[Stmt]:
+    """A region with the recomputable values that it uses at its top."""
+    kept = [s for s in body if not (isinstance(s, Assign) and again.get(s.name) is s)]
+    need = _names(kept) & again.keys()
+    for name in reversed(again):
+        if name in need:
+            need |= _heads(again[name]) & again.keys()
+    return [s for name, s in again.items() if name in need] + kept
 
 
 def _walk(body: list[Stmt]) -> list[Stmt]:

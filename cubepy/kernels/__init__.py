@@ -12,7 +12,7 @@ from cubepy.kernels import functions, views
 from cubepy.kernels.attention import attention
 from cubepy.kernels.elementwise import copy, map
 from cubepy.kernels.embedding import embedding
-from cubepy.kernels.matmul import matmul
+from cubepy.kernels.matmul import matmul, prepack
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.normalise import layer_norm, softmax
 from cubepy.kernels.pool import max_pool2d
@@ -40,5 +40,5 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
 
 __all__ = [
     "argmax", "argmin", "attention", "copy", "embedding", "functions", "gelu", "layer_norm", "map", "matmul", "max",
-    "max_pool2d", "mean", "min", "prod", "softmax", "sum", "transpose", "views",
+    "max_pool2d", "mean", "min", "prepack", "prod", "softmax", "sum", "transpose", "views",
 ]  # fmt: skip

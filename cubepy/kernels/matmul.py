@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,38 @@ from cubepy.lang.dtypes import as_dtype, promote
 DEPTH = 256  # a panel of 32 columns of this depth fills the first-level cache
 
 
+@dataclass(frozen=True)
+class Packed:
+    """A matrix (K, N) laid out for products: give it to `matmul` as `b` any number of times.
+
+    Attributes:
+        panels: (1, panels, K, width) f32.
+        rows, columns: K and N.
+    """
+
+    panels: np.ndarray
+    rows: int
+    columns: int
+
+
+def prepack(b: Any) -> Packed:
+    """Lay a constant matrix out once, so that later products need not; it takes as much memory as the matrix.
+
+    Args:
+        b: (K, N), any strides; the transposed view of a linear layer's weight is as good as any.
+
+    Example:
+        >>> import numpy as np
+        >>> w = prepack(np.eye(3, dtype=np.float32))
+        >>> matmul(np.ones((5, 3), np.float32), w).shape
+        (5, 3)
+    """
+    matrix = array_of(b, "b")
+    if matrix.ndim != 2:
+        raise ShapeError(f"prepack needs a matrix, not shape {matrix.shape}")
+    return Packed(pack(matrix[None]), *matrix.shape)
+
+
 def matmul(
     a: Any,
     b: Any,
@@ -33,7 +66,7 @@ def matmul(
 
     Args:
         a: (..., M, K) or (K,).
-        b: (..., K, N) or (K,); a transposed view is as good as any.
+        b: (..., K, N) or (K,); a transposed view is as good as any. Or a matrix from `prepack`.
         bias: (N,), added to every row.
         activation: "gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh", or a `@cb.func` of one value.
         residual: of the result's shape, added last.
@@ -52,6 +85,8 @@ def matmul(
         array([[3., 3.],
                [3., 3.]], dtype=float32)
     """
+    if isinstance(b, Packed):
+        return _with_packed(a, b, bias, activation, residual, alpha, out)
     wrap = wrapper(a, b)
     x, y = array_of(a, "a"), array_of(b, "b")
     if x.ndim == 0 or y.ndim == 0:
@@ -78,6 +113,28 @@ def matmul(
     if result.size:
         extra = _epilogue(bias, residual, full)
         _floats(x, y, result.reshape(full) if result.flags.c_contiguous else result, full, *extra, activation, alpha)
+    return finish(result, out, wrap)
+
+
+def _with_packed(a: Any, b: Packed, bias: Any, activation: Any, residual: Any, alpha: float, out: Any) -> Any:
+    """The product with a matrix that is laid out already."""
+    wrap, x = wrapper(a), array_of(a, "a")
+    if x.ndim < 1 or x.shape[-1] != b.rows:
+        raise ShapeError(f"matmul of {x.shape} and a packed ({b.rows}, {b.columns}): the inner lengths differ")
+    full = (*x.shape[:-1], b.columns)
+    result = output(out, full, x.dtype)
+    if result.size:
+        add, residual = _epilogue(bias, residual, full)
+        x3 = _batched(x, (1, -1, b.rows))
+        if x3.strides[2] != x3.itemsize and b.rows > 1:
+            x3 = copy(x3)
+        target = result if result.flags.c_contiguous else np.empty(full, result.dtype)
+        out3 = target.reshape(1, -1, b.columns)
+        r3 = None if residual is None else _batched(residual, out3.shape)
+        function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+        product(x3, b.panels, out3, add, r3, function, alpha)
+        if target is not result:
+            result[...] = target
     return finish(result, out, wrap)
 
 

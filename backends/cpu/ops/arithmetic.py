@@ -126,7 +126,7 @@ fma = elementwise("fma", 3, lambda b, d, x, y, z: math(b, "fma", x, y, z), "floa
 def select(mask: Any, x: Any, y: Any) -> Any:
     """`select(mask, x, y)`: x where mask holds, else y; a scalar mask chooses for all lanes."""
     m, m_lanes = described(mask)
-    dtype, lanes, t = same("select", (x, y))
+    _, lanes, t = same("select", (x, y))
     if m != "bool_" or m_lanes not in (0, lanes):
         raise errors.TypingError(f"select: the mask {mask} does not go with {t}")
     return t(value_type(m, m_lanes), t, t), lambda b, m, x, y: b.select(m, x, y)

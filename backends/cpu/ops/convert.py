@@ -7,40 +7,13 @@ Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algori
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from cubepy.backends.cpu.ops.types import (
-    F16,
-    F32,
-    I8,
-    I32,
-    bits,
-    carrier,
-    ir_type,
-    is_float,
-    is_signed,
-    memory_ir,
-)  # fmt: skip
-from cubepy.backends.cpu.ops.values import const, intrinsic, is_nan, lanes_of, shaped
-from llvmlite import ir
+from cubepy.backends.cpu.ops.narrow import rounded, widened
+from cubepy.backends.cpu.ops.types import F32, I8, I32, bits, carrier, ir_type, is_float, is_signed
+from cubepy.backends.cpu.ops.values import const, intrinsic, lanes_of, shaped
 
 NARROW_FLOATS = ("f16", "bf16", "fp8_e4m3", "fp8_e5m2")
-
-
-@dataclass(frozen=True)
-class _Fp8:
-    """Layout of an 8-bit float: mantissa bits, exponent bias, the code that overflow gives, NaN's code."""
-
-    mantissa: int
-    bias: int
-    largest: int
-    overflow: int
-    nan: int
-
-
-# e4m3 has no infinity: overflow gives NaN, as ml_dtypes does
-_FP8 = {"fp8_e4m3": _Fp8(3, 7, 0x7E, 0x7F, 0x7F), "fp8_e5m2": _Fp8(2, 15, 0x7B, 0x7C, 0x7E)}
 
 
 def convert(b: Any, v: Any, src: str, dst: str) -> Any:
@@ -102,80 +75,22 @@ def narrowed(b: Any, v: Any, src: str, dst: str) -> Any:
 
 def decode(b: Any, raw: Any, dtype: str) -> Any:
     """Elements as they lie in memory, as a carried value."""
-    ty = ir_type(carrier(dtype), lanes_of(raw.type))
+    if dtype in NARROW_FLOATS:
+        return widened(b, raw, dtype)
     if dtype == "bool_":
         return b.icmp_unsigned("!=", raw, const(raw.type, 0))
-    if dtype == "f16":
-        return b.fpext(raw, ty)
-    word = shaped(I32, raw.type)
-    if dtype == "bf16":
-        return b.bitcast(b.shl(b.zext(raw, word), const(word, 16)), ty)
     if dtype == "uint4":
         return b.and_(raw, const(raw.type, 15))
     if dtype == "int4":
         return b.ashr(b.shl(raw, const(raw.type, 4)), const(raw.type, 4))
-    if dtype in _FP8:
-        return _decode_fp8(b, raw, dtype, ty)
     return raw
-
-
-def _decode_fp8(b: Any, raw: Any, dtype: str, ty: Any) -> Any:
-    half, short = shaped(F16, raw.type), shaped(ir.IntType(16), raw.type)
-    wide = b.zext(raw, short)
-    if dtype == "fp8_e5m2":  # the upper byte of an f16
-        return b.fpext(b.bitcast(b.shl(wide, const(short, 8)), half), ty)
-    magnitude = b.and_(wide, const(short, 0x7F))
-    sign = b.shl(b.and_(wide, const(short, 0x80)), const(short, 8))
-    # e4m3's exponent in f16's place counts from 15 instead of 7: 2**8 too small, and never special
-    as_half = b.bitcast(b.or_(b.shl(magnitude, const(short, 7)), sign), half)
-    value = b.fmul(b.fpext(as_half, ty), const(ty, 256.0))
-    nan = b.icmp_unsigned("==", magnitude, const(short, 0x7F))
-    return b.select(nan, const(ty, float("nan")), value)
 
 
 def encode(b: Any, v: Any, src: str, dtype: str) -> Any:
     """A carried value of dtype `src` as it lies in memory of dtype `dtype`."""
     if dtype in NARROW_FLOATS:
-        v = to_f32_odd(b, v, src)
-        if dtype == "f16":
-            return b.fptrunc(v, shaped(F16, v.type))
-        return _encode_bf16(b, v) if dtype == "bf16" else _encode_fp8(b, v, _FP8[dtype])
+        return rounded(b, to_f32_odd(b, v, src), dtype)
     v = convert(b, v, src, carrier(dtype))
     if dtype == "bool_":
         return b.zext(v, shaped(I8, v.type))
     return b.and_(v, const(v.type, 15)) if dtype in ("int4", "uint4") else v
-
-
-def _encode_bf16(b: Any, v: Any) -> Any:
-    word = shaped(I32, v.type)
-    c = lambda x: const(word, x)
-    code = b.bitcast(v, word)
-    rounded = b.add(code, b.add(c(0x7FFF), b.and_(b.lshr(code, c(16)), c(1))))
-    quiet = b.or_(code, c(0x400000))
-    return b.trunc(b.lshr(b.select(is_nan(b, v), quiet, rounded), c(16)), shaped(ir.IntType(16), v.type))
-
-
-def _encode_fp8(b: Any, v: Any, f: _Fp8) -> Any:
-    word = shaped(I32, v.type)
-    c = lambda x: const(word, x)
-    code = b.bitcast(v, word)
-    magnitude = b.and_(code, c(0x7FFFFFFF))
-    cut = 23 - f.mantissa
-    odd = b.and_(b.lshr(magnitude, c(cut)), c(1))
-    rounded = b.lshr(b.add(b.add(magnitude, c((1 << (cut - 1)) - 1)), odd), c(cut))
-    normal = b.sub(rounded, c((127 - f.bias) << f.mantissa))
-    # adding 2**k leaves the multiple of the smallest subnormal, rounded, in the lowest bits
-    shift = (1 - f.bias - f.mantissa + 23 + 127) << 23
-    place = b.bitcast(c(shift), v.type)
-    small = b.sub(b.bitcast(b.fadd(b.bitcast(magnitude, v.type), place), word), c(shift))
-    smallest_normal = (1 - f.bias + 127) << 23
-    out = b.select(b.icmp_unsigned("<", magnitude, c(smallest_normal)), small, normal)
-    out = b.select(b.icmp_unsigned(">", out, c(f.largest)), c(f.overflow), out)
-    out = b.select(is_nan(b, v), c(f.nan), out)
-    out = b.or_(out, b.and_(b.lshr(code, c(24)), c(0x80)))
-    return b.trunc(out, shaped(I8, v.type))
-
-
-def is_plain(dtype: str) -> bool:
-    """Whether an element lies in memory just as it is carried."""
-    return memory_ir(dtype) == ir_type(carrier(dtype)) and dtype not in ("int4", "uint4")

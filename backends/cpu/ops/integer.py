@@ -14,6 +14,7 @@ from cubepy.backends.cpu.ops.types import I1, I32, Line, bits, is_signed
 from cubepy.backends.cpu.ops.values import const, intrinsic, math, shuffled
 from llvmlite import ir
 from numba.core import errors
+from numba.core.registry import cpu_target
 
 
 def _in_range(b: Any, dtype: str, count: Any) -> Any:
@@ -49,9 +50,7 @@ ctz = elementwise("ctz", 1, _count_zeros("cttz"), "int", doc="Number of trailing
 @cache
 def _byte_dot_lanes() -> tuple[int, ...]:
     """Lanes of the accumulators that the host's `vpdpbusd` takes, widest first; empty without it."""
-    from cubepy.backends.cpu.compile import host
-
-    name, features = host()
+    features = cpu_target.target_context.codegen().magic_tuple()[2]
     has = {f[1:] for f in features.split(",") if f.startswith("+")}
     if "avx512vnni" in has:
         return (16, 8, 4) if "avx512vl" in has else (16,)

@@ -27,8 +27,8 @@ CARRIERS = {"f16": "f32", "bf16": "f32", "fp8_e4m3": "f32", "fp8_e5m2": "f32", "
 
 _ITEM_BITS = {"bool_": 8, "f16": 16, "bf16": 16, "fp8_e4m3": 8, "fp8_e5m2": 8, "int4": 8, "uint4": 8}
 
-F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-I1, I8, I32, I64 = (ir.IntType(n) for n in (1, 8, 32, 64))
+F32, F64 = ir.FloatType(), ir.DoubleType()
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 MAX_LANES = 64
 
 
@@ -87,8 +87,8 @@ def ir_type(dtype: str, lanes: int = 0) -> ir.Type:
 
 @cache
 def memory_ir(dtype: str, lanes: int = 0) -> ir.Type:
-    """The LLVM type of one or several elements of a memory dtype as they lie in memory."""
-    element = {"f16": F16, "f32": F32, "f64": F64}.get(dtype) or ir.IntType(8 * itemsize(dtype))
+    """The LLVM type of one or several elements of a memory dtype; narrow floats lie there as integers."""
+    element = {"f32": F32, "f64": F64}.get(dtype) or ir.IntType(8 * itemsize(dtype))
     return ir.VectorType(element, lanes) if lanes else element
 
 

@@ -1,0 +1,159 @@
+"""Applying ops: infer and check, compute at once, and keep the op in the IR when somebody records.
+
+Every tensor knows the node that made it; a node names its inputs by the identities of their tensors, so that
+it keeps no memory alive. `with record(...)` collects the nodes of a block into a graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from cubepy.errors import DeviceError, LaunchError, ShapeError
+from cubepy.runtime.device import current, use
+from cubepy.tensor.execute import run
+from cubepy.tensor.infer import Spec, infer
+from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
+
+if TYPE_CHECKING:
+    from cubepy.tensor.tensor import Tensor
+
+identities = itertools.count()
+_active: ContextVar[Recorder | None] = ContextVar("cubepy_recorder", default=None)
+
+
+class Recorder:
+    """The ops of a block.
+
+    Attributes:
+        inputs: the tensors that the block read but did not make: those that were announced, then the others
+            (parameters, mostly) in the order of first use. Replaying takes one value for each.
+    """
+
+    def __init__(self, announced: Sequence[Tensor]) -> None:
+        self.inputs: list[Tensor] = []
+        self._nodes: dict[int, Node] = {}
+        for t in announced:
+            self._leaf(t)
+
+    def _leaf(self, tensor: Tensor) -> None:
+        if tensor.id not in self._nodes:
+            attrs = (("storage", tensor.storage.kind),)
+            self._nodes[tensor.id] = Node("input", (), attrs, tensor.shape, tensor.dtype)
+            self.inputs.append(tensor)
+
+    def add(self, result: Tensor, inputs: Sequence[Tensor | None]) -> None:
+        """Keep an op that ran."""
+        for t in inputs:
+            if t is not None:
+                self._leaf(t)
+        self._nodes[result.id] = result.node
+
+    def graph(self, *outputs: Tensor) -> Graph:
+        """The graph that computes these tensors from `inputs`.
+
+        Raises:
+            LaunchError: an output was not made inside the block.
+        """
+        for t in outputs:
+            if t.id not in self._nodes:
+                raise LaunchError(
+                    "a tensor that is asked for as an output was not made while recording",
+                    hint="compute it from tensors inside the with block",
+                )
+        return renumbered(list(self._nodes.items()), [t.id for t in self.inputs], [t.id for t in outputs])
+
+
+@contextmanager
+def record(*inputs: Tensor) -> Iterator[Recorder]:
+    """Collect the ops of a block (of this thread) as a graph.
+
+    Args:
+        inputs: tensors that become the graph's first inputs, in this order.
+
+    Example:
+        >>> import cubepy as cb
+        >>> x = cb.tensor([1.0, 2.0])
+        >>> with record(x) as r:
+        ...     y = x.reshape(2, 1)
+        >>> print(r.graph(y))
+        %0: f32[2] = input(, storage='dense')
+        %1: f32[2, 1] = reshape(%0, shape=(2, 1))
+        return %1
+    """
+    token = _active.set(recorder := Recorder(inputs))
+    try:
+        yield recorder
+    finally:
+        _active.reset(token)
+
+
+def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
+    """Check, compute and record one op.
+
+    Args:
+        op: a name of the IR.
+        inputs: tensors; None for an optional input that is absent.
+        attrs: plain values (numbers, texts, tuples of them).
+
+    Raises:
+        ShapeError: shapes that the op refuses.
+        DTypeError: dtypes that it refuses.
+        DeviceError: inputs of several devices.
+    """
+    from cubepy.tensor.tensor import Tensor
+
+    specs = [None if t is None else Spec(t.shape, t.dtype) for t in inputs]
+    spec = infer(op, specs, attrs)
+    device = _common_device(op, inputs)
+    storages = [None if t is None else t.storage for t in inputs]
+    if device == current():
+        storage = run(op, storages, attrs, spec.dtype.numpy)
+    else:
+        with use(device):
+            storage = run(op, storages, attrs, spec.dtype.numpy)
+    if storage.shape != spec.shape or storage.dtype is not spec.dtype:
+        raise ShapeError(
+            f"the op {op!r} gave {storage.dtype.name}{storage.shape}, its rule says {spec.dtype.name}{spec.shape}",
+            hint="the executor of the op disagrees with cubepy.tensor.infer; please report it",
+        )
+    ids = tuple([ABSENT if t is None else t.id for t in inputs])
+    result = Tensor(storage, Node(op, ids, tuple(sorted(attrs.items())), spec.shape, spec.dtype))
+    recorder = _active.get()
+    if recorder is not None:
+        recorder.add(result, inputs)
+    return result
+
+
+def _common_device(op: str, inputs: Sequence[Tensor | None]) -> Any:
+    device = None
+    for t in inputs:
+        if t is None or t.device is device:
+            continue
+        if device is not None and t.device != device:
+            raise DeviceError(
+                f"{op} of tensors on {device} and {t.device}", hint=f'move one with .to("{device}")'
+            )
+        device = t.device
+    return current() if device is None else device
+
+
+def replay(graph: Graph, inputs: Sequence[Any]) -> list[Tensor]:
+    """Run a graph on new inputs (see `cubepy.tensor.execute.execute`)."""
+    from cubepy.tensor.tensor import as_tensor
+
+    if len(inputs) != len(graph.inputs):
+        raise ShapeError(f"the graph takes {len(graph.inputs)} inputs, {len(inputs)} were given")
+    values: dict[int, Tensor | None] = {ABSENT: None}
+    values.update((at, as_tensor(v)) for at, v in zip(graph.inputs, inputs, strict=True))
+    last = {i: at for at, n in enumerate(graph.nodes) for i in n.inputs if i != ABSENT}
+    for at, n in enumerate(graph.nodes):
+        if n.op != "input":
+            values[at] = apply(n.op, *(values[i] for i in n.inputs), **dict(n.attrs))
+        for i in set(n.inputs):  # what no later op reads is let go, as in the run that was recorded
+            if last.get(i) == at and i not in graph.outputs:
+                del values[i]
+    return [values[i] for i in graph.outputs]  # type: ignore[misc]
