@@ -1,3 +1,150 @@
-class _C:
-    cache_dir="/tmp/cbcache"; backend="cpu"; num_threads=0; mode="checked"; debug=0; cache=True; memory_limit=0; serial_elements=16384; deterministic=False; progress=True
-config=_C()
+"""Configuration: one typed object, `cubepy.config`, whose values come from CUBEPY_* variables or are set in code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cubepy.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting: how its text is read and what it means."""
+
+    name: str
+    default: Any
+    read: Callable[[str, Any], Any]
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return f"CUBEPY_{self.name.upper()}"
+
+
+def _choice(*allowed: str) -> Callable[[str, Any], Any]:
+    def read(where: str, value: Any) -> str:
+        if value not in allowed:
+            raise ConfigError(f"{where} cannot be {value!r}", hint=f"it is one of {', '.join(allowed)}")
+        return str(value)
+
+    return read
+
+
+def _integer(least: int, most: int = 1 << 62) -> Callable[[str, Any], Any]:
+    def read(where: str, value: Any) -> int:
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{where} must be an integer, not {value!r}") from None
+        if not least <= number <= most:
+            raise ConfigError(f"{where} must be from {least} to {most}, not {number}")
+        return number
+
+    return read
+
+
+def _switch(where: str, value: Any) -> bool:
+    text = str(value).lower()
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    raise ConfigError(f"{where} cannot be {value!r}", hint="it is 1 or 0")
+
+
+def _folder(where: str, value: Any) -> str:
+    if not value or not isinstance(value, (str, os.PathLike)):
+        raise ConfigError(f"{where} must name a folder, not {value!r}")
+    return os.path.abspath(os.path.expanduser(os.fspath(value)))
+
+
+def _default_folder() -> str:
+    import platformdirs
+
+    return platformdirs.user_cache_dir("cubepy", appauthor=False)
+
+
+KNOBS = (
+    Knob("backend", "cpu", _choice("cpu", "python"), "backend of launches that name none"),
+    Knob("mode", "checked", _choice("checked", "validate", "unchecked"), "bounds mode of launches that name none"),
+    Knob("cache_dir", None, _folder, "folder of compiled kernels (default: the user's cache folder)"),
+    Knob("cache", True, _switch, "whether compiled kernels are kept on disk"),
+    Knob("num_threads", 0, _integer(0, 4096), "threads of a launch on the CPU; 0: as many as there are cores"),
+    Knob("serial_elements", 16384, _integer(0), "launches on fewer array elements run on one thread"),
+    Knob("memory_limit", 0, _integer(0), "bytes that the pool may give out; 0: no limit"),
+    Knob("debug", 0, _integer(0, 7), "1: debug_print and debug_assert; 2: numba's tracebacks; 4: print generated source"),
+    Knob("progress", True, _switch, "whether long work shows progress on a terminal"),
+)
+
+
+class Config:
+    """The settings. Reading is plain attribute access; setting checks the value.
+
+    Example:
+        >>> from cubepy.config import config
+        >>> with config.override(mode="validate"):
+        ...     print(config.mode)
+        validate
+    """
+
+    backend: str
+    mode: str
+    cache_dir: str
+    cache: bool
+    num_threads: int
+    serial_elements: int
+    memory_limit: int
+    debug: int
+    progress: bool
+
+    def __init__(self) -> None:
+        for knob in KNOBS:
+            text = os.environ.get(knob.variable)
+            if text is not None:
+                object.__setattr__(self, knob.name, knob.read(f"the variable {knob.variable}", text))
+            elif knob.default is None:
+                object.__setattr__(self, knob.name, _default_folder())
+            else:
+                object.__setattr__(self, knob.name, knob.default)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        knob = next((k for k in KNOBS if k.name == name), None)
+        if knob is None:
+            raise ConfigError(f"there is no setting {name!r}", hint=f"the settings: {', '.join(k.name for k in KNOBS)}")
+        object.__setattr__(self, name, knob.read(f"cubepy.config.{name}", value))
+
+    @contextlib.contextmanager
+    def override(self, **values: Any) -> Iterator[Config]:
+        """Change settings for a block, in the whole process."""
+        before = {name: getattr(self, name, None) for name in values}
+        for name, value in values.items():
+            setattr(self, name, value)
+        try:
+            yield self
+        finally:
+            for name, value in before.items():
+                object.__setattr__(self, name, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All settings by name."""
+        return {k.name: getattr(self, k.name) for k in KNOBS}
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{k}={v!r}' for k, v in self.as_dict().items())})"
+
+
+def table() -> str:
+    """The settings as a Markdown table."""
+    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
+    for k in KNOBS:
+        default = "user cache folder" if k.default is None else repr(k.default)
+        rows.append(f"| `{k.variable}` | {default} | {k.meaning} |")
+    return "\n".join(rows)
+
+
+config = Config()

@@ -1,0 +1,127 @@
+"""`python -m cubepy`: information, the cache, running files on another backend, quantizing model files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import sys
+from typing import Any
+
+from cubepy.config import config
+from cubepy.errors import CubeError
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m cubepy", description="Kernels in plain Python.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    info = commands.add_parser("info", help="versions, devices, cache, settings")
+    info.add_argument("--json", action="store_true", help="as JSON")
+    cache = commands.add_parser("cache", help="compiled kernels on disk")
+    cache.add_argument("action", choices=["info", "clear"])
+    run = commands.add_parser("run", help="run a Python file on a backend")
+    run.add_argument("file")
+    run.add_argument("--backend", default=None, help="cpu or python")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the file")
+    quantize = commands.add_parser("quantize", help="quantize the linear layers of a safetensors file")
+    quantize.add_argument("model")
+    quantize.add_argument("--scheme", required=True, help="int8 or int4")
+    quantize.add_argument("--group", type=int, default=None, help="neighbours that share a scale (int4)")
+    quantize.add_argument("--skip", action="append", default=[], help="name or pattern of a tensor to leave as it is")
+    quantize.add_argument("-o", "--output", required=True, help="file to write")
+    return parser
+
+
+def information() -> dict[str, Any]:
+    """What `info` shows."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    import cubepy
+    from cubepy.runtime import cache
+    from cubepy.runtime.device import BACKENDS, backend_named
+
+    versions = {"python": platform.python_version(), "cubepy": cubepy.__version__}
+    for name in ("numpy", "numba", "llvmlite", "ml_dtypes"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    entries, size = cache.usage()
+    return {
+        "versions": versions,
+        "platform": platform.platform(),
+        "backends": {b: "available" if backend_named(b).count() else "no device" for b in BACKENDS},
+        "devices": [
+            {"backend": d.backend, "name": d.name, "cores": d.cores, "register_bits": d.register_bytes * 8,
+             "shared_memory": d.max_shared_memory, "features": sorted(d.features)}
+            for d in cubepy.devices()
+        ],
+        "cache": {"folder": str(cache.directory()), "kernels": entries, "bytes": size},
+        "settings": config.as_dict(),
+    }  # fmt: skip
+
+
+def _info(as_json: bool) -> None:
+    found = information()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for section, content in found.items():
+        print(f"{section}:" if not isinstance(content, str) else f"{section}: {content}")
+        if isinstance(content, dict):
+            for k, v in content.items():
+                print(f"  {k}: {v}")
+        elif isinstance(content, list):
+            for item in content:
+                print("  " + ", ".join(f"{k} {v}" for k, v in item.items()))
+
+
+def _cache(action: str) -> None:
+    from cubepy.runtime import cache
+
+    if action == "clear":
+        print(f"freed {cache.clear()} bytes of {cache.directory()}")
+    else:
+        entries, size = cache.usage()
+        print(f"{entries} kernels, {size} bytes in {cache.directory()}")
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    if arguments.backend is not None:
+        config.backend = arguments.backend
+    sys.argv = [arguments.file, *arguments.arguments]
+    runpy.run_path(arguments.file, run_name="__main__")
+
+
+def _quantize(arguments: argparse.Namespace) -> None:
+    from cubepy import quant
+
+    report = quant.quantize_file(
+        arguments.model, arguments.output, arguments.scheme, group=arguments.group, skip=tuple(arguments.skip)
+    )
+    print(report)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; 0 when it worked, 2 when the input was wrong."""
+    arguments = _parser().parse_args(argv)
+    try:
+        if arguments.command == "info":
+            _info(arguments.json)
+        elif arguments.command == "cache":
+            _cache(arguments.action)
+        elif arguments.command == "run":
+            _run(arguments)
+        else:
+            _quantize(arguments)
+    except (CubeError, OSError) as error:
+        if config.debug >= 2:
+            raise
+        print(f"cubepy: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
