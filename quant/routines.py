@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from cubepy.quant.kernels import Blueprint, int4_product, int8_product, quantize_rows
 
 from cubepy.kernels.functions import ACTIVATIONS
-from cubepy.quant.kernels import Blueprint, int4_product, int8_product, quantize_rows
 
 
 def _activations(x: np.ndarray, group: int, unsigned: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

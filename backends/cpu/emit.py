@@ -10,8 +10,9 @@ import keyword
 import math
 from dataclasses import dataclass
 
-from cubepy.backends.cpu.fission import Split, Units, split
 from cubepy.backends.cpu.emit_memory import MemoryText
+from cubepy.backends.cpu.fission import Split, Units, split
+
 from cubepy.compiler.ir import (
     Alloc,
     Assign,

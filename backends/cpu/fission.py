@@ -25,7 +25,6 @@ from cubepy.compiler.ir import (
     walk,
 )
 
-
 ARITHMETIC = ("const", "topology", "size", "shape", "stride", "add", "sub", "mul", "and_", "or_", "xor", "shl", "shr",
               "cast", "lt", "le", "gt", "ge", "eq", "ne")  # fmt: skip
 
@@ -163,9 +162,7 @@ def _jump_conditions(loop: Stmt) -> set[str]:
 
 def _close(body: list[Stmt], need: set[str], around: set[str]) -> None:
     for s in body:
-        if isinstance(s, Assign) and s.name in need:
-            need |= _heads(s) | around
-        elif isinstance(s, For) and s.var in need:
+        if (isinstance(s, Assign) and s.name in need) or (isinstance(s, For) and s.var in need):
             need |= _heads(s) | around
         if isinstance(s, If):
             _close(s.then, need, around | _heads(s))
@@ -190,14 +187,14 @@ def _fission(body: list[Stmt], cube: set[str], inside_loop: bool = False) -> lis
     for s in body:
         if isinstance(s, Barrier):
             flush()
-        elif isinstance(s, Assign) and s.name in cube or isinstance(s, (Break, Continue)):
+        elif (isinstance(s, Assign) and s.name in cube) or isinstance(s, (Break, Continue)):
             flush()
             out.append(s)
         elif isinstance(s, (If, For, While)) and (contains_barrier([s]) or (inside_loop and _jumps(s))):
             flush()
             out.append(_outer(s, cube, inside_loop))
         elif isinstance(s, (If, For, While)) and any(
-            isinstance(x, Assign) and x.name in cube or isinstance(x, For) and x.var in cube for x in walk([s])
+            (isinstance(x, Assign) and x.name in cube) or (isinstance(x, For) and x.var in cube) for x in walk([s])
         ):
             flush()
             out.append(_only(s, cube))
@@ -223,7 +220,7 @@ def _only(s: Stmt, cube: set[str]) -> Stmt:
     def keep(body: list[Stmt]) -> list[Stmt]:
         out: list[Stmt] = []
         for x in body:
-            if isinstance(x, Assign) and x.name in cube or isinstance(x, (Break, Continue)):
+            if (isinstance(x, Assign) and x.name in cube) or isinstance(x, (Break, Continue)):
                 out.append(x)
             elif isinstance(x, (If, For, While)):
                 out.append(_only(x, cube))

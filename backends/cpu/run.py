@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from cubepy.backends.cpu import threads
+
 from cubepy.config import config
 from cubepy.errors import KernelAssertionError, OutOfBoundsError
 from cubepy.lang.grid import Dim3
@@ -41,6 +41,7 @@ class CpuRunner:
                 slots.append((len(words), False, argument.scalar.dtype.is_float))
                 words.append(0)
         self.slots = slots
+        self.keep: Any = None
         self.block = (ctypes.c_int64 * (len(words) + 1))(*words)
         self.floats = (ctypes.c_double * (len(words) + 1)).from_buffer(self.block)
         self.at = ctypes.addressof(self.block)
@@ -110,11 +111,11 @@ class CpuRunner:
         twin.at = ctypes.addressof(twin.block)
         twin.counter = twin.at + 8 * self.counter_slot
         twin.fill(leaves)
-        keep = (twin, leaves)
+        twin.keep = leaves
         if twin.parallel or twin.faults is not None:
-            return lambda: keep[0].go()
+            return twin.go
         entry, cubes, at = twin.entry, twin.cubes, twin.at
-        return lambda: entry(0, cubes, at, *keep[:0])
+        return lambda _alive=twin: entry(0, cubes, at)  # type: ignore[misc]
 
 
 def _wrap(value: int) -> int:

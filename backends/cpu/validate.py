@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from cubepy.backends.cpu.ops import load_if, report
+from numba import njit
 
 _options = {"nogil": True, "error_model": "numpy", "inline": "always"}
 

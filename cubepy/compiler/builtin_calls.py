@@ -109,7 +109,7 @@ class Lowering(Expressions):
 
     def line_position(self, mem: Mem, where: Value) -> tuple[tuple[Expr, ...], bool]:
         """Where a line starts: a position in C order, or a tuple of coordinates."""
-        if isinstance(where, Const) and isinstance(where.value, tuple) or isinstance(where, TupleValue):
+        if (isinstance(where, Const) and isinstance(where.value, tuple)) or isinstance(where, TupleValue):
             coords = self._tuple(where)
             return self.indices(mem, coords), mem.ndim == 1
         return (self.as_index(where),), True
@@ -133,7 +133,8 @@ class Lowering(Expressions):
             total = sum(math.prod(m.shape or ()) * m.dtype.itemsize for m in self.shared)
             if total > self.shared_limit:
                 raise SharedMemoryError(
-                    f"the kernel asks for {total} bytes of shared memory; the device has {self.shared_limit} for a cube",
+                    f"the kernel asks for {total} bytes of shared memory; "
+                    f"the device has {self.shared_limit} for a cube",
                     hint="use smaller tiles, or a narrower dtype",
                 )
         else:
@@ -384,7 +385,9 @@ def _sync(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 def _comptime(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     (v,) = unpack(name, args, kwargs, "expr")
     if not isinstance(v, Const):
-        raise ComptimeError(f"cb.comptime was given {describe(v)}", hint="comptime values come from cb.Comptime parameters")
+        raise ComptimeError(
+            f"cb.comptime was given {describe(v)}", hint="comptime values come from cb.Comptime parameters"
+        )
     return v
 
 

@@ -98,7 +98,7 @@ def cast(value: Expr, dtype: DType, lanes: int | None = None) -> Expr:
     """Convert to a dtype, and a scalar to a line where lanes ask for it; constants fold."""
     lanes = value.type.lanes if lanes is None else lanes
     if value.type.dtype is not dtype or value.type.weak:
-        if value.op == "const" and (dtype.kind != "i" and dtype.kind != "u" or not value.type.dtype.is_float):
+        if value.op == "const" and ((dtype.kind != "i" and dtype.kind != "u") or not value.type.dtype.is_float):
             value = constant(value.attr, dtype)
         elif value.type.dtype is dtype:
             value = Expr(value.op, VType(dtype, value.type.lanes), value.args, value.attr)
@@ -224,7 +224,7 @@ def compare(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
     """`a op b` for a comparison: a comptime bool, a bool, or a mask."""
     if isinstance(a, Const) and isinstance(b, Const):
         return Const(COMPARE[op](a.value, b.value))
-    if isinstance(a, Const) and not a.is_number or isinstance(b, Const) and not b.is_number:
+    if (isinstance(a, Const) and not a.is_number) or (isinstance(b, Const) and not b.is_number):
         if op in ("eq", "ne"):
             return Const(op == "ne")
     x, y = unify(a, b, index)
@@ -234,8 +234,10 @@ def compare(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
 def unary(op: str, a: Value) -> Value:
     """`-a`, `+a`, `~a` or `not a`."""
     if isinstance(a, Const):
-        fn = {"neg": operator.neg, "pos": operator.pos, "inv": operator.invert, "not_": operator.not_}[op]
-        return Const(fn(a.value))
+        table: dict[str, Callable] = {
+            "neg": operator.neg, "pos": operator.pos, "inv": operator.invert, "not_": operator.not_,
+        }  # fmt: skip
+        return Const(table[op](a.value))
     if not isinstance(a, Expr):
         raise KernelTypeError(f"{describe(a)} has no unary operator")
     if op == "not_":

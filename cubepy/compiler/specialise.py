@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.compiler.calls import Calls
-from cubepy.compiler.ir import Alloc, Argument, Assign, Expr, Mem, Program, Stmt, VType, contains_barrier, walk
+from cubepy.compiler.ir import Alloc, Argument, Expr, Mem, Program, Stmt, VType, contains_barrier, walk
 from cubepy.compiler.signature import ArraySpec, ComptimeSpec, ScalarSpec, Spec, StructSpec, Target, TupleSpec
 from cubepy.compiler.source import source_of
 from cubepy.compiler.state import Facts, Frame, Restart
 from cubepy.compiler.uniform import check_barriers
-from cubepy.compiler.values import ArrayValue, Const, StructValue, TupleValue, Value
+from cubepy.compiler.values import ArrayValue, StructValue, TupleValue, Value
 from cubepy.errors import CompileError, DTypeError
 from cubepy.lang.declare import Kernel
 
@@ -26,13 +26,13 @@ class Specialiser(Calls):
         self.units, self.plane, self.shared_limit = target.units, target.plane, target.shared_limit
         self.properties, self.debug = target.properties, target.debug
         self.arguments: list[Argument] = []
-        self.loops, self.final, self.callers = [], True, []
+        self.loops, self.final = [], True
+        self.callers: list[Any] = []
 
     def run(self) -> Program:
         """Walk the kernel once; raises `Restart` when a fact was learned."""
         source = source_of(self.kernel.fn)
         self.frame = Frame(source, (self.kernel.__name__,))
-        self.taken |= source.locals & set()
         for param, spec in zip(self.kernel.parameters, self.specs, strict=True):
             self.frame.env[param.name] = self.argument(param.name, spec)
         self.run_function(source.tree)
@@ -90,13 +90,13 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
             _locate(error, walker)
             raise
         except RecursionError:
-            error = CompileError("the kernel nests too deeply to be compiled")
-            _locate(error, walker)
-            raise error from None
+            failure = CompileError("the kernel nests too deeply to be compiled")
+            _locate(failure, walker)
+            raise failure from None
         except (ZeroDivisionError, OverflowError, ValueError, TypeError, AttributeError) as cause:
-            error = CompileError(f"a comptime expression failed: {type(cause).__name__}: {cause}")
-            _locate(error, walker)
-            raise error from cause
+            failure = CompileError(f"a comptime expression failed: {type(cause).__name__}: {cause}")
+            _locate(failure, walker)
+            raise failure from cause
         program.body = _with_allocs_first(program.body)
         check_barriers(program)
         return program
@@ -127,5 +127,3 @@ def _with_allocs_first(body: list[Stmt]) -> list[Stmt]:
 
     return [*allocs, *strip(body)]
 
-
-__all__ = ["Any", "Assign", "Const", "specialise"]

@@ -116,12 +116,12 @@ class State:
         """
         key = key or (*self.frame.path, name)
         if isinstance(value, StructValue):
-            value = self._read_first(value, key)
-            fields = tuple((n, self.assign(f"{name}.{n}", v, (*key, n))) for n, v in value.fields)
+            struct = self._read_first(value, key)
+            fields = tuple((n, self.assign(f"{name}.{n}", v, (*key, n))) for n, v in struct.fields)
             return StructValue(value.type, fields)
         if isinstance(value, TupleValue):
-            value = self._read_first(value, key)
-            return TupleValue(tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(value.items)))
+            items = self._read_first(value, key).items
+            return TupleValue(tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(items)))
         if isinstance(value, Const):
             if key not in self.facts.runtime or not value.is_number:
                 return value
@@ -202,7 +202,7 @@ class State:
             for (n, x), (_, y) in zip(a.fields, b.fields, strict=True):
                 self.differ(f"{name}.{n}", x, y, (*key, n))
             return
-        if isinstance(a, Const) and isinstance(b, TupleValue) or isinstance(b, Const) and isinstance(a, TupleValue):
+        if (isinstance(a, Const) and isinstance(b, TupleValue)) or (isinstance(b, Const) and isinstance(a, TupleValue)):
             a, b = _as_tuple(a), _as_tuple(b)
         if isinstance(a, Const) and isinstance(b, Const) and isinstance(a.value, tuple) and isinstance(b.value, tuple):
             a, b = _as_tuple(a), _as_tuple(b)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from cubepy.compiler import convert
+from cubepy.compiler.expressions import Expressions
 from cubepy.compiler.ir import (
     Assign,
     Break,
@@ -23,7 +24,6 @@ from cubepy.compiler.ir import (
     VType,
     While,
 )
-from cubepy.compiler.expressions import Expressions
 from cubepy.compiler.source import loop_targets
 from cubepy.compiler.values import (
     Const,
@@ -447,10 +447,9 @@ class Statements(Expressions):
         if node.orelse:
             raise KernelSyntaxError("while ... else cannot be used in a kernel")
         before = dict(self.frame.env)
-        test_out, saved = [], self.out
-        self.out = test_out
+        saved, self.out = self.out, []
         cond = convert.condition(self.eval(node.test))
-        self.out = saved
+        test_out, self.out = self.out, saved
         if isinstance(cond, Const) and not cond.value:
             return None
         simple = not test_out and isinstance(cond, Expr) and not cond.touches_memory

@@ -105,7 +105,7 @@ def matmul(
         raise ShapeError(f"the batch axes {x.shape[:-2]} and {y.shape[:-2]} do not broadcast together") from None
     m, n = x.shape[-2], y.shape[-1]
     full = (*batch, m, n)
-    shape = tuple(s for d, s in enumerate(full) if not (row and d == len(full) - 2 or column and d == len(full) - 1))
+    shape = tuple(s for d, s in enumerate(full) if not ((row and d == len(full) - 2) or (column and d == len(full) - 1)))
     dtype = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
     if not dtype.is_float or dtype.bits == 64:
         return finish(_general(x, y, shape, dtype, bias, activation, residual, alpha, out), out, wrap)

@@ -10,7 +10,6 @@ from cubepy.compiler.ir import Program
 from cubepy.errors import AliasError, ReadOnlyError
 from cubepy.runtime.pointers import address
 
-
 EMPTY = (0, 0)
 
 
@@ -49,11 +48,11 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays are the same memory in the same way."""
     return (
         a is b
-        or a.size > 0
+        or (a.size > 0
         and address(a) == address(b)
         and a.shape == b.shape
         and a.strides == b.strides
-        and a.dtype == b.dtype
+        and a.dtype == b.dtype)
     )
 
 

@@ -1,1 +1,31 @@
-"""."""
+"""Tensors: arrays whose operations are nodes of one serialisable op IR, run at once on the kernel library.
+
+The module can be called: `cb.tensor([1.0, 2.0])` makes a tensor, `cubepy.tensor.record` is its recorder.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from cubepy.tensor.execute import execute, register
+from cubepy.tensor.ir import Graph, Node
+from cubepy.tensor.record import Recorder, apply, record
+from cubepy.tensor.storage import Dense, Storage
+from cubepy.tensor.array import Tensor, as_tensor, concat, tensor, where
+
+
+class _Callable(ModuleType):
+    """`cubepy.tensor` is a package, and the name that users make tensors with."""
+
+    def __call__(self, data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+        return tensor(data, dtype, device)
+
+
+sys.modules[__name__].__class__ = _Callable
+
+__all__ = [
+    "Dense", "Graph", "Node", "Recorder", "Storage", "Tensor", "apply", "as_tensor", "concat", "execute", "record",
+    "register", "tensor", "where",
+]  # fmt: skip

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import KernelTypeError
-from cubepy.lang.dtypes import dtype_named
-from cubepy.tensor.ir import ABSENT, Graph
+from cubepy.lang.dtypes import as_dtype
+from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import Dense, Storage
 
 Executor = Callable[[Sequence[Any], dict[str, Any]], Any]
@@ -132,14 +132,14 @@ def _round(name: str) -> Callable[..., np.ndarray]:
     return run_round
 
 
-def _cast(dtype: np.dtype, x: np.ndarray, dtype_name: str | None = None, **attrs: str) -> np.ndarray:
+def _cast(dtype: np.dtype, x: np.ndarray) -> np.ndarray:
     if x.dtype == dtype:
         return x
-    if dtype.kind in "iub" and x.dtype.kind not in "iub":
-        if dtype.kind == "b":
-            return _map("t:differs")(dtype, x, np.zeros((), x.dtype))
-        return kernels().map(_function("t:truncated"), x, dtype=dtype)  # type: ignore[no-any-return]
-    return x.astype(dtype)
+    if dtype.kind == "b":
+        return _map("t:differs")(dtype, x, np.zeros((), x.dtype))
+    if as_dtype(dtype).storage_only or as_dtype(x.dtype).storage_only:
+        return x.astype(dtype)
+    return _map("t:identity")(dtype, x)
 
 
 def _concat(dtype: np.dtype, *xs: np.ndarray, axis: int) -> np.ndarray:
@@ -197,4 +197,4 @@ _DENSE: dict[str, Callable[..., Any]] = {
     "softmax": lambda dtype, x, axis: kernels().softmax(x, axis),
 }  # fmt: skip
 
-__all__ = ["ABSENT", "Executor", "dtype_named", "execute", "executors", "kernels", "register", "run"]
+__all__ = ["Executor", "execute", "executors", "kernels", "register", "run"]

@@ -19,7 +19,7 @@ from cubepy.tensor.infer import Spec, infer
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
 
 if TYPE_CHECKING:
-    from cubepy.tensor.tensor import Tensor
+    from cubepy.tensor.array import Tensor
 
 identities = itertools.count()
 _active: ContextVar[Recorder | None] = ContextVar("cubepy_recorder", default=None)
@@ -104,7 +104,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
     """
-    from cubepy.tensor.tensor import Tensor
+    from cubepy.tensor.array import Tensor
 
     specs = [None if t is None else Spec(t.shape, t.dtype) for t in inputs]
     spec = infer(op, specs, attrs)
@@ -143,7 +143,7 @@ def _common_device(op: str, inputs: Sequence[Tensor | None]) -> Any:
 
 def replay(graph: Graph, inputs: Sequence[Any]) -> list[Tensor]:
     """Run a graph on new inputs (see `cubepy.tensor.execute.execute`)."""
-    from cubepy.tensor.tensor import as_tensor
+    from cubepy.tensor.array import as_tensor
 
     if len(inputs) != len(graph.inputs):
         raise ShapeError(f"the graph takes {len(graph.inputs)} inputs, {len(inputs)} were given")

@@ -79,7 +79,7 @@ def picked(b: Any, x: Any, y: Any, order: list[int]) -> Any:
         return shuffled(b, x, y, order)
     longest = max(n, m)
     widened = [shuffled(b, v, v, [min(k, c - 1) for k in range(longest)]) for v, c in ((x, n), (y, m))]
-    return shuffled(b, *widened, [k if k < n else k - n + longest for k in order])
+    return shuffled(b, widened[0], widened[1], [k if k < n else k - n + longest for k in order])
 
 
 @literal_op

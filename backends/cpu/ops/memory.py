@@ -45,7 +45,7 @@ def line(t: Any) -> Line:
 
 def _line_alignment(p: Ptr) -> int:
     """Alignment of a line on the stack: what its size guarantees at every index."""
-    if p.lanes & (p.lanes - 1) or not is_float(p.dtype) and bits(p.dtype) == 1:
+    if p.lanes & (p.lanes - 1) or (not is_float(p.dtype) and bits(p.dtype) == 1):
         return 1
     return min(ALIGNMENT, p.lanes * itemsize(p.dtype))
 

@@ -1,8 +1,9 @@
 """How a function of generated code is made known to numba.
 
 It does what `numba.extending.intrinsic` does (one Python function gives the signature and the code that is
-emitted), but each op is lowered by one implementation registered when the module is imported. An intrinsic registers one
-for every new signature, after which numba refreshes all its registries: that costs more than typing the call.
+emitted), but each op is lowered by one implementation registered when the module is imported. An intrinsic
+registers one for every new signature, after which numba refreshes all its registries: that costs more than
+typing the call.
 """
 
 from __future__ import annotations

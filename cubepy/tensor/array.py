@@ -1,0 +1,440 @@
+"""`Tensor`: an n-dimensional array whose every operation is an op of the IR."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import DTypeError, ShapeError
+from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32, i64
+from cubepy.runtime.device import Device, as_device
+from cubepy.tensor.ir import Node
+from cubepy.tensor.record import apply, identities
+from cubepy.tensor.storage import Dense, Storage
+
+
+class Tensor:
+    """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by `nn.load_safetensors`.
+
+    Operators work element by element and broadcast; Python numbers take the tensor's dtype. Reductions are
+    those of NumPy (`axis`, `keepdims`), everything else is named as in PyTorch. `reshape`, `transpose` and
+    slices share memory. A tensor is never changed in place.
+
+    Attributes:
+        storage: where the elements are.
+        node: the op that made it.
+
+    Example:
+        >>> import cubepy as cb
+        >>> x = cb.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> (x @ x.T + 1).numpy()
+        array([[ 6., 12.],
+               [12., 26.]], dtype=float32)
+    """
+
+    __slots__ = ("__weakref__", "id", "node", "storage")
+    __array_priority__ = 100  # NumPy operators leave `array + tensor` to the tensor
+
+    def __init__(self, storage: Storage, node: Node | None = None) -> None:
+        self.storage = storage
+        self.id = next(identities)
+        if node is None:
+            node = Node("input", (), (("storage", storage.kind),), storage.shape, storage.dtype)
+        self.node = node
+
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return self.storage.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.storage.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the elements are."""
+        return self.storage.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.storage.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.storage.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory (of packed storage: what it really takes)."""
+        return self.storage.nbytes
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeError("a tensor of rank 0 has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        extra = "" if self.dtype in (f32, i64, bool_) else f", dtype={self.dtype!r}"
+        if self.storage.kind != "dense":
+            return f"tensor({self.storage.kind}, shape={self.shape}, {self.nbytes} bytes)"
+        text = np.array2string(self.storage.dense(), separator=", ", prefix="tensor(", threshold=1000)
+        return f"tensor({text}{extra})"
+
+    # Out of cubepy
+
+    def numpy(self) -> np.ndarray:
+        """The elements as a NumPy array: the tensor's own memory when it is dense and on the CPU."""
+        return self.storage.dense()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.storage.dense()
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"an array of dtype {np.dtype(dtype)} needs a copy of this tensor of {self.dtype.name}")
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def __cubepy_array__(self) -> np.ndarray:
+        return self.storage.dense()
+
+    def __cubepy_wrap__(self, array: Any) -> Tensor:
+        return Tensor(Dense(np.asarray(array), self.device))
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.storage.dense().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.storage.dense().__dlpack_device__()
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        if self.size != 1:
+            raise ShapeError(f"item() needs one element; this tensor of shape {self.shape} has {self.size}")
+        return self.storage.dense().item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self.storage.dense().tolist()
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(
+                f"the truth of a tensor of shape {self.shape} is not defined", hint="use x.all() of its NumPy array"
+            )
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if not self.dtype.is_int:
+            raise TypeError(f"only an integer tensor can be an index, not {self.dtype.name}")
+        return int(self.item())
+
+    # To other dtypes, devices and layouts
+
+    def to(self, target: Any) -> Tensor:
+        """The tensor as another dtype or on another device; itself if nothing changes.
+
+        Args:
+            target: a dtype (or its name), a device, or a text such as "cpu".
+        """
+        if isinstance(target, Device) or (isinstance(target, str) and _is_device(target)):
+            device = as_device(target)
+            return self if device == self.device else Tensor(Dense(self.storage.dense(), device))
+        return self.astype(target)
+
+    def astype(self, dtype: Any) -> Tensor:
+        """The tensor in another dtype; floats to integers truncate and saturate."""
+        dtype = as_dtype(dtype)
+        return self if dtype is self.dtype else apply("cast", self, dtype=dtype.name)
+
+    def contiguous(self) -> Tensor:
+        """The tensor in C order, copied only if it is not."""
+        return apply("contiguous", self)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The elements in another shape (one length may be -1); copied only if strides force it."""
+        return apply("reshape", self, shape=_ints(shape))
+
+    view = reshape
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+        """Axes `start_dim` to `end_dim` as one."""
+        if not self.shape:
+            return self.reshape(1)
+        first, last = start_dim % self.ndim, end_dim % self.ndim
+        return self.reshape(*self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :])
+
+    def permute(self, *axes: Any) -> Tensor:
+        """Axes in another order; no copy."""
+        return apply("permute", self, axes=_ints(axes))
+
+    def transpose(self, dim0: int, dim1: int) -> Tensor:
+        """Two axes exchanged, as in PyTorch; no copy."""
+        order = list(range(self.ndim))
+        for d in (dim0, dim1):
+            if not -self.ndim <= d < self.ndim:
+                raise ShapeError(f"transpose: axis {d} is out of range for a tensor of rank {self.ndim}")
+        order[dim0], order[dim1] = order[dim1], order[dim0]
+        return self.permute(*order)
+
+    @property
+    def T(self) -> Tensor:
+        """The axes reversed; no copy."""
+        return self.permute(*reversed(range(self.ndim)))
+
+    def unsqueeze(self, dim: int) -> Tensor:
+        """A new axis of length 1 at `dim`."""
+        if not -self.ndim - 1 <= dim <= self.ndim:
+            raise ShapeError(f"unsqueeze: axis {dim} is out of range for a tensor of rank {self.ndim}")
+        at = dim % (self.ndim + 1)
+        return self.reshape(*self.shape[:at], 1, *self.shape[at:])
+
+    def squeeze(self, dim: int | None = None) -> Tensor:
+        """Without axes of length 1 (all, or `dim` if it is one)."""
+        drop = range(self.ndim) if dim is None else (dim % max(self.ndim, 1),)
+        return self.reshape(*(n for d, n in enumerate(self.shape) if n != 1 or d not in drop))
+
+    def expand(self, *shape: Any) -> Tensor:
+        """Axes of length 1 stretched, without a copy; -1 keeps a length."""
+        wanted = _ints(shape)
+        lead = len(wanted) - self.ndim
+        full = tuple(self.shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(wanted))
+        return apply("expand", self, shape=full)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        parts = index if isinstance(index, tuple) else (index,)
+        taken = sum(p is not None and p is not Ellipsis for p in parts)
+        if taken > self.ndim:
+            raise ShapeError(f"{taken} indices for a tensor of rank {self.ndim} (shape {self.shape})")
+        encoded: list[Any] = []
+        for p in parts:
+            if p is None:
+                encoded.append("new")
+            elif p is Ellipsis:
+                encoded.extend([(None, None, None)] * (self.ndim - taken))
+            elif isinstance(p, slice):
+                encoded.append(tuple(None if v is None else operator.index(v) for v in (p.start, p.stop, p.step)))
+            elif isinstance(p, (list, np.ndarray)) or (isinstance(p, Tensor) and p.ndim):
+                raise DTypeError(
+                    "a tensor is indexed by integers, slices, None and ..., not by arrays",
+                    hint="use nn.functional.embedding(indices, x) for rows, or x.numpy()[indices]",
+                )
+            else:
+                encoded.append(operator.index(p))
+        return apply("slice", self, index=tuple(encoded))
+
+    # Arithmetic
+
+    def __matmul__(self, other: Any) -> Tensor:
+        return apply("matmul", self, as_tensor(other))
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return apply("matmul", as_tensor(other), self)
+
+    def matmul(self, other: Any) -> Tensor:
+        """Matrix product with broadcast batch axes."""
+        return self @ other
+
+    def __neg__(self) -> Tensor:
+        return apply("neg", self)
+
+    def __invert__(self) -> Tensor:
+        return apply("not", self)
+
+    def __pow__(self, other: Any) -> Tensor:
+        if other == 2 and isinstance(other, int):
+            return apply("mul", self, self)
+        return apply("pow", self, operand(other, self))
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Sum over axes (all by default); integers sum in 64 bits."""
+        return apply("sum", self, axis=_axis(axis), keepdims=keepdims)
+
+    def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Product over axes."""
+        return apply("prod", self, axis=_axis(axis), keepdims=keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Arithmetic mean over axes; integers give floats."""
+        return apply("mean", self, axis=_axis(axis), keepdims=keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Largest element over axes."""
+        return apply("max", self, axis=_axis(axis), keepdims=keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+        """Smallest element over axes."""
+        return apply("min", self, axis=_axis(axis), keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Index of the first largest element (i64)."""
+        return apply("argmax", self, axis=_axis(axis), keepdims=keepdims)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+        """Index of the first smallest element (i64)."""
+        return apply("argmin", self, axis=_axis(axis), keepdims=keepdims)
+
+    def softmax(self, axis: int = -1) -> Tensor:
+        """exp(x) / sum(exp(x)) along an axis."""
+        return apply("softmax", self, axis=axis)
+
+    def gelu(self, approximate: str = "none") -> Tensor:
+        """Gaussian error linear unit."""
+        return apply("gelu", self, approximate=approximate)
+
+    def clip(self, low: Any = None, high: Any = None) -> Tensor:
+        """Limited to [low, high]; None leaves a side open."""
+        x = self if low is None else apply("maximum", self, operand(low, self))
+        return x if high is None else apply("minimum", x, operand(high, x))
+
+    __hash__ = object.__hash__
+
+
+def _is_device(name: str) -> bool:
+    return name.partition(":")[0] in ("cpu", "python", "cuda", "hip")
+
+
+def _ints(values: Sequence[Any]) -> tuple[int, ...]:
+    if len(values) == 1 and isinstance(values[0], (tuple, list)):
+        values = values[0]
+    return tuple(operator.index(v) for v in values)
+
+
+def _axis(axis: Any) -> Any:
+    return tuple(axis) if isinstance(axis, list) else axis
+
+
+def as_tensor(value: Any) -> Tensor:
+    """A tensor as it is; anything else through `tensor`."""
+    return value if isinstance(value, Tensor) else tensor(value)
+
+
+def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of an array, nested lists or a number.
+
+    Args:
+        data: a NumPy array (shared, not copied, unless `dtype` differs), anything with the array or DLPack
+            protocol, a tensor, or Python numbers (floats give f32, integers i64).
+        dtype: element type; by default that of the data.
+        device: by default the current one.
+
+    Raises:
+        DTypeError: data that are no numbers, or of a dtype that kernels do not know.
+        ShapeError: nested lists of different lengths.
+
+    Example:
+        >>> tensor([1, 2, 3])
+        tensor([1, 2, 3])
+    """
+    if isinstance(data, Tensor):
+        result = data if dtype is None else data.astype(dtype)
+        return result if device is None else result.to(as_device(device))
+    wanted = None if dtype is None else as_dtype(dtype)
+    if not isinstance(data, (np.ndarray, np.generic)) and hasattr(data, "__dlpack__"):
+        array = np.from_dlpack(data)
+    else:
+        try:
+            array = np.asarray(data)
+        except ValueError as error:
+            raise ShapeError(f"the nested lists have different lengths: {error}") from None
+        if array.dtype == np.float64 and not hasattr(data, "dtype"):
+            array = array.astype(np.float32 if wanted is None else wanted.numpy)
+    if array.dtype.kind in "OUSMmc":
+        raise DTypeError(
+            f"a tensor holds numbers, not {array.dtype}", hint="give numbers, or an array of a numeric dtype"
+        )
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if wanted is not None and array.dtype != wanted.numpy:
+        array = array.astype(wanted.numpy)
+    return Tensor(Dense(array, None if device is None else as_device(device)))
+
+
+def operand(value: Any, other: Tensor) -> Tensor:
+    """The other side of an operator: a Python number takes the tensor's dtype (as far as it can hold it)."""
+    if isinstance(value, Tensor):
+        return value
+    if not isinstance(value, (bool, int, float)):
+        return tensor(value)
+    dtype = other.dtype.compute
+    if isinstance(value, float) and not dtype.is_float:
+        dtype = float_for(dtype)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        if dtype.kind == "b":
+            dtype = i32
+        if dtype.is_int and not fits(value, dtype):
+            dtype = i64
+    return apply("constant", value=value, dtype=dtype.name)
+
+
+def _install() -> None:
+    """Operators and elementwise methods that all look alike."""
+    binary = {
+        "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floordiv", "mod": "mod",
+        "and": "and", "or": "or", "xor": "xor",
+    }  # fmt: skip
+
+    def forward(op: str) -> Any:
+        return lambda self, other: apply(op, self, operand(other, self))
+
+    def backward(op: str) -> Any:
+        return lambda self, other: apply(op, operand(other, self), self)
+
+    def unary(op: str) -> Any:
+        def method(self: Tensor) -> Tensor:
+            return apply(op, self)
+
+        method.__name__, method.__doc__ = op, f"{op} of every element."
+        return method
+
+    for name, op in binary.items():
+        setattr(Tensor, f"__{name}__", forward(op))
+        setattr(Tensor, f"__r{name}__", backward(op))
+    Tensor.__rpow__ = backward("pow")  # type: ignore[attr-defined]
+    for op in ("eq", "ne", "lt", "le", "gt", "ge"):
+        setattr(Tensor, f"__{op}__", forward(op))
+    for op in (
+        "abs", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "silu",
+        "relu", "floor", "ceil", "round",
+    ):  # fmt: skip
+        setattr(Tensor, op, unary(op))
+    Tensor.__abs__ = Tensor.abs  # type: ignore[attr-defined]
+
+
+_install()
+
+
+def concat(tensors: Sequence[Any], axis: int = 0) -> Tensor:
+    """Tensors joined along an axis.
+
+    Raises:
+        ShapeError: no tensors, or other axes that differ.
+    """
+    if not tensors:
+        raise ShapeError("concat needs at least one tensor")
+    return apply("concat", *map(as_tensor, tensors), axis=axis)
+
+
+def where(condition: Any, a: Any, b: Any) -> Tensor:
+    """a where the condition holds, else b, broadcast; a number takes the dtype of the other side."""
+    if not isinstance(a, Tensor):
+        a = operand(a, b) if isinstance(b, Tensor) else as_tensor(a)
+    return apply("where", as_tensor(condition), a, operand(b, a))
