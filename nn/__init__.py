@@ -1,4 +1,30 @@
-"""cubepy.nn."""
+"""Neural networks: modules and functions with the names and weight layouts of PyTorch, and model files."""
+
+from __future__ import annotations
 
 if not __name__.startswith("cubepy."):
     raise ImportError("import cubepy.nn: the bare folder name would load every class a second time")
+
+from cubepy.nn import functional, init
+from cubepy.nn.containers import ModuleList, Sequential
+from cubepy.nn.layers import (
+    GELU,
+    Dropout,
+    Embedding,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    MultiheadAttention,
+    ReLU,
+    SiLU,
+    Tanh,
+)
+from cubepy.nn.module import Module
+from cubepy.nn.parameter import Parameter
+from cubepy.nn.safetensors import load_safetensors, safetensors_metadata, save_safetensors
+
+__all__ = [
+    "GELU", "Dropout", "Embedding", "LayerNorm", "Linear", "Module", "ModuleList", "MultiHeadAttention",
+    "MultiheadAttention", "Parameter", "ReLU", "Sequential", "SiLU", "Tanh", "functional", "init",
+    "load_safetensors", "safetensors_metadata", "save_safetensors",
+]  # fmt: skip

@@ -1,4 +1,34 @@
-"""cubepy.quant."""
+"""Quantization: the weights of linear layers in eight or four bits, packed in memory and in files.
+
+result = cb.quant.quantize(model, "int4", calibrate=inputs)
+print(result.report)
+cb.quant.save(result.model, "model.safetensors")
+"""
+
+from __future__ import annotations
 
 if not __name__.startswith("cubepy."):
     raise ImportError("import cubepy.quant: the bare folder name would load every class a second time")
+
+from cubepy.quant.files import load, quantize_file, read, save
+from cubepy.quant.quantize import QuantizationResult, quantize
+from cubepy.quant.report import LayerReport, QuantizationReport
+from cubepy.quant.schemes import SCHEMES, Scheme, parse_scheme
+from cubepy.quant.storage import Quantized
+from cubepy.quant.weight import QuantizedWeight
+
+__all__ = [
+    "SCHEMES",
+    "LayerReport",
+    "QuantizationReport",
+    "QuantizationResult",
+    "Quantized",
+    "QuantizedWeight",
+    "Scheme",
+    "load",
+    "parse_scheme",
+    "quantize",
+    "quantize_file",
+    "read",
+    "save",
+]  # fmt: skip

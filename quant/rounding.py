@@ -55,9 +55,7 @@ def round_int8(weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(weight / divisor), -INT8_LIMIT, INT8_LIMIT).astype(np.int8)
 
 
-def fit_int4(
-    weight: np.ndarray, group: int, symmetric: bool, importance: np.ndarray | None = None
-) -> Grid:
+def fit_int4(weight: np.ndarray, group: int, symmetric: bool, importance: np.ndarray | None = None) -> Grid:
     """Search the scale and minimum of every group of a weight.
 
     Args:

@@ -16,7 +16,7 @@ What a linear layer computes with it, for a row x of activations (`u`, `z` and `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -133,7 +133,7 @@ class QuantizedWeight:
         weight = np.asarray(weight, dtype=np.float32)
         if weight.ndim != 2 or 0 in weight.shape:
             raise QuantizationError(
-                f"a weight to quantize is a matrix (outputs, inputs) with elements: {name!r} has the shape {weight.shape}"
+                f"a weight to quantize is a matrix (outputs, inputs), not empty: {name!r} has the shape {weight.shape}"
             )
         if not np.isfinite(weight).all():
             raise QuantizationError(
@@ -192,6 +192,29 @@ class QuantizedWeight:
             (rows, columns), scheme, arrays["codes"], arrays["scales"], arrays.get("minimums"), arrays["sums"],
             arrays["input_scale"], gain,
         )  # fmt: skip
+
+    def rows(self, start: int, stop: int) -> QuantizedWeight:
+        """Channels `start` to `stop` as a weight of their own; shared memory where both are ends of panels.
+
+        Example:
+            >>> QuantizedWeight.from_float(np.ones((48, 8), np.float32), "int8").rows(16, 32).shape
+            (16, 8)
+        """
+        lanes, (count, columns) = packing.PANEL, self.shape
+        shape = (stop - start, columns)
+        parts = {k: v for k, v in self.arrays().items() if k != "input_scale"}
+        if start % lanes == 0 and (stop % lanes == 0 or stop == count):
+            cut: dict[str, Any] = {name: array[start // lanes : packing.panels(stop)] for name, array in parts.items()}
+        else:
+            unpack = packing.unpack_int8 if self.scheme.bits == 8 else packing.unpack_int4
+            pack = packing.pack_int8 if self.scheme.bits == 8 else packing.pack_int4
+            cut = {"codes": pack(unpack(parts.pop("codes"), self.shape)[start:stop])}
+            for name, array in parts.items():
+                if array.ndim == 2:
+                    cut[name] = packing.pack_channels(packing.unpack_channels(array, count)[start:stop])
+                else:
+                    cut[name] = packing.pack_groups(packing.unpack_groups(array, count)[start:stop])
+        return replace(self, shape=shape, **cut)
 
     def dequantize(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Channels `start` to `stop` as float32, (stop - start, K): for tests, reports and fallbacks.

@@ -6,17 +6,27 @@ import contextlib
 import doctest
 import importlib
 import importlib.util
+import inspect
 import io
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+
+import cubepy.errors
+from cubepy import kernels
+from cubepy.config import config, table
+from cubepy.lang.builtins import BUILTINS, TOPOLOGY
+from cubepy.lang.dtypes import ALL
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 DOCUMENTED = {
     "cubepy.lang": ROOT / "cubepy/lang",
@@ -74,6 +84,12 @@ def test_snippets_run_and_print_what_the_page_shows(
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, file.stem, module)
     monkeypatch.chdir(tmp_path)
+    with config.override(**config.as_dict()):  # what a page sets ends with it
+        run_blocks(page, blocks, file, module.__dict__)
+
+
+def run_blocks(page: Path, blocks: list[Block], file: Path, namespace: dict[str, Any]) -> None:
+    """Execute the Python blocks of a page and compare its output blocks with what they print."""
     printed = ""
     for block in blocks:
         where = f"{name_of(page)}:{block.line}"
@@ -82,13 +98,32 @@ def test_snippets_run_and_print_what_the_page_shows(
             code = compile("\n" * (block.line - 1) + block.text, str(file), "exec")
             try:
                 with contextlib.redirect_stdout(out):
-                    exec(code, module.__dict__)  # the page's own code
+                    exec(code, namespace)  # the page's own code
             except Exception as error:
                 pytest.fail(f"{where}: the snippet raises {type(error).__name__}: {error}")
             printed = out.getvalue()
         elif block.info == "text output":
             if not doctest.OutputChecker().check_output(block.text, printed, LOOSE):
                 pytest.fail(f"{where}: the page shows\n{block.text}\nbut the snippet prints\n{printed}")
+
+
+def test_the_debugging_session_goes_as_shown(tmp_path: Path) -> None:
+    """The session of the first hour, typed into pdb, answers what the page shows."""
+    blocks = blocks_of(ROOT / "docs/first-hour.md")
+    program = next(b for b in blocks if b.info == "python no-run")
+    session = next(b for b in blocks if b.info == "text session").text
+    command, shown = session.split("\n", 1)
+    assert command == "$ CUBEPY_BACKEND=python python -m pdb step.py"
+    (tmp_path / "step.py").write_text(program.text)
+    typed = re.findall(r"^\(Pdb\) (.+)$", session, re.MULTILINE)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pdb", "step.py"],
+        input="\n".join([*typed, "quit"]) + "\n",
+        env=os.environ | {"CUBEPY_BACKEND": "python"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    answers = re.sub(r"^(\(Pdb\) ).+\n", r"\1", shown, flags=re.MULTILINE)  # what is typed is not echoed
+    assert re.sub(r"\S*step\.py", "step.py", ran.stdout).startswith(answers)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -102,8 +137,7 @@ def test_python_blocks_are_run_or_say_that_they_are_not(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_relative_links_lead_to_files(page: Path) -> None:
     """Links to files of the repository name files that exist, and sections that the page has."""
-    text = FENCE.sub("", page.read_text())
-    for target in LINK.findall(text):
+    for target in links_of(page):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, section = target.partition("#")
@@ -111,6 +145,12 @@ def test_relative_links_lead_to_files(page: Path) -> None:
         assert file.exists(), f"{name_of(page)} links to {target}, which does not exist"
         if section and file.suffix == ".md":
             assert section in sections_of(file), f"{name_of(page)} links to {target}: no such section"
+
+
+def links_of(page: Path) -> list[str]:
+    """The targets of a page's links, code left out."""
+    text = FENCE.sub("", page.read_text())
+    return LINK.findall(CODE.sub("code", text))
 
 
 def sections_of(page: Path) -> set[str]:
@@ -124,7 +164,7 @@ def test_every_page_is_reached_from_the_index() -> None:
     linked = {
         (page.parent / target.partition("#")[0]).resolve()
         for page in PAGES
-        for target in LINK.findall(page.read_text())
+        for target in links_of(page)
         if not re.match(r"[a-z]+:", target)
     }
     assert not [name_of(p) for p in PAGES if p not in linked and p.name != "README.md"]
@@ -144,6 +184,54 @@ def modules() -> list[str]:
 
 @pytest.mark.parametrize("name", modules())
 def test_examples_in_docstrings_are_true(name: str) -> None:
-    """Doctests of the public modules pass."""
-    result = doctest.testmod(importlib.import_module(name), optionflags=LOOSE)
-    assert result.failed == 0
+    """Doctests of the public modules pass; what an example needs besides its module's names, it imports."""
+    module = importlib.import_module(name)
+    # `annotations` would carry the module's own __future__ import into its examples.
+    names = {k: v for k, v in vars(module).items() if k != "annotations"}
+    runner = doctest.DocTestRunner(optionflags=LOOSE)
+    for test in doctest.DocTestFinder().find(module, globs=names):
+        runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+def described(page: str) -> str:
+    """A page's text."""
+    return (ROOT / "docs" / page).read_text()
+
+
+def test_the_language_reference_has_every_name() -> None:
+    """Builtins, topology, dtypes and declarations of the language are all in language.md."""
+    text = described("language.md")
+    names = [*BUILTINS, *(n for n in TOPOLOGY if n[-2] != "_"), *(d.name for d in ALL)]
+    names += "kernel func struct Comptime Array View over sync use stats memory_stats profile Stream".split()
+    assert not [n for n in names if not re.search(rf"\b{n}\b", text)]
+
+
+def test_the_kernel_page_has_every_signature() -> None:
+    """kernels.md shows each function of the library with the signature that it has."""
+    text = described("kernels.md")
+    missing = []
+    for name in kernels.__all__:
+        function = getattr(kernels, name)
+        if inspect.isfunction(function):
+            parameters = inspect.signature(function).parameters.values()
+            plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
+            shown = f"K.{name}{inspect.Signature(plain)}"
+            if shown not in text:
+                missing.append(shown)
+        elif name not in text:
+            missing.append(name)
+    assert not missing
+
+
+def test_the_error_page_has_every_class() -> None:
+    """errors.md lists each error class with the builtin that it derives from."""
+    text = described("errors.md")
+    for name, cls in vars(cubepy.errors).items():
+        if isinstance(cls, type) and issubclass(cls, (cubepy.errors.CubeError, Warning)) and not name.startswith("_"):
+            assert f"`{name}`" in text or f"cb.errors.{name}`" in text, name
+
+
+def test_the_configuration_page_has_the_table_of_settings() -> None:
+    """The table of configuration.md is the one that the settings themselves print."""
+    assert table() in described("configuration.md")

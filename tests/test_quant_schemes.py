@@ -7,6 +7,7 @@ import pytest
 from cubepy.quant import packing, reference
 from cubepy.quant.compensate import compensation, curvature
 from cubepy.quant.equalize import input_factors
+from cubepy.quant.linear import quantized_linear
 from cubepy.quant.rounding import fit_int4
 from cubepy.quant.schemes import Scheme, parse_scheme
 from cubepy.quant.weight import QuantizedWeight, Statistics
@@ -182,7 +183,7 @@ class TestQuantizedWeight:
             sums = sums * packing.unpack_channels(quantized.scales, 20)
         assert np.allclose(sums, quantized.even_rows().sum(axis=1), rtol=1e-4, atol=1e-3)
 
-    def test_int4_needs_at_most_a_sixth_of_float(self, rng: np.random.Generator) -> None:
+    def test_int4_needs_at_most_16_percent_of_float(self, rng: np.random.Generator) -> None:
         weight = rng.standard_normal((512, 512)).astype(np.float32)
         quantized = QuantizedWeight.from_float(weight, "int4")
         assert quantized.nbytes <= 0.16 * quantized.float_nbytes == 0.16 * weight.nbytes
@@ -272,3 +273,55 @@ class TestReference:
         weight = QuantizedWeight.from_float(np.ones((9, 32), np.float32), "int8")
         with pytest.raises(ShapeError, match="32 inputs got an array of shape"):
             reference.linear(np.zeros((2, 31), np.float32), weight)
+
+
+class TestKernels:
+    """The kernels compute what the reference says, to the rounding of float32 sums."""
+
+    @pytest.mark.parametrize("scheme", SCHEMES, ids=names)
+    @pytest.mark.parametrize("m", [1, 2, 5, 67])
+    def test_kernels_follow_the_reference(self, scheme: str | Scheme, m: int, rng: np.random.Generator) -> None:
+        for rows, columns in ((70, 128), (16, 64)):
+            weight = QuantizedWeight.from_float(rng.standard_normal((rows, columns)).astype(np.float32), scheme)
+            x = rng.standard_normal((m, columns)).astype(np.float32) + 0.3
+            bias = rng.standard_normal(rows).astype(np.float32)
+            residual = rng.standard_normal((m, rows)).astype(np.float32)
+            expected = reference.linear(x, weight, bias) + residual
+            found = quantized_linear(x, weight, bias, residual)
+            assert np.allclose(found, expected, rtol=1e-5, atol=2e-5)
+
+    def test_int8_kernel_takes_any_k(self, rng: np.random.Generator) -> None:
+        weight = QuantizedWeight.from_float(rng.standard_normal((33, 13)).astype(np.float32), "int8")
+        x = rng.standard_normal((3, 2, 13)).astype(np.float32)
+        assert np.allclose(quantized_linear(x, weight), reference.linear(x, weight), rtol=1e-5, atol=1e-5)
+
+    def test_activation_is_fused(self, rng: np.random.Generator) -> None:
+        weight = QuantizedWeight.from_float(rng.standard_normal((16, 32)).astype(np.float32), "int4")
+        x = rng.standard_normal((4, 32)).astype(np.float32)
+        expected = np.maximum(reference.linear(x, weight), 0)
+        assert np.allclose(quantized_linear(x, weight, activation="relu"), expected, atol=1e-5)
+
+    def test_nan_stays_in_its_row_and_zeros_stay_zero(self, rng: np.random.Generator) -> None:
+        for scheme in ("int8", "int4"):
+            weight = QuantizedWeight.from_float(rng.standard_normal((17, 32)).astype(np.float32), scheme)
+            x = np.ones((4, 32), np.float32)
+            x[0], x[1, 4], x[2, 31] = 0, np.nan, -np.inf
+            out = quantized_linear(x, weight)
+            assert not out[0].any() and np.isnan(out[1:3]).all() and np.isfinite(out[3]).all()
+
+    def test_other_float_inputs_and_strides_work(self, rng: np.random.Generator) -> None:
+        weight = QuantizedWeight.from_float(rng.standard_normal((17, 32)).astype(np.float32), "int8")
+        x = rng.standard_normal((32, 4)).astype(np.float32).T
+        plain = reference.linear(np.ascontiguousarray(x), weight)
+        assert np.allclose(quantized_linear(x, weight), plain, atol=1e-5)
+        assert np.allclose(quantized_linear(x.astype(np.float64), weight), plain, atol=1e-5)
+        assert cosine(quantized_linear(x.astype(np.float16), weight), plain) > 0.9999
+        assert quantized_linear(x[:0], weight).shape == (0, 17)
+
+    def test_rows_of_a_weight_are_those_of_the_whole(self, rng: np.random.Generator) -> None:
+        for scheme in ("int8", "int4"):
+            weight = QuantizedWeight.from_float(rng.standard_normal((70, 32)).astype(np.float32), scheme)
+            for start, stop in ((16, 48), (32, 70), (3, 21)):
+                part = weight.rows(start, stop)
+                assert np.array_equal(part.dequantize(), weight.dequantize(start, stop))
+            assert np.shares_memory(weight.rows(16, 48).codes, weight.codes)

@@ -314,14 +314,10 @@ class Emitter(MemoryText):
         if method is not None:
             return str(method(e))
         a = [self.value(x) for x in e.args]
-        scalar = not e.args[0].type.lanes if e.args else True
-        source = e.args[0].type.dtype if e.args else e.type.dtype
         if e.op in ("lt", "le", "gt", "ge", "eq", "ne"):
             return f"({a[0]} {OPERATOR[e.op]} {a[1]})"
-        if e.op in ("and_", "or_", "xor") and scalar and source.kind == "b":
-            return f"({a[0]} {({'and_': 'and', 'or_': 'or', 'xor': '!='})[e.op]} {a[1]})"
         if e.op in ("and", "or"):
-            return f"({a[0]} {e.op} {a[1]})"
+            return f"{e.op}_({a[0]}, {a[1]})"
         if e.op in OPERATOR and (e.type.lanes or e.type.dtype.is_float):
             return self.rounded(e.type, f"({a[0]} {OPERATOR[e.op]} {a[1]})")
         if e.op == "call":

@@ -70,8 +70,8 @@ class MemoryText:
                 if int(i) >= int(n):
                     tests.append("False")
                 continue
-            tests.append(f"{i} < {n}" if i.isdigit() else f"(0 <= {i}) and ({i} < {n})")
-        return " and ".join(f"({t})" for t in tests) or "True"
+            tests.append(f"{i} < {n}" if i.isdigit() else f"and_(0 <= {i}, {i} < {n})")
+        return all_of(tests)
 
     def simple(self, indices: tuple[Expr, ...]) -> list[str]:
         """Index texts that may be repeated."""
@@ -170,12 +170,13 @@ class MemoryText:
         )
         if linear and (mem.ndim == 1 or mem.layout == "contiguous" or mem.shape is not None) and unit:
             at = self.temporary(self.index(args[0])) if self.checks else self.index(args[0])
-            return at, f"({self.size_text(mem)} - {at} if {at} >= 0 else 0)", None
+            return at, _room(self.size_text(mem), at, f"{at} >= 0"), None
         if not linear or mem.ndim == 1:
             indices = [self.temporary(self.index(a)) if self.checks else self.index(a) for a in args]
             start, last = self.offset(mem, indices), indices[-1]
             lead = self.inside(mem, indices, axes=mem.ndim - 1)
-            room = f"({self.extent(mem, mem.ndim - 1)} - {last} if {lead} and {last} >= 0 else 0)"
+            start_ok = f"{last} >= 0" if lead == "True" else f"and_({lead}, {last} >= 0)"
+            room = _room(self.extent(mem, mem.ndim - 1), last, start_ok)
             if unit:
                 return start, room, None
             step = self.stride(mem, mem.ndim - 1)
@@ -192,7 +193,7 @@ class MemoryText:
             total = f"{total} + {term}" if total else term
             if axis:
                 position = self.temporary(f"floordiv({position}, {n})")
-        room = f"({self.size_text(mem)} - {at} if {at} >= 0 else 0)"
+        room = _room(self.size_text(mem), at, f"{at} >= 0")
         return at, room, self.temporary(total)
 
     def count(self, room: str, valid: str | None, lanes: int, mem: Mem, args: tuple[Expr, ...]) -> str | None:
@@ -238,3 +239,16 @@ class MemoryText:
         if self.program.mode == "validate":
             self.line("else:")
             self.line(f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, {self.size_text(mem)})")
+
+
+def all_of(tests: list[str]) -> str:
+    """Conditions joined without branches: numba's analysis stumbles over many `and` inside arguments of calls."""
+    text = tests[0] if tests else "True"
+    for t in tests[1:]:
+        text = f"and_({text}, {t})"
+    return text
+
+
+def _room(total: str, at: str, ok: str) -> str:
+    """How many places follow from `at` on; none when the start is out of range."""
+    return f"select({ok}, i64({total}) - i64({at}), i64(0))"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import pdb
 from typing import Any
 
 from cubepy.compiler import convert
@@ -107,8 +108,15 @@ class Calls(Statements, Lowering):
             return self.make_range(args)
         if fn is len:
             return self.length(args[0])
+        if fn is breakpoint or fn is pdb.set_trace:
+            return Const(None)  # stops on the python backend only
         if fn is print:
             return self.builtin("debug_print", args, {})
+        if fn is zip or (fn is enumerate and len(args) == 1):
+            rows = zip(*(self._tuple(a) for a in args), strict=False) if fn is zip else (
+                (Const(i), v) for i, v in enumerate(self._tuple(args[0]))
+            )  # fmt: skip
+            return plain(TupleValue(tuple(plain(TupleValue(tuple(r))) for r in rows)))
         if all(isinstance(v, Const) for v in values):
             try:
                 return self.wrap(fn(*(a.value for a in args), **{k: v.value for k, v in kwargs.items()}))  # type: ignore[union-attr]
@@ -126,11 +134,6 @@ class Calls(Statements, Lowering):
             return self.python_cast(fn, args)
         if fn is tuple and len(args) == 1:
             return plain(TupleValue(self._tuple(args[0])))
-        if fn is zip:
-            rows = zip(*(self._tuple(a) for a in args), strict=False)
-            return TupleValue(tuple(plain(TupleValue(tuple(r))) for r in rows))
-        if fn is enumerate and len(args) == 1:
-            return TupleValue(tuple(TupleValue((Const(i), v)) for i, v in enumerate(self._tuple(args[0]))))
         raise KernelTypeError(
             f"{_name(fn)} cannot be called with runtime values in a kernel",
             hint="decorate it with @cb.func" if callable(fn) else "",
@@ -264,6 +267,9 @@ class Calls(Statements, Lowering):
 
     def run_function(self, tree: ast.FunctionDef) -> None:
         """Walk a function's body in the current frame."""
+        for name, value in list(self.frame.env.items()):  # parameters that a runtime loop changes are variables
+            if isinstance(value, Const) and (*self.frame.path, name) in self.facts.runtime:
+                self.frame.env[name] = self.assign(name, value)
         returns = [n for n in ast.walk(tree) if isinstance(n, ast.Return)]
         self.frame.returns = len(returns) > 1
         for node in ast.walk(tree):

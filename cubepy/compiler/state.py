@@ -214,6 +214,8 @@ class State:
             key not in self.facts.runtime
         ):
             self.make_runtime(key)
+        if isinstance(a, Const) or isinstance(b, Const):
+            raise ComptimeError(f"{name!r} is comptime here and changes in a runtime loop or branch")
         if isinstance(a, ArrayValue) or isinstance(b, ArrayValue) or not (isinstance(a, Expr) or isinstance(b, Expr)):
             raise ComptimeError(
                 f"{name!r} would be {describe(a)} or {describe(b)}, depending on a runtime condition",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,7 +15,7 @@ from cubepy.kernels.arguments import array_of, finish, output, wrapper
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.kernels.matmul_kernels import Blueprint, block_product, pack_columns, pack_rows
-from cubepy.kernels.matmul_skinny import MOST_ROWS, skinny_product
+from cubepy.kernels.matmul_skinny import skinny_product
 from cubepy.lang.dtypes import as_dtype, promote
 
 DEPTH = 256  # a panel of 32 columns of this depth fills the first-level cache
@@ -192,27 +193,27 @@ def _floats(
 ) -> None:
     k, n = y.shape[-2:]
     m = full[-2]
-    if y.ndim == 2 or all(s == 1 for s in y.shape[:-2]):  # one matrix for all batches: more rows
+    if y.ndim == 2 or math.prod(y.shape[:-2]) == 1:  # one matrix for all batches: more rows
         y3 = y.reshape(1, k, n) if y.ndim > 2 else y[None]
-        x3 = _batched(np.broadcast_to(x, (*full[:-1], k)), (1, -1, k))
+        x3 = _batched(x if x.shape[:-1] == full[:-1] else np.broadcast_to(x, (*full[:-1], k)), (1, -1, k))
         m = x3.shape[1]
     else:
         x3 = _batched(np.broadcast_to(x, (*full[:-1], k)), (-1, m, k))
-        y3 = _batched(np.broadcast_to(y, (*full[:-2], k, n)), (-1, k, n), keep_order=True)
+        y3 = _batched(np.broadcast_to(y, (*full[:-2], k, n)), (-1, k, n))
     out3 = result.reshape(x3.shape[0], m, n)
     r3 = None if residual is None else _batched(residual, out3.shape)
     if x3.strides[2] != x3.itemsize and k > 1:
         x3 = copy(x3)
     function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
-    if x3.shape[0] == 1 and m <= MOST_ROWS and skinny_product(x3[0], y3[0], out3, bias, r3, function, float(alpha)):
+    if x3.shape[0] == 1 and skinny_product(x3[0], y3[0], out3, bias, r3, function, float(alpha)):
         return
     product(x3, pack(y3), out3, bias, r3, function, alpha)
 
 
-def _batched(a: np.ndarray, shape: Any, keep_order: bool = False) -> np.ndarray:
+def _batched(a: np.ndarray, shape: Any) -> np.ndarray:
     """Reshape to three axes, copying only when strides forbid it."""
-    size = int(np.prod(a.shape))
-    shape = tuple(size // -int(np.prod([s for s in shape if s != -1]) * -1) if s == -1 else s for s in shape)
+    known = math.prod(s for s in shape if s != -1)
+    shape = tuple(a.size // known if s == -1 else s for s in shape)
     view = a.view()
     try:
         view.shape = shape

@@ -303,7 +303,9 @@ class StructType:
         if self._fields is None:
             import sys
 
-            scope = vars(sys.modules[self.cls.__module__]) if self.cls.__module__ in sys.modules else {}
+            scope = dict(vars(sys.modules[self.cls.__module__])) if self.cls.__module__ in sys.modules else {}
+            for method in self.methods.values():  # a class made inside a function sees what its methods see
+                scope.update(method.fn.__globals__)
             self._fields = tuple(
                 self._field(n, a, scope) for n, a in self.cls.__annotations__.items()
             )

@@ -37,7 +37,7 @@ class Prepared:
 
     def __init__(
         self, executable: Any, runner: Any, outputs: tuple[int, ...], ranges: list[Any], in_place: bool,
-        simple: tuple[int, ...] | None,
+        simple: tuple[tuple[int, int], ...] | None,
     ) -> None:  # fmt: skip
         self.executable, self.runner, self.in_place = executable, runner, in_place
         self.outputs, self.ranges, self.simple = outputs, ranges, simple
@@ -85,7 +85,10 @@ class Launcher:
             if prepared is None:
                 return
         simple = prepared.simple
-        leaves = [values[i] for i in simple] if simple is not None else self.leaves(values)
+        if simple is not None:
+            leaves = [values[i] if j < 0 else values[i][j] for i, j in simple]
+        else:
+            leaves = self.leaves(values)
         if prepared.outputs and overlap.check(prepared, leaves, self) and not prepared.in_place:
             prepared = self.prepare(grid, mode, where, values, None)
             assert prepared is not None
@@ -123,17 +126,21 @@ class Launcher:
                 out += take_apart(p, v, self.kernel)[1]
         return out
 
-    def simple(self, values: tuple, leaves: list[Any]) -> tuple[int, ...] | None:
-        """Where the leaves stand among the values, if each is simply one of them."""
-        places: list[int] = []
+    def simple(self, values: tuple, leaves: list[Any]) -> tuple[tuple[int, int], ...] | None:
+        """Where the leaves stand among the values: (argument, -1), or (argument, place in its tuple).
+
+        None when one of them is made from its argument (a struct's field, a converted number).
+        """
+        places: list[tuple[int, int]] = []
         for i, (p, v) in enumerate(zip(self.parameters, values, strict=True)):
-            if p.kind == "comptime":
+            if p.kind == "comptime" or v is None:
                 continue
-            plain_array = type(v) is np.ndarray and v.ndim > 0
-            plain_number = p.kind == "any" and type(v) in (int, float)
-            if not plain_array and not plain_number:
-                return None
-            places.append(i)
+            parts = v if type(v) is tuple else (v,)
+            for j, part in enumerate(parts):
+                plain_array = type(part) is np.ndarray and part.ndim > 0
+                if not plain_array and not (p.kind == "any" and type(part) in (int, float)):
+                    return None
+                places.append((i, j if type(v) is tuple else -1))
         return tuple(places) if len(places) == len(leaves) else None
 
     def find(self, grid: Any, mode: Any, where: Any, values: tuple) -> tuple[Any, Dim3, list[Any], bool]:

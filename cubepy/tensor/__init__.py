@@ -9,11 +9,11 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from cubepy.tensor.array import Tensor, as_tensor, concat, tensor, where
 from cubepy.tensor.execute import execute, register
 from cubepy.tensor.ir import Graph, Node
 from cubepy.tensor.record import Recorder, apply, record
 from cubepy.tensor.storage import Dense, Storage
-from cubepy.tensor.array import Tensor, as_tensor, concat, tensor, where
 
 
 class _Callable(ModuleType):

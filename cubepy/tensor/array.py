@@ -103,7 +103,7 @@ class Tensor:
         array = self.storage.dense()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
-                raise ValueError(f"an array of dtype {np.dtype(dtype)} needs a copy of this tensor of {self.dtype.name}")
+                raise ValueError(f"an array of {np.dtype(dtype)} needs a copy of this tensor of {self.dtype.name}")
             return array.astype(dtype)
         return array.copy() if copy else array
 

@@ -176,7 +176,8 @@ def _attention(dtype: np.dtype, q: Any, k: Any, v: Any, mask: Any, is_causal: bo
 
 _DENSE: dict[str, Callable[..., Any]] = {
     **{n: _map(f"f:{n}") for n in ("add", "sub", "mul", "div", "relu", "silu", "sigmoid")},
-    **{n: _map(f"b:{n}") for n in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "abs")},
+    **{n: _map(f"b:{n}") for n in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh")},
+    **{n: _map(f"b:{n}") for n in ("erf", "abs")},
     **{n: _round(n) for n in ("floor", "ceil", "round")},
     **{n: _reduction(n) for n in ("sum", "prod", "mean", "max", "min", "argmax", "argmin")},
     "floordiv": _map("t:floordiv"), "mod": _map("t:mod"), "pow": _map("t:power"), "neg": _map("t:negative"),

@@ -55,7 +55,8 @@ def check_graph(graph: Graph) -> None:
         except (ShapeError, DTypeError, TypeError, ValueError) as error:
             raise FileFormatError(f"{where} breaks the rule of its op: {error}") from None
         if found != (n.shape, n.dtype):
-            raise FileFormatError(f"{where} states {n.dtype.name}{n.shape}, its op gives {found.dtype.name}{found.shape}")
+            given_spec, real = f"{n.dtype.name}{n.shape}", f"{found.dtype.name}{found.shape}"
+            raise FileFormatError(f"{where} states {given_spec}, its op gives {real}")
     for i in (*graph.inputs, *graph.outputs):
         if not 0 <= i < len(graph.nodes):
             raise FileFormatError(f"the graph names node {i}, but has {len(graph.nodes)} nodes")
@@ -294,7 +295,8 @@ def _matmul(a: Spec, b: Spec) -> Spec:
 def _linear(x: Spec, weight: Spec, bias: Spec | None, residual: Spec | None, activation: str | None) -> Spec:
     if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
-            f"linear of an input {x.shape} and a weight {weight.shape}: expected an input (..., in) and a weight (out, in)",
+            f"linear of an input {x.shape} and a weight {weight.shape}: "
+            "expected an input (..., in) and a weight (out, in)",
             hint="weights have the layout of torch.nn.Linear: (out_features, in_features)",
         )
     if bias is not None and bias.shape != (weight.shape[0],):

@@ -131,7 +131,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
 def _common_device(op: str, inputs: Sequence[Tensor | None]) -> Any:
     device = None
     for t in inputs:
-        if t is None or t.device is device:
+        if t is None or t.device is device or t.node.op == "constant":  # a number is at home everywhere
             continue
         if device is not None and t.device != device:
             raise DeviceError(

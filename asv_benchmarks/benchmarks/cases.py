@@ -1,0 +1,119 @@
+"""Work to time: `case(op, library, size)` builds the data once, runs it once and gives a function without arguments.
+
+A library that is not installed raises NotImplementedError, which asv shows as a skipped cell.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # idle OpenBLAS threads would slow the others down
+
+import numpy as np
+
+LIBRARIES = ("cubepy", "numpy", "torch")
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise NotImplementedError("torch is not installed") from None
+    return torch
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _layer_norm(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def data(op: str, size: int) -> tuple[np.ndarray, ...]:
+    """The inputs of an operation (float32, seeded)."""
+    rng = np.random.default_rng(0)
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    if op in ("matmul", "axpy"):
+        return draw(size, size), draw(size, size)
+    if op == "linear1":
+        return draw(1, size), draw(size, size)
+    if op in ("attention", "attention_causal"):
+        return draw(1, 8, size, 64), draw(1, 8, size, 64), draw(1, 8, size, 64)
+    if op == "max_pool2d":
+        return (draw(2, size, size, 32),)
+    return (draw(size, size),)
+
+
+def numpy_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
+    """The operation with NumPy."""
+    x = xs[0]
+    table: dict[str, Callable[[], Any]] = {
+        "matmul": lambda: xs[0] @ xs[1], "linear1": lambda: xs[0] @ xs[1].T, "axpy": lambda: 2 * xs[0] + xs[1],
+        "sum": lambda: x.sum(), "sum_rows": lambda: x.sum(1), "sum_columns": lambda: x.sum(0),
+        "max_rows": lambda: x.max(1), "argmax_rows": lambda: x.argmax(1), "softmax": lambda: _softmax(x),
+        "layer_norm": lambda: _layer_norm(x), "transpose": lambda: np.ascontiguousarray(x.T), "copy": lambda: x.copy(),
+    }  # fmt: skip
+    if op not in table:
+        raise NotImplementedError(f"NumPy has no {op}")
+    return table[op]
+
+
+def torch_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
+    """The operation with torch, eager, on the CPU."""
+    torch = _torch()
+    f = torch.nn.functional
+    ts = [torch.from_numpy(x) for x in xs]
+    x = ts[0]
+    pool = x.permute(0, 3, 1, 2) if op == "max_pool2d" else None
+    table: dict[str, Callable[[], Any]] = {
+        "matmul": lambda: ts[0] @ ts[1], "linear1": lambda: f.linear(ts[0], ts[1]),
+        "axpy": lambda: torch.add(ts[1], ts[0], alpha=2), "sum": lambda: x.sum(), "sum_rows": lambda: x.sum(1),
+        "sum_columns": lambda: x.sum(0), "max_rows": lambda: x.amax(1), "argmax_rows": lambda: x.argmax(1),
+        "softmax": lambda: x.softmax(-1), "layer_norm": lambda: f.layer_norm(x, x.shape[-1:]),
+        "gelu": lambda: f.gelu(x), "transpose": lambda: x.T.contiguous(), "copy": lambda: x.clone(),
+        "attention": lambda: f.scaled_dot_product_attention(*ts),
+        "attention_causal": lambda: f.scaled_dot_product_attention(*ts, is_causal=True),
+        "max_pool2d": lambda: f.max_pool2d(pool, 5, 1, 2),
+    }  # fmt: skip
+    return table[op]
+
+
+def cubepy_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
+    """The operation with cubepy."""
+    from cubepy import kernels as K
+
+    x = xs[0]
+    table: dict[str, Callable[[], Any]] = {
+        "matmul": lambda: K.matmul(xs[0], xs[1]), "linear1": lambda: K.matmul(xs[0], xs[1].T),
+        "axpy": lambda: K.map(_axpy(), xs[0], xs[1]), "sum": lambda: K.sum(x), "sum_rows": lambda: K.sum(x, 1),
+        "sum_columns": lambda: K.sum(x, 0), "max_rows": lambda: K.max(x, 1), "argmax_rows": lambda: K.argmax(x, 1),
+        "softmax": lambda: K.softmax(x), "layer_norm": lambda: K.layer_norm(x, x.shape[-1]), "gelu": lambda: K.gelu(x),
+        "transpose": lambda: K.transpose(x), "copy": lambda: K.copy(x), "attention": lambda: K.attention(*xs),
+        "attention_causal": lambda: K.attention(*xs, is_causal=True),
+        "max_pool2d": lambda: K.max_pool2d(x, 5, 1, 2, layout="NHWC"),
+    }  # fmt: skip
+    return table[op]
+
+
+@cache
+def _axpy() -> Any:
+    from benchmarks.kernels import axpy_of
+
+    return axpy_of
+
+
+@cache
+def case(op: str, library: str, size: int) -> Callable[[], Any]:
+    """A function that does the work once; the first run has happened."""
+    make = {"cubepy": cubepy_call, "numpy": numpy_call, "torch": torch_call}[library]
+    run = make(op, data(op, size))
+    run()
+    return run

@@ -1,0 +1,19 @@
+"""Kernels that only the benchmarks need."""
+
+from __future__ import annotations
+
+import cubepy as cb
+
+
+@cb.func
+def axpy_of(x, y):
+    """2 * x + y"""
+    return 2.0 * x + y
+
+
+@cb.kernel
+def add_one(x: cb.Array, out: cb.Array):
+    """out = x + 1, the smallest kernel there is."""
+    i = cb.ABSOLUTE_POS
+    if i < out.size:
+        out[i] = x[i] + 1

@@ -1,0 +1,225 @@
+"""What each builtin of the language means, on typed values; `MEANING` maps a name to its function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cubepy.backends.python.values import Value, binary, compare, convert, extreme, is_weak, strong
+from cubepy.errors import DTypeError, KernelTypeError
+from cubepy.lang import dtypes as dt
+from cubepy.lang.builtins import FLOAT_MATH, PLANE_OPS
+from cubepy.lang.dtypes import as_dtype, float_for
+
+MEANING: dict[str, Callable[..., Any]] = {}
+
+
+def means(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the meaning of builtins."""
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        MEANING.update(dict.fromkeys(names, fn))
+        return fn
+
+    return register
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+_FLOAT: dict[str, Callable[..., Any]] = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p, "expm1": np.expm1,
+    "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
+    "erf": lambda x: _erf(x).astype(np.float64), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
+    "isnan": np.isnan, "isinf": np.isinf,
+}  # fmt: skip
+
+
+def _float_math(name: str) -> Callable[[Any], Any]:
+    def evaluate(x: Any) -> Any:
+        with np.errstate(all="ignore"):
+            if is_weak(x):
+                if name in ("floor", "ceil", "trunc") and isinstance(x, int):
+                    return x
+                result = _FLOAT[name](np.float64(x))
+                return bool(result) if name in ("isnan", "isinf") else float(result)
+            v = strong(x)
+            if not v.dtype.is_float:
+                if name in ("floor", "ceil", "trunc") and v.dtype.is_int:
+                    return v
+                v = convert(v, float_for(v.dtype) if v.dtype.kind != "b" else dt.f32)
+            result = np.asarray(_FLOAT[name](v.data.astype(np.float64)))
+            if name in ("isnan", "isinf"):
+                return Value(result, dt.bool_)
+            return Value(result.astype(v.dtype.numpy), v.dtype)
+
+    return evaluate
+
+
+MEANING.update({name: _float_math(name) for name in FLOAT_MATH})
+
+
+@means("abs")
+def _abs(x: Any) -> Any:
+    return abs(x) if is_weak(x) else Value(np.abs(strong(x).data), strong(x).dtype)
+
+
+@means("round")
+def _round(x: Any) -> Any:
+    if is_weak(x):
+        return float(round(x)) if isinstance(x, float) else x
+    v = strong(x)
+    return Value(np.rint(v.wide).astype(v.dtype.numpy), v.dtype) if v.dtype.is_float else v
+
+
+def _extreme(name: str, nan: bool) -> Callable[..., Any]:
+    def evaluate(*values: Any) -> Any:
+        if all(is_weak(v) for v in values):
+            return min(values) if name == "min" else max(values)
+        result = values[0]
+        for v in values[1:]:
+            result = extreme(name, result, v, nan)
+        return result
+
+    return evaluate
+
+
+MEANING.update(
+    {"min": _extreme("min", False), "max": _extreme("max", False),
+     "nan_min": _extreme("min", True), "nan_max": _extreme("max", True)}
+)  # fmt: skip
+
+
+@means("clamp")
+def _clamp(x: Any, low: Any, high: Any) -> Any:
+    return MEANING["min"](MEANING["max"](x, low), high)
+
+
+@means("pow")
+def _pow(x: Any, y: Any) -> Any:
+    return x**y if is_weak(x) and is_weak(y) else binary("pow", x, y)
+
+
+@means("fma")
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    if all(is_weak(v) for v in (a, b, c)):
+        return a * b + c
+    product = binary("mul", a, b) if not (is_weak(a) and is_weak(b)) else a * b
+    total = binary("add", product, c)
+    if not total.dtype.is_float:
+        return total
+    x, y, z = (convert(v, total.dtype).data.astype(np.longdouble) for v in (a, b, c))
+    with np.errstate(all="ignore"):
+        return Value(np.asarray(x * y + z).astype(total.dtype.numpy), total.dtype)
+
+
+@means("select")
+def _select(mask: Any, a: Any, b: Any) -> Any:
+    if isinstance(mask, bool):
+        return a if mask else b
+    m = compare("ne", mask, 0) if strong(mask).dtype.kind != "b" else mask
+    from cubepy.backends.python.values import meeting
+
+    dtype = meeting(a, b)
+    x, y = convert(a, dtype), convert(b, dtype)
+    return Value(np.where(m.data, x.data, y.data), dtype)
+
+
+@means("cast")
+def _cast(v: Any, dtype: Any) -> Value:
+    target = as_dtype(dtype).compute
+    if is_weak(v) and isinstance(v, int) and target.is_int:
+        mask = (1 << target.bits) - 1
+        word = np.array([v & mask], np.uint64).astype(f"u{target.numpy.itemsize}")
+        return Value(word.view(target.numpy)[0], target)
+    return convert(Value(v, dt.f64) if isinstance(v, float) else v, target)
+
+
+@means("bitcast")
+def _bitcast(v: Any, dtype: Any) -> Value:
+    x, target = strong(v), as_dtype(dtype)
+    data = np.atleast_1d(x.data).view(target.numpy)
+    return Value(data if x.lanes else data[0], target)
+
+
+@means("popcount", "clz", "ctz")
+def _unreachable(*_: Any) -> Any:
+    raise AssertionError("replaced below")
+
+
+def _bits(name: str) -> Callable[[Any], Value]:
+    def count(value: int, width: int) -> int:
+        if name == "popcount":
+            return bin(value).count("1")
+        if name == "clz":
+            return width - value.bit_length()
+        return width if value == 0 else (value & -value).bit_length() - 1
+
+    def evaluate(x: Any) -> Value:
+        v = strong(x)
+        if not v.dtype.is_int:
+            raise DTypeError(f"cb.{name} needs an integer, not {v.dtype.name}")
+        mask = (1 << v.dtype.bits) - 1
+        flat = [count(int(i) & mask, v.dtype.bits) for i in np.atleast_1d(v.data)]
+        return Value(np.array(flat).reshape(v.data.shape), v.dtype)
+
+    return evaluate
+
+
+MEANING.update({name: _bits(name) for name in ("popcount", "clz", "ctz")})
+
+
+@means("splat")
+def _splat(v: Any, lanes: Any) -> Value:
+    x = strong(v)
+    return WeakLine(np.full(int(lanes), x.data), x.dtype) if is_weak(v) else Value(np.full(int(lanes), x.data), x.dtype)
+
+
+class WeakLine(Value):
+    """A line made of a literal; it is typed by what it meets."""
+
+    __slots__ = ()
+
+
+@means("dot_i8")
+def _dot(acc: Value, a: Value, b: Value) -> Value:
+    products = a.data.astype(np.int64) * b.data.astype(np.int64)
+    total = acc.data.astype(np.int64) + products.reshape(-1, 4).sum(1)
+    return Value((total & 0xFFFFFFFF).astype(np.uint32).view(np.int32), dt.i32)
+
+
+@means("concat")
+def _concat(a: Value, b: Value) -> Value:
+    return Value(np.concatenate([a.data, b.data]), a.dtype)
+
+
+@means("interleave")
+def _interleave(a: Value, b: Value) -> Value:
+    return Value(np.stack([a.data, b.data], 1).reshape(-1), a.dtype)
+
+
+@means("slice_line")
+def _slice(v: Value, start: Any, lanes: Any) -> Value:
+    return Value(v.data[int(start) : int(start) + int(lanes)], v.dtype)
+
+
+@means("shuffle")
+def _shuffle(a: Value, b: Value, lanes: Any) -> Value:
+    both = np.concatenate([a.data, b.data])
+    return Value(both[[int(k) for k in lanes]], a.dtype)
+
+
+def _plane(name: str) -> Callable[..., Any]:
+    def evaluate(v: Any, unit: Any = 0) -> Any:
+        if name == "plane_broadcast" and int(unit) != 0:
+            raise KernelTypeError(f"unit {int(unit)} is out of range for a plane of 1")
+        if name in ("plane_all", "plane_any"):
+            return compare("ne", v, 0)
+        x = strong(v)
+        return Value(np.zeros_like(x.data), x.dtype) if name == "plane_exclusive_sum" else x
+
+    return evaluate
+
+
+MEANING.update({name: _plane(name) for name in PLANE_OPS})

@@ -1,0 +1,237 @@
+"""Memory of the reference: every access is checked for bounds, and for races between units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cubepy.backends.python.values import Value, convert, is_weak, strong
+from cubepy.errors import DTypeError, KernelTypeError, OutOfBoundsError, RaceError
+from cubepy.lang import dtypes as dt
+from cubepy.lang.dtypes import DType, as_dtype
+
+if TYPE_CHECKING:
+    from cubepy.backends.python.run import Run
+
+
+class Memory:
+    """An array argument, shared or local memory, as a kernel sees it."""
+
+    def __init__(self, run: Run, name: str, array: np.ndarray, kind: str, dtype: DType | None = None) -> None:
+        self.run, self.name, self.array, self.kind = run, name, array, kind
+        self.dtype = dtype or as_dtype(array.dtype)
+        self.lines = 0
+        self.touched: dict[int, _Place] = {}
+
+    @property
+    def ndim(self) -> int:
+        """Rank."""
+        return self.array.ndim - bool(self.lines)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The shape as plain ints."""
+        return self.array.shape[: self.ndim]
+
+    @property
+    def size(self) -> Any:
+        """Number of elements."""
+        n = int(np.prod(self.extents))
+        return n if self.kind != "global" else Value(n, self.run.index)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Lengths of the axes."""
+        return tuple(n if self.kind != "global" else Value(n, self.run.index) for n in self.extents)
+
+    @property
+    def stride(self) -> tuple[Any, ...]:
+        """Strides in elements."""
+        strides = tuple(s // self.array.itemsize for s in self.array.strides)
+        return tuple(s if self.kind != "global" else Value(s, self.run.index) for s in strides)
+
+    def __len__(self) -> int:
+        return self.extents[0]
+
+    def _indices(self, key: Any) -> tuple[int, ...]:
+        parts = key if isinstance(key, tuple) else (key,)
+        if len(parts) != self.ndim:
+            raise KernelTypeError(f"{self.name} has rank {self.ndim} and is indexed with {len(parts)} indices")
+        for p in parts:
+            if isinstance(p, float) or (isinstance(p, Value) and not p.dtype.is_int):
+                raise KernelTypeError("an index must be an integer")
+        return tuple(int(p) for p in parts)
+
+    def _inside(self, at: tuple[int, ...]) -> bool:
+        if all(0 <= i < n for i, n in zip(at, self.extents, strict=True)):
+            return True
+        if self.run.mode == "validate":
+            flat = at[0]
+            for i, n in zip(at[1:], self.extents[1:], strict=True):
+                flat = flat * n + i
+            raise OutOfBoundsError(
+                f"{self.run.name} accesses index {flat} of {self.name!r}, whose length is {int(np.prod(self.extents))}",
+                location=self.run.location(),
+                hint=f"guard it with: if i < {self.name}.size",
+            )
+        return False
+
+    def _zero(self) -> Value:
+        return Value(np.zeros(self.lines) if self.lines else 0, self.dtype.compute)
+
+    def __getitem__(self, key: Any) -> Value:
+        at = self._indices(key)
+        if not self._inside(at):
+            return self._zero()
+        self.note(at, "read")
+        return Value(self.array[at].astype(self.dtype.compute.numpy), self.dtype.compute)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        at = self._indices(key)
+        v = self.storable(value)
+        if v.lanes and not self.lines:
+            raise KernelTypeError("a line cannot be stored into one element", hint=f"use {self.name}.store(i, line)")
+        if self._inside(at):
+            self.note(at, "write")
+            self.array[at] = v.data.astype(self.array.dtype)
+
+    def storable(self, value: Any) -> Value:
+        """A value converted for this memory; a float never becomes an integer by itself."""
+        target = self.dtype.compute
+        is_float = isinstance(value, float) if is_weak(value) else strong(value).dtype.is_float
+        if is_float and not target.is_float:
+            raise DTypeError(f"a float cannot be put into the array {self.name!r} of dtype {self.dtype.name}")
+        return convert(value, target)
+
+    def _lane_places(self, where: Any, lanes: int, valid: Any) -> list[tuple[int, ...] | None]:
+        """Where each lane of a line is; None outside."""
+        limit = lanes if valid is None else max(0, min(lanes, int(valid)))
+        out: list[tuple[int, ...] | None] = []
+        if isinstance(where, tuple) and self.ndim > 1:
+            at = self._indices(where)
+            for k in range(lanes):
+                place = (*at[:-1], at[-1] + k)
+                good = at[-1] >= 0 and all(0 <= i < n for i, n in zip(place, self.extents, strict=True))
+                out.append(place if k < limit and good else None)
+            start_ok = all(0 <= i < n for i, n in zip(at, self.extents, strict=True))
+        else:
+            start = int(where[0] if isinstance(where, tuple) else where)
+            total = int(np.prod(self.extents))
+            for k in range(lanes):
+                good = start >= 0 and start + k < total and k < limit
+                out.append(tuple(int(i) for i in np.unravel_index(start + k, self.extents)) if good else None)
+            start_ok, at = 0 <= start < total, (start,)
+        if not start_ok and limit and self.run.mode == "validate":
+            raise OutOfBoundsError(
+                f"{self.run.name} accesses index {at[0]} of {self.name!r}, whose length is {int(np.prod(self.extents))}",
+                location=self.run.location(),
+            )
+        return out
+
+    def load(self, where: Any, lanes: int, valid: Any = None) -> Value:
+        """A line from a position in C order, or from coordinates."""
+        data = np.zeros(int(lanes), self.dtype.compute.numpy)
+        for k, at in enumerate(self._lane_places(where, int(lanes), valid)):
+            if at is not None:
+                self.note(at, "read")
+                data[k] = self.array[at]
+        return Value(data, self.dtype.compute)
+
+    def store(self, where: Any, line: Any, valid: Any = None) -> None:
+        """A line to a position in C order, or to coordinates."""
+        v = self.storable(line)
+        data = np.atleast_1d(v.data)
+        for k, at in enumerate(self._lane_places(where, data.shape[0], valid)):
+            if at is not None:
+                self.note(at, "write")
+                self.array[at] = data[k].astype(self.array.dtype)
+
+    store_stream = store
+
+    def atomic(self, op: str, index: Any, values: tuple[Any, ...]) -> Value:
+        """An atomic update; the old value."""
+        from cubepy.backends.python.values import binary, extreme
+
+        at = self._indices(index)
+        if not self._inside(at):
+            return self._zero()
+        self.note(at, "atomic")
+        old = Value(self.array[at], self.dtype)
+        operands = [self.storable(v) for v in values]
+        if op == "exchange":
+            new = operands[0]
+        elif op == "compare_exchange":
+            new = operands[1] if bool(old.data == operands[0].data) else old
+        elif op in ("max", "min"):
+            new = extreme(op, old, operands[0])
+        else:
+            new = binary({"and": "and_", "or": "or_"}.get(op, op), old, operands[0])
+        self.array[at] = new.data.astype(self.array.dtype)
+        return old
+
+    def note(self, at: tuple[int, ...], how: str) -> None:
+        """Remember an access, and look for another unit's that it is not ordered with."""
+        if self.kind == "local":
+            return
+        flat = 0
+        for i, n in zip(at, self.extents, strict=True):
+            flat = flat * n + i
+        place = self.touched.get(flat)
+        if place is None:
+            place = self.touched[flat] = _Place()
+        other = place.conflict(how, self.run.cube, self.run.phase, self.run.unit)
+        if other is not None:
+            raise RaceError(
+                f"in {self.run.name}, unit {self.run.unit} of cube {self.run.cube} and unit {other[2]} of cube "
+                f"{other[0]} touch index {flat} of {self.name!r} without a barrier between them, and one of them writes",
+                location=self.run.location(),
+                hint="separate them with cb.sync_cube(), or use an atomic",
+            )
+
+
+class _Place:
+    """Who read and wrote one element: (cube, phase, unit)."""
+
+    __slots__ = ("atomic", "readers", "writer")
+
+    def __init__(self) -> None:
+        self.writer: tuple[int, int, int] | None = None
+        self.atomic = False
+        self.readers: dict[tuple[int, int], set[int]] = {}
+
+    def conflict(self, how: str, cube: int, phase: int, unit: int) -> tuple[int, int, int] | None:
+        w = self.writer
+        me = (cube, phase, unit)
+        both_atomic = how == "atomic" and self.atomic
+        if w is not None and not both_atomic and not _ordered(w, me):
+            return w
+        if how == "read":
+            units = self.readers.setdefault((cube, phase), set())
+            if len(units) < 2:
+                units.add(unit)
+            return None
+        for (c, p), units in self.readers.items():
+            for u in units:
+                if not _ordered((c, p, u), me):
+                    return (c, p, u)
+        self.writer, self.atomic = me, how == "atomic"
+        self.readers = {k: v for k, v in self.readers.items() if k[0] != cube}
+        return None
+
+
+def _ordered(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
+    """Whether access a certainly happened before access b: the same unit, or an earlier phase of the same cube."""
+    return a[0] == b[0] and (a[2] == b[2] or a[1] < b[1])
+
+
+def poisoned(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    """Uninitialised memory that shows: NaN for floats, the lowest pattern for the rest."""
+    if dtype.is_float:
+        return np.full(shape, np.nan).astype(dtype.numpy)
+    if dtype.kind == "b":
+        return np.ones(shape, np.bool_)
+    return np.full(shape, np.iinfo(dtype.numpy).max, dtype.numpy)
+
+
+__all__ = ["Memory", "dt", "poisoned"]

@@ -1,0 +1,317 @@
+"""Running a launch as plain Python: every unit is a generator that stops at barriers; cubes go one after the other."""
+
+from __future__ import annotations
+
+import math
+import pdb
+import sys
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from cubepy.backends.python.builtins import MEANING, WeakLine
+from cubepy.backends.python.memory import Memory, poisoned
+from cubepy.backends.python.transform import generator_of
+from cubepy.backends.python.values import Value, convert, is_weak, strong
+from cubepy.compiler.calls import MATH, bind_parameters
+from cubepy.compiler.source import source_of
+from cubepy.errors import BarrierError, DTypeError, KernelAssertionError, Location
+from cubepy.lang import dtypes as dt
+from cubepy.lang.builtins import ATOMIC_OPS, Builtin, Topology
+from cubepy.lang.declare import Func, Kernel, Param, Struct, StructType
+from cubepy.lang.dtypes import DType, as_dtype
+from cubepy.lang.grid import Dim3
+
+
+class TypedRange:
+    """`range` in a kernel: its items are integers of the index dtype."""
+
+    def __init__(self, bounds: tuple[Any, ...], index: DType) -> None:
+        self.plain = range(*(int(b) for b in bounds))
+        self.dtype = index
+        for b in bounds:
+            if isinstance(b, Value) and b.dtype.bits >= index.bits:
+                self.dtype = dt.promote(self.dtype, b.dtype)
+
+    def __iter__(self) -> Any:
+        return (Value(i, self.dtype) for i in self.plain)
+
+
+class Bound:
+    """A struct's method."""
+
+    def __init__(self, owner: Struct, method: Func) -> None:
+        self.owner, self.method = owner, method
+
+
+class Run:
+    """One launch."""
+
+    def __init__(self, kernel: Kernel, cubes: Dim3, units: Dim3, mode: str, properties: Any, index: DType) -> None:
+        self.kernel, self.name = kernel, kernel.__name__
+        self.cubes, self.units, self.mode, self.properties, self.index = cubes, units, mode, properties, index
+        self.cube = self.unit = self.phase = 0
+        self.files = {source_of(kernel.fn).file}
+        self.shared: dict[Any, Memory] = {}
+        self.allocated: dict[int, int] = {}
+
+    def location(self) -> Location | None:
+        """The innermost place in the user's kernel that is running."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename in self.files and "__run__" in frame.f_locals:
+                return Location(frame.f_code.co_filename, frame.f_lineno, 0, frame.f_code.co_name)
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
+
+    def topology(self, name: str) -> Any:
+        """A topology value of the current unit."""
+        x, y, z = self.units
+        if name.startswith("CUBE_DIM"):
+            return {"": x * y * z, "_X": x, "_Y": y, "_Z": z}[name[8:]]
+        if name in ("PLANE_DIM", "UNIT_POS_PLANE"):
+            return 1 if name == "PLANE_DIM" else 0
+        if name == "PLANE_POS":
+            name = "UNIT_POS"
+        cx, cy, cz = self.cubes
+        unit = {"": self.unit, "_X": self.unit % x, "_Y": self.unit // x % y, "_Z": self.unit // (x * y)}
+        cube = {"": self.cube, "_X": self.cube % cx, "_Y": self.cube // cx % cy, "_Z": self.cube // (cx * cy)}
+        count = {"": cx * cy * cz, "_X": cx, "_Y": cy, "_Z": cz}
+        dim = {"": x * y * z, "_X": x, "_Y": y, "_Z": z}
+        axis = name[-2:] if name[-2] == "_" else ""
+        value = {
+            "UNIT_POS": unit[axis], "CUBE_POS": cube[axis], "CUBE_COUNT": count[axis],
+            "ABSOLUTE_POS": cube[axis] * dim[axis] + unit[axis],
+        }[name[: len(name) - len(axis)]]  # fmt: skip
+        return Value(value, self.index)
+
+    def wrap(self, obj: Any) -> Any:
+        """A global or closure object as the kernel sees it."""
+        return self.topology(obj.name) if isinstance(obj, Topology) else obj
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        """`owner.name`."""
+        if isinstance(owner, Struct):
+            if name in owner.values:
+                return owner.values[name]
+            if name in owner.type.methods:
+                return Bound(owner, owner.type.methods[name])
+        return self.wrap(getattr(owner, name))
+
+    def bind(self, types: dict[str, DType], name: str, value: Any) -> Any:
+        """A value that is assigned to a variable, in the variable's one dtype."""
+        known = types.get(name)
+        if isinstance(value, Value) and not isinstance(value, WeakLine):
+            if known is None:
+                types[name] = value.dtype
+            elif known is not value.dtype:
+                if dt.promote(known, value.dtype) is not known:
+                    raise DTypeError(
+                        f"the variable {name!r} is {known.name} and is given {value.dtype.name}: "
+                        "a variable has one dtype for its whole life",
+                        location=self.location(),
+                    )
+                return convert(value, known)
+        elif known is not None and is_weak(value) and not (isinstance(value, float) and known.is_int):
+            return convert(value, known)
+        return value
+
+    def annotated(self, value: Any, dtype: Any) -> Any:
+        """`x: dtype = value`."""
+        return self.placed(value, dtype, "a variable") if isinstance(dtype, DType) else value
+
+    def placed(self, value: Any, dtype: DType, what: str) -> Value:
+        """A value converted for a place; a float never becomes an integer by itself."""
+        is_float = isinstance(value, float) if is_weak(value) else strong(value).dtype.is_float
+        if is_float and not dtype.is_float:
+            raise DTypeError(f"a float cannot be put into {what} of dtype {dtype.name}", location=self.location())
+        return convert(value, dtype.compute)
+
+    def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Generator[Any, None, Any]:
+        """Call something from a kernel; suspends at barriers."""
+        if isinstance(fn, Bound):
+            return (yield from self.invoke(fn.method, [fn.owner, *args], kwargs))
+        if isinstance(fn, Struct):
+            return (yield from self.invoke(fn.type.methods["__call__"], [fn, *args], kwargs))
+        if isinstance(fn, Func):
+            return (yield from self.invoke(fn, args, kwargs))
+        if isinstance(fn, StructType):
+            return self.construct(fn, args, kwargs)
+        if isinstance(fn, DType):
+            return MEANING["cast"](*args, fn)
+        if isinstance(fn, Builtin):
+            if fn.name in ("sync_cube", "sync_plane"):
+                if fn.name == "sync_cube":
+                    yield self.location()
+                return None
+            return self.builtin(fn.name, args, kwargs)
+        return self.python(fn, args, kwargs)
+
+    def invoke(self, fn: Func, args: list[Any], kwargs: dict[str, Any]) -> Generator[Any, None, Any]:
+        """Run a func as part of the current unit."""
+        self.files.add(source_of(fn.fn).file)
+        values = []
+        for p, v in bind_parameters(fn.parameters, fn.__qualname__, args, kwargs):
+            values.append(self.placed(v, p.dtype, f"the parameter {p.name!r}") if p.dtype is not None else v)
+        return (yield from generator_of(fn.fn)(self, *values))
+
+    def construct(self, cls: StructType, args: list[Any], kwargs: dict[str, Any]) -> Struct:
+        """Make a struct; scalar fields take their dtype."""
+        given = cls.bind(tuple(args), kwargs)
+        for f in cls.fields:
+            if f.kind == "scalar" and f.dtype is not None:
+                given[f.name] = self.placed(given[f.name], f.dtype, f"the field {cls.__name__}.{f.name}")
+        return Struct(cls, given)
+
+    def builtin(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Evaluate a builtin."""
+        if name in MEANING:
+            return MEANING[name](*args, **kwargs)
+        if name in ATOMIC_OPS:
+            array, index, *values = [*args, *kwargs.values()]
+            return array.atomic(name[len("atomic_") :], index, tuple(values))
+        return getattr(self, f"do_{name}")(*args, **kwargs)
+
+    def do_comptime(self, expr: Any) -> Any:
+        return expr
+
+    def do_unroll(self, over: Any) -> Any:
+        return over.plain if isinstance(over, TypedRange) else over
+
+    def do_device_properties(self) -> Any:
+        return self.properties
+
+    def do_debug_print(self, *values: Any) -> None:
+        print(*values)
+
+    def do_debug_assert(self, condition: Any, message: str = "assertion failed") -> None:
+        if not condition:
+            raise KernelAssertionError(f"in {self.name}: {message}", location=self.location())
+
+    def do_shared(self, shape: Any, dtype: Any) -> Memory:
+        """Memory of the cube: the n-th request of every unit is the same memory."""
+        number = self.allocated.get(self.unit, 0)
+        self.allocated[self.unit] = number + 1
+        if number not in self.shared:
+            d = as_dtype(dtype)
+            self.shared[number] = Memory(self, "shared", poisoned(_shape(shape), d), "shared", d)
+        return self.shared[number]
+
+    def do_local(self, shape: Any, dtype: Any, lanes: Any = 0) -> Memory:
+        """Memory of the unit."""
+        d = as_dtype(dtype)
+        full = _shape(shape) + ((int(lanes),) if int(lanes) else ())
+        memory = Memory(self, "local", poisoned(full, d), "local", d)
+        memory.lines = int(lanes)
+        return memory
+
+    def python(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function of Python's; those that the language translates get their typed meaning."""
+        if fn is breakpoint or fn is pdb.set_trace:
+            frame = sys._getframe(1)
+            while frame is not None and "__run__" not in frame.f_locals:
+                frame = frame.f_back  # type: ignore[assignment]
+            pdb.Pdb(nosigint=True).set_trace(frame)
+            return None
+        if fn is range:
+            return TypedRange(tuple(args), self.index)
+        try:
+            known = MATH.get(fn) or {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}.get(fn)
+        except TypeError:
+            known = None
+        if known is not None and any(isinstance(a, Value) for a in args):
+            return MEANING[known](*args)
+        if fn in (int, float, bool) and isinstance(args[0], Value):
+            v = args[0]
+            if fn is bool:
+                return v != 0
+            if fn is float:
+                return v if v.dtype.is_float else convert(v, dt.float_for(v.dtype))
+            return v if v.dtype.is_int else convert(v, dt.i64 if v.dtype is dt.f64 else dt.i32)
+        if fn is tuple and isinstance(args[0], TypedRange):
+            return tuple(args[0].plain)
+        return fn(*args, **kwargs)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in shape) if isinstance(shape, tuple) else (int(shape),)
+
+
+def run(
+    kernel: Kernel, arguments: dict[str, Any], cubes: Dim3, units: Dim3, mode: str = "checked", properties: Any = None
+) -> None:
+    """Run a kernel for every unit of every cube.
+
+    Raises:
+        OutOfBoundsError: in validate mode, an access outside an array.
+        RaceError: two units touch one place without a barrier between them, and one writes.
+        BarrierError: some units of a cube wait at a barrier that others never reach.
+    """
+    wide = any(isinstance(a, np.ndarray) and a.size >= 2**31 for a in arguments.values())
+    this = Run(kernel, cubes, units, mode, properties, dt.i64 if wide else dt.i32)
+    values = [_argument(this, p, arguments[p.name]) for p in kernel.parameters]
+    function = generator_of(kernel.fn)
+    for cube in range(math.prod(cubes)):
+        this.cube, this.phase = cube, 0
+        this.shared, this.allocated = {}, {}
+        _run_cube(this, function, values, math.prod(units))
+
+
+def _run_cube(this: Run, function: Callable[..., Any], values: list[Any], units: int) -> None:
+    waiting: dict[int, Any] = {u: function(this, *values) for u in range(units)}
+    while waiting:
+        places: dict[int, Any] = {}
+        finished = []
+        for unit, generator in waiting.items():
+            this.unit = unit
+            try:
+                places[unit] = next(generator)
+            except StopIteration:
+                finished.append(unit)
+        if places and (finished or len({p.line if p else 0 for p in places.values()}) > 1):
+            unit, place = next(iter(places.items()))
+            other = finished[0] if finished else next(u for u, p in places.items() if p != place)
+            raise BarrierError(
+                f"unit {unit} of cube {this.cube} waits at a barrier that unit {other} does not reach",
+                location=place,
+                hint="move cb.sync_cube() out of the branch or loop",
+            )
+        for unit in finished:
+            del waiting[unit]
+        this.phase += 1
+
+
+def _argument(this: Run, param: Param, value: Any) -> Any:
+    """A launch argument as the kernel sees it."""
+    if param.kind == "comptime":
+        return value
+    if param.kind == "view" and isinstance(value, np.ndarray):
+        from cubepy.kernels.views import plain
+
+        value = plain(value)
+    return _any(this, param.name, value, param.dtype)
+
+
+def _any(this: Run, name: str, value: Any, dtype: DType | None) -> Any:
+    if isinstance(value, np.ndarray):
+        return Memory(this, name, value if value.ndim else value.reshape(1), "global")
+    if isinstance(value, Struct):
+        fields = {
+            f.name: value.values[f.name]
+            if f.kind == "comptime"
+            else _any(this, f"{name}.{f.name}", value.values[f.name], f.dtype)
+            for f in value.type.fields
+        }
+        return Struct(value.type, fields)
+    if isinstance(value, tuple):
+        return tuple(_any(this, f"{name}.{i}", v, None) for i, v in enumerate(value))
+    if dtype is not None:
+        return Value(value, dtype.compute) if not dtype.is_float else convert(Value(value, dt.f64), dtype.compute)
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return value
+    if isinstance(value, (bool, int, np.generic)):
+        d = dt.scalar_dtype(value)
+        return convert(Value(value, d), d.compute)
+    return value
+

@@ -1,0 +1,132 @@
+"""The user's function as a generator: same file, same lines, so that pdb and tracebacks show the user's source.
+
+Calls go through `__call__`, which may suspend the unit (barriers, funcs that hold barriers); names of topology
+become the unit's own values; assigned names keep one dtype.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from cubepy.compiler.source import source_of
+
+
+@lru_cache(maxsize=4096)
+def generator_of(fn: Callable) -> Callable[..., Any]:
+    """The function compiled as a generator function whose first parameter is the run."""
+    source = source_of(fn)
+    tree = copy.deepcopy(source.tree)
+    names = source.locals
+    tree.decorator_list = []
+    tree.returns = None
+    tree.args = ast.arguments(
+        posonlyargs=[],
+        args=[ast.arg("__run__")]
+        + [ast.arg(a.arg) for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
+    )
+    rewriter = _Rewriter(names)
+    body: list[ast.stmt] = [*ast.parse("__types__ = {}").body, *ast.parse("if False:\n    yield").body]
+    for stmt in tree.body:
+        out = rewriter.visit(stmt)
+        body.extend(out if isinstance(out, list) else [out])
+    tree.body = body
+    module = ast.Module([tree], [])
+    free = fn.__code__.co_freevars
+    if free:  # the closure is passed in as the parameters of an outer function
+        outer = ast.parse(f"def __outer__({', '.join(free)}):\n    pass").body[0]
+        assert isinstance(outer, ast.FunctionDef)
+        outer.body = [tree, *ast.parse(f"return {tree.name}").body]
+        module = ast.Module([outer], [])
+    ast.fix_missing_locations(module)
+    ast.increment_lineno(module, source.first_line - 1)
+    code = compile(module, source.file, "exec")
+    scope = dict(fn.__globals__)
+    exec(code, scope)  # the user's own function, rewritten above
+    if free:
+        cells = [c.cell_contents for c in fn.__closure__ or ()]
+        return scope["__outer__"](*cells)  # type: ignore[no-any-return]
+    return scope[tree.name]  # type: ignore[no-any-return]
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if isinstance(node.ctx, ast.Load) and node.id not in self.names:
+            return _at(_runtime("wrap", [node]), node)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        return _at(_runtime("attribute", [self.visit(node.value), ast.Constant(node.attr)]), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        args = ast.List([self.visit(a) for a in node.args], ast.Load())
+        kwargs = ast.Dict(
+            [ast.Constant(k.arg) if k.arg is not None else None for k in node.keywords],
+            [self.visit(k.value) for k in node.keywords],
+        )
+        call = _runtime("call", [self.visit(node.func), args, kwargs])
+        return _at(ast.YieldFrom(call), node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        if node.value is None or not isinstance(node.target, ast.Name):
+            return self.generic_visit(node)
+        value = _runtime("annotated", [self.visit(node.value), self.visit(node.annotation)])
+        assign = _at(ast.Assign([node.target], value), node)
+        return [assign, *self.rebound([node.target], node)]
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        done = ast.Assign([self.target(t) for t in node.targets], self.visit(node.value))
+        return [_at(done, node), *self.rebound(node.targets, node)]
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        done = _at(ast.AugAssign(self.target(node.target), node.op, self.visit(node.value)), node)
+        return [done, *self.rebound([node.target], node)]
+
+    def visit_For(self, node: ast.For) -> Any:
+        body: list[ast.stmt] = []
+        for stmt in node.body:
+            out = self.visit(stmt)
+            body.extend(out if isinstance(out, list) else [out])
+        return _at(ast.For(self.target(node.target), self.visit(node.iter), body, [], None), node)
+
+    def target(self, node: ast.expr) -> Any:
+        """A target, with the indices inside it rewritten."""
+        if isinstance(node, ast.Subscript):
+            return _at(ast.Subscript(self.visit(node.value), self.visit(node.slice), node.ctx), node)
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return _at(type(node)([self.target(e) for e in node.elts], node.ctx), node)
+        return node
+
+    def rebound(self, targets: list[ast.expr], node: ast.AST) -> list[ast.stmt]:
+        """`x = bind("x", x)` for every name that was assigned: it keeps one dtype."""
+        out: list[ast.stmt] = []
+        for t in targets:
+            for n in ast.walk(t):
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
+                    value = _runtime(
+                        "bind", [ast.Name("__types__", ast.Load()), ast.Constant(n.id), ast.Name(n.id, ast.Load())]
+                    )
+                    out.append(_at(ast.Assign([ast.Name(n.id, ast.Store())], value), node))
+        return out
+
+
+def _runtime(method: str, args: list[ast.expr]) -> ast.Call:
+    return ast.Call(ast.Attribute(ast.Name("__run__", ast.Load()), method, ast.Load()), args, [])
+
+
+def _at(new: Any, old: ast.AST) -> Any:
+    for n in ast.walk(new):
+        if isinstance(n, (ast.expr, ast.stmt)) and not hasattr(n, "lineno"):
+            ast.copy_location(n, old)
+    return new

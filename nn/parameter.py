@@ -1,0 +1,25 @@
+"""`Parameter`: a tensor that a module learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.tensor import Tensor, as_tensor
+
+
+class Parameter(Tensor):
+    """A tensor that modules list among their parameters when it is assigned to one of their attributes.
+
+    Args:
+        data: a tensor or anything that `cb.tensor` takes; the memory is shared.
+        requires_grad: whether training changes it.
+    """
+
+    __slots__ = ("requires_grad",)
+
+    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+        super().__init__(as_tensor(data).storage)
+        self.requires_grad = requires_grad
+
+    def __repr__(self) -> str:
+        return f"Parameter containing:\n{super().__repr__()}"

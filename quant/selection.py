@@ -1,0 +1,105 @@
+"""Which weights of a model are quantized, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from cubepy import nn
+from cubepy.errors import QuantizationError
+
+Skip = str | Sequence[str] | Callable[[str, Any], bool]
+
+# The parameters of a module that are weights of linear layers.
+_WEIGHTS: dict[type, tuple[str, ...]] = {nn.Linear: ("weight",), nn.MultiHeadAttention: ("in_proj_weight",)}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A matrix of a model.
+
+    Attributes:
+        name: of the module; of the parameter where the module has several.
+        module: that owns it.
+        key: its name in the module.
+        reason: why it stays as it is; empty: it is to be quantized.
+    """
+
+    name: str
+    module: nn.Module
+    key: str
+    reason: str
+
+    @property
+    def tensor(self) -> nn.Parameter:
+        """The parameter as it is now."""
+        return getattr(self.module, self.key)  # type: ignore[no-any-return]
+
+
+class Skips:
+    """What the user wants left alone: names, patterns, or a predicate.
+
+    Args:
+        skip: names of modules or parameters, with the wildcards of the shell (`*`, `?`, `[...]`), or a function
+            of name and module.
+
+    Raises:
+        QuantizationError: neither of them.
+    """
+
+    def __init__(self, skip: Skip) -> None:
+        self.predicate = skip if callable(skip) else None
+        given = () if callable(skip) else (skip,) if isinstance(skip, str) else tuple(skip)
+        if not all(isinstance(pattern, str) for pattern in given):
+            raise QuantizationError(
+                f"skip takes names, patterns or a function of (name, module), not {given!r}",
+                hint='for example skip=("head", "encoder.*.query")',
+            )
+        self.patterns: tuple[str, ...] = given
+        self.unused = set(given)
+
+    def reason(self, names: Sequence[str], module: Any) -> str:
+        """Why something of these names is skipped, or an empty text."""
+        if self.predicate is not None:
+            return "asked for by skip=" if self.predicate(names[0], module) else ""
+        for pattern in self.patterns:
+            if any(fnmatchcase(name, pattern) for name in names):
+                self.unused.discard(pattern)
+                return f"matches skip={pattern!r}"
+        return ""
+
+    def notes(self) -> list[str]:
+        """A remark on every pattern that matched nothing."""
+        return [f"skip={pattern!r} matched no layer" for pattern in self.patterns if pattern in self.unused]
+
+
+def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
+    """Every linear weight and embedding of a model, in order."""
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    for prefix, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+            reason = skips.reason((prefix, f"{prefix}.weight"), module)
+            yield Candidate(prefix, module, "weight", reason or "an embedding is looked up, not multiplied")
+            continue
+        for kind, keys in _WEIGHTS.items():
+            if isinstance(module, kind):
+                for key in keys:
+                    full = f"{prefix}.{key}" if prefix else key
+                    name = prefix if len(keys) == 1 and kind is nn.Linear else full
+                    yield Candidate(name, module, key, _reason(module, key, (name, full, prefix), skips, tables))
+
+
+def _reason(module: nn.Module, key: str, names: Sequence[str], skips: Skips, tables: set[int]) -> str:
+    weight = getattr(module, key)
+    reason = skips.reason(names, module)
+    if reason:
+        return reason
+    if weight.storage.kind != "dense":
+        return f"already {weight.storage.kind}"
+    if id(weight) in tables:
+        return "shared with an embedding"
+    if not weight.dtype.is_float:
+        return f"its dtype is {weight.dtype.name}"
+    return ""

@@ -1,0 +1,70 @@
+"""Quantized weights as tensors: a storage kind, and the ops that read it.
+
+`nn.Linear` asks for the op "linear" and does not know what its weight is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cubepy.errors import KernelTypeError
+from cubepy.lang.dtypes import DType, f32, promote
+from cubepy.quant.linear import quantized_linear
+from cubepy.quant.weight import QuantizedWeight
+from cubepy.runtime.device import Device
+from cubepy.tensor import Storage, register
+
+
+class Quantized(Storage):
+    """A weight that stays packed in memory.
+
+    Attributes:
+        weight: the packed arrays.
+    """
+
+    kind: ClassVar[str] = "quantized"
+    __slots__ = ("weight",)
+
+    def __init__(self, weight: QuantizedWeight, dtype: DType = f32, device: Device | None = None) -> None:
+        super().__init__(weight.shape, dtype, device)
+        self.weight = weight
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return self.weight.arrays()
+
+    def dense(self) -> np.ndarray:
+        """A float copy of the whole weight: for looking at it, never for computing."""
+        return self.weight.dequantize().astype(self.dtype.numpy, copy=False)
+
+
+@register("linear", "quantized")
+def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> np.ndarray:
+    x, weight, bias, residual = inputs
+    if not isinstance(weight, Quantized):
+        raise KernelTypeError(
+            "in a linear layer only the weight can be quantized, not its input, bias or residual",
+            hint="convert the other: cb.tensor(x.numpy())",
+        )
+    dtype = promote(x.dtype, weight.dtype).numpy
+    added = [None if s is None else s.dense() for s in (bias, residual)]
+    return quantized_linear(x.dense(), weight.weight, *added, attrs["activation"], dtype)
+
+
+@register("slice", "quantized")
+def _slice(inputs: Sequence[Any], attrs: dict[str, Any]) -> Quantized:
+    """Some rows of a weight, as attention takes its query, key and value projections from one weight."""
+    storage = inputs[0]
+    index = attrs["index"]
+    whole = all(isinstance(part, tuple) for part in index) and all(p == (None, None, None) for p in index[1:])
+    if not index or not whole or (index[0][2] or 1) != 1:
+        raise KernelTypeError(
+            f"of a quantized weight only whole rows can be taken, as weight[a:b]; the index was {index}",
+            hint="use weight.numpy() for a float copy",
+        )
+    start, stop, _ = slice(*index[0]).indices(storage.shape[0])
+    if stop <= start:
+        raise KernelTypeError(f"the rows {start}:{stop} of a quantized weight are none")
+    return Quantized(storage.weight.rows(start, stop), storage.dtype, storage.device)

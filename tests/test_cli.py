@@ -1,0 +1,55 @@
+"""`python -m cubepy`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cubepy.__main__ import main
+from cubepy.config import config
+
+
+def test_info_as_json_tells_versions_devices_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["versions"]["cubepy"] and found["devices"][0]["backend"] == "cpu"
+    assert found["settings"]["mode"] in ("checked", "validate", "unchecked")
+
+
+def test_info_as_text_names_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    assert "folder:" in capsys.readouterr().out
+
+
+def test_cache_can_be_looked_at_and_cleared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = tmp_path / "code" / "ab" / "abc.bin"
+    entry.parent.mkdir(parents=True)
+    entry.write_bytes(b"12345")
+    with config.override(cache_dir=str(tmp_path)):
+        assert main(["cache", "info"]) == 0
+        assert "1 kernels, 5 bytes" in capsys.readouterr().out
+        assert main(["cache", "clear"]) == 0
+        assert "freed 5 bytes" in capsys.readouterr().out
+    assert not entry.exists()
+
+
+def test_run_uses_the_backend_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nimport cubepy as cb\nprint(cb.current_device(), sys.argv[1:])\n")
+    with config.override(backend="cpu"):
+        assert main(["run", "--backend", "python", str(script), "a", "b"]) == 0
+    assert "python ['a', 'b']" in capsys.readouterr().out
+
+
+def test_a_wrong_backend_is_an_error_without_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--backend", "quantum", str(tmp_path / "x.py")]) == 2
+    assert "cannot be 'quantum'" in capsys.readouterr().err
+
+
+def test_quantizing_a_file_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["quantize", str(tmp_path / "none.safetensors"), "--scheme", "int8", "-o", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert "none.safetensors" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
