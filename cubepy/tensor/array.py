@@ -13,11 +13,12 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32, i64
 from cubepy.runtime.device import Device, as_device
 from cubepy.tensor.ir import Node
+from cubepy.tensor.operators import Operators
 from cubepy.tensor.record import apply, identities
 from cubepy.tensor.storage import Dense, Storage
 
 
-class Tensor:
+class Tensor(Operators):
     """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by `nn.load_safetensors`.
 
     Operators work element by element and broadcast; Python numbers take the tensor's dtype. Reductions are
@@ -253,16 +254,14 @@ class Tensor:
         """Matrix product with broadcast batch axes."""
         return self @ other
 
-    def __neg__(self) -> Tensor:
-        return apply("neg", self)
+    def _unary(self, op: str) -> Tensor:
+        return apply(op, self)
 
-    def __invert__(self) -> Tensor:
-        return apply("not", self)
+    def _binary(self, op: str, other: Any) -> Tensor:
+        return apply(op, self, operand(other, self))
 
-    def __pow__(self, other: Any) -> Tensor:
-        if other == 2 and isinstance(other, int):
-            return apply("mul", self, self)
-        return apply("pow", self, operand(other, self))
+    def _reflected(self, op: str, other: Any) -> Tensor:
+        return apply(op, operand(other, self), self)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         """Sum over axes (all by default); integers sum in 64 bits."""
@@ -304,8 +303,6 @@ class Tensor:
         """Limited to [low, high]; None leaves a side open."""
         x = self if low is None else apply("maximum", self, operand(low, self))
         return x if high is None else apply("minimum", x, operand(high, x))
-
-    __hash__ = object.__hash__
 
 
 def _is_device(name: str) -> bool:
@@ -383,43 +380,6 @@ def operand(value: Any, other: Tensor) -> Tensor:
         if dtype.is_int and not fits(value, dtype):
             dtype = i64
     return apply("constant", value=value, dtype=dtype.name)
-
-
-def _install() -> None:
-    """Operators and elementwise methods that all look alike."""
-    binary = {
-        "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floordiv", "mod": "mod",
-        "and": "and", "or": "or", "xor": "xor",
-    }  # fmt: skip
-
-    def forward(op: str) -> Any:
-        return lambda self, other: apply(op, self, operand(other, self))
-
-    def backward(op: str) -> Any:
-        return lambda self, other: apply(op, operand(other, self), self)
-
-    def unary(op: str) -> Any:
-        def method(self: Tensor) -> Tensor:
-            return apply(op, self)
-
-        method.__name__, method.__doc__ = op, f"{op} of every element."
-        return method
-
-    for name, op in binary.items():
-        setattr(Tensor, f"__{name}__", forward(op))
-        setattr(Tensor, f"__r{name}__", backward(op))
-    Tensor.__rpow__ = backward("pow")  # type: ignore[attr-defined]
-    for op in ("eq", "ne", "lt", "le", "gt", "ge"):
-        setattr(Tensor, f"__{op}__", forward(op))
-    for op in (
-        "abs", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "silu",
-        "relu", "floor", "ceil", "round",
-    ):  # fmt: skip
-        setattr(Tensor, op, unary(op))
-    Tensor.__abs__ = Tensor.abs  # type: ignore[attr-defined]
-
-
-_install()
 
 
 def concat(tensors: Sequence[Any], axis: int = 0) -> Tensor:
