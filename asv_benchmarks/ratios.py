@@ -16,9 +16,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from benchmarks.cases import LIBRARIES, case, data, numpy_call  # noqa: E402
-
-import numpy as np  # noqa: E402
+import numpy as np
+from benchmarks.cases import LIBRARIES, case, data, numpy_call
 
 ROWS = (
     ("matmul", 256), ("matmul", 512), ("matmul", 1024), ("linear1", 4096), ("axpy", 2048), ("sum", 4096),

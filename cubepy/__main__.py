@@ -27,6 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     quantize.add_argument("model")
     quantize.add_argument("--scheme", required=True, help="int8 or int4")
     quantize.add_argument("--group", type=int, default=None, help="neighbours that share a scale (int4)")
+    quantize.add_argument("--symmetric", action="store_true", help="no minimum for each group (int4)")
     quantize.add_argument("--skip", action="append", default=[], help="name or pattern of a tensor to leave as it is")
     quantize.add_argument("-o", "--output", required=True, help="file to write")
     return parser
@@ -98,8 +99,9 @@ def _quantize(arguments: argparse.Namespace) -> None:
     from cubepy import quant
 
     report = quant.quantize_file(
-        arguments.model, arguments.output, arguments.scheme, group=arguments.group, skip=tuple(arguments.skip)
-    )
+        arguments.model, arguments.output, arguments.scheme, group=arguments.group,
+        symmetric=True if arguments.symmetric else None, skip=tuple(arguments.skip),
+    )  # fmt: skip
     print(report)
 
 

@@ -77,7 +77,7 @@ KNOBS = (
     Knob("num_threads", 0, _integer(0, 4096), "threads of a launch on the CPU; 0: as many as there are cores"),
     Knob("serial_elements", 16384, _integer(0), "launches on fewer array elements run on one thread"),
     Knob("memory_limit", 0, _integer(0), "bytes that the pool may give out; 0: no limit"),
-    Knob("debug", 0, _integer(0, 7), "1: debug_print and debug_assert; 2: numba's tracebacks; 4: print generated source"),
+    Knob("debug", 0, _integer(0, 7), "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source"),
     Knob("progress", True, _switch, "whether long work shows progress on a terminal"),
 )
 

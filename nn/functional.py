@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.nn import init
-
 from cubepy.errors import LaunchError
+from cubepy.nn import init
 from cubepy.tensor import Tensor, apply, as_tensor
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cubepy.errors import LaunchError, ShapeError
 from cubepy.nn import functional as F
 from cubepy.nn import init
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
-
-from cubepy.errors import LaunchError, ShapeError
 from cubepy.tensor import Tensor
 
 

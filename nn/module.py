@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cubepy.nn.parameter import Parameter
-
 from cubepy.errors import FileFormatError
+from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor
 
 Hook = Callable[["Module", tuple[Any, ...]], None]

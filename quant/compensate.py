@@ -8,6 +8,7 @@ factor of H^-1 says (Frantar et al., 2022).
 from __future__ import annotations
 
 import numpy as np
+
 from cubepy.quant.rounding import INT4_LEVELS, INT8_LIMIT, Grid, fit_int4
 
 _BLOCK = 128

@@ -6,10 +6,10 @@ It also serves where no kernel can. The weight is unpacked some panels at a time
 from __future__ import annotations
 
 import numpy as np
-from cubepy.quant.packing import PANEL
-from cubepy.quant.weight import QuantizedWeight
 
 from cubepy.errors import ShapeError
+from cubepy.quant.packing import PANEL
+from cubepy.quant.weight import QuantizedWeight
 
 _PANELS_AT_ONCE = 4
 

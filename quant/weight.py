@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from cubepy.errors import FileFormatError, QuantizationError
 from cubepy.quant import packing
 from cubepy.quant.compensate import curvature, round_int4_compensated, round_int8_compensated
 from cubepy.quant.equalize import input_factors
 from cubepy.quant.rounding import Grid, fit_int4, fit_int8, round_int8
 from cubepy.quant.schemes import Scheme, parse_scheme
-
-from cubepy.errors import FileFormatError, QuantizationError
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from cubepy.nn import functional as F
 
 import cubepy as cb
 from cubepy import nn
 from cubepy.errors import FileFormatError, LaunchError, OutOfBoundsError, ShapeError
+from cubepy.nn import functional as F
 
 RNG = np.random.default_rng(1)
 

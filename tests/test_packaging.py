@@ -40,7 +40,8 @@ def test_wheel_holds_every_module(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     held = {n for n in zipfile.ZipFile(wheel).namelist() if n.endswith(".py")}
     want = set()
-    for folder, name in (("cubepy", "cubepy"), ("backends", "cubepy/backends"), ("nn", "cubepy/nn"), ("quant", "cubepy/quant")):
+    for folder in ("cubepy", "backends", "nn", "quant"):
+        name = folder if folder == "cubepy" else f"cubepy/{folder}"
         for file in (ROOT / folder).rglob("*.py"):
             want.add(f"{name}/{file.relative_to(ROOT / folder).as_posix()}")
     assert want <= held, sorted(want - held)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cubepy.errors import FileFormatError, QuantizationError, ShapeError
 from cubepy.quant import packing, reference
 from cubepy.quant.compensate import compensation, curvature
 from cubepy.quant.equalize import input_factors
@@ -11,10 +15,6 @@ from cubepy.quant.linear import quantized_linear
 from cubepy.quant.rounding import fit_int4
 from cubepy.quant.schemes import Scheme, parse_scheme
 from cubepy.quant.weight import QuantizedWeight, Statistics
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from cubepy.errors import FileFormatError, QuantizationError, ShapeError
 
 SCHEMES = ["int8", "int4", Scheme("int4", 4, 32, True), Scheme("int4", 4, 64, False), Scheme("int4", 4, 8, True)]
 

@@ -10,7 +10,6 @@ from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.emit import Emitted, emit
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import threads
-
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel

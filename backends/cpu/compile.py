@@ -15,8 +15,8 @@ from typing import Any
 
 import llvmlite
 import llvmlite.binding as ll
-from cubepy.backends.cpu.emit import Emitted
 
+from cubepy.backends.cpu.emit import Emitted
 from cubepy.errors import BackendCompileError
 
 _lock = threading.RLock()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from cubepy.backends.cpu.ops import call_kernel
 from llvmlite import ir
 from numba import njit, prange, types
 from numba.core.errors import NumbaWarning
 from numba.core.extending import intrinsic
+
+from cubepy.backends.cpu.ops import call_kernel
 
 _i64 = types.int64
 

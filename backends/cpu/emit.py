@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from cubepy.backends.cpu.emit_memory import MemoryText
 from cubepy.backends.cpu.fission import Split, Units, split
-
 from cubepy.compiler.ir import (
     Alloc,
     Assign,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cubepy.backends.cpu import threads
 
+from cubepy.backends.cpu import threads
 from cubepy.config import config
 from cubepy.errors import KernelAssertionError, OutOfBoundsError
 from cubepy.lang.grid import Dim3

@@ -24,6 +24,7 @@ def driver() -> Any:
     numba's "workqueue" layer cannot be entered by two threads at once, so it gets a lock.
     """
     import numba
+
     from cubepy.backends.cpu.driver import build
 
     run = build()

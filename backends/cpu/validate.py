@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cubepy.backends.cpu.ops import load_if, report
 from numba import njit
+
+from cubepy.backends.cpu.ops import load_if, report
 
 _options = {"nogil": True, "error_model": "numpy", "inline": "always"}
 

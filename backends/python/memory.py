@@ -124,7 +124,8 @@ class Memory:
             start_ok, at = 0 <= start < total, (start,)
         if not start_ok and limit and self.run.mode == "validate":
             raise OutOfBoundsError(
-                f"{self.run.name} accesses index {at[0]} of {self.name!r}, whose length is {int(np.prod(self.extents))}",
+                f"{self.run.name} accesses index {at[0]} of {self.name!r}, "
+                f"whose length is {int(np.prod(self.extents))}",
                 location=self.run.location(),
             )
         return out
@@ -184,7 +185,8 @@ class Memory:
         if other is not None:
             raise RaceError(
                 f"in {self.run.name}, unit {self.run.unit} of cube {self.run.cube} and unit {other[2]} of cube "
-                f"{other[0]} touch index {flat} of {self.name!r} without a barrier between them, and one of them writes",
+                f"{other[0]} touch index {flat} of {self.name!r} without a barrier between them, "
+                "and one of them writes",
                 location=self.run.location(),
                 hint="separate them with cb.sync_cube(), or use an atomic",
             )

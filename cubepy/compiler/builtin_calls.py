@@ -453,7 +453,8 @@ def _atomic(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
         raise DTypeError(f"there are no atomics on {mem.dtype.name}")
     if mem.dtype.is_float and name.split("_")[1] in ("and", "or", "xor"):
         raise DTypeError(f"cb.{name} needs integers, not {mem.dtype.name}")
-    where = s._tuple(index) if isinstance(index, TupleValue) or isinstance(getattr(index, "value", 0), tuple) else (index,)
+    several = isinstance(index, TupleValue) or isinstance(getattr(index, "value", 0), tuple)
+    where = s._tuple(index) if several else (index,)
     s.written.add(mem.name)
     s.read.add(mem.name)
     values = tuple(convert.storable(v, mem.dtype, 0, f"the array {mem.argument or mem.name!r}") for v in operands)

@@ -97,7 +97,8 @@ def matmul(
     y = y[:, None] if column else y
     if x.shape[-1] != y.shape[-2]:
         raise ShapeError(
-            f"matmul of {array_of(a).shape} and {array_of(b).shape}: the inner lengths are {x.shape[-1]} and {y.shape[-2]}",
+            f"matmul of {array_of(a).shape} and {array_of(b).shape}: "
+            f"the inner lengths are {x.shape[-1]} and {y.shape[-2]}",
             hint="the last axis of a must be as long as the second last of b",
         )
     try:
@@ -106,7 +107,7 @@ def matmul(
         raise ShapeError(f"the batch axes {x.shape[:-2]} and {y.shape[:-2]} do not broadcast together") from None
     m, n = x.shape[-2], y.shape[-1]
     full = (*batch, m, n)
-    shape = tuple(s for d, s in enumerate(full) if not ((row and d == len(full) - 2) or (column and d == len(full) - 1)))
+    shape = (*batch, *(() if row else (m,)), *(() if column else (n,)))
     dtype = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
     if not dtype.is_float or dtype.bits == 64:
         return finish(_general(x, y, shape, dtype, bias, activation, residual, alpha, out), out, wrap)
@@ -140,7 +141,8 @@ def _with_packed(a: Any, b: Packed, bias: Any, activation: Any, residual: Any, a
 
 
 def _general(
-    x: np.ndarray, y: np.ndarray, shape: Any, dtype: Any, bias: Any, activation: Any, residual: Any, alpha: Any, out: Any
+    x: np.ndarray, y: np.ndarray, shape: Any, dtype: Any, bias: Any, activation: Any, residual: Any, alpha: Any,
+    out: Any,
 ) -> np.ndarray:
     """f64 and integers: the plain kernel, one dot product an element."""
     from cubepy.kernels.matmul_plain import plain_product
@@ -234,7 +236,8 @@ def product(
     while block_panels > 1 and batch * -(-m // (rows * block_rows)) * -(-panels // block_panels) < 4:
         block_panels //= 2
     depth = DEPTH if out.dtype == np.float32 and k > 2 * DEPTH else max(k, 1)
-    blueprint = Blueprint(rows, lines, lanes, block_rows, block_panels, 0, bias is not None, residual is not None, function)
+    extras = (bias is not None, residual is not None, function)
+    blueprint = Blueprint(rows, lines, lanes, block_rows, block_panels, 0, *extras)
     cubes = batch * -(-m // (rows * block_rows)) * -(-panels // block_panels)
     for first in range(0, max(k, 1), depth):
         block_product[cubes, 1](

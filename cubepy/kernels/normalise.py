@@ -58,7 +58,8 @@ def wide(dtype):
 def select_lane(value, lane, lanes):
     """A line with `value` in one lane and zero in the others."""
     zero = cb.splat(value * 0.0, lanes)
-    return cb.shuffle(zero, cb.splat(value, lanes), tuple(range(lane)) + (lanes + lane,) + tuple(range(lane + 1, lanes)))
+    order = tuple(range(lane)) + (lanes + lane,) + tuple(range(lane + 1, lanes))
+    return cb.shuffle(zero, cb.splat(value, lanes), order)
 
 
 @cb.kernel

@@ -111,7 +111,8 @@ def max_pool2d(
         raise ShapeError(f'layout is "NCHW" or "NHWC", not {layout!r}')
     if x.ndim != 4:
         raise ShapeError(f"max_pool2d needs 4 axes ({layout}), not shape {x.shape}")
-    kernel, pad, dil = _pair(kernel_size, "kernel_size", 1), _pair(padding, "padding", 0), _pair(dilation, "dilation", 1)
+    kernel, pad = _pair(kernel_size, "kernel_size", 1), _pair(padding, "padding", 0)
+    dil = _pair(dilation, "dilation", 1)
     step = kernel if stride is None else _pair(stride, "stride", 1)
     n, h, w, c = x.shape if layout == "NHWC" else (x.shape[0], x.shape[2], x.shape[3], x.shape[1])
     size = []

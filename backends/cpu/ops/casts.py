@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from numba.core import errors, types
+
 from cubepy.backends.cpu.ops.convert import NARROW_FLOATS, convert, decode, encode, narrowed
 from cubepy.backends.cpu.ops.registry import Op, literal_op
 from cubepy.backends.cpu.ops.types import (
@@ -16,7 +18,6 @@ from cubepy.backends.cpu.ops.types import (
     memory_ir,
     value_type,
 )  # fmt: skip
-from numba.core import errors, types
 
 
 def _cast(target: str) -> Op:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
+from numba.core import cgutils, errors, types
+
 from cubepy.backends.cpu.ops.convert import convert
 from cubepy.backends.cpu.ops.memory import pointer
 from cubepy.backends.cpu.ops.registry import literal_op, op
 from cubepy.backends.cpu.ops.types import I8, I32, I64, Ptr, described, is_float, is_signed, literal
-from llvmlite import ir
-from numba.core import cgutils, errors, types
 
 _BYTES = I8.as_pointer()
 

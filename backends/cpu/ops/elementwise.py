@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from numba.core import errors, types
+
 from cubepy.backends.cpu.ops.registry import Op
 from cubepy.backends.cpu.ops.types import described, is_float, is_int, value_type
-from numba.core import errors, types
 
 Emitter = Callable[..., Any]
 """`emitter(builder, dtype, *values)` -> value."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
+from numba.core import errors, types
+
 from cubepy.backends.cpu.ops.arithmetic import add_values, maxnum_values, minnum_values, mul_values
 from cubepy.backends.cpu.ops.elementwise import Emitter
 from cubepy.backends.cpu.ops.memory import line
 from cubepy.backends.cpu.ops.registry import Op, literal_op, op
 from cubepy.backends.cpu.ops.types import I32, Line, described, ir_type, literal, value_type
 from cubepy.backends.cpu.ops.values import lane, shuffled, splatted
-from llvmlite import ir
-from numba.core import errors, types
 
 
 @literal_op

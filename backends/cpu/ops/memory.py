@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
+from numba.core import cgutils, errors, types
+
 from cubepy.backends.cpu.ops.convert import convert, decode, encode
 from cubepy.backends.cpu.ops.registry import literal_op, op
 from cubepy.backends.cpu.ops.types import (
@@ -22,8 +25,6 @@ from cubepy.backends.cpu.ops.types import (
     value_type,
 )  # fmt: skip
 from cubepy.backends.cpu.ops.values import const, intrinsic
-from llvmlite import ir
-from numba.core import cgutils, errors, types
 
 ALIGNMENT = 64
 """Of stack memory: a cache line, and the widest vector register."""

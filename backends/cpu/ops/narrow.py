@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from cubepy.backends.cpu.ops.types import F32, I16, I32
-from cubepy.backends.cpu.ops.values import const, is_nan, shaped
 from llvmlite import ir
 from numba.core.registry import cpu_target
+
+from cubepy.backends.cpu.ops.types import F32, I16, I32
+from cubepy.backends.cpu.ops.values import const, is_nan, shaped
 
 _HALF = ir.HalfType()
 

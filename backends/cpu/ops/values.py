@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cubepy.backends.cpu.ops.types import F32, F64, I1, I32
 from llvmlite import ir
 from numba.core import cgutils
+
+from cubepy.backends.cpu.ops.types import F32, F64, I1, I32
 
 Value = Any
 Builder = Any

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
+
 from cubepy.backends.cpu.ops.elementwise import elementwise
 from cubepy.backends.cpu.ops.values import KEPT, const, fma, int_like, is_nan, math
 from cubepy.backends.cpu.ops.vectormath_tables import TABLES, Table
-from llvmlite import ir
 
 INF, NAN = float("inf"), float("nan")
 
