@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import threads
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
+from cubepy.config import config
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3
 from cubepy.runtime import cache as disk
@@ -56,6 +58,8 @@ class CpuExecutable:
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
         self.key = disk.digest(self.emitted.text, options, repr(self.emitted.parameters), native.versions())
         self.symbol = f"cubepy_{program.name}_{self.key[:16]}"
+        if config.debug >= 4:
+            print(self.emitted.text, file=sys.stderr)
         code = disk.read(self.key)
         if code is not None:
             counters.loaded += 1

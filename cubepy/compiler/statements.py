@@ -421,7 +421,7 @@ class Statements(Expressions):
         for name, was in before.items():
             if through and isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]
-        after.update({n: v for n, v in bound.items()})
+        after.update(bound)
         self.frame.env = after
         return body, through
 

@@ -138,9 +138,10 @@ def as_dtype(value: Any) -> DType:
     if isinstance(value, type) and value in _PYTHON:
         return _PYTHON[value]
     try:
-        return _from_numpy(np.dtype(value))
+        found = np.dtype(value)
     except TypeError:
         raise DTypeError(f"{value!r} is not a dtype") from None
+    return _from_numpy(found)
 
 
 def _int_of(bits: int, signed: bool) -> DType:
