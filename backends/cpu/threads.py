@@ -17,12 +17,23 @@ CHUNKS_PER_THREAD = 8
 _serial_layers = threading.Lock()
 
 
-@cache
-def driver() -> Any:
+_driver: tuple[Any, Any] | None = None
+
+
+def driver() -> tuple[Any, Any]:
     """The compiled driver `run(entry, cubes, chunks, threads, arguments, counter)` and a lock, or None.
 
     numba's "workqueue" layer cannot be entered by two threads at once, so it gets a lock.
     """
+    global _driver
+    if _driver is None:
+        with _serial_layers:
+            if _driver is None:
+                _driver = _make_driver()
+    return _driver
+
+
+def _make_driver() -> tuple[Any, Any]:
     import numba
 
     from cubepy.backends.cpu.driver import build
@@ -31,8 +42,7 @@ def driver() -> Any:
     numba.set_num_threads(min(threads(), numba.config.NUMBA_NUM_THREADS))
     counter = ctypes.c_int64(0)
     run(0, 0, 0, 1, 0, ctypes.addressof(counter))  # starts the threads; there is nothing to do
-    lock = _serial_layers if numba.threading_layer() == "workqueue" else None
-    return run, lock
+    return run, _serial_layers if numba.threading_layer() == "workqueue" else None
 
 
 @cache

@@ -388,20 +388,23 @@ class Statements(Expressions):
         if not isinstance(node.target, ast.Name):
             raise KernelSyntaxError("the variable of a range loop is one name")
         name = node.target.id
-        key = (*self.frame.path, "loop", name)
-        if name in self.frame.env and isinstance(self.frame.env[name], Expr):
-            key = (*self.frame.path, name)
+        key = (*self.frame.path, "loop", (node.lineno, node.col_offset), name)
         var = self.variable(key, VType(dtype))
         if var.type.dtype is not dtype:
             self.strengthen(key, VType(dt.promote(var.type.dtype, dtype)))
-        body, _ = self.loop_body(list(node.body), {name: var})
+        items: list[Item] = list(node.body)
+        if (*self.frame.path, name) in self.facts.runtime:  # the name is a variable beyond this loop
+            items.insert(0, lambda: self.bind_target(node.target, var))
+        body, _ = self.loop_body(items, {name: var}, node)
         self.emit(For(str(var.attr), start, stop, step, body))
         return self.after_loop(node, rest)
 
-    def loop_body(self, items: list[Item], bound: dict[str, Value]) -> tuple[list[Stmt], bool]:
+    def loop_body(
+        self, items: list[Item], bound: dict[str, Value], node: ast.For | ast.While
+    ) -> tuple[list[Stmt], bool]:
         """Walk the body of a runtime loop; names that it changes become runtime variables."""
-        for item in items:  # a variable of inner loops does not live from one turn to the next
-            for name in loop_targets(item) if isinstance(item, ast.AST) else ():
+        for item in node.body:  # a variable of inner loops does not live from one turn to the next
+            for name in loop_targets(item):
                 if name in self.frame.env and name in self.frame.source.loop_names:
                     self.frame.env[name] = Undecided(f"{name!r} is the variable of a loop that may not have run")
         before = dict(self.frame.env)
@@ -421,7 +424,7 @@ class Statements(Expressions):
         for name, was in before.items():
             if through and isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]
-        after.update(bound)
+        after.update({n: env.get(n, v) if through else v for n, v in bound.items()})
         self.frame.env = after
         return body, through
 
@@ -455,7 +458,7 @@ class Statements(Expressions):
         simple = not test_out and isinstance(cond, Expr) and not cond.touches_memory
         self.frame.env = before
         if simple:
-            body, _ = self.loop_body(list(node.body), {})
+            body, _ = self.loop_body(list(node.body), {}, node)
             self.emit(While(cond, body))  # type: ignore[arg-type]
             return self.after_loop(node, rest)
 
@@ -467,7 +470,7 @@ class Statements(Expressions):
                 return
             self.emit(If(Expr("not_", convert.BOOL, (value,)), [Break()], []))  # type: ignore[arg-type]
 
-        body, _ = self.loop_body([test, *node.body], {})
+        body, _ = self.loop_body([test, *node.body], {}, node)
         self.emit(While(convert.constant(True, dt.bool_), body))
         return self.after_loop(node, rest)
 
