@@ -193,6 +193,9 @@ def pack(b: np.ndarray) -> np.ndarray:
 def _floats(
     x: np.ndarray, y: np.ndarray, result: np.ndarray, full: Any, bias: Any, residual: Any, activation: Any, alpha: float
 ) -> None:
+    if y.shape[-2] == 0:  # a sum of nothing is zero; the epilogue still follows
+        x = np.zeros((*x.shape[:-1], 1), x.dtype)
+        y = np.zeros((*y.shape[:-2], 1, y.shape[-1]), y.dtype)
     k, n = y.shape[-2:]
     m = full[-2]
     if y.ndim == 2 or math.prod(y.shape[:-2]) == 1:  # one matrix for all batches: more rows

