@@ -209,7 +209,8 @@ def binary(op: str, a: Any, b: Any) -> Any:
         if op in ("shl", "shr"):
             return _shifted(op, x, y)
     elif op == "truediv" and not x.dtype.is_float:
-        dtype = dt.f64 if 64 in (x.dtype.bits, y.dtype.bits) else dt.f32
+        own = [strong(v).dtype.bits for v in (a, b) if not is_weak(v)]  # not what they promote to
+        dtype = dt.f64 if 64 in own else dt.f32
         x, y = convert(x, dtype), convert(y, dtype)
     elif x.dtype.kind == "b":
         x, y = convert(x, dt.i32), convert(y, dt.i32)

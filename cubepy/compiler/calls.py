@@ -48,17 +48,14 @@ class Calls(Statements, Lowering):
     def call(self, node: ast.Call) -> Value:
         """The value of a call."""
         callee = self.eval(node.func)
+        if any(k.arg is None for k in node.keywords):
+            raise KernelSyntaxError("** cannot be used in a call in a kernel")
+        positional = [a.value if isinstance(a, ast.Starred) else a for a in node.args]
+        values = self.eval_all(*positional, *(k.value for k in node.keywords))
         args: list[Value] = []
-        for a in node.args:
-            if isinstance(a, ast.Starred):
-                args.extend(self._tuple(self.eval(a.value)))
-            else:
-                args.append(self.eval(a))
-        kwargs: dict[str, Value] = {}
-        for k in node.keywords:
-            if k.arg is None:
-                raise KernelSyntaxError("** cannot be used in a call in a kernel")
-            kwargs[k.arg] = self.eval(k.value)
+        for a, value in zip(node.args, values, strict=False):
+            args += self._tuple(value) if isinstance(a, ast.Starred) else (value,)
+        kwargs = {str(k.arg): v for k, v in zip(node.keywords, values[len(positional) :], strict=True)}
         self.place(node)
         return self.invoke(callee, args, kwargs, (node.lineno, node.col_offset))
 

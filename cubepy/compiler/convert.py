@@ -51,6 +51,9 @@ def constant(value: Any, dtype: DType, lanes: int = 0, weak: bool = False) -> Ex
             )
     elif dtype.is_float:
         value = float(value)
+        if not weak and dtype is not dt.f64:
+            with np.errstate(over="ignore"):
+                value = float(dtype.numpy.type(value))
     else:
         value = bool(value)
     scalar = Expr("const", VType(dtype, 0, weak), (), value)
@@ -212,8 +215,8 @@ def binary(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
     elif op == "truediv":
         if not dtype.is_float:
             # judged by the operands' own widths: a weak one does not widen
-            wide = 64 in (x.type.dtype.bits, y.type.dtype.bits) and not weak
-            dtype = dt.f64 if wide else dt.f32
+            own = [_strong_dtype(v).bits for v in (a, b) if not is_weak(v)]
+            dtype = dt.f64 if 64 in own else dt.f32
             x, y = cast(x, dtype), cast(y, dtype)
     elif dtype.kind == "b":
         x, y, dtype = _retyped(x, dt.i32), _retyped(y, dt.i32), dt.i32

@@ -58,6 +58,18 @@ class Expressions(State):
         self.location = saved
         return value
 
+    def eval_all(self, *nodes: ast.expr) -> list[Value]:
+        """The values of expressions, evaluated from left to right."""
+        values: list[Value] = []
+        marks: list[int] = []
+        for node in nodes:
+            values.append(self.eval(node))
+            marks.append(len(self.out))
+        for i in reversed(range(len(values) - 1)):  # from the right: what is inserted moves no earlier mark
+            if len(self.out) > marks[i]:
+                values[i] = self.keep(values[i], marks[i])
+        return values
+
     def operator(self, op: ast.AST) -> str:
         """The IR's name of a Python operator."""
         try:
@@ -193,10 +205,10 @@ class Expressions(State):
         )
 
     def expr_Tuple(self, node: ast.Tuple) -> Value:
-        return plain(TupleValue(tuple(self.eval(e) for e in node.elts)))
+        return plain(TupleValue(tuple(self.eval_all(*node.elts))))
 
     def expr_BinOp(self, node: ast.BinOp) -> Value:
-        left, right = self.eval(node.left), self.eval(node.right)
+        left, right = self.eval_all(node.left, node.right)
         op = self.operator(node.op)
         if op == "add" and (isinstance(left, TupleValue) or isinstance(right, TupleValue)):
             return plain(TupleValue((*self._tuple(left), *self._tuple(right))))
@@ -213,10 +225,9 @@ class Expressions(State):
         return convert.unary(self.operator(node.op), self.eval(node.operand))
 
     def expr_Compare(self, node: ast.Compare) -> Value:
-        left = self.eval(node.left)
         result: Value | None = None
-        for i, (op, right_node) in enumerate(zip(node.ops, node.comparators, strict=True)):
-            right = self.eval(right_node)
+        left, *others = self.eval_all(node.left, *node.comparators)
+        for i, (op, right) in enumerate(zip(node.ops, others, strict=True)):
             if i + 1 < len(node.ops):
                 right = self.pinned(right)
             one = self.compare(op, left, right)
@@ -320,7 +331,7 @@ class Expressions(State):
     def index_values(self, node: ast.expr) -> tuple[Value, ...]:
         """The indices inside `[...]`."""
         if isinstance(node, ast.Tuple):
-            return tuple(self.eval(e) for e in node.elts)
+            return tuple(self.eval_all(*node.elts))
         value = self.eval(node)
         if isinstance(value, TupleValue):
             return value.items

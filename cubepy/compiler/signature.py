@@ -5,6 +5,7 @@ Shapes, strides and scalar values are not in it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -36,14 +37,18 @@ class ComptimeSpec:
     value: Any
 
     def __hash__(self) -> int:
-        return hash((type(self.value), self.value))
+        return hash(exact(self.value))
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ComptimeSpec)
-            and type(self.value) is type(other.value)
-            and bool(self.value == other.value)
-        )
+        return isinstance(other, ComptimeSpec) and bool(exact(self.value) == exact(other.value))
+
+
+def exact(value: Any) -> Any:
+    """A key that tells apart what `==` does not: 1, 1.0 and True, 0.0 and -0.0, also inside tuples."""
+    t = type(value)
+    if t is tuple:
+        return (tuple, *map(exact, value))
+    return (t, value, math.copysign(1, value)) if t is float else (t, value)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cubepy.compiler import convert
-from cubepy.compiler.ir import Assign, Expr, Mem, Stmt, VType
+from cubepy.compiler.ir import Assign, Atomic, Barrier, Expr, Mem, Stmt, Store, VType, walk
 from cubepy.compiler.source import Source
-from cubepy.compiler.values import ArrayValue, Const, StructValue, TupleValue, Value, describe
+from cubepy.compiler.values import ArrayValue, Const, StructValue, TupleValue, Value, as_tuple, describe
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType
@@ -42,6 +42,7 @@ class Frame:
     env: dict[str, Value] = field(default_factory=dict)
     calls: dict[tuple[int, int], int] = field(default_factory=dict)
     returns: bool = False
+    returned: Value | None = None  # what returns inside runtime loops leave, in variables
     depth: int = 0
 
 
@@ -90,6 +91,23 @@ class State:
             return TupleValue(tuple(self.pinned(v, hint) for v in value.items))
         return value
 
+    def keep(self, value: Value, position: int) -> Value:
+        """A value that was evaluated when `position` statements stood, made safe from the writes emitted since.
+
+        Python evaluates from left to right: a load that waits in an expression must not move past a store of an
+        operand to its right.
+        """
+        if isinstance(value, TupleValue):
+            return TupleValue(tuple(self.keep(v, position) for v in value.items))
+        if not (isinstance(value, Expr) and value.touches_memory):
+            return value
+        if not any(isinstance(s, (Store, Atomic, Barrier)) for s in walk(self.out[position:])):
+            return value
+        name = self.fresh("t")
+        self.types[name] = value.type
+        self.out.insert(position, Assign(name, value, loc=self.location))
+        return Expr("var", value.type, (), name)
+
     def variable(self, key: Key, vtype: VType) -> Expr:
         """The variable of a key, declared with a type at first sight."""
         name = self.keys.get(key)
@@ -115,6 +133,8 @@ class State:
             DTypeError: the variable already has another dtype.
         """
         key = key or (*self.frame.path, name)
+        if isinstance(value, Const) and isinstance(value.value, tuple) and self.parts_change(key):
+            value = as_tuple(value)
         if isinstance(value, StructValue):
             struct = self._read_first(value, key)
             fields = tuple((n, self.assign(f"{name}.{n}", v, (*key, n))) for n, v in struct.fields)
@@ -128,6 +148,10 @@ class State:
         elif not isinstance(value, Expr):
             return value
         return self._assign_runtime(key, name, convert.runtime(value, self.index))
+
+    def parts_change(self, key: Key) -> bool:
+        """Whether a part of the aggregate that this key names is a runtime variable."""
+        return any(len(k) > len(key) and k[: len(key)] == key for k in self.facts.runtime)
 
     def _read_first(self, value: Any, key: Key) -> Any:
         """An aggregate whose parts read none of the variables that assigning it to `key` overwrites."""
@@ -203,9 +227,9 @@ class State:
                 self.differ(f"{name}.{n}", x, y, (*key, n))
             return
         if (isinstance(a, Const) and isinstance(b, TupleValue)) or (isinstance(b, Const) and isinstance(a, TupleValue)):
-            a, b = _as_tuple(a), _as_tuple(b)
+            a, b = as_tuple(a), as_tuple(b)
         if isinstance(a, Const) and isinstance(b, Const) and isinstance(a.value, tuple) and isinstance(b.value, tuple):
-            a, b = _as_tuple(a), _as_tuple(b)
+            a, b = as_tuple(a), as_tuple(b)
         if isinstance(a, TupleValue) and isinstance(b, TupleValue) and len(a.items) == len(b.items):
             for i, (x, y) in enumerate(zip(a.items, b.items, strict=True)):
                 self.differ(f"{name}.{i}", x, y, (*key, i, name))
@@ -221,9 +245,3 @@ class State:
                 f"{name!r} would be {describe(a)} or {describe(b)}, depending on a runtime condition",
                 hint="a name may only differ between branches in its runtime value",
             )
-
-
-def _as_tuple(v: Value) -> Value:
-    if isinstance(v, Const) and isinstance(v.value, tuple):
-        return TupleValue(tuple(Const(x) for x in v.value))
-    return v

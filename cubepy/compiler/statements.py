@@ -28,10 +28,12 @@ from cubepy.compiler.source import loop_targets
 from cubepy.compiler.values import (
     Const,
     RangeValue,
+    StructValue,
     TupleValue,
     Undecided,
     UnrollValue,
     Value,
+    as_tuple,
     describe,
 )
 from cubepy.errors import ComptimeError, KernelSyntaxError, KernelTypeError
@@ -176,8 +178,10 @@ class Statements(Expressions):
         if isinstance(target, ast.Subscript):
             owner = self.eval(target.value)
             indices = tuple(self.pinned(i, "i") for i in self.index_values(target.slice))
-            old = self.subscript(owner, indices)
-            self.store_subscript(owner, indices, convert.binary(op, old, self.eval(node.value), self.index))
+            old, mark = self.subscript(owner, indices), len(self.out)
+            value = self.eval(node.value)
+            old = self.keep(old, mark)
+            self.store_subscript(owner, indices, convert.binary(op, old, value, self.index))
             return
         if not isinstance(target, ast.Name):
             raise KernelSyntaxError("an augmented assignment needs a name or an array element on its left")
@@ -197,7 +201,9 @@ class Statements(Expressions):
             for t, v in zip(target.elts, items, strict=True):
                 self.bind_target(t, v)
         elif isinstance(target, ast.Subscript):
-            self.store_subscript(self.eval(target.value), self.index_values(target.slice), value)
+            mark = len(self.out)
+            owner, indices = self.eval(target.value), self.index_values(target.slice)
+            self.store_subscript(owner, indices, self.keep(value, mark))
         elif isinstance(target, ast.Attribute):
             raise KernelTypeError(
                 f"the field {target.attr!r} cannot be assigned: structs are immutable", hint="make a new one"
@@ -240,15 +246,30 @@ class Statements(Expressions):
     def return_from_loop(self, node: ast.Return) -> bool:
         """Return out of a runtime loop: set a flag, leave the loop; the loop's end looks at the flag."""
         if node.value is not None and self.frame.depth:
-            key = (*self.frame.path, "result")
             value = self.eval(node.value)
-            if isinstance(value, Const) and value.is_number and key not in self.facts.runtime:
-                self.make_runtime(key)
-            self.frame.env[RETURN] = self.assign("result", value)
+            self.all_runtime(value, (*self.frame.path, "result"), "result")
+            result = self.assign("result", value)
+            if self.frame.returned is not None:
+                self.differ("result", self.frame.returned, result)
+            self.frame.returned = self.frame.env[RETURN] = result
         self.set_flag(True)
         self.check_loop_exit()
         self.emit(Break())
         return False
+
+    def all_runtime(self, value: Value, key: tuple[Any, ...], name: str) -> None:
+        """Note that every number of a value that leaves a runtime loop is a variable."""
+        if isinstance(value, Const) and value.is_number and key not in self.facts.runtime:
+            self.make_runtime(key)
+        value = as_tuple(value)
+        if isinstance(value, TupleValue):
+            for i, item in enumerate(value.items):
+                self.all_runtime(item, (*key, i, name), f"{name}.{i}")
+        if isinstance(value, StructValue):
+            kinds = {f.name: f.kind for f in value.type.fields}
+            for field, item in value.fields:
+                if kinds[field] != "comptime":
+                    self.all_runtime(item, (*key, field), f"{name}.{field}")
 
     def set_flag(self, value: bool) -> Expr:
         """Assign the frame's "has returned" flag."""
@@ -436,10 +457,8 @@ class Statements(Expressions):
         if any(not loop.unrolled for loop in self.loops):
             self.emit(If(flag, [Break()], []))
             return None
-        key = (*self.frame.path, "result")
-        returned = self.keys.get(key)
-        if returned is not None:
-            self.frame.env[RETURN] = Expr("var", self.types[returned], (), returned)
+        if self.frame.returned is not None:
+            self.frame.env[RETURN] = self.frame.returned
         then = dict(self.frame.env)
         body, env, through = self.nested(rest, self.final)
         self.emit(If(Expr("not_", convert.BOOL, (flag,)), body, []))

@@ -108,3 +108,10 @@ def plain(value: Value) -> Value:
     if isinstance(value, TupleValue) and all(isinstance(i, Const) for i in value.items):
         return Const(tuple(i.value for i in value.items))  # type: ignore[union-attr]
     return value
+
+
+def as_tuple(value: Value) -> Value:
+    """A comptime tuple as a tuple of comptime values; anything else as it is."""
+    if isinstance(value, Const) and isinstance(value.value, tuple):
+        return TupleValue(tuple(Const(v) for v in value.value))
+    return value

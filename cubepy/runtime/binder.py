@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.compiler.signature import ComptimeSpec
+from cubepy.compiler.signature import ComptimeSpec, exact
 from cubepy.lang.declare import Kernel, Param, Struct
 from cubepy.runtime.leaves import NUMBERS, array_like
 
@@ -21,7 +21,7 @@ LAUNCH_KEYWORDS = ("mode", "device", "stream")
 def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, Any]]:
     """Write and compile the binder of a kernel."""
     parameters, names, keys = [], [], []
-    scope: dict[str, Any] = {"ndarray": np.ndarray, "key_of": key_of}
+    scope: dict[str, Any] = {"ndarray": np.ndarray, "key_of": key_of, "exact": exact}
     star = False
     for i, p in enumerate(kernel.parameters):
         if p.keyword_only and not star:
@@ -34,7 +34,7 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
             parameters.append(f"{p.name}=default_{i}")
         names.append(p.name)
         if p.kind == "comptime":
-            keys.append(f"type({p.name}), {p.name}")
+            keys.append(f"(exact({p.name}) if type({p.name}) in (tuple, float) else type({p.name})), {p.name}")
         else:
             x = p.name
             keys.append(f"(({x}.dtype, {x}.shape, {x}.strides) if type({x}) is ndarray else key_of({x}))")

@@ -80,7 +80,7 @@ def promotes(a: cb.Array, b: cb.Array, out: cb.Array):
 @pytest.mark.parametrize(
     ("a", "b", "kind", "wide"),
     [
-        (np.int64, np.float32, 2, 0), (np.uint32, np.int32, 3, 1), (np.float16, ml_dtypes.bfloat16, 2, 0),
+        (np.int64, np.float32, 2, 0), (np.uint32, np.int32, 3, 0), (np.float16, ml_dtypes.bfloat16, 2, 0),
         (np.int32, np.int32, 0, 0), (np.int64, np.int8, 3, 1), (np.float64, np.float32, 1, 1), (np.bool_, np.int64, 3, 1),
         (np.uint64, np.int64, 3, 1), (np.float16, np.int64, 0, 0),
     ],
