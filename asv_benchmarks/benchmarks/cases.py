@@ -14,7 +14,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # idle OpenBLAS threads 
 
 import numpy as np
 
-LIBRARIES = ("cubepy", "numpy", "torch")
+LIBRARIES = ("cubepy", "numpy", "torch", "onnxruntime")
 
 
 def _torch() -> Any:
@@ -86,6 +86,34 @@ def torch_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
     return table[op]
 
 
+def onnxruntime_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
+    """The operation as a graph of one node, on onnxruntime's CPU provider."""
+    try:
+        import onnxruntime
+        from onnx import TensorProto, helper
+    except ImportError:
+        raise NotImplementedError("onnxruntime and onnx are not installed") from None
+    nodes: dict[str, tuple[str, dict[str, Any]]] = {
+        "matmul": ("MatMul", {}), "softmax": ("Softmax", {"axis": -1}), "transpose": ("Transpose", {"perm": [1, 0]}),
+        "argmax_rows": ("ArgMax", {"axis": 1, "keepdims": 0}), "gelu": ("Gelu", {}),
+    }  # fmt: skip
+    if op not in nodes:
+        raise NotImplementedError(f"{op} is not a single ONNX node here")
+    kind, attributes = nodes[op]
+    names = [f"x{i}" for i in range(len(xs))]
+    result = TensorProto.INT64 if kind == "ArgMax" else TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node(kind, names, ["y"], **attributes)],
+        op,
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, x.shape) for n, x in zip(names, xs, strict=True)],
+        [helper.make_tensor_value_info("y", result, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feed = dict(zip(names, xs, strict=True))
+    return lambda: session.run(None, feed)
+
+
 def cubepy_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
     """The operation with cubepy."""
     from cubepy import kernels as K
@@ -113,7 +141,9 @@ def _axpy() -> Any:
 @cache
 def case(op: str, library: str, size: int) -> Callable[[], Any]:
     """A function that does the work once; the first run has happened."""
-    make = {"cubepy": cubepy_call, "numpy": numpy_call, "torch": torch_call}[library]
+    make = {
+        "cubepy": cubepy_call, "numpy": numpy_call, "torch": torch_call, "onnxruntime": onnxruntime_call,
+    }[library]  # fmt: skip
     run = make(op, data(op, size))
     run()
     return run
