@@ -234,6 +234,9 @@ class Calls(Statements, Lowering):
         try:
             self.run_function(source.tree)
             return frame.env.get(RETURN, self.frame.env.get(RETURN, Const(None)))
+        except Exception:
+            self.failed_at = self.failed_at or self.location  # the innermost place, before the frames are left
+            raise
         finally:
             self.callers.pop()
             self.frame, self.loops, self.final, self.location = caller, loops, final, location

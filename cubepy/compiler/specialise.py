@@ -105,7 +105,7 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
 
 def _locate(error: CompileError, walker: Specialiser) -> None:
     if error.location is None:
-        error.location = walker.location
+        error.location = walker.failed_at or walker.location
 
 
 def _with_allocs_first(body: list[Stmt]) -> list[Stmt]:

@@ -60,6 +60,7 @@ class State:
         self.written: set[str] = set()
         self.read: set[str] = set()
         self.location: Any = None
+        self.failed_at: Any = None
 
     def emit(self, stmt: Stmt) -> None:
         """Append a statement at the current place."""
