@@ -143,11 +143,6 @@ def _bitcast(v: Any, dtype: Any) -> Value:
     return Value(data if x.lanes else data[0], target)
 
 
-@means("popcount", "clz", "ctz")
-def _unreachable(*_: Any) -> Any:
-    raise AssertionError("replaced below")
-
-
 def _bits(name: str) -> Callable[[Any], Value]:
     def count(value: int, width: int) -> int:
         if name == "popcount":
