@@ -64,6 +64,7 @@ def random_kernel(x: cb.Array, out: cb.Array, count: cb.Array, level):
     n = 1
     k = 0
     turns = 0
+    spins = 0
     v = cb.splat(a, 4)
 """
 
@@ -133,11 +134,12 @@ def block(draw: st.DrawFn, depth: int, barriers: bool, indent: str, loop: bool =
             lines.append(f"{indent}for k in cb.unroll(range({draw(st.integers(1, 2))})):")
             lines.append(draw(block(depth - 1, barriers, inner, not barriers)))
         elif kind == "while":
-            lines.append(f"{indent}turns = 0")
-            lines.append(f"{indent}while turns < {draw(st.sampled_from(('2', 'level', '3')))}:")
-            lines.append(f"{inner}turns += 1")
+            turns = "turns" if barriers else "spins"  # one that all units share, and one that they do not
+            lines.append(f"{indent}{turns} = 0")
+            lines.append(f"{indent}while {turns} < {draw(st.sampled_from(('2', 'level', '3')))}:")
+            lines.append(f"{inner}{turns} += 1")
             lines.append(draw(block(depth - 1, barriers, inner, not barriers)))
-            lines.append(f"{indent}turns = 7")
+            lines.append(f"{indent}{turns} = 7")
         else:
             lines.append(f"{indent}if {draw(condition())}:")
             lines.append(f"{inner}{draw(st.sampled_from(('break', 'continue')))}")

@@ -18,20 +18,14 @@ from cubepy.compiler.ir import (
     Break,
     Continue,
     Expr,
-    For,
     If,
     Stmt,
-    VType,
-    While,
 )
-from cubepy.compiler.source import loop_targets
 from cubepy.compiler.values import (
     Const,
-    RangeValue,
     StructValue,
     TupleValue,
     Undecided,
-    UnrollValue,
     Value,
     as_tuple,
     describe,
@@ -284,15 +278,38 @@ class Statements(Expressions):
         cond = self.pinned(cond) if cond.touches_memory else cond  # type: ignore[union-attr,assignment]
         location = self.location
         leaves = _leaves(node, self.in_unrolled())
-        tail: list[Item] = rest if leaves else []
-        final = self.final and (leaves or not rest)
+        cut = self.jump_end(node, rest) if leaves else None
+        tail: list[Item] = [] if not leaves else rest if cut is None else rest[: cut + 1]
+        final = self.final and cut is None and (leaves or not rest)
         then, env_then, through_then = self.nested([*node.body, *tail], final)
         orelse, env_else, through_else = self.nested([*node.orelse, *tail], final)
         self.location = location
         self.emit(If(cond, then, orelse))  # type: ignore[arg-type]
         self.merge(env_then if through_then else None, env_else if through_else else None, final)
+        if cut is not None and (through_then or through_else):
+            return self.block(rest[cut:])
         if leaves or not (through_then or through_else):
             return through_then or through_else
+        return None
+
+    def jump_end(self, node: ast.If, rest: list[Item]) -> int | None:
+        """Where the paths of an `if` that leaves a turn of an unrolled loop meet again in `rest`.
+
+        That is the end of the turn, or of the loop when there is a `break`; None when they never do (a return).
+        Without this place everything that follows would be written out once for each path.
+        """
+        if not self.in_unrolled():
+            return None
+        number = self.loops[-1].unrolled
+        for at_end in (False, True):
+            for i, item in enumerate(rest):
+                if isinstance(item, Marker) and item.loop == number and item.end >= at_end:
+                    region = [node, *(n for n in rest[:i] if isinstance(n, ast.stmt))]
+                    if any(map(has_return, region)):
+                        return None
+                    if at_end or not any(map(_breaks, region)):
+                        return i
+                    break
         return None
 
     def in_unrolled(self) -> bool:
@@ -353,146 +370,6 @@ class Statements(Expressions):
             if name != RETURN and not isinstance(before, Undecided):
                 self.differ(name, before, now)
 
-    def stmt_For(self, node: ast.For, rest: list[Item]) -> bool | None:
-        if node.orelse:
-            raise KernelSyntaxError("for ... else cannot be used in a kernel")
-        over = self.eval(node.iter)
-        if isinstance(over, Const) and isinstance(over.value, range):
-            r = over.value
-            if not isinstance(node.target, ast.Name):
-                raise KernelSyntaxError("the variable of a range loop is one name")
-            over = RangeValue(Const(r.start), Const(r.stop), Const(r.step))
-        if isinstance(over, Const) and isinstance(over.value, (tuple, list)):
-            over = UnrollValue(tuple(Const(v) for v in over.value))
-        if isinstance(over, TupleValue):
-            over = UnrollValue(over.items)
-        if isinstance(over, UnrollValue):
-            return self.unroll(node, over, rest)
-        if not isinstance(over, RangeValue):
-            raise KernelTypeError(
-                f"{describe(over)} cannot be looped over", hint="loop over range(...), a tuple, or cb.unroll(...)"
-            )
-        return self.range_loop(node, over, rest)
-
-    def unroll(self, node: ast.For, over: UnrollValue, rest: list[Item]) -> bool:
-        """Write a comptime loop out: its body once for every item, with the variable comptime."""
-        self.unroll_count += 1
-        number = self.unroll_count
-        target = node.target
-
-        def bind(item: Any) -> Callable[[], None]:
-            value = item if not isinstance(item, (int, str, float, tuple)) else Const(item)
-            return lambda: self.bind_target(target, value)
-
-        items: list[Item] = [lambda: self.loops.append(Loop(unrolled=number))]
-        for item in over.items:
-            items += [bind(item), *node.body, Marker(number, end=False)]
-        loops = list(self.loops)
-        through = self.block([*items, Marker(number, end=True), *rest])
-        self.loops = loops
-        return through
-
-    def range_loop(self, node: ast.For, over: RangeValue, rest: list[Item]) -> bool | None:
-        bounds = (over.start, over.stop, over.step)
-        if all(isinstance(b, Const) for b in bounds) and len(range(*(b.value for b in bounds))) == 0:  # type: ignore[union-attr]
-            return None
-        dtype = self.index
-        strong = [b.type.dtype for b in bounds if isinstance(b, Expr) and not b.type.weak]
-        for d in strong:
-            if not d.is_int:
-                raise KernelTypeError(f"range needs integers, not {d.name}", hint="cast the bound with cb.cast")
-            dtype = dt.promote(dtype, d) if d.bits >= dtype.bits else dtype
-        start, stop, step = (convert.to(b, dtype) for b in bounds)
-        stop = self.pinned(stop, "stop")  # type: ignore[assignment]
-        if step.op == "const" and step.attr == 0:
-            raise KernelTypeError("range needs a step that is not zero")
-        if not isinstance(node.target, ast.Name):
-            raise KernelSyntaxError("the variable of a range loop is one name")
-        name = node.target.id
-        key = (*self.frame.path, "loop", (node.lineno, node.col_offset), name)
-        var = self.variable(key, VType(dtype))
-        if var.type.dtype is not dtype:
-            self.strengthen(key, VType(dt.promote(var.type.dtype, dtype)))
-        items: list[Item] = list(node.body)
-        if (*self.frame.path, name) in self.facts.runtime:  # the name is a variable beyond this loop
-            items.insert(0, lambda: self.bind_target(node.target, var))
-        body, _ = self.loop_body(items, {name: var}, node)
-        self.emit(For(str(var.attr), start, stop, step, body))
-        return self.after_loop(node, rest)
-
-    def loop_body(
-        self, items: list[Item], bound: dict[str, Value], node: ast.For | ast.While
-    ) -> tuple[list[Stmt], bool]:
-        """Walk the body of a runtime loop; names that it changes become runtime variables."""
-        for item in node.body:  # a variable of inner loops does not live from one turn to the next
-            for name in loop_targets(item):
-                if name in self.frame.env and name in self.frame.source.loop_names:
-                    self.frame.env[name] = Undecided(f"{name!r} is the variable of a loop that may not have run")
-        before = dict(self.frame.env)
-        self.frame.env.update(bound)
-        self.loops.append(Loop(entry={**before, **bound}))
-        location = self.location
-        body, env, through = self.nested(items, final=False)
-        if through:
-            self.frame.env, keep = env, self.frame.env
-            self.check_loop_exit()
-            self.frame.env = keep
-        self.loops.pop()
-        self.location = location
-        after = dict(before)
-        for name, value in (env if through else {}).items():
-            after.setdefault(name, value)
-        for name, was in before.items():
-            if through and isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
-                after[name] = env[name]
-        after.update({n: env.get(n, v) if through else v for n, v in bound.items()})
-        self.frame.env = after
-        return body, through
-
-    def after_loop(self, node: ast.For | ast.While, rest: list[Item]) -> bool | None:
-        """Go on after a loop; when it held a return, only if the flag says that none was taken."""
-        if not _has_return(node):
-            return None
-        flag = self.variable((*self.frame.path, "returned"), convert.BOOL)
-        if any(not loop.unrolled for loop in self.loops):
-            self.emit(If(flag, [Break()], []))
-            return None
-        if self.frame.returned is not None:
-            self.frame.env[RETURN] = self.frame.returned
-        then = dict(self.frame.env)
-        body, env, through = self.nested(rest, self.final)
-        self.emit(If(Expr("not_", convert.BOOL, (flag,)), body, []))
-        self.merge(then, env if through else None, self.final)
-        return True
-
-    def stmt_While(self, node: ast.While, rest: list[Item]) -> bool | None:
-        if node.orelse:
-            raise KernelSyntaxError("while ... else cannot be used in a kernel")
-        before = dict(self.frame.env)
-        saved, self.out = self.out, []
-        cond = convert.condition(self.eval(node.test))
-        test_out, self.out = self.out, saved
-        if isinstance(cond, Const) and not cond.value:
-            return None
-        simple = not test_out and isinstance(cond, Expr) and not cond.touches_memory
-        self.frame.env = before
-        if simple:
-            body, _ = self.loop_body(list(node.body), {}, node)
-            self.emit(While(cond, body))  # type: ignore[arg-type]
-            return self.after_loop(node, rest)
-
-        def test() -> None:
-            value = convert.condition(self.eval(node.test))
-            if isinstance(value, Const):
-                if not value.value:
-                    self.emit(Break())
-                return
-            self.emit(If(Expr("not_", convert.BOOL, (value,)), [Break()], []))  # type: ignore[arg-type]
-
-        body, _ = self.loop_body([test, *node.body], {}, node)
-        self.emit(While(convert.constant(True, dt.bool_), body))
-        return self.after_loop(node, rest)
-
 
 def _leaves(node: ast.AST, in_unrolled: bool) -> bool:
     """Whether a statement holds a return, or a break or continue that belongs to a loop around it."""
@@ -505,8 +382,15 @@ def _leaves(node: ast.AST, in_unrolled: bool) -> bool:
         inner = inside or isinstance(n, (ast.For, ast.While))
         return any(look(c, inner) for c in ast.iter_child_nodes(n))
 
-    return look(node, False) or _has_return(node)
+    return look(node, False) or has_return(node)
 
 
-def _has_return(node: ast.AST) -> bool:
+def _breaks(node: ast.AST) -> bool:
+    """Whether a statement holds a break that belongs to a loop around it."""
+    if isinstance(node, (ast.For, ast.While)):
+        return False
+    return isinstance(node, ast.Break) or any(map(_breaks, ast.iter_child_nodes(node)))
+
+
+def has_return(node: ast.AST) -> bool:
     return any(isinstance(n, ast.Return) for n in ast.walk(node))

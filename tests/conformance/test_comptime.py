@@ -227,3 +227,55 @@ def test_casts_between_all_dtypes(device: str, source: type) -> None:
                     low, high = limits(kind)
                     want = float(0 if np.isnan(v) else low if v <= low else high if v >= high else int(v))
             np.testing.assert_equal(got, want, err_msg=f"{v} to {kind}")
+
+
+@cb.kernel
+def leaves_turns(x: cb.Array, out: cb.Array, *, times: cb.Comptime[int]):
+    count, seen = 0, 0
+    t = cb.UNIT_POS
+    s = cb.shared(2, cb.i32)
+    for k in cb.unroll(range(times)):
+        if x[k, t] < 0:
+            continue
+        count += 1
+        for j in cb.unroll(range(2)):
+            if x[k, t] == 7 + j:
+                break
+            if x[k, t] == 9:
+                continue
+            seen += 10 ** (j + 1)
+        if x[k, t] > 90:
+            continue
+        seen += 1
+    for k in cb.unroll(range(times)):
+        if x[k, t] > 95:
+            break
+        count += 100
+    s[t] = count
+    cb.sync_cube()
+    out[t] = s[1 - t] * 100000 + seen
+
+
+def test_runtime_jumps_out_of_unrolled_turns_stay_small(device: str) -> None:
+    rng = np.random.default_rng(0)
+    times = 14
+    x = rng.choice(np.array([-1, 3, 7, 8, 9, 92, 99], np.int32), (times, 2), p=[0.2, 0.2, 0.1, 0.1, 0.1, 0.25, 0.05])
+    out = np.zeros(2, np.int32)
+    leaves_turns[1, 2](x, out, times=times, device=device)
+    want = []
+    for t in range(2):
+        count = seen = 0
+        for v in x[:, t].tolist():
+            if v < 0:
+                continue
+            count += 1
+            seen += {7: 0, 8: 10, 9: 0}.get(v, 110) + (v <= 90)
+        for v in x[:, t].tolist():
+            if v > 95:
+                break
+            count += 100
+        want.append((count, seen))
+    assert out.tolist() == [want[1 - t][0] * 100000 + want[t][1] for t in range(2)]
+    if device == "cpu":
+        code = leaves_turns[1, 2].inspect(x, out, times=times).python
+        assert len(code.splitlines()) < 60 * times
