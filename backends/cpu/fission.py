@@ -196,11 +196,9 @@ def _fission(body: list[Stmt], cube: set[str], inside_loop: bool = False) -> lis
         elif isinstance(s, (If, For, While)) and any(
             (isinstance(x, Assign) and x.name in cube) or (isinstance(x, For) and x.var in cube) for x in walk([s])
         ):
+            # What surrounds an assignment to a variable of the cube is uniform, and decides how often it happens.
             flush()
-            out.append(_only(s, cube))
-            rest = _without(s, cube)
-            if rest is not None:
-                region.append(rest)
+            out.append(_outer(s, cube, inside_loop))
         else:
             region.append(s)
     flush()
@@ -212,45 +210,3 @@ def _outer(s: Stmt, cube: set[str], inside_loop: bool) -> Stmt:
         return replace(s, then=_fission(s.then, cube, inside_loop), orelse=_fission(s.orelse, cube, inside_loop))
     assert isinstance(s, (For, While))
     return replace(s, body=_fission(s.body, cube, True))
-
-
-def _only(s: Stmt, cube: set[str]) -> Stmt:
-    """The statement with nothing but assignments of cube variables (and the jumps among them)."""
-
-    def keep(body: list[Stmt]) -> list[Stmt]:
-        out: list[Stmt] = []
-        for x in body:
-            if (isinstance(x, Assign) and x.name in cube) or isinstance(x, (Break, Continue)):
-                out.append(x)
-            elif isinstance(x, (If, For, While)):
-                out.append(_only(x, cube))
-        return out
-
-    if isinstance(s, If):
-        return replace(s, then=keep(s.then), orelse=keep(s.orelse))
-    assert isinstance(s, (For, While))
-    return replace(s, body=keep(s.body))
-
-
-def _without(s: Stmt, cube: set[str]) -> Stmt | None:
-    """The statement without assignments of cube variables; None if nothing is left."""
-
-    def keep(body: list[Stmt]) -> list[Stmt]:
-        out: list[Stmt] = []
-        for x in body:
-            if isinstance(x, Assign) and x.name in cube:
-                continue
-            if isinstance(x, (If, For, While)):
-                rest = _without(x, cube)
-                if rest is not None:
-                    out.append(rest)
-            else:
-                out.append(x)
-        return out
-
-    if isinstance(s, If):
-        then, orelse = keep(s.then), keep(s.orelse)
-        return replace(s, then=then, orelse=orelse) if then or orelse else None
-    assert isinstance(s, (For, While))
-    body = keep(s.body)
-    return replace(s, body=body) if body else None
