@@ -14,9 +14,9 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from cubepy.backends.cpu import ops
-from cubepy.backends.cpu.ops.registry import literal_op
-from cubepy.backends.cpu.ops.types import Ptr, memory_ir
+from cubepy.backends.llvm import ops
+from cubepy.backends.llvm.ops.registry import literal_op
+from cubepy.backends.llvm.ops.types import Ptr, memory_ir
 
 NUMPY = {
     "bool_": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
@@ -734,7 +734,7 @@ def test_atomics_lose_no_update_between_threads() -> None:
 
 @pytest.mark.parametrize("wide", [True, False])
 def test_byte_dot_products_are_exact(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cubepy.backends.cpu.ops import integer
+    from cubepy.backends.llvm.ops import integer
 
     if not wide:
         monkeypatch.setattr(integer, "_byte_dot_lanes", lambda: ())

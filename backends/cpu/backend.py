@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 from cubepy.backends.cpu import compile as native
-from cubepy.backends.cpu.emit import Emitted, emit
+from cubepy.backends.cpu.emit import emit
+from cubepy.backends.llvm.printing import Emitted
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import threads
 from cubepy.compiler.ir import Program

@@ -16,7 +16,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as ll
 
-from cubepy.backends.cpu.emit import Emitted
+from cubepy.backends.llvm.printing import Emitted
 from cubepy.errors import BackendCompileError
 
 _lock = threading.RLock()
@@ -42,7 +42,7 @@ def versions() -> str:
     name, features = host()
     here = Path(__file__).parent
     sources = hashlib.sha256()
-    for file in sorted([*here.glob("ops/*.py"), here / "lowering.py", here / "validate.py"]):
+    for file in sorted([*here.parent.glob("llvm/ops/*.py"), here / "lowering.py"]):
         sources.update(file.read_bytes())
     return f"ops {sources.hexdigest()[:16]} numba {version('numba')} llvmlite {llvmlite.__version__} {name} {features}"
 

@@ -10,7 +10,7 @@ from numba import njit, prange, types
 from numba.core.errors import NumbaWarning
 from numba.core.extending import intrinsic
 
-from cubepy.backends.cpu.ops import call_kernel
+from cubepy.backends.llvm.ops import call_kernel
 
 _i64 = types.int64
 

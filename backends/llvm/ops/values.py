@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from cubepy.backends.cpu.ops.types import F32, F64, I1, I32
+from cubepy.backends.llvm.ops.types import F32, F64, I1, I32
 
 Value = Any
 Builder = Any

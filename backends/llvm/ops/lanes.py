@@ -10,12 +10,12 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 
-from cubepy.backends.cpu.ops.arithmetic import add_values, maxnum_values, minnum_values, mul_values
-from cubepy.backends.cpu.ops.elementwise import Emitter
-from cubepy.backends.cpu.ops.memory import line
-from cubepy.backends.cpu.ops.registry import Op, literal_op, op
-from cubepy.backends.cpu.ops.types import I32, Line, described, ir_type, literal, value_type
-from cubepy.backends.cpu.ops.values import lane, shuffled, splatted
+from cubepy.backends.llvm.ops.arithmetic import add_values, maxnum_values, minnum_values, mul_values
+from cubepy.backends.llvm.ops.elementwise import Emitter
+from cubepy.backends.llvm.ops.memory import line
+from cubepy.backends.llvm.ops.registry import Op, literal_op, op
+from cubepy.backends.llvm.ops.types import I32, Line, described, ir_type, literal, value_type
+from cubepy.backends.llvm.ops.values import lane, shuffled, splatted
 
 
 @literal_op

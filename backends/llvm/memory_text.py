@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, Any
 from cubepy.compiler.ir import Atomic, Expr, Mem, Program, Store
 from cubepy.errors import Location
 
-if TYPE_CHECKING:
-    from cubepy.backends.cpu.fission import Split
-
-
 class MemoryText:
     """Adds memory accesses to the emitter."""
 
     program: Program
-    split: Split
     units_count: int
-    in_units: bool
+    locals_per_unit = False  # whether local memory of all units lies interleaved in one piece
     if TYPE_CHECKING:
 
         def var(self, name: str) -> str: ...
@@ -33,8 +28,8 @@ class MemoryText:
         def site(self, kind: str, array: str, message: str, location: Location | None) -> int: ...
 
     def alloc(self, mem: Mem) -> None:
-        """Local memory; kept per unit when the kernel has barriers."""
-        count = math.prod(mem.shape or ()) * (self.units_count if self.program.has_barrier else 1)
+        """Local memory of a unit, or of all units."""
+        count = math.prod(mem.shape or ()) * (self.units_count if self.locals_per_unit else 1)
         name = "f32" if mem.dtype.name in ("f16", "bf16") else mem.dtype.name
         self.line(f'{self.var(mem.name)} = stack("{name}", {mem.lanes}, {count})')
 
@@ -57,7 +52,7 @@ class MemoryText:
             s = self.stride(mem, axis)
             terms.append(i if s == "1" else f"{i} * {s}")
         text = " + ".join(terms) or "0"
-        if mem.kind == "local" and self.program.has_barrier and self.units_count > 1:
+        if mem.kind == "local" and self.locals_per_unit:
             return f"({text}) * {self.units_count} + unit"
         return text
 
@@ -166,7 +161,7 @@ class MemoryText:
     ) -> tuple[str, str, str | None]:
         """Where a line starts, how many places follow there, and its lanes' offsets if they are not neighbours."""
         unit = self.stride(mem, mem.ndim - 1) == "1" and not (
-            mem.kind == "local" and self.program.has_barrier and self.units_count > 1
+            mem.kind == "local" and self.locals_per_unit
         )
         if linear and (mem.ndim == 1 or mem.layout == "contiguous" or mem.shape is not None) and unit:
             at = self.temporary(self.index(args[0])) if self.checks else self.index(args[0])

@@ -13,8 +13,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core.registry import cpu_target
 
-from cubepy.backends.cpu.ops.types import F32, I16, I32
-from cubepy.backends.cpu.ops.values import const, is_nan, shaped
+from cubepy.backends.llvm.ops.types import F32, I16, I32
+from cubepy.backends.llvm.ops.values import const, is_nan, shaped
 
 _HALF = ir.HalfType()
 

@@ -10,12 +10,12 @@ from llvmlite import ir
 from numba.core import errors
 from numba.core.registry import cpu_target
 
-from cubepy.backends.cpu.ops.elementwise import elementwise
-from cubepy.backends.cpu.ops.lanes import picked
-from cubepy.backends.cpu.ops.memory import line
-from cubepy.backends.cpu.ops.registry import op
-from cubepy.backends.cpu.ops.types import I1, I32, Line, bits, is_signed
-from cubepy.backends.cpu.ops.values import const, intrinsic, math, shuffled
+from cubepy.backends.llvm.ops.elementwise import elementwise
+from cubepy.backends.llvm.ops.lanes import picked
+from cubepy.backends.llvm.ops.memory import line
+from cubepy.backends.llvm.ops.registry import op
+from cubepy.backends.llvm.ops.types import I1, I32, Line, bits, is_signed
+from cubepy.backends.llvm.ops.values import const, intrinsic, math, shuffled
 
 
 def _in_range(b: Any, dtype: str, count: Any) -> Any:

@@ -10,11 +10,11 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 
-from cubepy.backends.cpu.ops.convert import decode, encode
-from cubepy.backends.cpu.ops.memory import elements, line, line_address
-from cubepy.backends.cpu.ops.registry import literal_op, op
-from cubepy.backends.cpu.ops.types import I32, I64, Line, carrier, itemsize, literal, memory_ir, value_type
-from cubepy.backends.cpu.ops.values import const, first_lanes, intrinsic, splatted
+from cubepy.backends.llvm.ops.convert import decode, encode
+from cubepy.backends.llvm.ops.memory import elements, line, line_address
+from cubepy.backends.llvm.ops.registry import literal_op, op
+from cubepy.backends.llvm.ops.types import I32, I64, Line, carrier, itemsize, literal, memory_ir, value_type
+from cubepy.backends.llvm.ops.values import const, first_lanes, intrinsic, splatted
 
 
 def _align(dtype: str) -> Any:

@@ -7,10 +7,10 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, errors, types
 
-from cubepy.backends.cpu.ops.convert import convert
-from cubepy.backends.cpu.ops.memory import pointer
-from cubepy.backends.cpu.ops.registry import literal_op, op
-from cubepy.backends.cpu.ops.types import I8, I32, I64, Ptr, described, is_float, is_signed, literal
+from cubepy.backends.llvm.ops.convert import convert
+from cubepy.backends.llvm.ops.memory import element_type, load_at, pointer
+from cubepy.backends.llvm.ops.registry import literal_op, op
+from cubepy.backends.llvm.ops.types import I8, I32, I64, Ptr, described, is_float, is_signed, literal
 
 _BYTES = I8.as_pointer()
 
@@ -21,13 +21,48 @@ def report(err: Any, site: Any, a: Any, b: Any) -> Any:
     if pointer(err) != Ptr("i64"):
         raise errors.TypingError(f"report needs a pointer to i64, not {err}")
 
-    def emit(b: Any, at: Any, site: Any, first: Any, second: Any) -> None:
-        pair = b.cmpxchg(at, ir.Constant(I64, 0), site, "seq_cst", "seq_cst")
-        with b.if_then(b.extract_value(pair, 1), likely=False):
-            for k, value in ((1, first), (2, second)):
-                b.store(value, b.gep(at, [ir.Constant(I64, k)]), align=8)
+    return types.void(err, types.int64, types.int64, types.int64), _report
 
-    return types.void(err, types.int64, types.int64, types.int64), emit
+
+def _report(b: Any, at: Any, site: Any, first: Any, second: Any) -> None:
+    pair = b.cmpxchg(at, ir.Constant(I64, 0), site, "seq_cst", "seq_cst")
+    with b.if_then(b.extract_value(pair, 1), likely=False):
+        for k, value in ((1, first), (2, second)):
+            b.store(value, b.gep(at, [ir.Constant(I64, k)]), align=8)
+
+
+@op
+def load_or_report(p: Any, i: Any, ok: Any, err: Any, site: Any, index: Any, length: Any) -> Any:
+    """`load_or_report(p, i, ok, err, site, index, length)`: p[i] if ok, else 0 and a report."""
+    p = pointer(p)
+    result = element_type(p)
+
+    def emit(b: Any, at: Any, k: Any, ok: Any, err: Any, site: Any, index: Any, length: Any) -> Any:
+        with b.if_else(ok, likely=True) as (inside, outside):
+            with inside:
+                value = load_at(b, p, b.gep(at, [k]))
+                from_inside = b.block
+            with outside:
+                _report(b, err, site, index, length)
+                from_outside = b.block
+        out = b.phi(value.type)
+        out.add_incoming(value, from_inside)
+        out.add_incoming(ir.Constant(value.type, None), from_outside)
+        return out
+
+    i64 = types.int64
+    return result(p, i64, types.boolean, err, i64, i64, i64), emit
+
+
+@op
+def check_line(err: Any, site: Any, room: Any, index: Any, length: Any) -> Any:
+    """`check_line(err, site, room, index, length)`: report a line that starts outside; it may hang over the end."""
+
+    def emit(b: Any, err: Any, site: Any, room: Any, index: Any, length: Any) -> None:
+        with b.if_then(b.icmp_signed("<=", room, ir.Constant(I64, 0)), likely=False):
+            _report(b, err, site, index, length)
+
+    return types.void(err, *[types.int64] * 4), emit
 
 
 @literal_op

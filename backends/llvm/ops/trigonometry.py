@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cubepy.backends.cpu.ops.elementwise import elementwise
-from cubepy.backends.cpu.ops.values import KEPT, any_lane, const, each_lane, fma, int_like, math
-from cubepy.backends.cpu.ops.vectormath import horner
-from cubepy.backends.cpu.ops.vectormath_tables import TABLES, Table
+from cubepy.backends.llvm.ops.elementwise import elementwise
+from cubepy.backends.llvm.ops.values import KEPT, any_lane, const, each_lane, fma, int_like, math
+from cubepy.backends.llvm.ops.vectormath import horner
+from cubepy.backends.llvm.ops.vectormath_tables import TABLES, Table
 
 
 def _sin_small(b: Any, t: Table, r: Any, z: Any) -> Any:

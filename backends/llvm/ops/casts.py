@@ -6,9 +6,9 @@ from typing import Any
 
 from numba.core import errors, types
 
-from cubepy.backends.cpu.ops.convert import NARROW_FLOATS, convert, decode, encode, narrowed
-from cubepy.backends.cpu.ops.registry import Op, literal_op
-from cubepy.backends.cpu.ops.types import (
+from cubepy.backends.llvm.ops.convert import NARROW_FLOATS, convert, decode, encode, narrowed
+from cubepy.backends.llvm.ops.registry import Op, literal_op
+from cubepy.backends.llvm.ops.types import (
     SCALARS,
     bits,
     described,

@@ -6,9 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.cpu.ops.elementwise import elementwise
-from cubepy.backends.cpu.ops.types import I1, bits, is_float, is_signed
-from cubepy.backends.cpu.ops.values import any_lane, const, each_lane, fma, is_nan, math, shaped
+from cubepy.backends.llvm.ops.elementwise import elementwise
+from cubepy.backends.llvm.ops.types import I1, bits, is_float, is_signed
+from cubepy.backends.llvm.ops.values import any_lane, const, each_lane, fma, is_nan, math, shaped
 
 _EXACT_QUOTIENT = {"f32": 2.0**22, "f64": 2.0**51}
 """Below this quotient the remainder by fma is exact."""

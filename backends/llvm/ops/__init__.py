@@ -1,8 +1,8 @@
-"""The functions that generated code calls: `from cubepy.backends.cpu.ops import *`."""
+"""The functions that generated code calls: `from cubepy.backends.llvm.ops import *`."""
 
 from __future__ import annotations
 
-from cubepy.backends.cpu.ops import (
+from cubepy.backends.llvm.ops import (
     arithmetic,
     atomics,
     casts,
@@ -15,8 +15,8 @@ from cubepy.backends.cpu.ops import (
     trigonometry,
     vectormath,
 )  # fmt: skip
-from cubepy.backends.cpu.ops.registry import Op
-from cubepy.backends.cpu.ops.types import Line, Ptr
+from cubepy.backends.llvm.ops.registry import Op
+from cubepy.backends.llvm.ops.types import Line, Ptr
 
 _MODULES = (
     memory, masked, casts, arithmetic, division, integer, lanes, vectormath, trigonometry, atomics, debug,

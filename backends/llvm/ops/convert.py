@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.backends.cpu.ops.narrow import rounded, widened
-from cubepy.backends.cpu.ops.types import F32, I8, I32, bits, carrier, ir_type, is_float, is_signed
-from cubepy.backends.cpu.ops.values import const, intrinsic, lanes_of, shaped
+from cubepy.backends.llvm.ops.narrow import rounded, widened
+from cubepy.backends.llvm.ops.types import F32, I8, I32, bits, carrier, ir_type, is_float, is_signed
+from cubepy.backends.llvm.ops.values import const, intrinsic, lanes_of, shaped
 
 NARROW_FLOATS = ("f16", "bf16", "fp8_e4m3", "fp8_e5m2")
 

@@ -7,11 +7,11 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 
-from cubepy.backends.cpu.ops.arithmetic import add_values, maxnum_values, minnum_values, sub_values
-from cubepy.backends.cpu.ops.convert import decode, encode
-from cubepy.backends.cpu.ops.memory import elements
-from cubepy.backends.cpu.ops.registry import literal_op, op
-from cubepy.backends.cpu.ops.types import SCALARS, Ptr, carrier, is_float, is_signed, itemsize, literal, memory_ir
+from cubepy.backends.llvm.ops.arithmetic import add_values, maxnum_values, minnum_values, sub_values
+from cubepy.backends.llvm.ops.convert import decode, encode
+from cubepy.backends.llvm.ops.memory import elements
+from cubepy.backends.llvm.ops.registry import literal_op, op
+from cubepy.backends.llvm.ops.types import SCALARS, Ptr, carrier, is_float, is_signed, itemsize, literal, memory_ir
 
 ORDER = "seq_cst"
 _COMBINE = {

@@ -7,9 +7,9 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, errors, types
 
-from cubepy.backends.cpu.ops.convert import convert, decode, encode
-from cubepy.backends.cpu.ops.registry import literal_op, op
-from cubepy.backends.cpu.ops.types import (
+from cubepy.backends.llvm.ops.convert import convert, decode, encode
+from cubepy.backends.llvm.ops.registry import literal_op, op
+from cubepy.backends.llvm.ops.types import (
     I32,
     I64,
     Line,
@@ -24,7 +24,7 @@ from cubepy.backends.cpu.ops.types import (
     memory_ir,
     value_type,
 )  # fmt: skip
-from cubepy.backends.cpu.ops.values import const, intrinsic
+from cubepy.backends.llvm.ops.values import const, intrinsic
 
 ALIGNMENT = 64
 """Of stack memory: a cache line, and the widest vector register."""

@@ -13,10 +13,10 @@ from numba.core import errors
 from numba.core.extending import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, Signature, infer_global
 
-from cubepy.backends.cpu.ops.elementwise import elementwise, same
-from cubepy.backends.cpu.ops.registry import op
-from cubepy.backends.cpu.ops.types import Line, described, is_float, is_signed, value_type
-from cubepy.backends.cpu.ops.values import const, is_nan, math
+from cubepy.backends.llvm.ops.elementwise import elementwise, same
+from cubepy.backends.llvm.ops.registry import op
+from cubepy.backends.llvm.ops.types import Line, described, is_float, is_signed, value_type
+from cubepy.backends.llvm.ops.values import const, is_nan, math
 
 
 def _pair(float_name: str, int_name: str) -> Callable[..., Any]:

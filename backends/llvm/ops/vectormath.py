@@ -11,9 +11,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.cpu.ops.elementwise import elementwise
-from cubepy.backends.cpu.ops.values import KEPT, const, fma, int_like, is_nan, math
-from cubepy.backends.cpu.ops.vectormath_tables import TABLES, Table
+from cubepy.backends.llvm.ops.elementwise import elementwise
+from cubepy.backends.llvm.ops.values import KEPT, const, fma, int_like, is_nan, math
+from cubepy.backends.llvm.ops.vectormath_tables import TABLES, Table
 
 INF, NAN = float("inf"), float("nan")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from numba.core import errors, types
 
-from cubepy.backends.cpu.ops.registry import Op
-from cubepy.backends.cpu.ops.types import described, is_float, is_int, value_type
+from cubepy.backends.llvm.ops.registry import Op
+from cubepy.backends.llvm.ops.types import described, is_float, is_int, value_type
 
 Emitter = Callable[..., Any]
 """`emitter(builder, dtype, *values)` -> value."""
