@@ -18,7 +18,7 @@ from cubepy.config import config
 from cubepy.errors import CubeError
 from cubepy.lang.builtins import BUILTINS as _BUILTINS
 from cubepy.lang.builtins import TOPOLOGY as _TOPOLOGY
-from cubepy.lang.declare import Array, Comptime, View, func, kernel, struct
+from cubepy.lang.declare import Array, Comptime, TensorMap, View, func, kernel, struct
 from cubepy.lang.declare import set_launcher as _set_launcher
 from cubepy.lang.dtypes import ALL as _DTYPES
 from cubepy.lang.dtypes import DType, as_dtype, promote
@@ -30,6 +30,7 @@ from cubepy.runtime.launch import Launcher as _Launcher
 from cubepy.runtime.memory import memory_stats
 from cubepy.runtime.stats import profile, stats
 from cubepy.runtime.stream import Stream, sync
+from cubepy.runtime.tensor_map import tensor_map
 
 __version__ = "0.1.0"
 
@@ -39,9 +40,9 @@ _LAZY = ("errors", "kernels", "nn", "quant", "tensor")
 globals().update(_LANGUAGE)
 
 __all__ = [  # noqa: PLE0604 - the language's names are listed where they are declared
-    "Array", "Comptime", "CubeError", "DType", "Device", "DeviceProperties", "Stream", "View", "as_dtype", "config",
-    "current_device", "device_properties_of", "devices", "func", "kernel", "memory_stats", "over", "profile",
-    "promote", "stats", "struct", "sync", "use",
+    "Array", "Comptime", "CubeError", "DType", "Device", "DeviceProperties", "Stream", "TensorMap", "View", "as_dtype",
+    "config", "current_device", "device_properties_of", "devices", "func", "kernel", "memory_stats", "over",
+    "profile", "promote", "stats", "struct", "sync", "tensor_map", "use",
     *_LANGUAGE,
     *_LAZY,
 ]  # fmt: skip

@@ -100,6 +100,10 @@ class BackendCompileError(CompileError, RuntimeError):
     """The backend's compiler refused generated code; a defect of cubepy."""
 
 
+class FeatureError(CompileError, NotImplementedError):
+    """A kernel uses something that the device it is compiled for does not have."""
+
+
 class LaunchError(CubeError, ValueError):
     """A launch with wrong sizes, arguments, mode or device."""
 

@@ -98,7 +98,7 @@ class CpuExecutable:
 @cache
 def _reserved() -> frozenset[str]:
     """Names that generated code uses, so that variables must not hide them."""
-    from cubepy.backends.cpu.names import OPS
+    from cubepy.backends.llvm.names import OPS
 
     return frozenset(OPS) | {
         "first", "last", "cubes_x", "cubes_y", "cubes_z", "err", "cube", "cube_x", "cube_y", "cube_z", "unit",

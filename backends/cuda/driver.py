@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_ushort, c_void_p
 from typing import Any
 
-from cubepy.backends.cuda.failures import NO_DEVICE, NOT_INITIALIZED, SHUTTING_DOWN, failure
+from cubepy.backends.cuda.failures import NO_DEVICE, failure
 from cubepy.errors import DeviceError
 
 _out, _handles = POINTER(c_void_p), POINTER(c_void_p)
@@ -217,9 +217,9 @@ def check(code: int, what: str, device: str = "") -> None:
         raise failure(code, *_described(library, code), what, device)
 
 
-def ending(code: int) -> bool:
-    """Whether a failure in a destructor is only the process coming to its end (or being a forked child)."""
-    return code in (SHUTTING_DOWN, NOT_INITIALIZED) or forked
+def usable() -> bool:
+    """Whether destructors may call the driver: it is loaded, and this is not a forked child."""
+    return _library is not None and not forked
 
 
 def version() -> tuple[int, int]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from cubepy.errors import BackendCompileError, CubeError, DeviceError, LaunchError, OutOfMemoryError
 
 OUT_OF_MEMORY = 2
-NOT_INITIALIZED = 3
-SHUTTING_DOWN = 4
 NO_DEVICE = 100
 WRONG_CONTEXT = frozenset({201, 400, 709})
 NOT_READY = 600

@@ -9,6 +9,7 @@ from ctypes import byref, c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
+from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import Context, api, check, context
 from cubepy.errors import BackendCompileError, LaunchError, SharedMemoryError
 
@@ -46,11 +47,8 @@ class Module:
 
     def __del__(self) -> None:
         handle = getattr(self, "handle", None)
-        if handle is not None:
-            from cubepy.backends.cuda import driver
-
-            if driver._library is not None and not driver.forked:
-                driver._library.cuModuleUnload(handle)
+        if handle is not None and driver.usable():
+            driver.api().cuModuleUnload(handle)
 
 
 class Function:
@@ -125,6 +123,9 @@ class Loadable:
         found = self._loaded.get(ordinal)
         if found is None:
             with self._lock:
+                found = self._loaded.get(ordinal)
+                if found is not None:
+                    return found
                 found = Module(self.image, context(ordinal)).function(self.name)
                 if self.shared_bytes > STATIC_SHARED:
                     found.allow_shared(self.shared_bytes)

@@ -52,7 +52,7 @@ def carrier(dtype: object) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of the generated function: `kind` is "i64", "ptr" or a carrier dtype."""
+    """One parameter of the generated function: `kind` is "i64", "ptr", "map" or a carrier dtype."""
 
     name: str
     kind: str
@@ -101,7 +101,9 @@ class Printer(MemoryText):
         """Parameters for the program's arguments; arrays bring their shape and strides."""
         out = []
         for a in self.program.arguments:
-            if a.mem is not None:
+            if a.mem is not None and a.mem.kind == "map":
+                out.append(Parameter(self.var(a.mem.name), "map"))
+            elif a.mem is not None:
                 name = self.var(a.mem.name)
                 out.append(Parameter(name, "ptr", a.mem.dtype.name))
                 out += [Parameter(f"{name}_n{d}", "i64") for d in range(a.mem.ndim)]

@@ -377,7 +377,7 @@ def _local(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 def _sync(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     unpack(name, args, kwargs)
     if name == "sync_cube" or s.plane > 1:
-        s.emit(Barrier())
+        s.emit(Barrier(plane=name == "sync_plane"))
     return Const(None)
 
 

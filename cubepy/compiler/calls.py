@@ -209,6 +209,8 @@ class Calls(Loops, Lowering):
             return self.pinned(convert.storable(value, field.dtype, lanes, what), field.name)
         if field.kind == "array" and not isinstance(value, ArrayValue):
             raise KernelTypeError(f"{what} is an array but is given {describe(value)}")
+        if field.kind == "map" and not (isinstance(value, ArrayValue) and value.mem.kind == "map"):
+            raise KernelTypeError(f"{what} is a tensor map but is given {describe(value)}")
         if field.kind == "struct" and not (isinstance(value, StructValue) and value.type is field.struct):
             raise KernelTypeError(f"{what} is a {field.struct.__name__} but is given {describe(value)}")
         return self.pinned(value, field.name)
@@ -262,6 +264,8 @@ class Calls(Loops, Lowering):
             value = convert.storable(value, param.dtype, lanes, what)
         if param.kind == "array" and not isinstance(value, ArrayValue):
             raise KernelTypeError(f"{what} is an array but is given {describe(value)}")
+        if param.kind == "map" and not (isinstance(value, ArrayValue) and value.mem.kind == "map"):
+            raise KernelTypeError(f"{what} is a tensor map but is given {describe(value)}")
         if param.kind == "struct" and not (isinstance(value, StructValue) and value.type is param.struct):
             raise KernelTypeError(f"{what} is a {param.struct.__name__} but is given {describe(value)}")
         return self.pinned(value, param.name)

@@ -127,6 +127,10 @@ class Expressions(State):
 
     def topology(self, name: str) -> Value:
         """A position or size of the launch."""
+        if name == "CLUSTER_POS":
+            from cubepy.compiler.hardware_calls import cluster_position
+
+            return cluster_position(self)
         if name.startswith("CUBE_DIM"):
             x, y, z = self.units
             return Const({"": x * y * z, "_X": x, "_Y": y, "_Z": z}[name[len("CUBE_DIM") :]])
@@ -185,6 +189,8 @@ class Expressions(State):
             return Const(mem.ndim)
         if name == "lanes" and mem.lanes:
             return Const(mem.lanes)
+        if mem.kind == "map":
+            return self.map_attribute(mem, name)
         if name in ARRAY_METHODS:
             return MethodValue(owner, name)
         if mem.shape is not None:
@@ -203,6 +209,16 @@ class Expressions(State):
             f"an array has no attribute {name!r}",
             hint="it has size, shape, stride, dtype, ndim, load and store",
         )
+
+    def map_attribute(self, mem: Mem, name: str) -> Value:
+        """`map.name`."""
+        box = mem.shape or ()
+        known = {"box": box, "swizzle": int(mem.layout), "nbytes": _product(box) * mem.dtype.itemsize}
+        if name not in known:
+            raise KernelNameError(
+                f"a tensor map has no attribute {name!r}", hint="it has dtype, ndim, box, swizzle and nbytes"
+            )
+        return Const(known[name])
 
     def expr_Tuple(self, node: ast.Tuple) -> Value:
         return plain(TupleValue(tuple(self.eval_all(*node.elts))))
@@ -377,6 +393,10 @@ class Expressions(State):
 
     def indices(self, mem: Mem, values: tuple[Value, ...]) -> tuple[Expr, ...]:
         """Indices of an element, checked for rank and kind."""
+        if mem.kind == "map":
+            raise KernelTypeError(
+                f"the tensor map {mem.argument} cannot be indexed", hint="copy boxes of it with cb.tma_load"
+            )
         if len(values) != mem.ndim:
             raise KernelTypeError(
                 f"{mem.argument or mem.name} has rank {mem.ndim} and is indexed with {len(values)} "

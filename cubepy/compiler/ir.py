@@ -33,6 +33,7 @@ class VType:
 class Mem:
     """A piece of memory that a kernel names: an array argument, shared or local memory.
 
+    `kind` is "global", "shared", "local", or "map" for a tensor map (its `shape` is the box that it copies).
     `shape` is comptime for shared and local memory and None for arguments. `layout` of an argument is
     "contiguous" (C order), "last" (unit stride on the last axis) or "strided". Elements of local memory may
     be lines of `lanes`.
@@ -110,6 +111,21 @@ class Atomic(Stmt):
 
 
 @dataclass
+class Hardware(Stmt):
+    """`target = op(mems, args, attrs)`: an instruction of matrix units or asynchronous copies.
+
+    Printed as a call with the pointers of `mems`, the values of `args` (integers in 64 bits) and the literals of
+    `attrs`, in this order. It reads and writes memory, or waits; nothing moves past it.
+    """
+
+    op: str
+    target: str | None
+    mems: tuple[Mem, ...] = ()
+    args: tuple[Expr, ...] = ()
+    attrs: tuple[Any, ...] = ()
+
+
+@dataclass
 class If(Stmt):
     cond: Expr
     then: list[Stmt]
@@ -145,7 +161,9 @@ class Continue(Stmt):
 
 @dataclass
 class Barrier(Stmt):
-    pass
+    """Units of the cube meet; with `plane`, only those of a plane."""
+
+    plane: bool = False
 
 
 @dataclass
@@ -191,6 +209,8 @@ class Program:
         outputs: names of the argument memories that are written.
         reads: names of the argument memories that are read.
         has_barrier: whether units meet at barriers.
+        cluster: cubes of a cluster along x, y, z.
+        properties: of the device that it is made for.
     """
 
     name: str
@@ -206,6 +226,8 @@ class Program:
     reads: frozenset[str]
     has_barrier: bool
     debug: bool
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    properties: Any = None
 
 
 def children(stmt: Stmt) -> list[list[Stmt]]:
@@ -233,6 +255,8 @@ def expressions(stmt: Stmt) -> list[Expr]:
         return [*stmt.indices, stmt.value, *([stmt.valid] if stmt.valid is not None else [])]
     if isinstance(stmt, Atomic):
         return [*stmt.indices, *stmt.operands]
+    if isinstance(stmt, Hardware):
+        return list(stmt.args)
     if isinstance(stmt, (If, While, DebugAssert)):
         return [stmt.cond]
     if isinstance(stmt, For):

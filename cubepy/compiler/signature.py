@@ -23,6 +23,15 @@ class ArraySpec:
 
 
 @dataclass(frozen=True)
+class TensorMapSpec:
+    """A tensor map: the element, and the box that one copy takes."""
+
+    dtype: DType
+    box: tuple[int, ...]
+    swizzle: int
+
+
+@dataclass(frozen=True)
 class ScalarSpec:
     """A runtime number; weak when it came as a Python float without annotation."""
 
@@ -66,7 +75,7 @@ class TupleSpec:
     items: tuple[Spec, ...]
 
 
-Spec = Union[ArraySpec, ScalarSpec, ComptimeSpec, StructSpec, TupleSpec]
+Spec = Union[ArraySpec, ScalarSpec, ComptimeSpec, StructSpec, TupleSpec, TensorMapSpec]
 
 
 @dataclass(frozen=True)

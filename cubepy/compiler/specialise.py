@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from cubepy.compiler import products  # noqa: F401  (registers its rules)
 from cubepy.compiler.calls import Calls
 from cubepy.compiler.ir import Alloc, Argument, Expr, Mem, Program, Stmt, VType, contains_barrier, walk
-from cubepy.compiler.signature import ArraySpec, ComptimeSpec, ScalarSpec, Spec, StructSpec, Target, TupleSpec
+from cubepy.compiler.groups import check_groups
+from cubepy.compiler.hardware_calls import with_barriers_first
+from cubepy.compiler.signature import (
+    ArraySpec,
+    ComptimeSpec,
+    ScalarSpec,
+    Spec,
+    StructSpec,
+    Target,
+    TensorMapSpec,
+    TupleSpec,
+)
 from cubepy.compiler.source import source_of
 from cubepy.compiler.state import Facts, Frame, Restart
 from cubepy.compiler.uniform import check_barriers
@@ -36,6 +48,7 @@ class Specialiser(Calls):
         for param, spec in zip(self.kernel.parameters, self.specs, strict=True):
             self.frame.env[param.name] = self.argument(param.name, spec)
         self.run_function(source.tree)
+        self.out = with_barriers_first(self, self.out)
         names = {a.mem.name for a in self.arguments if a.mem}
         return Program(
             name=self.kernel.__name__,
@@ -51,6 +64,7 @@ class Specialiser(Calls):
             reads=frozenset(self.read & names),
             has_barrier=contains_barrier(self.out),
             debug=self.debug,
+            cluster=self.cluster,
         )
 
     def argument(self, path: str, spec: Spec) -> Value:
@@ -59,6 +73,10 @@ class Specialiser(Calls):
             return self.wrap(spec.value)
         if isinstance(spec, ArraySpec):
             mem = Mem(self.fresh(path), "global", spec.dtype, spec.ndim, None, spec.layout, argument=path)
+            self.arguments.append(Argument(path, mem=mem))
+            return ArrayValue(mem)
+        if isinstance(spec, TensorMapSpec):
+            mem = Mem(self.fresh(path), "map", spec.dtype, len(spec.box), spec.box, str(spec.swizzle), argument=path)
             self.arguments.append(Argument(path, mem=mem))
             return ArrayValue(mem)
         if isinstance(spec, ScalarSpec):
@@ -99,6 +117,7 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
             raise failure from cause
         program.body = _with_allocs_first(program.body)
         check_barriers(program)
+        check_groups(program, target.plane)
         return program
     raise DTypeError(f"the dtypes of {kernel.__name__} do not settle", hint="annotate variables: x: cb.f32 = 0")
 

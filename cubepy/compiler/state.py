@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cubepy.compiler import convert
-from cubepy.compiler.ir import Assign, Atomic, Barrier, Expr, Mem, Stmt, Store, VType, walk
+from cubepy.compiler.ir import Assign, Atomic, Barrier, Expr, Hardware, Mem, Stmt, Store, VType, walk
 from cubepy.compiler.source import Source
 from cubepy.compiler.values import ArrayValue, Const, StructValue, TupleValue, Value, as_tuple, describe
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
@@ -57,6 +57,8 @@ class State:
         self.out: list[Stmt] = []
         self.frame: Frame = None  # type: ignore[assignment]
         self.shared: list[Mem] = []
+        self.cluster = (1, 1, 1)
+        self.barriers: dict[str, tuple[Mem, int]] = {}
         self.written: set[str] = set()
         self.read: set[str] = set()
         self.location: Any = None
@@ -102,7 +104,7 @@ class State:
             return TupleValue(tuple(self.keep(v, position) for v in value.items))
         if not (isinstance(value, Expr) and value.touches_memory):
             return value
-        if not any(isinstance(s, (Store, Atomic, Barrier)) for s in walk(self.out[position:])):
+        if not any(isinstance(s, (Store, Atomic, Barrier, Hardware)) for s in walk(self.out[position:])):
             return value
         name = self.fresh("t")
         self.types[name] = value.type

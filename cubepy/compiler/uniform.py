@@ -10,6 +10,7 @@ from cubepy.compiler.ir import (
     Continue,
     Expr,
     For,
+    Hardware,
     If,
     Program,
     Stmt,
@@ -66,8 +67,8 @@ def _spread(body: list[Stmt], varying: set[str], constant: set[str], under: bool
         if isinstance(s, Assign):
             if under or varies(s.value, varying, constant):
                 varying.add(s.name)
-        elif isinstance(s, Atomic):
-            if s.target:
+        elif isinstance(s, (Atomic, Hardware)):
+            if s.target and (under or isinstance(s, Atomic) or s.op != "cluster_rank"):
                 varying.add(s.target)
         elif isinstance(s, If):
             deeper = under or varies(s.cond, varying, constant)

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from cubepy.errors import LaunchError
+from cubepy.lang.hardware import HARDWARE
 
 
 class Interpreter(Protocol):
@@ -79,6 +80,7 @@ def _topology() -> dict[str, Topology]:
     }
     out["PLANE_DIM"] = Topology("PLANE_DIM", "Units in a plane (comptime; 1 on the CPU).")
     out["PLANE_POS"] = Topology("PLANE_POS", "Index of this unit's plane in its cube.")
+    out["CLUSTER_POS"] = Topology("CLUSTER_POS", "Index of this cube in its cluster.")
     out["UNIT_POS_PLANE"] = Topology("UNIT_POS_PLANE", "Index of this unit in its plane.")
     return out
 
@@ -167,5 +169,5 @@ OTHER = {
     "shuffle": "`shuffle(a, b, lanes)`: a line of lanes picked by a comptime tuple from a, then b.",
 }
 
-BUILTINS = {n: Builtin(n, d) for n, d in (FLOAT_MATH | PLANE_OPS | ATOMIC_OPS | OTHER).items()}
+BUILTINS = {n: Builtin(n, d) for n, d in (FLOAT_MATH | PLANE_OPS | ATOMIC_OPS | OTHER | HARDWARE).items()}
 TOPOLOGY = _topology()

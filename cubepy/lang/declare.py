@@ -39,12 +39,20 @@ class View:
     """Annotation of a view parameter: anything with `read(coords, lanes)`, `write(coords, value)`, `shape`."""
 
 
+class TensorMap:
+    """Annotation of a tensor map, made by `cb.tensor_map(array, box)`: a copy engine's view of an array.
+
+    In a kernel: `.dtype`, `.ndim`, `.box`, `.swizzle` and `.nbytes` (of a box) are comptime; `cb.tma_load` and
+    `cb.tma_store` copy boxes of it.
+    """
+
+
 @dataclass(frozen=True)
 class Param:
     """One parameter of a kernel: how it is annotated and its default."""
 
     name: str
-    kind: str  # "comptime", "array", "view", "scalar" (with dtype), "struct" (with its class), "any"
+    kind: str  # "comptime", "array", "view", "map", "scalar" (with dtype), "struct" (with its class), "any"
     default: Any = inspect.Parameter.empty
     dtype: DType | None = None
     struct: Any = None
@@ -106,6 +114,8 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
             out.append(Param(p.name, "array", p.default, keyword_only=only))
         elif annotation is View:
             out.append(Param(p.name, "view", p.default, keyword_only=only))
+        elif annotation is TensorMap:
+            out.append(Param(p.name, "map", p.default, keyword_only=only))
         elif isinstance(annotation, DType):
             out.append(Param(p.name, "scalar", p.default, dtype=annotation, keyword_only=only))
         elif isinstance(annotation, StructType):
@@ -320,6 +330,8 @@ class StructType:
             return StructField(name, "array")
         if annotation is View:
             return StructField(name, "view")
+        if annotation is TensorMap:
+            return StructField(name, "map")
         if annotation is Any:
             return StructField(name, "any")
         if isinstance(annotation, DType):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import ComptimeSpec, exact
-from cubepy.lang.declare import Kernel, Param, Struct
+from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
 from cubepy.runtime.leaves import NUMBERS, array_like
 
 LAUNCH_KEYWORDS = ("mode", "device", "stream")
@@ -68,6 +68,8 @@ def key_of(value: Any) -> Any:
         return tuple([key_of(v) for v in value])
     if isinstance(value, NUMBERS):
         return t
+    if isinstance(value, TensorMap):
+        return value.key  # type: ignore[attr-defined]
     array = array_like(value)
     if array is not None:
         return (array.dtype, array.shape, array.strides)

@@ -21,7 +21,7 @@ class DeviceProperties:
     """What a kernel may ask of the device that it is compiled for.
 
     Attributes:
-        backend: "cpu" or "python".
+        backend: "cpu", "cuda" or "python".
         name: the processor.
         cores: how many cubes can run at once.
         plane_size: units of a plane (1 on the CPU).
@@ -31,6 +31,7 @@ class DeviceProperties:
         vector_registers: how many of them there are.
         l1_bytes, l2_bytes: cache of a core.
         features: named abilities, such as "int8_dot".
+        architecture: compute capability of a GPU, such as "9.0".
     """
 
     backend: str
@@ -44,6 +45,7 @@ class DeviceProperties:
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 1024 * 1024
     features: frozenset[str] = frozenset()
+    architecture: str = ""
 
     def lanes(self, dtype: Any) -> int:
         """How many elements of a dtype fill a vector register."""

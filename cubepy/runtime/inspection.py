@@ -12,12 +12,15 @@ class Inspection:
     Attributes:
         python: the specialised source.
         llvm: optimised LLVM IR (made when first read).
-        asm: assembly (made when first read).
+        asm: assembly; SASS on an NVIDIA GPU (made when first read).
+        ptx: PTX, on an NVIDIA GPU; empty elsewhere.
     """
 
-    def __init__(self, python: str, llvm: Callable[[], str], asm: Callable[[], str]) -> None:
+    def __init__(
+        self, python: str, llvm: Callable[[], str], asm: Callable[[], str], ptx: Callable[[], str] = str
+    ) -> None:
         self.python = python
-        self._llvm, self._asm = llvm, asm
+        self._llvm, self._asm, self._ptx = llvm, asm, ptx
 
     @cached_property
     def llvm(self) -> str:
@@ -28,6 +31,16 @@ class Inspection:
     def asm(self) -> str:
         """Assembly."""
         return self._asm()
+
+    @cached_property
+    def ptx(self) -> str:
+        """PTX, the input of NVIDIA's assembler."""
+        return self._ptx()
+
+    @property
+    def sass(self) -> str:
+        """The machine code of an NVIDIA GPU: the same as `asm`."""
+        return self.asm
 
     def __str__(self) -> str:
         return self.python

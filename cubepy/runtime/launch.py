@@ -16,7 +16,7 @@ from cubepy.compiler.signature import Spec, Target
 from cubepy.compiler.specialise import specialise
 from cubepy.config import config
 from cubepy.errors import LaunchError
-from cubepy.lang.declare import Kernel
+from cubepy.lang.declare import Kernel, TensorMap
 from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
@@ -137,8 +137,8 @@ class Launcher:
                 continue
             parts = v if type(v) is tuple else (v,)
             for j, part in enumerate(parts):
-                plain_array = type(part) is np.ndarray and part.ndim > 0
-                if not plain_array and not (p.kind == "any" and type(part) in (int, float)):
+                plain = isinstance(part, TensorMap) or (type(part) is np.ndarray and part.ndim > 0)
+                if not plain and not (p.kind == "any" and type(part) in (int, float)):
                     return None
                 places.append((i, j if type(v) is tuple else -1))
         return tuple(places) if len(places) == len(leaves) else None

@@ -9,7 +9,7 @@ import numpy as np
 from cubepy.compiler.signature import ArraySpec, ComptimeSpec, ScalarSpec, Spec, StructSpec, TupleSpec
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, LaunchError
 from cubepy.lang import dtypes as dt
-from cubepy.lang.declare import Kernel, Param, Struct
+from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
 from cubepy.lang.dtypes import as_dtype
 
 NUMBERS = (bool, int, float, np.generic)
@@ -78,6 +78,10 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
                 f"{what} is an array but is given {_short(value)}", hint="pass a NumPy array or a tensor"
             )
         return _array(array, param.name)
+    if param.kind == "map" and not isinstance(value, TensorMap):
+        raise KernelTypeError(
+            f"{what} is a tensor map but is given {_short(value)}", hint="pass cb.tensor_map(array, box)"
+        )
     if param.kind == "struct" and not (isinstance(value, Struct) and value.type is param.struct):
         raise KernelTypeError(f"{what} is a {param.struct.__name__} but is given {_short(value)}")
     if param.kind == "view" and not isinstance(value, Struct):
@@ -107,6 +111,8 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
         return StructSpec(value.type, tuple(fields)), leaves
     if isinstance(value, NUMBERS):
         return scalar(value, None, what)
+    if isinstance(value, TensorMap):
+        return value.spec, [value]  # type: ignore[attr-defined]
     if isinstance(value, tuple):
         parts = [_any(v, f"{name}.{i}", what) for i, v in enumerate(value)]
         if all(isinstance(s, ComptimeSpec) for s, _ in parts):

@@ -16,7 +16,7 @@ from numba.core.typing.templates import AbstractTemplate, Signature, infer_globa
 from cubepy.backends.llvm.ops.elementwise import elementwise, same
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import Line, described, is_float, is_signed, value_type
-from cubepy.backends.llvm.ops.values import const, is_nan, math
+from cubepy.backends.llvm.ops.values import const, is_nan, math, negated
 
 
 def _pair(float_name: str, int_name: str) -> Callable[..., Any]:
@@ -42,7 +42,7 @@ def _compare(symbol: str) -> Callable[..., Any]:
 
 
 def _negated(b: Any, dtype: str, x: Any) -> Any:
-    return b.fneg(x) if is_float(dtype) else b.sub(const(x.type, 0), x)
+    return negated(b, x) if is_float(dtype) else b.sub(const(x.type, 0), x)
 
 
 def _inverted(b: Any, dtype: str, x: Any) -> Any:

@@ -14,14 +14,14 @@ from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import SCALARS, Ptr, carrier, is_float, is_signed, itemsize, literal, memory_ir
 
 ORDER = "seq_cst"
-_COMBINE = {
+COMBINE = {
     "add": add_values, "sub": sub_values, "max": maxnum_values, "min": minnum_values,
     "and": lambda b, d, x, y: b.and_(x, y), "or": lambda b, d, x, y: b.or_(x, y),
     "xor": lambda b, d, x, y: b.xor(x, y), "xchg": lambda b, d, x, y: y,
 }  # fmt: skip
 
 
-def _native(dtype: str, name: str) -> str | None:
+def native(dtype: str, name: str) -> str | None:
     """The LLVM instruction's name of an update, if memory of this dtype has one."""
     if dtype in ("f32", "f64"):
         return {"add": "fadd", "sub": "fsub"}.get(name)
@@ -50,7 +50,7 @@ def _swap_loop(b: Any, p: Ptr, at: Any, v: Any, name: str) -> Any:
     seen = b.phi(word)
     seen.add_incoming(first, start)
     old = decode(b, b.bitcast(seen, memory), p.dtype)
-    new = encode(b, _COMBINE[name](b, dtype, old, v), dtype, p.dtype)
+    new = encode(b, COMBINE[name](b, dtype, old, v), dtype, p.dtype)
     pair = b.cmpxchg(place, seen, b.bitcast(new, word), ORDER, ORDER)
     seen.add_incoming(b.extract_value(pair, 0), b.block)
     b.cbranch(b.extract_value(pair, 1), done, loop)
@@ -65,17 +65,17 @@ def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
     if text is None:
         return None
     dtype = carrier(p.dtype)
-    if text not in _COMBINE or (is_float(dtype) and text in ("and", "or", "xor")):
+    if text not in COMBINE or (is_float(dtype) and text in ("and", "or", "xor")):
         raise errors.TypingError(f"there is no atomic {text!r} on {p.dtype}")
     if dtype == "bool_" and text in ("add", "sub", "max", "min"):
         raise errors.TypingError("booleans have no atomic arithmetic")
-    native = _native(p.dtype, text)
+    instruction = native(p.dtype, text)
 
     def emit(b: Any, at: Any, k: Any, x: Any, _: Any) -> Any:
         place = b.gep(at, [k])
-        if native is None:
+        if instruction is None:
             return _swap_loop(b, p, place, x, text)
-        return decode(b, b.atomic_rmw(native, place, encode(b, x, dtype, p.dtype), ORDER), p.dtype)
+        return decode(b, b.atomic_rmw(instruction, place, encode(b, x, dtype, p.dtype), ORDER), p.dtype)
 
     return SCALARS[dtype](p, types.int64, SCALARS[dtype], name), emit
 

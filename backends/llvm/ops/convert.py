@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
+
 from cubepy.backends.llvm.ops.narrow import rounded, widened
 from cubepy.backends.llvm.ops.types import F32, I8, I32, bits, carrier, ir_type, is_float, is_signed
-from cubepy.backends.llvm.ops.values import const, intrinsic, lanes_of, shaped
+from cubepy.backends.llvm.ops.values import const, each_lane, intrinsic, is_nan, lanes_of, on_gpu, shaped
 
 NARROW_FLOATS = ("f16", "bf16", "fp8_e4m3", "fp8_e5m2")
 
@@ -27,6 +29,8 @@ def convert(b: Any, v: Any, src: str, dst: str) -> Any:
     if is_float(src):
         if is_float(dst):
             return b.fpext(v, ty) if bits(dst) > bits(src) else b.fptrunc(v, ty)
+        if on_gpu(b):
+            return each_lane(b, v, lambda x: _saturated(b, x, src, dst), ty)
         name = "llvm.fptosi.sat" if is_signed(dst) else "llvm.fptoui.sat"
         return intrinsic(b, name, ty, [v], [ty, v.type])
     if is_float(dst):
@@ -34,6 +38,26 @@ def convert(b: Any, v: Any, src: str, dst: str) -> Any:
     if bits(dst) < bits(src):
         return b.trunc(v, ty)
     return b.sext(v, ty) if is_signed(src) else b.zext(v, ty)
+
+
+def _saturated(b: Any, x: Any, src: str, dst: str) -> Any:
+    """A GPU's conversion saturates; NaN gives 0 there only for some types."""
+    kind = dst if bits(dst) >= 32 else f"{dst[0]}32"
+    kind = kind.replace("i", "s")
+    word = ir.IntType(bits(kind))
+    letters = f"={'l' if bits(kind) == 64 else 'r'},{'d' if src == 'f64' else 'f'}"
+    text = f"cvt.rzi.{kind}.{src} $0, $1;"
+    out = b.call(ir.InlineAsm(ir.FunctionType(word, [x.type]), text, letters, False), [x])
+    out = b.select(is_nan(b, x), ir.Constant(word, 0), out)
+    if bits(dst) >= 32:
+        return out
+    top = (1 << (bits(dst) - is_signed(dst))) - 1
+    high = ir.Constant(word, top)
+    if not is_signed(dst):
+        return b.trunc(b.select(b.icmp_unsigned(">", out, high), high, out), ir.IntType(bits(dst)))
+    low = ir.Constant(word, -top - 1)
+    out = b.select(b.icmp_signed(">", out, high), high, b.select(b.icmp_signed("<", out, low), low, out))
+    return b.trunc(out, ir.IntType(bits(dst)))
 
 
 def to_f32_odd(b: Any, v: Any, src: str) -> Any:

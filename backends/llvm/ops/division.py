@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
 from cubepy.backends.llvm.ops.types import I1, bits, is_float, is_signed
-from cubepy.backends.llvm.ops.values import any_lane, const, each_lane, fma, is_nan, math, shaped
+from cubepy.backends.llvm.ops.values import any_lane, const, each_lane, fma, is_nan, math, negated, shaped
 
 _EXACT_QUOTIENT = {"f32": 2.0**22, "f64": 2.0**51}
 """Below this quotient the remainder by fma is exact."""
@@ -38,7 +38,7 @@ def _float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
     whole = math(b, "fabs", x)
     ratio = b.fdiv(whole, size)
     zero = const(x.type, 0.0)
-    r = fma(b, b.fneg(math(b, "trunc", ratio)), size, whole)
+    r = fma(b, negated(b, math(b, "trunc", ratio)), size, whole)
     r = b.select(b.fcmp_ordered("<", ratio, const(x.type, 1.0)), whole, r)  # the divisor may be infinite
     # the quotient was rounded: it may be one too large or too small
     r = b.select(b.fcmp_ordered("<", r, zero), b.fadd(r, size), r)

@@ -72,7 +72,8 @@ def _addresses(b: Any, p: Any, at: Any, index: Any, lanes: int) -> Any:
     return b.inttoptr(b.add(base, bytes_off), ir.VectorType(memory_ir(p.dtype).as_pointer(), lanes))
 
 
-def _check_mask(index: Line, mask: Line) -> None:
+def check_mask(index: Line, mask: Line) -> None:
+    """Refuse indices and masks that do not go together."""
     if index.dtype != "i64" or mask != Line("bool_", index.lanes):
         raise errors.TypingError(f"indices {index} and mask {mask}: need i64 and bool_ lines of one length")
 
@@ -81,7 +82,7 @@ def _check_mask(index: Line, mask: Line) -> None:
 def gather_line(p: Any, index: Any, mask: Any) -> Any:
     """`gather_line(p, index, mask)`: p[index] in the lanes where mask holds, else 0."""
     p, index, mask = elements(p), line(index), line(mask)
-    _check_mask(index, mask)
+    check_mask(index, mask)
     memory = memory_ir(p.dtype, index.lanes)
 
     def emit(b: Any, at: Any, k: Any, m: Any) -> Any:
@@ -96,7 +97,7 @@ def gather_line(p: Any, index: Any, mask: Any) -> Any:
 def scatter_line(p: Any, index: Any, v: Any, mask: Any) -> Any:
     """`scatter_line(p, index, v, mask)`: p[index] = v in the lanes where mask holds, lane 0 first."""
     p, index, v, mask = elements(p), line(index), line(v), line(mask)
-    _check_mask(index, mask)
+    check_mask(index, mask)
     if v.lanes != index.lanes:
         raise errors.TypingError(f"{v} does not go with the indices {index}")
 

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba.core.registry import cpu_target
 
 from cubepy.backends.llvm.ops.types import F32, I16, I32
-from cubepy.backends.llvm.ops.values import const, is_nan, shaped
+from cubepy.backends.llvm.ops.values import const, each_lane, is_nan, lane, lanes_of, on_gpu, shaped
 
 _HALF = ir.HalfType()
 
@@ -69,6 +69,9 @@ def widened(b: Any, raw: Any, dtype: str) -> Any:
 
 def _from_half(b: Any, raw: Any) -> Any:
     ty, word = shaped(F32, raw.type), shaped(I32, raw.type)
+    if on_gpu(b):
+        widen = ir.InlineAsm(ir.FunctionType(F32, [I16]), "cvt.f32.f16 $0, $1;", "=f,h", False)
+        return each_lane(b, raw, lambda x: b.call(widen, [x]), ty)
     if converts_f16():
         return b.fpext(b.bitcast(raw, shaped(_HALF, raw.type)), ty)
     c = lambda x: const(word, x)
@@ -83,11 +86,28 @@ def _from_half(b: Any, raw: Any) -> Any:
 
 def rounded(b: Any, v: Any, dtype: str) -> Any:
     """f32 as the bits of a narrow float."""
+    if dtype in ("f16", "bf16") and on_gpu(b):
+        return _rounded_on_gpu(b, v, dtype)
     if dtype == "bf16":
         return _to_bf16(b, v)
     if dtype == "f16" and converts_f16():
         return b.bitcast(b.fptrunc(v, shaped(_HALF, v.type)), shaped(I16, v.type))
     return _to_format(b, v, _FORMATS[dtype])
+
+
+def _rounded_on_gpu(b: Any, v: Any, dtype: str) -> Any:
+    """One instruction for two lanes."""
+    short = shaped(I16, v.type)
+    n = lanes_of(v.type)
+    if n % 2 or not n:
+        one = ir.InlineAsm(ir.FunctionType(I16, [F32]), f"cvt.rn.{dtype}.f32 $0, $1;", "=h,f", False)
+        return each_lane(b, v, lambda x: b.call(one, [x]), short)
+    two = ir.InlineAsm(ir.FunctionType(I32, [F32, F32]), f"cvt.rn.{dtype}x2.f32 $0, $1, $2;", "=r,f,f", False)
+    words = ir.Constant(ir.VectorType(I32, n // 2), ir.Undefined)
+    for k in range(n // 2):
+        pair = b.call(two, [lane(b, v, 2 * k + 1), lane(b, v, 2 * k)])
+        words = b.insert_element(words, pair, ir.Constant(I32, k))
+    return b.bitcast(words, short)
 
 
 def _to_bf16(b: Any, v: Any) -> Any:

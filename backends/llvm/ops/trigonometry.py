@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
-from cubepy.backends.llvm.ops.values import KEPT, any_lane, const, each_lane, fma, int_like, math
+from cubepy.backends.llvm.ops.values import KEPT, any_lane, const, each_lane, fma, int_like, math, negated
 from cubepy.backends.llvm.ops.vectormath import horner
 from cubepy.backends.llvm.ops.vectormath_tables import TABLES, Table
 
@@ -47,7 +47,7 @@ def _quadrant(name: str, turn: int) -> Callable[..., Any]:
         odd = b.icmp_unsigned("!=", b.and_(q, one), none)
         y = b.select(odd, _cos_small(b, t, z), _sin_small(b, t, r, z))
         negative = b.icmp_unsigned("!=", b.and_(q, two), none)
-        y = b.select(negative, b.fneg(y), y)
+        y = b.select(negative, negated(b, y), y)
         y = b.select(b.fcmp_unordered("uno", x, x), x, y)
         if turn == 0:
             y = b.select(b.fcmp_ordered("==", x, zero), x, y)  # -0 stays -0

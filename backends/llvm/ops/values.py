@@ -62,10 +62,42 @@ def intrinsic(b: Builder, name: str, result: ir.Type, args: Sequence[Value], ove
     return b.call(fn, args)
 
 
+LIBDEVICE = {
+    "fabs": "fabs", "copysign": "copysign", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint",
+    "sqrt": "sqrt", "minnum": "fmin", "maxnum": "fmax", "pow": "pow", "sin": "sin", "cos": "cos",
+}  # fmt: skip
+"""Functions of NVIDIA's math library, for intrinsics that its code generator does not take."""
+
+
+def on_gpu(b: Builder) -> bool:
+    """Whether the module is compiled for an NVIDIA GPU."""
+    return str(b.module.triple).startswith("nvptx")
+
+
 def math(b: Builder, name: str, *args: Value) -> Value:
     """Call an intrinsic whose arguments and result have one type, such as `llvm.fma`."""
     ty = args[0].type
+    if name in LIBDEVICE and on_gpu(b):
+        return _libdevice(b, name, args)
     return intrinsic(b, f"llvm.{name}", ty, args, [ty])
+
+
+def _libdevice(b: Builder, name: str, args: Sequence[Value]) -> Value:
+    ty = args[0].type
+    n = lanes_of(ty)
+    if not n:
+        full = f"__nv_{LIBDEVICE[name]}{'f' if ty == F32 else ''}"
+        return b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(ty, [ty] * len(args)), full), args)
+    out = ir.Constant(ty, ir.Undefined)
+    for k in range(n):
+        one = _libdevice(b, name, [lane(b, a, k) for a in args])
+        out = b.insert_element(out, one, ir.Constant(I32, k))
+    return out
+
+
+def negated(b: Builder, x: Value) -> Value:
+    """-x of a float; the GPU's dialect of LLVM has no such instruction."""
+    return b.fsub(const(x.type, -0.0), x, flags=KEPT) if on_gpu(b) else b.fneg(x)
 
 
 def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
@@ -91,11 +123,11 @@ def lane(b: Builder, x: Value, k: int) -> Value:
     return b.extract_element(x, ir.Constant(I32, k))
 
 
-def each_lane(b: Builder, x: Value, f: Any) -> Value:
-    """Apply a scalar builder to every lane."""
+def each_lane(b: Builder, x: Value, f: Any, result: ir.Type | None = None) -> Value:
+    """Apply a scalar builder to every lane; `result` is the type of the line, if it is another one."""
     if not lanes_of(x.type):
         return f(x)
-    out = ir.Constant(x.type, ir.Undefined)
+    out = ir.Constant(result or x.type, ir.Undefined)
     for k in range(lanes_of(x.type)):
         out = b.insert_element(out, f(lane(b, x, k)), ir.Constant(I32, k))
     return out
@@ -106,6 +138,11 @@ def any_lane(b: Builder, mask: Value) -> Value:
     n = lanes_of(mask.type)
     if not n:
         return mask
+    if on_gpu(b):
+        out = lane(b, mask, 0)
+        for k in range(1, n):
+            out = b.or_(out, lane(b, mask, k))
+        return out
     word = b.bitcast(mask, ir.IntType(n))
     return b.icmp_unsigned("!=", word, ir.Constant(word.type, 0))
 

@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
-from cubepy.backends.llvm.ops.values import KEPT, const, fma, int_like, is_nan, math
+from cubepy.backends.llvm.ops.values import KEPT, const, fma, int_like, is_nan, math, negated
 from cubepy.backends.llvm.ops.vectormath_tables import TABLES, Table
 
 INF, NAN = float("inf"), float("nan")
@@ -140,7 +140,7 @@ def _log2(b: Any, dtype: str, x: Any) -> Any:
     low = b.fadd(cut, _log1p_tail(b, t, f, half_square), flags=KEPT)
     scale, scale_low = const(x.type, t.log2_e), const(x.type, t.log2_e_low)
     product = b.fmul(high, scale)
-    rest = fma(b, high, scale_low, fma(b, high, scale, b.fneg(product)))
+    rest = fma(b, high, scale_low, fma(b, high, scale, negated(b, product)))
     rest = fma(b, low, scale, rest)
     total = b.fadd(k, product, flags=KEPT)
     rest = b.fadd(rest, b.fadd(b.fsub(k, total, flags=KEPT), product, flags=KEPT), flags=KEPT)
@@ -163,7 +163,7 @@ def _log1p(b: Any, dtype: str, x: Any) -> Any:
 def _tanh(b: Any, dtype: str, x: Any) -> Any:
     """-t / (2 + t) with t = expm1(-2 |x|)."""
     e = expm1_value(b, dtype, b.fmul(math(b, "fabs", x), const(x.type, -2.0)))
-    return math(b, "copysign", b.fdiv(b.fneg(e), b.fadd(e, const(x.type, 2.0))), x)
+    return math(b, "copysign", b.fdiv(negated(b, e), b.fadd(e, const(x.type, 2.0))), x)
 
 
 def _erf(b: Any, dtype: str, x: Any) -> Any:

@@ -1,0 +1,119 @@
+"""What NVIDIA GPUs can do, and executables for them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cubepy.backends.cuda import driver
+from cubepy.backends.cuda.compile import Architecture, Code
+from cubepy.backends.cuda.module import Loadable
+from cubepy.backends.cuda.run import CudaRunner
+from cubepy.compiler.ir import Program
+from cubepy.compiler.signature import Spec
+from cubepy.lang.declare import Kernel
+from cubepy.lang.grid import Dim3
+from cubepy.runtime.device import DeviceProperties
+from cubepy.runtime.inspection import Inspection
+
+UNITS = 256
+
+
+class CudaBackend:
+    """Runs kernels on NVIDIA GPUs."""
+
+    name = "cuda"
+
+    def count(self) -> int:
+        """GPUs that the driver reports; 0 without a driver."""
+        return driver.count()
+
+    def missing(self) -> str:
+        """Why there is no GPU; empty when there is one."""
+        return driver.missing()
+
+    def properties(self, ordinal: int = 0) -> DeviceProperties:
+        """What a GPU can do."""
+        return _properties(ordinal)
+
+    def units(self, elements: int) -> tuple[int, int]:
+        """Cubes of 256 units."""
+        units = min(UNITS, max(32, -(-elements // 32) * 32))
+        return max(1, -(-elements // units)), units
+
+    def executable(
+        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
+    ) -> CudaExecutable:
+        """Machine code for a program, from the cache if it is there."""
+        return CudaExecutable(program, in_place)
+
+
+class CudaExecutable:
+    """Machine code that is loaded on each GPU at first use there."""
+
+    def __init__(self, program: Program, in_place: bool) -> None:
+        major, minor = (program.properties.architecture or "8.0").split(".")
+        self.program = program
+        self.code = Code(program, Architecture(int(major), int(minor)), in_place)
+        self.units, self.sites = program.units, self.code.text.sites
+        self.emitted = self.code.text
+        self.shared_bytes = self.code.text.shared_bytes
+        self.cluster = program.cluster if program.cluster != (1, 1, 1) else None
+        size = program.cluster[0] * program.cluster[1] * program.cluster[2]
+        self.loadable = Loadable(self.code.cubin, self.code.symbol, self.shared_bytes, size)
+
+    def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> CudaRunner:
+        """Lay out a launch."""
+        return CudaRunner(self, leaves, cubes, ordinal)
+
+    def inspect(self) -> Inspection:
+        """The generated Python, its LLVM IR, PTX and SASS."""
+        code = self.code
+        return Inspection(code.text.text, lambda: code.nvvm, lambda: code.sass, lambda: code.ptx)
+
+
+FEATURES = (
+    ((7, 5), ("int8_dot",)),
+    ((8, 0), ("mma", "copy_async", "bf16")),
+    ((9, 0), ("barrier", "tma", "cluster", "wgmma")),
+)
+"""From which compute capability on a GPU has what; wgmma is Hopper's alone."""
+
+
+def features(major: int, minor: int) -> frozenset[str]:
+    """Named abilities of a compute capability."""
+    found = {n for at, names in FEATURES if (major, minor) >= at for n in names}
+    return frozenset(found if major == 9 else found - {"wgmma"})
+
+
+@cache
+def _properties(ordinal: int) -> DeviceProperties:
+    gpu = driver.context(ordinal)
+    major, minor = gpu.capability
+    return DeviceProperties(
+        backend="cuda",
+        name=gpu.name,
+        cores=gpu.attribute("cores"),
+        plane_size=32,
+        max_units=gpu.attribute("max_units"),
+        max_shared_memory=gpu.attribute("shared_opt_in"),
+        register_bytes=16,
+        vector_registers=255,
+        l1_bytes=gpu.attribute("shared_of_a_core"),
+        l2_bytes=gpu.attribute("l2_bytes"),
+        features=features(major, minor),
+        architecture=f"{major}.{minor}",
+    )
+
+
+def offline(architecture: str) -> DeviceProperties:
+    """Properties of a typical GPU of an architecture, to compile for it where there is none."""
+    a = Architecture.of(architecture)
+    cores, shared, l2 = {8: (108, 163 * 1024, 40 << 20), 9: (132, 227 * 1024, 50 << 20)}.get(
+        a.major, (80, 99 * 1024, 4 << 20)
+    )
+    return DeviceProperties(
+        backend="cuda", name=f"a GPU of {a}", cores=cores, plane_size=32, max_units=1024, max_shared_memory=shared,
+        register_bytes=16, vector_registers=255, l1_bytes=shared, l2_bytes=l2, features=features(a.major, a.minor),
+        architecture=f"{a.major}.{a.minor}",
+    )  # fmt: skip

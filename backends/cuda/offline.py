@@ -1,0 +1,45 @@
+"""Compiling kernels for a GPU where there is none: for tests, and for reading machine code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.backends.cuda.backend import offline as properties_of
+from cubepy.backends.cuda.compile import Architecture, Code
+from cubepy.compiler.signature import Target
+from cubepy.compiler.specialise import specialise
+from cubepy.lang.dtypes import i32, i64
+from cubepy.lang.grid import dim3
+from cubepy.runtime.leaves import take_apart
+
+
+def compile_for(
+    architecture: str, kernel: Any, units: Any, *args: Any, mode: str = "checked", wide: bool = False, **kwargs: Any
+) -> Code:
+    """Compile a kernel for an architecture; host arrays stand for device arrays, and only their kind matters.
+
+    Args:
+        architecture: such as "sm_90a".
+        kernel: the kernel.
+        units: units of a cube.
+        args, kwargs: the kernel's arguments.
+        mode: "checked", "validate" or "unchecked".
+        wide: index with 64 bits.
+
+    Raises:
+        BackendCompileError: the code cannot be compiled, or numba-cuda is not installed.
+    """
+    properties = properties_of(architecture)
+    given = dict(zip([p.name for p in kernel.parameters], args, strict=False), **kwargs)
+    specs = []
+    for p in kernel.parameters:
+        value = given.get(p.name, p.default)
+        specs.append(take_apart(p, value, kernel)[0])
+    target = Target(
+        "cuda", dim3(units, "the cube dim", 1), mode, i64 if wide else i32, 32, properties.max_shared_memory, properties,
+        mode == "validate",
+    )  # fmt: skip
+    program = specialise(kernel, tuple(specs), target)
+    return Code(program, Architecture.of(architecture))
+
+

@@ -1,0 +1,35 @@
+"""Clusters of cubes, and barriers of some planes of a cube."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import types
+
+from cubepy.backends.cuda.ops.ptx import VOID, asm, nothing, word
+from cubepy.backends.llvm.ops.registry import op
+from cubepy.backends.llvm.ops.types import I32
+
+
+@op
+def cluster_rank() -> Any:
+    """`cluster_rank()`: the place of this cube in its cluster."""
+    return types.int32(), lambda b: asm(b, I32, "mov.u32 $0, %cluster_ctarank;", [], memory=False)
+
+
+@op
+def sync_cluster() -> Any:
+    """`sync_cluster()`: every unit of every cube of the cluster arrives before any goes on."""
+    return nothing(
+        "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;", convergent=True
+    )
+
+
+@op
+def sync_group(number: Any, units: Any) -> Any:
+    """`sync_group(number, units)`: barrier `number` (1 to 15) of so many units, whole planes."""
+
+    def emit(b: Any, k: Any, n: Any) -> None:
+        asm(b, VOID, "bar.sync $0, $1;", [word(b, k), word(b, n)], convergent=True)
+
+    return types.void(types.int64, types.int64), emit

@@ -1,0 +1,265 @@
+"""Lines in a GPU's memory: accesses of up to 16 bytes where the address allows it, single elements where not.
+
+Whether an address is aligned is known to the compiler where it follows from the code (a shared array, an aligned
+argument and an index that is a multiple of the line); elsewhere it is a test that all units answer alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+
+from cubepy.backends.cuda.ops.topology import asm
+from cubepy.backends.llvm.ops.convert import decode, encode
+from cubepy.backends.llvm.ops.masked import check_mask
+from cubepy.backends.llvm.ops.memory import elements, line, line_address, pointer
+from cubepy.backends.llvm.ops.registry import literal_op, op
+from cubepy.backends.llvm.ops.types import I8, I32, I64, carrier, itemsize, literal, memory_ir, value_type
+from cubepy.backends.llvm.ops.values import lane
+
+WIDEST = 16
+"""Bytes of the widest access."""
+
+
+def widest(dtype: str, lanes: int) -> int:
+    """Bytes of one access to a line: the largest power of two up to 16 that divides the line."""
+    size = lanes * itemsize(dtype)
+    return min(size & -size, WIDEST)
+
+
+def words(dtype: str, lanes: int) -> ir.Type:
+    """The type in which a line of narrow elements is moved: 32-bit words, which NVVM keeps whole."""
+    size = lanes * itemsize(dtype)
+    if itemsize(dtype) < 4 and size % 4 == 0:
+        return ir.VectorType(I32, size // 4) if size > 4 else I32
+    return memory_ir(dtype, lanes)
+
+
+def raw_load(b: Any, dtype: str, address: Any, lanes: int, align: int) -> Any:
+    """A line from memory, in pieces as wide as `align`."""
+    kind = words(dtype, lanes)
+    whole = memory_ir(dtype, lanes)
+    size = lanes * itemsize(dtype)
+    if align < itemsize(dtype) * lanes and size > align and align >= 4:
+        return _pieces_load(b, dtype, address, lanes, align)
+    value = b.load(b.bitcast(address, kind.as_pointer()), align=align)
+    return value if kind == whole else b.bitcast(value, whole)
+
+
+def _pieces_load(b: Any, dtype: str, address: Any, lanes: int, align: int) -> Any:
+    per = align // itemsize(dtype)
+    piece = words(dtype, per)
+    place = b.bitcast(address, piece.as_pointer())
+    out = ir.Constant(memory_ir(dtype, lanes), ir.Undefined)
+    for k in range(lanes // per):
+        part = b.load(b.gep(place, [I32(k)]), align=align)
+        part = b.bitcast(part, memory_ir(dtype, per)) if piece != memory_ir(dtype, per) else part
+        for j in range(per):
+            out = b.insert_element(out, b.extract_element(part, I32(j)), I32(k * per + j))
+    return out
+
+
+def raw_store(b: Any, dtype: str, address: Any, value: Any, lanes: int, align: int) -> None:
+    """A line to memory, in pieces as wide as `align`."""
+    per = max(1, min(lanes, align // itemsize(dtype)))
+    piece = words(dtype, per)
+    place = b.bitcast(address, piece.as_pointer())
+    for k in range(lanes // per):
+        part = ir.Constant(memory_ir(dtype, per), ir.Undefined)
+        for j in range(per):
+            part = b.insert_element(part, b.extract_element(value, I32(k * per + j)), I32(j))
+        if piece != memory_ir(dtype, per):
+            part = b.bitcast(part, piece)
+        b.store(part, b.gep(place, [I32(k)]), align=min(align, per * itemsize(dtype)))
+
+
+def is_aligned(b: Any, address: Any, align: int) -> Any:
+    """Whether an address is a multiple of `align`, as i1."""
+    return b.icmp_unsigned("==", b.and_(b.ptrtoint(address, I64), I64(align - 1)), I64(0))
+
+
+def load_elements(b: Any, dtype: str, at: Any, k: Any, lanes: int, inside: Callable[[int], Any] | None = None) -> Any:
+    """A line element by element; `inside(j)` says whether lane j may be touched, the others are 0."""
+    memory = memory_ir(dtype, lanes)
+    zero = ir.Constant(memory_ir(dtype), None)
+    out = ir.Constant(memory, ir.Undefined)
+    for j in range(lanes):
+        place = b.gep(at, [b.add(k, I64(j))])
+        if inside is None:
+            value = b.load(place, align=itemsize(dtype))
+        else:
+            before = b.block
+            with b.if_then(inside(j)):
+                some = b.load(place, align=itemsize(dtype))
+                within = b.block
+            value = b.phi(some.type)
+            value.add_incoming(zero, before)
+            value.add_incoming(some, within)
+        out = b.insert_element(out, value, I32(j))
+    return out
+
+
+def store_elements(b: Any, dtype: str, at: Any, k: Any, raw: Any, inside: Callable[[int], Any] | None = None) -> None:
+    """A line element by element, where `inside(j)` holds."""
+    for j in range(raw.type.count):
+        place = b.gep(at, [b.add(k, I64(j))])
+        if inside is None:
+            b.store(lane(b, raw, j), place, align=itemsize(dtype))
+        else:
+            with b.if_then(inside(j)):
+                b.store(lane(b, raw, j), place, align=itemsize(dtype))
+
+
+def _line_load(b: Any, p: Any, at: Any, k: Any, n: int) -> Any:
+    align = widest(p.dtype, n)
+    place = line_address(b, p, at, k, n)
+    if align == itemsize(p.dtype):
+        return load_elements(b, p.dtype, at, k, n)
+    with b.if_else(is_aligned(b, place, align), likely=True) as (wide, narrow):
+        with wide:
+            whole = raw_load(b, p.dtype, place, n, align)
+            from_wide = b.block
+        with narrow:
+            parts = load_elements(b, p.dtype, at, k, n)
+            from_narrow = b.block
+    out = b.phi(whole.type)
+    out.add_incoming(whole, from_wide)
+    out.add_incoming(parts, from_narrow)
+    return out
+
+
+def _line_store(b: Any, p: Any, at: Any, k: Any, raw: Any, n: int) -> None:
+    align = widest(p.dtype, n)
+    if align == itemsize(p.dtype):
+        store_elements(b, p.dtype, at, k, raw)
+        return
+    place = line_address(b, p, at, k, n)
+    with b.if_else(is_aligned(b, place, align), likely=True) as (wide, narrow):
+        with wide:
+            raw_store(b, p.dtype, place, raw, n, align)
+        with narrow:
+            store_elements(b, p.dtype, at, k, raw)
+
+
+@literal_op
+def load_line(p: Any, i: Any, lanes: Any) -> Any:
+    """`load_line(p, i, lanes)`: the elements from i on as a line; only the element's alignment is needed."""
+    p, n = elements(p), literal(lanes)
+    if n is None:
+        return None
+    result = value_type(carrier(p.dtype), n)
+    return result(p, types.int64, lanes), lambda b, at, k, _: decode(b, _line_load(b, p, at, k, n), p.dtype)
+
+
+@op
+def store_line(p: Any, i: Any, v: Any) -> Any:
+    """`store_line(p, i, v)`: the lanes of v to the elements from i on."""
+    p, v = elements(p), line(v)
+
+    def emit(b: Any, at: Any, k: Any, x: Any) -> None:
+        _line_store(b, p, at, k, encode(b, x, v.dtype, p.dtype), v.lanes)
+
+    return types.void(p, types.int64, v), emit
+
+
+@op
+def store_line_stream(p: Any, i: Any, v: Any) -> Any:
+    """`store_line_stream(p, i, v)`: `store_line`; data that is written once passes a GPU's caches anyway."""
+    p, v = elements(p), line(v)
+
+    def emit(b: Any, at: Any, k: Any, x: Any) -> None:
+        _line_store(b, p, at, k, encode(b, x, v.dtype, p.dtype), v.lanes)
+
+    return types.void(p, types.int64, v), emit
+
+
+@literal_op
+def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
+    """`load_line_part(p, i, lanes, n)`: like `load_line`, but only the first n lanes; the others are 0."""
+    p, count = elements(p), literal(lanes)
+    if count is None:
+        return None
+
+    def emit(b: Any, at: Any, k: Any, _: Any, n: Any) -> Any:
+        with b.if_else(b.icmp_signed(">=", n, I64(count)), likely=True) as (whole, part):
+            with whole:
+                full = _line_load(b, p, at, k, count)
+                from_whole = b.block
+            with part:
+                some = load_elements(b, p.dtype, at, k, count, lambda j: b.icmp_signed(">", n, I64(j)))
+                from_part = b.block
+        raw = b.phi(full.type)
+        raw.add_incoming(full, from_whole)
+        raw.add_incoming(some, from_part)
+        return decode(b, raw, p.dtype)
+
+    return value_type(carrier(p.dtype), count)(p, types.int64, lanes, types.int64), emit
+
+
+@op
+def store_line_part(p: Any, i: Any, v: Any, n: Any) -> Any:
+    """`store_line_part(p, i, v, n)`: like `store_line`, but only the first n lanes."""
+    p, v = elements(p), line(v)
+
+    def emit(b: Any, at: Any, k: Any, x: Any, n: Any) -> None:
+        raw = encode(b, x, v.dtype, p.dtype)
+        with b.if_else(b.icmp_signed(">=", n, I64(v.lanes)), likely=True) as (whole, part):
+            with whole:
+                _line_store(b, p, at, k, raw, v.lanes)
+            with part:
+                store_elements(b, p.dtype, at, k, raw, lambda j: b.icmp_signed(">", n, I64(j)))
+
+    return types.void(p, types.int64, v, types.int64), emit
+
+
+@op
+def gather_line(p: Any, index: Any, mask: Any) -> Any:
+    """`gather_line(p, index, mask)`: p[index] in the lanes where mask holds, else 0."""
+    p, index, mask = elements(p), line(index), line(mask)
+    check_mask(index, mask)
+
+    def emit(b: Any, at: Any, k: Any, m: Any) -> Any:
+        out = ir.Constant(memory_ir(p.dtype, index.lanes), ir.Undefined)
+        zero = ir.Constant(memory_ir(p.dtype), None)
+        for j in range(index.lanes):
+            before = b.block
+            with b.if_then(lane(b, m, j)):
+                some = b.load(b.gep(at, [lane(b, k, j)]), align=itemsize(p.dtype))
+                within = b.block
+            value = b.phi(some.type)
+            value.add_incoming(zero, before)
+            value.add_incoming(some, within)
+            out = b.insert_element(out, value, I32(j))
+        return decode(b, out, p.dtype)
+
+    return value_type(carrier(p.dtype), index.lanes)(p, index, mask), emit
+
+
+@op
+def scatter_line(p: Any, index: Any, v: Any, mask: Any) -> Any:
+    """`scatter_line(p, index, v, mask)`: p[index] = v in the lanes where mask holds, lane 0 first."""
+    p, index, v, mask = elements(p), line(index), line(v), line(mask)
+    check_mask(index, mask)
+
+    def emit(b: Any, at: Any, k: Any, x: Any, m: Any) -> None:
+        raw = encode(b, x, v.dtype, p.dtype)
+        for j in range(index.lanes):
+            with b.if_then(lane(b, m, j)):
+                b.store(lane(b, raw, j), b.gep(at, [lane(b, k, j)]), align=itemsize(p.dtype))
+
+    return types.void(p, index, v, mask), emit
+
+
+@op
+def prefetch(p: Any, i: Any) -> Any:
+    """`prefetch(p, i)`: ask for the sector of p[i] in the second-level cache."""
+    p = pointer(p)
+
+    def emit(b: Any, at: Any, k: Any) -> None:
+        place = b.ptrtoint(b.bitcast(b.gep(at, [k]), I8.as_pointer()), I64)
+        asm(b, ir.VoidType(), "prefetch.L2 [$0];", "l", [place])
+
+    return types.void(p, types.int64), emit

@@ -1,0 +1,195 @@
+"""Laying out and running launches on a GPU: one prepared block of arguments, one call of the driver.
+
+Every parameter of a generated kernel is one 64-bit word: for an array its pointer, its sizes and its strides (in
+elements); for a number its value (a float of 32 bits or less as the 32 bits of its f32 in the low half, a float
+of 64 bits as its bits); at the end, when the kernel reports faults, the address of the record for them. The driver
+gets the address of every word, which was 0.5 us faster on an H200's host than one buffer with its size.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from cubepy.backends.cuda import faults
+from cubepy.backends.cuda.driver import api, check, count
+from cubepy.backends.cuda.failures import WRONG_CONTEXT
+from cubepy.backends.cuda.module import Function, Wish, check_grid, launch_config
+from cubepy.backends.cuda.stream import NativeStream, thread_stream
+from cubepy.lang.grid import Dim3
+from cubepy.runtime.order import order
+
+ARRAY, INTEGER, F32, F64 = range(4)
+
+
+@cache
+def entry(name: str) -> Any:
+    """A driver function without declared types: ctypes calls it faster; pass pointers as `c_void_p`."""
+    function = api()[name]  # indexing makes a new object, without the types that attribute access keeps
+    function.restype = ctypes.c_int
+    return function
+
+
+class CudaRunner:
+    """A launch whose block of arguments is laid out; pointers and numbers come at every run.
+
+    The executable gives `loadable` (its code), `program`, `units`, `shared_bytes`, `cluster` (None or three
+    numbers), and `sites` (what can fail; empty when nothing is reported).
+    """
+
+    def __init__(self, exe: Any, leaves: Sequence[Any], cubes: Dim3, ordinal: int = 0) -> None:
+        self.exe, self.ordinal, self.empty = exe, ordinal, math.prod(cubes) == 0
+        name = exe.program.name
+        check_grid(cubes, name)
+        function: Function = exe.loadable.on(ordinal)
+        self.context = function.context
+        words: list[int] = []
+        slots: list[tuple[int, int]] = []  # place in the block, kind
+        outputs: list[bool] = []
+        for value, argument in zip(leaves, exe.program.arguments, strict=True):
+            place = len(words)
+            if argument.mem is not None:
+                slots.append((place, ARRAY))
+                outputs.append(argument.mem.name in exe.program.outputs)
+                words += [0, *value.shape, *(s // value.itemsize for s in value.strides)]
+            else:
+                dtype = argument.scalar.dtype
+                slots.append((place, INTEGER if not dtype.is_float else F64 if dtype.itemsize == 8 else F32))
+                outputs.append(False)
+                words.append(0)
+        self.fault_word = len(words) if exe.sites else -1
+        if exe.sites:
+            words.append(0)
+        self.arrays = [(n, place, w) for n, ((place, kind), w) in enumerate(zip(slots, outputs, strict=True))
+                       if kind == ARRAY]  # fmt: skip
+        self.numbers = [(n, place, kind) for n, (place, kind) in enumerate(slots) if kind != ARRAY]
+        self._allocate(words)
+        self.function = function
+        self.cubes = cubes
+        self.head = (ctypes.c_void_p(function.handle), *cubes, *exe.units, exe.shared_bytes)
+        self.config: Any = None
+        if exe.cluster is not None and math.prod(exe.cluster) > 1:
+            self.config = launch_config(cubes, exe.units, exe.shared_bytes, Wish(cluster=tuple(exe.cluster)))
+        self.many = count() > 1
+        self.native = entry("cuLaunchKernel")
+
+    def _allocate(self, words: Sequence[int]) -> None:
+        n = max(1, len(words))
+        self.block = (ctypes.c_int64 * n)(*words)
+        self.floats = (ctypes.c_double * n).from_buffer(self.block)
+        self.singles = (ctypes.c_float * (2 * n)).from_buffer(self.block)
+        start = ctypes.addressof(self.block)
+        self.pointers = (ctypes.c_void_p * n)(*range(start, start + 8 * n, 8))
+        self.parameters = ctypes.c_void_p(ctypes.addressof(self.pointers))
+
+    def fill(self, leaves: Sequence[Any]) -> None:
+        """Put pointers and numbers into the block."""
+        block = self.block
+        for n, place, _ in self.arrays:
+            block[place] = leaves[n].address
+        for n, place, kind in self.numbers:
+            value = leaves[n]
+            if kind == INTEGER:
+                block[place] = value if -(1 << 63) <= value < 1 << 63 else value - (1 << 64)
+            elif kind == F32:
+                self.singles[2 * place] = value
+            else:
+                self.floats[place] = value
+
+    def run(self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None) -> None:
+        """Put the launch on a stream (the thread's own when none is named); does not wait for it."""
+        if self.empty:
+            return
+        if stream is None:
+            stream = thread_stream(self.ordinal)
+        block = self.block
+        for n, place, writes in self.arrays:
+            leaf = leaves[n]
+            block[place] = leaf.address
+            owner = leaf.owner
+            if owner.last is not stream:
+                if stream.capture is None:
+                    order(owner, stream, writes)
+                else:
+                    stream.capture.use(owner, stream, writes)
+        for n, place, kind in self.numbers:
+            value = leaves[n]
+            if kind == INTEGER:
+                block[place] = value if -(1 << 63) <= value < 1 << 63 else value - (1 << 64)
+            elif kind == F32:
+                self.singles[2 * place] = value
+            else:
+                self.floats[place] = value
+        if self.fault_word >= 0:
+            block[self.fault_word] = faults.of(stream).take(self.exe, stream)
+        if self.config is None and not self.many:
+            code = self.native(*self.head, stream.argument, self.parameters, None)
+            if code:
+                self.again(code, stream)
+        else:
+            self.slow(stream)
+
+    def slow(self, stream: NativeStream) -> None:
+        """Launch with a cluster, or where the thread's context may be that of another GPU."""
+        with self.context.active():
+            check(self._native_launch(stream), f"launching {self.exe.program.name}", self.context.label)
+
+    def _native_launch(self, stream: NativeStream) -> int:
+        if self.config is None:
+            return int(self.native(*self.head, stream.argument, self.parameters, None))
+        self.config.stream = stream.handle
+        config = ctypes.c_void_p(ctypes.addressof(self.config))
+        return int(entry("cuLaunchKernelEx")(config, self.head[0], self.parameters, None))
+
+    def again(self, code: int, stream: NativeStream) -> None:
+        """After a failed launch: once more in the right context, if that was the reason."""
+        if code in WRONG_CONTEXT:
+            self.slow(stream)
+        else:
+            check(code, f"launching {self.exe.program.name}", self.context.label)
+
+    def bound(self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None) -> Callable[[], None]:
+        """A function that runs with these leaves, with a block of its own.
+
+        Without a stream it uses that of the thread that calls it.
+        """
+        if self.empty:
+            return lambda: None
+        twin = CudaRunner.__new__(CudaRunner)
+        twin.__dict__.update(self.__dict__)
+        twin._allocate(list(self.block))
+        twin.fill(leaves)
+        owners = tuple([(leaves[n].owner, writes) for n, _, writes in twin.arrays])
+        if twin.fault_word >= 0 or twin.config is not None or twin.many:
+            return lambda: twin.run(leaves, values, stream)
+        return _quick(twin, owners, stream)
+
+
+def _quick(twin: CudaRunner, owners: tuple, fixed: NativeStream | None) -> Callable[[], None]:
+    """The shortest way to one launch: a comparison an array, and the driver's call."""
+    native, head, parameters, ordinal = twin.native, twin.head, twin.parameters, twin.ordinal
+    used = tuple([owner for owner, _ in owners])
+    made: list[Any] = [(None, ())]  # the stream of the last call, and the driver's arguments for it
+
+    def launch() -> None:
+        stream = fixed if fixed is not None else thread_stream(ordinal)
+        known, arguments = made[0]
+        if stream is not known:
+            arguments = (*head, stream.argument, parameters, None)
+            made[0] = (stream, arguments)
+        for owner in used:
+            if owner.last is not stream:
+                for memory, writes in owners:
+                    if stream.capture is None:
+                        order(memory, stream, writes)
+                    else:
+                        stream.capture.use(memory, stream, writes)
+                break
+        code = native(*arguments)
+        if code:
+            twin.again(code, stream)
+
+    return launch

@@ -1,0 +1,178 @@
+"""Streams and events of one GPU: queues of work, points in them, and waiting.
+
+Each thread has a stream of its own on every device, made at first use. It is ordered against the legacy default
+stream, where PyTorch and CuPy work unless they are told otherwise, as the driver orders any blocking stream.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from ctypes import byref, c_float, c_void_p
+from typing import TYPE_CHECKING, Any
+
+from cubepy.backends.cuda import driver
+from cubepy.backends.cuda.driver import Context, api, check, context
+from cubepy.backends.cuda.failures import NOT_READY
+
+if TYPE_CHECKING:
+    from cubepy.backends.cuda.graph import Capture
+
+_BLOCKING, _NON_BLOCKING = 0, 1
+_TIMED, _UNTIMED = 0, 2
+
+
+class NativeStream:
+    """An in-order queue of work on one GPU.
+
+    Attributes:
+        context: of the GPU.
+        handle: the native stream.
+        argument: the same as ctypes passes it fastest.
+        capture: what records the work instead of running it, or None.
+    """
+
+    __slots__ = ("__weakref__", "_event", "argument", "capture", "context", "faults", "handle", "label", "owned",
+                 "watched")  # fmt: skip
+
+    def __init__(self, where: Context, handle: int | None = None, *, blocking: bool = True, priority: int = 0) -> None:
+        self.context, self.owned = where, handle is None
+        if handle is None:
+            made = c_void_p()
+            with where.active():
+                code = api().cuStreamCreateWithPriority(byref(made), _BLOCKING if blocking else _NON_BLOCKING, priority)
+            check(code, "making a stream", where.label)
+            handle = made.value or 0
+        self.handle: int = handle
+        self.argument = c_void_p(handle)
+        self.capture: Capture | None = None
+        self.faults: Any = None  # records of kernels with checks, made at the first of them
+        self.watched: set[Any] = set()  # those of graphs that were launched here
+        self._event: NativeEvent | None = None
+        self.label = where.label
+        _streams.add(self)
+
+    def wait(self, other: NativeStream) -> None:
+        """Let later work here come after everything that `other` has been given so far."""
+        if other is not self and other.capture is self.capture:  # replays of a capture order themselves
+            self.wait_event(other.mark())
+
+    def mark(self) -> NativeEvent:
+        """An event after everything that the stream has been given so far; the next `mark` reuses it."""
+        if self._event is None:
+            self._event = NativeEvent(self.context, timed=False)
+        self._event.record(self)
+        return self._event
+
+    def wait_event(self, event: NativeEvent) -> None:
+        """Let later work here come after an event."""
+        with self.context.active():
+            check(api().cuStreamWaitEvent(self.handle, event.handle, 0), "making a stream wait", self.label)
+
+    def synchronize(self) -> None:
+        """Wait until everything that the stream was given is done; errors that kernels reported surface here."""
+        self.check_faults()
+        with self.context.active():
+            check(api().cuStreamSynchronize(self.handle), "waiting for a stream", self.label)
+
+    def check_faults(self) -> None:
+        """Raise the first error that a kernel of this stream reported; waits only where kernels have checks.
+
+        Raises:
+            OutOfBoundsError, KernelAssertionError: what the kernel found.
+        """
+        while self.watched:
+            self.watched.pop().check(self)
+        if self.faults is not None:
+            self.faults.check(self)
+
+    def done(self) -> bool:
+        """Whether everything that the stream was given is done."""
+        with self.context.active():
+            code = api().cuStreamQuery(self.handle)
+        if code != NOT_READY:
+            check(code, "asking whether a stream is done", self.label)
+        return bool(code == 0)
+
+    def __del__(self) -> None:
+        if getattr(self, "owned", False) and hasattr(self, "handle") and driver.usable():
+            driver.api().cuStreamDestroy_v2(self.handle)
+
+    def __repr__(self) -> str:
+        return f"<stream {self.handle:#x} of {self.label}>"
+
+
+class NativeEvent:
+    """A point in the work of a stream."""
+
+    __slots__ = ("context", "handle", "timed")
+
+    def __init__(self, where: Context, *, timed: bool = True) -> None:
+        self.context, self.timed, made = where, timed, c_void_p()
+        with where.active():
+            check(api().cuEventCreate(byref(made), _TIMED if timed else _UNTIMED), "making an event", where.label)
+        self.handle: int = made.value or 0
+
+    def record(self, stream: NativeStream) -> None:
+        """Put the event after everything that the stream has been given so far."""
+        with stream.context.active():
+            check(api().cuEventRecord(self.handle, stream.handle), "recording an event", stream.label)
+
+    def synchronize(self) -> None:
+        """Wait until the work before the event is done."""
+        with self.context.active():
+            check(api().cuEventSynchronize(self.handle), "waiting for an event", self.context.label)
+
+    def done(self) -> bool:
+        """Whether the work before the event is done."""
+        with self.context.active():
+            code = api().cuEventQuery(self.handle)
+        if code != NOT_READY:
+            check(code, "asking whether an event is done", self.context.label)
+        return bool(code == 0)
+
+    def seconds_since(self, start: NativeEvent) -> float:
+        """Seconds from `start` to this event; both must be done."""
+        out = c_float()
+        with self.context.active():
+            check(api().cuEventElapsedTime(byref(out), start.handle, self.handle), "timing", self.context.label)
+        return out.value / 1000
+
+    def __del__(self) -> None:
+        handle = getattr(self, "handle", None)
+        if handle and driver.usable():
+            driver.api().cuEventDestroy_v2(handle)
+
+
+_streams: weakref.WeakSet[NativeStream] = weakref.WeakSet()
+
+
+class _PerThread(threading.local):
+    def __init__(self) -> None:
+        self.streams: dict[int, NativeStream] = {}
+
+
+_here = _PerThread()
+
+
+def thread_stream(ordinal: int) -> NativeStream:
+    """The stream of this thread on a GPU, which work uses that names no other."""
+    found = _here.streams.get(ordinal)
+    if found is None or driver.forked:
+        where = context(ordinal)
+        where.ready()
+        found = _here.streams[ordinal] = NativeStream(where)
+    return found
+
+
+def set_thread_stream(ordinal: int, stream: NativeStream) -> NativeStream:
+    """Make another stream the thread's own; gives the one that was."""
+    before = thread_stream(ordinal)
+    _here.streams[ordinal] = stream
+    return before
+
+
+def all_streams(ordinal: int) -> list[NativeStream]:
+    """Every stream of a GPU that still lives, in all threads."""
+    return [s for s in list(_streams) if s.context.ordinal == ordinal]
+

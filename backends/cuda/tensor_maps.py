@@ -1,0 +1,27 @@
+"""The 128 bytes by which the hardware knows a tensor map, made once for each address, shape and box."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cubepy.backends.cuda import module
+from cubepy.runtime.tensor_map import ArrayMap
+
+LIMIT = 4096
+_made: dict[tuple[Any, ...], bytes] = {}
+
+
+def encoded(value: ArrayMap) -> bytes:
+    """The 128 bytes of a tensor map; they hold the array's address."""
+    where = value.address
+    key = (where, value.key)
+    found = _made.get(key)
+    if found is None:
+        array = value.array
+        made = module.tensor_map(
+            where, array.dtype.name, array.shape, array.strides, value.box, swizzle=value.swizzle
+        )
+        if len(_made) >= LIMIT:
+            _made.clear()
+        found = _made[key] = bytes(made)
+    return found

@@ -1,0 +1,60 @@
+"""Which streams use a piece of device memory, and what a launch on another stream must wait for.
+
+Work on one stream runs in order. Memory that one stream used is safe for another one only after that work:
+a reader waits for the last writer, a writer for the last writer and all readers since. Every piece of device
+memory therefore remembers its streams; while only one stream ever used it, that costs one comparison a launch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Tracked:
+    """Device memory that remembers which streams use it.
+
+    Attributes:
+        last: the only stream that used it so far, or None when there were several (or none).
+        writer: with several, the stream that may have written it last.
+        readers: with several, the streams whose later work already comes after that write.
+    """
+
+    __slots__ = ("__weakref__", "last", "readers", "writer")
+
+    def __init__(self, stream: Any = None) -> None:
+        self.last, self.writer = stream, None
+        self.readers: set[Any] = set()
+
+    def streams(self) -> set[Any]:
+        """Every stream whose work may still use the memory."""
+        return {s for s in (self.last, self.writer, *self.readers) if s is not None}
+
+
+def order(memory: Tracked, stream: Any, writes: bool) -> None:
+    """Let the next work on `stream` come after what it must not overtake, and note that it uses the memory.
+
+    Callers skip this while `memory.last is stream`.
+
+    Args:
+        memory: what the work reads or writes.
+        stream: an object with `wait(other)`, which puts everything that `other` has been given so far before it.
+        writes: whether the work writes.
+    """
+    last = memory.last
+    if last is stream:
+        return
+    if last is not None:  # its work was not looked at one by one: it may have written
+        memory.writer, memory.readers, memory.last = last, set(), None
+    writer, readers = memory.writer, memory.readers
+    if writes:
+        for other in readers:
+            stream.wait(other)
+        if writer is not None:
+            stream.wait(writer)
+        memory.last, memory.writer, memory.readers = stream, None, set()
+    elif writer is None and not readers:
+        memory.last = stream
+    elif stream is not writer and stream not in readers:
+        if writer is not None:
+            stream.wait(writer)
+        readers.add(stream)
