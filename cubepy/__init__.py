@@ -23,25 +23,26 @@ from cubepy.lang.declare import set_launcher as _set_launcher
 from cubepy.lang.dtypes import ALL as _DTYPES
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.lang.grid import over
+from cubepy.runtime.capture import capture
 from cubepy.runtime.device import Device, DeviceProperties, devices, use
 from cubepy.runtime.device import current as current_device
 from cubepy.runtime.device import device_properties as device_properties_of
 from cubepy.runtime.launch import Launcher as _Launcher
 from cubepy.runtime.memory import memory_stats
 from cubepy.runtime.stats import profile, stats
-from cubepy.runtime.stream import Stream, sync
+from cubepy.runtime.stream import Event, Stream, sync
 from cubepy.runtime.tensor_map import tensor_map
 
 __version__ = "0.1.0"
 
 _set_launcher(_Launcher)
 _LANGUAGE = _BUILTINS | _TOPOLOGY | {d.name: d for d in _DTYPES}
-_LAZY = ("errors", "kernels", "nn", "quant", "tensor")
+_LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
 globals().update(_LANGUAGE)
 
 __all__ = [  # noqa: PLE0604 - the language's names are listed where they are declared
-    "Array", "Comptime", "CubeError", "DType", "Device", "DeviceProperties", "Stream", "TensorMap", "View", "as_dtype",
-    "config", "current_device", "device_properties_of", "devices", "func", "kernel", "memory_stats", "over",
+    "Array", "Comptime", "CubeError", "DType", "Device", "DeviceProperties", "Event", "Stream", "TensorMap", "View",
+    "as_dtype", "capture", "config", "current_device", "device_properties_of", "devices", "func", "kernel", "memory_stats", "over",
     "profile", "promote", "stats", "struct", "sync", "tensor_map", "use",
     *_LANGUAGE,
     *_LAZY,

@@ -1,4 +1,4 @@
-"""`python -m cubepy`: information, the cache, running files on another backend, quantizing model files."""
+"""`python -m cubepy`: information, the cache, running files on another backend, quantizing model files, tuning."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from cubepy.config import config
 from cubepy.errors import CubeError
+from cubepy.tune import command as tune_command
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     quantize.add_argument("--symmetric", action="store_true", help="no minimum for each group (int4)")
     quantize.add_argument("--skip", action="append", default=[], help="name or pattern of a tensor to leave as it is")
     quantize.add_argument("-o", "--output", required=True, help="file to write")
+    tune_command.add_command(commands)
     return parser
 
 
@@ -115,6 +117,8 @@ def main(argv: list[str] | None = None) -> int:
             _cache(arguments.action)
         elif arguments.command == "run":
             _run(arguments)
+        elif arguments.command == "tune":
+            tune_command.run(arguments)
         else:
             _quantize(arguments)
     except (CubeError, OSError) as error:

@@ -70,13 +70,14 @@ def _default_folder() -> str:
 
 
 KNOBS = (
-    Knob("backend", "cpu", _choice("cpu", "python"), "backend of launches that name none"),
+    Knob("backend", "cpu", _choice("cpu", "cuda", "python"), "backend of launches that name none"),
     Knob("mode", "checked", _choice("checked", "validate", "unchecked"), "bounds mode of launches that name none"),
     Knob("cache_dir", None, _folder, "folder of compiled kernels (default: the user's cache folder)"),
     Knob("cache", True, _switch, "whether compiled kernels are kept on disk"),
     Knob("num_threads", 0, _integer(0, 4096), "threads of a launch on the CPU; 0: as many as there are cores"),
     Knob("serial_elements", 16384, _integer(0), "launches on fewer array elements run on one thread"),
     Knob("memory_limit", 0, _integer(0), "bytes that the pool may give out; 0: no limit"),
+    Knob("tune", "none", _choice("none", "quick", "full"), "how long unknown problems may be measured at first use"),
     Knob("debug", 0, _integer(0, 7), "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source"),
     Knob("progress", True, _switch, "whether long work shows progress on a terminal"),
 )
@@ -99,6 +100,7 @@ class Config:
     num_threads: int
     serial_elements: int
     memory_limit: int
+    tune: str
     debug: int
     progress: bool
 

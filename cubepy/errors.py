@@ -152,5 +152,13 @@ class QuantizationError(CubeError, ValueError):
     """A scheme, group or model that cannot be quantized as asked."""
 
 
+class TuneError(CubeError, ValueError):
+    """An operation or routine that does not exist or does not fit, or a tuned table that cannot be used."""
+
+
+class TuneWarning(UserWarning):
+    """A measurement that could not be made, or a candidate whose results are wrong; work goes on without it."""
+
+
 class CacheWarning(UserWarning):
     """The cache on disk cannot be read or written; work goes on without it."""

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from cubepy.errors import FileFormatError
 from cubepy.nn.parameter import Parameter
+from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
+from cubepy.tensor.array import is_device
 
 Hook = Callable[["Module", tuple[Any, ...]], None]
 
@@ -207,6 +209,27 @@ class Module:
             table[key] = _taken_over(table[key], value)
         return LoadResult(missing, unexpected)
 
+    def to(self, target: Any) -> Module:
+        """Move parameters and buffers to a device, or convert the float ones to a dtype; returns the module.
+
+        Args:
+            target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...). Quantized weights move
+                with the others and keep their codes.
+
+        Example:
+            >>> from cubepy import nn
+            >>> nn.Linear(2, 3).to("f16").weight.dtype
+            cb.f16
+        """
+        done: dict[int, Any] = {}
+        for _, table, key in self._state():
+            old = table[key]
+            if old is not None:
+                if id(old) not in done:
+                    done[id(old)] = _moved(old, target)
+                table[key] = done[id(old)]
+        return self
+
     def train(self, mode: bool = True) -> Module:
         """Switch dropout and the like on or off, in all modules below; returns the module."""
         for module in self.modules():
@@ -243,8 +266,17 @@ class Module:
         return f"{type(self).__name__}({extra}\n  " + "\n  ".join(lines) + "\n)"
 
 
+def _moved(old: Tensor, target: Any) -> Tensor:
+    """A parameter or buffer on another device or in another float dtype, of the same class."""
+    if not is_device(target) and (old.storage.kind != "dense" or not old.dtype.is_float):
+        return old
+    new = old.to(target)
+    return new if new is old or not isinstance(old, Parameter) else Parameter(new, old.requires_grad)
+
+
 def _taken_over(old: Tensor, value: Tensor) -> Tensor:
-    """The new value in the dtype and class of the old one."""
+    """The new value in the dtype and class of the old one, on its device."""
+    value = value.to(old.device) if gpu_of(old.device) is not None or gpu_of(value.device) is not None else value
     if value.dtype is not old.dtype and value.storage.kind == "dense":
         value = value.astype(old.dtype)
     return Parameter(value, old.requires_grad) if isinstance(old, Parameter) else value

@@ -82,7 +82,7 @@ class Watched(Storage):
 def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage:
     x, weight = inputs[0], inputs[1]
     if isinstance(weight, Watched):
-        weight.observer.see(x.dense())
+        weight.observer.see(x.host())
     plain = [None if s is None else Tensor(Dense(s.dense(), s.device)) for s in inputs]
     return apply("linear", *plain, **attrs).storage
 

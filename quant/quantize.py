@@ -18,6 +18,7 @@ from cubepy.quant.selection import Candidate, Skip, Skips, candidates
 from cubepy.quant.storage import Quantized
 from cubepy.quant.weight import QuantizedWeight
 from cubepy.tensor import Tensor
+from cubepy.tensor.storage import HOST
 
 # Bytes of X^T X that are gathered at once; more layers than fit are calibrated in several runs of the samples.
 _MOMENT_BYTES = 1 << 30
@@ -48,6 +49,7 @@ def quantize(
     *,
     group: int | None = None,
     symmetric: bool | None = None,
+    activations: str | None = None,
     skip: Skip = (),
     calibrate: Any = None,
     sample: Any = None,
@@ -61,6 +63,7 @@ def quantize(
         scheme: "int8" or "int4", or a `Scheme`.
         group: int4: inputs that share a scale (32), a multiple of 8 that divides every layer's inputs.
         symmetric: int4: whether a group has no minimum of its own (smaller, a little less exact).
+        activations: "int8" (by default) or "float", to quantize weights only.
         skip: layers to leave alone: names, patterns such as "encoder.*.query", or a function of (name, module).
         calibrate: sample inputs for error-compensated rounding: an iterable of items, each one called as
             `model(item)`, `model(*item)` for a tuple or list, `model(**item)` for a dict; or one array, a batch.
@@ -81,7 +84,7 @@ def quantize(
         >>> result.report.quantized[0].name, result.model[0].weight.storage.kind
         ('0', 'quantized')
     """
-    chosen = parse_scheme(scheme, group=group, symmetric=symmetric)
+    chosen = parse_scheme(scheme, group=group, symmetric=symmetric, activations=activations)
     if not isinstance(model, nn.Module):
         raise QuantizationError(
             f"a model is an nn.Module, not {type(model).__name__}", hint="quant.quantize_file quantizes a file"
@@ -102,7 +105,8 @@ def quantize(
     for candidate in todo:
         owner = _owner(target, model, candidate)
         old = getattr(owner, candidate.key)
-        setattr(owner, candidate.key, nn.Parameter(Tensor(packed[id(candidate.tensor)]), old.requires_grad))
+        weight = packed[id(candidate.tensor)].to(old.device)
+        setattr(owner, candidate.key, nn.Parameter(Tensor(weight), old.requires_grad))
     layers = [reports.get(i) or _skipped(c) for i, c in ((id(c), c) for c in found)]
     report = QuantizationReport(chosen.describe(), layers, calibrated=calls is not None, notes=skips.notes())
     if exact is not None and shown is not None:
@@ -156,7 +160,7 @@ def _pack(
             if id(parameter) not in packed:
                 seen = None if observer is None else observer.statistics()
                 quantized = QuantizedWeight.from_float(weight, scheme, name=candidate.name, statistics=seen)
-                packed[id(parameter)] = Quantized(quantized, parameter.dtype, parameter.device)
+                packed[id(parameter)] = Quantized(quantized, parameter.dtype, HOST)
             quantized = packed[id(parameter)].weight
             rows = None if observer is None else observer.rows()
             x = np.ones((1, weight.shape[1]), np.float32) if rows is None else rows

@@ -16,6 +16,7 @@ from cubepy.quant.linear import quantized_linear
 from cubepy.quant.weight import QuantizedWeight
 from cubepy.runtime.device import Device
 from cubepy.tensor import Storage, register
+from cubepy.tensor.storage import HOST, home, moved
 
 
 class Quantized(Storage):
@@ -29,19 +30,29 @@ class Quantized(Storage):
     __slots__ = ("weight",)
 
     def __init__(self, weight: QuantizedWeight, dtype: DType = f32, device: Device | None = None) -> None:
-        super().__init__(weight.shape, dtype, device)
+        super().__init__(weight.shape, dtype, home(weight.codes) if device is None else device)
         self.weight = weight
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Any]:
         return self.weight.arrays()
 
-    def dense(self) -> np.ndarray:
+    def plan(self) -> Any:
+        w = self.weight
+        return self.kind, w.shape, w.scheme, w.gain, w.minimums is None, self.dtype
+
+    def dense(self) -> Any:
         """A float copy of the whole weight: for looking at it, never for computing."""
-        return self.weight.dequantize().astype(self.dtype.numpy, copy=False)
+        return moved(self.host(), self.device)
+
+    def host(self) -> np.ndarray:
+        return self.weight.on(HOST).dequantize().astype(self.dtype.numpy, copy=False)
+
+    def to(self, device: Device) -> Quantized:
+        return self if device == self.device else Quantized(self.weight.on(device), self.dtype, device)
 
 
 @register("linear", "quantized")
-def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> np.ndarray:
+def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
     x, weight, bias, residual = inputs
     if not isinstance(weight, Quantized):
         raise KernelTypeError(

@@ -27,6 +27,8 @@ from cubepy.quant.compensate import curvature, round_int4_compensated, round_int
 from cubepy.quant.equalize import input_factors
 from cubepy.quant.rounding import Grid, fit_int4, fit_int8, round_int8
 from cubepy.quant.schemes import Scheme, parse_scheme
+from cubepy.runtime.device import Device
+from cubepy.tensor.storage import HOST, moved
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,10 @@ class QuantizedWeight:
         }
         return {name: array for name, array in named.items() if array is not None}
 
+    def on(self, device: Device) -> QuantizedWeight:
+        """The weight with its arrays on a device; shared when they are there already."""
+        return replace(self, **{name: moved(array, device) for name, array in self.arrays().items()})
+
     def metadata(self) -> dict[str, Any]:
         """What the arrays do not say, as plain data."""
         return {
@@ -112,6 +118,7 @@ class QuantizedWeight:
             "symmetric": self.scheme.symmetric,
             "shape": list(self.shape),
             "gain": self.gain,
+            **({"activations": "float"} if self.scheme.activations == "float" else {}),
         }
 
     @classmethod
@@ -167,10 +174,13 @@ class QuantizedWeight:
                 )
             rows, columns = (int(n) for n in metadata["shape"])
             named = str(metadata["scheme"])
+            activations = metadata.get("activations", "int8")
             if named == "int8":
-                scheme = parse_scheme(named)
+                scheme = parse_scheme(named, activations=activations)
             else:
-                scheme = parse_scheme(named, group=metadata["group"], symmetric=metadata["symmetric"])
+                scheme = parse_scheme(
+                    named, group=metadata["group"], symmetric=metadata["symmetric"], activations=activations
+                )
             gain = float(metadata["gain"])
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, FileFormatError):
@@ -205,6 +215,8 @@ class QuantizedWeight:
         parts = {k: v for k, v in self.arrays().items() if k != "input_scale"}
         if start % lanes == 0 and (stop % lanes == 0 or stop == count):
             cut: dict[str, Any] = {name: array[start // lanes : packing.panels(stop)] for name, array in parts.items()}
+        elif not isinstance(self.codes, np.ndarray):
+            return self.on(HOST).rows(start, stop).on(self.codes.device)
         else:
             unpack = packing.unpack_int8 if self.scheme.bits == 8 else packing.unpack_int4
             pack = packing.pack_int8 if self.scheme.bits == 8 else packing.pack_int4

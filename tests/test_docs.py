@@ -32,6 +32,7 @@ DOCUMENTED = {
     "cubepy.lang": ROOT / "cubepy/lang",
     "cubepy.runtime": ROOT / "cubepy/runtime",
     "cubepy.kernels": ROOT / "cubepy/kernels",
+    "cubepy.tune": ROOT / "cubepy/tune",
     "cubepy.tensor": ROOT / "cubepy/tensor",
     "cubepy.nn": ROOT / "nn",
     "cubepy.quant": ROOT / "quant",

@@ -83,10 +83,24 @@ CASES: dict[str, tuple[Any, Any, tuple, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_generated_code_is_as_it_was(name: str) -> None:
     kernel, grid, args, keywords = CASES[name]
-    code = kernel.inspect(*args, grid=grid, device="cpu", **keywords).python
+    compare(name, kernel.inspect(*args, grid=grid, device="cpu", **keywords).python)
+
+
+def compare(name: str, code: str) -> None:
     code = re.sub(re.escape(str(Path(__file__).parent)) + r"[/\\]", "", code)
     path = FOLDER / f"{name}.py.txt"
     if os.environ.get("CUBEPY_UPDATE_GOLDEN"):
         path.write_text(code)
     assert path.exists(), "run once with CUBEPY_UPDATE_GOLDEN=1"
     assert code == path.read_text(), "run with CUBEPY_UPDATE_GOLDEN=1 if the change is wanted"
+
+
+ON_A_GPU = ("axpy", "lines", "cube_sum", "histogram")
+
+
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_generated_code_for_a_gpu_is_what_it_was(name: str) -> None:
+    from cubepy.backends.cuda.offline import compile_for
+
+    kernel, (_, units), args, kwargs = CASES[name]
+    compare(f"cuda_{name}", compile_for("sm_90a", kernel, units, *args, **kwargs).text.text)

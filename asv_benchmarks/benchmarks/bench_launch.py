@@ -28,6 +28,23 @@ def time_launch_bound() -> None:
     _tiny()[3]()
 
 
+@cache
+def _problem() -> Any:
+    from cubepy.kernels.matmul_problem import Product
+    from cubepy.kernels.matmul_routines import MATMUL
+    from cubepy.tune import choose
+
+    problem = Product("cpu", 512, 512, 512)
+    choose(MATMUL, problem)
+    return choose, MATMUL, problem
+
+
+def time_choose_routine() -> None:
+    """What the choice between routines costs for a problem that was asked for before."""
+    choose, op, problem = _problem()
+    choose(op, problem)
+
+
 def timeraw_import() -> str:
     """`import cubepy` in a fresh interpreter."""
     return "import cubepy"

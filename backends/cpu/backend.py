@@ -9,9 +9,9 @@ from typing import Any
 
 from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.emit import emit
-from cubepy.backends.llvm.printing import Emitted
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import threads
+from cubepy.backends.llvm.printing import Emitted
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.config import config
@@ -78,7 +78,7 @@ class CpuExecutable:
         )
         return out
 
-    def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3) -> CpuRunner:
+    def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> CpuRunner:
         """Lay out a launch."""
         return CpuRunner(self, leaves, cubes)
 

@@ -14,8 +14,8 @@ from numba.core import compiler, cpu, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from cubepy.backends.llvm.printing import Parameter
 from cubepy.backends.llvm.ops import Ptr
+from cubepy.backends.llvm.printing import Parameter
 
 SCALARS = {
     "bool_": types.boolean, "i8": types.int8, "i16": types.int16, "i32": types.int32, "i64": types.int64,

@@ -64,7 +64,7 @@ class CpuRunner:
             else:
                 block[slot] = _wrap(int(value))
 
-    def run(self, leaves: list[Any], values: tuple) -> None:
+    def run(self, leaves: list[Any], values: tuple, stream: Any = None) -> None:
         """Run with these leaves."""
         self.fill(leaves)
         self.go()
@@ -101,7 +101,7 @@ class CpuRunner:
             hint=f"guard it with: if i < {site.array}.size",
         )
 
-    def bound(self, leaves: list[Any], values: tuple) -> Callable[[], None]:
+    def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these leaves."""
         twin = CpuRunner.__new__(CpuRunner)
         twin.__dict__.update(self.__dict__)

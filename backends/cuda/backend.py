@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from cubepy.backends.cuda import driver
-from cubepy.backends.cuda.compile import Architecture, Code
+from cubepy.backends.cuda.compile import Architecture, Code, aligned_rows
+from cubepy.backends.cuda.emit import WIDEST
+from cubepy.backends.cuda.gpu import CudaGpu
 from cubepy.backends.cuda.module import Loadable
 from cubepy.backends.cuda.run import CudaRunner
 from cubepy.compiler.ir import Program
@@ -23,6 +27,9 @@ class CudaBackend:
     """Runs kernels on NVIDIA GPUs."""
 
     name = "cuda"
+
+    def __init__(self) -> None:
+        self.gpu = CudaGpu()
 
     def count(self) -> int:
         """GPUs that the driver reports; 0 without a driver."""
@@ -49,27 +56,52 @@ class CudaBackend:
 
 
 class CudaExecutable:
-    """Machine code that is loaded on each GPU at first use there."""
+    """Machine code of a program, in a variant for what is known of the arguments' alignment."""
 
     def __init__(self, program: Program, in_place: bool) -> None:
+        self.program, self.in_place = program, in_place
         major, minor = (program.properties.architecture or "8.0").split(".")
-        self.program = program
-        self.code = Code(program, Architecture(int(major), int(minor)), in_place)
-        self.units, self.sites = program.units, self.code.text.sites
-        self.emitted = self.code.text
-        self.shared_bytes = self.code.text.shared_bytes
-        self.cluster = program.cluster if program.cluster != (1, 1, 1) else None
-        size = program.cluster[0] * program.cluster[1] * program.cluster[2]
-        self.loadable = Loadable(self.code.cubin, self.code.symbol, self.shared_bytes, size)
+        self.architecture = Architecture(int(major), int(minor))
+        self.variants: dict[tuple[bool, frozenset[str]], Variant] = {}
+
+    def variant(self, leaves: Sequence[Any]) -> Variant:
+        """The code for arguments that are aligned as these are."""
+        aligned = not any(getattr(leaf, "address", 0) % WIDEST for leaf in leaves)
+        key = aligned, aligned_rows(self.program, leaves, aligned)
+        found = self.variants.get(key)
+        if found is None:
+            found = self.variants[key] = Variant(self, *key)
+        return found
 
     def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> CudaRunner:
         """Lay out a launch."""
-        return CudaRunner(self, leaves, cubes, ordinal)
+        return CudaRunner(self.variant(leaves), leaves, cubes, ordinal)
 
     def inspect(self) -> Inspection:
         """The generated Python, its LLVM IR, PTX and SASS."""
-        code = self.code
+        known = next(iter(self.variants.values()), None)
+        code = known.code if known is not None else Code(self.program, self.architecture, self.in_place, True)
         return Inspection(code.text.text, lambda: code.nvvm, lambda: code.sass, lambda: code.ptx)
+
+
+class Variant:
+    """Machine code that is loaded on each GPU at first use there.
+
+    Attributes:
+        whole: the executable that it is a variant of.
+        loose: bits that no array's address may have set.
+    """
+
+    def __init__(self, whole: CudaExecutable, aligned: bool, rows: frozenset[str]) -> None:
+        self.whole, self.program = whole, whole.program
+        self.code = Code(whole.program, whole.architecture, whole.in_place, aligned, rows)
+        self.loose = WIDEST - 1 if aligned else 0
+        self.units, self.sites = self.program.units, self.code.text.sites
+        self.emitted = self.code.text
+        self.shared_bytes = self.code.text.shared_bytes
+        cluster = self.program.cluster
+        self.cluster = cluster if cluster != (1, 1, 1) else None
+        self.loadable = Loadable(self.code.cubin, self.code.symbol, self.shared_bytes, math.prod(cluster))
 
 
 FEATURES = (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cubepy.backends.cuda.emit import CudaText, emit
+from cubepy.backends.cuda.emit import WIDEST, CudaText, emit
 from cubepy.backends.cuda.names import RESERVED
 from cubepy.compiler.ir import Program
 from cubepy.config import config
@@ -48,16 +49,22 @@ class Architecture:
 class Code:
     """A program compiled for one architecture.
 
+    `aligned`: every array starts at a multiple of 16 bytes. `rows`: arrays whose rows do, too.
+
     Attributes:
         text: the generated Python and what belongs to it.
         cubin: the machine code; `symbol` is its entry point.
     """
 
-    def __init__(self, program: Program, architecture: Architecture, in_place: bool = False) -> None:
-        self.program, self.architecture, self.in_place = program, architecture, in_place
-        self.text: CudaText = emit(program, RESERVED)
+    def __init__(
+        self, program: Program, architecture: Architecture, in_place: bool = False, aligned: bool = False,
+        rows: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        self.program, self.architecture, self.in_place, self.aligned = program, architecture, in_place, aligned
+        self.text: CudaText = emit(program, RESERVED, rows)
         self.units = program.units
-        options = f"{architecture} in_place={in_place} fast_math={sorted(program.fast_math)} {program.cluster}"
+        assumed = f"in_place={in_place} aligned={aligned}"
+        options = f"{architecture} {assumed} fast_math={sorted(program.fast_math)} {program.cluster} {program.resident}"
         self.key = disk.digest(self.text.text, options, repr(self.text.parameters), _versions())
         self.symbol = f"cubepy_{re.sub(r'[^A-Za-z0-9_]', '_', program.name)}_{self.key[:16]}"
         if config.debug >= 4:
@@ -105,7 +112,8 @@ class Code:
         a = self.architecture
         modules: list[str] = lowering.lower(
             load_source(path).kernel, self.text.parameters, self.symbol, (a.major, a.minor, a.suffix),
-            lowering.Bounds(units, 1), self.program.fast_math, not self.in_place, reads_only,
+            lowering.Bounds(units, self.program.resident, self.aligned), self.program.fast_math, not self.in_place,
+            reads_only,
         )  # fmt: skip
         return modules
 
@@ -124,6 +132,18 @@ class Code:
                 f"{str(error)[:2000]}",
                 hint="this is a defect of cubepy; please report it with the kernel",
             ) from error
+
+
+def aligned_rows(program: Program, leaves: Sequence[Any], aligned: bool) -> frozenset[str]:
+    """The arrays of a launch whose strides, but for the last, are multiples of 16 bytes."""
+    if not aligned:
+        return frozenset()
+    return frozenset(
+        a.mem.name
+        for a, leaf in zip(program.arguments, leaves, strict=True)
+        if a.mem is not None and a.mem.kind == "global" and a.mem.ndim > 1
+        and all(s % WIDEST == 0 for s in leaf.strides[:-1])
+    )  # fmt: skip
 
 
 def _needs_compiler() -> None:

@@ -30,7 +30,8 @@ def tool() -> str:
             for candidate in sorted(Path(place).glob("*/bin/cuobjdump")):
                 return str(candidate)
         raise BackendCompileError(
-            "showing SASS needs NVIDIA's cuobjdump, which is not installed", hint="pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"
+            "showing SASS needs NVIDIA's cuobjdump, which is not installed",
+            hint="pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm",
         )
     return found
 

@@ -6,6 +6,7 @@ Shared memory is one dynamic allocation; every array of a cube has a fixed place
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from cubepy.backends.llvm.printing import Emitted, Parameter, Printer
@@ -20,6 +21,10 @@ NAN = float("nan")
 
 '''
 AXES = ("x", "y", "z")
+APPROXIMATE = ("exp", "exp2", "log", "log2")
+"""What the special function unit computes, with `afn`."""
+WIDEST = 16
+"""Bytes of the widest access."""
 WIDE_ALIGNMENT = 1024
 """Alignment of shared arrays of a kilobyte or more: what 128-byte swizzled tiles need."""
 
@@ -48,26 +53,49 @@ def _bytes(mem: Mem) -> int:
 
 
 class CudaPrinter(Printer):
-    """Prints one program as a function that every thread runs."""
+    """Prints one program as a function that every thread runs.
+
+    `rows` names the arrays whose strides, but for the last, are multiples of 16 bytes.
+    """
+
+    def __init__(self, program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()) -> None:
+        super().__init__(program, reserved)
+        self.rows = rows
 
     def emit(self) -> CudaText:
         """The whole module."""
         program = self.program
         parameters = self.parameters()
+        self.known_multiples()
         places, shared_bytes = shared_layout(program.shared)
         for mem in program.shared:
             self.line(f'{self.var(mem.name)} = shared_memory("{mem.dtype.name}", {places[mem.name]})')
         for s in walk(program.body):
             if isinstance(s, Alloc):
                 self.alloc(s.mem)
+        start = len(self.lines)
         self.topology()
+        end = len(self.lines)
         self.block(program.body)
+        self.lines[start:end] = needed(self.lines[start:end], self.lines[end:])
+        if any(isinstance(s, (Barrier, Hardware)) for s in walk(program.body)):
+            # CPython copies an end of up to four instructions into every branch that leads to it; units that came
+            # different ways would then wait at different copies of a barrier.
+            self.line("_end = 0")
         if self.sites:
             parameters.append(Parameter("err", "ptr", "i64"))
         title = f"{program.name}: {program.mode}, {'x'.join(map(str, program.units))} units"
         names = ", ".join(p.name for p in parameters)
         text = HEADER.format(title=title) + f"def kernel({names}):\n" + "\n".join(self.lines) + "\n"
         return CudaText(text, tuple(parameters), tuple(self.sites), shared_bytes)
+
+    def known_multiples(self) -> None:
+        """Tell the code generator which strides keep rows aligned."""
+        for a in self.program.arguments:
+            if a.mem is not None and a.mem.name in self.rows:
+                name, step = self.var(a.mem.name), WIDEST // a.mem.dtype.itemsize
+                for axis in range(a.mem.ndim - 1):
+                    self.line(f"{name}_s{axis} = multiple({name}_s{axis}, {step})")
 
     def parameters(self) -> list[Parameter]:
         """The generated function's parameters: arrays with shape and strides, numbers, tensor maps."""
@@ -86,6 +114,10 @@ class CudaPrinter(Printer):
         parts = [f"unit_{a} * {m}" if m > 1 else f"unit_{a}"
                  for a, m, c in (("x", 1, x), ("y", x, y), ("z", x * y, z)) if c > 1]  # fmt: skip
         self.line(f"unit = {' + '.join(parts) or '0'}")
+        self.plane = "(unit // 32)"
+        if self.units_count % 32 == 0 and self.used(("PLANE_POS",)):
+            self.line("plane = same_in_plane(unit // 32)")
+            self.plane = "plane"
 
     def stmt_Barrier(self, s: Barrier) -> None:
         self.line("sync_plane()" if s.plane else "sync_cube()")
@@ -98,6 +130,12 @@ class CudaPrinter(Printer):
             self.line(call)
         else:
             self.assign(s.target, call)
+
+    def value(self, e: Expr) -> str:
+        """An expression; the special function unit computes some of f32 where the kernel takes the liberty `afn`."""
+        if e.op == "call" and e.attr in APPROXIMATE and e.type.dtype.name == "f32" and "afn" in self.program.fast_math:
+            return f"approximate_{e.attr}({self.value(e.args[0])})"
+        return super().value(e)
 
     def expr_plane(self, e: Expr) -> str:
         """A shuffle, vote or reduction among the units of a plane."""
@@ -118,7 +156,7 @@ class CudaPrinter(Printer):
                 "CUBE_POS": cube,
                 "CUBE_COUNT": "(cubes_x * cubes_y * cubes_z)",
                 "UNIT_POS": "unit",
-                "PLANE_POS": "(unit // 32)",
+                "PLANE_POS": self.plane,
                 "UNIT_POS_PLANE": "lane_position()",
             }[name]
         letter, count = axis
@@ -130,7 +168,19 @@ class CudaPrinter(Printer):
         }[name[:-2]]
 
 
-def emit(program: Program, reserved: frozenset[str]) -> CudaText:
+def needed(definitions: list[str], body: list[str]) -> list[str]:
+    """The definitions, one a line, whose names occur in the body or in a needed definition after them."""
+    seen = set(re.findall(r"[A-Za-z_]\w*", "\n".join(body)))
+    kept = []
+    for line in reversed(definitions):
+        name, _, value = line.partition("=")
+        if name.strip() in seen:
+            seen.update(re.findall(r"[A-Za-z_]\w*", value))
+            kept.append(line)
+    return kept[::-1]
+
+
+def emit(program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()) -> CudaText:
     """Print a program for a GPU; `reserved` are names that the text must not hide."""
-    return CudaPrinter(program, reserved).emit()
+    return CudaPrinter(program, reserved, rows).emit()
 

@@ -6,6 +6,7 @@ from ctypes import byref, c_int, c_size_t, c_void_p
 
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import Context, api, check, context
+from cubepy.backends.cuda.memory import Arena, pool
 from cubepy.backends.cuda.stream import NativeStream, all_streams, set_thread_stream, thread_stream
 from cubepy.errors import LaunchError
 from cubepy.runtime.order import Tracked, order
@@ -19,6 +20,7 @@ class Capture:
 
     Attributes:
         stream: where the thread's work goes meanwhile.
+        arena: the memory that is allocated meanwhile.
         kept: the memory that the recorded work uses, what of the capture uses it, and whether it is written.
     """
 
@@ -26,6 +28,9 @@ class Capture:
         self.context: Context = context(ordinal)
         self.stream = NativeStream(self.context, blocking=False)
         self.kept: dict[int, tuple[Tracked, Tracked, bool]] = {}
+        self.arena = Arena(pool(ordinal))
+        self.side = NativeStream(self.context, blocking=False)  # for copies that happen during the capture
+        self._shadows: dict[int, Tracked] = {}
         self.members: list[NativeStream] = []
         self._before: NativeStream | None = None
 
@@ -56,10 +61,14 @@ class Capture:
 
     def use(self, owner: Tracked, stream: NativeStream, writes: bool) -> None:
         """Order a use of memory against the others of this capture, and keep the memory as long as the graph."""
-        known = self.kept.get(id(owner))
-        shadow = Tracked() if known is None else known[1]
-        self.kept[id(owner)] = (owner, shadow, writes or (known is not None and known[2]))
-        order(shadow, stream, writes)
+        if getattr(owner, "arena", None) is self.arena:
+            shadow = self._shadows.setdefault(owner.address, Tracked())  # type: ignore[attr-defined]
+        else:
+            known = self.kept.get(id(owner))
+            shadow = Tracked() if known is None else known[1]
+            self.kept[id(owner)] = (owner, shadow, writes or (known is not None and known[2]))
+        if shadow.last is not stream:
+            order(shadow, stream, writes)
 
     def end(self, failed: bool) -> NativeGraph | None:
         """Stop to record; gives the graph, or None when the block failed."""
@@ -92,8 +101,9 @@ class NativeGraph:
     """
 
     def __init__(self, where: Context, handle: int, capture: Capture) -> None:
-        self.context, self.handle = where, handle
+        self.context, self.handle, self.ran = where, handle, False
         self.kept = [(owner, writes) for owner, _, writes in capture.kept.values()]
+        self.arena = capture.arena
         self.faults = capture.stream.faults
         self.checks = list(self.faults.pending) if self.faults is not None else []
         made, n = c_void_p(), c_size_t()
@@ -114,6 +124,14 @@ class NativeGraph:
         for owner, writes in self.kept:
             if owner.last is not stream:
                 order(owner, stream, writes)
+        for block in list(self.arena.blocks):
+            if block.last is not stream:
+                order(block, stream, True)
+        if self.arena.home is not stream:
+            if self.arena.home is not None and self.ran:
+                stream.wait(self.arena.home)
+            self.arena.home = stream
+        self.ran = True
         with self.context.active():
             check(api().cuGraphLaunch(self.executable, stream.handle), "launching a graph", stream.label)
         if self.faults is not None:

@@ -19,17 +19,18 @@ from cubepy.backends.llvm.printing import Parameter
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
 MAP_BYTES = 128
+ALIGNED = 16
 
 numpy_for_numba_cuda()
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the code generator may assume of a launch: units of a cube, cubes of a core at least, cluster."""
+    """What the code generator may assume of a launch: units of a cube, cubes of a core at least, aligned arrays."""
 
     units: int
     cubes_of_a_core: int = 0
-    cluster: tuple[int, int, int] | None = None
+    aligned: bool = False
 
 
 def _type_of(p: Parameter) -> Any:
@@ -43,9 +44,9 @@ def lower(
     fast_math: frozenset[str], noalias: bool, read_only: frozenset[str],
 ) -> list[str]:  # fmt: skip
     """NVVM IR of `fn` behind an entry point `symbol`; one text for each module."""
-    from numba.cuda.cudadrv import nvvm
     from numba.cuda.compiler import compile_cuda
     from numba.cuda.core.compiler_lock import global_compiler_lock
+    from numba.cuda.cudadrv import nvvm
     from numba.cuda.descriptor import cuda_target
 
     arguments = tuple(_type_of(p) for p in parameters)
@@ -60,17 +61,19 @@ def lower(
         inner.attributes.discard("noinline")
         inner.attributes.add("alwaysinline")
         entry = _add_entry(
-            cuda_target.target_context, result.fndesc.call_conv, inner, arguments, parameters, symbol, noalias, read_only
-        )
+            cuda_target.target_context, result.fndesc.call_conv, inner, arguments, parameters, symbol, noalias,
+            read_only, bounds.aligned,
+        )  # fmt: skip
         nvvm.set_cuda_kernel(entry)
         limits = (bounds.units, bounds.cubes_of_a_core) if bounds.cubes_of_a_core else (bounds.units,)
         nvvm.set_launch_bounds(entry, limits)
-        return [str(m) for m in library.modules]
+        # LLVM 7 knows no type after byval.
+        return [str(m).replace(f"byval([{MAP_BYTES} x i8])", "byval") for m in library.modules]
 
 
 def _add_entry(
     target: Any, convention: Any, inner: Any, arguments: tuple[Any, ...], parameters: tuple[Parameter, ...],
-    symbol: str, noalias: bool, read_only: frozenset[str],
+    symbol: str, noalias: bool, read_only: frozenset[str], aligned: bool,
 ) -> Any:  # fmt: skip
     """Add the kernel that unpacks its words and calls the function."""
     module = inner.module
@@ -88,10 +91,13 @@ def _add_entry(
             a.add_attribute("byval")
             a.attributes.align = 64
             constants.append(_i32(at + 1))
-        elif p.kind == "ptr" and noalias:
-            a.add_attribute("noalias")
-            if p.name in read_only:
-                set.add(a.attributes, "readonly")
+        elif p.kind == "ptr":
+            if aligned and p.name != "err":
+                a.attributes.align = ALIGNED
+            if noalias:
+                a.add_attribute("noalias")
+                if p.name in read_only:
+                    set.add(a.attributes, "readonly")
     if constants:
         note = module.add_metadata((entry, ir.MetaDataString(module, "grid_constant"), module.add_metadata(constants)))
         from numba.core import cgutils

@@ -7,19 +7,23 @@ the device has no memory left, and then waits for it.
 
 from __future__ import annotations
 
+import functools
 import threading
+import weakref
 from ctypes import byref, c_size_t, c_void_p
 
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import api, check, context
 from cubepy.backends.cuda.failures import OUT_OF_MEMORY
-from cubepy.backends.cuda.stream import NativeStream
+from cubepy.backends.cuda.stream import NativeStream, all_streams
 from cubepy.config import config
 from cubepy.errors import OutOfMemoryError
 from cubepy.runtime.memory import MemoryStats, size_class
 from cubepy.runtime.order import Tracked
 
 SMALLEST = 512
+Waiting = tuple[int, tuple[NativeStream, ...]]
+"""A released block: its address, and the streams that used it besides its own."""
 
 
 class Block(Tracked):
@@ -30,11 +34,14 @@ class Block(Tracked):
         size: its true size in bytes.
     """
 
-    __slots__ = ("address", "home", "pool", "size")
+    __slots__ = ("address", "arena", "home", "pool", "size")
 
     def __init__(self, address: int, size: int, pool: DevicePool, home: NativeStream) -> None:
         super().__init__(home if home.capture is None else None)
         self.address, self.size, self.pool, self.home = address, size, pool, home
+        self.arena: Arena | None = None if home.capture is None else home.capture.arena
+        if self.arena is not None:
+            self.arena.blocks.add(self)
 
     def __del__(self) -> None:
         pool = getattr(self, "pool", None)
@@ -42,13 +49,24 @@ class Block(Tracked):
             pool.release(self)
 
 
-class _Waiting:
-    """A released block: its address, and the streams that used it besides its own."""
+class Arena:
+    """The memory that was allocated while a graph was captured; it lives as long as the graph and its arrays.
 
-    __slots__ = ("address", "others")
+    Attributes:
+        free: released blocks by size, which later work of the same capture may have.
+        blocks: those that arrays still use.
+    """
 
-    def __init__(self, address: int, others: tuple[NativeStream, ...]) -> None:
-        self.address, self.others = address, others
+    def __init__(self, pool: DevicePool) -> None:
+        self.pool = pool
+        self.home: NativeStream | None = None
+        self.free: dict[int, list[int]] = {}
+        self.all: list[tuple[int, int]] = []
+        self.blocks: weakref.WeakSet[Block] = weakref.WeakSet()
+
+    def __del__(self) -> None:
+        if self.all and self.home is not None:
+            self.pool.put_back(self.all, self.home)
 
 
 class DevicePool:
@@ -57,7 +75,7 @@ class DevicePool:
     def __init__(self, ordinal: int) -> None:
         self.context = context(ordinal)
         self.label = self.context.label
-        self.free: dict[tuple[NativeStream, int], list[_Waiting]] = {}
+        self.free: dict[tuple[NativeStream, int], list[Waiting]] = {}
         self.stats = MemoryStats()
         self.lock = threading.RLock()
 
@@ -68,6 +86,9 @@ class DevicePool:
             OutOfMemoryError: the limit (CUBEPY_MEMORY_LIMIT) or the device does not allow it.
         """
         size = rounded(size)
+        arena = None if stream.capture is None else stream.capture.arena
+        if arena is not None and arena.free.get(size):
+            return Block(arena.free[size].pop(), size, self, stream)
         with self.lock:
             stats, limit = self.stats, config.memory_limit
             if limit and stats.in_use + size > limit:
@@ -80,25 +101,31 @@ class DevicePool:
             if address is None:
                 address = self._make(size, stream)
             stats.in_use += size
-            stats.peak = max(stats.peak, stats.in_use)
+            if stats.in_use > stats.peak:
+                stats.peak = stats.in_use
+        if arena is not None:
+            arena.home = stream
+            arena.all.append((address, size))
         return Block(address, size, self, stream)
 
     def _reuse(self, size: int, stream: NativeStream, wait: bool) -> int | None:
         waiting = self.free.get((stream, size))
         if not waiting and stream.capture is None:  # what was captured runs at any time
-            for (owner, n), blocks in self.free.items():
+            for (owner, n), blocks in list(self.free.items()):
                 if n == size and blocks and owner is not stream and owner.capture is None and (wait or owner.done()):
                     stream.wait(owner)
                     waiting = blocks
+                    if len(blocks) == 1:  # its stream may be that of a thread that is gone
+                        del self.free[owner, n]
                     break
         if not waiting:
             return None
-        block = waiting.pop()
-        for other in block.others:
+        address, others = waiting.pop()
+        for other in others:
             stream.wait(other)
         self.stats.reserved -= size
         self.stats.reuses += 1
-        return block.address
+        return address
 
     def _make(self, size: int, stream: NativeStream) -> int:
         """A new block; when the device has no memory, what the pool keeps is given back first."""
@@ -127,16 +154,34 @@ class DevicePool:
         """Take a block back; about as much is kept as was ever in use."""
         if not driver.usable():
             return
-        users = block.streams()
-        home = block.last or block.home
+        if block.arena is not None:
+            block.arena.free.setdefault(block.size, []).append(block.address)
+            return
+        home = block.last
+        others: tuple[NativeStream, ...] = ()
+        if home is None:
+            home = block.home
+            others = tuple(block.streams() - {home})
+        size = block.size
         with self.lock:
             stats = self.stats
-            stats.in_use -= block.size
-            waiting = _Waiting(block.address, tuple(users - {home}))
-            self.free.setdefault((home, block.size), []).append(waiting)
-            stats.reserved += block.size
+            stats.in_use -= size
+            waiting = self.free.get((home, size))
+            if waiting is None:
+                waiting = self.free[home, size] = []
+            waiting.append((block.address, others))
+            stats.reserved += size
             if stats.in_use + stats.reserved > max(stats.peak, SMALLEST) * 2:
                 self.trim()
+
+    def put_back(self, blocks: list[tuple[int, int]], stream: NativeStream) -> None:
+        """Take the memory of a graph back, whose work was on `stream`."""
+        if driver.usable():
+            with self.lock:
+                for address, size in blocks:
+                    self.stats.in_use -= size
+                    self.stats.reserved += size
+                    self.free.setdefault((stream, size), []).append((address, ()))
 
     def trim(self) -> int:
         """Give everything that waits back to the device, after its work is done; the bytes that were.
@@ -144,20 +189,20 @@ class DevicePool:
         Nothing is given back while a graph is being captured.
         """
         with self.lock:
-            if any(stream.capture is not None for stream, _ in self.free):
+            if any(stream.capture is not None for stream in all_streams(self.context.ordinal)):
                 return 0
-            freed = self.stats.reserved
+            free, self.free = self.free, {}
+            freed, self.stats.reserved = self.stats.reserved, 0
             if freed:
                 self.context.synchronize()
                 with self.context.active():
-                    for blocks in self.free.values():
-                        for block in blocks:
-                            api().cuMemFree_v2(block.address)
-            self.stats.reserved = 0
-            self.free.clear()
+                    for blocks in free.values():
+                        for address, _ in blocks:
+                            check(api().cuMemFree_v2(address), "giving memory back", self.label)
         return freed
 
 
+@functools.lru_cache(4096)
 def rounded(size: int) -> int:
     """The size of the block that serves a request."""
     if size <= SMALLEST:

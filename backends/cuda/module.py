@@ -149,6 +149,19 @@ def check_grid(cubes: Sequence[int], name: str) -> None:
             )
 
 
+def check_clusters(cubes: Sequence[int], cluster: Sequence[int], name: str) -> None:
+    """Refuse grids that are not whole clusters.
+
+    Raises:
+        LaunchError: an axis with cubes left over.
+    """
+    if any(n % c for n, c in zip(cubes, cluster, strict=True)):
+        raise LaunchError(
+            f"{name} is launched on {tuple(cubes)} cubes, which are not whole clusters of {tuple(cluster)}",
+            hint="round the number of cubes up, and let the cubes too many do nothing",
+        )
+
+
 class _AttributeValue(ctypes.Union):
     _fields_ = (("pad", ctypes.c_char * 64), ("dims", c_uint * 3), ("value", c_int))
 

@@ -1,9 +1,9 @@
 """Laying out and running launches on a GPU: one prepared block of arguments, one call of the driver.
 
-Every parameter of a generated kernel is one 64-bit word: for an array its pointer, its sizes and its strides (in
-elements); for a number its value (a float of 32 bits or less as the 32 bits of its f32 in the low half, a float
-of 64 bits as its bits); at the end, when the kernel reports faults, the address of the record for them. The driver
-gets the address of every word, which was 0.5 us faster on an H200's host than one buffer with its size.
+A parameter of a generated kernel is one 64-bit word (a tensor map: 16 of them): for an array its pointer, its sizes
+and its strides (in elements); for a number its value (a float of 32 bits or less as the 32 bits of its f32 in the low
+half, a float of 64 bits as its bits); at the end, when the kernel reports faults, the address of the record for them.
+The driver gets the address of every word, which was 0.5 us faster on an H200's host than one buffer with its size.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import Any
 from cubepy.backends.cuda import faults
 from cubepy.backends.cuda.driver import api, check, count
 from cubepy.backends.cuda.failures import WRONG_CONTEXT
-from cubepy.backends.cuda.module import Function, Wish, check_grid, launch_config
-from cubepy.backends.cuda.stream import NativeStream, thread_stream
+from cubepy.backends.cuda.module import Function, Wish, check_clusters, check_grid, launch_config
+from cubepy.backends.cuda.stream import NativeEvent, NativeStream, thread_stream
+from cubepy.backends.cuda.tensor_maps import encoded
 from cubepy.lang.grid import Dim3
 from cubepy.runtime.order import order
 
-ARRAY, INTEGER, F32, F64 = range(4)
+INTEGER, F32, F64 = range(3)
+MAP_WORDS = 16
 
 
 @cache
@@ -36,8 +38,9 @@ def entry(name: str) -> Any:
 class CudaRunner:
     """A launch whose block of arguments is laid out; pointers and numbers come at every run.
 
-    The executable gives `loadable` (its code), `program`, `units`, `shared_bytes`, `cluster` (None or three
-    numbers), and `sites` (what can fail; empty when nothing is reported).
+    The executable gives `loadable` (its code), `program`, `units`, `shared_bytes`, `cluster` (None or three numbers),
+    `sites` (what can fail; empty when nothing is reported), `loose` (bits that no address may have set), and `whole`
+    (what gives the variant for other addresses).
     """
 
     def __init__(self, exe: Any, leaves: Sequence[Any], cubes: Dim3, ordinal: int = 0) -> None:
@@ -47,31 +50,40 @@ class CudaRunner:
         function: Function = exe.loadable.on(ordinal)
         self.context = function.context
         words: list[int] = []
-        slots: list[tuple[int, int]] = []  # place in the block, kind
-        outputs: list[bool] = []
-        for value, argument in zip(leaves, exe.program.arguments, strict=True):
+        starts: list[int] = []  # where each parameter begins, in words
+        self.arrays: list[tuple[int, int, bool]] = []  # leaf, place in the block, whether it is written
+        self.numbers: list[tuple[int, int, int]] = []  # leaf, place in the block, kind
+        self.maps: list[tuple[int, int, bool]] = []
+        for n, (value, argument) in enumerate(zip(leaves, exe.program.arguments, strict=True)):
             place = len(words)
-            if argument.mem is not None:
-                slots.append((place, ARRAY))
-                outputs.append(argument.mem.name in exe.program.outputs)
-                words += [0, *value.shape, *(s // value.itemsize for s in value.strides)]
-            else:
+            if argument.mem is None:
                 dtype = argument.scalar.dtype
-                slots.append((place, INTEGER if not dtype.is_float else F64 if dtype.itemsize == 8 else F32))
-                outputs.append(False)
+                kind = INTEGER if not dtype.is_float else F64 if dtype.itemsize == 8 else F32
+                self.numbers.append((n, place, kind))
                 words.append(0)
+                starts.append(place)
+            elif argument.mem.kind == "map":
+                self.maps.append((n, place, argument.mem.name in exe.program.outputs))
+                words += [0] * MAP_WORDS
+                starts.append(place)
+            else:
+                self.arrays.append((n, place, argument.mem.name in exe.program.outputs))
+                words += [0, *value.shape, *(s // value.itemsize for s in value.strides)]
+                starts += range(place, len(words))
         self.fault_word = len(words) if exe.sites else -1
         if exe.sites:
+            starts.append(len(words))
             words.append(0)
-        self.arrays = [(n, place, w) for n, ((place, kind), w) in enumerate(zip(slots, outputs, strict=True))
-                       if kind == ARRAY]  # fmt: skip
-        self.numbers = [(n, place, kind) for n, (place, kind) in enumerate(slots) if kind != ARRAY]
+        self.starts = starts
         self._allocate(words)
         self.function = function
         self.cubes = cubes
+        self.loose: int = exe.loose
+        self.unaligned: CudaRunner | None = None
         self.head = (ctypes.c_void_p(function.handle), *cubes, *exe.units, exe.shared_bytes)
         self.config: Any = None
         if exe.cluster is not None and math.prod(exe.cluster) > 1:
+            check_clusters(cubes, exe.cluster, name)
             self.config = launch_config(cubes, exe.units, exe.shared_bytes, Wish(cluster=tuple(exe.cluster)))
         self.many = count() > 1
         self.native = entry("cuLaunchKernel")
@@ -82,33 +94,19 @@ class CudaRunner:
         self.floats = (ctypes.c_double * n).from_buffer(self.block)
         self.singles = (ctypes.c_float * (2 * n)).from_buffer(self.block)
         start = ctypes.addressof(self.block)
-        self.pointers = (ctypes.c_void_p * n)(*range(start, start + 8 * n, 8))
+        self.pointers = (ctypes.c_void_p * max(1, len(self.starts)))(*(start + 8 * at for at in self.starts))
         self.parameters = ctypes.c_void_p(ctypes.addressof(self.pointers))
 
-    def fill(self, leaves: Sequence[Any]) -> None:
-        """Put pointers and numbers into the block."""
-        block = self.block
-        for n, place, _ in self.arrays:
-            block[place] = leaves[n].address
-        for n, place, kind in self.numbers:
-            value = leaves[n]
-            if kind == INTEGER:
-                block[place] = value if -(1 << 63) <= value < 1 << 63 else value - (1 << 64)
-            elif kind == F32:
-                self.singles[2 * place] = value
-            else:
-                self.floats[place] = value
+    def fill(self, leaves: Sequence[Any], stream: NativeStream) -> int:
+        """Put pointers and numbers into the block, and order the launch against other users of the memory.
 
-    def run(self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None) -> None:
-        """Put the launch on a stream (the thread's own when none is named); does not wait for it."""
-        if self.empty:
-            return
-        if stream is None:
-            stream = thread_stream(self.ordinal)
-        block = self.block
+        Gives the bits that any address has set.
+        """
+        block, bits = self.block, 0
         for n, place, writes in self.arrays:
             leaf = leaves[n]
-            block[place] = leaf.address
+            block[place] = address = leaf.address
+            bits |= address
             owner = leaf.owner
             if owner.last is not stream:
                 if stream.capture is None:
@@ -118,19 +116,42 @@ class CudaRunner:
         for n, place, kind in self.numbers:
             value = leaves[n]
             if kind == INTEGER:
-                block[place] = value if -(1 << 63) <= value < 1 << 63 else value - (1 << 64)
+                block[place] = value  # ctypes keeps the low 64 bits
             elif kind == F32:
                 self.singles[2 * place] = value
             else:
                 self.floats[place] = value
+        for n, place, writes in self.maps:
+            leaf = leaves[n]
+            ctypes.memmove(ctypes.addressof(block) + 8 * place, encoded(leaf), 8 * MAP_WORDS)
+            owner = leaf.array.owner
+            if owner.last is not stream:
+                (order if stream.capture is None else stream.capture.use)(owner, stream, writes)
+        return bits
+
+    def run(self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None) -> None:
+        """Put the launch on a stream (the thread's own when none is named); does not wait for it."""
+        if self.empty:
+            return
+        if stream is None:
+            stream = thread_stream(self.ordinal)
+        if self.fill(leaves, stream) & self.loose:
+            self.elsewhere(leaves).run(leaves, values, stream)
+            return
         if self.fault_word >= 0:
-            block[self.fault_word] = faults.of(stream).take(self.exe, stream)
+            self.block[self.fault_word] = faults.of(stream).take(self.exe, stream)
         if self.config is None and not self.many:
             code = self.native(*self.head, stream.argument, self.parameters, None)
             if code:
                 self.again(code, stream)
         else:
             self.slow(stream)
+
+    def elsewhere(self, leaves: Sequence[Any]) -> CudaRunner:
+        """The runner for arrays that are less aligned than those that this one was made for."""
+        if self.unaligned is None:
+            self.unaligned = CudaRunner(self.exe.whole.variant(leaves), leaves, self.cubes, self.ordinal)
+        return self.unaligned
 
     def slow(self, stream: NativeStream) -> None:
         """Launch with a cluster, or where the thread's context may be that of another GPU."""
@@ -151,6 +172,22 @@ class CudaRunner:
         else:
             check(code, f"launching {self.exe.program.name}", self.context.label)
 
+    def seconds(self, run: Callable[[], None], stream: NativeStream | None = None) -> float:
+        """The seconds that the device takes for a launch; waits for it."""
+        stream = stream or thread_stream(self.ordinal)
+        start, stop = NativeEvent(self.context), NativeEvent(self.context)
+        start.record(stream)
+        run()
+        stop.record(stream)
+        stop.synchronize()
+        return stop.seconds_since(start)
+
+    def quick(self, places: Any, outputs: Any, extents: Any) -> Any:
+        """A function of (values, stream) that launches, or None when only the general path can."""
+        from cubepy.backends.cuda import quick
+
+        return quick.make(self, places, outputs, extents)
+
     def bound(self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None) -> Callable[[], None]:
         """A function that runs with these leaves, with a block of its own.
 
@@ -158,14 +195,17 @@ class CudaRunner:
         """
         if self.empty:
             return lambda: None
+        if any(leaves[n].address & self.loose for n, _, _ in self.arrays):
+            return self.elsewhere(leaves).bound(leaves, values, stream)
         twin = CudaRunner.__new__(CudaRunner)
         twin.__dict__.update(self.__dict__)
         twin._allocate(list(self.block))
-        twin.fill(leaves)
-        owners = tuple([(leaves[n].owner, writes) for n, _, writes in twin.arrays])
+        twin.fill(leaves, thread_stream(self.ordinal) if stream is None else stream)
+        owners = [(leaves[n].owner, writes) for n, _, writes in twin.arrays]
+        owners += [(leaves[n].array.owner, writes) for n, _, writes in twin.maps]
         if twin.fault_word >= 0 or twin.config is not None or twin.many:
             return lambda: twin.run(leaves, values, stream)
-        return _quick(twin, owners, stream)
+        return _quick(twin, tuple(owners), stream)
 
 
 def _quick(twin: CudaRunner, owners: tuple, fixed: NativeStream | None) -> Callable[[], None]:

@@ -50,7 +50,8 @@ class NativeStream:
         self.watched: set[Any] = set()  # those of graphs that were launched here
         self._event: NativeEvent | None = None
         self.label = where.label
-        _streams.add(self)
+        with _streams_lock:
+            _streams.add(self)
 
     def wait(self, other: NativeStream) -> None:
         """Let later work here come after everything that `other` has been given so far."""
@@ -74,6 +75,11 @@ class NativeStream:
         self.check_faults()
         with self.context.active():
             check(api().cuStreamSynchronize(self.handle), "waiting for a stream", self.label)
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether kernels with checks ran whose records were not looked at."""
+        return bool(self.watched) or (self.faults is not None and bool(self.faults.pending))
 
     def check_faults(self) -> None:
         """Raise the first error that a kernel of this stream reported; waits only where kernels have checks.
@@ -145,6 +151,7 @@ class NativeEvent:
 
 
 _streams: weakref.WeakSet[NativeStream] = weakref.WeakSet()
+_streams_lock = threading.RLock()  # collecting a block may come here from inside
 
 
 class _PerThread(threading.local):
@@ -152,27 +159,28 @@ class _PerThread(threading.local):
         self.streams: dict[int, NativeStream] = {}
 
 
-_here = _PerThread()
+per_thread = _PerThread()
 
 
 def thread_stream(ordinal: int) -> NativeStream:
     """The stream of this thread on a GPU, which work uses that names no other."""
-    found = _here.streams.get(ordinal)
+    found = per_thread.streams.get(ordinal)
     if found is None or driver.forked:
         where = context(ordinal)
         where.ready()
-        found = _here.streams[ordinal] = NativeStream(where)
+        found = per_thread.streams[ordinal] = NativeStream(where)
     return found
 
 
 def set_thread_stream(ordinal: int, stream: NativeStream) -> NativeStream:
     """Make another stream the thread's own; gives the one that was."""
     before = thread_stream(ordinal)
-    _here.streams[ordinal] = stream
+    per_thread.streams[ordinal] = stream
     return before
 
 
 def all_streams(ordinal: int) -> list[NativeStream]:
     """Every stream of a GPU that still lives, in all threads."""
-    return [s for s in list(_streams) if s.context.ordinal == ordinal]
+    with _streams_lock:
+        return [s for s in _streams if s.context.ordinal == ordinal]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cubepy.compiler.ir import Atomic, Expr, Mem, Program, Store
 from cubepy.errors import Location
 
+
 class MemoryText:
     """Adds memory accesses to the emitter."""
 

@@ -51,7 +51,7 @@ class PythonExecutable:
     def __init__(self, kernel: Kernel, program: Program, properties: DeviceProperties) -> None:
         self.kernel, self.program, self.properties = kernel, program, properties
 
-    def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3) -> PythonRunner:
+    def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> PythonRunner:
         """Nothing to lay out."""
         return PythonRunner(self, cubes)
 
@@ -69,7 +69,7 @@ class PythonRunner:
     def __init__(self, exe: PythonExecutable, cubes: Dim3) -> None:
         self.exe, self.cubes = exe, cubes
 
-    def run(self, leaves: list[Any], values: tuple) -> None:
+    def run(self, leaves: list[Any], values: tuple, stream: Any = None) -> None:
         """Run with these arguments."""
         from cubepy.backends.python.run import run
 
@@ -80,7 +80,7 @@ class PythonRunner:
         }
         run(exe.kernel, arguments, self.cubes, exe.program.units, exe.program.mode, properties=exe.properties)
 
-    def bound(self, leaves: list[Any], values: tuple) -> Callable[[], None]:
+    def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these arguments."""
         return lambda: self.run(leaves, values)
 

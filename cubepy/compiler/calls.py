@@ -273,7 +273,7 @@ class Calls(Loops, Lowering):
     def run_function(self, tree: ast.FunctionDef) -> None:
         """Walk a function's body in the current frame."""
         for name, value in list(self.frame.env.items()):  # parameters that a runtime loop changes are variables
-            if isinstance(value, Const) and (*self.frame.path, name) in self.facts.runtime:
+            if isinstance(value, (Const, Expr)) and (*self.frame.path, name) in self.facts.runtime:
                 self.frame.env[name] = self.assign(name, value)
         returns = [n for n in ast.walk(tree) if isinstance(n, ast.Return)]
         self.frame.returns = len(returns) > 1

@@ -11,11 +11,25 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cubepy.compiler.ir import Assign, Atomic, Break, Continue, Expr, For, Hardware, If, Program, Stmt, While, walk
+from cubepy.compiler.ir import (
+    Assign,
+    Atomic,
+    Barrier,
+    Break,
+    Continue,
+    Expr,
+    For,
+    Hardware,
+    If,
+    Program,
+    Stmt,
+    While,
+    walk,
+)
 from cubepy.errors import BarrierError, Location
 
 GROUP_PLANES = 4
-PLANE_OPS = ("mma", "load_matrix", "store_matrix", "sync_group")
+PLANE_OPS = ("sync_plane", "mma", "load_matrix", "store_matrix", "sync_group", "arrive_group")
 GROUP_OPS = ("wgmma", "wgmma_registers", "wgmma_fence", "wgmma_commit", "wgmma_wait", "set_registers")
 CUBE_OPS = ("sync_cluster",)
 SAME_IN_A_PLANE = ("plane_sum", "plane_prod", "plane_max", "plane_min", "plane_all", "plane_any", "plane_broadcast")
@@ -52,7 +66,7 @@ def check_groups(program: Program, plane: int) -> None:
         BarrierError: a matrix instruction stands under a condition that may differ between its units, or its
             operand's place may.
     """
-    if any(isinstance(s, Hardware) for s in walk(program.body)):
+    if any(isinstance(s, Hardware) or (isinstance(s, Barrier) and s.plane) for s in walk(program.body)):
         Groups(program, plane).walk(program.body, Guard())
 
 
@@ -131,6 +145,8 @@ class Groups:
                     self.check(s, guard)
                 if s.target:
                     self.env[s.target] = SAME if s.op == "cluster_rank" else Look(1)
+            elif isinstance(s, Barrier) and s.plane and self.checking:
+                self.check(Hardware("sync_plane", None, loc=s.loc), guard)
             elif isinstance(s, If):
                 self.walk_if(s, guard)
             elif isinstance(s, (For, While)):
@@ -204,7 +220,8 @@ class Groups:
             return
         where = f"line {guard.loc.line}" if guard.loc else "an outer statement"
         raise BarrierError(
-            f"cb.{name} must be reached by {who} or by none of them, but the condition on {where} may differ among them",
+            f"cb.{name} must be reached by {who} or by none of them, but the condition on {where} may differ "
+            "among them",
             location=s.loc,
             hint="test UNIT_POS // 128 or PLANE_POS" if units else "move it out of the branch or loop",
         )
@@ -237,6 +254,6 @@ def _whole(grain: int, units: int) -> bool:
 
 def _shared_arguments(s: Hardware) -> list[Expr]:
     """Arguments of which one value counts for all units."""
-    if s.op in ("wgmma", "sync_group"):
+    if s.op in ("wgmma", "sync_group", "arrive_group"):
         return list(s.args)
     return list(s.args[1:]) if s.op == "wgmma_registers" else []

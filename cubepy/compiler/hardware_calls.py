@@ -85,12 +85,20 @@ def element(s: Lowering, mem: Mem, where: Value, what: str) -> Expr:
         raise KernelTypeError(f"{what} has rank {mem.ndim} and is indexed with {len(coords)} indices")
     if not several and mem.shape is None and mem.ndim > 1 and mem.layout != "contiguous":
         raise KernelTypeError(
-            f"{what} is not contiguous, so one position does not say where", hint="give a tuple with an index for each axis"
+            f"{what} is not contiguous, so one position does not say where",
+            hint="give a tuple with an index for each axis",
         )
     strides = _strides(s, mem)[-len(coords) :] if several else _strides(s, mem)[-1:]
-    total: Value = ZERO
+    terms: list[Value] = []
     for index, stride in zip(coords, strides, strict=True):
-        total = convert.binary("add", total, convert.binary("mul", s.as_index(index), stride, s.index), s.index)
+        known = index.value if isinstance(index, Const) else s.as_index(index)
+        if isinstance(known, Expr):
+            terms.append(known if stride == Const(1) else convert.binary("mul", known, stride, s.index))
+        elif known:
+            terms.append(convert.binary("mul", index, stride, s.index))
+    total: Value = ZERO
+    for term in terms:
+        total = term if total == ZERO else convert.binary("add", total, term, s.index)
     return s.as_index(total)
 
 
@@ -122,12 +130,18 @@ def choice(s: Lowering, value: Value, allowed: tuple[int, ...] | range, what: st
 
 def matrix_dtype(s: Lowering, value: Value, name: str, allowed: tuple[str, ...] = MATRIX_DTYPES) -> DType:
     """The dtype of a product's inputs; "tf32" is another name of f32 here."""
-    dtype = dt.f32 if isinstance(value, Const) and value.value == "tf32" else s.dtype_of(value, f"the dtype of cb.{name}")
+    tf32 = isinstance(value, Const) and value.value == "tf32"
+    dtype = dt.f32 if tf32 else s.dtype_of(value, f"the dtype of cb.{name}")
     if dtype.name not in allowed:
         raise DTypeError(f"cb.{name} does not take {dtype.name}", hint=f"it takes {', '.join(allowed)}")
     if dtype.name in FP8 and not {"mma_fp8", "tma"} & s.properties.features:
         raise FeatureError(f"{s.properties.name} has no matrix units for {dtype.name}")
     return dtype
+
+
+def holds(mem: Mem, dtype: DType) -> bool:
+    """Whether shared memory holds elements of a dtype; those without arithmetic of their own lie there as bytes."""
+    return mem.dtype is dtype or (dtype.storage_only and mem.dtype is dt.u8 and dtype.itemsize == 1)
 
 
 def words(s: Lowering, value: Value, lanes: tuple[int, ...], what: str, dtype: DType = dt.u32) -> Expr:
@@ -197,7 +211,7 @@ def _copy_async(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     to_v, i, from_v, j, n_v, valid = unpack(name, args, kwargs, "shared", "i", "array", "j", "nbytes", valid=TRUE)
     to = memory(to_v, ("shared",), "the target of cb.copy_async")
     source = memory(from_v, ("global",), "the source of cb.copy_async")
-    if to.dtype is not source.dtype:
+    if not holds(to, source.dtype):
         raise DTypeError(f"cb.copy_async copies from {source.dtype.name} to {to.dtype.name}; it does not convert")
     nbytes = choice(s, n_v, (4, 8, 16), "the bytes of cb.copy_async")
     places = (element(s, to, i, "the target of cb.copy_async"), element(s, source, j, "the source of cb.copy_async"))
@@ -255,14 +269,15 @@ def coordinates(s: Lowering, mem: Mem, value: Value, name: str) -> tuple[Expr, .
 
 
 def _fits(tile: Mem, source: Mem, name: str) -> None:
-    if tile.dtype is not source.dtype:
+    if not holds(tile, source.dtype):
         raise DTypeError(
-            f"cb.{name} copies between {tile.dtype.name} in shared memory and a map of {source.dtype.name}; it does not "
-            "convert"
+            f"cb.{name} copies between {tile.dtype.name} in shared memory and a map of {source.dtype.name}; "
+            "it does not convert"
         )
     if math.prod(tile.shape or ()) < math.prod(source.shape or ()):
         raise KernelTypeError(
-            f"the box {source.shape} of the map {source.argument!r} has more elements than the shared memory {tile.shape}"
+            f"the box {source.shape} of the map {source.argument!r} has more elements than the shared memory "
+            f"{tile.shape}"
         )
 
 
@@ -277,6 +292,7 @@ def _tma_load(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     _fits(to, source, name)
     signal = barrier(s, bar, name)
     s.written.add(to.name)
+    s.read.add(source.name)
     where = (element(s, to, i, "the target of cb.tma_load"), element(s, signal, b, "a barrier"))
     several = not (isinstance(mask, Const) and mask.value is None)
     if several:
@@ -294,6 +310,7 @@ def _tma_store(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     source = memory(from_v, ("shared",), "the source of cb.tma_store")
     _fits(source, target, name)
     s.read.add(source.name)
+    s.written.add(target.name)
     where = element(s, source, i, "the source of cb.tma_store")
     return emit(s, name, (source, target), (where, *coordinates(s, target, coords, name)))
 
@@ -303,6 +320,18 @@ def _tma_wait(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     n, read = unpack(name, args, kwargs, "n", read=TRUE)
     return emit(s, name, attrs=(choice(s, n, range(32), "the groups of cb.tma_wait"), flag(read, "read")))
+
+
+@lowers("add_line")
+def _add_line(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    require(s, name)
+    target, i, line = unpack(name, args, kwargs, "array", "i", "line")
+    mem = memory(target, ("global",), "the target of cb.add_line")
+    if mem.dtype is not dt.f32:
+        raise DTypeError(f"cb.add_line adds to f32, not to {mem.dtype.name}")
+    value = words(s, line, (2, 4), "what cb.add_line adds", dt.f32)
+    s.written.add(mem.name)
+    return emit(s, name, (mem,), (value, element(s, mem, i, "the target of cb.add_line")))
 
 
 @lowers("tma_prefetch")
@@ -319,15 +348,15 @@ def _set_registers(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     return emit(s, name, attrs=(choice(s, n, range(24, 257, 8), "the registers"), flag(grow, "grow")))
 
 
-@lowers("sync_group")
+@lowers("sync_group", "arrive_group")
 def _sync_group(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     number, units_v = unpack(name, args, kwargs, "id", "units")
-    units = s.comptime_int(units_v, "the units of cb.sync_group")
+    units = s.comptime_int(units_v, f"the units of cb.{name}")
     if units % s.plane or not 0 < units <= math.prod(s.units):
-        raise KernelTypeError(f"cb.sync_group needs whole planes of the cube, not {units} units of {math.prod(s.units)}")
+        raise KernelTypeError(f"cb.{name} needs whole planes of the cube, not {units} units of {math.prod(s.units)}")
     if isinstance(number, Const):
-        choice(s, number, range(1, 16), "the id of cb.sync_group")
+        choice(s, number, range(1, 16), f"the id of cb.{name}")
     return emit(s, name, args=(s.as_index(number), s.as_index(units_v)))
 
 
@@ -341,8 +370,18 @@ def _cluster(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     if x * y * z > MAX_CLUSTER:
         raise KernelTypeError(f"a cluster has at most {MAX_CLUSTER} cubes, not {x * y * z}")
     if s.cluster not in ((1, 1, 1), (x, y, z)):
-        raise KernelTypeError(f"the cubes are in clusters of {s.cluster} already and cannot be in clusters of {(x, y, z)}")
+        raise KernelTypeError(
+            f"the cubes are in clusters of {s.cluster} already and cannot be in clusters of {(x, y, z)}"
+        )
     s.cluster = (x, y, z)
+    return NONE
+
+
+@lowers("resident")
+def _resident(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    require(s, name)
+    (cubes,) = unpack(name, args, kwargs, "cubes")
+    s.resident = choice(s, cubes, range(1, 33), "the cubes of cb.resident")
     return NONE
 
 

@@ -210,6 +210,7 @@ class Program:
         reads: names of the argument memories that are read.
         has_barrier: whether units meet at barriers.
         cluster: cubes of a cluster along x, y, z.
+        resident: how many cubes must fit on a core at once.
         properties: of the device that it is made for.
     """
 
@@ -227,6 +228,7 @@ class Program:
     has_barrier: bool
     debug: bool
     cluster: tuple[int, int, int] = (1, 1, 1)
+    resident: int = 1
     properties: Any = None
 
 

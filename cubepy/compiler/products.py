@@ -18,6 +18,7 @@ from cubepy.compiler.hardware_calls import (
     element,
     emit,
     flag,
+    holds,
     matrix_dtype,
     memory,
     require,
@@ -105,10 +106,30 @@ def accumulator(value: Value, dtype: DType, what: str) -> Mem:
 def operand(s: Lowering, value: Value, where: Value, dtype: DType, what: str) -> tuple[Mem, Expr]:
     """Shared memory and the element where an operand starts."""
     mem = memory(value, ("shared",), what)
-    if mem.dtype is not dtype:
+    if not holds(mem, dtype):
         raise DTypeError(f"{what} must hold {dtype.name}, not {mem.dtype.name}")
     s.read.add(mem.name)
     return mem, element(s, mem, where, what)
+
+
+def split(e: Expr) -> tuple[Expr | None, int]:
+    """An index as a part that varies and a comptime rest, which costs nothing in a descriptor."""
+    if e.op == "const":
+        return None, int(e.attr)  # type: ignore[call-overload]
+    if e.op != "add":
+        return e, 0
+    (a, x), (b, y) = (split(part) for part in e.args)
+    if a is None or b is None:
+        return (b if a is None else a), x + y
+    return Expr("add", e.type, (a, b)), x + y
+
+
+def base_and_offset(s: Lowering, at: Expr, dtype: DType) -> tuple[Expr, int]:
+    """Where an operand starts: an element, and a comptime distance in whole blocks of 16 bytes beyond it."""
+    varies, rest = split(at)
+    if rest * dtype.itemsize % BLOCK or rest < 0:
+        return at, 0
+    return (s.as_index(ZERO) if varies is None else varies), rest
 
 
 @lowers("wgmma")
@@ -136,17 +157,21 @@ def _wgmma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
         dtype, n, flag(flip_b, "transpose_b"), swizzles[1], b_lead, b_stride, "the operand b of cb.wgmma"
     )
     of_b = (lay_b.transpose, lay_b.swizzle, lay_b.lead, lay_b.stride)
+    b_at, b_offset = base_and_offset(s, b_at, dtype)
     if isinstance(a, ArrayValue):
         a_mem, a_at = operand(s, a, ai, dtype, "the operand a of cb.wgmma")
         lay_a = layout(
             dtype, ROWS, flag(flip_a, "transpose_a"), swizzles[0], a_lead, a_stride, "the operand a of cb.wgmma"
         )
         of_a = (lay_a.transpose, lay_a.swizzle, lay_a.lead, lay_a.stride)
-        return emit(s, name, (acc, a_mem, b_mem), (a_at, b_at, flag_keep), (n, dtype.name, start, *of_a, *of_b))
+        a_at, a_offset = base_and_offset(s, a_at, dtype)
+        options: tuple[Any, ...] = (n, dtype.name, start, *of_a, *of_b, a_offset, b_offset)
+        return emit(s, name, (acc, a_mem, b_mem), (a_at, b_at, flag_keep), options)
     if flag(flip_a, "transpose_a"):
         raise KernelTypeError("the operand a of cb.wgmma is in registers and cannot be transposed")
     fragment = words(s, a, (4,), "the operand a of cb.wgmma")
-    return emit(s, "wgmma_registers", (acc, b_mem), (fragment, b_at, flag_keep), (n, dtype.name, start, *of_b))
+    options = (n, dtype.name, start, *of_b, b_offset)
+    return emit(s, "wgmma_registers", (acc, b_mem), (fragment, b_at, flag_keep), options)
 
 
 @lowers("wgmma_fence", "wgmma_wait")

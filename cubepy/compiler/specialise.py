@@ -6,9 +6,9 @@ from typing import Any
 
 from cubepy.compiler import products  # noqa: F401  (registers its rules)
 from cubepy.compiler.calls import Calls
-from cubepy.compiler.ir import Alloc, Argument, Expr, Mem, Program, Stmt, VType, contains_barrier, walk
 from cubepy.compiler.groups import check_groups
 from cubepy.compiler.hardware_calls import with_barriers_first
+from cubepy.compiler.ir import Alloc, Argument, Expr, Mem, Program, Stmt, VType, contains_barrier, walk
 from cubepy.compiler.signature import (
     ArraySpec,
     ComptimeSpec,
@@ -64,7 +64,9 @@ class Specialiser(Calls):
             reads=frozenset(self.read & names),
             has_barrier=contains_barrier(self.out),
             debug=self.debug,
+            properties=self.target.properties,
             cluster=self.cluster,
+            resident=self.resident,
         )
 
     def argument(self, path: str, spec: Spec) -> Value:

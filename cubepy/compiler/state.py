@@ -58,6 +58,7 @@ class State:
         self.frame: Frame = None  # type: ignore[assignment]
         self.shared: list[Mem] = []
         self.cluster = (1, 1, 1)
+        self.resident = 1
         self.barriers: dict[str, tuple[Mem, int]] = {}
         self.written: set[str] = set()
         self.read: set[str] = set()

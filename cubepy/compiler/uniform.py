@@ -101,7 +101,7 @@ def _left_early(loop: For | While, varying: set[str], constant: set[str]) -> boo
 def _check(program: Program, body: list[Stmt], varying: set[str], cause: Stmt | None) -> None:
     constant = {a.mem.name for a in program.arguments if a.mem} - program.outputs
     for s in body:
-        if isinstance(s, Barrier) and cause is not None:
+        if isinstance(s, Barrier) and not s.plane and cause is not None:
             where = f"line {cause.loc.line}" if cause.loc else "an outer statement"
             raise BarrierError(
                 f"a barrier must be reached by all units of a cube or by none, but the condition on {where} "

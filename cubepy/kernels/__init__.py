@@ -10,13 +10,24 @@ from typing import Any
 from cubepy.errors import ShapeError
 from cubepy.kernels import functions, views
 from cubepy.kernels.attention import attention
+from cubepy.kernels.concat import concat, flip
+from cubepy.kernels.convolution import conv1d, conv2d, conv3d, prepack_filter
+from cubepy.kernels.convolution_backward import (
+    conv_input, conv_transpose1d, conv_transpose2d, conv_transpose3d, conv_weight,
+)  # fmt: skip
 from cubepy.kernels.elementwise import copy, map
 from cubepy.kernels.embedding import embedding
+from cubepy.kernels.gather import gather, select, take_along_axis
 from cubepy.kernels.matmul import matmul, prepack
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.normalise import layer_norm, softmax
+from cubepy.kernels.pad import pad
 from cubepy.kernels.pool import max_pool2d
+from cubepy.kernels.random import Generator, bernoulli, manual_seed, normal, randint, uniform
 from cubepy.kernels.reduce import argmax, argmin, max, mean, min, prod, sum
+from cubepy.kernels.scan import cumprod, cumsum
+from cubepy.kernels.scatter import index_put, scatter
+from cubepy.kernels.sort import argsort, sort, topk
 
 
 def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
@@ -39,6 +50,9 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
 
 
 __all__ = [
-    "argmax", "argmin", "attention", "copy", "embedding", "functions", "gelu", "layer_norm", "map", "matmul", "max",
-    "max_pool2d", "mean", "min", "prepack", "prod", "softmax", "sum", "transpose", "views",
+    "Generator", "argmax", "argmin", "argsort", "attention", "bernoulli", "concat", "conv1d", "conv2d", "conv3d",
+    "conv_input", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_weight", "copy", "cumprod",
+    "cumsum", "embedding", "flip", "functions", "gather", "gelu", "index_put", "layer_norm", "manual_seed", "map",
+    "matmul", "max", "max_pool2d", "mean", "min", "normal", "pad", "prepack", "prepack_filter", "prod", "randint",
+    "scatter", "select", "softmax", "sort", "sum", "take_along_axis", "topk", "transpose", "uniform", "views",
 ]  # fmt: skip

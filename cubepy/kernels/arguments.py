@@ -1,25 +1,116 @@
-"""What the library's functions accept and give back: NumPy arrays in, NumPy arrays out; tensors likewise."""
+"""What the library's functions accept and give back: NumPy arrays in, NumPy arrays out; tensors likewise.
+
+Arrays on a GPU (`DeviceArray`, or tensors of other libraries) give arrays on that GPU: `placed` makes the device of
+the inputs the current one, and whatever a function allocates or asks of the device follows.
+"""
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
-from cubepy.runtime import memory
+from cubepy.runtime import memory, trace, tracing
+from cubepy.runtime.device import Device, current, gpu_of, use
+from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.interop import device_array
+from cubepy.runtime.leaves import PLAIN, lift
+from cubepy.runtime.stats import active
+
+F = TypeVar("F", bound=Callable[..., Any])
+_NOWHERE = frozenset({np.ndarray, int, float, bool, str, tuple, list, type(None)})
 
 
-def array_of(value: Any, name: str = "x") -> np.ndarray:
-    """The NumPy array behind an argument, without a copy where there is one already."""
-    if isinstance(value, np.ndarray):
+def placed(function: F) -> F:
+    """Run a library function on the device of its inputs, whatever the current device is.
+
+    On a device with its own memory the second call with arrays of the same layouts repeats the launches of the
+    first one (see `cubepy.runtime.trace`).
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        for value in args:
+            if type(value) not in _NOWHERE:
+                where = home_of(value)
+                if where is not None:
+                    return _run_on(where, function, args, kwargs)
+        return function(*args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+_traces = trace.Traces()
+
+
+def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    if where.backend == "cpu" or gpu_of(where) is None or active or tracing.current() is not None:
+        return _run_at(where, function, args, kwargs)
+    arrays: list[DeviceArray] = []
+    parts: list[Any] = [function, *kwargs]
+    values = [v if type(v) in PLAIN else lift(v) for v in (*args, *kwargs.values())]
+    for given, v in zip((*args, *kwargs.values()), values, strict=True):
+        if type(v) is DeviceArray:
+            if hasattr(given, "__cubepy_wrap__"):  # tensors have traces of their own
+                return _run_at(where, function, args, kwargs)
+            arrays.append(v)
+            parts.append(DeviceArray)
+        else:
+            parts.append((type(v), v))
+    key = (tuple(parts), trace.settings(where), trace.kind_of(arrays))
+    out = kwargs.get("out")
+    try:
+        known = _traces.known.get(key)
+    except TypeError:  # something unhashable, such as a host array
+        return _run_at(where, function, args, kwargs)
+    if known is not None:
+        result = known.replay(arrays)
+        return result if out is None else out
+    with trace.Recorder(arrays) as recorder:
+        result = _run_at(where, function, args, kwargs)
+    done = result if out is None else next((v for v in values if getattr(v, "address", None) == _address(out)), None)
+    _traces.keep(key, recorder, done, where)
+    return result
+
+
+def _address(out: Any) -> int:
+    return int(array_of(out, "out").address)
+
+
+def _run_at(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    if where == current():
+        return function(*args, **kwargs)
+    with use(where):
+        return function(*args, **kwargs)
+
+
+def home_of(value: Any) -> Device | None:
+    """The device whose memory a value is in, or None when it is not known to be in any."""
+    if type(value) is DeviceArray:
+        return value.layout.device
+    inner = getattr(value, "__cubepy_array__", None)
+    if inner is not None:
+        found = getattr(value, "device", None)
+        return found if isinstance(found, Device) else None
+    found = device_array(value)
+    return None if found is None else found.device
+
+
+def array_of(value: Any, name: str = "x") -> Any:
+    """The array (of NumPy, or on a device) behind an argument, without a copy where there is one already."""
+    if isinstance(value, (np.ndarray, DeviceArray)):
         return value
     inner = getattr(value, "__cubepy_array__", None)
     if inner is not None:
-        return inner()  # type: ignore[no-any-return]
+        return inner()
+    found = device_array(value)
+    if found is not None:
+        return found
     array = np.asarray(value)
     if array.dtype == object:
         raise DTypeError(f"{name} must be an array of numbers, not {type(value).__name__}")
@@ -37,8 +128,8 @@ def wrapper(*values: Any) -> Callable[[Any], Any]:
     return lambda result: result
 
 
-def output(out: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """The array to write: `out`, checked, or a new one.
+def output(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """The array to write: `out`, checked, or a new one on the current device.
 
     Raises:
         ShapeError: `out` has another shape.
@@ -54,7 +145,7 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return array
 
 
-def finish(result: np.ndarray, out: Any, wrap: Callable[[Any], Any]) -> Any:
+def finish(result: Any, out: Any, wrap: Callable[[Any], Any]) -> Any:
     """What a function returns: `out` itself when it was given."""
     return out if out is not None else wrap(result)
 
@@ -79,7 +170,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(out))
 
 
-def float_array(value: Any, name: str) -> np.ndarray:
+def float_array(value: Any, name: str) -> Any:
     """An array of floats; integers become f32.
 
     Raises:

@@ -14,9 +14,12 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, finish, float_array, output, wrapper
+from cubepy.kernels import attention_hopper as hopper
+from cubepy.kernels import attention_planes as planes
+from cubepy.kernels.arguments import array_of, finish, float_array, output, placed, wrapper
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.matmul_kernels import transpose_lines
+from cubepy.runtime import memory
 
 
 @dataclass(frozen=True)
@@ -202,9 +205,10 @@ def add_values(sums, weights, v, b, g, at, start, count, width, plan):
                 sums[at + i, group + j] = acc[i, j]
 
 
+@placed
 def attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale: float | None = None, *,
-    out: Any = None,
+    enable_gqa: bool = False, out: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale * query @ key.T + mask) @ value, as `torch.nn.functional.scaled_dot_product_attention`.
 
@@ -215,6 +219,7 @@ def attention(
         attn_mask: broadcastable to (B, H, L, S): bool (true: may look) or floats that are added.
         is_causal: query i sees keys 0 to i.
         scale: factor of the products, 1 / sqrt(D) by default.
+        enable_gqa: taken for the sake of torch's signature; grouped queries need no permission.
         out: (B, H, L, E) to write.
 
     Returns:
@@ -242,17 +247,39 @@ def attention(
     full = (q.shape[0], q.shape[1], length, k.shape[2])
     mask, kind = _mask(attn_mask, full)
     p = cb.device_properties_of()
+    factor = 1.0 / math.sqrt(depth) if scale is None else float(scale)
+    if by_matrix_units(q, k, v, mask, kind, result, None, bool(is_causal), factor, p):
+        return finish(result, out, wrap)
     lanes = p.register_bytes // 4
     rows, lines = (6, 4) if p.vector_registers >= 32 else (6, 2)
     tiles = 1 if length <= rows else min(8, -(-length // rows))
     plan = Blueprint(rows, lines, lanes, tiles, -(-max(width, depth) // lanes), bool(is_causal), kind)
     cubes = q.shape[0] * q.shape[1] * -(-length // (rows * tiles))
-    target = result if result.strides[3] == result.itemsize else np.empty(result.shape, result.dtype)
-    factor = 1.0 / math.sqrt(depth) if scale is None else float(scale)
+    target = result if result.strides[3] == result.itemsize else memory.empty(result.shape, result.dtype)
     attend[cubes, 1](q, k, v, mask, target, factor, q.shape[1] // k.shape[1], plan, mode="unchecked")
     if target is not result:
         result[...] = target
     return finish(result, out, wrap)
+
+
+def by_matrix_units(
+    q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, causal: bool, factor: float,
+    p: cb.DeviceProperties,
+) -> bool:  # fmt: skip
+    """Whether a routine of this device's matrix units took the problem; it has then been launched."""
+    if "mma" not in p.features:
+        return False
+    width = max(q.shape[3], v.shape[3])
+    if kind == "none" and width % 8 == 0 and out.strides[3] == out.itemsize:
+        plan = hopper.plan_for(q, k, v, causal, p)
+        if plan is not None:
+            hopper.launch(*(a if hopper.copyable(a) else copy(a) for a in (q, k, v)), out, lse, factor, plan, p)
+            return True
+    plan_of_planes = planes.plan_for(q, k, v, mask, kind, causal, p)
+    if plan_of_planes is None:
+        return False
+    planes.launch(q, k, v, mask, out, lse, factor, plan_of_planes)
+    return True
 
 
 def _mask(value: Any, shape: tuple[int, ...]) -> tuple[Any, str]:
@@ -265,7 +292,7 @@ def _mask(value: Any, shape: tuple[int, ...]) -> tuple[Any, str]:
     if mask.ndim and mask.shape[-1] != shape[-1]:
         mask = np.broadcast_to(mask, (*mask.shape[:-1], shape[-1]))
     if mask.ndim == 0 or (mask.strides[-1] != mask.itemsize and shape[-1] > 1):
-        mask = np.ascontiguousarray(mask)
+        mask = copy(mask)
     try:
         return np.broadcast_to(mask, shape), "bool" if mask.dtype == np.bool_ else "float"
     except ValueError:

@@ -8,7 +8,9 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import KernelTypeError, LaunchError
-from cubepy.kernels.arguments import array_of, finish, output, wrapper
+from cubepy.kernels import elementwise_cubes
+from cubepy.kernels.arguments import array_of, finish, output, placed, wrapper
+from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.shapes import broadcast_shape, merged
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
@@ -69,6 +71,7 @@ def identity(x):
     return x
 
 
+@placed
 def map(function: Any, *arrays: Any, out: Any = None, dtype: Any = None) -> Any:
     """Apply a function to every element of broadcast arrays, in one pass.
 
@@ -125,6 +128,9 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
         return
     spread = [np.broadcast_to(x, result.shape) for x in xs]
     dest, *inputs = merged([result, *spread])
+    if has_planes():
+        elementwise_cubes.run(function, dest, inputs, function is not identity)
+        return
     lanes = lanes_for(dest, *inputs)
     if all(a.ndim == 1 and a.strides[0] == a.itemsize for a in (dest, *inputs)):
         cubes = -(-dest.size // CHUNK)
@@ -141,6 +147,17 @@ def lanes_for(*arrays: np.ndarray) -> int:
     return max(1, cb.device_properties_of().register_bytes // width)
 
 
+def convert_into(target: Any, source: Any) -> None:
+    """Write an array into another one of the same shape, converting the dtype."""
+    run(identity, [source], target)
+
+
+def contiguous(x: Any) -> Any:
+    """The array itself if it is C-contiguous, else a copy that is."""
+    return x if x.flags.c_contiguous else copy(x)
+
+
+@placed
 def copy(x: Any, *, out: Any = None) -> Any:
     """A contiguous copy of an array.
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, finish, output, wrapper
+from cubepy.kernels.arguments import array_of, finish, output, placed, wrapper
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.functions import ACTIVATIONS
-from cubepy.kernels.matmul_kernels import Blueprint, block_product, pack_columns, pack_rows
-from cubepy.kernels.matmul_skinny import skinny_product
+from cubepy.kernels.matmul_blocks import pack, tile
+from cubepy.kernels.matmul_gpu import suits_copy_engine
+from cubepy.kernels.matmul_problem import Product, layout_of, name_of, result_dtype
+from cubepy.kernels.matmul_routines import MATMUL
+from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import as_dtype, promote
-
-DEPTH = 256  # a panel of 32 columns of this depth fills the first-level cache
+from cubepy.runtime import memory
+from cubepy.runtime.device import current
+from cubepy.runtime.device_array import DeviceArray
+from cubepy.tune import choose
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Packed:
     """A matrix (K, N) laid out for products: give it to `matmul` as `b` any number of times.
 
     Attributes:
-        panels: (1, panels, K, width) f32.
+        panels: (1, panels, K, width) f32; on a GPU the matrix itself.
         rows, columns: K and N.
     """
 
@@ -35,6 +38,7 @@ class Packed:
     columns: int
 
 
+@placed
 def prepack(b: Any) -> Packed:
     """Lay a constant matrix out once, so that later products need not; it takes as much memory as the matrix.
 
@@ -50,9 +54,13 @@ def prepack(b: Any) -> Packed:
     matrix = array_of(b, "b")
     if matrix.ndim != 2:
         raise ShapeError(f"prepack needs a matrix, not shape {matrix.shape}")
-    return Packed(pack(matrix[None]), *matrix.shape)
+    if isinstance(matrix, DeviceArray):  # a GPU's routines read a matrix where it stands
+        return Packed(matrix, *matrix.shape)
+    _, lines, lanes = tile()
+    return Packed(pack(matrix[None], lines, lanes), *matrix.shape)
 
 
+@placed
 def matmul(
     a: Any,
     b: Any,
@@ -62,6 +70,8 @@ def matmul(
     residual: Any = None,
     alpha: float = 1.0,
     out: Any = None,
+    dtype: Any = None,
+    precision: str | None = None,
 ) -> Any:
     """Matrix product with broadcast batch axes: `activation(alpha * a @ b + bias) + residual`.
 
@@ -73,6 +83,8 @@ def matmul(
         residual: of the result's shape, added last.
         alpha: factor of the product.
         out: array to write.
+        dtype: of the result; the promoted dtype by default. f32 for f16 and bf16, i32 for 8-bit integers.
+        precision: "tf32" lets matrix units round f32 operands to 10 bits of fraction; by default they are not used.
 
     Returns:
         (..., M, N) in the promoted dtype; sums are in f32 (f64 and integers: exact types, without epilogue tiles).
@@ -86,6 +98,8 @@ def matmul(
         array([[3., 3.],
                [3., 3.]], dtype=float32)
     """
+    if isinstance(b, Packed) and isinstance(b.panels, DeviceArray):
+        b = b.panels
     if isinstance(b, Packed):
         return _with_packed(a, b, bias, activation, residual, alpha, out)
     wrap = wrapper(a, b)
@@ -108,13 +122,21 @@ def matmul(
     m, n = x.shape[-2], y.shape[-1]
     full = (*batch, m, n)
     shape = (*batch, *(() if row else (m,)), *(() if column else (n,)))
-    dtype = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
+    if precision not in (None, "tf32"):
+        raise DTypeError(f"there is no precision {precision!r}", hint='precision="tf32", or none')
+    promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
+    dtype = promoted if dtype is None else as_dtype(dtype)
+    if promoted.is_float != dtype.is_float or dtype.bits < promoted.bits:
+        raise DTypeError(f"the product of {x.dtype} and {y.dtype} cannot be {dtype.name}")
     if not dtype.is_float or dtype.bits == 64:
-        return finish(_general(x, y, shape, dtype, bias, activation, residual, alpha, out), out, wrap)
+        return finish(_general(x, y, shape, full, dtype, bias, activation, residual, alpha, out), out, wrap)
     result = output(out, shape, dtype.numpy)
     if result.size:
         extra = _epilogue(bias, residual, full)
-        _floats(x, y, result.reshape(full) if result.flags.c_contiguous else result, full, *extra, activation, alpha)
+        _floats(
+            x, y, result.reshape(full) if result.flags.c_contiguous else result, full, *extra, activation, alpha,
+            precision == "tf32",
+        )  # fmt: skip
     return finish(result, out, wrap)
 
 
@@ -130,28 +152,34 @@ def _with_packed(a: Any, b: Packed, bias: Any, activation: Any, residual: Any, a
         x3 = _batched(x, (1, -1, b.rows))
         if x3.strides[2] != x3.itemsize and b.rows > 1:
             x3 = copy(x3)
-        target = result if result.flags.c_contiguous else np.empty(full, result.dtype)
+        target = result if result.flags.c_contiguous else memory.empty(full, result.dtype)
         out3 = target.reshape(1, -1, b.columns)
         r3 = None if residual is None else _batched(residual, out3.shape)
         function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
-        product(x3, b.panels, out3, add, r3, function, alpha)
+        _launch(x3, b.panels, out3, add, r3, function, alpha, "rows", b.panels.shape[3])
         if target is not result:
             result[...] = target
     return finish(result, out, wrap)
 
 
 def _general(
-    x: np.ndarray, y: np.ndarray, shape: Any, dtype: Any, bias: Any, activation: Any, residual: Any, alpha: Any,
-    out: Any,
+    x: np.ndarray, y: np.ndarray, shape: Any, full: Any, dtype: Any, bias: Any, activation: Any, residual: Any,
+    alpha: Any, out: Any,
 ) -> np.ndarray:
     """f64 and integers: the plain kernel, one dot product an element."""
-    from cubepy.kernels.matmul_plain import plain_product
-
     if bias is not None or activation is not None or residual is not None or alpha != 1.0:
         raise DTypeError(f"the epilogue of matmul works on f32, f16 and bf16, not {dtype.name}")
     result = output(out, shape, dtype.numpy)
-    if result.size:
-        plain_product(x, y, result, dtype)
+    if result.size and isinstance(result, DeviceArray):
+        target = result.reshape(full) if result.flags.c_contiguous else result
+        _floats(x, y, target, full, None, None, None, 1.0)
+    elif result.size:
+        promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
+        problem = Product(
+            str(current()), x.shape[-2], x.shape[-1], y.shape[-1], result.size // (x.shape[-2] * y.shape[-1]),
+            as_dtype(x.dtype).name, as_dtype(y.dtype).name, layout_of(y), out="" if dtype is promoted else dtype.name,
+        )  # fmt: skip
+        choose(MATMUL, problem).launch(problem, x, y, result)
     return result
 
 
@@ -165,37 +193,14 @@ def _epilogue(bias: Any, residual: Any, full: tuple[int, ...]) -> tuple[Any, Any
     return b, r
 
 
-@cache
-def tile() -> tuple[int, int, int]:
-    """Rows, lines and lanes of the register tile for this CPU."""
-    p = cb.device_properties_of()
-    lanes = p.register_bytes // 4
-    return (6, 4, lanes) if p.vector_registers >= 32 else (6, 2, lanes)
-
-
-def pack(b: np.ndarray) -> np.ndarray:
-    """Panels of (batch, K, N): shape (batch, panels, K, width), zero where a panel is wider than what is left."""
-    _, lines, lanes = tile()
-    width = lines * lanes
-    batch, k, n = b.shape
-    panels = -(-n // width)
-    out = np.empty((batch, panels, k, width), np.float32)
-    if b.strides[2] == b.itemsize or n == 1:
-        pack_columns[batch * panels, 1](b, out, width, lanes)
-    else:
-        t = b.transpose(0, 2, 1)
-        if t.strides[2] != t.itemsize and k > 1:
-            t = copy(t)
-        pack_rows[batch * panels, 1](t, out, width, lanes)
-    return out
-
-
 def _floats(
-    x: np.ndarray, y: np.ndarray, result: np.ndarray, full: Any, bias: Any, residual: Any, activation: Any, alpha: float
+    x: np.ndarray, y: np.ndarray, result: np.ndarray, full: Any, bias: Any, residual: Any, activation: Any,
+    alpha: float, tf32: bool = False,
 ) -> None:
     if y.shape[-2] == 0:  # a sum of nothing is zero; the epilogue still follows
-        x = np.zeros((*x.shape[:-1], 1), x.dtype)
-        y = np.zeros((*y.shape[:-2], 1, y.shape[-1]), y.dtype)
+        x, y = memory.empty((*x.shape[:-1], 1), x.dtype), memory.empty((*y.shape[:-2], 1, y.shape[-1]), y.dtype)
+        x[...] = 0
+        y[...] = 0
     k, n = y.shape[-2:]
     m = full[-2]
     if y.ndim == 2 or math.prod(y.shape[:-2]) == 1:  # one matrix for all batches: more rows
@@ -205,45 +210,42 @@ def _floats(
     else:
         x3 = _batched(np.broadcast_to(x, (*full[:-1], k)), (-1, m, k))
         y3 = _batched(np.broadcast_to(y, (*full[:-2], k, n)), (-1, k, n))
-    out3 = result.reshape(x3.shape[0], m, n)
-    r3 = None if residual is None else _batched(residual, out3.shape)
-    if x3.strides[2] != x3.itemsize and k > 1:
+    shape = (x3.shape[0], m, n)
+    try:
+        out3, apart = view_as(result, shape), False
+    except AttributeError:  # strides that three axes cannot have
+        out3, apart = memory.empty(shape, result.dtype), True
+    r3 = None if residual is None else _batched(residual, shape)
+    if x3.strides[2] != x3.itemsize and k > 1 and not isinstance(x3, DeviceArray):
         x3 = copy(x3)
     function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
-    if x3.shape[0] == 1 and skinny_product(x3[0], y3[0], out3, bias, r3, function, float(alpha)):
-        return
-    product(x3, pack(y3), out3, bias, r3, function, alpha)
+    _launch(x3, y3, out3, bias, r3, function, alpha, layout_of(y3), 0, tf32)
+    if apart:
+        result[...] = out3.reshape(result.shape)
+
+
+def _launch(
+    x: Any, y: Any, out: Any, bias: Any, residual: Any, function: Any, alpha: float, layout: str, packed: int,
+    tf32: bool = False,
+) -> None:
+    """out = epilogue(x @ y) by the routine that is chosen: x (batch, M, K), y (batch, K, N) or panels."""
+    batch, m, n = out.shape
+    extras = bias is not None or residual is not None or function is not None or alpha != 1.0
+    problem = Product(
+        str(current()), m, x.shape[2], n, batch, name_of(x.dtype), name_of(y.dtype), layout, packed, extras
+    )
+    if out.dtype != result_dtype(problem).numpy:
+        problem = problem._replace(out=name_of(out.dtype))
+    if isinstance(out, DeviceArray):
+        problem = problem._replace(aligned=suits_copy_engine(x, y, out, residual), tf32=tf32)
+    choose(MATMUL, problem).launch(problem, x, y, out, bias, residual, function, alpha)
 
 
 def _batched(a: np.ndarray, shape: Any) -> np.ndarray:
     """Reshape to three axes, copying only when strides forbid it."""
     known = math.prod(s for s in shape if s != -1)
     shape = tuple(a.size // known if s == -1 else s for s in shape)
-    view = a.view()
     try:
-        view.shape = shape
-        return view
+        return view_as(a, shape)  # type: ignore[no-any-return]
     except AttributeError:
         return copy(a).reshape(shape)
-
-
-def product(
-    x: np.ndarray, packed: np.ndarray, out: np.ndarray, bias: Any, residual: Any, function: Any, alpha: float
-) -> None:
-    """out = epilogue(x @ packed): x (batch, M, K) with unit stride along K, out (batch, M, N)."""
-    rows, lines, lanes = tile()
-    batch, m, n = out.shape
-    k, panels = packed.shape[2], packed.shape[1]
-    block_rows = max(1, min(8, -(-m // rows)))
-    block_panels = 8
-    while block_panels > 1 and batch * -(-m // (rows * block_rows)) * -(-panels // block_panels) < 4:
-        block_panels //= 2
-    depth = DEPTH if out.dtype == np.float32 and k > 2 * DEPTH else max(k, 1)
-    extras = (bias is not None, residual is not None, function)
-    blueprint = Blueprint(rows, lines, lanes, block_rows, block_panels, 0, *extras)
-    cubes = batch * -(-m // (rows * block_rows)) * -(-panels // block_panels)
-    for first in range(0, max(k, 1), depth):
-        block_product[cubes, 1](
-            x, packed, out, bias, residual, float(alpha), n, first, min(k, first + depth),
-            first > 0, first + depth >= k, blueprint, mode="unchecked",
-        )  # fmt: skip

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.elementwise import copy, lanes_for
+from cubepy.kernels.elementwise import copy
+from cubepy.kernels.matmul_problem import Product, result_dtype
+from cubepy.runtime import memory
+from cubepy.tune import Routine
 
 
 @cb.kernel
@@ -33,13 +38,53 @@ def row_product(a: cb.Array, b: cb.Array, out: cb.Array, lanes: cb.Comptime[int]
         out.store((batch, i, j + 3 * lanes), s3)
 
 
-def plain_product(x: np.ndarray, y: np.ndarray, result: np.ndarray, dtype: Any) -> None:
+@dataclass(frozen=True)
+class PlainPlan:
+    """What changes the plain product's code: the lanes of a line."""
+
+    lanes: int
+
+
+class Plain(Routine):
+    """Sums in the dtype itself, without an epilogue: f64 and integers; f32 only when forced."""
+
+    name = "plain"
+
+    def group(self, key: Product) -> int:
+        """The other routines are quicker wherever they fit."""
+        dtype = result_dtype(key)
+        return -1 if dtype.is_float and dtype.bits <= 32 else 0
+
+    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+        """It adds nothing to the product."""
+        if problem.packed:
+            return "b is packed"
+        if result_dtype(problem).is_float and result_dtype(problem).bits < 32:
+            return f"sums would be in {result_dtype(problem).name}"
+        return "it has no epilogue" if problem.epilogue else None
+
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[PlainPlan]:
+        """Lines of a register's width; then half and twice of it."""
+        lanes = properties.lanes(result_dtype(problem))
+        for count in (lanes, lanes // 2, 2 * lanes):
+            if 0 < count <= 64:
+                yield PlainPlan(count)
+
+    def launch(self, blueprint: PlainPlan, problem: Product, args: tuple[Any, ...]) -> None:
+        """Multiply x (..., M, K) and y (..., K, N), whose batches broadcast."""
+        plain_product(*args[:3], result_dtype(problem), blueprint.lanes)
+
+
+def plain_product(x: np.ndarray, y: np.ndarray, result: np.ndarray, dtype: Any, lanes: int) -> None:
     """result = x @ y for arrays (..., M, K) and (..., K, N) whose batches broadcast."""
     m, k = x.shape[-2:]
     n = y.shape[-1]
+    if k == 0:  # a sum of nothing
+        result[...] = 0
+        return
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     a = copy(np.broadcast_to(x, (*batch, m, k))).reshape(-1, m, k)
     b = copy(np.broadcast_to(y, (*batch, k, n))).reshape(-1, k, n)
-    target = np.empty((a.shape[0], m, n), dtype.numpy)
-    row_product[a.shape[0] * m, 1](a, b, target, lanes_for(target), mode="checked")
+    target = memory.empty((a.shape[0], m, n), dtype.numpy)
+    row_product[a.shape[0] * m, 1](a, b, target, lanes, mode="checked")
     result[...] = target.reshape(result.shape)

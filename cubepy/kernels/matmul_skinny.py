@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
 from cubepy.kernels.matmul_kernels import Blueprint, finish_line
+from cubepy.kernels.matmul_problem import Product, result_dtype
+from cubepy.tune import Routine
 
 MOST_ROWS = 4  # rows of b along K are summed lane by lane for up to MOST_DOT_ROWS rows of a
 MOST_DOT_ROWS = 64
@@ -99,29 +101,71 @@ def sum_rows(
                 finish_line(done[i, j] * alpha, out, bias, residual, 0, i, at, columns - at, plan)
 
 
+@dataclass(frozen=True)
+class SkinnyPlan:
+    """What changes the code of a product with few rows.
+
+    Attributes:
+        dot: results are dot products along the rows of b transposed; else lines lie along the rows of b.
+        rows: rows of a that are done together.
+        lines: lines along the rows of b, side by side (without `dot`).
+        lanes: lanes of a line.
+        channels: results that a cube makes side by side (with `dot`).
+    """
+
+    dot: bool
+    rows: int
+    lines: int
+    lanes: int
+    channels: int = 1
+
+
 @cache
-def plan_of(rows: int, lines: int, lanes: int, panels: int, bias: bool, residual: bool, function: Any) -> Blueprint:
-    """The blueprint of a product with few rows; the same object every time, so that keys compare quickly."""
-    return Blueprint(rows, lines, lanes, 1, panels, 0, bias, residual, function)
+def blueprint_of(plan: SkinnyPlan, bias: bool, residual: bool, function: Any) -> Blueprint:
+    """The kernels' blueprint; the same object every time, so that keys compare quickly."""
+    return Blueprint(plan.rows, plan.lines, plan.lanes, 1, plan.channels, 0, bias, residual, function)
 
 
-def skinny_product(
-    x: np.ndarray, b: np.ndarray, out: np.ndarray, bias: Any, residual: Any, function: Any, alpha: float
-) -> bool:
-    """out (1, M, N) = epilogue(x (M, K) @ b (K, N)) for few rows; False when the layouts do not suit."""
-    m = x.shape[0]
-    if m > MOST_DOT_ROWS:
-        return False
-    lanes = cb.device_properties_of().register_bytes // 4
-    common = (bias is not None, residual is not None, function)
-    if b.strides[0] == b.itemsize or b.shape[0] == 1:
-        plan = plan_of(min(m, 6), 4, lanes, CHANNELS, *common)
-        cubes = -(-b.shape[1] // CHANNELS)
-        dot_rows[cubes, 1](x, b.T, out, bias, residual, alpha, min(m, 6), plan, mode="unchecked")
-        return True
-    if m <= MOST_ROWS and b.strides[1] == b.itemsize:
-        plan = plan_of(m, 4, lanes, 1, *common)
-        cubes = -(-b.shape[1] // (4 * lanes))
-        sum_rows[cubes, 1](x, b, out, bias, residual, alpha, m, plan, mode="unchecked")
-        return True
-    return False
+class Skinny(Routine):
+    """Float products with few rows: b is read once, where it stands."""
+
+    name = "skinny"
+
+    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+        """One product, few rows, and an order of b that lines can follow."""
+        dtype = result_dtype(problem)
+        if not dtype.is_float or dtype.bits > 32:
+            return f"sums are in f32, not {dtype.name}"
+        if problem.packed or problem.batch != 1:
+            return "b is one matrix that is not packed"
+        most = {"columns": MOST_DOT_ROWS, "rows": MOST_ROWS}.get(problem.layout, 0)
+        return None if problem.m <= most else f"at most {most} rows when b lies in {problem.layout}"
+
+    def group(self, key: Product) -> int:
+        """Where it fits, packing b costs more than it brings."""
+        return 1
+
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[SkinnyPlan]:
+        """Few results a cube, so that even a short product fills all cores; then other shares."""
+        lanes = properties.register_bytes // 4
+        if problem.layout == "columns":
+            rows = min(problem.m, 6)
+            for channels in (CHANNELS, 32, 8, 64):
+                yield SkinnyPlan(True, rows, 4, lanes, channels)
+            if problem.m > 4:
+                yield SkinnyPlan(True, 4, 4, lanes, CHANNELS)
+        else:
+            for lines in (4, 2, 8, 1):
+                yield SkinnyPlan(False, problem.m, lines, lanes)
+
+    def launch(self, blueprint: SkinnyPlan, problem: Product, args: tuple[Any, ...]) -> None:
+        """out (1, M, N) = epilogue(x (1, M, K) @ b (1, K, N))."""
+        x, b, out, bias, residual, function, alpha = args
+        x, b, plan = x[0], b[0], blueprint
+        kernel_plan = blueprint_of(plan, bias is not None, residual is not None, function)
+        if plan.dot:
+            cubes = -(-b.shape[1] // plan.channels)
+            dot_rows[cubes, 1](x, b.T, out, bias, residual, float(alpha), plan.rows, kernel_plan, mode="unchecked")
+        else:
+            cubes = -(-b.shape[1] // (plan.lines * plan.lanes))
+            sum_rows[cubes, 1](x, b, out, bias, residual, float(alpha), plan.rows, kernel_plan, mode="unchecked")

@@ -8,7 +8,9 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import array_of, finish, output, wrapper
+from cubepy.kernels import movement_cubes
+from cubepy.kernels.arguments import array_of, finish, output, placed, wrapper
+from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import identity, run
 from cubepy.kernels.matmul_kernels import transpose_lines
 from cubepy.kernels.shapes import merged
@@ -35,6 +37,7 @@ def transpose_tiles(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], tile: c
                 out.store((b, i + c, j), columns[c])
 
 
+@placed
 def transpose(x: Any, axes: Any = None, *, out: Any = None) -> Any:
     """A contiguous copy with the axes permuted (reversed by default), as `numpy.transpose(x, axes).copy()`.
 
@@ -58,6 +61,8 @@ def transpose(x: Any, axes: Any = None, *, out: Any = None) -> Any:
     square = _as_squares(dest, source)
     if square is None:
         run(identity, [moved], result)
+    elif has_planes():
+        movement_cubes.transpose(*square)
     else:
         d, s = square
         lanes = min(cb.device_properties_of().register_bytes // max(4, array.itemsize), 16)
@@ -71,11 +76,11 @@ def _as_squares(dest: np.ndarray, source: np.ndarray) -> tuple[np.ndarray, np.nd
     if dest.ndim < 2 or dest.dtype == np.bool_ or dest.strides[-1] != dest.itemsize:
         return None
     inner = [d for d in range(source.ndim - 1) if source.strides[d] == source.itemsize]
-    if not inner or dest.ndim > 3:
+    if not inner or (dest.ndim > 3 and not has_planes()):
         return None
     d = inner[-1]
     order = [a for a in range(dest.ndim) if a not in (d, dest.ndim - 1)] + [d, dest.ndim - 1]
     to, back = dest.transpose(order), source.transpose(order)
     if to.ndim == 2:
         to, back = to[None], back[None]
-    return to, back.transpose(0, 2, 1)
+    return to, back.transpose(*range(back.ndim - 2), back.ndim - 1, back.ndim - 2)

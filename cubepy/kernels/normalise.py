@@ -8,8 +8,13 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import array_of, axes_of, finish, float_array, output, wrapper
-from cubepy.kernels.elementwise import copy, lanes_for
+from cubepy.kernels import normalise_cubes
+from cubepy.kernels.arguments import array_of, axes_of, finish, float_array, output, placed, wrapper
+from cubepy.kernels.cube_wide import has_planes
+from cubepy.kernels.elementwise import contiguous, copy, lanes_for
+from cubepy.kernels.shapes import view_as
+from cubepy.lang.dtypes import DType, f32, f64
+from cubepy.runtime import memory
 
 ROWS = 4  # rows of a cube
 
@@ -95,6 +100,12 @@ def layer_norm_rows(
             out.store((row, k), cb.cast(v, out.dtype))
 
 
+def _acc(array: Any) -> DType:
+    """The dtype to compute in."""
+    return f64 if array.dtype == np.float64 else f32
+
+
+@placed
 def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along an axis, computed from the maximum down so that it cannot overflow.
 
@@ -116,7 +127,10 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         inside = target.base is not None and np.shares_memory(target, result)
         lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
         cubes = -(-rows.shape[0] // ROWS)
-        softmax_rows[cubes, 1](rows, target, lanes, ROWS, mode="checked")
+        if has_planes():
+            normalise_cubes.softmax_rows(rows, target, _acc(array))
+        else:
+            softmax_rows[cubes, 1](rows, target, lanes, ROWS, mode="checked")
         if not inside:
             np.moveaxis(result, d, -1)[...] = target.reshape(np.moveaxis(result, d, -1).shape)
     return finish(result, out, wrap)
@@ -126,9 +140,8 @@ def as_rows(array: np.ndarray, axis: int) -> np.ndarray:
     """(rows, n) with `axis` last and unit stride along it: a view where strides allow it, else a copy."""
     moved = np.moveaxis(array, axis, -1)
     n = moved.shape[-1]
-    view = moved.view()
     try:
-        view.shape = (-1, n) if array.size else (0, n)
+        view = view_as(moved, (array.size // n, n) if array.size else (0, n))
     except AttributeError:
         return copy(moved).reshape(-1, n)
     if view.strides[1] != view.itemsize and n > 1:
@@ -136,6 +149,7 @@ def as_rows(array: np.ndarray, axis: int) -> np.ndarray:
     return view
 
 
+@placed
 def layer_norm(
     x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
 ) -> Any:
@@ -161,14 +175,17 @@ def layer_norm(
         part = None if value is None else array_of(value, name)
         if part is not None and part.shape != shape:
             raise ShapeError(f"{name} has shape {part.shape}, but layer_norm is over {shape}")
-        parts.append(None if part is None else np.ascontiguousarray(part).reshape(n))
+        parts.append(None if part is None else contiguous(part).reshape(n))
     result = output(out, array.shape, array.dtype)
     if result.size:
         rows = as_rows(array.reshape(*array.shape[: array.ndim - len(shape)], n), array.ndim - len(shape))
-        flat = result.reshape(-1, n) if result.flags.c_contiguous else np.empty((rows.shape[0], n), result.dtype)
+        flat = result.reshape(-1, n) if result.flags.c_contiguous else memory.empty((rows.shape[0], n), result.dtype)
         lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
         cubes = -(-rows.shape[0] // ROWS)
-        layer_norm_rows[cubes, 1](rows, *parts, flat, float(eps), lanes, ROWS, mode="checked")
+        if has_planes():
+            normalise_cubes.layer_norm_rows(rows, *parts, flat, float(eps), _acc(array))
+        else:
+            layer_norm_rows[cubes, 1](rows, *parts, flat, float(eps), lanes, ROWS, mode="checked")
         if not result.flags.c_contiguous:
             result[...] = flat.reshape(result.shape)
     return finish(result, out, wrap)

@@ -8,8 +8,11 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import finish, float_array, output, wrapper
-from cubepy.kernels.elementwise import lanes_for
+from cubepy.kernels import pool_cubes
+from cubepy.kernels.arguments import finish, float_array, output, placed, wrapper
+from cubepy.kernels.cube_wide import has_planes
+from cubepy.kernels.elementwise import contiguous, lanes_for
+from cubepy.runtime import memory
 
 
 @cb.kernel
@@ -91,6 +94,7 @@ def edge_line(x, p, y, z, width, lanes):
     return line
 
 
+@placed
 def max_pool2d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, *,
     layout: str = "NCHW", out: Any = None,
@@ -127,18 +131,23 @@ def max_pool2d(
     last = x.transpose(0, 2, 3, 1) if layout == "NCHW" else x
     channels_last = layout == "NHWC" or (c > 1 and last.flags.c_contiguous)
     if out is None and channels_last and layout == "NCHW":
-        result = np.empty((n, *size, c), x.dtype).transpose(0, 3, 1, 2)
+        result = memory.empty((n, *size, c), x.dtype).transpose(0, 3, 1, 2)
     else:
         result = output(out, shape, x.dtype)
     if result.size:
         lanes = lanes_for(x)
         if channels_last:
             target = result if layout == "NHWC" else result.transpose(0, 2, 3, 1)
+            if has_planes():
+                pool_cubes.channels_last(last, target, step, pad, kernel, dil)
+                return finish(result, out, wrap)
             pool_channels_last[n * size[0], 1](last, target, *step, *pad, kernel, dil, lanes, mode="checked")
         else:
-            planes = np.ascontiguousarray(x).reshape(n * c, h, w)
+            planes = contiguous(x).reshape(n * c, h, w)
             target = result.reshape(n * c, *size)
-            if step[1] == 1:
+            if has_planes():
+                pool_cubes.channels_first(planes, target, step, pad, kernel, dil)
+            elif step[1] == 1:
                 pool_rows_unit_stride[n * c * size[0], 1](planes, target, step[0], *pad, kernel, dil, lanes)
             else:
                 pool_channels_first[n * c * size[0], 1](planes, target, *step, *pad, kernel, dil, lanes)

@@ -14,9 +14,13 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import functions as f
-from cubepy.kernels.arguments import array_of, axes_of, finish, output, wrapper
+from cubepy.kernels import reduce_cubes
+from cubepy.kernels.arguments import array_of, axes_of, finish, output, placed, wrapper
+from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import copy, lanes_for
+from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i32, i64, u64
+from cubepy.runtime import memory
 
 PIECE = 16384  # elements of a row that one cube reduces
 BLOCK = 4  # lines that run side by side
@@ -151,12 +155,10 @@ def _arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
 
 
 def _without_copy(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    view = x.view()
     try:
-        view.shape = shape
+        return view_as(x, shape)  # type: ignore[no-any-return]
     except AttributeError:
         return None
-    return view
 
 
 def _reduce(
@@ -185,11 +187,13 @@ def _run(
     n = data.shape[1]
     few = not by_rows and data.shape[0] * data.shape[2] < 4096
     pieces = -(-n // PIECE) if by_rows else (builtins.min(-(-n // 64), 16) if few else 1)
-    flat = target if target.flags.c_contiguous else np.empty(target.shape, target.dtype)
+    flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
     lanes = lanes_for(data, np.empty(0, acc.numpy))
-    if by_rows:
+    if has_planes():
+        (reduce_cubes.rows if by_rows else reduce_cubes.columns)(data, flat, step, start, acc, scale)
+    elif by_rows:
         m = data.shape[0]
-        part = flat.reshape(m, 1) if pieces == 1 else np.empty((m, pieces), acc.numpy)
+        part = flat.reshape(m, 1) if pieces == 1 else memory.empty((m, pieces), acc.numpy)
         factor = scale if pieces == 1 else 1.0
         reduce_rows[m * pieces, 1](data, part, step, start, acc, lanes, PIECE, factor, mode="checked")
         if pieces > 1:
@@ -197,7 +201,7 @@ def _run(
     else:
         b, _, c = data.shape
         piece = -(-n // pieces)
-        part = flat.reshape(b, 1, c) if pieces == 1 else np.empty((b, pieces, c), acc.numpy)
+        part = flat.reshape(b, 1, c) if pieces == 1 else memory.empty((b, pieces, c), acc.numpy)
         cubes = b * pieces * -(-c // (4 * lanes))
         factor = scale if pieces == 1 else 1.0
         reduce_columns[cubes, 1](data, part, step, start, acc, lanes, piece, factor, mode="checked")
@@ -215,6 +219,7 @@ def _sum_dtypes(x: Any) -> tuple[DType, DType]:
     return wide, wide
 
 
+@placed
 def sum(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """Sum over axes (all by default), as `numpy.sum`; small integers sum in 64 bits.
 
@@ -233,12 +238,14 @@ def sum(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) ->
     return _reduce(x, axis, keepdims, out, f.add, 0, acc, result)
 
 
+@placed
 def prod(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """Product over axes, as `numpy.prod`."""
     acc, result = _sum_dtypes(x)
     return _reduce(x, axis, keepdims, out, f.mul, 1, acc, result)
 
 
+@placed
 def mean(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """Arithmetic mean over axes; integers give f32 (f64 for 64-bit ones)."""
     dtype = as_dtype(array_of(x).dtype).compute
@@ -267,11 +274,13 @@ def _extreme(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
     )  # fmt: skip
 
 
+@placed
 def max(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """Largest element over axes; NaN where there is one, as `numpy.max`."""
     return _extreme(x, axis, keepdims, out, largest=True)
 
 
+@placed
 def min(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """Smallest element over axes; NaN where there is one, as `numpy.min`."""
     return _extreme(x, axis, keepdims, out, largest=False)
@@ -290,23 +299,36 @@ def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
     )
     target = output(out, final, np.int64)
     if target.size:
+        if has_planes():
+            _arg_by_cubes(array.view(np.uint8) if array.dtype == np.bool_ else array, axes, target, largest)
+            return finish(target if final or out is not None else target[()], out, wrap)
         kept = [d for d in range(array.ndim) if d not in axes]
         rows = array.transpose(kept + list(axes)).reshape(-1, n)
         if rows.strides[1] != rows.itemsize and n > 1:
             rows = copy(rows)
         if rows.dtype == np.bool_:
             rows = rows.view(np.uint8)
-        flat = np.empty(rows.shape[0], np.int64)
+        flat = memory.empty((rows.shape[0],), np.int64)
         arg_rows[rows.shape[0], 1](rows, flat, largest, lanes_for(rows), mode="checked")
         target[...] = flat.reshape(final)
     return finish(target if final or out is not None else target[()], out, wrap)
 
 
+def _arg_by_cubes(array: Any, axes: tuple[int, ...], target: Any, largest: bool) -> None:
+    flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
+    data, by_rows = _arranged(array, axes)
+    (reduce_cubes.arg_rows if by_rows else reduce_cubes.arg_columns)(data, flat, largest)
+    if flat is not target:
+        target[...] = flat
+
+
+@placed
 def argmax(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """Index of the largest element (i64): the first of equals, the first NaN if any, as `numpy.argmax`."""
     return _arg(x, axis, keepdims, out, largest=True)
 
 
+@placed
 def argmin(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """Index of the smallest element (i64), as `numpy.argmin`."""
     return _arg(x, axis, keepdims, out, largest=False)

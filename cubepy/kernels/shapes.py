@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from cubepy.errors import ShapeError
+from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.layout import reshaped
 
 
 def broadcast_shape(*arrays: np.ndarray) -> tuple[int, ...]:
@@ -18,6 +22,22 @@ def broadcast_shape(*arrays: np.ndarray) -> tuple[int, ...]:
     except ValueError:
         shapes = " and ".join(str(a.shape) for a in arrays)
         raise ShapeError(f"the shapes {shapes} do not broadcast together") from None
+
+
+def strided(a: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The memory of an array in another shape, with other strides in bytes; what they reach is not checked."""
+    if isinstance(a, DeviceArray):
+        return a.strided(shape, strides)
+    return np.lib.stride_tricks.as_strided(a, shape, strides, writeable=a.flags.writeable)
+
+
+def view_as(a: Any, shape: tuple[int, ...]) -> Any:
+    """The array in another shape, as a view.
+
+    Raises:
+        AttributeError: its strides allow no view.
+    """
+    return a.reshape_view(shape) if isinstance(a, DeviceArray) else reshaped(a, shape)
 
 
 def merged(arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -38,12 +58,10 @@ def merged(arrays: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _take_axes(a: np.ndarray, keep: list[int]) -> np.ndarray:
-    return np.lib.stride_tricks.as_strided(
-        a, tuple(a.shape[d] for d in keep), tuple(a.strides[d] for d in keep), writeable=a.flags.writeable
-    )
+    return strided(a, tuple(a.shape[d] for d in keep), tuple(a.strides[d] for d in keep))  # type: ignore[no-any-return]
 
 
 def _join(a: np.ndarray, d: int) -> np.ndarray:
     shape = (*a.shape[:d], a.shape[d] * a.shape[d + 1], *a.shape[d + 2 :])
     strides = (*a.strides[:d], a.strides[d + 1], *a.strides[d + 2 :])
-    return np.lib.stride_tricks.as_strided(a, shape, strides, writeable=a.flags.writeable)
+    return strided(a, shape, strides)  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from cubepy.errors import LaunchError
@@ -35,7 +36,10 @@ def over(n: Any, lanes: int = 1) -> Over:
         >>> over(1000, lanes=8).units
         125
     """
-    size = n if isinstance(n, int) else int(getattr(n, "size", -1))
+    size = n if isinstance(n, int) else getattr(n, "size", -1)
+    if callable(size):  # PyTorch's size() is the shape
+        size = math.prod(n.shape)
+    size = int(size)
     if size < 0:
         raise LaunchError(f"cb.over needs a count of at least 0 or an array, not {n!r}")
     if not isinstance(lanes, int) or lanes < 1:

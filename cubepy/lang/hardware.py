@@ -23,6 +23,8 @@ _BY_FEATURE = {
         "elements; unit k of the plane gives the element where row k % 8 of tile k // 8 starts.",
         "pack": "`pack(v, dtype)`: a line of floats as the words of a fragment (f16, bf16, fp8; f32 is rounded to "
         "tf32), to nearest; the first lane lies lowest.",
+        "resident": "`resident(cubes)`: registers are given out so that so many cubes of this kernel fit on a core at "
+        "once (comptime).",
         "unpack": "`unpack(words, dtype)`: the floats that a line of words holds (f16, bf16, f32).",
     },
     "copy_async": {
@@ -45,16 +47,18 @@ _BY_FEATURE = {
         "box at coords (the innermost last) to shared[i]; its bytes arrive at bar[b]. Beyond the array zeros "
         "are written. With a mask, to the same place of each of these cubes of the cluster.",
         "tma_store": "`tma_store(map, coords, shared, i)`: one unit starts copying a box to the array; what lies "
-        "beyond the array is left out.",
+        "beyond the array's end is left out. The coordinates are not negative.",
         "tma_commit": "`tma_commit()`: the stores since the last commit become one group.",
         "tma_wait": "`tma_wait(n, read=True)`: wait until at most n groups of stores are under way; with `read`, "
         "only until they have read shared memory.",
+        "add_line": "`add_line(array, i, line)`: add a line of 2 or 4 f32 to array[i], array[i + 1]... in the device's "
+        "second-level cache; atomic for each element, nothing comes back. The place is a multiple of the line.",
         "tma_prefetch": "`tma_prefetch(map)`: bring the description of the map's array near.",
         "fence_async": "`fence_async()`: what this unit wrote to shared memory is seen by copies and matrix units.",
     },
     "wgmma": {
-        "wgmma": "`wgmma(acc, a, ai, b, bi, n, dtype, accumulate=True, ...)`: start acc += a * b for four planes: a has "
-        "64 rows and is shared memory from element ai on, or a line of 4 words; b has n columns, stored as rows of "
+        "wgmma": "`wgmma(acc, a, ai, b, bi, n, dtype, accumulate=True, ...)`: start acc += a * b for four planes: a "
+        "has 64 rows and is shared memory from element ai on, or a line of 4 words; b has n columns, stored as rows of "
         "neighbours along the depth; acc is local memory of n // 2 elements.",
         "wgmma_fence": "`wgmma_fence(*accs)`: before the first product, and after accumulators were written.",
         "wgmma_commit": "`wgmma_commit()`: the products since the last commit become one group.",
@@ -63,6 +67,7 @@ _BY_FEATURE = {
         "set_registers": "`set_registers(n, grow)`: these four planes take more registers (`grow`) or give some "
         "back, to n a unit.",
         "sync_group": "`sync_group(id, units)`: barrier number id (1 to 15) of so many units, in whole planes.",
+        "arrive_group": "`arrive_group(id, units)`: count as arrived at barrier number id without waiting there.",
     },
     "cluster": {
         "cluster": "`cluster(x, y=1, z=1)`: the cubes of a launch are grouped into clusters of this size (comptime).",
@@ -75,5 +80,5 @@ _BY_FEATURE = {
 HARDWARE = {name: doc for group in _BY_FEATURE.values() for name, doc in group.items()}
 NEEDS = {name: feature for feature, group in _BY_FEATURE.items() for name in group}
 """The feature that each builtin needs."""
-NEEDS["sync_group"] = "barrier"
+NEEDS["sync_group"] = NEEDS["arrive_group"] = "barrier"
 NEEDS["CLUSTER_POS"] = "cluster"

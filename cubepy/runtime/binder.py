@@ -13,7 +13,8 @@ import numpy as np
 
 from cubepy.compiler.signature import ComptimeSpec, exact
 from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
-from cubepy.runtime.leaves import NUMBERS, array_like
+from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.leaves import NUMBERS, PLAIN, array_like, lift
 
 LAUNCH_KEYWORDS = ("mode", "device", "stream")
 
@@ -21,7 +22,11 @@ LAUNCH_KEYWORDS = ("mode", "device", "stream")
 def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, Any]]:
     """Write and compile the binder of a kernel."""
     parameters, names, keys = [], [], []
-    scope: dict[str, Any] = {"ndarray": np.ndarray, "key_of": key_of, "exact": exact}
+    scope: dict[str, Any] = {
+        "ndarray": np.ndarray, "DeviceArray": DeviceArray, "key_of": key_of, "exact": exact, "PLAIN": PLAIN,
+        "lift": lift,
+    }  # fmt: skip
+    lifting = ""
     star = False
     for i, p in enumerate(kernel.parameters):
         if p.keyword_only and not star:
@@ -37,12 +42,16 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
             keys.append(f"(exact({p.name}) if type({p.name}) in (tuple, float) else type({p.name})), {p.name}")
         else:
             x = p.name
-            keys.append(f"(({x}.dtype, {x}.shape, {x}.strides) if type({x}) is ndarray else key_of({x}))")
+            keys.append(
+                f"(({x}.dtype, {x}.shape, {x}.strides) if type({x}) is ndarray else "
+                f"({x}.layout if type({x}) is DeviceArray else key_of({x})))"
+            )
+            lifting += f"    if type({x}) not in PLAIN:\n        {x} = lift({x})\n"
     if not star:
         parameters.append("*")
     parameters += [f"{k}=None" for k in LAUNCH_KEYWORDS]
     text = (
-        f"def bind({', '.join(parameters)}):\n"
+        f"def bind({', '.join(parameters)}):\n{lifting}"
         f"    return ({', '.join(names)},), ({', '.join(keys)},), mode, device, stream\n"
     )
     exec(compile(text, f"<binder of {kernel.__name__}>", "exec"), scope)  # text made above
@@ -52,6 +61,8 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
 def key_of(value: Any) -> Any:
     """The part of a key that an argument other than a plain array contributes."""
     t = type(value)
+    if t is DeviceArray:
+        return value.layout
     if t is float:
         return float
     if t is int:
@@ -72,5 +83,5 @@ def key_of(value: Any) -> Any:
         return value.key  # type: ignore[attr-defined]
     array = array_like(value)
     if array is not None:
-        return (array.dtype, array.shape, array.strides)
+        return array.layout if type(array) is DeviceArray else (array.dtype, array.shape, array.strides)
     return ComptimeSpec(value)

@@ -13,7 +13,7 @@ from typing import Any
 from cubepy.config import config
 from cubepy.errors import DeviceError
 
-BACKENDS = ("cpu", "python")
+BACKENDS = ("cpu", "cuda", "python")
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,10 @@ def as_device(value: Any) -> Device:
     if name not in BACKENDS:
         raise DeviceError(f"there is no device {value!r}", hint=f"the devices are {', '.join(BACKENDS)}")
     count = backend_named(name).count()
+    if count == 0:
+        raise DeviceError(
+            f"there is no device {value!r}: {backend_named(name).missing()}", hint='use device="cpu"'
+        )
     if int(ordinal or 0) >= count:
         raise DeviceError(f"the device {value!r} does not exist: backend {name} has {count} device(s)")
     return Device(name, int(ordinal or 0))
@@ -148,12 +152,42 @@ def use(device: Any) -> Use:
     return Use(as_device(device))
 
 
-def devices() -> list[DeviceProperties]:
-    """The properties of every device that can be used."""
-    return [backend_named(b).properties(i) for b in BACKENDS for i in range(backend_named(b).count())]
+class Devices(list[DeviceProperties]):
+    """The properties of every device that can be used; printing it also says why others cannot.
+
+    Attributes:
+        missing: why a backend has no device, by its name.
+    """
+
+    def __init__(self) -> None:
+        self.missing: dict[str, str] = {}
+        for name in BACKENDS:
+            backend = backend_named(name)
+            super().extend(backend.properties(i) for i in range(backend.count()))
+            if backend.count() == 0:
+                self.missing[name] = backend.missing()
+
+    def __repr__(self) -> str:
+        return "\n".join([*map(str, self), *(f"{name}: none, {why}" for name, why in self.missing.items())])
+
+
+def devices() -> Devices:
+    """The properties of every device that can be used; printing the list says why there is no GPU.
+
+    Example:
+        >>> import cubepy as cb
+        >>> cb.devices()[0].backend
+        'cpu'
+    """
+    return Devices()
 
 
 def device_properties(device: Any = None) -> DeviceProperties:
     """The properties of a device (the current one when none is given)."""
     d = current() if device is None else as_device(device)
     return backend_named(d.backend).properties(d.ordinal)  # type: ignore[no-any-return]
+
+
+def gpu_of(device: Device) -> Any:
+    """What manages the memory and streams of a device that has its own, or None (see `backend.Gpu`)."""
+    return getattr(backend_named(device.backend), "gpu", None)

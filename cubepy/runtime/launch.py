@@ -7,9 +7,8 @@ one dictionary lookup in a table of the thread; only data pointers and scalars a
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
-
-import numpy as np
 
 from cubepy.compiler.calls import bind_parameters
 from cubepy.compiler.signature import Spec, Target
@@ -20,8 +19,9 @@ from cubepy.lang.declare import Kernel, TensorMap
 from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
-from cubepy.runtime import overlap
+from cubepy.runtime import overlap, tracing
 from cubepy.runtime.binder import LAUNCH_KEYWORDS, make_binder
+from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.leaves import NUMBERS, take_apart
 from cubepy.runtime.stats import active, counters
 
@@ -33,7 +33,7 @@ _specialise_lock = threading.RLock()
 class Prepared:
     """A launch seen before: its runner, where its leaves are, and how to check their memory."""
 
-    __slots__ = ("executable", "in_place", "outputs", "ranges", "runner", "simple")
+    __slots__ = ("executable", "fresh", "in_place", "outputs", "quick", "ranges", "runner", "simple")
 
     def __init__(
         self, executable: Any, runner: Any, outputs: tuple[int, ...], ranges: list[Any], in_place: bool,
@@ -41,6 +41,13 @@ class Prepared:
     ) -> None:  # fmt: skip
         self.executable, self.runner, self.in_place = executable, runner, in_place
         self.outputs, self.ranges, self.simple = outputs, ranges, simple
+        self.quick: Any = None
+        self.fresh = simple is not None and not in_place and hasattr(runner, "quick")
+
+    def ripen(self) -> None:
+        """The launch came again: it is worth a function of its own, where the runner makes them."""
+        self.fresh = False
+        self.quick = self.runner.quick(self.simple, self.outputs, self.ranges)
 
 
 class Launcher:
@@ -70,8 +77,9 @@ class Launcher:
     def launch(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         """Run the kernel with these arguments."""
         values, key, mode, where, stream = self.bound(args, kwargs)
+        queue = None
         if stream is not None:
-            stream.attach(where)
+            where, queue = stream.attach(where)
         key = (grid, type(grid), mode or config.mode, where or devices.current(), config.debug, key)
         try:
             prepared = self.local.table.get(key)
@@ -84,6 +92,12 @@ class Launcher:
             prepared = self.prepare(grid, mode, where, values, key)
             if prepared is None:
                 return
+        elif prepared.fresh:
+            prepared.ripen()
+        quick = prepared.quick
+        if quick is not None and not active and not tracing.recording and quick(values, queue):
+            counters.launches += 1
+            return
         simple = prepared.simple
         if simple is not None:
             leaves = [values[i] if j < 0 else values[i][j] for i, j in simple]
@@ -93,25 +107,23 @@ class Launcher:
             prepared = self.prepare(grid, mode, where, values, None)
             assert prepared is not None
         counters.launches += 1
+        if tracing.recording:
+            recorder = tracing.current()
+            if recorder is not None:
+                recorder.launch(prepared, leaves)
+                recorder.spoiled |= queue is not None
         if active:
-            self.timed(prepared, leaves, values)
+            timed(self.kernel.__name__, prepared.runner, lambda: prepared.runner.run(leaves, values, queue), queue)
         else:
-            prepared.runner.run(leaves, values)
-
-    def timed(self, prepared: Prepared, leaves: list[Any], values: tuple) -> None:
-        """Run under the profiler."""
-        import time
-
-        start = time.perf_counter()
-        prepared.runner.run(leaves, values)
-        seconds = time.perf_counter() - start
-        for p in list(active):
-            p.add(self.kernel.__name__, seconds)
+            prepared.runner.run(leaves, values, queue)
 
     def bind(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch with its arguments fixed."""
-        values, _, mode, where, _ = self.bound(args, kwargs)
-        return BoundLaunch(self, self.prepare(grid, mode, where, values, None), values)
+        values, _, mode, where, stream = self.bound(args, kwargs)
+        queue = None
+        if stream is not None:
+            where, queue = stream.attach(where)
+        return BoundLaunch(self, self.prepare(grid, mode, where, values, None), values, queue)
 
     def inspect(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The generated code for these arguments."""
@@ -137,32 +149,32 @@ class Launcher:
                 continue
             parts = v if type(v) is tuple else (v,)
             for j, part in enumerate(parts):
-                plain = isinstance(part, TensorMap) or (type(part) is np.ndarray and part.ndim > 0)
+                plain = isinstance(part, TensorMap) or (type(part) in overlap.ARRAYS and part.ndim > 0)
                 if not plain and not (p.kind == "any" and type(part) in (int, float)):
                     return None
                 places.append((i, j if type(v) is tuple else -1))
         return tuple(places) if len(places) == len(leaves) else None
 
-    def find(self, grid: Any, mode: Any, where: Any, values: tuple) -> tuple[Any, Dim3, list[Any], bool]:
-        """The executable for these arguments; compiles it at first sight."""
+    def find(self, grid: Any, mode: Any, where: Any, values: tuple) -> tuple[Any, Dim3, list[Any], bool, int]:
+        """The executable for these arguments, compiled at first sight, and the ordinal of its device."""
         mode = mode or config.mode
         if mode not in MODES:
             raise LaunchError(f"there is no mode {mode!r}", hint=f"the modes are {', '.join(MODES)}")
-        dev = devices.as_device(where) if where is not None else devices.current()
-        backend = devices.backend_named(dev.backend)
         specs: list[Spec] = []
         leaves: list[Any] = []
         for p, value in zip(self.parameters, values, strict=True):
             spec, mine = take_apart(p, value, self.kernel)
             specs.append(spec)
             leaves += mine
+        dev = device_of(where, leaves, self.kernel.__name__)
+        backend = devices.backend_named(dev.backend)
         properties = backend.properties(dev.ordinal)
         cubes, units = self.grid(grid, backend)
         if units[0] * units[1] * units[2] > properties.max_units:
             raise LaunchError(
                 f"a cube of {units} has {units[0] * units[1] * units[2]} units; {dev} allows {properties.max_units}"
             )
-        arrays = [a for a in leaves if isinstance(a, np.ndarray)]
+        arrays = [a for a in leaves if isinstance(a, overlap.ARRAYS)]
         wide = any(a.size >= 2**31 for a in arrays) or cubes[0] * cubes[1] * cubes[2] * units[0] >= 2**31
         target = Target(
             dev.backend, units, mode, i64 if wide else i32, properties.plane_size, properties.max_shared_memory,
@@ -180,7 +192,7 @@ class Launcher:
             if exe is None:
                 exe = backend.executable(self.kernel, program, tuple(specs), in_place)
                 self.executables[key, in_place] = exe
-        return exe, cubes, leaves, in_place
+        return exe, cubes, leaves, in_place, dev.ordinal
 
     def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:
         """Cube count and cube dim of a grid."""
@@ -198,9 +210,9 @@ class Launcher:
         """Find the code and lay the launch out; None when there is nothing to do."""
         if isinstance(grid, Over) and grid.size == 0:
             return None
-        exe, cubes, leaves, in_place = self.find(grid, mode, where, values)
+        exe, cubes, leaves, in_place, ordinal = self.find(grid, mode, where, values)
         outputs, ranges = overlap.plan(exe.program, leaves)
-        runner = exe.prepare(leaves, values, cubes)
+        runner = exe.prepare(leaves, values, cubes, ordinal)
         prepared = Prepared(exe, runner, outputs, ranges, in_place, self.simple(values, leaves))
         if key is not None and not in_place:
             table = self.local.table
@@ -210,11 +222,51 @@ class Launcher:
         return prepared
 
 
+def timed(name: str, runner: Any, run: Any, queue: Any) -> None:
+    """Run under the profiler; on a device with streams, the time that the device takes."""
+    clock = getattr(runner, "seconds", None)
+    if clock is not None:
+        seconds = clock(run, queue)
+    else:
+        start = time.perf_counter()
+        run()
+        seconds = time.perf_counter() - start
+    for p in list(active):
+        p.add(name, seconds)
+
+
+def device_of(where: Any, leaves: list[Any], kernel: str) -> Any:
+    """The device of a launch: the one that is named, else that of its arrays, else the current one.
+
+    Raises:
+        LaunchError: an array that lives elsewhere.
+    """
+    arrays = [leaf.array if isinstance(leaf, TensorMap) else leaf for leaf in leaves]
+    arrays = [a for a in arrays if isinstance(a, overlap.ARRAYS)]
+    if where is not None:
+        dev = devices.as_device(where)
+    else:
+        dev = next((a.device for a in arrays if type(a) is DeviceArray), None) or devices.current()
+    own_memory = devices.gpu_of(dev) is not None
+    for a in arrays:
+        if type(a) is not DeviceArray:
+            if own_memory:
+                raise LaunchError(
+                    f"{kernel} is launched on {dev} with a NumPy array, which is in the memory of the host",
+                    hint=f'copy it to the device: cb.tensor(x, device="{dev}")',
+                )
+        elif a.device != dev:
+            raise LaunchError(
+                f"{kernel} is launched on {dev} with an array on {a.device}", hint=f'move it: x.to("{dev}")'
+            )
+    return dev
+
+
 class BoundLaunch:
     """A launch with its arguments fixed: call it with nothing, or with new values of scalar parameters."""
 
-    def __init__(self, launcher: Launcher, prepared: Prepared | None, values: tuple) -> None:
-        self.launcher, self.prepared, self.values = launcher, prepared, values
+    def __init__(self, launcher: Launcher, prepared: Prepared | None, values: tuple, queue: Any = None) -> None:
+        self.launcher, self.prepared, self.values, self.queue = launcher, prepared, values, queue
         self._run = self._make()
 
     def _make(self) -> Any:
@@ -222,7 +274,7 @@ class BoundLaunch:
             return lambda: None
         leaves = self.launcher.leaves(self.values)
         overlap.check(self.prepared, leaves, self.launcher)
-        return self.prepared.runner.bound(leaves, self.values)
+        return self.prepared.runner.bound(leaves, self.values, self.queue)
 
     def __call__(self, **scalars: Any) -> None:
         """Run; keywords give scalar parameters new values from now on.
@@ -230,16 +282,12 @@ class BoundLaunch:
         Raises:
             LaunchError: a keyword that is no scalar parameter.
         """
+        tracing.spoil()
         if scalars:
             self._rebind(scalars)
         counters.launches += 1
-        if active:
-            import time
-
-            start = time.perf_counter()
-            self._run()
-            for p in list(active):
-                p.add(self.launcher.kernel.__name__, time.perf_counter() - start)
+        if active and self.prepared is not None:
+            timed(self.launcher.kernel.__name__, self.prepared.runner, self._run, self.queue)
         else:
             self._run()
 

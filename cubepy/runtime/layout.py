@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.errors import DTypeError
+from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import Device
 
 _PHANTOM = 1 << 44  # where phantoms claim to be: no process has memory mapped there for NumPy to read
@@ -26,15 +28,18 @@ class Layout:
         size: number of elements.
         nbytes: bytes of the elements.
         contiguous: whether the elements lie in C order without gaps.
+        element: the dtype as the language names it, or None if it does not.
         extent: the bytes that an array spans, relative to its address: first and one past the last.
     """
 
     __slots__ = (
-        "contiguous", "device", "dtype", "extent", "itemsize", "memo", "nbytes", "ndim", "shape", "size", "strides",
+        "contiguous", "device", "dtype", "element", "extent", "itemsize", "memo", "nbytes", "ndim", "shape", "size",
+        "strides",
     )  # fmt: skip
 
     def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, device: Device) -> None:
         self.shape, self.strides, self.dtype, self.device = shape, strides, dtype, device
+        self.element = _element(dtype)
         self.itemsize, self.ndim, self.size = dtype.itemsize, len(shape), math.prod(shape)
         self.nbytes = self.size * self.itemsize
         self.contiguous = self.size == 0 or strides == c_strides(shape, self.itemsize) or self._ignoring_ones()
@@ -75,6 +80,13 @@ class Layout:
         return f"{self.dtype}{list(self.shape)} on {self.device}"
 
 
+def _element(dtype: np.dtype) -> Any:
+    try:
+        return as_dtype(dtype)
+    except DTypeError:
+        return None
+
+
 class _Claim:
     """What NumPy makes a phantom from."""
 
@@ -106,6 +118,8 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 _layouts: dict[tuple[Any, ...], Layout] = {}
+devices_seen: set[Device] = set()
+"""Devices that an array was ever made on."""
 
 
 def layout_of(shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype, device: Device) -> Layout:
@@ -118,6 +132,7 @@ def layout_of(shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np
             found = layout_of(shape, full, dtype, device)
         else:
             found = Layout(tuple(shape), full, dtype, device)
+            devices_seen.add(device)
         if len(_layouts) >= _TABLE_LIMIT:
             _layouts.clear()
         _layouts[key] = found

@@ -11,30 +11,51 @@ from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, LaunchErro
 from cubepy.lang import dtypes as dt
 from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
 from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.interop import device_array, from_torch_or_none
 
 NUMBERS = (bool, int, float, np.generic)
+QUICK: dict[type, Any] = {}
+"""How arrays of types that were seen are taken, without asking for every protocol."""
+PLAIN = frozenset({np.ndarray, DeviceArray, int, float, bool, type(None), str})
+"""Types of arguments that `lift` leaves alone; the binder asks it about no others."""
 
 
-def layout_of(array: np.ndarray) -> str:
+def layout_of(array: Any) -> str:
     """The layout class of an array."""
     if array.flags.c_contiguous:
         return "contiguous"
     return "last" if array.ndim and array.strides[-1] == array.itemsize else "strided"
 
 
-def array_like(value: Any) -> np.ndarray | None:
-    """The NumPy array behind an argument without copying it, or None if it is no array.
+def lift(value: Any) -> Any:
+    """The array behind a tensor or an array of another library, also inside a tuple; anything else as it is."""
+    known = QUICK.get(type(value))
+    if known is not None and (found := known(value)) is not None:
+        return found
+    if type(value) is tuple:
+        return tuple([v if type(v) in PLAIN else lift(v) for v in value])
+    if isinstance(value, (*NUMBERS, str, type, Struct, TensorMap)) or value is None:
+        return value
+    array = array_like(value)
+    return value if array is None else array
 
-    Raises:
-        LaunchError: an array that lives on another device.
-    """
-    if isinstance(value, np.ndarray):
+
+def array_like(value: Any) -> Any:
+    """The array (of NumPy, or on a device) behind an argument without copying it, or None if it is no array."""
+    if isinstance(value, (np.ndarray, DeviceArray)):
         return value
     inner = getattr(value, "__cubepy_array__", None)
     if inner is not None:
-        return inner()  # type: ignore[no-any-return]
-    if hasattr(value, "__cuda_array_interface__"):
-        raise LaunchError("an array on a GPU cannot be used by a launch on the CPU", hint="copy it to the host first")
+        method = getattr(type(value), "__cubepy_array__", None)
+        if method is not None:
+            QUICK[type(value)] = method
+        return inner()
+    found = device_array(value)
+    if found is not None:
+        if type(value).__module__.partition(".")[0] == "torch":
+            QUICK[type(value)] = from_torch_or_none
+        return found
     if hasattr(value, "__array_interface__") and not isinstance(value, np.generic):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
@@ -42,7 +63,7 @@ def array_like(value: Any) -> np.ndarray | None:
     return None
 
 
-def check_array(array: np.ndarray, name: str) -> np.ndarray:
+def check_array(array: Any, name: str) -> Any:
     """Refuse what no kernel can address.
 
     Raises:
@@ -130,7 +151,7 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
     )
 
 
-def _array(array: np.ndarray, name: str) -> tuple[Spec, list[Any]]:
+def _array(array: Any, name: str) -> tuple[Spec, list[Any]]:
     check_array(array, name)
     if array.ndim == 0:
         array = array.reshape(1)
@@ -164,7 +185,7 @@ def comptime(value: Any, what: str) -> Spec:
     Raises:
         ComptimeError: an array, or something unhashable.
     """
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, DeviceArray)):
         raise ComptimeError(f"{what} is comptime and cannot be an array", hint="pass it as a runtime argument")
     try:
         hash(value)

@@ -15,6 +15,8 @@ import numpy as np
 
 from cubepy.config import config
 from cubepy.errors import OutOfMemoryError
+from cubepy.runtime import device_array
+from cubepy.runtime.device import Device, as_device, current, gpu_of
 
 POOLED = 1 << 16  # smaller arrays are left to NumPy
 ALIGNMENT = 64
@@ -143,21 +145,38 @@ def size_class(size: int) -> int:
 pool = Pool()
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An uninitialised array from the pool.
+def empty(shape: tuple[int, ...], dtype: Any, device: Device | None = None) -> Any:
+    """An uninitialised array of a device (the current one by default): of NumPy on the host, else a `DeviceArray`.
 
     Example:
         >>> empty((2, 3), "float32").shape
         (2, 3)
     """
+    where = current() if device is None else device
+    if where.backend != "cpu" and gpu_of(where) is not None:
+        return device_array.empty(shape, dtype, where)
     return pool.empty(shape, dtype)
 
 
-def memory_stats() -> MemoryStats:
-    """A snapshot of the pool's statistics.
+def memory_stats(device: Any = None) -> MemoryStats:
+    """A snapshot of the statistics of a device's pool (the current device by default).
 
     Example:
         >>> memory_stats().in_use >= 0
         True
     """
-    return replace(pool.stats)
+    where = current() if device is None else as_device(device)
+    gpu = gpu_of(where)
+    return replace(pool.stats if gpu is None else gpu.stats(where.ordinal))
+
+
+def trim(device: Any = None) -> int:
+    """Give the memory that a device's pool keeps for later back; the bytes that were.
+
+    Example:
+        >>> trim("cpu") >= 0
+        True
+    """
+    where = current() if device is None else as_device(device)
+    gpu = gpu_of(where)
+    return int(pool.trim() if gpu is None else gpu.trim(where.ordinal))

@@ -23,11 +23,11 @@ class Tracked:
 
     def __init__(self, stream: Any = None) -> None:
         self.last, self.writer = stream, None
-        self.readers: set[Any] = set()
+        self.readers: set[Any] | None = None
 
     def streams(self) -> set[Any]:
         """Every stream whose work may still use the memory."""
-        return {s for s in (self.last, self.writer, *self.readers) if s is not None}
+        return {s for s in (self.last, self.writer, *(self.readers or ())) if s is not None}
 
 
 def order(memory: Tracked, stream: Any, writes: bool) -> None:
@@ -44,17 +44,19 @@ def order(memory: Tracked, stream: Any, writes: bool) -> None:
     if last is stream:
         return
     if last is not None:  # its work was not looked at one by one: it may have written
-        memory.writer, memory.readers, memory.last = last, set(), None
+        memory.writer, memory.readers, memory.last = last, None, None
     writer, readers = memory.writer, memory.readers
     if writes:
-        for other in readers:
+        for other in readers or ():
             stream.wait(other)
         if writer is not None:
             stream.wait(writer)
-        memory.last, memory.writer, memory.readers = stream, None, set()
+        memory.last, memory.writer, memory.readers = stream, None, None
     elif writer is None and not readers:
         memory.last = stream
-    elif stream is not writer and stream not in readers:
+    elif stream is not writer and (readers is None or stream not in readers):
         if writer is not None:
             stream.wait(writer)
+        if readers is None:
+            readers = memory.readers = set()
         readers.add(stream)

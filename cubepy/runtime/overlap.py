@@ -8,12 +8,14 @@ import numpy as np
 
 from cubepy.compiler.ir import Program
 from cubepy.errors import AliasError, ReadOnlyError
+from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.pointers import address
 
+ARRAYS = (np.ndarray, DeviceArray)
 EMPTY = (0, 0)
 
 
-def extent(array: np.ndarray) -> tuple[int, int]:
+def extent(array: Any) -> tuple[int, int]:
     """The bytes that an array spans, relative to its data pointer: first and one past the last."""
     if array.size == 0:
         return 0, 0
@@ -27,29 +29,31 @@ def extent(array: np.ndarray) -> tuple[int, int]:
 
 
 def plan(program: Program, leaves: list[Any]) -> tuple[tuple[int, ...], list[Any]]:
-    """Which leaves are outputs, and the extent of every array."""
+    """Which leaves are outputs, and the extent of every array; tensor maps are not looked at."""
     outputs = tuple(
-        i for i, a in enumerate(program.arguments) if a.mem is not None and a.mem.name in program.outputs
-    )
-    return outputs, [extent(v) if isinstance(v, np.ndarray) else None for v in leaves]
+        i for i, a in enumerate(program.arguments)
+        if a.mem is not None and a.mem.kind != "map" and a.mem.name in program.outputs
+    )  # fmt: skip
+    return outputs, [extent(v) if isinstance(v, ARRAYS) else None for v in leaves]
 
 
 def in_place(program: Program, leaves: list[Any]) -> bool:
     """Whether an output is, exactly, also another argument."""
     for i, a in enumerate(program.arguments):
-        if a.mem is not None and a.mem.name in program.outputs:
+        if a.mem is not None and a.mem.kind != "map" and a.mem.name in program.outputs:
             for j, other in enumerate(leaves):
-                if j != i and isinstance(other, np.ndarray) and same(leaves[i], other):
+                if j != i and isinstance(other, ARRAYS) and same(leaves[i], other):
                     return True
     return False
 
 
-def same(a: np.ndarray, b: np.ndarray) -> bool:
+def same(a: Any, b: Any) -> bool:
     """Whether two arrays are the same memory in the same way."""
     return (
         a is b
         or (a.size > 0
-        and address(a) == address(b)
+        and type(a) is type(b)
+        and (a.address == b.address if type(a) is DeviceArray else address(a) == address(b))
         and a.shape == b.shape
         and a.strides == b.strides
         and a.dtype == b.dtype)
@@ -69,11 +73,11 @@ def check(prepared: Any, leaves: list[Any], launcher: Any) -> bool:
         if r is None:
             spans.append(EMPTY)
         else:
-            at = address(v)
+            at = v.address if type(v) is DeviceArray else address(v)
             spans.append((at + r[0], at + r[1]))
     for i in prepared.outputs:
         out = leaves[i]
-        if not out.flags.writeable:
+        if not (out.writeable if type(out) is DeviceArray else out.flags.writeable):
             raise ReadOnlyError(
                 f"{launcher.kernel.__name__} writes {_name(prepared, i)!r}, which is read-only",
                 hint="pass a copy, or set array.flags.writeable",

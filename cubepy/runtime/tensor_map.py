@@ -10,6 +10,7 @@ from cubepy.compiler.signature import TensorMapSpec
 from cubepy.errors import DTypeError, LaunchError, ShapeError
 from cubepy.lang.declare import TensorMap
 from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.leaves import array_like
 from cubepy.runtime.pointers import address
 
@@ -32,7 +33,7 @@ class ArrayMap(TensorMap):
 
     __slots__ = ("array", "box", "key", "source", "spec", "swizzle")
 
-    def __init__(self, source: Any, array: np.ndarray, box: tuple[int, ...], swizzle: int) -> None:
+    def __init__(self, source: Any, array: np.ndarray | DeviceArray, box: tuple[int, ...], swizzle: int) -> None:
         self.source, self.array, self.box, self.swizzle = source, array, box, swizzle
         self.spec = TensorMapSpec(as_dtype(array.dtype), box, swizzle)
         self.key = (array.dtype, array.shape, array.strides, box, swizzle)
@@ -40,7 +41,7 @@ class ArrayMap(TensorMap):
     @property
     def address(self) -> int:
         """Where the array's data starts, on its device."""
-        return address(self.array)
+        return self.array.address if isinstance(self.array, DeviceArray) else address(self.array)
 
     def __repr__(self) -> str:
         return f"<tensor map of {self.array.dtype.name}{list(self.array.shape)}, box {list(self.box)}>"
@@ -65,7 +66,7 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128) -> ArrayMap
         >>> cb.tensor_map(np.zeros((64, 64), np.float16), box=(16, 64))
         <tensor map of float16[64, 64], box [16, 64]>
     """
-    data = array_like(array)
+    data: Any = array if isinstance(array, DeviceArray) else array_like(array)
     if data is None:
         raise LaunchError(f"a tensor map is made of an array, not of {type(array).__name__}")
     dtype = as_dtype(data.dtype)
@@ -88,6 +89,7 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128) -> ArrayMap
             f"positive multiples of {LINE}",
             hint="copy it, or pad its rows",
         )
-    if address(data) % LINE:
+    made = ArrayMap(array, data, box, swizzle)
+    if made.address % LINE:
         raise LaunchError(f"the data of a tensor map must start at a multiple of {LINE} bytes")
-    return ArrayMap(array, data, box, swizzle)
+    return made

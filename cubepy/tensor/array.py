@@ -9,13 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.errors import DTypeError, ShapeError
+from cubepy.errors import DeviceError, DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32, i64
-from cubepy.runtime.device import Device, as_device
+from cubepy.runtime import device as devices
+from cubepy.runtime.device import Device, as_device, current, gpu_of
+from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.interop import device_array
 from cubepy.tensor.ir import Node
 from cubepy.tensor.operators import Operators
-from cubepy.tensor.record import apply, identities
-from cubepy.tensor.storage import Dense, Storage
+from cubepy.tensor.record import apply, constant, identities
+from cubepy.tensor.storage import Dense, Storage, moved
+
+_INPUT: tuple[str, tuple[int, ...], dict[str, Any]] = ("input", (), {})
 
 
 class Tensor(Operators):
@@ -27,7 +32,7 @@ class Tensor(Operators):
 
     Attributes:
         storage: where the elements are.
-        node: the op that made it.
+        made_by: the op that made it: its name, the identities of its inputs, its attributes.
 
     Example:
         >>> import cubepy as cb
@@ -37,17 +42,23 @@ class Tensor(Operators):
                [12., 26.]], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "id", "node", "storage")
+    __slots__ = ("__weakref__", "id", "made_by", "storage")
     __array_priority__ = 100  # NumPy operators leave `array + tensor` to the tensor
 
-    def __init__(self, storage: Storage, node: Node | None = None) -> None:
+    def __init__(self, storage: Storage, made_by: tuple[str, tuple[int, ...], dict[str, Any]] | None = None) -> None:
         self.storage = storage
         self.id = next(identities)
-        if node is None:
-            node = Node("input", (), (("storage", storage.kind),), storage.shape, storage.dtype)
-        self.node = node
+        self.made_by = _INPUT if made_by is None else made_by
 
     # What it is
+
+    @property
+    def node(self) -> Node:
+        """The op that made it, as a node of the IR."""
+        op, inputs, attrs = self.made_by
+        if op == "input":
+            attrs = {"storage": self.storage.kind}
+        return Node(op, inputs, tuple(sorted(attrs.items())), self.storage.shape, self.storage.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,18 +100,27 @@ class Tensor(Operators):
 
     def __repr__(self) -> str:
         extra = "" if self.dtype in (f32, i64, bool_) else f", dtype={self.dtype!r}"
+        extra += "" if gpu_of(self.device) is None else f", device={str(self.device)!r}"
         if self.storage.kind != "dense":
             return f"tensor({self.storage.kind}, shape={self.shape}, {self.nbytes} bytes)"
-        text = np.array2string(self.storage.dense(), separator=", ", prefix="tensor(", threshold=1000)
+        text = np.array2string(self.numpy(), separator=", ", prefix="tensor(", threshold=1000)
         return f"tensor({text}{extra})"
 
     # Out of cubepy
 
     def numpy(self) -> np.ndarray:
-        """The elements as a NumPy array: the tensor's own memory when it is dense and on the CPU."""
-        return self.storage.dense()
+        """The elements as a NumPy array: the tensor's own memory when it is dense and on the CPU, else a copy.
+
+        On a GPU it waits for the work that makes them; errors of that work are raised here.
+        """
+        return self.storage.host()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if gpu_of(self.device) is not None:
+            raise DeviceError(
+                f"a tensor on {self.device} does not turn into a NumPy array by itself",
+                hint="copy it to the host with x.numpy()",
+            )
         array = self.storage.dense()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
@@ -108,11 +128,17 @@ class Tensor(Operators):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def __cubepy_array__(self) -> np.ndarray:
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.device.backend != "cuda":
+            raise AttributeError("__cuda_array_interface__")
+        return self.storage.dense().__cuda_array_interface__  # type: ignore[no-any-return]
+
+    def __cubepy_array__(self) -> Any:
         return self.storage.dense()
 
     def __cubepy_wrap__(self, array: Any) -> Tensor:
-        return Tensor(Dense(np.asarray(array), self.device))
+        return Tensor(Dense(array) if isinstance(array, DeviceArray) else Dense(np.asarray(array), self.device))
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.storage.dense().__dlpack__(**options)
@@ -124,11 +150,11 @@ class Tensor(Operators):
         """The only element as a Python number."""
         if self.size != 1:
             raise ShapeError(f"item() needs one element; this tensor of shape {self.shape} has {self.size}")
-        return self.storage.dense().item()
+        return self.numpy().item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
-        return self.storage.dense().tolist()
+        return self.numpy().tolist()
 
     def __bool__(self) -> bool:
         if self.size != 1:
@@ -156,9 +182,9 @@ class Tensor(Operators):
         Args:
             target: a dtype (or its name), a device, or a text such as "cpu".
         """
-        if isinstance(target, Device) or (isinstance(target, str) and _is_device(target)):
+        if is_device(target):
             device = as_device(target)
-            return self if device == self.device else Tensor(Dense(self.storage.dense(), device))
+            return self if device == self.device else Tensor(self.storage.to(device))
         return self.astype(target)
 
     def astype(self, dtype: Any) -> Tensor:
@@ -305,8 +331,11 @@ class Tensor(Operators):
         return x if high is None else apply("minimum", x, operand(high, x))
 
 
-def _is_device(name: str) -> bool:
-    return name.partition(":")[0] in ("cpu", "python", "cuda", "hip")
+def is_device(target: Any) -> bool:
+    """Whether a target of `to` is a device and not a dtype."""
+    if isinstance(target, str):
+        return target.partition(":")[0] in (*devices.BACKENDS, "hip")
+    return isinstance(target, Device)
 
 
 def _ints(values: Sequence[Any]) -> tuple[int, ...]:
@@ -329,9 +358,10 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
     Args:
         data: a NumPy array (shared, not copied, unless `dtype` differs), anything with the array or DLPack
-            protocol, a tensor, or Python numbers (floats give f32, integers i64).
+            protocol, a tensor, or Python numbers (floats give f32, integers i64). Arrays of other libraries on a
+            GPU are shared, too, and stay there.
         dtype: element type; by default that of the data.
-        device: by default the current one.
+        device: by default the current one; data of the host are copied to a GPU.
 
     Raises:
         DTypeError: data that are no numbers, or of a dtype that kernels do not know.
@@ -345,6 +375,13 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         result = data if dtype is None else data.astype(dtype)
         return result if device is None else result.to(as_device(device))
     wanted = None if dtype is None else as_dtype(dtype)
+    far = data if isinstance(data, DeviceArray) else None
+    if far is None and not isinstance(data, (np.ndarray, np.generic, list, tuple, int, float)):
+        far = device_array(data)
+    if far is not None:
+        result = Tensor(Dense(far))
+        result = result if wanted is None else result.astype(wanted)
+        return result if device is None else result.to(as_device(device))
     if not isinstance(data, (np.ndarray, np.generic)) and hasattr(data, "__dlpack__"):
         array = np.from_dlpack(data)
     else:
@@ -362,7 +399,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         array = array.astype(array.dtype.newbyteorder("="))
     if wanted is not None and array.dtype != wanted.numpy:
         array = array.astype(wanted.numpy)
-    return Tensor(Dense(array, None if device is None else as_device(device)))
+    where = current() if device is None else as_device(device)
+    return Tensor(Dense(moved(array, where), where))
 
 
 def operand(value: Any, other: Tensor) -> Tensor:
@@ -379,7 +417,7 @@ def operand(value: Any, other: Tensor) -> Tensor:
             dtype = i32
         if dtype.is_int and not fits(value, dtype):
             dtype = i64
-    return apply("constant", value=value, dtype=dtype.name)
+    return constant(value, dtype)
 
 
 def concat(tensors: Sequence[Any], axis: int = 0) -> Tensor:

@@ -6,7 +6,8 @@ registers an executor for each op that can read it:
     @register("linear", "quantized")
     def quantized_linear(inputs, attrs): ...
 
-An executor gets the storages (None for absent inputs) and the attributes, and returns a NumPy array or a Storage.
+An executor gets the storages (None for absent inputs) and the attributes, and returns an array or a Storage. The
+device of the inputs is the current one while it runs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 
 from cubepy.errors import KernelTypeError
 from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime.device_array import DeviceArray, upload
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import Dense, Storage
 
@@ -68,7 +70,9 @@ def run(op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype:
             f"the op {op!r} cannot read {kind} storage; only {', '.join(executors(kind)) or 'no op'} can",
             hint="convert it first: cb.tensor(x.numpy())",
         )
-    return result if isinstance(result, Storage) else Dense(np.asarray(result))
+    if isinstance(result, Storage):
+        return result
+    return Dense(result if isinstance(result, DeviceArray) else np.asarray(result))
 
 
 def execute(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
@@ -136,9 +140,9 @@ def _cast(dtype: np.dtype, x: np.ndarray) -> np.ndarray:
     if x.dtype == dtype:
         return x
     if dtype.kind == "b":
-        return _map("t:differs")(dtype, x, np.zeros((), x.dtype))
+        return _map("t:nonzero")(dtype, x)
     if as_dtype(dtype).storage_only or as_dtype(x.dtype).storage_only:
-        return x.astype(dtype)
+        return x.astype(dtype) if isinstance(x, np.ndarray) else upload(x.numpy().astype(dtype), x.device)
     return _map("t:identity")(dtype, x)
 
 
@@ -185,7 +189,7 @@ _DENSE: dict[str, Callable[..., Any]] = {
     "eq": _map("t:equal"), "ne": _map("t:differs"), "lt": _map("t:less"), "le": _map("t:less_equal"),
     "gt": _map("t:greater"), "ge": _map("t:greater_equal"),
     "and": _map("t:both"), "or": _map("t:either"), "xor": _map("t:exclusive"),
-    "not": lambda dtype, x: np.logical_not(x),
+    "not": _map("t:zero"),
     "gelu": lambda dtype, x, approximate: kernels().gelu(x, approximate),
     "cast": lambda d, x, dtype: _cast(d, x),
     "constant": lambda d, value, dtype: np.asarray(value, d),

@@ -84,6 +84,18 @@ def negative(a):
 
 
 @cb.func
+def zero(a):
+    """a == 0: the logical not"""
+    return a == 0
+
+
+@cb.func
+def nonzero(a):
+    """a != 0"""
+    return a != 0
+
+
+@cb.func
 def where(mask, a, b):
     """a where mask holds, else b"""
     return cb.select(mask, a, b)

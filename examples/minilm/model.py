@@ -156,11 +156,22 @@ class MiniLM(nn.Module):
         Returns:
             (B, hidden) f32, of length 1: the mean of the token vectors.
         """
-        ids, mask = cb.tensor(ids), np.asarray(mask)
-        looks = cb.tensor(mask.astype(bool)[:, None, None, :])
+        here = self.embeddings.word_embeddings.weight.device
+        mask = np.asarray(mask)
+        weights = (mask / mask.sum(axis=1, keepdims=True)).astype(np.float32)[:, None, :]
+        looks = mask.astype(bool)[:, None, None, :]
+        return self.embed(*(cb.tensor(x, device=here) for x in (ids, looks, weights)))
+
+    def embed(self, ids: cb.Tensor, looks: cb.Tensor, weights: cb.Tensor) -> cb.Tensor:
+        """Embed a batch that is on the model's device: what a captured graph replays.
+
+        Args:
+            ids: (B, S) token ids, integers.
+            looks: (B, 1, 1, S), true where a token is.
+            weights: (B, 1, S) f32, the share of each token in the mean.
+        """
         x = self.encoder(self.embeddings(ids), looks)
-        weights = mask / mask.sum(axis=1, keepdims=True)
-        pooled = cb.tensor(weights.astype(np.float32)[:, None, :]) @ x
+        pooled = weights.astype(x.dtype) @ x
         return F.normalize(pooled[:, 0])
 
 
@@ -225,6 +236,6 @@ def embed(
     out = np.empty((len(sentences), 384), np.float32)
     for first in range(0, len(order), batch):
         rows = order[first : first + batch]
-        out[rows] = np.asarray(model(*tokenizer([sentences[i] for i in rows])))
+        out[rows] = model(*tokenizer([sentences[i] for i in rows])).numpy()
         step(len(rows))
     return out

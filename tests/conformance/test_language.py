@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.runtime.device import backend_named
 
 F = np.float32
 
@@ -168,6 +169,7 @@ def test_topology_in_three_axes(device: str) -> None:
     cubes, units = (2, 3, 2), (3, 2, 2)
     out = np.zeros((144, 10), np.int32)
     topology[cubes, units](out, device=device)
+    plane = backend_named(device).properties(0).plane_size
     row = 0
     for cz in range(2):
         for cy in range(3):
@@ -176,7 +178,7 @@ def test_topology_in_three_axes(device: str) -> None:
                     for uy in range(2):
                         for ux in range(3):
                             unit = ux + 3 * uy + 6 * uz
-                            want = [cx, cy, cz, ux, uy, uz, cy * 2 + uy, 12012, 10, unit]
+                            want = [cx, cy, cz, ux, uy, uz, cy * 2 + uy, 12012, plane * 10 + unit % plane, unit // plane]
                             assert out[row].tolist() == want
                             row += 1
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy.runtime.device import backend_named
 
 F = np.float32
 
@@ -199,6 +200,8 @@ def plane(x: cb.Array, out: cb.Array):
 
 
 def test_a_plane_of_one_unit_is_the_unit_itself(device: str) -> None:
+    if backend_named(device).properties(0).plane_size > 1:
+        pytest.skip("planes of this device are wider")
     x, out = np.arange(-3, 5, dtype=F), np.zeros(8, F)
     plane[1, 8](x, out, device=device)
     np.testing.assert_array_equal(out, x * 5)

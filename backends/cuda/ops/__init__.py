@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cubepy.backends.cuda.ops import (
+    approximate,
     atomics,
     barriers,
     cluster,
@@ -18,7 +19,7 @@ from cubepy.backends.cuda.ops import (
 )
 from cubepy.backends.llvm.ops.registry import Op
 
-_MODULES = (topology, memory, plane, atomics, integer, debug, mma, copy_async, barriers, tma, wgmma, cluster)
+_MODULES = (topology, approximate, memory, plane, atomics, integer, debug, mma, copy_async, barriers, tma, wgmma, cluster)
 OPS: dict[str, Op] = {
     name: value for module in _MODULES for name, value in vars(module).items() if isinstance(value, Op)
 }

@@ -29,6 +29,23 @@ def _add_float(b: Any, place: Any, v: Any) -> Any:
     return b.call(fn, [place, v])
 
 
+@op
+def add_line(p: Any, v: Any, i: Any) -> Any:
+    """`add_line(p, v, i)`: p[i : i + lanes] += v, each element atomically; sm_90."""
+    p = elements(p)
+    n = v.lanes
+    regs = ", ".join(f"${k + 1}" for k in range(n))
+
+    def emit(b: Any, at: Any, x: Any, k: Any) -> None:
+        place = b.ptrtoint(b.gep(at, [k]), I64)
+        kind = ir.FunctionType(ir.VoidType(), [I64] + [ir.FloatType()] * n)
+        text = f"red.global.add.v{n}.f32 [$0], {{{regs}}};"
+        code = ir.InlineAsm(kind, text, ",".join(["l"] + ["f"] * n + ["~{memory}"]), side_effect=True)
+        b.call(code, [place, *(b.extract_element(x, I32(j)) for j in range(n))])
+
+    return types.void(p, v, types.int64), emit
+
+
 def _extreme_float(b: Any, place: Any, v: Any, name: str) -> Any:
     """max or min of a float through its bits; NaN as an operand changes nothing."""
     word = I32 if v.type == ir.FloatType() else I64

@@ -50,7 +50,7 @@ def barrier_arrive_cluster(p: Any, i: Any, rank: Any) -> Any:
     p = pointer(p)
     text = (
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }"
+        "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
     )
 
     def emit(b: Any, at: Any, k: Any, to: Any) -> None:

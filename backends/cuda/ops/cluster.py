@@ -21,7 +21,7 @@ def cluster_rank() -> Any:
 def sync_cluster() -> Any:
     """`sync_cluster()`: every unit of every cube of the cluster arrives before any goes on."""
     return nothing(
-        "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;", convergent=True
+        "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", convergent=True
     )
 
 
@@ -31,5 +31,15 @@ def sync_group(number: Any, units: Any) -> Any:
 
     def emit(b: Any, k: Any, n: Any) -> None:
         asm(b, VOID, "bar.sync $0, $1;", [word(b, k), word(b, n)], convergent=True)
+
+    return types.void(types.int64, types.int64), emit
+
+
+@op
+def arrive_group(number: Any, units: Any) -> Any:
+    """`arrive_group(number, units)`: arrive at barrier `number` of so many units without waiting."""
+
+    def emit(b: Any, k: Any, n: Any) -> None:
+        asm(b, VOID, "bar.arrive $0, $1;", [word(b, k), word(b, n)], convergent=True)
 
     return types.void(types.int64, types.int64), emit

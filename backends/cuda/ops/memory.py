@@ -17,7 +17,7 @@ from cubepy.backends.llvm.ops.convert import decode, encode
 from cubepy.backends.llvm.ops.masked import check_mask
 from cubepy.backends.llvm.ops.memory import elements, line, line_address, pointer
 from cubepy.backends.llvm.ops.registry import literal_op, op
-from cubepy.backends.llvm.ops.types import I8, I32, I64, carrier, itemsize, literal, memory_ir, value_type
+from cubepy.backends.llvm.ops.types import I8, I16, I32, I64, carrier, itemsize, literal, memory_ir, value_type
 from cubepy.backends.llvm.ops.values import lane
 
 WIDEST = 16
@@ -46,7 +46,19 @@ def raw_load(b: Any, dtype: str, address: Any, lanes: int, align: int) -> Any:
     if align < itemsize(dtype) * lanes and size > align and align >= 4:
         return _pieces_load(b, dtype, address, lanes, align)
     value = b.load(b.bitcast(address, kind.as_pointer()), align=align)
-    return value if kind == whole else b.bitcast(value, whole)
+    if kind == whole:
+        return value
+    return halves(b, value, whole) if itemsize(dtype) == 2 else b.bitcast(value, whole)
+
+
+def halves(b: Any, value: Any, whole: ir.Type) -> Any:
+    """32-bit words as a vector of 16-bit elements, taken apart one by one: NVVM splits a load that is only recast."""
+    out = ir.Constant(whole, ir.Undefined)
+    for k in range(whole.count):
+        word = b.extract_element(value, I32(k // 2)) if isinstance(value.type, ir.VectorType) else value
+        part = b.trunc(b.lshr(word, I32(16)) if k % 2 else word, I16)
+        out = b.insert_element(out, part if whole.element == I16 else b.bitcast(part, whole.element), I32(k))
+    return out
 
 
 def _pieces_load(b: Any, dtype: str, address: Any, lanes: int, align: int) -> Any:
@@ -76,9 +88,16 @@ def raw_store(b: Any, dtype: str, address: Any, value: Any, lanes: int, align: i
         b.store(part, b.gep(place, [I32(k)]), align=min(align, per * itemsize(dtype)))
 
 
-def is_aligned(b: Any, address: Any, align: int) -> Any:
-    """Whether an address is a multiple of `align`, as i1."""
-    return b.icmp_unsigned("==", b.and_(b.ptrtoint(address, I64), I64(align - 1)), I64(0))
+def is_aligned(b: Any, p: Any, at: Any, k: Any, align: int) -> Any:
+    """Whether element k of an array of type p lies at a multiple of `align`, as i1.
+
+    The array's start and the index are asked for separately: that is all that LLVM's analysis can look through, and
+    the first is known before a loop.
+    """
+    index = b.icmp_unsigned("==", b.and_(k, I64(align // itemsize(p.dtype) - 1)), I64(0))
+    if p.align % align == 0 and p.align:
+        return index
+    return b.and_(index, b.icmp_unsigned("==", b.and_(b.ptrtoint(at, I64), I64(align - 1)), I64(0)))
 
 
 def load_elements(b: Any, dtype: str, at: Any, k: Any, lanes: int, inside: Callable[[int], Any] | None = None) -> Any:
@@ -118,7 +137,7 @@ def _line_load(b: Any, p: Any, at: Any, k: Any, n: int) -> Any:
     place = line_address(b, p, at, k, n)
     if align == itemsize(p.dtype):
         return load_elements(b, p.dtype, at, k, n)
-    with b.if_else(is_aligned(b, place, align), likely=True) as (wide, narrow):
+    with b.if_else(is_aligned(b, p, at, k, align), likely=True) as (wide, narrow):
         with wide:
             whole = raw_load(b, p.dtype, place, n, align)
             from_wide = b.block
@@ -137,7 +156,7 @@ def _line_store(b: Any, p: Any, at: Any, k: Any, raw: Any, n: int) -> None:
         store_elements(b, p.dtype, at, k, raw)
         return
     place = line_address(b, p, at, k, n)
-    with b.if_else(is_aligned(b, place, align), likely=True) as (wide, narrow):
+    with b.if_else(is_aligned(b, p, at, k, align), likely=True) as (wide, narrow):
         with wide:
             raw_store(b, p.dtype, place, raw, n, align)
         with narrow:

@@ -71,6 +71,16 @@ plane_shuffle_up = _shuffle("plane_shuffle_up", "up", "`plane_shuffle_up(v, n)`:
 plane_shuffle_down = _shuffle("plane_shuffle_down", "down", "`plane_shuffle_down(v, n)`: of the unit n above.")
 
 
+@op
+def same_in_plane(v: Any) -> Any:
+    """`same_in_plane(v)`: v, an integer that all 32 units have alike; a shuffle tells the code generator so."""
+
+    def emit(b: Any, x: Any) -> Any:
+        return b.sext(shuffled(b, I32(-1), "idx", b.trunc(x, I32), I32(0)), I64)
+
+    return types.int64(types.int64), emit
+
+
 def _all_active(b: Any, mask: Any) -> Any:
     return b.icmp_unsigned("==", mask, I32(-1))
 

@@ -63,7 +63,8 @@ def tma_store(*args: Any) -> Any:
     text = f"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [$1, {_coordinates(2, rank)}], [$0];"
 
     def emit(b: Any, at: Any, where: Any, i: Any, *coords: Any) -> None:
-        asm(b, VOID, text, [shared_address(b, at, i, size(source)), b.ptrtoint(where, I64), *(word(b, x) for x in coords)])
+        place = shared_address(b, at, i, size(source))
+        asm(b, VOID, text, [place, b.ptrtoint(where, I64), *(word(b, x) for x in coords)])
 
     return types.void(source, target, types.int64, *(types.int64,) * rank), emit
 

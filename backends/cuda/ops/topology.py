@@ -77,7 +77,8 @@ def shared_memory(dtype: Any, offset: Any) -> Any:
     name, at = literal(dtype), literal(offset)
     if name is None or at is None:
         return None
-    out = Ptr(name)
+    # LLVM's analysis does not look through the change of address space, so the type says what is known.
+    out = Ptr(name, align=at & -at if at else ALIGNMENT)
 
     def emit(b: Any, *_: Any) -> Any:
         place = b.module.globals.get(SHARED)
@@ -90,6 +91,15 @@ def shared_memory(dtype: Any, offset: Any) -> Any:
         return b.addrspacecast(b.bitcast(start, element.as_pointer(SHARED_SPACE)), element.as_pointer())
 
     return out(dtype, offset), emit
+
+
+@literal_op
+def multiple(value: Any, step: Any) -> Any:
+    """`multiple(value, step)`: value, which is known to be a multiple of a power of two."""
+    k = literal(step)
+    if k is None:
+        return None
+    return types.int64(types.int64, step), lambda b, v, _: b.and_(v, I64(-k))
 
 
 @op

@@ -70,9 +70,10 @@ def instruction(dtype: str, n: int, a_in_registers: bool, transpose_a: bool, tra
     )
 
 
-def descriptor(b: Any, p: Ptr, base: Any, k: Any, swizzle: int, lead: int, stride: int) -> Any:
-    """The descriptor of an operand that starts at element k; lead and stride are distances in elements."""
+def descriptor(b: Any, p: Ptr, base: Any, k: Any, swizzle: int, lead: int, stride: int, offset: int = 0) -> Any:
+    """The descriptor of an operand that starts at element k + offset; lead and stride are distances in elements."""
     place = b.lshr(shared_address(b, base, k, size(p)), ir.Constant(I32, 4))
+    place = b.add(place, ir.Constant(I32, offset * size(p) >> 4))
     low = b.or_(place, ir.Constant(I32, (lead * size(p) >> 4) << 16))
     high = (stride * size(p) >> 4) | SWIZZLES[swizzle] << 30
     return b.or_(b.zext(low, I64), ir.Constant(I64, high << 32))
@@ -86,20 +87,26 @@ def _accumulators(b: Any, base: Any, first: int, count: int) -> list[Any]:
 def wgmma(
     acc: Any, a: Any, b: Any, ai: Any, bi: Any, keep: Any, n: Any, dtype: Any, start: Any,
     transpose_a: Any, swizzle_a: Any, lead_a: Any, stride_a: Any,
-    transpose_b: Any, swizzle_b: Any, lead_b: Any, stride_b: Any,
+    transpose_b: Any, swizzle_b: Any, lead_b: Any, stride_b: Any, offset_a: Any, offset_b: Any,
 ) -> Any:  # fmt: skip
     """`wgmma(acc, a, b, ai, bi, keep, ...)`: acc (plus itself if keep) += a * b, both in shared memory.
 
-    After keep come literals: n, dtype, first accumulator, then transpose, swizzle, lead and stride of a and of b.
+    After keep come literals: n, dtype, first accumulator, then transpose, swizzle, lead and stride of a and of b,
+    and how many elements after ai and bi the operands start.
     """
     acc, a, b = (pointer(t) for t in (acc, a, b))
-    options = (n, dtype, start, transpose_a, swizzle_a, lead_a, stride_a, transpose_b, swizzle_b, lead_b, stride_b)
+    options = (
+        n, dtype, start, transpose_a, swizzle_a, lead_a, stride_a, transpose_b, swizzle_b, lead_b, stride_b, offset_a,
+        offset_b,
+    )  # fmt: skip
     o = [literal(t) for t in options]
     if None in o:
         return None
 
     def emit(x: Any, at: Any, pa: Any, pb: Any, i: Any, j: Any, flag: Any, *_: Any) -> None:
-        operands = [descriptor(x, a, pa, i, *o[4:7]), descriptor(x, b, pb, j, *o[8:11])]
+        operands = [
+            descriptor(x, a, pa, i, o[4], o[5], o[6], o[11]), descriptor(x, b, pb, j, o[8], o[9], o[10], o[12]),
+        ]  # fmt: skip
         _product(x, acc, at, operands, flag, instruction(o[1], o[0], False, o[3], o[7]), o[0], o[2])
 
     return types.void(acc, a, b, types.int64, types.int64, types.boolean, *options), emit
@@ -108,17 +115,17 @@ def wgmma(
 @literal_op
 def wgmma_registers(
     acc: Any, b: Any, a: Any, bi: Any, keep: Any, n: Any, dtype: Any, start: Any,
-    transpose_b: Any, swizzle_b: Any, lead_b: Any, stride_b: Any,
+    transpose_b: Any, swizzle_b: Any, lead_b: Any, stride_b: Any, offset_b: Any,
 ) -> Any:  # fmt: skip
     """`wgmma_registers(acc, b, a, bi, keep, ...)`: the same with a in registers, a line of four words."""
     acc, b, a = pointer(acc), pointer(b), line(a, "u32", 4)
-    options = (n, dtype, start, transpose_b, swizzle_b, lead_b, stride_b)
+    options = (n, dtype, start, transpose_b, swizzle_b, lead_b, stride_b, offset_b)
     o = [literal(t) for t in options]
     if None in o:
         return None
 
     def emit(x: Any, at: Any, pb: Any, fragment: Any, j: Any, flag: Any, *_: Any) -> None:
-        operands = [*words(x, fragment, 4), descriptor(x, b, pb, j, *o[4:7])]
+        operands = [*words(x, fragment, 4), descriptor(x, b, pb, j, *o[4:8])]
         _product(x, acc, at, operands, flag, instruction(o[1], o[0], True, False, o[3]), o[0], o[2])
 
     return types.void(acc, b, a, types.int64, types.boolean, *options), emit

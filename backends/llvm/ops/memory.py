@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, errors, types
+from numba.core import errors, types
 
 from cubepy.backends.llvm.ops.convert import convert, decode, encode
 from cubepy.backends.llvm.ops.registry import literal_op, op
@@ -214,7 +214,8 @@ def stack(dtype: Any, lanes: Any, length: Any) -> Any:
     value_type(carrier(name), n)  # refuses unknown dtypes and too many lanes
 
     def emit(b: Any, *_: Any) -> Any:
-        place = cgutils.alloca_once(b, ir.ArrayType(element, count))
+        with b.goto_entry_block():  # numba's alloca_once would also store zeros, one by one
+            place = b.alloca(ir.ArrayType(element, count))
         place.align = ALIGNMENT
         return b.gep(place, [ir.Constant(I64, 0)] * 2)
 

@@ -41,11 +41,14 @@ class Line(types.Type):
 
 
 class Ptr(types.Type):
-    """A pointer to elements of a memory dtype; with `lanes`, to lines on the stack."""
+    """A pointer to elements of a memory dtype; with `lanes`, to lines on the stack.
 
-    def __init__(self, dtype: str, lanes: int = 0) -> None:
-        self.dtype, self.lanes = dtype, lanes
-        super().__init__(name=f"Ptr({dtype},{lanes})")
+    `align` bytes divide its address, where that is known.
+    """
+
+    def __init__(self, dtype: str, lanes: int = 0, align: int = 0) -> None:
+        self.dtype, self.lanes, self.align = dtype, lanes, align
+        super().__init__(name=f"Ptr({dtype},{lanes},{align})" if align else f"Ptr({dtype},{lanes})")
 
 
 def carrier(dtype: str) -> str:

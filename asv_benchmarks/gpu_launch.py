@@ -1,0 +1,104 @@
+"""What a launch costs on the host: ours beside a bare call of the driver, Triton and torch."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import cubepy as cb
+
+ROUNDS, CALLS = 21, 200
+
+
+@cb.kernel
+def add(a: cb.Array, b: cb.Array, out: cb.Array):
+    """out = a + b."""
+    i = cb.ABSOLUTE_POS
+    if i < out.size:
+        out[i] = a[i] + b[i]
+
+
+def host_time(run: Callable[[], Any], wait: Callable[[], Any]) -> float:
+    """Microseconds of one call on the host, with the queue empty at the start."""
+    wait()
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        run()
+    seconds = time.perf_counter() - start
+    wait()
+    return seconds / CALLS * 1e6
+
+
+def bare(add_bound: Any) -> Callable[[], Any]:
+    """The driver's call with everything prepared, through ctypes."""
+    from cubepy.backends.cuda.run import CudaRunner
+    from cubepy.backends.cuda.stream import thread_stream
+
+    prepared = add_bound.prepared
+    runner: CudaRunner = prepared.runner
+    runner.fill(add_bound.launcher.leaves(add_bound.values), thread_stream(0))
+    native = ctypes.CDLL("libcuda.so.1").cuLaunchKernel
+    arguments = (*runner.head, thread_stream(0).argument, runner.parameters, None)
+    return lambda: native(*arguments)
+
+
+def triton_launch(a: Any, b: Any, out: Any) -> Callable[[], Any]:
+    """The same kernel in Triton."""
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def triton_add(a_ptr, b_ptr, out_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = i < n
+        tl.store(out_ptr + i, tl.load(a_ptr + i, mask=mask) + tl.load(b_ptr + i, mask=mask), mask=mask)
+
+    return lambda: triton_add[(4,)](a, b, out, 1024, BLOCK=256)
+
+
+def rows() -> Iterator[dict[str, str]]:
+    """Bound and unbound launches of a kernel with three arrays of 1024 elements."""
+    import numpy as np
+    import torch
+
+    host = np.random.default_rng(0).standard_normal(1024).astype(np.float32)
+    a, b, out = (cb.tensor(host, device="cuda") for _ in range(3))
+    ta, tb, to = (torch.from_numpy(host).cuda() for _ in range(3))
+    grid = add[4, 256]
+    grid(a, b, out)
+    bound = grid.bind(a, b, out)
+    runs: dict[str, Callable[[], Any]] = {
+        "bound": bound,
+        "unbound": lambda: grid(a, b, out),
+        "unbound, torch tensors": lambda: grid(ta, tb, to),
+        "driver": bare(bound),
+        "torch": lambda: torch.add(ta, tb, out=to),
+    }
+    try:
+        runs["Triton"] = triton_launch(ta, tb, to)
+        runs["Triton"]()
+    except ImportError:
+        del runs["Triton"]
+    waits = (cb.sync, torch.cuda.synchronize)
+
+    def wait() -> None:
+        for w in waits:
+            w()
+
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name, run in runs.items():
+            times[name].append(host_time(run, wait))
+    mid = {name: median(t) for name, t in times.items()}
+    work = "launch of a kernel with 3 arrays, "
+    driver = f"prepacked cuLaunchKernel {mid['driver']:.2f} us"
+    yield {"work": work + "bound", "ours": f"{mid['bound']:.2f} us", "peer": driver,
+           "ratio": f"{mid['driver'] / mid['bound']:.2f}x"}  # fmt: skip
+    for name in ("unbound", "unbound, torch tensors"):
+        for peer in ("Triton", "torch"):
+            if peer in mid:
+                yield {"work": work + name, "ours": f"{mid[name]:.2f} us", "peer": f"{peer} {mid[peer]:.2f} us",
+                       "ratio": f"{mid[peer] / mid[name]:.2f}x"}  # fmt: skip

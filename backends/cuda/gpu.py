@@ -1,0 +1,177 @@
+"""What the runtime asks of GPUs besides running kernels: memory, copies, streams, events, graphs.
+
+The floors above know it as `Backend.gpu` (`cubepy.runtime.backend.Gpu`); arrays are `DeviceArray`s.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from cubepy.backends.cuda import memory, transfer
+from cubepy.backends.cuda.driver import api, check, context, count
+from cubepy.backends.cuda.graph import Capture
+from cubepy.backends.cuda.stream import (
+    NativeEvent,
+    NativeStream,
+    all_streams,
+    per_thread,
+    set_thread_stream,
+    thread_stream,
+)
+from cubepy.errors import LaunchError
+from cubepy.runtime.memory import MemoryStats
+from cubepy.runtime.order import order
+
+_LEGACY, _PER_THREAD = 1, 2
+
+
+class CudaGpu:
+    """NVIDIA GPUs, by ordinal."""
+
+    def allocate(self, ordinal: int, size: int) -> memory.Block:
+        """Device memory for work on the thread's stream."""
+        return memory.pool(ordinal).take(size, per_thread.streams.get(ordinal) or thread_stream(ordinal))
+
+    def place(self, ordinal: int, source: np.ndarray) -> memory.Block:
+        """New device memory with the bytes of a C-ordered NumPy array; also while a graph is being captured."""
+        stream = thread_stream(ordinal)
+        capture = stream.capture
+        if capture is not None:  # the copy happens now; the graph only reads what it brought
+            stream = capture.side
+        block = memory.pool(ordinal).take(source.nbytes, stream)
+        transfer.upload(block.address, source.ctypes.data, source.nbytes, stream)
+        if capture is not None:
+            stream.synchronize()
+        return block
+
+    def upload(self, target: Any, source: np.ndarray) -> None:
+        """Copy a C-ordered NumPy array into a contiguous array of the same size."""
+        stream = thread_stream(target.device.ordinal)
+        if stream.capture is not None:
+            raise LaunchError(
+                "elements cannot be copied from the host while a graph is being captured",
+                hint="copy them before, or between replays",
+            )
+        use(stream, target.owner, writes=True)
+        transfer.upload(target.address, source.ctypes.data, source.nbytes, stream)
+
+    def download(self, target: np.ndarray, source: Any) -> None:
+        """Copy a contiguous array into a C-ordered NumPy array; waits."""
+        ordinal = source.device.ordinal
+        stream = thread_stream(ordinal)
+        if stream.capture is not None:
+            raise LaunchError(
+                "elements cannot be read while a graph is being captured", hint="read them after g.replay()"
+            )
+        for other in all_streams(ordinal):
+            if other is not stream and other.has_faults:
+                other.check_faults()
+        use(stream, source.owner, writes=False)
+        transfer.download(target.ctypes.data, source.address, source.nbytes, stream)
+
+    def fill(self, target: Any, byte: int) -> None:
+        """Set every byte of a contiguous array."""
+        stream = thread_stream(target.device.ordinal)
+        use(stream, target.owner, writes=True)
+        transfer.fill_bytes(target.address, byte, target.nbytes, stream)
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy an array into another one of the same shape, converting the dtype, from any device to any."""
+        if source.device != target.device:
+            self._between(target, source)
+        elif target.dtype == source.dtype and target.layout.contiguous and source.layout.contiguous:
+            stream = thread_stream(target.device.ordinal)
+            use(stream, source.owner, writes=False)
+            use(stream, target.owner, writes=True)
+            transfer.copy_on_device(target.address, source.address, source.nbytes, stream)
+        else:
+            from cubepy.kernels.elementwise import convert_into
+
+            convert_into(target, source)
+
+    def _between(self, target: Any, source: Any) -> None:
+        here, there = target.device.ordinal, source.device.ordinal
+        if not source.layout.contiguous:
+            source = source.copy()
+        if not target.layout.contiguous or target.dtype != source.dtype:
+            from cubepy.runtime.device_array import empty
+
+            middle = empty(source.shape, source.dtype, target.device)
+            self._between(middle, source)
+            self.copy(target, middle)
+            return
+        stream = thread_stream(here)
+        use(stream, source.owner, writes=False)
+        use(stream, target.owner, writes=True)
+        transfer.copy_between(target.address, context(here), source.address, context(there), source.nbytes, stream)
+
+    def stream_for(self, array: Any) -> NativeStream:
+        """A stream whose later work comes after everything that makes the array."""
+        stream = thread_stream(array.device.ordinal)
+        use(stream, array.owner, writes=False)
+        return stream
+
+    def hand_over(self, array: Any, stream: int | None) -> None:
+        """Let the later work of a consumer's stream (as DLPack numbers them) come after what makes the array."""
+        if stream == -1:
+            return
+        if stream == 0:
+            raise BufferError("DLPack forbids the stream 0 for CUDA")
+        mine = self.stream_for(array)
+        if stream is None:
+            stream = _LEGACY
+        if stream != mine.handle:
+            NativeStream(mine.context, int(stream)).wait(mine)
+
+    def thread_stream(self, ordinal: int) -> NativeStream:
+        """The stream of this thread."""
+        return thread_stream(ordinal)
+
+    def set_thread_stream(self, ordinal: int, stream: NativeStream) -> NativeStream:
+        """Make a stream the thread's own; gives the one that was."""
+        return set_thread_stream(ordinal, stream)
+
+    def new_stream(self, ordinal: int, handle: int | None = None, priority: int = 0) -> NativeStream:
+        """A new stream, or another library's by its handle."""
+        return NativeStream(context(ordinal), handle, priority=priority)
+
+    def new_event(self, ordinal: int) -> NativeEvent:
+        """A new event that takes the time."""
+        return NativeEvent(context(ordinal))
+
+    def capture(self, ordinal: int) -> Capture:
+        """What records the thread's work."""
+        return Capture(ordinal)
+
+    def ordinal_of(self, address: int) -> int:
+        """The GPU that an address belongs to."""
+        out = ctypes.c_int()
+        check(api().cuPointerGetAttribute(ctypes.byref(out), 9, address), "asking for the device of an address")
+        return out.value
+
+    def synchronize(self, ordinal: int) -> None:
+        """Wait for the device; errors that kernels reported surface here."""
+        context(ordinal).synchronize()
+        for stream in all_streams(ordinal):
+            if stream.has_faults and stream.capture is None:
+                stream.check_faults()
+
+    def stats(self, ordinal: int) -> MemoryStats:
+        """What the pool did."""
+        return memory.pool(ordinal).stats
+
+    def trim(self, ordinal: int | None = None) -> int:
+        """Give the pool's spare memory back to the device; the bytes that were."""
+        return sum(memory.pool(n).trim() for n in (range(count()) if ordinal is None else (ordinal,)))
+
+
+def use(stream: NativeStream, owner: Any, writes: bool) -> None:
+    """Order the next work of a stream against the other users of memory."""
+    if owner.last is not stream:
+        if stream.capture is None:
+            order(owner, stream, writes)
+        else:
+            stream.capture.use(owner, stream, writes)

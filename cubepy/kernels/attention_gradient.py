@@ -1,0 +1,95 @@
+"""Attention for training on devices with `wgmma`: the result with its log-sum-exp, and the gradients.
+
+`attention_forward` keeps the log-sum-exp of each row, `attention_gradients` computes the weights again from it: no
+matrix of scores is ever written (Dao et al., 2022).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import FeatureError, ShapeError
+from cubepy.kernels import attention_hopper as hopper
+from cubepy.kernels import attention_hopper_backward as backward
+from cubepy.kernels.arguments import array_of, float_array, placed, wrapper
+from cubepy.kernels.attention import by_matrix_units
+from cubepy.kernels.elementwise import copy
+from cubepy.runtime import memory
+
+
+@placed
+def attention_forward(query: Any, key: Any, value: Any, is_causal: bool = False, scale: float | None = None) -> Any:
+    """The attention, and the log-sum-exp of each row of scores, which the gradients need.
+
+    Args:
+        query: (B, H, L, D) floats; key: (B, G, S, D), G divides H; value: (B, G, S, E).
+        is_causal: query i sees keys 0 to i.
+        scale: factor of the products, 1 / sqrt(D) by default.
+
+    Returns:
+        The result (B, H, L, E), and f32 (B, H, L).
+
+    Raises:
+        FeatureError: the device has no matrix units.
+    """
+    wrap = wrapper(query, key, value)
+    q, k, v = (float_array(a, n) for a, n in ((query, "query"), (key, "key"), (value, "value")))
+    _check(q, k, v)
+    p = cb.device_properties_of()
+    out = memory.empty((*q.shape[:3], v.shape[3]), q.dtype)
+    lse = memory.empty(q.shape[:3], np.dtype(np.float32))
+    factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    q, k, v = (a if a.strides[3] == a.itemsize else copy(a) for a in (q, k, v))
+    if not by_matrix_units(q, k, v, None, "none", out, lse, bool(is_causal), factor, p):
+        raise FeatureError(f"attention_forward needs matrix units, which {p.name} does not have", hint="use attention")
+    return wrap(out), wrap(lse)
+
+
+@placed
+def attention_gradients(
+    grad: Any, query: Any, key: Any, value: Any, result: Any, lse: Any, is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """The gradients of `attention_forward` by query, key and value.
+
+    Args:
+        grad: (B, H, L, D), the gradient of the result.
+        query, key, value, is_causal, scale: as they were given; 16-bit floats, widths multiples of 8 up to 128.
+        result, lse: what `attention_forward` returned.
+
+    Returns:
+        Arrays like query, key and value. Sums are in f32; the order in which the query's are added varies.
+
+    Raises:
+        FeatureError: the device or the problem has no routine.
+        ShapeError: shapes that do not go together.
+    """
+    wrap = wrapper(grad, query, key, value)
+    q, k, v, do, out = (array_of(a) for a in (query, key, value, grad, result))
+    _check(q, k, v)
+    if do.shape != out.shape or out.shape[:3] != q.shape[:3]:
+        raise ShapeError(f"a gradient of shape {do.shape} does not go with a result of shape {out.shape}")
+    p = cb.device_properties_of()
+    plan = backward.plan_for(q, k, v, do, bool(is_causal), p)
+    if plan is None:
+        raise FeatureError(
+            f"attention_gradients on {p.name} has no routine for {q.dtype}{list(q.shape)} and {v.dtype}{list(v.shape)}",
+            hint="it takes f16 and bf16, widths that are multiples of 8 up to 128, and needs the feature 'wgmma'",
+        )
+    q, k, v, do = (a if hopper.copyable(a) else copy(a) for a in (q, k, v, do))
+    out = out if out.strides[3] == out.itemsize else copy(out)
+    factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    dq, dk, dv = (memory.empty(a.shape, a.dtype) for a in (q, k, v))
+    backward.launch(do, q, k, v, out, array_of(lse), dq, dk, dv, factor, plan)
+    return wrap(dq), wrap(dk), wrap(dv)
+
+
+def _check(q: Any, k: Any, v: Any) -> None:
+    if any(a.ndim != 4 for a in (q, k, v)) or q.shape[3] != k.shape[3] or k.shape[:3] != v.shape[:3]:
+        raise ShapeError(f"query {q.shape}, key {k.shape} and value {v.shape} do not go together")
+    if q.shape[0] != k.shape[0] or q.shape[1] % max(k.shape[1], 1):
+        raise ShapeError(f"{k.shape[1]} key heads do not divide {q.shape[1]} query heads, or the batches differ")

@@ -1,0 +1,401 @@
+"""Attention for Hopper: one pass over keys and values by `wgmma`, the copy engine and groups with different tasks.
+
+The structure is that of FlashAttention-3 (Shah et al., 2024). One group of 128 units brings tiles of keys and values
+into a ring; two or three other groups each own 64 query rows. Such a group starts the products of the next scores
+before it adds the previous values, so that its matrix units work while it computes exponentials. Cubes stay for the
+whole launch. What was measured, and what did not help, is in docs/design/attention-hopper.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.runtime.device import DeviceProperties
+
+GROUP = 128
+"""Units that issue a product together: four planes."""
+BLOCK = 64
+"""Rows of a product, and columns of a tile in shared memory: 128 bytes, what the copy engine swizzles."""
+LOWEST = -(2.0**100)
+"""The score of a key that may not be seen: finite, so that differences stay numbers, and exact in products."""
+LN2 = 0.6931471805599453
+LOG2E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class HopperAttention:
+    """What changes the code of the Hopper attention.
+
+    Attributes:
+        depth: width of queries, keys and values, rounded up to 64, 128 or 256.
+        groups: groups of 64 query rows.
+        keys: keys of a block, a multiple of 16.
+        stages: blocks of keys, and of values, that are under way.
+        causal: a query sees keys up to its own place.
+    """
+
+    depth: int = 128
+    groups: int = 2
+    keys: int = 128
+    stages: int = 2
+    causal: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Query rows of a tile."""
+        return BLOCK * self.groups
+
+    @property
+    def units(self) -> int:
+        """Units of a cube."""
+        return GROUP * (self.groups + 1)
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Registers of a unit that copies, and of one that computes; all fit what a launch takes."""
+        return (40, 232) if self.groups == 2 else (32, 160)
+
+    def shared_bytes(self) -> int:
+        """Shared memory of a cube."""
+        return (self.rows + 2 * self.stages * self.keys) * self.depth * 2
+
+
+@cb.func
+def place_of(tile, tiles, row_tiles, heads, causal: cb.Comptime[bool]):
+    """Batch, head and first tile row: the heads of a row together, longest rows first, where rows differ in work."""
+    if causal:
+        every = tiles // row_tiles
+        row = row_tiles - 1 - tile // every
+        which = tile % every
+    else:
+        row = tile % row_tiles
+        which = tile // row_tiles
+    return which // heads, which % heads, row
+
+
+@cb.func
+def blocks_of(row, keys, plan):
+    """Blocks of keys that a tile of rows sees."""
+    blocks = (keys + plan.keys - 1) // plan.keys
+    if plan.causal:
+        blocks = cb.min(blocks, ((row + 1) * plan.rows + plan.keys - 1) // plan.keys)
+    return blocks
+
+
+@cb.func
+def bring(shared, at, source, b, h, row, count: cb.Comptime[int], depth: cb.Comptime[int], bar, slot):
+    """Start copying `count` rows, 64 columns after 64 columns."""
+    cb.barrier_expect(bar, slot, count * depth * 2)
+    for c in cb.unroll(range(depth // BLOCK)):
+        cb.tma_load(shared, at + c * count * BLOCK, source, (b, h, row, c * BLOCK), bar, slot)
+
+
+@cb.func
+def start_scores(s, queries, group, keys, slot, plan):
+    """s = queries @ keys.T, started; one group of products."""
+    cb.wgmma_fence()
+    for d in cb.unroll(range(plan.depth // 16)):
+        inside = d % 4 * 16
+        cb.wgmma(
+            s, queries, group * BLOCK * BLOCK + d // 4 * plan.rows * BLOCK + inside,
+            keys, slot * plan.keys * plan.depth + d // 4 * plan.keys * BLOCK + inside,
+            plan.keys, queries.dtype, accumulate=d > 0,
+        )  # fmt: skip
+    cb.wgmma_commit()
+
+
+@cb.func
+def start_sums(o, p, values, slot, plan):
+    """o += p @ values, started; the weights p are in registers."""
+    cb.wgmma_fence(o)
+    for j in cb.unroll(range(plan.keys // 16)):
+        cb.wgmma(
+            o, p[j], 0, values, slot * plan.keys * plan.depth + j * 16 * BLOCK, plan.depth, values.dtype,
+            transpose_b=True, b_lead=plan.keys * BLOCK,
+        )  # fmt: skip
+    cb.wgmma_commit()
+
+
+@cb.func
+def hide(s, start: cb.Comptime[int], limit, plan):
+    """Give the keys of a row from `limit` on, counted from the unit's first column, the lowest score."""
+    for j in range(plan.keys // 8):
+        for e in range(2):
+            if 8 * j + e >= limit:
+                s[4 * j + start + e] = LOWEST
+
+
+@cb.func
+def tops_of(s, top0, top1, plan):
+    """The largest of the scores of a unit's two rows, and of what was largest before; a row lies in four units."""
+    for j in range(plan.keys // 8):
+        top0 = cb.max(top0, cb.max(s[4 * j], s[4 * j + 1]))
+        top1 = cb.max(top1, cb.max(s[4 * j + 2], s[4 * j + 3]))
+    top0 = cb.max(top0, cb.plane_shuffle_xor(top0, 1))
+    top1 = cb.max(top1, cb.plane_shuffle_xor(top1, 1))
+    return cb.max(top0, cb.plane_shuffle_xor(top0, 2)), cb.max(top1, cb.plane_shuffle_xor(top1, 2))
+
+
+@cb.func
+def weigh(s, scale, base0, base1, sum0, sum1, plan):
+    """Scores become 2 ** (scale * score + base), added to the sums of their rows."""
+    for j in range(plan.keys // 8):
+        for e in range(2):
+            w0 = cb.exp2(cb.fma(s[4 * j + e], scale, base0))
+            w1 = cb.exp2(cb.fma(s[4 * j + 2 + e], scale, base1))
+            s[4 * j + e] = w0
+            s[4 * j + 2 + e] = w1
+            sum0 = sum0 + w0
+            sum1 = sum1 + w1
+    return sum0, sum1
+
+
+@cb.func
+def line_of(a, b):
+    """A line of two numbers."""
+    return cb.concat(cb.splat(a, 1), cb.splat(b, 1))
+
+
+@cb.func
+def fragment(s, at, dtype):
+    """Eight accumulators as four words, an operand of the next product: they lie just as it takes them."""
+    words = ()
+    for j in cb.unroll(range(0, 8, 2)):
+        words = words + (cb.pack(line_of(s[at + j], s[at + j + 1]), dtype),)
+    return cb.concat(cb.concat(words[0], words[1]), cb.concat(words[2], words[3]))
+
+
+@cb.func
+def fragments(p, s, dtype, count: cb.Comptime[int]):
+    """`count` fragments of neighbouring accumulators."""
+    for j in range(count):
+        p[j] = fragment(s, 8 * j, dtype)
+
+
+@cb.func
+def whole_words(q0, q1, q2, q3, lane):
+    """Turn a 4x4 tile of words among four units: unit k gets word k of each, 16 bytes of one row."""
+    odd, high = lane % 2 == 1, lane % 4 >= 2
+    a = cb.plane_shuffle_xor(cb.select(odd, q0, q1), 1)
+    b = cb.plane_shuffle_xor(cb.select(odd, q2, q3), 1)
+    q0, q1, q2, q3 = cb.select(odd, a, q0), cb.select(odd, q1, a), cb.select(odd, b, q2), cb.select(odd, q3, b)
+    a = cb.plane_shuffle_xor(cb.select(high, q0, q2), 2)
+    b = cb.plane_shuffle_xor(cb.select(high, q1, q3), 2)
+    q0, q2, q1, q3 = cb.select(high, a, q0), cb.select(high, q2, a), cb.select(high, b, q1), cb.select(high, q3, b)
+    return cb.concat(line_of(q0, q1), line_of(q2, q3))
+
+
+@cb.func
+def write_rows(o, out, dtype, b, h, row, lane, upper, lower, first, columns: cb.Comptime[int]):
+    """out[b, h, row and row + 8] = o times a factor a row; `out` holds words of two numbers, from `first` on."""
+    for g in range(columns // 32):
+        for e in cb.unroll(range(2)):
+            factor = upper if e == 0 else lower
+            words = ()
+            for j in cb.unroll(range(4)):
+                at = 16 * g + 4 * j + 2 * e
+                words = words + (cb.pack(line_of(o[at] * factor, o[at + 1] * factor), dtype)[0],)
+            line = whole_words(words[0], words[1], words[2], words[3], lane)
+            column = first + 16 * g + lane % 4 * 4
+            if row + 8 * e < out.shape[2] and column < out.shape[3]:
+                out.store((b, h, row + 8 * e, column), line)
+
+
+@cb.kernel(fast_math=("contract", "afn", "nsz"))
+def hopper_attend(
+    q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, out: cb.Array, lse, heads, shared_heads, batches, length,
+    seen, scale: cb.f32, plan: cb.Comptime,
+):  # fmt: skip
+    """out[b, h] = softmax(scale * q[b, h] @ k[b, g].T) @ v[b, g] with g = h // shared_heads, and its log-sum-exp.
+
+    q (B, H, L, D), k and v (B, G, S, D) of 16-bit floats; out (B, H, L, D // 2) words; lse (B, H, L) f32 or None. A
+    launch has at most one cube for each core of the device. scale is in units of log 2.
+    """
+    rows, depth, keys, stages = plan.rows, plan.depth, plan.keys, plan.stages
+    loaded = cb.barrier(1, 1)
+    freed = cb.barrier(1, 4 * plan.groups)
+    key_full, key_free = cb.barrier(stages, 1), cb.barrier(stages, 4 * plan.groups)
+    value_full, value_free = cb.barrier(stages, 1), cb.barrier(stages, 4 * plan.groups)
+    queries = cb.shared(rows * depth, q.dtype)
+    key_tiles = cb.shared(stages * keys * depth, k.dtype)
+    value_tiles = cb.shared(stages * keys * depth, v.dtype)
+    row_tiles = (length + rows - 1) // rows
+    tiles = row_tiles * heads * batches
+    tile = cb.CUBE_POS
+    # There and back over the cubes: with the longest tiles first, each cube gets the same work.
+    step = 2 * (cb.CUBE_COUNT - tile) - 1 if plan.causal else cb.CUBE_COUNT
+    slot = 0
+    phase = 0
+    turn = 0
+    if cb.UNIT_POS < GROUP:
+        cb.set_registers(plan.registers[0], False)
+        if cb.UNIT_POS == 0:
+            while tile < tiles:
+                b, h, row = place_of(tile, tiles, row_tiles, heads, plan.causal)
+                g = h // shared_heads
+                cb.barrier_wait(freed, 0, 1 - turn)
+                turn = 1 - turn
+                bring(queries, 0, q, b, h, row * rows, rows, depth, loaded, 0)
+                block = blocks_of(row, seen, plan) - 1
+                cb.barrier_wait(key_free, slot, 1 - phase)
+                bring(key_tiles, slot * keys * depth, k, b, g, block * keys, keys, depth, key_full, slot)
+                while block >= 0:
+                    last, last_phase = slot, phase
+                    slot = slot + 1
+                    if slot == stages:
+                        slot = 0
+                        phase = 1 - phase
+                    if block > 0:
+                        cb.barrier_wait(key_free, slot, 1 - phase)
+                        bring(key_tiles, slot * keys * depth, k, b, g, (block - 1) * keys, keys, depth, key_full, slot)
+                    cb.barrier_wait(value_free, last, 1 - last_phase)
+                    bring(value_tiles, last * keys * depth, v, b, g, block * keys, keys, depth, value_full, last)
+                    block = block - 1
+                tile = tile + step
+                if plan.causal:
+                    step = 2 * cb.CUBE_COUNT - step
+    else:
+        cb.set_registers(plan.registers[1], True)
+        s = cb.local(keys // 2, cb.f32)
+        o = cb.local(depth // 2, cb.f32)
+        p = cb.local(keys // 16, cb.u32, lanes=4)
+        group = cb.PLANE_POS // 4 - 1
+        lane = cb.UNIT_POS_PLANE
+        leader = lane == 0
+        inside = cb.PLANE_POS % 4 * 16 + group * BLOCK + lane // 4
+        column = lane % 4 * 2
+        while tile < tiles:
+            b, h, row_tile = place_of(tile, tiles, row_tiles, heads, plan.causal)
+            row = row_tile * rows + inside
+            block = blocks_of(row_tile, seen, plan) - 1
+            for i in range(depth // 2):
+                o[i] = 0.0
+            cb.barrier_wait(loaded, 0, turn)
+            turn = 1 - turn
+            cb.barrier_wait(key_full, slot, phase)
+            start_scores(s, queries, group, key_tiles, slot, plan)
+            cb.wgmma_wait(0, s)
+            if leader:
+                cb.barrier_arrive(key_free, slot)
+            limit = seen - block * keys - column
+            if plan.causal:
+                own = row + 1 - block * keys - column
+                hide(s, 0, cb.min(limit, own), plan)
+                hide(s, 2, cb.min(limit, own + 8), plan)
+            elif limit < keys:
+                hide(s, 0, limit, plan)
+                hide(s, 2, limit, plan)
+            top0, top1 = tops_of(s, cb.f32(LOWEST), cb.f32(LOWEST), plan)
+            sum0, sum1 = weigh(s, scale, -top0 * scale, -top1 * scale, cb.f32(0.0), cb.f32(0.0), plan)
+            fragments(p, s, q.dtype, keys // 16)
+            while block > 0:
+                last, last_phase = slot, phase
+                slot = slot + 1
+                if slot == stages:
+                    slot = 0
+                    phase = 1 - phase
+                block = block - 1
+                cb.barrier_wait(key_full, slot, phase)
+                start_scores(s, queries, group, key_tiles, slot, plan)
+                cb.barrier_wait(value_full, last, last_phase)
+                start_sums(o, p, value_tiles, last, plan)
+                cb.wgmma_wait(1, s)
+                if leader:
+                    cb.barrier_arrive(key_free, slot)
+                if plan.causal:
+                    if (block + 1) * keys > row_tile * rows:
+                        own = row + 1 - block * keys - column
+                        hide(s, 0, own, plan)
+                        hide(s, 2, own + 8, plan)
+                new0, new1 = tops_of(s, top0, top1, plan)
+                base0, base1 = -new0 * scale, -new1 * scale
+                grown0, grown1 = cb.exp2(cb.fma(top0, scale, base0)), cb.exp2(cb.fma(top1, scale, base1))
+                top0, top1 = new0, new1
+                sum0, sum1 = weigh(s, scale, base0, base1, sum0 * grown0, sum1 * grown1, plan)
+                # Nothing to wait for here; but without a branch ptxas moves the wait for o before the exponentials.
+                cb.barrier_wait(value_full, last, last_phase)
+                cb.wgmma_wait(0, o)
+                if leader:
+                    cb.barrier_arrive(value_free, last)
+                fragments(p, s, q.dtype, keys // 16)
+                for i in range(depth // 8):
+                    o[4 * i] = o[4 * i] * grown0
+                    o[4 * i + 1] = o[4 * i + 1] * grown0
+                    o[4 * i + 2] = o[4 * i + 2] * grown1
+                    o[4 * i + 3] = o[4 * i + 3] * grown1
+            if leader:
+                cb.barrier_arrive(freed, 0)
+            cb.barrier_wait(value_full, slot, phase)
+            start_sums(o, p, value_tiles, slot, plan)
+            sum0 = sum0 + cb.plane_shuffle_xor(sum0, 1)
+            sum1 = sum1 + cb.plane_shuffle_xor(sum1, 1)
+            sum0 = sum0 + cb.plane_shuffle_xor(sum0, 2)
+            sum1 = sum1 + cb.plane_shuffle_xor(sum1, 2)
+            if lse is not None:
+                if column == 0:
+                    if row < length:
+                        lse[b, h, row] = (top0 * scale + cb.log2(sum0)) * LN2
+                    if row + 8 < length:
+                        lse[b, h, row + 8] = (top1 * scale + cb.log2(sum1)) * LN2
+            cb.wgmma_wait(0, o)
+            if leader:
+                cb.barrier_arrive(value_free, slot)
+            slot = slot + 1
+            if slot == stages:
+                slot = 0
+                phase = 1 - phase
+            write_rows(o, out, q.dtype, b, h, row, lane, 1.0 / sum0, 1.0 / sum1, 0, depth)
+            tile = tile + step
+            if plan.causal:
+                step = 2 * cb.CUBE_COUNT - step
+
+
+def plan_for(q: Any, k: Any, v: Any, causal: bool, p: DeviceProperties) -> HopperAttention | None:
+    """The blueprint for a problem, or None where this routine cannot do it.
+
+    Widths up to 256 are rounded up: the copy engine fills with zeros what lies beyond an array.
+    """
+    width = max(q.shape[3], v.shape[3])
+    if not {"wgmma", "tma"} <= p.features or not 0 < width <= 256:
+        return None
+    if q.dtype.itemsize != 2 or not q.dtype == k.dtype == v.dtype:
+        return None
+    if any(a.shape[3] % 8 for a in (q, k, v)):
+        return None
+    if width <= 64:
+        return HopperAttention(64, 3, 128, 2, causal)
+    if width <= 128:
+        return HopperAttention(128, 2, 128, 2, causal)
+    return HopperAttention(256, 2, 80, 2, causal)
+
+
+def copyable(array: Any, repeats: bool = False) -> bool:
+    """Whether the copy engine can read an array: rows and strides are multiples of 16 bytes, and no axis `repeats`."""
+    rows = [s for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True) if n > 1]
+    return (
+        array.strides[-1] == array.itemsize
+        and all(s % 16 == 0 and (s > 0 or repeats) for s in rows)
+        and array.shape[-1] * array.itemsize % 16 == 0
+        and array.address % 16 == 0
+    )
+
+
+def tiles_of(array: Any, rows: int) -> Any:
+    """The tensor map of an array (B, H, L, D) in tiles of `rows` rows and 64 columns."""
+    return cb.tensor_map(array, (1, 1, rows, BLOCK), swizzle=128)
+
+
+def launch(
+    q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, plan: HopperAttention, p: DeviceProperties
+) -> None:
+    """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there is one."""
+    batches, heads, length = q.shape[:3]
+    tiles = batches * heads * -(-length // plan.rows)
+    hopper_attend[min(tiles, p.cores), plan.units](
+        tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys), out.view(np.uint32), lse, heads,
+        heads // k.shape[1], batches, length, k.shape[2], scale * LOG2E, plan, mode="unchecked",
+    )  # fmt: skip

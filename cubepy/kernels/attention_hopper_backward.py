@@ -1,0 +1,383 @@
+"""The gradients of attention for Hopper: keys stay in a cube, queries pass by.
+
+The structure is that of FlashAttention-2 and -3 (Dao, 2023; Shah et al., 2024). A cube owns 128 keys and values; two
+groups of 128 units own 64 of them each and keep the gradients of these in registers. For every block of 64 queries
+the scores are computed again, turned over (keys by queries), so that the weights already lie as operands of the next
+product. The gradients of queries are added to an f32 array by all cubes; a last pass rounds them. Measured in
+docs/design/attention-hopper.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.attention_hopper import (
+    BLOCK,
+    GROUP,
+    LOG2E,
+    LOWEST,
+    fragment,
+    fragments,
+    line_of,
+    tiles_of,
+    write_rows,
+)
+from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime import memory
+from cubepy.runtime.device import DeviceProperties
+
+KEYS = 128
+"""Keys of a cube: two groups of 64."""
+QUERIES = 64
+"""Queries of a step."""
+PASS_UNITS = 256
+"""Units of a cube of the pass before."""
+
+
+@dataclass(frozen=True)
+class HopperGradients:
+    """What changes the code of the backward pass.
+
+    Attributes:
+        depth: width of queries, keys and values, rounded up to 64 or 128.
+        query_stages, grad_stages: blocks of queries, and of the result's gradient, that are under way.
+        causal: a query sees keys up to its own place.
+        ragged: the keys are no multiple of 128.
+    """
+
+    depth: int = 128
+    query_stages: int = 3
+    grad_stages: int = 3
+    causal: bool = False
+    ragged: bool = False
+
+    @property
+    def units(self) -> int:
+        """Units of a cube."""
+        return 3 * GROUP
+
+    def shared_bytes(self) -> int:
+        """Shared memory of a cube."""
+        stages = self.query_stages + self.grad_stages
+        return 2 * (2 * KEYS * self.depth + stages * QUERIES * self.depth + 2 * KEYS * QUERIES) + 4 * stages * QUERIES
+
+
+@cb.func
+def start_turned(s, own, group, others, slot, plan):
+    """s = own @ others.T, started: 64 rows of the cube's keys or values by the step's queries."""
+    cb.wgmma_fence()
+    for d in cb.unroll(range(plan.depth // 16)):
+        inside = d % 4 * 16
+        cb.wgmma(
+            s, own, group * BLOCK * BLOCK + d // 4 * KEYS * BLOCK + inside,
+            others, slot * QUERIES * plan.depth + d // 4 * QUERIES * BLOCK + inside,
+            QUERIES, own.dtype, accumulate=d > 0,
+        )  # fmt: skip
+    cb.wgmma_commit()
+
+
+@cb.func
+def start_value_grads(dv, p, grads, slot, plan):
+    """dv += p @ grads, started; the weights p are in registers."""
+    cb.wgmma_fence(dv)
+    for j in cb.unroll(range(QUERIES // 16)):
+        cb.wgmma(
+            dv, p[j], 0, grads, slot * QUERIES * plan.depth + j * 16 * BLOCK, plan.depth, grads.dtype,
+            transpose_b=True, b_lead=QUERIES * BLOCK,
+        )  # fmt: skip
+    cb.wgmma_commit()
+
+
+@cb.func
+def start_key_grads(dk, ds, at, queries, slot, plan):
+    """dk += ds @ queries, started; the group's own part of ds lies in shared memory."""
+    cb.wgmma_fence(dk)
+    for j in cb.unroll(range(QUERIES // 16)):
+        cb.wgmma(
+            dk, ds, at + j * 16, queries, slot * QUERIES * plan.depth + j * 16 * BLOCK, plan.depth, queries.dtype,
+            transpose_b=True, b_lead=QUERIES * BLOCK,
+        )  # fmt: skip
+    cb.wgmma_commit()
+
+
+@cb.func
+def start_query_grads(dq, ds, at, keys, group, plan):
+    """dq = ds.T @ keys, started: all keys of the cube, half of the columns."""
+    half = plan.depth // 2
+    column = group * half * KEYS if half == BLOCK else group * half
+    cb.wgmma_fence()
+    for j in cb.unroll(range(KEYS // 16)):
+        cb.wgmma(
+            dq, ds, at + j * 16 * BLOCK, keys, column + j * 16 * BLOCK, half, keys.dtype,
+            accumulate=j > 0, transpose_a=True, transpose_b=True,
+        )  # fmt: skip
+    cb.wgmma_commit()
+
+
+@cb.func
+def hide_turned(s, first):
+    """Give queries before `first` (from the unit's first column; 8 more for the lower row) the lowest score."""
+    for j in range(QUERIES // 8):
+        for e in range(2):
+            if 8 * j + e < first:
+                s[4 * j + e] = LOWEST
+            if 8 * j + e < first + 8:
+                s[4 * j + 2 + e] = LOWEST
+
+
+@cb.kernel(fast_math=("contract", "afn", "nsz"))
+def hopper_gradients(
+    q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, grad: cb.TensorMap, lse: cb.TensorMap, delta: cb.TensorMap,
+    dq: cb.Array, dk: cb.Array, dv: cb.Array, heads, key_heads, batches, length, seen, scale: cb.f32,
+    plan: cb.Comptime,
+):  # fmt: skip
+    """dk and dv of one block of keys, and its part of dq.
+
+    q, grad (B, H, L, D), k, v (B, G, S, D) of 16-bit floats; lse and delta (B * H, steps * 64) f32: log-sum-exp in
+    units of log 2 (infinite beyond L) and the sums of grad * out; dq f32 in the order of accumulators (B * H, steps,
+    2, D / 8, 128, 4), dk and dv (B, G, S, D // 2) words.
+    """
+    depth, query_stages, grad_stages = plan.depth, plan.query_stages, plan.grad_stages
+    half = depth // 2
+    loaded = cb.barrier(1, 1)
+    query_full, query_free = cb.barrier(query_stages, 1), cb.barrier(query_stages, 8)
+    grad_full, grad_free = cb.barrier(grad_stages, 1), cb.barrier(grad_stages, 8)
+    keys = cb.shared(KEYS * depth, k.dtype)
+    values = cb.shared(KEYS * depth, v.dtype)
+    queries = cb.shared(query_stages * QUERIES * depth, q.dtype)
+    grads = cb.shared(grad_stages * QUERIES * depth, grad.dtype)
+    ds = cb.shared(2 * KEYS * QUERIES, q.dtype)
+    tops = cb.shared(query_stages * QUERIES, cb.f32)
+    deltas = cb.shared(grad_stages * QUERIES, cb.f32)
+    owners = batches * key_heads
+    blocks = (seen + KEYS - 1) // KEYS
+    steps = (length + QUERIES - 1) // QUERIES
+    block = cb.CUBE_POS // owners if plan.causal else cb.CUBE_POS % blocks
+    owner = cb.CUBE_POS % owners if plan.causal else cb.CUBE_POS // blocks
+    b, g = owner // key_heads, owner % key_heads
+    shared_heads = heads // key_heads
+    first = cb.min(steps, block * (KEYS // QUERIES)) if plan.causal else 0
+    slot = 0
+    phase = 0
+    grad_slot = 0
+    grad_phase = 0
+    if cb.UNIT_POS < GROUP:
+        cb.set_registers(24, False)
+        if cb.UNIT_POS == 0:
+            cb.barrier_expect(loaded, 0, 4 * KEYS * depth)
+            for c in cb.unroll(range(depth // BLOCK)):
+                cb.tma_load(keys, c * KEYS * BLOCK, k, (b, g, block * KEYS, c * BLOCK), loaded, 0)
+                cb.tma_load(values, c * KEYS * BLOCK, v, (b, g, block * KEYS, c * BLOCK), loaded, 0)
+            for other in range(shared_heads):
+                h = g * shared_heads + other
+                for step in range(first, steps):
+                    cb.barrier_wait(query_free, slot, 1 - phase)
+                    cb.barrier_expect(query_full, slot, QUERIES * (2 * depth + 4))
+                    for c in cb.unroll(range(depth // BLOCK)):
+                        place = slot * QUERIES * depth + c * QUERIES * BLOCK
+                        cb.tma_load(queries, place, q, (b, h, step * QUERIES, c * BLOCK), query_full, slot)
+                    cb.tma_load(tops, slot * QUERIES, lse, (b * heads + h, step * QUERIES), query_full, slot)
+                    cb.barrier_wait(grad_free, grad_slot, 1 - grad_phase)
+                    cb.barrier_expect(grad_full, grad_slot, QUERIES * (2 * depth + 4))
+                    for c in cb.unroll(range(depth // BLOCK)):
+                        place = grad_slot * QUERIES * depth + c * QUERIES * BLOCK
+                        cb.tma_load(grads, place, grad, (b, h, step * QUERIES, c * BLOCK), grad_full, grad_slot)
+                    row = b * heads + h
+                    cb.tma_load(deltas, grad_slot * QUERIES, delta, (row, step * QUERIES), grad_full, grad_slot)
+                    slot = slot + 1
+                    if slot == query_stages:
+                        slot = 0
+                        phase = 1 - phase
+                    grad_slot = grad_slot + 1
+                    if grad_slot == grad_stages:
+                        grad_slot = 0
+                        grad_phase = 1 - grad_phase
+    else:
+        cb.set_registers(240, True)
+        s = cb.local(QUERIES // 2, cb.f32)
+        t = cb.local(QUERIES // 2, cb.f32)
+        part = cb.local(half // 2, cb.f32)
+        sum_k = cb.local(half, cb.f32)
+        sum_v = cb.local(half, cb.f32)
+        p = cb.local(QUERIES // 16, cb.u32, lanes=4)
+        for i in range(half):
+            sum_k[i] = 0.0
+            sum_v[i] = 0.0
+        group = cb.PLANE_POS // 4 - 1
+        lane = cb.UNIT_POS_PLANE
+        leader = lane == 0
+        row = block * KEYS + cb.PLANE_POS % 4 * 16 + group * BLOCK + lane // 4
+        column = lane % 4 * 2
+        own_rows = group * BLOCK * BLOCK + cb.PLANE_POS % 4 * 16 * BLOCK + lane % 16 * BLOCK
+        turn = 0
+        last = 0
+        done = 0
+        step = first
+        other = 0
+        total = (steps - first) * shared_heads
+        base = b * heads + g * shared_heads
+        cb.barrier_wait(loaded, 0, 0)
+        if total > 0:
+            cb.barrier_wait(query_full, 0, 0)
+            start_turned(s, keys, group, queries, 0, plan)
+            cb.wgmma_wait(0, s)
+        while done < total:
+            cb.barrier_wait(grad_full, grad_slot, grad_phase)
+            start_turned(t, values, group, grads, grad_slot, plan)
+            if plan.causal:
+                if (block + 1) * KEYS > step * QUERIES:
+                    hide_turned(s, row - step * QUERIES - column)
+            if plan.ragged:
+                for j in range(QUERIES // 8):
+                    for e in range(2):
+                        if row >= seen:
+                            s[4 * j + e] = LOWEST
+                        if row + 8 >= seen:
+                            s[4 * j + 2 + e] = LOWEST
+            for j in range(QUERIES // 8):
+                for e in range(2):
+                    top = tops[slot * QUERIES + 8 * j + column + e]
+                    s[4 * j + e] = cb.exp2(cb.fma(s[4 * j + e], scale, -top))
+                    s[4 * j + 2 + e] = cb.exp2(cb.fma(s[4 * j + 2 + e], scale, -top))
+            fragments(p, s, q.dtype, QUERIES // 16)
+            # As in the forward kernel: a branch, so that the wait stays behind the exponentials.
+            cb.barrier_wait(grad_full, grad_slot, grad_phase)
+            cb.wgmma_wait(0, sum_k, t)
+            if done > 0:
+                if leader:
+                    cb.barrier_arrive(query_free, last)
+            for j in range(QUERIES // 8):
+                for e in range(2):
+                    less = deltas[grad_slot * QUERIES + 8 * j + column + e]
+                    t[4 * j + e] = s[4 * j + e] * (t[4 * j + e] - less)
+                    t[4 * j + 2 + e] = s[4 * j + 2 + e] * (t[4 * j + 2 + e] - less)
+            start_value_grads(sum_v, p, grads, grad_slot, plan)
+            place = turn * KEYS * QUERIES
+            for j in range(QUERIES // 16):
+                column_block = (2 * j + lane // 16) ^ (lane % 8)
+                cb.store_matrix(ds, place + own_rows + column_block * 8, fragment(t, 8 * j, q.dtype))
+            cb.fence_async()
+            done = done + 1
+            last = slot
+            next_slot, next_phase = slot, phase
+            if done < total:
+                next_slot = slot + 1
+                if next_slot == query_stages:
+                    next_slot = 0
+                    next_phase = 1 - phase
+            cb.barrier_wait(query_full, next_slot, next_phase)
+            start_turned(s, keys, group, queries, next_slot, plan)
+            cb.sync_group(1, 2 * GROUP)
+            start_query_grads(part, ds, place, keys, group, plan)
+            start_key_grads(sum_k, ds, place + group * BLOCK * BLOCK, queries, slot, plan)
+            cb.wgmma_wait(1, s, sum_v, part)
+            if leader:
+                cb.barrier_arrive(grad_free, grad_slot)
+            at = (((base + other) * steps + step) * 2 + group) * (QUERIES * half) + cb.UNIT_POS % GROUP * 4
+            for i in range(half // 8):
+                line = cb.concat(line_of(part[4 * i], part[4 * i + 1]), line_of(part[4 * i + 2], part[4 * i + 3]))
+                cb.add_line(dq, at + i * GROUP * 4, line)
+            step = step + 1
+            if step == steps:
+                step = first
+                other = other + 1
+            slot, phase = next_slot, next_phase
+            grad_slot = grad_slot + 1
+            if grad_slot == grad_stages:
+                grad_slot = 0
+                grad_phase = 1 - grad_phase
+            turn = 1 - turn
+        cb.wgmma_wait(0, sum_k, sum_v, s)
+        write_rows(sum_v, dv, q.dtype, b, g, row, lane, cb.f32(1.0), cb.f32(1.0), 0, depth)
+        write_rows(sum_k, dk, q.dtype, b, g, row, lane, scale / LOG2E, scale / LOG2E, 0, depth)
+
+
+@cb.kernel
+def prepare_gradients(
+    out: cb.Array, grad: cb.Array, lse: cb.Array, tops: cb.Array, delta: cb.Array, *, lanes: cb.Comptime
+):
+    """delta[b * h, i] = sum of grad * out, tops = lse in units of log 2; beyond the length 0 and infinity.
+
+    A plane for each row; `lanes` is the depth, rounded up, through 32.
+    """
+    row = cb.CUBE_POS * (cb.CUBE_DIM // 32) + cb.PLANE_POS
+    if row < delta.size:
+        padded = delta.shape[1]
+        i = row % padded
+        b, h = row // padded // out.shape[1], row // padded % out.shape[1]
+        total = cb.f32(0.0)
+        if i < out.shape[2]:
+            column = cb.UNIT_POS_PLANE * lanes
+            x, y = cb.splat(cb.f32(0.0), lanes), cb.splat(cb.f32(0.0), lanes)
+            if column < out.shape[3]:
+                x = cb.cast(out.load((b, h, i, column), lanes), cb.f32)
+                y = cb.cast(grad.load((b, h, i, column), lanes), cb.f32)
+            total = cb.plane_sum((x * y).sum())
+        if cb.UNIT_POS_PLANE == 0:
+            delta[row // padded, i] = total
+            top = lse[b, h, cb.min(i, out.shape[2] - 1)] * LOG2E
+            tops[row // padded, i] = top if i < out.shape[2] else float("inf")
+
+
+@cb.kernel
+def round_query_grads(
+    sums: cb.Array, dq: cb.Array, scale: cb.f32, heads, steps, *, dtype: cb.Comptime, depth: cb.Comptime
+):
+    """dq (B, H, L, D // 2) words from the sums of `hopper_gradients`.
+
+    A cube of 128 units for 64 rows of half the columns.
+    """
+    half = depth // 2
+    group = cb.CUBE_POS % 2
+    step = cb.CUBE_POS // 2 % steps
+    which = cb.CUBE_POS // 2 // steps
+    lane = cb.UNIT_POS_PLANE
+    o = cb.local(half // 2, cb.f32)
+    for i in range(half // 8):
+        line = sums.load(cb.CUBE_POS * (QUERIES * half) + i * GROUP * 4 + cb.UNIT_POS * 4, 4)
+        for e in cb.unroll(range(4)):
+            o[4 * i + e] = line[e]
+    row = step * QUERIES + cb.UNIT_POS // 32 * 16 + lane // 4
+    write_rows(o, dq, dtype, which // heads, which % heads, row, lane, scale, scale, group * (half // 2), half)
+
+
+def plan_for(q: Any, k: Any, v: Any, grad: Any, causal: bool, p: DeviceProperties) -> HopperGradients | None:
+    """The blueprint for a problem, or None where this routine cannot do it; widths are rounded up."""
+    if not {"wgmma", "tma"} <= p.features or q.dtype.itemsize != 2 or q.dtype.kind == "i":
+        return None
+    widths = (q.shape[3], v.shape[3])
+    if not q.dtype == k.dtype == v.dtype == grad.dtype or any(n % 8 for n in widths) or not 0 < max(widths) <= 128:
+        return None
+    return HopperGradients(64 if max(widths) <= 64 else 128, 3, 3, causal, ragged=k.shape[2] % KEYS != 0)
+
+
+def launch(
+    grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dq: Any, dk: Any, dv: Any, scale: float,
+    plan: HopperGradients,
+) -> None:  # fmt: skip
+    """Write the gradients of queries, keys and values (all (B, H or G, L or S, D)) in three passes."""
+    batches, heads, length = q.shape[:3]
+    depth = plan.depth
+    key_heads, seen = k.shape[1:3]
+    steps = -(-length // QUERIES)
+    f32 = np.dtype(np.float32)
+    tops, delta = (memory.empty((batches * heads, steps * QUERIES), f32) for _ in range(2))
+    planes = PASS_UNITS // 32
+    cubes = -(-delta.size // planes)
+    prepare_gradients[cubes, PASS_UNITS](out, grad, lse, tops, delta, lanes=depth // 32, mode="unchecked")
+    sums = memory.empty((batches * heads * steps * QUERIES * depth,), f32)
+    sums[...] = 0
+    box = (1, QUERIES)
+    cubes = batches * key_heads * -(-seen // KEYS)
+    hopper_gradients[cubes, plan.units](
+        tiles_of(q, QUERIES), tiles_of(k, KEYS), tiles_of(v, KEYS), tiles_of(grad, QUERIES),
+        cb.tensor_map(tops, box, swizzle=0), cb.tensor_map(delta, box, swizzle=0), sums, dk.view(np.uint32),
+        dv.view(np.uint32), heads, key_heads, batches, length, seen, scale * LOG2E, plan, mode="unchecked",
+    )  # fmt: skip
+    round_query_grads[2 * batches * heads * steps, GROUP](
+        sums, dq.view(np.uint32), scale, heads, steps, dtype=as_dtype(q.dtype), depth=depth, mode="unchecked"
+    )

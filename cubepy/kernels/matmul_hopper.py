@@ -1,0 +1,302 @@
+"""The matmul for Hopper: a persistent, warp-specialised product of tiles that the copy engine brings.
+
+A cube has three groups of 128 units. The first brings tiles of A and B into a ring of stages; the other two multiply.
+They take turns with whole tiles of the result (ping-pong: while one finishes its tile, the other's products keep the
+matrix units busy), or share every tile, which may then be larger and needs fewer bytes for a product. Cubes stay for
+the whole launch and walk over tiles in an order that keeps a band of rows in the L2 cache. Measured against cuBLAS in
+docs/design/gemm-hopper.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cubepy as cb
+
+GROUP = 128
+"""Units that issue a product together: four planes."""
+UNITS = 3 * GROUP
+ROW_BYTES = 128
+"""Bytes of a row of a tile in shared memory: what the copy engine swizzles."""
+BLOCK = 64
+"""Rows of one matrix instruction."""
+PLANE_ROWS = 16
+"""Rows of the result that a plane holds of each instruction."""
+
+
+@dataclass(frozen=True)
+class Hopper:
+    """What changes the code of the Hopper matmul.
+
+    Attributes:
+        rows: rows of a tile, 64 or 128.
+        columns: columns of a tile, a multiple of 64.
+        stages: tiles of A and B that are under way.
+        band: rows of tiles that are walked together.
+        turns: the two consumers take turns with whole tiles; otherwise each does half the rows of every tile.
+        transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes only.
+        transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's weight.
+        bias, residual, activation, scaled: the epilogue.
+    """
+
+    rows: int = 128
+    columns: int = 128
+    stages: int = 6
+    band: int = 16
+    turns: bool = True
+    transpose_a: bool = False
+    transpose_b: bool = False
+    bias: bool = False
+    residual: bool = False
+    activation: Any = None
+    scaled: bool = False
+
+    @property
+    def share(self) -> int:
+        """Rows of a tile that one consumer does."""
+        return self.rows if self.turns else self.rows // 2
+
+    def shared_bytes(self) -> int:
+        """Shared memory of a cube: the ring, and a pair of boxes for each consumer."""
+        return self.stages * (self.rows + self.columns) * ROW_BYTES + 4 * BLOCK * ROW_BYTES
+
+
+@cb.func
+def tile_place(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
+    """Batch, row and column of a tile: bands of `band` rows of tiles are walked column by column."""
+    of_batch = row_tiles * column_tiles
+    batch = tile // of_batch
+    left = tile - batch * of_batch
+    of_band = band * column_tiles
+    index = left // of_band
+    left = left - index * of_band
+    here = cb.min(row_tiles - index * band, band)
+    column = left // here
+    return batch, index * band + left - column * here, column
+
+
+@cb.func
+def load_tile(shared, at, source, batch, along, k, count, depth, transposed, bar, slot):
+    """Bring `count` rows (or, transposed, columns) of an operand, from `along` on, and `depth` of K from k on."""
+    if transposed:
+        for j in cb.unroll(range(0, count, BLOCK)):
+            cb.tma_load(shared, at + j * depth, source, (batch, k, along + j), bar, slot)
+    else:
+        cb.tma_load(shared, at, source, (batch, along, k), bar, slot)
+
+
+@cb.func
+def stage_product(acc, a, at_a, b, at_b, started, blueprint, depth):
+    """acc (+)= one stage: every matrix instruction takes 32 bytes of K."""
+    step = depth // 4
+    half = blueprint.columns // 2
+    for q in cb.unroll(range(4)):
+        for m in cb.unroll(range(blueprint.share // BLOCK)):
+            in_a = (q * step * BLOCK + m * BLOCK * depth) if blueprint.transpose_a else (q * step + m * BLOCK * depth)
+            in_b = q * step * BLOCK if blueprint.transpose_b else q * step
+            cb.wgmma(
+                acc, a, at_a + in_a, b, at_b + in_b, blueprint.columns, a.dtype, accumulate=started or q > 0,
+                transpose_a=blueprint.transpose_a, transpose_b=blueprint.transpose_b, start=m * half,
+                a_lead=BLOCK * depth if blueprint.transpose_a else 0,
+                b_lead=BLOCK * depth if blueprint.transpose_b else 0,
+            )  # fmt: skip
+
+
+@cb.func
+def box_place(n, consumer, plane, width, boxes):
+    """Where a plane's box `n` stands: rows down and columns right in its tile, its buffer, and that one's start."""
+    buffer = (consumer * 2 + n % 2) * 4 + plane
+    return n // boxes * BLOCK, n % boxes * width, buffer, buffer * PLANE_ROWS * width
+
+
+@cb.func
+def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alpha, batch, row, column, blueprint):
+    """The epilogue, box by box of 16 rows a plane: from registers to shared memory, in the order that the copy engine
+    swizzles, and from there by the copy engine. Two buffers take turns.
+
+    A residual comes the opposite way: its box is brought to where the result's box will stand. `done` counts the
+    tiles that this consumer wrote before; it says the parity of `arrived`.
+    """
+    lane = cb.UNIT_POS_PLANE
+    plane = cb.PLANE_POS % 4
+    width = ROW_BYTES // staging.dtype.itemsize
+    boxes = blueprint.columns // width
+    count = blueprint.share // BLOCK * boxes
+    top = row + plane * PLANE_ROWS
+    if blueprint.residual:
+        if lane == 0:
+            cb.tma_wait(0)
+            for n in cb.unroll(range(min(2, count))):
+                bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n, width, boxes)
+    for n in cb.unroll(range(count)):
+        down, right, buffer, at = box_place(n, consumer, plane, width, boxes)
+        if blueprint.residual:
+            cb.barrier_wait(arrived, buffer, (done * ((count + 1 - n % 2) // 2) + n // 2) % 2)
+        else:
+            if lane == 0:  # an odd number of boxes gives the last and the next first one the same buffer
+                cb.tma_wait(1 - count % 2)
+            cb.sync_plane()
+        for j in cb.unroll(range(width // 16)):
+            left = right + j * 16
+            first = (down * blueprint.columns // BLOCK + left) // 2
+            place = consumer * blueprint.columns + left
+            stage_fragment(acc, first, staging, at, j, lane, shift, place, alpha, blueprint, width)
+        cb.fence_async()
+        cb.sync_plane()
+        if lane == 0:
+            cb.tma_store(out, (batch, top + down, column + right), staging, at)
+            cb.tma_commit()
+            if blueprint.residual and n + 2 < count:
+                cb.tma_wait(0)
+                bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n + 2, width, boxes)
+
+
+@cb.func
+def bring_bias(shift, bias, consumer, column, columns):
+    """The tile's part of the bias to shared memory; called before the products, which hide its way."""
+    cb.sync_group(consumer + 1, GROUP)
+    for k in range(cb.UNIT_POS % GROUP, columns, GROUP):
+        value = 0.0
+        if column + k < bias.shape[0]:
+            value = cb.cast(bias[column + k], cb.f32)
+        shift[consumer * columns + k] = value
+    cb.sync_group(consumer + 1, GROUP)
+
+
+@cb.func
+def bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n, width, boxes):
+    """Start bringing box `n` of the residual."""
+    down, right, buffer, at = box_place(n, consumer, plane, width, boxes)
+    cb.barrier_expect(arrived, buffer, PLANE_ROWS * ROW_BYTES)
+    cb.tma_load(staging, at, residual, (batch, top + down, column + right), arrived, buffer)
+
+
+@cb.func
+def stage_fragment(acc, first, staging, at, j, lane, shift, left, alpha, blueprint, width):
+    """16 rows by 16 columns, eight elements a unit, to their swizzled place in shared memory: pairs in rows r and
+    r + 8 at one column, then the same 8 columns on, as matrix units lay them out."""
+    value = acc.load(first, 8)
+    if blueprint.scaled:
+        value = value * alpha
+    if blueprint.bias:
+        one = shift.load(left + lane % 4 * 2, 2)
+        two = shift.load(left + lane % 4 * 2 + 8, 2)
+        value = value + cb.concat(cb.concat(one, one), cb.concat(two, two))
+    if blueprint.activation is not None:
+        value = blueprint.activation(value)
+    if staging.dtype.itemsize == 2:
+        place = at + lane % 16 * width + ((2 * j + lane // 16) ^ (lane % 8)) * 8
+        if blueprint.residual:
+            value = value + cb.unpack(cb.load_matrix(staging, place, 4), staging.dtype)
+        cb.store_matrix(staging, place, cb.pack(value, staging.dtype))
+    else:
+        for piece in cb.unroll(range(4)):
+            block = 4 * j + piece // 2 * 2 + lane % 4 // 2
+            place = at + (lane // 4 + piece % 2 * 8) * width + (block ^ (lane // 4)) * 4 + lane % 2 * 2
+            pair = cb.slice_line(value, 2 * piece, 2)
+            if blueprint.residual:
+                pair = pair + staging.load(place, 2)
+            staging.store(place, cb.cast(pair, staging.dtype))
+
+
+@cb.kernel(fast_math=("contract", "afn", "nsz"))
+def hopper_product(
+    a: cb.TensorMap, b: cb.TensorMap, out: cb.TensorMap, bias, residual, alpha: cb.f32, batches, row_tiles,
+    column_tiles, steps, batches_a, batches_b, blueprint: cb.Comptime,
+):  # fmt: skip
+    """out[batch] = epilogue(a[batch] @ b[batch]); a launch has at most one cube for each core of the device."""
+    rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
+    depth = ROW_BYTES // a.dtype.itemsize
+    full = cb.barrier(stages, 1)
+    empty = cb.barrier(stages, 1 if blueprint.turns else 2)
+    order = cb.barrier(2, 1)
+    tiles_a = cb.shared(stages * rows * depth, a.dtype)
+    tiles_b = cb.shared(stages * columns * depth, b.dtype)
+    staging = cb.shared(4 * BLOCK * ROW_BYTES // out.dtype.itemsize, out.dtype)
+    arrived = cb.barrier(16, 1)
+    shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
+    tiles = batches * row_tiles * column_tiles
+    slot = 0
+    phase = 0
+    tile = cb.CUBE_POS
+    if cb.UNIT_POS < GROUP:
+        cb.set_registers(40, False)
+        if cb.UNIT_POS == 0:
+            while tile < tiles:
+                batch, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
+                batch_a = cb.min(batch, batches_a - 1)
+                batch_b = cb.min(batch, batches_b - 1)
+                for step in range(steps):
+                    cb.barrier_wait(empty, slot, 1 - phase)
+                    cb.barrier_expect(full, slot, (rows + columns) * ROW_BYTES)
+                    load_tile(
+                        tiles_a, slot * rows * depth, a, batch_a, row * rows, step * depth, rows, depth,
+                        blueprint.transpose_a, full, slot,
+                    )  # fmt: skip
+                    load_tile(
+                        tiles_b, slot * columns * depth, b, batch_b, column * columns, step * depth, columns, depth,
+                        blueprint.transpose_b, full, slot,
+                    )  # fmt: skip
+                    slot = slot + 1
+                    if slot == stages:
+                        slot = 0
+                        phase = 1 - phase
+                tile = tile + cb.CUBE_COUNT
+    else:
+        cb.set_registers(232, True)
+        acc = cb.local(share * columns // GROUP, cb.i32 if a.dtype.is_int else cb.f32)
+        consumer = cb.UNIT_POS // GROUP - 1
+        own = 0 if blueprint.turns else consumer * share  # its first row in a tile
+        mine = consumer
+        turn_phase = 1 - consumer
+        done = 0
+        leader = cb.UNIT_POS % GROUP == 0
+        while tile < tiles:
+            if blueprint.turns and mine != 0:  # the other's tile: its stages go by
+                ahead = slot + steps
+                phase = (phase + ahead // stages) % 2
+                slot = ahead % stages
+            else:
+                batch, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
+                if blueprint.bias:
+                    bring_bias(shift, bias, consumer, column * columns, columns)
+                if blueprint.turns:
+                    cb.barrier_wait(order, consumer, turn_phase)
+                    turn_phase = 1 - turn_phase
+                previous = 0
+                for step in range(steps):
+                    cb.barrier_wait(full, slot, phase)
+                    cb.wgmma_fence()
+                    stage_product(
+                        acc, tiles_a, (slot * rows + own) * depth, tiles_b, slot * columns * depth, step > 0, blueprint,
+                        depth,
+                    )  # fmt: skip
+                    cb.wgmma_commit()
+                    if blueprint.turns:
+                        cb.wgmma_wait(1)
+                        if leader and step > 0:
+                            cb.barrier_arrive(empty, previous)
+                        previous = slot
+                    else:  # the other consumer's products are under way meanwhile
+                        cb.wgmma_wait(0)
+                        if leader:
+                            cb.barrier_arrive(empty, slot)
+                    slot = slot + 1
+                    if slot == stages:
+                        slot = 0
+                        phase = 1 - phase
+                if blueprint.turns and leader:
+                    cb.barrier_arrive(order, 1 - consumer)
+                cb.wgmma_wait(0, acc)
+                if blueprint.turns and leader:
+                    cb.barrier_arrive(empty, previous)
+                write_tile(
+                    acc, staging, shift, consumer, out, residual, arrived, done, alpha, batch, row * rows + own,
+                    column * columns, blueprint,
+                )  # fmt: skip
+                done = done + 1
+            mine = 1 - mine
+            tile = tile + cb.CUBE_COUNT
+        if cb.UNIT_POS_PLANE == 0:
+            cb.tma_wait(0)

@@ -1,0 +1,150 @@
+"""The products that routines choose between: what describes one, and what a measurement of one needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cubepy.lang.dtypes import as_dtype, promote
+from cubepy.runtime.device import as_device, gpu_of
+from cubepy.runtime.device_array import upload
+from cubepy.tune import Work
+
+CHECKED_ROWS = 16
+
+
+class Product(NamedTuple):
+    """A batched product (batch, m, k) @ (batch, k, n).
+
+    Attributes:
+        device: such as "cpu".
+        m, k, n: lengths.
+        batch: how many products; one for all batches that share b.
+        a, b: names of the dtypes.
+        layout: of b: "rows" (neighbours along n), "columns" (along k, as a linear layer's weight) or "strided".
+        packed: width of the panels when b comes from `prepack`, else 0.
+        epilogue: whether bias, activation, residual or a factor follow.
+        out: name of the result's dtype where it is not the promoted one.
+        aligned: whether the copy engine of a GPU can bring all matrices.
+        tf32: whether f32 may be rounded to tf32.
+    """
+
+    device: str
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+    a: str = "f32"
+    b: str = "f32"
+    layout: str = "rows"
+    packed: int = 0
+    epilogue: bool = False
+    out: str = ""
+    aligned: bool = False
+    tf32: bool = False
+
+
+def layout_of(b: Any) -> str:
+    """How a matrix (..., k, n) lies in memory."""
+    if b.strides[-2] == b.itemsize or b.shape[-2] == 1:
+        return "columns"
+    return "rows" if b.strides[-1] == b.itemsize else "strided"
+
+
+@cache
+def name_of(dtype: np.dtype) -> str:
+    """The language's name of a NumPy dtype."""
+    return as_dtype(dtype).name
+
+
+def result_dtype(problem: Product) -> Any:
+    """The dtype of the product; that of a where b is packed."""
+    if problem.out:
+        return as_dtype(problem.out)
+    if problem.packed:
+        return as_dtype(problem.a)
+    return promote(as_dtype(problem.a).compute, as_dtype(problem.b).compute)
+
+
+def arguments(problem: Product, seed: int) -> tuple[Any, ...]:
+    """x, y, out, bias, residual, function, alpha, as the routines take them."""
+    rng = np.random.default_rng(seed)
+    p = problem
+    x = _random(rng, (p.batch, p.m, p.k), p.a)
+    if p.packed:
+        panels = _random(rng, (1, -(-p.n // p.packed), p.k, p.packed), "f32")
+        panels[:, -1, :, p.n - (panels.shape[1] - 1) * p.packed :] = 0
+        y = panels
+    elif p.layout == "columns":
+        y = _random(rng, (p.batch, p.n, p.k), p.b).transpose(0, 2, 1)
+    else:
+        step = 2 if p.layout == "strided" else 1
+        y = _random(rng, (p.batch, p.k, p.n * step), p.b)[:, :, ::step]
+    out = np.zeros((p.batch, p.m, p.n), result_dtype(p).numpy)
+    device = as_device(p.device)
+    if gpu_of(device) is not None:
+        x, out = upload(x, device), upload(out, device)
+        if p.layout == "columns" and not p.packed:
+            y = upload(y.transpose(0, 2, 1), device).transpose(0, 2, 1)
+        else:
+            y = upload(y.base if p.layout == "strided" else y, device)[:, :, :: 2 if p.layout == "strided" else 1]
+    return x, y, out, None, None, None, 1.0
+
+
+def _random(rng: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    kind = as_dtype(dtype)
+    if kind.is_float:
+        return rng.standard_normal(shape, np.float32).astype(kind.numpy)
+    return rng.integers(0, 100, shape).astype(kind.numpy)
+
+
+def _rows(problem: Product) -> tuple[np.ndarray, np.ndarray]:
+    batches = np.unique([0, problem.batch - 1])
+    return batches, np.unique(np.linspace(0, problem.m - 1, CHECKED_ROWS).astype(int))
+
+
+def reference(problem: Product, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
+    """Some rows of the product, the first and the last among them, in float64 (integers: exactly, wrapping)."""
+    batches, rows = _rows(problem)
+    wide = np.float64 if result_dtype(problem).is_float else result_dtype(problem).numpy
+    x, y = (a if isinstance(a, np.ndarray) else a.numpy() for a in args[:2])
+    if problem.packed:
+        y = y.transpose(0, 2, 1, 3).reshape(1, problem.k, -1)[:, :, : problem.n]
+    found = [x[i, rows].astype(wide) @ y[min(i, y.shape[0] - 1)].astype(wide) for i in batches]
+    return [np.stack(found)]
+
+
+def results(problem: Product, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
+    """The same rows of what a routine wrote."""
+    batches, rows = _rows(problem)
+    out = args[2] if isinstance(args[2], np.ndarray) else args[2].numpy()
+    return [out[batches][:, rows]]
+
+
+def tolerance(problem: Product) -> tuple[float, float]:
+    """Relative and absolute: rounding of k sums of products of numbers around one."""
+    unit = {16: 1e-2 if "bf16" in (problem.a, problem.b) else 2e-3, 32: 1e-5}.get(result_dtype(problem).bits, 1e-12)
+    return unit, unit * max(problem.k, 1) ** 0.5
+
+
+def work(problem: Product) -> Work:
+    """Both matrices are read once, the result is written once."""
+    p, out = problem, result_dtype(problem)
+    size_a, size_b = as_dtype(p.a).itemsize, as_dtype("f32" if p.packed else p.b).itemsize
+    size = p.batch * (p.m * p.k * size_a + p.k * p.n * size_b + p.m * p.n * out.itemsize)
+    computed = out.name if out.bits > 32 or not out.is_float or not p.device.startswith("cpu") else "f32"
+    return Work(size, 2 * p.batch * p.m * p.k * p.n, computed)
+
+
+def linear(device: str, rows: int, inputs: int, outputs: int) -> Product:
+    """The product of a linear layer whose weight is (outputs, inputs)."""
+    return Product(device, rows, inputs, outputs, layout="columns")
+
+
+def typical(device: str) -> Sequence[Product]:
+    """Square products, and the few-row products of linear layers."""
+    squares = [Product(device, n, n, n) for n in (128, 256, 512, 1024, 2048)]
+    return squares + [linear(device, m, k, n) for m in (1, 32, 128) for k, n in ((768, 768), (768, 3072), (4096, 4096))]

@@ -1,0 +1,91 @@
+"""Max pooling and table look-up by whole cubes, for devices with planes: every unit makes one line of the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.cube_wide import line_of, multiple, power_of_two
+from cubepy.kernels.elementwise_cubes import unravelled
+
+UNITS = 256  # of a cube
+
+
+@cb.kernel
+def pool_last(
+    x: cb.Array, out: cb.Array, stride_h, stride_w, pad_h, pad_w,
+    kernel: cb.Comptime[tuple], dilation: cb.Comptime[tuple], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[n, i, j, c] = max over the window, for channels last."""
+    lines = (out.shape[3] + lanes - 1) // lanes
+    t = cb.ABSOLUTE_POS
+    if t < out.shape[0] * out.shape[1] * out.shape[2] * lines:
+        n, i, j, line = unravelled(t, (out.shape[0], out.shape[1], out.shape[2], lines), 4)
+        c = multiple(line * lanes, lanes)
+        left = out.shape[3] - c
+        best = cb.cast(cb.splat(-float("inf"), lanes), x.dtype)
+        for u in cb.unroll(range(kernel[0])):
+            y = i * stride_h - pad_h + u * dilation[0]
+            if y >= 0 and y < x.shape[1]:
+                for v in cb.unroll(range(kernel[1])):
+                    z = j * stride_w - pad_w + v * dilation[1]
+                    if z >= 0 and z < x.shape[2]:
+                        best = cb.nan_max(best, x.load((n, y, z, c), lanes, valid=left))
+        out.store((n, i, j, c), best, valid=left)
+
+
+@cb.kernel
+def pool_first(
+    x: cb.Array, out: cb.Array, stride_h, stride_w, pad_h, pad_w,
+    kernel: cb.Comptime[tuple], dilation: cb.Comptime[tuple],
+):  # fmt: skip
+    """out[p, i, j] = max over the window, for planes p = n * C + c."""
+    t = cb.ABSOLUTE_POS
+    if t < out.size:
+        p, i, j = unravelled(t, out.shape, 3)
+        best = cb.cast(-float("inf"), x.dtype)
+        for u in cb.unroll(range(kernel[0])):
+            y = i * stride_h - pad_h + u * dilation[0]
+            if y >= 0 and y < x.shape[1]:
+                for v in cb.unroll(range(kernel[1])):
+                    z = j * stride_w - pad_w + v * dilation[1]
+                    if z >= 0 and z < x.shape[2]:
+                        best = cb.nan_max(best, x[p, y, z])
+        out[p, i, j] = best
+
+
+@cb.kernel
+def gather_rows_wide(
+    indices: cb.Array, table: cb.Array, out: cb.Array, lanes: cb.Comptime[int], across: cb.Comptime[int]
+):
+    """out[i] = table[indices[i]]; `across` units lie along a row, the others of a cube along the indices."""
+    width = across * lanes
+    blocks = (out.shape[1] + width - 1) // width
+    k = multiple(cb.CUBE_POS % blocks * width + cb.UNIT_POS % across * lanes, lanes)
+    i = cb.CUBE_POS // blocks * (cb.CUBE_DIM // across) + cb.UNIT_POS // across
+    if i < indices.size and k < out.shape[1]:
+        out.store((i, k), table.load((indices[i], k), lanes))
+
+
+def channels_last(
+    x: Any, target: Any, step: tuple[int, int], pad: tuple[int, int], kernel: tuple[int, int], dilation: tuple[int, int]
+) -> None:
+    """Max pooling of (N, H, W, C)."""
+    lanes = line_of(x, target)
+    units = target.size // target.shape[3] * -(-target.shape[3] // lanes)
+    pool_last[-(-units // UNITS), UNITS](x, target, *step, *pad, kernel, dilation, lanes, mode="unchecked")
+
+
+def channels_first(
+    x: Any, target: Any, step: tuple[int, int], pad: tuple[int, int], kernel: tuple[int, int], dilation: tuple[int, int]
+) -> None:
+    """Max pooling of (N * C, H, W)."""
+    pool_first[-(-target.size // UNITS), UNITS](x, target, *step, *pad, kernel, dilation, mode="unchecked")
+
+
+def gather(indices: Any, table: Any, target: Any) -> None:
+    """Rows of a table by index."""
+    lanes = line_of(table, target)
+    across = min(UNITS, power_of_two(-(-target.shape[1] // lanes)))
+    cubes = -(-target.shape[1] // (across * lanes)) * -(-indices.size // (UNITS // across))
+    gather_rows_wide[cubes, UNITS](indices, table, target, lanes, across)

@@ -1,0 +1,244 @@
+"""Radix sort: elements as unsigned keys whose order is theirs, sorted digit by digit from the lowest, stable.
+
+One pass counts the digits of every piece of a row, a scan turns the counts into places (digit by digit, and piece by
+piece within a digit), and a second look at the pieces moves keys, with their indices where wanted, to their places.
+A piece is walked by one unit where units are not threads, and ranked by planes where they are: lanes that hold the
+same digit find each other through a word of shared memory (Merrill and Grimshaw, 2011; CUB's match by atomics).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cubepy as cb
+
+
+@dataclass(frozen=True)
+class Keys:
+    """How bits become keys.
+
+    Attributes:
+        kind: "float", "signed" or "unsigned".
+        bits: of an element.
+        infinity: the bits of positive infinity, for floats; what is larger is NaN.
+        descending: whether large keys come first.
+        same_zeros: whether -0 and +0 have one key (then the sign is lost).
+    """
+
+    kind: str
+    bits: int
+    infinity: int
+    descending: bool
+    same_zeros: bool
+
+    @property
+    def ones(self) -> int:
+        """All bits set."""
+        return (1 << self.bits) - 1
+
+    @property
+    def top(self) -> int:
+        """The highest bit."""
+        return 1 << (self.bits - 1)
+
+
+@cb.func
+def to_key(value, keys):
+    """The key of an element's bits: larger elements have larger keys, NaN (of any sign) the largest."""
+    wide = cb.u64 if keys.bits == 64 else cb.u32
+    v = cb.cast(value, wide)
+    if keys.kind == "float":
+        size = v & wide(keys.top - 1)
+        key = cb.select(size == v, v | wide(keys.top), v ^ wide(keys.ones))
+        if keys.same_zeros:
+            key = cb.select(size == 0, wide(keys.top), key)
+        v = cb.select(size > wide(keys.infinity), wide(keys.ones), key)
+    elif keys.kind == "signed":
+        v = v ^ wide(keys.top)
+    if keys.descending:
+        v = v ^ wide(keys.ones)
+    return v
+
+
+@cb.func
+def from_key(key, keys):
+    """The bits that a key was made of."""
+    wide = cb.u64 if keys.bits == 64 else cb.u32
+    v = key
+    if keys.descending:
+        v = v ^ wide(keys.ones)
+    if keys.kind == "float":
+        v = cb.select(v >= wide(keys.top), v ^ wide(keys.top), v ^ wide(keys.ones))
+    elif keys.kind == "signed":
+        v = v ^ wide(keys.top)
+    return v
+
+
+@cb.func
+def digit_of(key, shift, digits: cb.Comptime[int]):
+    """`digits` bits of a key from `shift` on."""
+    return cb.cast((key >> cb.cast(shift, key.dtype)) & key.dtype((1 << digits) - 1), cb.i32)
+
+
+@cb.func
+def key_at(x, row, i, keys, first: cb.Comptime[bool]):
+    """The key of element i of a row; only the first pass reads elements, later ones keys."""
+    if first:
+        return to_key(x[row, i], keys)
+    return x[row, i]
+
+
+@cb.kernel
+def count_digits(
+    x: cb.Array, counts: cb.Array, shift, piece, keys: cb.Comptime, digits: cb.Comptime[int], first: cb.Comptime[bool]
+):
+    """counts[row, digit, p] = how often the p-th piece of a row has the digit; a cube of one unit does a piece."""
+    pieces = counts.shape[2]
+    row = cb.CUBE_POS // pieces
+    p = cb.CUBE_POS % pieces
+    seen = cb.shared(1 << digits, cb.i32)
+    for d in range(counts.shape[1]):
+        seen[d] = 0
+    for i in range(p * piece, cb.min((p + 1) * piece, x.shape[1])):
+        d = digit_of(key_at(x, row, i, keys, first), shift, digits)
+        seen[d] = seen[d] + 1
+    for d in range(counts.shape[1]):
+        counts[row, d, p] = seen[d]
+
+
+@cb.kernel
+def move_keys(
+    x: cb.Array, indices, places: cb.Array, out, out_indices, shift, piece, keys: cb.Comptime,
+    digits: cb.Comptime[int], first: cb.Comptime[bool], last: cb.Comptime[bool],
+):  # fmt: skip
+    """out[row, place] = key (an element again in the last pass), with its index; a cube of one unit does a piece."""
+    pieces = places.shape[2]
+    row = cb.CUBE_POS // pieces
+    p = cb.CUBE_POS % pieces
+    place = cb.shared(1 << digits, cb.i32)
+    for d in range(places.shape[1]):
+        place[d] = places[row, d, p]
+    for i in range(p * piece, cb.min((p + 1) * piece, x.shape[1])):
+        key = key_at(x, row, i, keys, first)
+        d = digit_of(key, shift, digits)
+        to = place[d]
+        place[d] = to + 1
+        if out is not None:
+            out[row, to] = cb.cast(from_key(key, keys), out.dtype) if last else key
+        if out_indices is not None:
+            if first:
+                out_indices[row, to] = cb.cast(i, out_indices.dtype)
+            else:
+                out_indices[row, to] = cb.cast(indices[row, i], out_indices.dtype)
+
+
+@cb.func
+def clear_counts(counts, bins):
+    """No digit was seen yet. (The number of digits is no constant here, since LLVM is slow at long constant loops.)"""
+    for p in range(counts.shape[0]):
+        for d in range(bins):
+            counts[p, d] = 0
+
+
+@cb.func
+def count_key(counts, key, passes: cb.Comptime[int], digits: cb.Comptime[int]):
+    """See all digits of a key."""
+    for p in cb.unroll(range(passes)):
+        d = digit_of(key, p * digits, digits)
+        counts[p, d] = counts[p, d] + 1
+
+
+@cb.func
+def sort_counted(a, order, counts, n, bins, passes: cb.Comptime[int], digits: cb.Comptime[int], indexed: cb.Comptime[bool]):
+    """Sort a[0, :n], whose digits are counted, back and forth between a[0] and a[1]; gives where it ends up.
+
+    A digit that all keys have in common costs no pass.
+    """
+    side = 0
+    for p in range(passes):
+        if counts[p, digit_of(a[0, 0], p * digits, digits)] < n:
+            total = 0
+            for d in range(bins):
+                here = counts[p, d]
+                counts[p, d] = total
+                total = total + here
+            for i in range(n):
+                key = a[side, i]
+                d = digit_of(key, p * digits, digits)
+                to = counts[p, d]
+                counts[p, d] = to + 1
+                a[1 - side, to] = key
+                if indexed:
+                    order[1 - side, to] = order[side, i]
+            side = 1 - side
+    return side
+
+
+@cb.kernel
+def sort_rows(
+    x: cb.Array, out, out_indices, bins, keys: cb.Comptime, digits: cb.Comptime[int], room: cb.Comptime[int],
+    indexed: cb.Comptime[bool],
+):  # fmt: skip
+    """Sort rows of at most `room` elements, each by one unit, all passes within the cache."""
+    wide = cb.u64 if keys.bits == 64 else cb.u32
+    passes = (keys.bits + digits - 1) // digits
+    row, n = cb.CUBE_POS, x.shape[1]
+    a = cb.shared((2, room), wide)
+    order = cb.shared((2, room if indexed else 1), cb.i32)
+    counts = cb.shared((passes, 1 << digits), cb.i32)
+    clear_counts(counts, bins)
+    for i in range(n):
+        key = to_key(x[row, i], keys)
+        a[0, i] = key
+        if indexed:
+            order[0, i] = i
+        count_key(counts, key, passes, digits)
+    side = sort_counted(a, order, counts, n, bins, passes, digits, indexed)
+    if out is not None:
+        for i in range(n):
+            out[row, i] = cb.cast(from_key(a[side, i], keys), out.dtype)
+    if out_indices is not None:
+        for i in range(n):
+            out_indices[row, i] = cb.cast(order[side, i], out_indices.dtype)
+
+
+@cb.kernel
+def top_rows(
+    x: cb.Array, out: cb.Array, out_indices: cb.Array, k, bins, keys: cb.Comptime, room: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """The k smallest keys of every row: what beats the k-th best so far is collected, and cut to k when room ends."""
+    wide = cb.u64 if keys.bits == 64 else cb.u32
+    passes = (keys.bits + 7) // 8
+    row, n = cb.CUBE_POS, x.shape[1]
+    a = cb.shared((2, room), wide)
+    order = cb.shared((2, room), cb.i32)
+    counts = cb.shared((passes, 256), cb.i32)
+    limit = wide(0)
+    filled = 0
+    cut = False
+    for first in range(0, n, lanes):
+        line = to_key(x.load((row, first), lanes), keys)
+        better = line < cb.splat(limit, lanes)
+        if not cut or better.any():
+            for j in range(first, cb.min(first + lanes, n)):
+                key = to_key(x[row, j], keys)
+                if not cut or key < limit:
+                    a[0, filled] = key
+                    order[0, filled] = j
+                    filled = filled + 1
+        if filled > room - lanes or first + lanes >= n:
+            clear_counts(counts, bins)
+            for i in range(filled):
+                count_key(counts, a[0, i], passes, 8)
+            side = sort_counted(a, order, counts, filled, bins, passes, 8, True)
+            filled = cb.min(filled, k)
+            if side == 1:
+                for i in range(filled):
+                    a[0, i] = a[1, i]
+                    order[0, i] = order[1, i]
+            cut = filled == k
+            limit = a[0, filled - 1]
+    for i in range(k):
+        out[row, i] = cb.cast(from_key(a[0, i], keys), out.dtype)
+        out_indices[row, i] = cb.cast(order[0, i], out_indices.dtype)

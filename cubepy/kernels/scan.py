@@ -1,0 +1,290 @@
+"""Scans: running sums and products along an axis.
+
+A long row is cut into pieces: totals of the pieces, a scan of the totals, then a scan of each piece from where the
+ones before it end. How it is cut depends on the shape and the kind of device only, so results never change from run
+to run or with the number of threads. Scans run in f32 (f64 for f64, 64 bits for integers).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels import functions as f
+from cubepy.kernels.arguments import array_of, axes_of, finish, output, placed, wrapper
+from cubepy.kernels.cube_wide import first_lanes, has_planes, over_lanes
+from cubepy.kernels.elementwise import contiguous
+from cubepy.lang.dtypes import DType, as_dtype, f32, i64, u64
+from cubepy.runtime import memory
+
+PIECE = 16384  # elements of a row that a cube of one unit scans
+UNITS = 256  # of a cube whose units work in planes
+ROUNDS = 4  # lines of a unit between two barriers there
+
+
+@cb.func
+def prefix_line(v, step, start, lanes: cb.Comptime[int]):
+    """The running `step` of a line, in log2(lanes) shifts."""
+    empty = cb.splat(start, lanes)
+    for k in cb.unroll(range(lanes.bit_length() - 1)):
+        by = 1 << k
+        v = step(cb.shuffle(empty, v, tuple(range(by)) + tuple(range(lanes, 2 * lanes - by))), v)
+    return v
+
+
+@cb.func
+def shifted(line, first, lanes: cb.Comptime[int]):
+    """The line moved up by one lane, with `first` in front."""
+    return cb.shuffle(cb.splat(first, lanes), line, (0,) + tuple(range(lanes, 2 * lanes - 1)))
+
+
+@cb.kernel
+def scan_rows(
+    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
+    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece: cb.Comptime[int],
+):  # fmt: skip
+    """out[r, k] = x[r, 0] ... x[r, k] for one piece of a row, a cube of one unit each; `totals`: out[r, piece]."""
+    n = x.shape[1]
+    pieces = (n + piece - 1) // piece
+    row = cb.CUBE_POS // pieces
+    p = cb.CUBE_POS % pieces
+    nothing = cb.cast(start, acc)
+    stop = cb.min((p + 1) * piece, n)
+    if totals:
+        sums = cb.splat(nothing, lanes)
+        for k in range(p * piece, stop, lanes):
+            v = cb.cast(x.load((row, k), lanes), acc)
+            if k + lanes > stop:
+                v = first_lanes(v, stop - k, nothing, lanes)
+            sums = step(sums, v)
+        out[row, p] = over_lanes(sums, step, lanes)
+    else:
+        running = nothing
+        if carry is not None:
+            running = carry[row, p]
+        for k in range(p * piece, stop, lanes):
+            v = prefix_line(cb.cast(x.load((row, k), lanes), acc), step, nothing, lanes)
+            done = step(cb.splat(running, lanes), v)
+            if exclusive:
+                out.store((row, k), cb.cast(shifted(done, running, lanes), out.dtype))
+            else:
+                out.store((row, k), cb.cast(done, out.dtype))
+            running = done[lanes - 1]
+
+
+@cb.func
+def prefix_plane(v, step):
+    """The running `step` over the units of a plane."""
+    for k in cb.unroll(range(5)):
+        if (1 << k) < cb.PLANE_DIM:
+            before = cb.plane_shuffle_up(v, 1 << k)
+            v = cb.select(cb.UNIT_POS_PLANE >= (1 << k), step(before, v), v)
+    return v
+
+
+@cb.kernel
+def scan_rows_by_planes(
+    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
+    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece: cb.Comptime[int],
+    rounds: cb.Comptime[int],
+):  # fmt: skip
+    """The same with the units of a cube together: `rounds` lines a unit, scanned in lines, planes and the cube.
+
+    rounds * planes is at most the size of a plane, so that one plane scans the totals of all planes.
+    """
+    planes = cb.CUBE_DIM // cb.PLANE_DIM
+    board = cb.shared((2, rounds * planes), acc)
+    n = x.shape[1]
+    pieces = (n + piece - 1) // piece
+    row = cb.CUBE_POS // pieces
+    p = cb.CUBE_POS % pieces
+    nothing = cb.cast(start, acc)
+    running = nothing
+    if carry is not None:
+        running = carry[row, p]
+    stop = cb.min((p + 1) * piece, n)
+    side = 0
+    for first in range(p * piece, stop, cb.CUBE_DIM * lanes * rounds):
+        lines = ()
+        ends = ()
+        for j in cb.unroll(range(rounds)):
+            k = first + (j * cb.CUBE_DIM + cb.UNIT_POS) * lanes
+            v = cb.cast(x.load((row, k), lanes, valid=stop - k), acc)
+            if start != 0:
+                v = first_lanes(v, stop - k, nothing, lanes)
+            v = prefix_line(v, step, nothing, lanes)
+            lines = lines + (v,)
+            end = prefix_plane(v[lanes - 1], step)
+            ends = ends + (end,)
+            if cb.UNIT_POS_PLANE == cb.PLANE_DIM - 1:
+                board[side, j * planes + cb.PLANE_POS] = end
+        cb.sync_cube()
+        mine = nothing
+        if cb.UNIT_POS_PLANE < rounds * planes:
+            mine = board[side, cb.UNIT_POS_PLANE]
+        all_ends = prefix_plane(mine, step)
+        for j in cb.unroll(range(rounds)):
+            k = first + (j * cb.CUBE_DIM + cb.UNIT_POS) * lanes
+            place = j * planes + cb.PLANE_POS
+            before = cb.plane_shuffle(all_ends, cb.max(place - 1, 0))
+            before = cb.select(place > 0, step(running, before), running)
+            earlier = cb.plane_shuffle_up(ends[j], 1)
+            before = cb.select(cb.UNIT_POS_PLANE > 0, step(before, earlier), before)
+            if not totals:
+                done = step(cb.splat(before, lanes), lines[j])
+                if exclusive:
+                    done = shifted(done, before, lanes)
+                out.store((row, k), cb.cast(done, out.dtype), valid=stop - k)
+        running = step(running, cb.plane_shuffle(all_ends, rounds * planes - 1))
+        side = 1 - side
+    if totals:
+        if cb.UNIT_POS == 0:
+            out[row, p] = running
+
+
+@cb.kernel
+def scan_columns(
+    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
+    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece,
+):  # fmt: skip
+    """out[b, k, c] = x[b, 0, c] ... x[b, k, c] for one piece of k; a unit does `lanes` columns."""
+    n, columns = x.shape[1], x.shape[2]
+    pieces = (n + piece - 1) // piece
+    width = cb.CUBE_DIM * lanes
+    blocks = (columns + width - 1) // width
+    c = (cb.CUBE_POS % blocks) * width + cb.UNIT_POS * lanes
+    p = (cb.CUBE_POS // blocks) % pieces
+    b = cb.CUBE_POS // (blocks * pieces)
+    running = cb.splat(cb.cast(start, acc), lanes)
+    if carry is not None:
+        running = carry.load((b, p, c), lanes)
+    if c < columns:
+        for k in range(p * piece, cb.min((p + 1) * piece, n)):
+            v = cb.cast(x.load((b, k, c), lanes), acc)
+            if exclusive:
+                if not totals:
+                    out.store((b, k, c), cb.cast(running, out.dtype))
+            running = step(running, v)
+            if not exclusive:
+                if not totals:
+                    out.store((b, k, c), cb.cast(running, out.dtype))
+        if totals:
+            out.store((b, p, c), running)
+
+
+def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
+    """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with `start`."""
+    m, n = x.shape
+    widest = max(x.itemsize, acc.itemsize)
+    wide = has_planes()
+    lanes = max(1, (16 if wide else cb.device_properties_of().register_bytes) // widest)
+    unit = UNITS * lanes * ROUNDS if wide else lanes
+    piece = PIECE * (4 if wide else 1)
+    if m >= (512 if wide else 64) or n <= piece:
+        piece = max(unit, 1 << (n - 1).bit_length())
+    pieces = -(-n // piece)
+    before = None
+    if pieces > 1:
+        ends = memory.empty((m, pieces), acc.numpy)
+        before = memory.empty((m, pieces), acc.numpy)
+        _launch_rows(wide, m * pieces, x, ends, None, step, start, acc, exclusive, True, lanes, piece)
+        scan_along_rows(ends, before, step, start, acc, True)
+    _launch_rows(wide, m * pieces, x, out, before, step, start, acc, exclusive, False, lanes, piece)
+
+
+def _launch_rows(wide: bool, cubes: int, *settings: Any) -> None:
+    if wide:
+        scan_rows_by_planes[cubes, UNITS](*settings, ROUNDS, mode="checked")
+    else:
+        scan_rows[cubes, 1](*settings, mode="checked")
+
+
+def _columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
+    """Scan (batch, n, columns) along n."""
+    b, n, c = x.shape
+    wide = has_planes()
+    lanes, units = (1, 128) if wide else (4 * max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize)), 1)
+    blocks = -(-c // (lanes * units))
+    wanted = 4096 if wide else 8
+    pieces = max(1, min(wanted // (b * blocks), n // 64))
+    piece = -(-n // pieces)
+    pieces = -(-n // piece)
+    before = None
+    if pieces > 1:
+        ends = memory.empty((b, pieces, c), acc.numpy)
+        before = memory.empty((b, pieces, c), acc.numpy)
+        scan_columns[b * blocks * pieces, units](
+            x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="checked"
+        )
+        scan_columns[b * blocks, units](ends, before, None, step, start, acc, True, False, lanes, pieces, mode="checked")
+    scan_columns[b * blocks * pieces, units](
+        x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="checked"
+    )
+
+
+def _scan(x: Any, axis: Any, exclusive: bool, out: Any, step: Any, start: int) -> Any:
+    wrap, array = wrapper(x), array_of(x)
+    if axis is None:
+        array, axis = contiguous(array).reshape(-1), 0
+    elif array.ndim == 0:
+        array = array.reshape(1)
+    (d,) = axes_of(axis, array.ndim)
+    dtype = as_dtype(array.dtype).compute
+    if dtype.is_float:
+        acc, result = (dtype if dtype.bits >= 32 else f32), dtype
+    else:
+        acc = result = u64 if dtype.kind == "u" else i64
+    target = output(out, array.shape, result.numpy)
+    if target.size:
+        n = array.shape[d]
+        columns = math.prod(array.shape[d + 1 :])
+        if 1 < columns < 32:
+            moved = tuple(k for k in range(array.ndim) if k != d) + (d,)
+            rows = contiguous(array.transpose(moved))
+            done = memory.empty(rows.shape, target.dtype)
+            scan_along_rows(rows.reshape(-1, n), done.reshape(-1, n), step, start, acc, exclusive)
+            target[...] = done.transpose(tuple(int(k) for k in np.argsort(moved)))
+            return finish(target, out, wrap)
+        source = contiguous(array)
+        flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
+        if columns == 1:
+            scan_along_rows(source.reshape(-1, n), flat.reshape(-1, n), step, start, acc, exclusive)
+        else:
+            shape = (-1, n, columns)
+            _columns(source.reshape(shape), flat.reshape(shape), step, start, acc, exclusive)
+        if flat is not target:
+            target[...] = flat
+    return finish(target, out, wrap)
+
+
+@placed
+def cumsum(x: Any, axis: Any = None, *, exclusive: bool = False, out: Any = None) -> Any:
+    """Running sums along an axis, as `numpy.cumsum`; small integers sum in 64 bits.
+
+    Args:
+        x: array of any shape, strides and dtype.
+        axis: int; None scans the flattened array.
+        exclusive: element k is the sum of those before it, without itself; the first is 0.
+        out: array to write.
+
+    Example:
+        >>> import numpy as np
+        >>> cumsum(np.array([1, 2, 3])), cumsum(np.array([1, 2, 3]), exclusive=True)
+        (array([1, 3, 6]), array([0, 1, 3]))
+    """
+    return _scan(x, axis, exclusive, out, f.add, 0)
+
+
+@placed
+def cumprod(x: Any, axis: Any = None, *, exclusive: bool = False, out: Any = None) -> Any:
+    """Running products along an axis, as `numpy.cumprod`; `exclusive` starts with 1.
+
+    Example:
+        >>> import numpy as np
+        >>> cumprod(np.array([1.0, 2.0, 4.0]), 0)
+        array([1., 2., 8.])
+    """
+    return _scan(x, axis, exclusive, out, f.mul, 1)

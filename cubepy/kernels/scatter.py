@@ -1,0 +1,249 @@
+"""Writing by index: scatter and index_put, each with an explicit update: assign, add, mul, min or max.
+
+Where units are not threads, one unit owns its columns and walks the indices in order: the last assignment wins, and
+sums do not depend on the number of threads. On a GPU updates are atomic, in no order; of several assignments to one
+place any may win, as in torch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import ShapeError
+from cubepy.kernels.arguments import array_of, axes_of, finish, output, placed, wrapper
+from cubepy.kernels.cube_wide import has_planes
+from cubepy.kernels.elementwise import contiguous
+from cubepy.kernels.gather import as_blocks, check_indices
+from cubepy.lang.dtypes import as_dtype
+
+UPDATES = ("assign", "add", "mul", "min", "max")
+COLUMNS = 64  # that one unit owns
+UNITS = 256
+
+
+@cb.func
+def updated(old, new, update: cb.Comptime[str]):
+    """The value of a place after an update; min and max spread NaN."""
+    if update == "assign":
+        return new
+    if update == "add":
+        return old + new
+    if update == "mul":
+        return old * new
+    if old.dtype.is_float:
+        return cb.nan_min(old, new) if update == "min" else cb.nan_max(old, new)
+    return cb.min(old, new) if update == "min" else cb.max(old, new)
+
+
+@cb.func
+def update_place(out, b, row, c, value, update: cb.Comptime[str], atomic: cb.Comptime[bool]):
+    """out[b, row, c] = updated(out[b, row, c], value), at once if other units may do the same."""
+    v = cb.cast(value, out.dtype)
+    if not atomic or update == "assign":
+        out[b, row, c] = updated(out[b, row, c], v, update)
+    elif update == "add":
+        cb.atomic_add(out, (b, row, c), v)
+    else:
+        seen = out[b, row, c]
+        trying = True
+        while trying:
+            before = cb.atomic_compare_exchange(out, (b, row, c), seen, updated(seen, v, update))
+            trying = not (before == seen or (before != before and seen != seen))
+            seen = before
+
+
+@cb.kernel
+def scatter_columns(
+    out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str], columns: cb.Comptime[int]
+):
+    """out[b, index[b, j, c], c] is updated with src[b, j, c] for all j in order, by the unit that owns column c."""
+    blocks = (index.shape[2] + columns - 1) // columns
+    b = cb.CUBE_POS // blocks
+    first = (cb.CUBE_POS % blocks) * columns
+    for j in range(index.shape[1]):
+        for c in range(first, cb.min(first + columns, index.shape[2])):
+            update_place(out, b, index[b, j, c], c, src[b, j, c], update, False)
+
+
+@cb.kernel
+def scatter_elements(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str], size):
+    """The same by a unit for every element of `index`."""
+    i = cb.ABSOLUTE_POS
+    if i < size:
+        columns = index.shape[2]
+        c = i % columns
+        j = (i // columns) % index.shape[1]
+        b = i // (columns * index.shape[1])
+        update_place(out, b, index[b, j, c], c, src[b, j, c], update, True)
+
+
+@cb.kernel
+def put_rows(
+    out: cb.Array, indices, values: cb.Array, sizes, count, update: cb.Comptime[str], columns: cb.Comptime[int],
+    atomic: cb.Comptime[bool],
+):  # fmt: skip
+    """out[0, row, c] is updated with values[j, c], where row is the place that the j-th indices name together.
+
+    With `atomic` a unit does one (j, c), else one unit does all j of its columns.
+    """
+    width = out.shape[2]
+    if atomic:
+        i = cb.ABSOLUTE_POS
+        if i < count * width:
+            j = i // width
+            update_place(out, 0, row_of(indices, sizes, j), i % width, values[j, i % width], update, True)
+    else:
+        first = cb.CUBE_POS * columns
+        for j in range(count):
+            row = row_of(indices, sizes, j)
+            for c in range(first, cb.min(first + columns, width)):
+                update_place(out, 0, row, c, values[j, c], update, False)
+
+
+@cb.func
+def row_of(indices, sizes, j):
+    """The row, in C order, that the j-th entries of the index lists name; negative ones count from the end."""
+    row = cb.cast(0, cb.i64)
+    for d in cb.unroll(range(len(indices))):
+        at = cb.cast(indices[d][j], cb.i64)
+        row = row * cb.cast(sizes[d], cb.i64) + cb.select(at < 0, at + cb.cast(sizes[d], cb.i64), at)
+    return row
+
+
+def _checked(update: str) -> str:
+    if update not in UPDATES:
+        raise ShapeError(f'an update is one of {", ".join(UPDATES)}, not {update!r}')
+    return update
+
+
+def _copy_of(x: Any, out: Any) -> Any:
+    """What to write: a contiguous copy of x, or `out` itself where that can be used."""
+    if out is None:
+        return x.copy() if x.flags.c_contiguous else contiguous(x)
+    target = output(out, x.shape, x.dtype)
+    if target is not x:
+        target[...] = x
+    return target
+
+
+def _working(x: Any, update: str) -> Any:
+    """The array that the kernels write: on a GPU only some dtypes have atomics."""
+    if not x.flags.c_contiguous:
+        x = contiguous(x)
+    dtype = as_dtype(x.dtype)
+    if has_planes() and update != "assign" and dtype.bits < 32:
+        return x.astype(np.float32 if dtype.is_float else np.int32)
+    return x
+
+
+@placed
+def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign", *, out: Any = None) -> Any:
+    """A copy of `input` where place index[i, j, ...] along an axis is updated with src[i, j, ...], as `torch.scatter`.
+
+    Args:
+        input: array of any dtype.
+        axis: the axis that is indexed.
+        index: integers of the rank of `input`; along the other axes it may be shorter.
+        src: array that covers `index`, or a number.
+        update: "assign", "add", "mul", "min" or "max".
+        out: array to write; `input` itself to work in place.
+
+    Raises:
+        ShapeError: shapes that do not go together, or an unknown update.
+        OutOfBoundsError: an index outside the axis. On a GPU such an update is dropped.
+
+    Example:
+        >>> import numpy as np
+        >>> scatter(np.zeros(3), 0, np.array([0, 2, 2]), np.array([1.0, 2.0, 3.0]), "add")
+        array([1., 0., 5.])
+    """
+    wrap, x, places = wrapper(input, index, src), array_of(input, "input"), array_of(index, "index")
+    _checked(update)
+    (d,) = axes_of(axis, x.ndim)
+    if places.ndim != x.ndim or any(a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d):
+        raise ShapeError(f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
+    check_indices(places, x.shape[d], "scatter")
+    values = _values(src, places.shape, x.dtype)
+    target = _copy_of(x, out)
+    if places.size:
+        part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))
+        work = _working(target[part], update)
+        dest, where, source = (as_blocks(contiguous(a), d) for a in (work, places, values))
+        if has_planes():
+            scatter_elements[-(-places.size // UNITS), UNITS](dest, where, source, update, places.size, mode="checked")
+        else:
+            cubes = dest.shape[0] * -(-where.shape[2] // COLUMNS)
+            scatter_columns[cubes, 1](dest, where, source, update, COLUMNS, mode="checked")
+        if not np.shares_memory(dest, target):
+            target[part] = dest.reshape(work.shape)
+    return finish(target, out, wrap)
+
+
+def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """`src` cut to a shape; numbers fill it."""
+    values = array_of(src, "src")
+    if values.ndim == 0:
+        return np.broadcast_to(values.reshape((1,) * len(shape)), shape)
+    if values.ndim != len(shape) or any(a < b for a, b in zip(values.shape, shape)):
+        raise ShapeError(f"src of shape {values.shape} does not cover an index of shape {shape}")
+    return values[tuple(slice(0, n) for n in shape)]
+
+
+@placed
+def index_put(
+    input: Any, indices: Any, values: Any, update: str = "assign", *, out: Any = None
+) -> Any:
+    """A copy of `input` where the places `input[indices]` are updated with `values`, as `torch.index_put`.
+
+    Args:
+        input: array of any dtype.
+        indices: tuple of integer arrays for the first axes; they broadcast, negative ones count from the end.
+        values: broadcastable to what `input[indices]` gives.
+        update: "assign", "add" (torch's accumulate), "mul", "min" or "max".
+        out: array to write; `input` itself to work in place.
+
+    Raises:
+        ShapeError: shapes that do not go together, or an unknown update.
+        OutOfBoundsError: an index outside its axis. On a GPU such an update is dropped.
+
+    Example:
+        >>> import numpy as np
+        >>> index_put(np.zeros((2, 2)), (np.array([0, 0, 1]), np.array([1, 1, 0])), 1.0, "add")
+        array([[0., 2.],
+               [1., 0.]])
+    """
+    wrap, x = wrapper(input, values), array_of(input, "input")
+    _checked(update)
+    lists = tuple(array_of(i, "indices") for i in (indices if isinstance(indices, (tuple, list)) else (indices,)))
+    if not 1 <= len(lists) <= x.ndim:
+        raise ShapeError(f"index_put into {x.ndim} axes takes 1 to {x.ndim} index arrays, not {len(lists)}")
+    for k, one in enumerate(lists):
+        check_indices(one, x.shape[k], "index_put", from_end=True)
+    try:
+        shape = np.broadcast_shapes(*(i.shape for i in lists))
+        rest = x.shape[len(lists) :]
+        given = array_of(values, "values")
+        spread = np.broadcast_to(given, (*shape, *rest))
+    except ValueError:
+        raise ShapeError("the shapes of indices and values do not broadcast together") from None
+    target = _copy_of(x, out)
+    if spread.size:
+        count, width = math.prod(shape), math.prod(rest)
+        work = _working(target, update)
+        dest = work.reshape(1, -1, width)
+        flat = tuple(contiguous(np.broadcast_to(i, shape)).reshape(-1) for i in lists)
+        source = contiguous(spread).reshape(count, width)
+        atomic = has_planes()
+        units = UNITS if atomic else 1
+        cubes = -(-count * width // UNITS) if atomic else -(-width // COLUMNS)
+        sizes = tuple(x.shape[: len(lists)])
+        put_rows[cubes, units](dest, flat, source, sizes, count, update, COLUMNS, atomic, mode="checked")
+        if not np.shares_memory(dest, target):
+            target[...] = dest.reshape(target.shape)
+    return finish(target, out, wrap)
+
+

@@ -1,0 +1,319 @@
+"""`DeviceArray`: an n-dimensional array in the memory of a device, with the shape operations of a NumPy array.
+
+It is no NumPy array: nothing on the host can touch an element, so nothing can crash by it. Views share memory,
+everything that moves elements is a kernel, and only `numpy()` and `item()` bring elements to the host.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cubepy.errors import DeviceError, DTypeError, LaunchError, ShapeError
+from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime import array_functions, dlpack, tracing
+from cubepy.runtime.device import Device, gpu_of
+from cubepy.runtime.layout import Layout, layout_of, reshaped
+
+
+class Flags(NamedTuple):
+    """What NumPy calls the flags of an array."""
+
+    c_contiguous: bool
+    writeable: bool
+
+    def __getitem__(self, name: Any) -> Any:
+        if isinstance(name, str):
+            return getattr(self, name.lower())
+        return tuple.__getitem__(self, name)
+
+
+class DeviceArray:
+    """An n-dimensional array in device memory.
+
+    Attributes:
+        address: of the first element.
+        layout: shape, strides in bytes, dtype and device.
+        owner: the memory, kept alive; it remembers the streams that use it.
+        writeable: whether kernels may write it.
+    """
+
+    __slots__ = ("__weakref__", "address", "layout", "owner", "writeable")
+    __array_priority__ = 50
+    __hash__ = object.__hash__
+
+    def __init__(self, address: int, layout: Layout, owner: Any, writeable: bool = True) -> None:
+        self.address, self.layout, self.owner, self.writeable = address, layout, owner, writeable
+
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return self.layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next, for each axis."""
+        return self.layout.strides
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The element type."""
+        return self.layout.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the elements are."""
+        return self.layout.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.layout.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.layout.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.layout.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.layout.nbytes
+
+    @property
+    def flags(self) -> Flags:
+        """`c_contiguous` and `writeable`."""
+        return Flags(self.layout.contiguous, self.writeable)
+
+    @property
+    def base(self) -> Any:
+        """The memory that the array is a view of."""
+        return self.owner
+
+    def __len__(self) -> int:
+        if not self.layout.shape:
+            raise TypeError("len() of an array of rank 0")
+        return self.layout.shape[0]
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.layout!r})"
+
+    # Views
+
+    def _view(self, key: Any, make: Any) -> DeviceArray:
+        layout, offset = self.layout.view(key, make)
+        return DeviceArray(self.address + offset, layout, self.owner, self.writeable)
+
+    @property
+    def T(self) -> DeviceArray:
+        """The axes reversed."""
+        return self._view("T", lambda a: a.T)
+
+    def transpose(self, *axes: Any) -> DeviceArray:
+        """The axes in another order (reversed by default)."""
+        order = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
+        order = tuple(map(operator.index, order)) if order else None
+        return self._view(("transpose", order), lambda a: a.transpose(order))
+
+    def view(self, dtype: Any = None) -> DeviceArray:
+        """The same bytes, as another dtype if one is given."""
+        if dtype is None:
+            return DeviceArray(self.address, self.layout, self.owner, self.writeable)
+        wanted = np.dtype(dtype)
+        return self._view(("view", wanted.num), lambda a: a.view(wanted))
+
+    def reshape(self, *shape: Any) -> DeviceArray:
+        """The elements in another shape: a view where the strides allow one, else a contiguous copy."""
+        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        wanted = tuple(map(operator.index, wanted))
+        try:
+            return self._view(("reshape", wanted), lambda a: reshaped(a, wanted))
+        except AttributeError:
+            return self.copy().reshape(wanted)
+
+    def reshape_view(self, shape: tuple[int, ...]) -> DeviceArray:
+        """A view in another shape.
+
+        Raises:
+            AttributeError: the strides allow none (as setting the shape of a NumPy array).
+        """
+        return self._view(("reshape", shape), lambda a: reshaped(a, shape))
+
+    def ravel(self) -> DeviceArray:
+        """The elements in one axis."""
+        return self.reshape(-1)
+
+    def squeeze(self, axis: Any = None) -> DeviceArray:
+        """Without axes of length 1."""
+        return self._view(("squeeze", axis), lambda a: a.squeeze(axis))
+
+    def strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceArray:
+        """Another shape and other strides from the same address; what they reach is not checked."""
+        layout = layout_of(tuple(shape), tuple(strides), self.layout.dtype, self.layout.device)
+        return DeviceArray(self.address, layout, self.owner, self.writeable)
+
+    def __getitem__(self, index: Any) -> DeviceArray:
+        parts = index if isinstance(index, tuple) else (index,)
+        key: list[Any] = ["["]
+        plain: list[Any] = []
+        for p in parts:
+            if p is None or p is Ellipsis:
+                key.append(p)
+            elif isinstance(p, slice):
+                p = slice(*(None if v is None else operator.index(v) for v in (p.start, p.stop, p.step)))
+                key.append((p.start, p.stop, p.step))
+            elif isinstance(p, (list, np.ndarray, DeviceArray, bool, np.bool_)) or not hasattr(p, "__index__"):
+                raise DTypeError(
+                    "an array on a device is indexed by integers, slices, None and ..., not by "
+                    f"{type(p).__name__}",
+                    hint="use kernels.embedding(indices, x) for rows, or x.numpy()[indices]",
+                )
+            else:
+                p = operator.index(p)
+                key.append(p)
+            plain.append(p)
+        if Ellipsis not in parts:
+            plain.append(Ellipsis)  # even one element is a view of rank 0, not a number
+        found = tuple(plain)
+        return self._view(tuple(key), lambda a: a[found])
+
+    # Elements
+
+    def numpy(self) -> np.ndarray:
+        """The elements as a NumPy array: waits for the work that makes them, and copies.
+
+        Raises:
+            OutOfBoundsError, KernelAssertionError, DeviceError: what went wrong in that work.
+        """
+        source = self if self.layout.contiguous else self.copy()
+        target = np.empty(self.layout.shape, self.layout.dtype)
+        tracing.spoil()
+        gpu_of(self.layout.device).download(target, source)
+        return target
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        if self.layout.size != 1:
+            raise ShapeError(f"item() needs one element; this array of shape {self.shape} has {self.size}")
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self.numpy().tolist()
+
+    def copy(self) -> DeviceArray:
+        """A contiguous copy on the same device."""
+        out = empty(self.layout.shape, self.layout.dtype, self.layout.device)
+        array_functions.assign(out, self)
+        return out
+
+    def astype(self, dtype: Any, copy: bool = True) -> DeviceArray:
+        """The elements in another dtype; floats to integers truncate and saturate."""
+        wanted = as_dtype(dtype).numpy
+        if wanted == self.layout.dtype:
+            return self.copy() if copy else self
+        out = empty(self.layout.shape, wanted, self.layout.device)
+        array_functions.assign(out, self)
+        return out
+
+    def fill(self, value: Any) -> None:
+        """Set every element to a number."""
+        array_functions.assign(self, value)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not self.writeable:
+            raise LaunchError("the array is read-only", hint="write to a copy")
+        array_functions.assign(self if index is Ellipsis else self[index], value)
+
+    # To and from others
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise DeviceError(
+            f"an array on {self.device} does not turn into a NumPy array by itself",
+            hint="copy it to the host with x.numpy(); write functions of it as kernels or with cubepy.kernels",
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        raise DeviceError(
+            f"numpy.{ufunc.__name__} cannot work on an array on {self.device}",
+            hint="use cubepy.kernels, a tensor, or x.numpy()",
+        )
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return array_functions.call(self, function, args, kwargs)
+
+    def _host(self, *args: Any) -> Any:
+        raise DeviceError(
+            f"the value of an array on {self.device} is not known on the host", hint="use x.item() or x.numpy()"
+        )
+
+    __bool__ = __float__ = __int__ = __index__ = __iter__ = __contains__ = _host
+
+    def __eq__(self, other: object) -> Any:
+        return self is other or self._host()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.layout.device.backend != "cuda":
+            raise AttributeError("__cuda_array_interface__")
+        if not self.layout.dtype.isbuiltin == 1:
+            raise DTypeError(
+                f"__cuda_array_interface__ has no name for {self.dtype}", hint="use DLPack: torch.from_dlpack(x)"
+            )
+        gpu = gpu_of(self.layout.device)
+        tracing.spoil()
+        return {
+            "version": 3, "shape": self.layout.shape, "typestr": self.layout.dtype.str, "descr": [("", self.dtype.str)],
+            "strides": None if self.layout.contiguous else self.layout.strides,
+            "data": (self.address if self.layout.size else 0, not self.writeable),
+            "stream": gpu.stream_for(self).handle,
+        }  # fmt: skip
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.device_of(self.layout.device)
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        if dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__():
+            raise BufferError(f"an array on {self.device} is not given to the DLPack device {dl_device}")
+        tracing.spoil()
+        source = self.copy() if copy else self
+        gpu_of(self.layout.device).hand_over(source, stream)
+        return dlpack.export(source, versioned=max_version is not None and max_version[0] >= 1, copied=bool(copy))
+
+
+def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> DeviceArray:
+    """An uninitialised array on a device.
+
+    Raises:
+        OutOfMemoryError: the device has no memory for it.
+    """
+    layout = layout_of(tuple(shape), None, np.dtype(dtype), device)
+    owner = gpu_of(device).allocate(device.ordinal, layout.nbytes)
+    if tracing.recording and (recorder := tracing.current()) is not None:
+        recorder.allocation(owner, layout.nbytes)
+    return DeviceArray(owner.address, layout, owner)
+
+
+def upload(array: np.ndarray, device: Device) -> DeviceArray:
+    """A copy of a NumPy array on a device."""
+    source = array if array.flags.c_contiguous else array.copy()
+    owner = gpu_of(device).place(device.ordinal, source)
+    if tracing.recording and (recorder := tracing.current()) is not None:
+        recorder.constant(owner)
+    return DeviceArray(owner.address, layout_of(source.shape, None, source.dtype, device), owner)
+
+
+def host(array: Any) -> np.ndarray:
+    """The elements as a NumPy array, copied only from a device."""
+    return array.numpy() if isinstance(array, DeviceArray) else array

@@ -1,0 +1,114 @@
+"""Arrays of other libraries on a GPU, taken without a copy: PyTorch directly, others by DLPack or the CUDA protocol.
+
+Order against work that the other library has not finished: DLPack and the CUDA array interface tell the producer
+or us to wait. PyTorch tensors given to a launch are taken by their address; the streams of cubepy are ordered
+against the default stream, where PyTorch works unless it is told otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import LaunchError
+from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime import dlpack
+from cubepy.runtime.device import Device, gpu_of
+from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.layout import Layout, layout_of
+from cubepy.runtime.order import Tracked
+
+_GPUS = (dlpack.CUDA, dlpack.ROCM)
+
+
+class Borrowed(Tracked):
+    """Memory that another library owns; the object keeps it alive."""
+
+    __slots__ = ("holder",)
+
+    def __init__(self, holder: Any) -> None:
+        super().__init__()
+        self.holder = holder
+
+
+def device_array(value: Any) -> DeviceArray | None:
+    """The device array behind a value of another library, or None if it is none."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return from_torch(value) if value.is_cuda else None
+    where = getattr(value, "__dlpack_device__", None)
+    if where is not None:
+        kind, ordinal = where()
+        return from_dlpack(value, int(ordinal)) if kind in _GPUS else None
+    interface = getattr(value, "__cuda_array_interface__", None)
+    return None if interface is None else from_interface(value, interface)
+
+
+_torch_layouts: dict[Any, Layout] = {}
+
+
+def from_torch(tensor: Any) -> DeviceArray:
+    """A PyTorch tensor on a GPU.
+
+    Raises:
+        LaunchError: it requires a gradient: writes would be lost to autograd.
+    """
+    key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), tensor.requires_grad)
+    layout = _torch_layouts.get(key)
+    if layout is None:
+        if tensor.requires_grad:
+            raise LaunchError("a PyTorch tensor that requires a gradient cannot be used", hint="pass x.detach()")
+        name = str(tensor.dtype).rpartition(".")[2]
+        dtype = as_dtype({"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}.get(name, name)).numpy
+        strides = tuple(s * dtype.itemsize for s in key[2])
+        layout = layout_of(tuple(key[1]), strides, dtype, Device("cuda", key[3]))
+        if len(_torch_layouts) > 4096:
+            _torch_layouts.clear()
+        _torch_layouts[key] = layout
+    return DeviceArray(tensor.data_ptr(), layout, Borrowed(tensor))
+
+
+def from_torch_or_none(tensor: Any) -> DeviceArray | None:
+    """A PyTorch tensor if it is on a GPU."""
+    return from_torch(tensor) if tensor.get_device() >= 0 else None
+
+
+def from_dlpack(value: Any, ordinal: int = 0) -> DeviceArray:
+    """An array by DLPack: its producer orders its work before the stream of this thread."""
+    kind, ordinal = value.__dlpack_device__()
+    backend = "cuda" if kind == dlpack.CUDA else "hip"
+    handle = gpu_of(Device(backend, int(ordinal))).thread_stream(int(ordinal)).handle
+    try:
+        capsule = value.__dlpack__(stream=handle, max_version=(1, 0))
+    except TypeError:  # a producer of version 0
+        capsule = value.__dlpack__(stream=handle)
+    address, layout, owner, writeable = dlpack.take(capsule)
+    return DeviceArray(address, layout, owner, writeable)
+
+
+def from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
+    """An array by `__cuda_array_interface__`."""
+    address, read_only = interface["data"]
+    dtype = np.dtype(interface["typestr"])
+    as_dtype(dtype)
+    ordinal = _ordinal_of(value, address)
+    shape, strides = tuple(interface["shape"]), interface.get("strides")
+    layout = layout_of(shape, None if strides is None else tuple(strides), dtype, Device("cuda", ordinal))
+    stream = interface.get("stream")
+    if stream is not None:
+        gpu = gpu_of(layout.device)
+        mine = gpu.thread_stream(ordinal)
+        if stream != mine.handle:
+            mine.wait(gpu.new_stream(ordinal, int(stream)))
+    return DeviceArray(address or 0, layout, Borrowed(value), not read_only)
+
+
+def _ordinal_of(value: Any, address: int) -> int:
+    device = getattr(value, "device", None)
+    for name in ("id", "index", "ordinal"):
+        found = getattr(device, name, None)
+        if isinstance(found, int):
+            return found
+    return int(gpu_of(Device("cuda", 0)).ordinal_of(address)) if address else 0

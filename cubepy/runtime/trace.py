@@ -1,0 +1,195 @@
+"""Traces: what a library function launched, kept so that the next call of the same kind skips its host code.
+
+Choosing a routine, laying out views and checking shapes costs the host tens of microseconds; none of it depends on
+anything but dtypes, shapes, strides, alignment and settings. On a device with its own memory the first call
+therefore records its allocations and launches, and later calls repeat them with the new addresses. What a trace
+cannot repeat (reading elements, taking the time, streams of its own) makes the call keep no trace.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from cubepy.config import config
+from cubepy.runtime import device_array as da
+from cubepy.runtime import tracing
+from cubepy.runtime.device import Device, gpu_of
+from cubepy.runtime.layout import Layout
+from cubepy.runtime.stats import counters
+from cubepy.runtime.tensor_map import ArrayMap
+
+CONSTANT = (0, 0)
+Place = tuple[int, int, Layout, bool]
+"""Where a leaf's memory is: which input (0, 1, ...) or allocation (-1, -2, ...), bytes from there, and the view."""
+
+
+class MapPlace(NamedTuple):
+    """A tensor map: where its array is, and what it takes of it."""
+
+    array: Any
+    box: tuple[int, ...]
+    swizzle: int
+
+
+class Recorder:
+    """The launches of one call.
+
+    Attributes:
+        spoiled: whether something happened that cannot be repeated.
+    """
+
+    def __init__(self, inputs: Sequence[da.DeviceArray]) -> None:
+        self.inputs = inputs
+        self.owners: dict[int, tuple[int, int]] = {}  # owner -> (input or allocation, its address)
+        for n, array in enumerate(inputs):
+            self.owners.setdefault(id(array.owner), (n, array.address))
+        self.sizes: list[int] = []
+        self.kept: list[Any] = []  # owners stay alive, so that no other gets their identity
+        self.steps: list[Any] = []
+        self.spoiled = False
+
+    def __enter__(self) -> Recorder:
+        self.before = tracing.begin(self)
+        if self.before is not None:  # it does not see what this one records
+            self.before.spoiled = True
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        tracing.end(self.before)
+
+    def allocation(self, owner: Any, size: int) -> None:
+        """Memory was taken."""
+        self.sizes.append(size)
+        self.kept.append(owner)
+        self.owners[id(owner)] = (-len(self.sizes), owner.address)
+
+    def constant(self, owner: Any) -> None:
+        """Memory was filled with numbers that the host made up: every repetition may read it."""
+        self.kept.append(owner)
+        self.owners[id(owner)] = CONSTANT
+
+    def place(self, array: Any) -> Place | da.DeviceArray:
+        """Where an array is; a constant stays the same array."""
+        found = self.owners.get(id(array.owner))
+        if found is None:  # somebody keeps it; for which inputs it is right is not known here
+            self.spoiled = True
+        if found is None or found is CONSTANT:
+            return array  # type: ignore[no-any-return]
+        source, address = found
+        return source, array.address - address, array.layout, array.writeable
+
+    def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
+        """A kernel was launched."""
+        runner = prepared.runner
+        places = tuple(self.leaf(v) for v in leaves)
+        self.steps.append((None if prepared.in_place else prepared, runner, places))
+
+    def leaf(self, value: Any) -> Any:
+        """What stands for a leaf of a launch."""
+        if isinstance(value, da.DeviceArray):
+            return self.place(value)
+        if isinstance(value, ArrayMap):
+            return MapPlace(self.place(value.array), value.box, value.swizzle)
+        self.spoiled |= not isinstance(value, (bool, int, float))
+        return value
+
+    def call(self, function: Any, *arguments: Any) -> None:
+        """Something else was put on the stream: a copy, a fill."""
+        self.steps.append(
+            (function, None, tuple(self.place(v) if isinstance(v, da.DeviceArray) else v for v in arguments))
+        )
+
+
+class Trace:
+    """A recorded call."""
+
+    def __init__(self, recorder: Recorder, result: da.DeviceArray, device: Device) -> None:
+        self.gpu, self.ordinal = gpu_of(device), device.ordinal
+        self.sizes = tuple(recorder.sizes)
+        self.steps = tuple(recorder.steps)
+        self.fresh = True
+        self.launches = sum(runner is not None for _, runner, _ in self.steps)
+        self.result = recorder.place(result)
+
+    def replay(self, inputs: Sequence[da.DeviceArray]) -> da.DeviceArray:
+        """The call with other arrays of the same layouts."""
+        if self.fresh:
+            self.fresh = False
+            self.steps = tuple(map(_ripened, self.steps))
+        allocate, ordinal = self.gpu.allocate, self.ordinal
+        taken = [allocate(ordinal, size) for size in self.sizes]
+        make = da.DeviceArray
+
+        def found(place: Any) -> Any:
+            if type(place) is not tuple:
+                if type(place) is MapPlace:
+                    array = found(place.array)
+                    return ArrayMap(array, array, place.box, place.swizzle)
+                return place
+            source, offset, layout, writeable = place
+            if source >= 0:
+                array = inputs[source]
+                return make(array.address + offset, layout, array.owner, writeable and array.writeable)
+            owner = taken[-1 - source]
+            return make(owner.address + offset, layout, owner, writeable)
+
+        tracing.spoil()
+        counters.launches += self.launches
+        for function, runner, places in self.steps:
+            values = [found(p) for p in places]
+            if runner is None:
+                function(*values)
+            elif function is None or not function(values, None):
+                runner.run(values, ())
+        return found(self.result)  # type: ignore[no-any-return]
+
+
+class Traces(threading.local):
+    """Traces by key, for one thread: each fills the argument blocks of its own launches."""
+
+    LIMIT = 4096
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Trace] = {}
+
+    def keep(self, key: Any, recorder: Recorder, result: Any, device: Device) -> None:
+        """Keep what was recorded, if it can be repeated."""
+        if recorder.spoiled or type(result) is not da.DeviceArray:
+            return
+        made = Trace(recorder, result, device)
+        if recorder.spoiled:  # the result is memory that somebody else keeps
+            return
+        if len(self.known) >= self.LIMIT:
+            self.known.clear()
+        self.known[key] = made
+
+
+def settings(device: Device) -> tuple[Any, ...]:
+    """What besides the arguments decides what a library function launches."""
+    return config.mode, config.debug, config.tune, tracing.generation, device.ordinal
+
+
+def _ripened(step: Any) -> Any:
+    """A step whose launch has a function of its own, where the runner makes them."""
+    prepared, runner, places = step
+    if runner is None or prepared is None:
+        return step
+    make = getattr(runner, "quick", None)
+    numbered = [(k, -1) for k in range(len(places))]
+    return None if make is None else make(numbered, prepared.outputs, prepared.ranges), runner, places
+
+
+def kind_of(inputs: Sequence[da.DeviceArray | None]) -> tuple[Any, ...]:
+    """What of the inputs decides a trace: layouts, alignment, and which of them share memory."""
+    seen: dict[int, int] = {}
+    out: list[Any] = []
+    for n, array in enumerate(inputs):
+        if array is None:
+            out.append(None)
+            continue
+        first = seen.setdefault(id(array.owner), n)
+        shared = (first, array.address - inputs[first].address) if first != n else None  # type: ignore[union-attr]
+        out.append((array.layout, array.address & 127, array.writeable, shared))
+    return tuple(out)

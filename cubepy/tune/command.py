@@ -1,0 +1,162 @@
+"""`python -m cubepy tune`: measure an operation, or everything that a program or a model file needs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import runpy
+import sys
+import typing
+from typing import Any
+
+from cubepy.config import config
+from cubepy.errors import TuneError
+from cubepy.runtime.device import as_device
+from cubepy.tune.keys import text_of
+from cubepy.tune.progress import progress_for
+from cubepy.tune.routine import OPS, Op, op_named
+from cubepy.tune.table import Table, export_table, import_table
+from cubepy.tune.tuner import TUNER
+
+
+def add_command(commands: Any) -> None:
+    """Declare the arguments of the command."""
+    tune = commands.add_parser("tune", help="measure which routines are fastest here")
+    tune.add_argument("target", nargs="?", help="an operation such as matmul, a .py file, or a .safetensors file")
+    tune.add_argument("--problem", action="append", default=[], metavar="FIELD=VALUE,...",
+                      help="a problem of the operation, such as m=1,k=4096,n=4096; may be repeated")  # fmt: skip
+    tune.add_argument("--rows", default="1,32,128", help="rows of the inputs of a model file's linear layers")
+    tune.add_argument("--level", choices=["quick", "full"], default="full")
+    tune.add_argument("--device", default="cpu")
+    tune.add_argument("--again", action="store_true", help="measure what is known already once more")
+    tune.add_argument("--list", action="store_true", help="show what is known, with all timings")
+    tune.add_argument("--json", action="store_true", help="as JSON")
+    tune.add_argument("--clear", action="store_true", help="forget what is known (of the operation, if one is named)")
+    tune.add_argument("--export", metavar="FILE", help="write all results of the device into a file")
+    tune.add_argument("--import", dest="take", metavar="FILE", help="take the results of such a file")
+    tune.add_argument("--any-device", action="store_true", help="import results of a device of another name")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Do what the command line says.
+
+    Raises:
+        TuneError: it asks for nothing, or for something that does not exist.
+    """
+
+    importlib.import_module("cubepy.kernels")  # declares the operations of the library
+    device = str(as_device(arguments.device))
+    if arguments.take:
+        count = import_table(arguments.take, device, any_device=arguments.any_device)
+        print(f"{count} results taken from {arguments.take}")
+    if arguments.clear:
+        count = Table(device).clear(arguments.target)
+        TUNER.forget()
+        print(f"{count} results forgotten")
+    elif arguments.target:
+        _measure(arguments, device)
+    if arguments.export:
+        print(f"{export_table(arguments.export, device)} results written to {arguments.export}")
+    if arguments.list:
+        _show(list(Table(device)), arguments.json)
+    if not any((arguments.take, arguments.clear, arguments.target, arguments.export, arguments.list)):
+        raise TuneError("nothing to tune", hint=f"name one of {', '.join(sorted(OPS))}, or a .py or .safetensors file")
+
+
+def _measure(arguments: argparse.Namespace, device: str) -> None:
+    found = _problems(arguments, device)
+    keys = {(op.name, op.key(p)): (op, p) for op, p in reversed(found)}  # the first of each key is measured
+    decisions = []
+    TUNER.progress = progress_for()
+    for op, problem in reversed(list(keys.values())):
+        known = None if arguments.again else TUNER.decision(op, problem)
+        if known is None or (known.level, arguments.level) == ("quick", "full"):
+            known = TUNER.tune(op, problem, arguments.level)
+        elif not arguments.json:
+            print(f"{op.name} {text_of(problem)}: known", file=sys.stderr)
+        decisions.append(known)
+        if not arguments.json:
+            print(known, flush=True)
+    if arguments.json:
+        _show(decisions, True)
+
+
+def _show(decisions: list[Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([d.as_dict() for d in decisions], indent=1))
+        return
+    for d in decisions:
+        print(d)
+
+
+def _problems(arguments: argparse.Namespace, device: str) -> list[tuple[Op, Any]]:
+    target = arguments.target
+    if target.endswith(".py"):
+        return _of_program(target, device)
+    if target.endswith(".safetensors"):
+        rows = [_number("--rows", r) for r in arguments.rows.split(",")]
+        ops = [(op, op.linear) for op in OPS.values() if op.linear is not None]
+        return [(op, make(device, m, *s)) for s in _linear_shapes(target) for m in rows for op, make in ops]
+    op = op_named(target)
+    chosen = [_problem_of(op, text, device) for text in arguments.problem] or list(op.typical(device))
+    if not chosen:
+        raise TuneError(f"{op.name} has no typical problems on {device}", hint="name some with --problem")
+    return [(op, p) for p in chosen]
+
+
+def _of_program(path: str, device: str) -> list[tuple[Op, Any]]:
+    if not os.path.exists(path):
+        raise TuneError(f"there is no file {path}")
+    with TUNER.record() as seen, config.override(tune="none"):
+        before, sys.argv = sys.argv, [path]
+        try:
+            runpy.run_path(path, run_name="__main__")
+        finally:
+            sys.argv = before
+    found = [(op, p) for op, p in seen if str(as_device(p.device)) == device]
+    if not found:
+        raise TuneError(f"{path} uses no operation on {device} that can be tuned")
+    return found
+
+
+def _linear_shapes(path: str) -> list[tuple[int, int]]:
+    """(inputs, outputs) of the matrices in a safetensors file, each once."""
+    with open(path, "rb") as f:
+        length = int.from_bytes(f.read(8), "little")
+        if length > 100 << 20:
+            raise TuneError(f"{path} is not a safetensors file")
+        try:
+            header = json.loads(f.read(length))
+            shapes = [tuple(v["shape"]) for k, v in header.items() if k != "__metadata__" and k.endswith("weight")]
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise TuneError(f"{path} is not a safetensors file") from None
+    return list(dict.fromkeys((s[1], s[0]) for s in shapes if len(s) == 2))
+
+
+def _number(where: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise TuneError(f"{where}: {text!r} is not a whole number") from None
+
+
+def _problem_of(op: Op, text: str, device: str) -> Any:
+    """A problem from a text such as "m=1,k=4096,n=4096"."""
+    values: dict[str, Any] = {"device": device}
+    kinds = typing.get_type_hints(op.problem)
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if name not in op.problem._fields or not value:
+            fields = ", ".join(f for f in op.problem._fields if f != "device")
+            raise TuneError(f"a problem of {op.name} has no {part!r}", hint=f"its fields are {fields}")
+        kind = kinds.get(name)
+        if kind is bool:
+            values[name] = value.lower() in ("1", "true", "yes")
+        else:
+            values[name] = _number(name, value) if kind is int else value
+    try:
+        return op.problem(**values)
+    except TypeError as error:
+        raise TuneError(f"a problem of {op.name}: {error}") from None

@@ -1,0 +1,193 @@
+"""The routines of linear layers with quantized weights on a GPU: which kernel, its shape, and the launches.
+
+A device with matrix units of planes takes groups of 32, 64, 128 or 256 inputs, and int8, as they lie packed; other
+groups, and float activations of many rows, meet a dense copy of the weight that lives for one call.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.elementwise import contiguous
+from cubepy.kernels.functions import ACTIVATIONS
+from cubepy.quant.gpu_weight import PlaneWeight, planes_of, supports
+from cubepy.quant.linear_gpu_dense import dense_rows
+from cubepy.quant.linear_gpu_dynamic import ROW_UNITS, plane_product_bytes, quantize_rows_for_planes
+from cubepy.quant.linear_gpu_kernels import CHUNK, COLUMNS, PlaneBlueprint, arrange_rows, plane_product
+from cubepy.quant.weight import QuantizedWeight
+from cubepy.runtime.device import Device, device_properties
+from cubepy.runtime.device_array import DeviceArray, empty
+
+MAGIC = 0x43004300
+_STAGED_COLUMNS = 4
+_STAGED_INPUTS = 1 << 15
+_DEEPEST = 8
+_MOST_PANELS = {1: 7, 2: 7, 3: 4, 4: 4}
+"""Panels of a cube by the fragments of columns: their sums stay in registers."""
+_DENSE_ROWS = 128
+"""Rows of float activations from which a dense copy of the weight is faster. Measured on an H200."""
+
+
+class Room(NamedTuple):
+    """Cores of a device, and bytes of shared memory of a cube."""
+
+    cores: int
+    shared: int
+
+
+def takes(weight: QuantizedWeight, device: Device) -> bool:
+    """Whether the kernels of planes can run a weight on a device."""
+    return supports(weight) and "mma" in device_properties(device).features
+
+
+def linear_on_gpu(
+    x: DeviceArray, weight: QuantizedWeight, bias: Any, residual: Any, activation: Any, dtype: Any
+) -> DeviceArray:
+    """`activation(x @ weight.T + bias) + residual`, with the activations that the weight asks for.
+
+    Args:
+        x: float, (..., K).
+        weight: quantized, (N, K), on the same device.
+        bias: (N,), or None.
+        residual: (..., N), or None.
+        activation: a name of `cubepy.kernels.functions.ACTIVATIONS`, a `@cb.func`, or None.
+        dtype: of the result.
+
+    Returns:
+        (..., N).
+    """
+    rows, columns = weight.shape
+    flat = contiguous(x.reshape(-1, columns))
+    out = empty((*x.shape[:-1], rows), dtype, x.device)
+    if out.size == 0:
+        return out
+    flat_out = out.reshape(-1, rows)
+    beside = None if residual is None else contiguous(residual).reshape(-1, rows)
+    function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+    if not takes(weight, x.device):
+        dense_rows(flat, weight, bias, beside, function, flat_out)
+        return out
+    packed = planes_of(weight)
+    if weight.scheme.activations == "int8":
+        _with_bytes(flat, packed, bias, beside, function, flat_out)
+    elif len(flat) > _DENSE_ROWS:
+        dense_rows(flat, weight, bias, beside, function, flat_out)
+    else:
+        _with_floats(flat, packed, bias, beside, function, flat_out)
+    return out
+
+
+def _with_bytes(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function: Any, out: Any) -> None:
+    """Activations in eight bits, a scale and zero point for each row."""
+    m = len(x)
+    plan, grid = plan_bytes(
+        weight.panels, weight.blocks, m, weight.group, weight.symmetric, room(x.device), bias is not None,
+        residual is not None, function,
+    )  # fmt: skip
+    codes = empty((weight.blocks * weight.block // CHUNK, grid[1] * plan.tiles * 128), np.uint32, x.device)
+    facts = empty((m, 2), np.float32, x.device)
+    quantize_rows_for_planes[m, ROW_UNITS](
+        x, weight.input_scale, codes, facts, weight.gain, weight.group > 0, mode="unchecked", device=x.device
+    )
+    plane_product_bytes[grid, plan.units](
+        codes, facts, weight.words, weight.facts, weight.scales, weight.sums, bias, residual, out, weight.blocks,
+        weight.panels, plan, mode="unchecked", device=x.device,
+    )  # fmt: skip
+
+
+def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function: Any, out: Any) -> None:
+    """Activations as sums of bf16."""
+    plan, grid = plan_floats(
+        weight.panels, weight.blocks, len(x), weight.group, weight.symmetric, cb.as_dtype(x.dtype), room(x.device),
+        bias is not None, residual is not None, function,
+    )  # fmt: skip
+    sums = weight.none
+    if not plan.staged:
+        tiles = grid[1] * plan.tiles
+        fragments = empty((weight.blocks * weight.block // 32, tiles * 128), np.uint32, x.device)
+        sums = empty((weight.blocks * weight.block // plan.width, tiles * COLUMNS), np.uint32, x.device)
+        arrange_rows[-(-sums.size * 4 // 256), 256](
+            x, weight.input_scale, fragments, sums, plan.offset, plan.width, plan.parts, mode="unchecked", device=x.device
+        )
+        x = fragments
+    plane_product[grid, plan.units](
+        x, weight.input_scale, sums, weight.words, weight.facts, weight.scales, bias, residual, out, weight.gain, MAGIC,
+        weight.blocks, weight.panels, plan, mode="unchecked", device=out.device,
+    )  # fmt: skip
+
+
+@cache
+def plan_floats(
+    panels: int, blocks: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
+    residual: bool, function: Any,
+) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
+    """The blueprint for m rows of float activations, and cubes along the panels and along the rows.
+
+    Example:
+        >>> import cubepy as cb
+        >>> plan, cubes = plan_floats(896, 64, 1, 32, False, cb.bf16, Room(132, 232448), False, False, None)
+        >>> bool(plan.staged), plan.panels, cubes
+        (True, 7, (128, 1))
+    """
+    inputs = blocks * max(CHUNK, group)
+    parts = 1 if dtype is cb.bf16 else 2 if dtype is cb.f16 or m > 1 else 3
+    columns = m * parts
+    staged = columns <= _STAGED_COLUMNS and columns * inputs <= _STAGED_INPUTS
+    tiles = 1 if staged else min(-(-columns // COLUMNS), 4)
+    strips = 1 if staged else -(-columns // (COLUMNS * tiles))
+    count = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles])
+    plan = PlaneBlueprint(
+        m if staged else 0, parts, tiles, group, symmetric, 16, count, 1, -(-inputs // 2048) * 2048 if staged else 0,
+        False, bias, residual, function,
+    )  # fmt: skip
+    return fitted(plan, blocks, target), (-(-panels // count), strips)
+
+
+@cache
+def plan_bytes(
+    panels: int, blocks: int, m: int, group: int, symmetric: bool, target: Room, bias: bool, residual: bool,
+    function: Any,
+) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
+    """The blueprint for m rows of activations in eight bits, and cubes along the panels and along the rows."""
+    tiles = min(-(-m // COLUMNS), 4)
+    strips = -(-m // (COLUMNS * tiles))
+    count = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles])
+    plan = PlaneBlueprint(0, 1, tiles, group, symmetric, 16, count, 1, 0, True, bias, residual, function)
+    return fitted(plan, blocks, target), (-(-panels // count), strips)
+
+
+def fitted(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
+    """The plan with as many planes and blocks under way as registers and shared memory have room for."""
+    sums = plan.panels * plan.tiles * plan.halves
+    planes = min(16 if sums <= 7 else 8, blocks)
+    while planes > 1 and replace(plan, planes=planes).shared_bytes > target.shared:
+        planes //= 2
+    depth = 1
+    deepest = min(_DEEPEST, -(-blocks // planes))
+    while depth < deepest and replace(plan, planes=planes, depth=depth + 1).shared_bytes <= target.shared:
+        depth += 1
+    return replace(plan, planes=planes, depth=depth)
+
+
+def best_panels(jobs: int, cores: int, most: int) -> int:
+    """How many panels a cube takes, at most `most`: few waves of cubes, and little idle in the last.
+
+    A cube's start and end take about as long as two panels do.
+
+    Example:
+        >>> best_panels(896, 132, 7), best_panels(256, 132, 7), best_panels(64, 132, 7)
+        (7, 2, 1)
+    """
+    return min(range(1, most + 1), key=lambda count: math.ceil(math.ceil(jobs / count) / cores) * (count + 2))
+
+
+def room(device: Device) -> Room:
+    """What plans ask of a device."""
+    properties = device_properties(device)
+    return Room(properties.cores, properties.max_shared_memory)

@@ -1,0 +1,127 @@
+"""Every memory-bound kernel of the library compiles for NVIDIA GPUs without spilling, with wide accesses; no GPU is
+needed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy.kernels import elementwise, movement, normalise, pool, reduce
+from cubepy.kernels import elementwise_cubes as ec
+from cubepy.kernels import functions as f
+from cubepy.kernels import movement_cubes as mc
+from cubepy.kernels import normalise_cubes as nc
+from cubepy.kernels import pool_cubes as pc
+from cubepy.kernels import reduce_cubes as rc
+from cubepy.kernels.embedding import gather_rows
+
+pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
+
+from cubepy.backends.cuda.disassemble import count, tool, usage
+from cubepy.backends.cuda.offline import compile_for
+from cubepy.errors import BackendCompileError
+
+
+def has_disassembler() -> bool:
+    try:
+        tool()
+    except BackendCompileError:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+
+F32, I32, I64 = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.int32), np.zeros((64, 64), np.int64)
+B16 = np.zeros((64, 64), ml_dtypes.bfloat16)
+F64 = np.zeros((64, 64))
+CUBE, WORDS, I32_3, I64_3 = F32[None], np.zeros((1, 64, 64), np.uint32), I32[None], I64[None]
+IMAGE = np.zeros((2, 8, 8, 64), np.float32)
+VECTOR, NARROW = F32[0], B16[0]
+LOW = float("-inf")
+WINDOW = (1, 1, 0, 0, (3, 3), (1, 1))
+
+UNCHANGED = {
+    "map_flat": (elementwise.map_flat, VECTOR, (VECTOR, VECTOR), f.add, 4, 8192),
+    "map_rows": (elementwise.map_rows, F32, (F32, F32), f.add, (False, True), 4, 8192),
+    "reduce_rows": (reduce.reduce_rows, F32, F32, f.add, 0, cb.f32, 4, 16384, 1.0),
+    "reduce_columns": (reduce.reduce_columns, CUBE, CUBE, f.larger, LOW, cb.f32, 4, 64, 1.0),
+    "arg_rows": (reduce.arg_rows, F32, I64[0], True, 4),
+    "softmax_rows": (normalise.softmax_rows, F32, F32, 4, 4),
+    "layer_norm_rows": (normalise.layer_norm_rows, F32, VECTOR, VECTOR, F32, 1e-5, 4, 4),
+    "transpose_tiles": (movement.transpose_tiles, CUBE, CUBE, 4, 4),
+    "gather_rows": (gather_rows, I64[0], F32, F32, 4, 16),
+    "pool_channels_last": (pool.pool_channels_last, IMAGE, IMAGE, *WINDOW, 4),
+    "pool_channels_first": (pool.pool_channels_first, CUBE, CUBE, *WINDOW, 4),
+    "pool_rows_unit_stride": (pool.pool_rows_unit_stride, CUBE, CUBE, 1, 0, 0, (3, 3), (1, 1), 4),
+}
+"""Kernels written for one unit: right on a GPU too, where the others are faster."""
+
+SINGLE = ec.LinePlan(4, 1, (False,))
+ROW = rc.RowPlan(4, 256, 1)
+COLUMN = rc.ColumnPlan(4, 32)
+HELD = nc.RowPlan(4, 256, 1, 4, True)
+RAGGED = nc.RowPlan(1, 64, 4, 16)
+LONG = nc.RowPlan(4, 512, 1, 8, True)
+DOUBLE = nc.RowPlan(2, 256, 1, 8, True)
+AGAIN = nc.RowPlan(4, 512, 1, 0)
+
+WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
+    "copy": (1, 1, (ec.map_lines, 256, VECTOR, (VECTOR,), elementwise.identity, SINGLE)),
+    "gelu": (1, 1, (ec.map_lines, 256, VECTOR, (VECTOR,), f.gelu_erf, SINGLE)),
+    "gelu_bf16": (1, 1, (ec.map_lines, 256, NARROW, (NARROW,), f.gelu_erf, ec.LinePlan(8, 1, (False,)))),
+    "map_rows": (1, 1, (ec.map_rows_wide, 256, F32, (F32,), f.relu, ec.LinePlan(4, 1, (False,), 16))),
+    "sum": (4, 0, (rc.reduce_rows_wide, 256, F32, F32, f.add, 0, cb.f32, ROW, 8192, 1.0)),
+    "sum_bf16": (4, 0, (rc.reduce_rows_wide, 256, B16, F32, f.add, 0, cb.f32, rc.RowPlan(8, 256, 1), 8192, 1.0)),
+    "max_columns": (4, 1, (rc.reduce_columns_wide, 256, CUBE, CUBE, f.larger, LOW, cb.f32, COLUMN, 64, 1.0)),
+    "arg_rows": (4, 0, (rc.arg_rows_wide, 256, F32, None, F32, I32, True, ROW, cb.i32, 8192)),
+    "arg_rows_of_pieces": (0, 0, (rc.arg_rows_wide, 256, F32, I32, None, I64, True, rc.RowPlan(1, 256, 1), cb.i32, 64)),
+    "arg_columns": (4, 1, (rc.arg_columns_wide, 256, CUBE, None, CUBE, I32_3, True, COLUMN, cb.i32, 64)),
+    "arg_columns_of_pieces": (2, 0, (rc.arg_columns_wide, 256, CUBE, I32_3, None, I64_3, True, COLUMN, cb.i32, 64)),
+    "softmax": (4, 4, (nc.softmax_held, 256, F32, F32, cb.f32, HELD)),
+    "softmax_ragged": (0, 0, (nc.softmax_held, 256, F32, F32, cb.f32, RAGGED)),
+    "softmax_long": (8, 8, (nc.softmax_held, 512, F32, F32, cb.f32, LONG)),
+    "softmax_narrow": (2, 2, (nc.softmax_narrow, 256, B16, B16, cb.f32, nc.RowPlan(8, 256, 1, 2, True))),
+    "softmax_again": (4, 1, (nc.softmax_again, 512, F32, F32, cb.f32, AGAIN)),
+    "softmax_again_bf16": (4, 1, (nc.softmax_again, 512, B16, B16, cb.f32, nc.RowPlan(8, 512, 1, 0))),
+    "layer_norm_f64": (24, 8, (nc.layer_norm_held, 256, F64, F64[0], F64[0], F64, 1e-5, cb.f64, DOUBLE)),
+    "layer_norm": (12, 4, (nc.layer_norm_held, 256, F32, VECTOR, VECTOR, F32, 1e-5, cb.f32, HELD)),
+    "layer_norm_ragged": (0, 0, (nc.layer_norm_held, 256, F32, VECTOR, VECTOR, F32, 1e-5, cb.f32, RAGGED)),
+    "layer_norm_long": (24, 8, (nc.layer_norm_held, 512, F32, VECTOR, VECTOR, F32, 1e-5, cb.f32, LONG)),
+    "layer_norm_again": (4, 1, (nc.layer_norm_again, 512, F32, VECTOR, VECTOR, F32, 1e-5, cb.f32, AGAIN)),
+    "transpose": (4, 4, (mc.transpose_shared, 256, CUBE, CUBE, mc.TilePlan(64, 4, 4))),
+    "transpose_pairs": (4, 4, (mc.transpose_pairs, 256, WORDS, WORDS, mc.PairPlan(128, 32))),
+    "gather": (1, 1, (pc.gather_rows_wide, 256, I64[0], F32, F32, 4, 16)),
+    "pool_last": (1, 1, (pc.pool_last, 256, IMAGE, IMAGE, *WINDOW, 4)),
+    "pool_first": (0, 0, (pc.pool_first, 256, CUBE, CUBE, *WINDOW)),
+}
+"""Kernels of whole cubes: loads and stores of 16 bytes at least, units, arguments."""
+
+
+def not_spilled(code: Any) -> str:
+    """The machine code, which keeps everything in registers."""
+    text = code.sass
+    assert count(text, "LDL", "STL") == {"LDL": 0, "STL": 0}
+    assert usage(code.cubin).stack == 0
+    return str(text)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_kernels_of_one_unit_compile_without_spilling(name: str, architecture: str) -> None:
+    kernel, *args = UNCHANGED[name]
+    not_spilled(compile_for(architecture, kernel, 1, *args))
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", WIDE)
+def test_kernels_of_cubes_read_and_write_16_bytes_at_once(name: str, architecture: str) -> None:
+    loads, stores, (kernel, units, *args) = WIDE[name]
+    text = not_spilled(compile_for(architecture, kernel, units, *args, mode="unchecked"))
+    assert len(re.findall(r"LDG[.A-Z]*\.128", text)) >= loads
+    assert len(re.findall(r"STG[.A-Z]*\.128", text)) >= stores

@@ -1,0 +1,107 @@
+"""The machine code of quantized linear layers on a GPU: no spills, wide copies, one logical operation for two codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy.quant.linear_gpu import Room, plan_bytes, plan_floats
+from cubepy.quant.linear_gpu_dynamic import plane_product_bytes, quantize_rows_for_planes
+from cubepy.quant.linear_gpu_kernels import PlaneBlueprint, arrange_rows, plane_product
+
+pytest.importorskip("numba_cuda")
+from cubepy.backends.cuda.disassemble import count, usage  # noqa: E402
+from cubepy.backends.cuda.offline import compile_for  # noqa: E402
+
+H200 = Room(132, 232448)
+LARGE = (896, 64)  # panels and blocks of a weight (14336, 4096)
+NARROW = (256, 224)  # of a weight (4096, 14336)
+
+
+def words(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.uint32)
+
+
+def floats_code(plan: PlaneBlueprint, dtype: Any) -> Any:
+    x = np.zeros((plan.rows, 64), dtype) if plan.staged else words(2, 128)
+    return compile_for(
+        "sm_90a", plane_product, plan.units, x, np.zeros(64, np.float16), words(2, 16), words(4096), words(4096),
+        np.zeros(64, np.float32), None, None, np.zeros((1, 64), dtype), 1.0, np.uint32(1), 4, 4, plan, mode="unchecked",
+    )  # fmt: skip
+
+
+def bytes_code(plan: PlaneBlueprint) -> Any:
+    sums = np.zeros(64, np.float32 if plan.group else np.int32)
+    return compile_for(
+        "sm_90a", plane_product_bytes, plan.units, words(2, 128), np.zeros((1, 2), np.float32), words(4096), words(4096),
+        np.zeros(64, np.float32), sums, None, None, np.zeros((1, 64), np.float32), 4, 4, plan, mode="unchecked",
+    )  # fmt: skip
+
+
+FLOATS = [
+    (LARGE, 1, 32, False, ml_dtypes.bfloat16), (LARGE, 16, 32, False, ml_dtypes.bfloat16),
+    (NARROW, 1, 32, False, ml_dtypes.bfloat16), (NARROW, 16, 32, False, ml_dtypes.bfloat16),
+    (LARGE, 1, 0, True, ml_dtypes.bfloat16), (LARGE, 16, 0, True, ml_dtypes.bfloat16),
+    ((896, 32), 1, 128, True, np.float16), (LARGE, 1, 64, False, np.float32), (LARGE, 64, 32, True, ml_dtypes.bfloat16),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), FLOATS)
+def test_float_activations_stay_in_registers(
+    size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
+) -> None:
+    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None)
+    code = floats_code(plan, dtype)
+    sass = code.sass
+    assert usage(code.cubin).stack == 0
+    assert code.text.shared_bytes <= H200.shared
+    assert count(sass, "LDL", "STL") == {"LDL": 0, "STL": 0}
+    assert "LDGSTS.E.BYPASS.128" in sass and "LDS.128" in sass
+    # Four fragments of each chunk and half, by one LOP3 for each register: `(w >> s) & 0x000f000f | magic`.
+    assert sass.count("0xf000f") == 16 * plan.panels * plan.loads
+    assert count(sass, "HMMA")["HMMA"] == 4 * plan.panels * plan.loads * plan.tiles
+
+
+@pytest.mark.parametrize(("size", "rows", "group", "symmetric"), [
+    (LARGE, 1, 0, True), (LARGE, 16, 0, True), (LARGE, 1, 32, False), (NARROW, 16, 32, True), ((896, 32), 32, 128, False),
+])  # fmt: skip
+def test_bytes_stay_in_registers(size: tuple[int, int], rows: int, group: int, symmetric: bool) -> None:
+    plan, _ = plan_bytes(*size, rows, group, symmetric, H200, False, False, None)
+    code = bytes_code(plan)
+    assert usage(code.cubin).stack == 0
+    assert code.text.shared_bytes <= H200.shared
+    assert count(code.sass, "IMMA")["IMMA"] >= 2 * plan.panels * plan.loads * plan.tiles
+    assert count(code.sass, "I2F")["I2F"] == 0 or not group  # sums of groups are floats by their bits
+
+
+def test_rows_are_read_sixteen_bytes_at_a_time() -> None:
+    x, factors = np.zeros((4, 64), ml_dtypes.bfloat16), np.zeros(64, np.float16)
+    arranged = compile_for(
+        "sm_90a", arrange_rows, 256, x, factors, words(2, 128), words(2, 8), -128.0, 32, 1, mode="unchecked"
+    )
+    quantized = compile_for(
+        "sm_90a", quantize_rows_for_planes, 256, x, factors, words(1, 128), np.zeros((4, 2), np.float32), 1.0, True,
+        mode="unchecked",
+    )  # fmt: skip
+    for code in (arranged, quantized):
+        assert "LDG.E.128" in code.sass
+        assert usage(code.cubin).stack == 0
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 16, 33, 100])
+@pytest.mark.parametrize("group", [0, 32, 64, 128, 256])
+@pytest.mark.parametrize(("panels", "inputs"), [(1, 64), (3, 384), (256, 4096), (896, 14336), (2, 65536)])
+def test_every_plan_fits(rows: int, group: int, panels: int, inputs: int) -> None:
+    blocks = -(-inputs // max(64, group))
+    for room in (H200, Room(108, 166912), Room(84, 101376)):
+        for dtype in (cb.bf16, cb.f16, cb.f32):
+            plan, grid = plan_floats(panels, blocks, rows, group, True, dtype, room, False, False, None)
+            assert plan.shared_bytes <= room.shared and plan.units <= 1024
+            assert grid[0] * plan.panels >= panels
+            assert plan.staged >= inputs or grid[1] * plan.tiles * 8 >= rows * plan.parts
+        plan, grid = plan_bytes(panels, blocks, rows, group, True, room, False, False, None)
+        assert plan.shared_bytes <= room.shared and grid[1] * plan.tiles * 8 >= rows

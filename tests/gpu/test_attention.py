@@ -1,0 +1,151 @@
+"""Attention on a GPU against float64: every routine, with masks, odd lengths and widths, grouped heads, gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cubepy.kernels as K
+from cubepy.errors import FeatureError
+from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
+from cubepy.runtime.device import Device
+from cubepy.runtime.device_array import DeviceArray, upload
+
+HERE = Device("cuda")
+BF16 = np.dtype(ml_dtypes.bfloat16)
+F16, F32 = np.dtype(np.float16), np.dtype(np.float32)
+TOLERANCE = {BF16: 6e-3, F16: 1e-3, F32: 3e-6}
+
+
+def draw(seed: int, dtype: Any, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
+
+
+def inputs(dtype: Any, b: int, h: int, g: int, length: int, seen: int, d: int, e: int | None = None) -> list[np.ndarray]:
+    return [draw(1, dtype, b, h, length, d), draw(2, dtype, b, g, seen, d), draw(3, dtype, b, g, seen, e or d)]
+
+
+def weights(
+    q: np.ndarray, k: np.ndarray, causal: bool, mask: np.ndarray | None, scale: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The matrix of weights and its log-sum-exp, in float64."""
+    k = np.repeat(k, q.shape[1] // k.shape[1], axis=1).astype(np.float64)
+    s = q.astype(np.float64) @ k.swapaxes(2, 3) * (1 / math.sqrt(q.shape[3]) if scale is None else scale)
+    if mask is not None:
+        s = np.where(mask, s, -np.inf) if mask.dtype == np.bool_ else s + mask.astype(np.float64)
+    if causal:
+        s = np.where(np.tril(np.ones(s.shape[2:], np.bool_)), s, -np.inf)
+    top = s.max(-1, keepdims=True)
+    w = np.exp(s - np.where(np.isinf(top), 0, top))
+    total = w.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return w / np.where(total == 0, 1, total), (top + np.log(total))[..., 0]
+
+
+def expected(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = False, mask: Any = None, scale: Any = None
+) -> np.ndarray:
+    w, _ = weights(q, k, causal, mask, scale)
+    return w @ np.repeat(v, q.shape[1] // v.shape[1], axis=1).astype(np.float64)
+
+
+def close(ours: Any, exact: np.ndarray, tolerance: float) -> None:
+    """Compare by the norm of the difference; NaN fails."""
+    got = ours.numpy().astype(np.float64)
+    assert got.shape == exact.shape
+    assert np.linalg.norm(got - exact) <= tolerance * np.linalg.norm(exact)
+
+
+def on_device(arrays: list[np.ndarray]) -> list[DeviceArray]:
+    return [upload(a, HERE) for a in arrays]
+
+
+CASES = [
+    (BF16, 2, 4, 4, 256, 256, 128), (BF16, 1, 4, 2, 300, 500, 128), (F16, 1, 2, 2, 1000, 777, 64),
+    (BF16, 1, 3, 3, 190, 190, 256), (BF16, 2, 2, 1, 130, 64, 96), (F16, 1, 2, 2, 1, 700, 40),
+    (F32, 1, 4, 2, 150, 200, 64), (F32, 1, 1, 1, 33, 17, 33), (BF16, 1, 2, 2, 70, 65, 30), (F32, 1, 1, 1, 100, 90, 256),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_attention(case: Any, causal: bool) -> None:
+    arrays = inputs(*case)
+    ours = K.attention(*on_device(arrays), is_causal=causal)
+    assert isinstance(ours, DeviceArray)
+    close(ours, expected(*arrays, causal), TOLERANCE[case[0]])
+
+
+def test_other_widths_of_values_and_a_scale() -> None:
+    arrays = inputs(BF16, 1, 2, 2, 128, 300, 64, 128)
+    close(K.attention(*on_device(arrays), scale=0.3), expected(*arrays, scale=0.3), TOLERANCE[BF16])
+
+
+def test_lengths_before_heads_in_memory() -> None:
+    arrays = [draw(n, BF16, 2, 160, 3, 128) for n in range(3)]
+    ours = K.attention(*(upload(a, HERE).transpose(0, 2, 1, 3) for a in arrays))
+    close(ours, expected(*(a.transpose(0, 2, 1, 3) for a in arrays)), TOLERANCE[BF16])
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_masks(dtype: Any, kind: str) -> None:
+    arrays = inputs(dtype, 2, 2, 2, 75, 90, 64)
+    draws = np.random.default_rng(5).random((2, 1, 75, 90))
+    mask: np.ndarray = draws < 0.6 if kind == "bool" else (draws * 4).astype(np.float32)
+    ours = K.attention(*on_device(arrays), attn_mask=upload(mask, HERE))
+    close(ours, expected(*arrays, mask=mask), TOLERANCE[dtype])
+
+
+def test_a_query_that_sees_nothing_gives_zeros() -> None:
+    arrays = inputs(BF16, 1, 1, 1, 40, 40, 64)
+    mask = np.ones((40, 40), np.bool_)
+    mask[7] = False
+    ours = K.attention(*on_device(arrays), attn_mask=upload(mask, HERE))
+    assert not ours.numpy()[0, 0, 7].any()
+    close(ours, expected(*arrays, mask=mask), TOLERANCE[BF16])
+
+
+def test_large_scores_stay_finite() -> None:
+    arrays = inputs(BF16, 1, 1, 1, 256, 256, 128)
+    close(K.attention(*on_device(arrays), is_causal=True, scale=30.0), expected(*arrays, True, None, 30.0), 3e-2)
+
+
+def test_results_do_not_vary() -> None:
+    arrays = on_device(inputs(BF16, 1, 4, 4, 500, 500, 128))
+    first = K.attention(*arrays, is_causal=True).numpy()
+    for _ in range(5):
+        assert np.array_equal(first, K.attention(*arrays, is_causal=True).numpy())
+
+
+GRADIENTS = [
+    (BF16, 1, 2, 2, 256, 256, 128), (BF16, 2, 4, 2, 200, 333, 128), (F16, 1, 2, 1, 300, 140, 64),
+    (BF16, 1, 2, 2, 100, 130, 80),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", GRADIENTS, ids=str)
+def test_gradients(case: Any, causal: bool) -> None:
+    dtype, g, h = case[0], case[3], case[2]
+    q, k, v = arrays = inputs(*case)
+    grad = draw(4, dtype, *q.shape)
+    try:
+        out, lse = attention_forward(*on_device(arrays), is_causal=causal)
+        ours = attention_gradients(upload(grad, HERE), *on_device(arrays), out, lse, is_causal=causal)
+    except FeatureError as error:
+        pytest.skip(str(error))
+    w, exact_lse = weights(q, k, causal, None, None)
+    assert np.abs(lse.numpy() - exact_lse).max() < 1e-4
+    do, scale = grad.astype(np.float64), 1 / math.sqrt(q.shape[3])
+    wide_k, wide_v = (np.repeat(a, h // g, axis=1).astype(np.float64) for a in (k, v))
+    dp = do @ wide_v.swapaxes(2, 3)
+    ds = w * (dp - (w * dp).sum(-1, keepdims=True)) * scale
+    together = lambda a: a.reshape(a.shape[0], g, h // g, *a.shape[2:]).sum(2)
+    close(ours[0], ds @ wide_k, 8e-3)
+    close(ours[1], together(ds.swapaxes(2, 3) @ q.astype(np.float64)), 8e-3)
+    close(ours[2], together(w.swapaxes(2, 3) @ do), 8e-3)

@@ -1,0 +1,104 @@
+"""Sorting against NumPy: every dtype, short, long and strided axes, NaN and zeros of both signs, stability."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy import errors
+from cubepy import kernels as K
+
+F = np.float32
+RNG = np.random.default_rng(0)
+LENGTHS = [1, 2, 17, 300, 9001]
+
+
+def draw(dtype: Any, *shape: int) -> np.ndarray:
+    """Numbers with many ties, and for floats with all that is special."""
+    x = (RNG.standard_normal(shape) * 40).astype(dtype)
+    if x.dtype.kind == "f" or x.dtype == ml_dtypes.bfloat16:
+        for special in (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0):
+            x[RNG.random(shape) < 0.02] = special
+    return x
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int8, np.uint32, np.int64], ids=lambda d: d.__name__)
+def test_sort_and_argsort_are_numpys(dtype: Any, n: int) -> None:
+    x = draw(dtype, 3, n)
+    np.testing.assert_array_equal(K.sort(x), np.sort(x))
+    np.testing.assert_array_equal(K.argsort(x), np.argsort(x, stable=True))
+
+
+def test_bfloat16() -> None:
+    x = draw(ml_dtypes.bfloat16, 500)
+    np.testing.assert_array_equal(K.sort(x).astype(F), np.sort(x.astype(F)))
+
+
+def test_descending_keeps_the_order_of_equals_and_puts_nan_first() -> None:
+    x = draw(F, 400).round()
+    got = K.argsort(x, descending=True)
+    key = np.where(np.isnan(x), np.inf, x).astype(np.float64)
+    key[np.isposinf(x)] = 1e300
+    np.testing.assert_array_equal(got, np.argsort(-key, stable=True))
+    np.testing.assert_array_equal(K.sort(x, descending=True), x[got])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+def test_any_axis_and_strides(axis: int | None) -> None:
+    x = draw(F, 30, 20, 7)
+    for view in (x, x[::-1, ::3], x.transpose(2, 0, 1)):
+        np.testing.assert_array_equal(K.sort(view, axis), np.sort(view, axis))
+        np.testing.assert_array_equal(K.argsort(view, axis), np.argsort(view, axis, stable=True))
+
+
+def test_outputs() -> None:
+    x = draw(F, 9, 50)
+    out = np.zeros((50, 9), F).T
+    assert K.sort(x, out=out) is out
+    np.testing.assert_array_equal(out, np.sort(x))
+    y = x.copy()
+    K.sort(y, out=y)
+    np.testing.assert_array_equal(y, np.sort(x))
+
+
+def test_long_rows_do_not_depend_on_the_number_of_threads() -> None:
+    x = draw(F, 70000)
+    want = np.sort(x), np.argsort(x, stable=True)
+    for elements in (0, 1 << 40):
+        with cb.config.override(serial_elements=elements):
+            np.testing.assert_array_equal(K.sort(x), want[0])
+            np.testing.assert_array_equal(K.argsort(x), want[1])
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (100, 3), (5000, 1), (5000, 100), (300, 200), (10, 0)])
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk(n: int, k: int, largest: bool) -> None:
+    x = draw(F, 4, n)
+    values, indices = K.topk(x, k, largest=largest)
+    order = K.argsort(x, descending=largest)[:, :k]
+    np.testing.assert_array_equal(indices, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+
+
+def test_topk_of_sorted_rows_and_other_axes() -> None:
+    up = np.arange(10000, dtype=np.int32)
+    assert K.topk(up, 3)[1].tolist() == [9999, 9998, 9997] and K.topk(up, 3, largest=False)[0].tolist() == [0, 1, 2]
+    assert K.topk(up[::-1], 2)[1].tolist() == [0, 1]
+    assert K.topk(np.zeros(500, F), 4)[1].tolist() == [0, 1, 2, 3]
+    x = draw(np.int16, 60, 5)
+    np.testing.assert_array_equal(K.topk(x, 2, 0)[0], np.sort(x, 0)[::-1][:2])
+
+
+def test_empty_arrays_and_errors() -> None:
+    assert K.sort(np.zeros((0, 3), F)).shape == (0, 3) and K.argsort(np.zeros((2, 0), F)).shape == (2, 0)
+    with pytest.raises(errors.ShapeError, match="rank 1"):
+        K.sort(np.float32(3))
+    with pytest.raises(errors.ShapeError, match="topk of 5"):
+        K.topk(draw(F, 4), 5)
+    with pytest.raises(errors.DTypeError, match="fp8"):
+        K.sort(np.zeros(3, ml_dtypes.float8_e4m3fn))

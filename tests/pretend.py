@@ -1,0 +1,201 @@
+"""A device whose memory is its own in name only: arrays on it are `DeviceArray`s over the host's memory, kernels run
+on the CPU. It lets everything above a GPU backend be tested without a GPU: whatever touches an element on the host
+without asking fails here as it would there."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cubepy.backends.cpu.backend import CpuBackend
+from cubepy.lang.declare import TensorMap
+from cubepy.runtime import device as devices
+from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.memory import MemoryStats
+from cubepy.runtime.order import Tracked, order
+
+NAME = "pretend"
+
+
+class Memory(Tracked):
+    """Host memory that plays device memory."""
+
+    __slots__ = ("address", "gpu", "raw")
+
+    def __init__(self, size: int, gpu: PretendGpu) -> None:
+        super().__init__()
+        self.raw = (ctypes.c_uint8 * (size + 64))()
+        self.address = -(-ctypes.addressof(self.raw) // 64) * 64
+        self.gpu = gpu
+        gpu.live += 1
+
+    def __del__(self) -> None:
+        self.gpu.live -= 1
+
+
+def look(array: DeviceArray) -> np.ndarray:
+    """The elements of an array on the device, as a NumPy array over the same memory."""
+    low, high = array.layout.extent
+    flat = np.frombuffer((ctypes.c_uint8 * max(1, high - low)).from_address(array.address + low), np.uint8)
+    view = np.ndarray(array.shape, array.dtype, flat, -low, array.strides) if array.size else np.empty(
+        array.shape, array.dtype
+    )
+    view.flags.writeable = array.writeable
+    return view
+
+
+class Queue:
+    """A stream that is always done."""
+
+    handle = 7
+    capture = None
+
+    def __init__(self) -> None:
+        self.waits: list[Queue] = []
+
+    def wait(self, other: Queue) -> None:
+        """Note whom it waits for."""
+        self.waits.append(other)
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def done(self) -> bool:
+        """Always."""
+        return True
+
+
+class PretendGpu:
+    """The memory and streams of the device."""
+
+    def __init__(self) -> None:
+        self.queue = Queue()
+        self.live = 0
+        self.uploads = self.downloads = 0
+
+    def allocate(self, ordinal: int, size: int) -> Memory:
+        return Memory(size, self)
+
+    def place(self, ordinal: int, source: np.ndarray) -> Memory:
+        self.uploads += 1
+        memory = Memory(source.nbytes, self)
+        ctypes.memmove(memory.address, source.ctypes.data, source.nbytes)
+        return memory
+
+    def upload(self, target: DeviceArray, source: np.ndarray) -> None:
+        self.uploads += 1
+        look(target)[...] = source
+
+    def download(self, target: np.ndarray, source: DeviceArray) -> None:
+        self.downloads += 1
+        target[...] = look(source)
+
+    def fill(self, target: DeviceArray, byte: int) -> None:
+        ctypes.memset(target.address, byte, target.nbytes)
+
+    def copy(self, target: DeviceArray, source: DeviceArray) -> None:
+        plain = target.dtype == source.dtype and target.layout.contiguous and source.layout.contiguous
+        if plain or target.device != source.device:
+            look(target)[...] = look(source).astype(target.dtype)
+        else:
+            from cubepy.kernels.elementwise import convert_into
+
+            convert_into(target, source)
+
+    def stream_for(self, array: DeviceArray) -> Queue:
+        return self.queue
+
+    def hand_over(self, array: DeviceArray, stream: Any) -> None:
+        """Nothing to wait for."""
+
+    def thread_stream(self, ordinal: int) -> Queue:
+        return self.queue
+
+    def set_thread_stream(self, ordinal: int, stream: Queue) -> Queue:
+        before, self.queue = self.queue, stream
+        return before
+
+    def new_stream(self, ordinal: int, handle: int | None = None, priority: int = 0) -> Queue:
+        return Queue()
+
+    def synchronize(self, ordinal: int) -> None:
+        """Nothing to wait for."""
+
+    def stats(self, ordinal: int) -> MemoryStats:
+        return MemoryStats(in_use=self.live)
+
+    def trim(self, ordinal: int | None = None) -> int:
+        return 0
+
+
+class PretendBackend(CpuBackend):
+    """The CPU's kernels on the device's memory; two devices."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self.gpu = PretendGpu()
+
+    def count(self) -> int:
+        return 2
+
+    def executable(self, *arguments: Any) -> Any:
+        exe = super().executable(*arguments)
+        prepare = exe.prepare
+        exe.prepare = lambda leaves, values, cubes, ordinal=0: Runner(prepare(*map(opened, (leaves, values)), cubes))
+        return exe
+
+
+def opened(leaves: Any) -> Any:
+    """Leaves with device arrays as NumPy arrays."""
+    return [look(v) if isinstance(v, DeviceArray) else v for v in leaves]
+
+
+class Runner:
+    """A CPU launch whose arrays are on the device."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def run(self, leaves: Any, values: Any, stream: Any = None) -> None:
+        for leaf in leaves:
+            assert not isinstance(leaf, (np.ndarray, TensorMap)), "a host array reached the device"
+            if isinstance(leaf, DeviceArray):
+                order(leaf.owner, stream or devices.backend_named(NAME).gpu.queue, True)
+        self.inner.run(opened(leaves), values)
+
+    def quick(self, places: Any, outputs: Any, extents: Any) -> Any:
+        """A function of values and a stream, as a GPU's."""
+
+        def run(values: Any, stream: Any) -> bool:
+            leaves = [values[i] if j < 0 else values[i][j] for i, j in places]
+            owners = [id(v.owner) for v in leaves if isinstance(v, DeviceArray)]
+            if len(set(owners)) < len(owners) or not all(leaves[n].writeable for n in outputs):
+                return False
+            self.run(leaves, (), stream)
+            return True
+
+        return run
+
+    def bound(self, leaves: Any, values: Any, stream: Any = None) -> Any:
+        return self.inner.bound(opened(leaves), values)
+
+
+@contextlib.contextmanager
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendBackend]:
+    """Make the device exist."""
+    backend = PretendBackend()
+    known = devices.backend_named
+
+    def backend_named(name: str) -> Any:
+        return backend if name == NAME else known(name)
+
+    with monkeypatch.context() as m:
+        m.setattr(devices, "BACKENDS", (*devices.BACKENDS, NAME))
+        m.setattr(devices, "backend_named", backend_named)
+        yield backend

@@ -1,0 +1,120 @@
+"""Running launches of NumPy arrays on a GPU: the arrays' memory is copied there before and back after.
+
+cubepy itself never copies behind a user's back; tests that are written once for every backend may.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cubepy.lang.declare import Struct
+from cubepy.runtime import device as devices
+from cubepy.runtime import device_array as da
+from cubepy.runtime.launch import BoundLaunch, Launcher
+from cubepy.runtime.layout import layout_of
+from cubepy.runtime.overlap import extent
+
+
+def gpu_missing() -> str:
+    """Why there is no GPU; empty when there is one."""
+    backend = devices.backend_named("cuda")
+    return "" if backend.count() else backend.missing() or "no GPU"
+
+
+def _root(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+class Stage:
+    """Device copies of the memory behind host arrays; arrays that share memory share it there too."""
+
+    def __init__(self, device: devices.Device) -> None:
+        self.device = device
+        self.roots: dict[int, tuple[np.ndarray, Any, int]] = {}
+
+    def array(self, a: np.ndarray) -> Any:
+        """The device array that stands for a host array."""
+        root = _root(a)
+        low, high = (root.ctypes.data + n for n in extent(root))
+        if low not in self.roots:
+            size = high - low
+            flat = np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8) if size else np.zeros(1, np.uint8)
+            self.roots[low] = (flat, da.upload(np.ascontiguousarray(flat), self.device), low)
+        _, copy, start = self.roots[low]
+        layout = layout_of(a.shape, a.strides, a.dtype, self.device)
+        return da.DeviceArray(copy.address + a.ctypes.data - start, layout, copy.owner, a.flags.writeable)
+
+    def value(self, v: Any) -> Any:
+        """An argument with every host array in it replaced."""
+        if isinstance(v, np.ndarray):
+            return self.array(v)
+        if isinstance(v, tuple):
+            return tuple(self.value(x) for x in v)
+        if isinstance(v, Struct):
+            return dataclasses.replace(v, values={k: self.value(x) for k, x in v.values.items()})
+        return v
+
+    def back(self) -> None:
+        """Copy the memory back."""
+        for flat, copy, _ in self.roots.values():
+            result = copy.numpy()
+            if flat.flags.writeable:
+                flat[...] = result
+
+
+@contextlib.contextmanager
+def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make launches on a GPU accept NumPy arrays."""
+    launch, inner_bind = Launcher.launch, BoundLaunch.__call__
+
+    def on_gpu(kwargs: dict[str, Any]) -> devices.Device | None:
+        where = kwargs.get("device")
+        found = devices.current() if where is None else devices.as_device(where)
+        return found if found.backend == "cuda" else None
+
+    def launch_staged(self: Launcher, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        gpu = on_gpu(kwargs)
+        if gpu is None:
+            launch(self, grid, args, kwargs)
+            return
+        stage = Stage(gpu)
+        try:
+            launch(self, grid, stage.value(args), {k: stage.value(v) for k, v in kwargs.items()})
+            devices_sync(gpu)
+        finally:
+            stage.back()
+
+    def bind_staged(self: Launcher, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        gpu = on_gpu(kwargs)
+        if gpu is None:
+            return bind(self, grid, args, kwargs)
+        stage = Stage(gpu)
+        bound = bind(self, grid, stage.value(args), {k: stage.value(v) for k, v in kwargs.items()})
+
+        def run(**scalars: Any) -> None:
+            inner_bind(bound, **scalars)
+            devices_sync(gpu)
+            stage.back()
+
+        return run
+
+    bind = Launcher.bind
+    monkeypatch.setattr(Launcher, "launch", launch_staged)
+    monkeypatch.setattr(Launcher, "bind", bind_staged)
+    yield
+
+
+def devices_sync(device: devices.Device) -> None:
+    """Wait for a device; errors of its launches surface here."""
+    from cubepy.runtime.stream import sync
+
+    sync(device)
