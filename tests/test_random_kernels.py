@@ -64,8 +64,8 @@ def random_kernel(x: cb.Array, out: cb.Array, count: cb.Array, level):
     b = x[i + 1]
     acc = a - b
     p, q = b, cb.cast(1, cb.i32)
-    n = cb.cast(1, cb.i32)
-    k = cb.cast(0, cb.i32)
+    n = 1
+    k = 0
     turns = 0
     spins = 0
     v = cb.splat(a, 4)

@@ -78,7 +78,8 @@ class PythonRunner:
             p.name: v if p.kind == "comptime" else _plain(v)
             for p, v in zip(exe.kernel.parameters, values, strict=True)
         }
-        run(exe.kernel, arguments, self.cubes, exe.program.units, exe.program.mode, properties=exe.properties)
+        program = exe.program
+        run(exe.kernel, arguments, self.cubes, program.units, program.mode, exe.properties, program.typed)
 
     def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these arguments."""

@@ -48,9 +48,13 @@ class Bound:
 class Run:
     """One launch."""
 
-    def __init__(self, kernel: Kernel, cubes: Dim3, units: Dim3, mode: str, properties: Any, index: DType) -> None:
+    def __init__(
+        self, kernel: Kernel, cubes: Dim3, units: Dim3, mode: str, properties: Any, index: DType,
+        typed: dict[tuple[str, str], DType],
+    ) -> None:  # fmt: skip
         self.kernel, self.name = kernel, kernel.__name__
         self.cubes, self.units, self.mode, self.properties, self.index = cubes, units, mode, properties, index
+        self.typed = typed
         self.cube = self.unit = self.phase = 0
         self.files = {source_of(kernel.fn).file}
         self.shared: dict[Any, Memory] = {}
@@ -99,7 +103,7 @@ class Run:
                 return Bound(owner, owner.type.methods[name])
         return self.wrap(getattr(owner, name))
 
-    def bind(self, types: dict[str, DType], name: str, value: Any) -> Any:
+    def bind(self, types: dict[str, Any], name: str, value: Any) -> Any:
         """A value that is assigned to a variable, in the variable's one dtype."""
         known = types.get(name)
         if isinstance(value, Value) and not isinstance(value, WeakLine):
@@ -113,8 +117,10 @@ class Run:
                         location=self.location(),
                     )
                 return convert(value, known)
-        elif known is not None and is_weak(value) and not (isinstance(value, float) and known.is_int):
-            return convert(value, known)
+        elif is_weak(value):
+            known = known or self.typed.get((types[""], name))
+            if known is not None and not (isinstance(value, float) and known.is_int):
+                return convert(value, known)
         return value
 
     def annotated(self, value: Any, dtype: Any) -> Any:
@@ -239,8 +245,9 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 def run(
-    kernel: Kernel, arguments: dict[str, Any], cubes: Dim3, units: Dim3, mode: str = "checked", properties: Any = None
-) -> None:
+    kernel: Kernel, arguments: dict[str, Any], cubes: Dim3, units: Dim3, mode: str = "checked", properties: Any = None,
+    typed: dict[tuple[str, str], DType] | None = None,
+) -> None:  # fmt: skip
     """Run a kernel for every unit of every cube.
 
     Raises:
@@ -249,7 +256,7 @@ def run(
         BarrierError: some units of a cube wait at a barrier that others never reach.
     """
     wide = any(isinstance(a, np.ndarray) and a.size >= 2**31 for a in arguments.values())
-    this = Run(kernel, cubes, units, mode, properties, dt.i64 if wide else dt.i32)
+    this = Run(kernel, cubes, units, mode, properties, dt.i64 if wide else dt.i32, typed or {})
     values = [_argument(this, p, arguments[p.name]) for p in kernel.parameters]
     function = generator_of(kernel.fn)
     for cube in range(math.prod(cubes)):

@@ -212,6 +212,7 @@ class Program:
         cluster: cubes of a cluster along x, y, z.
         resident: how many cubes must fit on a core at once.
         properties: of the device that it is made for.
+        typed: the dtype of runtime variables by function and name, where all calls agree on it.
     """
 
     name: str
@@ -230,6 +231,7 @@ class Program:
     cluster: tuple[int, int, int] = (1, 1, 1)
     resident: int = 1
     properties: Any = None
+    typed: dict[tuple[str, str], DType] = field(default_factory=dict)
 
 
 def children(stmt: Stmt) -> list[list[Stmt]]:

@@ -25,6 +25,7 @@ from cubepy.compiler.uniform import check_barriers
 from cubepy.compiler.values import ArrayValue, StructValue, TupleValue, Value
 from cubepy.errors import CompileError, DTypeError
 from cubepy.lang.declare import Kernel
+from cubepy.lang.dtypes import DType
 
 MAX_WALKS = 500
 
@@ -65,9 +66,18 @@ class Specialiser(Calls):
             has_barrier=contains_barrier(self.out),
             debug=self.debug,
             properties=self.target.properties,
+            typed=self.typed(),
             cluster=self.cluster,
             resident=self.resident,
         )
+
+    def typed(self) -> dict[tuple[str, str], DType]:
+        """The dtypes of runtime variables by function and name, where all calls agree."""
+        found: dict[tuple[str, str], set[DType]] = {}
+        for key, variable in self.keys.items():
+            if len(key) > 1:
+                found.setdefault((str(key[-2]), str(key[-1])), set()).add(self.types[variable].dtype)
+        return {k: next(iter(v)) for k, v in found.items() if len(v) == 1}
 
     def argument(self, path: str, spec: Spec) -> Value:
         """Declare the runtime leaves of one argument; gives its value."""
