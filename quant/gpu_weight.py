@@ -30,8 +30,7 @@ import cubepy as cb
 from cubepy.quant.packing import PANEL
 from cubepy.quant.weight import QuantizedWeight
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import empty, upload
-from cubepy.tensor.storage import HOST
+from cubepy.runtime.device_array import empty
 
 CHUNK = 64
 SLACK = 8
@@ -121,24 +120,34 @@ def arrange_codes(codes: cb.Array, words: cb.Array, chunks, per_block, halves: c
             words[place + 128] = interleaved(first, second)
 
 
+@cb.kernel
+def arrange_facts(
+    scales: cb.Array, minimums, facts: cb.Array, groups, per_block: cb.Comptime[int], kinds: cb.Comptime[int],
+):  # fmt: skip
+    """facts = scales and, with two kinds, minimums: the bits of f16 as u16, (panels, groups of the weight, 16).
+
+    `groups` fill whole blocks of `per_block`; zeros stand for those that the weight does not have. A unit takes
+    channels g and g + 8 of a group.
+    """
+    at = cb.ABSOLUTE_POS
+    panels = scales.shape[0]
+    g, rest = at & 7, at >> 3
+    panel, group = rest % panels, rest // panels
+    if group < groups:
+        place = ((group // per_block * panels + panel) * 8 + g) * (per_block * kinds) + group % per_block * kinds
+        there = group < scales.shape[1]
+        for kind in cb.unroll(range(kinds)):
+            source = scales if kind == 0 else minimums
+            low, high = cb.u32(0), cb.u32(0)
+            if there:
+                low = cb.cast(source[panel, group, g], cb.u32)
+                high = cb.cast(source[panel, group, g + 8], cb.u32)
+            facts[place + kind] = low | (high << 16)
+
+
 def supports(weight: QuantizedWeight) -> bool:
     """Whether the kernels of planes take a weight's groups."""
     return weight.scheme.group is None or weight.scheme.group in GROUPS
-
-
-def arranged_facts(weight: QuantizedWeight) -> np.ndarray:
-    """Scales and minimums (panels, groups, 16) as words, with room for `SLACK` panels."""
-    group = weight.scheme.group or 0
-    parts = [weight.scales] if weight.minimums is None else [weight.scales, weight.minimums]
-    per_block = max(CHUNK, group) // group
-    panels, groups, _ = weight.scales.shape
-    blocks = -(-groups // per_block)
-    full = np.zeros((panels, blocks * per_block, len(parts), 2, 8), np.float16)
-    for n, part in enumerate(parts):
-        full[:, :groups, n] = part.reshape(panels, groups, 2, 8)
-    split = full.reshape(panels, blocks, per_block, len(parts), 2, 8).transpose(1, 0, 5, 2, 3, 4)
-    found = np.ascontiguousarray(split).view(np.uint32).ravel()
-    return np.concatenate([found, np.zeros(SLACK * 8 * per_block * len(parts), np.uint32)])
 
 
 def planes_of(weight: QuantizedWeight) -> PlaneWeight:
@@ -162,9 +171,22 @@ def _arranged(weight: QuantizedWeight, device: Device) -> PlaneWeight:
     words = empty(((panels * chunks + SLACK * block // CHUNK) * halves * 128,), np.uint32, device)
     total = panels * chunks * 128
     arrange_codes[-(-total // 256), 256](source, words, chunks, block // CHUNK, halves, mode="unchecked", device=device)
-    facts = arranged_facts(weight.on(HOST)) if group else np.zeros(1, np.uint32)
+    facts = weight_facts(weight, group, block, device) if group else empty((1,), np.uint32, device)
     return PlaneWeight(
-        weight.shape, group, weight.scheme.symmetric, words, upload(facts, device),
+        weight.shape, group, weight.scheme.symmetric, words, facts,
         weight.scales if group else weight.scales.reshape(-1), weight.sums.reshape(-1), weight.input_scale, weight.gain,
         empty((1, 1), np.uint32, device),
     )  # fmt: skip
+
+
+def weight_facts(weight: QuantizedWeight, group: int, block: int, device: Device) -> Any:
+    """Scales and minimums of an int4 weight, arranged."""
+    panels, per_block = weight.codes.shape[0], block // group
+    kinds = 1 if weight.minimums is None else 2
+    groups = -(-weight.shape[1] // block) * per_block
+    facts = empty(((panels * groups + SLACK * per_block) * 8 * kinds,), np.uint32, device)
+    least = None if weight.minimums is None else weight.minimums.view(np.uint16)
+    arrange_facts[-(-panels * groups * 8 // 256), 256](
+        weight.scales.view(np.uint16), least, facts, groups, per_block, kinds, mode="unchecked", device=device
+    )
+    return facts

@@ -73,13 +73,12 @@ def linear_on_gpu(
     if not takes(weight, x.device):
         dense_rows(flat, weight, bias, beside, function, flat_out)
         return out
-    packed = planes_of(weight)
     if weight.scheme.activations == "int8":
-        _with_bytes(flat, packed, bias, beside, function, flat_out)
-    elif len(flat) > _DENSE_ROWS:
-        dense_rows(flat, weight, bias, beside, function, flat_out)
+        _with_bytes(flat, planes_of(weight), bias, beside, function, flat_out)
+    elif len(flat) <= _DENSE_ROWS:
+        _with_floats(flat, planes_of(weight), bias, beside, function, flat_out)
     else:
-        _with_floats(flat, packed, bias, beside, function, flat_out)
+        dense_rows(flat, weight, bias, beside, function, flat_out)
     return out
 
 

@@ -244,7 +244,7 @@ def finish_bytes(total, exact, row_facts, scales, weight_sums, bias, residual, o
         channel = left + inside
         if channel < out.shape[1]:
             joined = sums[0, inside // PANEL, row, inside % PANEL]
-            for k in cb.unroll(range(1, plan.planes)):
+            for k in range(1, plan.planes):
                 joined = joined + sums[k, inside // PANEL, row, inside % PANEL]
             scale, zero = row_facts[top + row, 0], row_facts[top + row, 1]
             if plan.group > 0:

@@ -405,7 +405,7 @@ def finish(total, excess, scales, bias, residual, out, gain, lane, plane, plan):
         if channel < out.shape[1]:
             result = cb.f32(0.0)
             for part in cb.unroll(range(plan.parts)):
-                for k in cb.unroll(range(plan.planes)):
+                for k in range(plan.planes):
                     result = result + sums[k, inside // PANEL, row * plan.parts + part, inside % PANEL]
             result = result * gain
             if plan.group == 0:

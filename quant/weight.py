@@ -210,6 +210,15 @@ class QuantizedWeight:
             >>> QuantizedWeight.from_float(np.ones((48, 8), np.float32), "int8").rows(16, 32).shape
             (16, 8)
         """
+        if isinstance(self.codes, np.ndarray):
+            return self._rows(start, stop)
+        # On a device the part is kept, with what is made of it there: a model takes the same rows at every call.
+        kept = self.__dict__.setdefault("_parts", {})
+        if (start, stop) not in kept:
+            kept[start, stop] = self._rows(start, stop)
+        return kept[start, stop]  # type: ignore[no-any-return]
+
+    def _rows(self, start: int, stop: int) -> QuantizedWeight:
         lanes, (count, columns) = packing.PANEL, self.shape
         shape = (stop - start, columns)
         parts = {k: v for k, v in self.arrays().items() if k != "input_scale"}

@@ -32,7 +32,8 @@ def generator_of(fn: Callable) -> Callable[..., Any]:
         defaults=[],
     )
     rewriter = _Rewriter(names)
-    body: list[ast.stmt] = [*ast.parse(f"__types__ = {{'': {tree.name!r}}}").body, *ast.parse("if False:\n    yield").body]
+    start = f"__types__ = {{'': {tree.name!r}}}\nif False:\n    yield"
+    body: list[ast.stmt] = [*ast.parse(start).body]
     for stmt in tree.body:
         out = rewriter.visit(stmt)
         body.extend(out if isinstance(out, list) else [out])

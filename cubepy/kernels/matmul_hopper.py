@@ -57,10 +57,6 @@ class Hopper:
         """Rows of a tile that one consumer does."""
         return self.rows if self.turns else self.rows // 2
 
-    def shared_bytes(self) -> int:
-        """Shared memory of a cube: the ring, and a pair of boxes for each consumer."""
-        return self.stages * (self.rows + self.columns) * ROW_BYTES + 4 * BLOCK * ROW_BYTES
-
 
 @cb.func
 def tile_place(tile, row_tiles, column_tiles, band: cb.Comptime[int]):

@@ -20,6 +20,7 @@ MEETINGS = ("sync_cube", "sync_plane", "mma", "plane_shuffle_xor", "plane_max", 
 DTYPES = {
     "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype(np.float32),
     "i32": np.dtype(np.int32), "u32": np.dtype(np.uint32), "i8": np.dtype(np.int8), "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
 }  # fmt: skip
 
 
@@ -283,11 +284,11 @@ def launch(code: Any, cubes: tuple[int, ...], *args: Any, late: bool = True, see
     words: list[Any] = []
     for value in args:
         if isinstance(value, np.ndarray):
-            raw = value.reshape(-1).view(np.uint8)
-            assert raw.base is not None and value.flags.c_contiguous
-            words += [Place(raw, value.dtype), *value.shape, *(s // value.itemsize for s in value.strides)]
+            assert value.flags.c_contiguous
+            words += [Place(value.reshape(-1).view(np.uint8), value.dtype)]
+            words += [*value.shape, *(s // value.itemsize for s in value.strides)]
         else:
-            words.append(np.float32(value) if isinstance(value, float) else value)
+            words.append(SHARED_OPS.get(code.text.parameters[len(words)].kind, float)(value))
     x, y, z = (*cubes, 1, 1)[:3]
     rng = random.Random(seed)
     units = int(np.prod(code.program.units))

@@ -1,11 +1,13 @@
 """Ops for the emulator that groups of four planes and the copy engine add: `wgmma`, tensor maps, counting barriers.
 
 Tiles lie in shared memory as the hardware lays them out, with the blocks of 16 bytes permuted, so that a kernel's
-places and distances are tested and not only its arithmetic. Copies and products are done when they are started.
+places and distances are tested and not only its arithmetic. Copies land late and in any order (or at once: `early`);
+products are done when they are started.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import Any
@@ -81,8 +83,16 @@ def tma_load(to: Pointer, barrier: Pointer, source: Any, i: int, b: int, *coords
     data = whole.reshape(-1).view(np.uint8)
     start = place(to, i)
     assert start % (1024 if source.swizzle else 16) == 0, "a tile must start at a multiple of 1024 bytes"
-    here.cube.shared[permuted(start + np.arange(len(data)), source.swizzle)] = data
-    counted(barrier, b).update(0, -len(data))
+    shared, arrived = here.cube.shared, counted(barrier, b)
+
+    def land() -> None:
+        shared[permuted(start + np.arange(len(data)), source.swizzle)] = data
+        arrived.update(0, -len(data))
+
+    if here.cube.early:
+        land()
+    else:
+        threading.Timer(random.uniform(0.0, 0.05), land).start()
 
 
 def operand(p: Pointer, i: int, rows: int, transpose: bool, swizzle: int, lead: int, stride: int, dtype: str) -> Any:

@@ -69,8 +69,8 @@ def exact(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> tuple[np.ndarray, 
         return w @ v / np.where(total == 0, 1, total), (top + np.log(total))[..., 0]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_attention_of_planes(case: Case) -> None:
+@pytest.mark.parametrize(("case", "early"), [*((c, False) for c in CASES), (CASES[0], True)], ids=str)
+def test_attention_of_planes(case: Case, early: bool) -> None:
     rng = np.random.default_rng(1)
     draw = lambda *shape: rng.standard_normal(shape, F32).astype(case.dtype)
     q = draw(1, case.heads, case.length, case.depth)
@@ -99,7 +99,7 @@ def test_attention_of_planes(case: Case) -> None:
     )
     cubes = case.heads * -(-case.length // (16 * plan.planes))
     names = ("q", "k", "v", "mask", "out", "lse", "scale", "shared_heads")
-    emulator.run(code, cubes, dict(zip(names, (*inputs, wide, out, lse, scale, grouped), strict=True)))
+    emulator.run(code, cubes, dict(zip(names, (*inputs, wide, out, lse, scale, grouped), strict=True)), early=early)
     right, right_lse = exact(q, k, v, mask, case.causal)
     assert np.linalg.norm(out.astype(np.float64) - right) <= case.tolerance * np.linalg.norm(right)
     sees = np.isfinite(right_lse)

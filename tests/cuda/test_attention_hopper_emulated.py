@@ -48,10 +48,10 @@ def close(ours: np.ndarray, right: np.ndarray, tolerance: float = 5e-3) -> None:
     assert np.linalg.norm(ours.astype(np.float64) - right) <= tolerance * np.linalg.norm(right)
 
 
-def emulate(kernel: Any, units: int, cubes: int, *args: Any, **comptime: Any) -> None:
+def emulate(kernel: Any, units: int, cubes: int, *args: Any, early: bool = False, **comptime: Any) -> None:
     code = compile_for("sm_90a", kernel, units, *args, mode="unchecked", **comptime)
     names = [p.name for p in kernel.parameters]
-    emulator.run(code, cubes, dict(zip(names, args, strict=False)), GROUP_OPS)
+    emulator.run(code, cubes, dict(zip(names, args, strict=False)), GROUP_OPS, early)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_forward(plan: HopperAttention, heads: int, length: int, seen: int, widt
     out, lse = np.full(q.shape, np.nan, BF16), np.full(q.shape[:3], np.nan, F32)
     emulate(
         hopper_attend, plan.units, cubes, tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys),
-        out.view(np.uint32), lse, heads, heads, 1, length, seen, LOG2E / math.sqrt(width), plan,
+        out.view(np.uint32), lse, heads, heads, 1, length, seen, LOG2E / math.sqrt(width), plan, early=cubes == 1,
     )  # fmt: skip
     w, right_lse = weights(q, wide(k, heads), plan.causal)
     close(out, w @ wide(v, heads))

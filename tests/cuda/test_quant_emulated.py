@@ -1,0 +1,174 @@
+"""The kernels of quantized linear layers for GPUs, emulated: every scheme, odd shapes, few and several rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy.quant import QuantizedWeight, parse_scheme, reference
+from cubepy.quant.gpu_weight import SLACK, arrange_codes, arrange_facts
+from cubepy.quant.linear_gpu import MAGIC, Room, plan_bytes, plan_floats
+from cubepy.quant.linear_gpu_dense import unpack_int4, unpack_int8
+from cubepy.quant.linear_gpu_dynamic import plane_product_bytes, quantize_rows_for_planes, round_rows
+from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
+
+pytest.importorskip("numba_cuda")
+from cubepy.backends.cuda.offline import compile_for  # noqa: E402
+from tests.cuda.emulate import launch  # noqa: E402
+
+ARCHITECTURE = "sm_90a"
+SCHEMES = [("int8", None, True), ("int4", 32, False), ("int4", 32, True), ("int4", 64, False), ("int4", 128, True)]
+SMALL = Room(2, 100_000)  # as if the device had so few cores, so that planes take several panels
+
+
+def run(kernel: Any, cubes: tuple[int, ...], units: int, *args: Any, late: bool = True, seed: int = 0) -> None:
+    """Compile to text and emulate."""
+    code = compile_for(ARCHITECTURE, kernel, units, *args, mode="unchecked")
+    given = [
+        a for a, p in zip(args, kernel.parameters, strict=False) if a is not None and p.kind != "comptime"
+    ]
+    launch(code, cubes, *given, late=late, seed=seed)
+
+
+def random_weight(rows: int, columns: int, scheme: str, group: int | None, symmetric: bool) -> QuantizedWeight:
+    rng = np.random.default_rng(rows + columns)
+    values = rng.normal(size=(rows, columns)).astype(np.float32)
+    chosen = parse_scheme(scheme) if group is None else parse_scheme(scheme, group=group, symmetric=symmetric)
+    return QuantizedWeight.from_float(values * np.exp(rng.normal(size=columns)).astype(np.float32), chosen)
+
+
+class Arranged:
+    """A weight as `planes_of` arranges it, by the emulated kernel."""
+
+    def __init__(self, weight: QuantizedWeight) -> None:
+        self.group = weight.scheme.group or 0
+        self.symmetric = weight.scheme.symmetric
+        self.panels = weight.codes.shape[0]
+        block = max(64, self.group)
+        self.blocks = -(-weight.shape[1] // block)
+        chunks, halves = self.blocks * block // 64, 1 if self.group else 2
+        self.words = np.full((self.panels * chunks + SLACK * block // 64) * halves * 128, 0xDEADBEEF, np.uint32)
+        source = weight.codes.reshape(self.panels, -1).view(np.uint32).reshape(self.panels, -1, 16)
+        total = self.panels * chunks * 128
+        run(arrange_codes, (-(-total // 256),), 256, source, self.words, chunks, block // 64, halves)
+        self.facts = np.zeros(1, np.uint32)
+        if self.group:
+            per, kinds = block // self.group, 1 if weight.minimums is None else 2
+            groups = self.blocks * per
+            self.facts = np.full((self.panels * groups + SLACK * per) * 8 * kinds, 0xFFFFFFFF, np.uint32)
+            least = None if weight.minimums is None else weight.minimums.view(np.uint16)
+            run(arrange_facts, (-(-self.panels * groups * 8 // 256),), 256, weight.scales.view(np.uint16), least,
+                self.facts, groups, per, kinds)  # fmt: skip
+        self.scales = np.zeros(1, np.float32) if self.group else weight.scales.reshape(-1)
+        self.sums = weight.sums.reshape(-1)
+
+
+def floats(x: np.ndarray, weight: QuantizedWeight, late: bool, bias: Any = None, residual: Any = None) -> np.ndarray:
+    """The product with float activations."""
+    w = Arranged(weight)
+    m, dtype = len(x), cb.as_dtype(x.dtype)
+    plan, grid = plan_floats(
+        w.panels, w.blocks, m, w.group, w.symmetric, dtype, SMALL, bias is not None, residual is not None, None
+    )
+    out = np.full((m, weight.shape[0]), np.nan, x.dtype)
+    sums = np.zeros((1, 1), np.uint32)
+    source: Any = x
+    if not plan.staged:
+        tiles = grid[1] * plan.tiles
+        source = np.full((w.blocks * plan.block // 32, tiles * 128), 0xFFFFFFFF, np.uint32)
+        sums = np.full((w.blocks * plan.block // plan.width, tiles * 8), 0xFFFFFFFF, np.uint32)
+        run(arrange_rows, (-(-sums.size * 4 // 256),), 256, x, weight.input_scale, source, sums, plan.offset, plan.width,
+            plan.parts)  # fmt: skip
+    run(plane_product, grid, plan.units, source, weight.input_scale, sums, w.words, w.facts, w.scales, bias, residual, out,
+        weight.gain, np.uint32(MAGIC), w.blocks, w.panels, plan, late=late)  # fmt: skip
+    return out
+
+
+def error(got: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(got.astype(np.float64) - expected) / np.linalg.norm(expected))
+
+
+TOLERANCE = {"float32": 5e-6, "float16": 1e-3, "bfloat16": 6e-3}
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
+def test_one_row_meets_packed_weights(scheme: str, group: int | None, symmetric: bool, late: bool) -> None:
+    weight = random_weight(72, 384, scheme, group, symmetric)
+    x = np.random.default_rng(1).normal(size=(1, 384)).astype(np.float32)
+    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
+    assert error(floats(x, weight, late), expected) < TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("rows", [2, 3, 9])
+def test_rows_of_every_dtype_meet_int4(rows: int, dtype: Any) -> None:
+    weight = random_weight(40, 160, "int4", 32, False)
+    x = np.random.default_rng(rows).normal(size=(rows, 160)).astype(dtype)
+    bias = np.arange(40).astype(np.float32)
+    residual = np.random.default_rng(2).normal(size=(rows, 40)).astype(dtype)
+    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64) + bias + residual.astype(np.float64)
+    assert error(floats(x, weight, True, bias, residual), expected) < TOLERANCE[np.dtype(dtype).name]
+
+
+@pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
+def test_several_rows_meet_packed_weights(scheme: str, group: int | None, symmetric: bool) -> None:
+    weight = random_weight(40, 256, scheme, group, symmetric)
+    x = np.random.default_rng(3).normal(size=(11, 256)).astype(ml_dtypes.bfloat16)
+    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
+    for late in (True, False):
+        assert error(floats(x, weight, late), expected) < TOLERANCE["bfloat16"]
+
+
+@pytest.mark.parametrize("rows", [1, 11])
+@pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
+def test_bytes_give_what_the_reference_gives(scheme: str, group: int | None, symmetric: bool, rows: int) -> None:
+    columns = 256 if group else 201
+    weight = random_weight(40, columns, scheme, group, symmetric)
+    x = np.random.default_rng(4).normal(size=(rows, columns)).astype(np.float32)
+    w = Arranged(weight)
+    plan, grid = plan_bytes(w.panels, w.blocks, rows, w.group, w.symmetric, SMALL, False, False, None)
+    codes = np.full((w.blocks * plan.block // 64, grid[1] * plan.tiles * 128), 0xFFFFFFFF, np.uint32)
+    facts = np.zeros((rows, 2), np.float32)
+    run(quantize_rows_for_planes, (rows,), 256, x, weight.input_scale, codes, facts, weight.gain, w.group > 0)
+    out = np.full((rows, 40), np.nan, np.float32)
+    for late in (True, False):
+        run(plane_product_bytes, grid, plan.units, codes, facts, w.words, w.facts, w.scales, w.sums, None, None, out,
+            w.blocks, w.panels, plan, late=late)  # fmt: skip
+        assert error(out, reference.linear(x, weight).astype(np.float64)) < 4e-6
+
+
+def test_a_row_that_is_not_finite_gives_nan_alone() -> None:
+    x = np.ones((2, 64), np.float32)
+    x[0, 33] = np.inf
+    codes, facts = np.zeros((1, 128), np.uint32), np.zeros((2, 2), np.float32)
+    run(quantize_rows_for_planes, (2,), 256, x, np.ones(64, np.float16), codes, facts, 1.0, True)
+    assert np.isnan(facts[0, 0]) and facts[1, 0] == np.float32(1) * np.float32(1 / 255)
+
+
+@pytest.mark.parametrize(("scheme", "group", "symmetric"), [("int8", None, True), ("int4", 8, False), ("int4", 24, True)])
+def test_any_group_is_unpacked(scheme: str, group: int | None, symmetric: bool) -> None:
+    columns = 48 if group else 45
+    weight = random_weight(20, columns, scheme, group, symmetric)
+    out = np.full(weight.shape, np.nan, np.float32)
+    words = weight.codes.reshape(weight.codes.shape[0], -1).view(np.uint32).reshape(weight.codes.shape[0], -1, 16)
+    cubes = (-(-20 * words.shape[1] // 256),)
+    if group is None:
+        run(unpack_int8, cubes, 256, words, weight.scales, weight.input_scale, out, True)
+    else:
+        run(unpack_int4, cubes, 256, words, weight.scales, weight.minimums, weight.input_scale, out, weight.gain, group,
+            symmetric, True)  # fmt: skip
+    assert np.allclose(out, weight.dequantize(), rtol=1e-6, atol=1e-7)
+
+
+def test_rounded_rows_stand_for_their_bytes() -> None:
+    x = np.random.default_rng(5).normal(size=(2, 45)).astype(np.float32)
+    factors = np.linspace(0.5, 2, 45).astype(np.float16)
+    out = np.full((2, 45), np.nan, np.float32)
+    run(round_rows, (2,), 256, x, factors, out, 0.5)
+    u, scale, zero = reference.quantize_rows(x, factors)
+    assert np.allclose(out, 0.5 * scale[:, None] * (u.astype(np.float32) - zero[:, None]), rtol=1e-6, atol=1e-7)

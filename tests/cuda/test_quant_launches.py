@@ -1,0 +1,92 @@
+"""Quantized layers on a pretended device with matrix units: the launches of the host, with emulated kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy import nn
+from cubepy.quant import gpu_weight, linear_gpu, linear_gpu_dense
+from cubepy.runtime.device_array import DeviceArray
+from tests.pretend import NAME, look, pretend
+
+pytest.importorskip("numba_cuda")
+from cubepy.backends.cuda.offline import compile_for  # noqa: E402
+from tests.cuda.emulate import launch  # noqa: E402
+
+
+class Emulated:
+    """A kernel whose launches are emulated."""
+
+    def __init__(self, kernel: Any, seen: list[str]) -> None:
+        self.kernel, self.seen = kernel, seen
+
+    def __getitem__(self, grid: Any) -> Any:
+        cubes, units = grid
+
+        def run(*args: Any, mode: str, device: Any) -> None:
+            assert mode == "unchecked" and str(device) == NAME
+            hosts = [look(a) if isinstance(a, DeviceArray) else a for a in args]
+            assert not any(isinstance(a, np.ndarray) for a in args), "a host array reached the device"
+            code = compile_for("sm_90a", self.kernel, units, *hosts, mode=mode)
+            self.seen.append(self.kernel.__name__)
+            kinds = [p.kind for p in self.kernel.parameters]
+            given = [a for a, kind in zip(hosts, kinds, strict=True) if a is not None and kind != "comptime"]
+            launch(code, cubes if isinstance(cubes, tuple) else (cubes,), *given)
+
+        return run
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The device, and the kernels that were launched on it."""
+    names: list[str] = []
+    with pretend(monkeypatch):
+        for module, kernels in (
+            (linear_gpu, ("arrange_rows", "plane_product", "plane_product_bytes", "quantize_rows_for_planes")),
+            (gpu_weight, ("arrange_codes", "arrange_facts")),
+        ):
+            for name in kernels:
+                monkeypatch.setattr(module, name, Emulated(getattr(module, name), names))
+        monkeypatch.setattr(linear_gpu, "takes", lambda weight, device: linear_gpu.supports(weight))
+        monkeypatch.setattr(linear_gpu, "room", lambda device: linear_gpu.Room(2, 100_000))
+        yield names
+
+
+def layer(scheme: str, **options: Any) -> tuple[nn.Module, nn.Module]:
+    model = nn.Sequential(nn.Linear(128, 40))
+    result = cb.quant.quantize(model, scheme, measure_speed=False, **options)
+    return result.model, result.model.clone().to(NAME)
+
+
+@pytest.mark.parametrize(("scheme", "options"), [
+    ("int8", {}), ("int4", {}), ("int4", {"group": 64, "symmetric": True}), ("int4", {"activations": "float"}),
+    ("int8", {"activations": "float"}),
+])  # fmt: skip
+@pytest.mark.parametrize("rows", [1, 10])
+def test_a_layer_gives_what_it_gives_on_the_cpu(seen: list[str], scheme: str, options: dict[str, Any], rows: int) -> None:
+    here, there = layer(scheme, **options)
+    x = np.random.default_rng(0).normal(size=(rows, 128)).astype(np.float32)
+    expected = here(cb.tensor(x)).numpy()
+    got = there(cb.tensor(x).to(NAME)).numpy()
+    assert np.allclose(got, expected, rtol=2e-5, atol=2e-5)
+    product = "plane_product" if options.get("activations") == "float" else "plane_product_bytes"
+    assert seen.count("arrange_codes") == 1 and seen[-1] == product
+    there(cb.tensor(x).to(NAME))
+    assert seen.count("arrange_codes") == 1, "a weight is arranged once"
+
+
+def test_many_rows_and_other_groups_meet_a_dense_copy(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[Any] = []
+    dense = linear_gpu_dense.dense_copy
+    monkeypatch.setattr(linear_gpu_dense, "dense_copy", lambda *a, **k: copies.append(a) or dense(*a, **k))
+    x = np.random.default_rng(1).normal(size=(130, 128)).astype(np.float32)
+    for options in ({"activations": "float"}, {"group": 16}):
+        here, there = layer("int4", **options)
+        expected = here(cb.tensor(x)).numpy()
+        assert np.allclose(there(cb.tensor(x).to(NAME)).numpy(), expected, rtol=2e-5, atol=2e-5)
+    assert len(copies) == 2 and not seen
