@@ -43,9 +43,7 @@ class CpuBackend:
         units = min(UNITS, max(1, elements))
         return max(1, -(-elements // units)), units
 
-    def executable(
-        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
-    ) -> CpuExecutable:
+    def executable(self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool) -> CpuExecutable:
         """Machine code for a program, from the cache if it is there."""
         return CpuExecutable(program, in_place)
 
@@ -121,7 +119,8 @@ def _properties() -> DeviceProperties:
         l1_bytes=_cache_bytes("SC_LEVEL1_DCACHE_SIZE", 32 * 1024),
         l2_bytes=_cache_bytes("SC_LEVEL2_CACHE_SIZE", 1024 * 1024),
         features=frozenset(
-            n for n, f in (("int8_dot", ("avx512vnni", "avxvnni")), ("bf16_dot", ("avx512bf16",)), ("f16c", ("f16c",)))
+            n
+            for n, f in (("int8_dot", ("avx512vnni", "avxvnni")), ("bf16_dot", ("avx512bf16",)), ("f16c", ("f16c",)))
             if on & set(f)
         ),
     )

@@ -84,9 +84,14 @@ def _recomputable(program: Program, cube: set[str]) -> dict[str, Assign]:
     scalars = {a.path for a in program.arguments if a.scalar}
     out: dict[str, Assign] = {}
     for s in program.body:
-        if isinstance(s, Assign) and count[s.name] == 1 and s.name not in cube and all(
-            e.op in ARITHMETIC or (e.op == "var" and (e.attr in out or (e.attr in scalars and e.attr not in count)))
-            for e in s.value.walk()
+        if (
+            isinstance(s, Assign)
+            and count[s.name] == 1
+            and s.name not in cube
+            and all(
+                e.op in ARITHMETIC or (e.op == "var" and (e.attr in out or (e.attr in scalars and e.attr not in count)))
+                for e in s.value.walk()
+            )
         ):
             out[s.name] = s
     return out

@@ -49,9 +49,7 @@ def lower(
         flags.fastmath = cpu.FastMathOptions(set(fast_math))
     library = target.codegen().create_library(symbol)
     arguments = tuple(_type_of(p) for p in parameters)
-    result = compiler.compile_extra(
-        typing_context, target, fn, arguments, types.void, flags, {}, library=library
-    )
+    result = compiler.compile_extra(typing_context, target, fn, arguments, types.void, flags, {}, library=library)
     _add_entry(target, library, result.fndesc, arguments, parameters, symbol)
     for linked in library._linking_libraries:
         library._final_module.link_in(linked._get_module_for_linking(), preserve=True)
@@ -71,9 +69,7 @@ def _add_entry(
 ) -> None:
     """Add the C entry point that reads the argument block and calls the kernel."""
     module = library.create_ir_module(f"{symbol}.entry")
-    kernel = ir.Function(
-        module, target.call_conv.get_function_type(types.void, arguments), fndesc.llvm_func_name
-    )
+    kernel = ir.Function(module, target.call_conv.get_function_type(types.void, arguments), fndesc.llvm_func_name)
     entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [_i64, _i64, _i64.as_pointer()]), symbol)
     builder = ir.IRBuilder(entry.append_basic_block())
     first, last, block = entry.args

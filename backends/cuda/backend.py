@@ -48,9 +48,7 @@ class CudaBackend:
         units = min(UNITS, max(32, -(-elements // 32) * 32))
         return max(1, -(-elements // units)), units
 
-    def executable(
-        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
-    ) -> CudaExecutable:
+    def executable(self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool) -> CudaExecutable:
         """Machine code for a program, from the cache if it is there."""
         return CudaExecutable(program, in_place)
 

@@ -183,4 +183,3 @@ def needed(definitions: list[str], body: list[str]) -> list[str]:
 def emit(program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()) -> CudaText:
     """Print a program for a GPU; `reserved` are names that the text must not hide."""
     return CudaPrinter(program, reserved, rows).emit()
-

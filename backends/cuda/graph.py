@@ -145,4 +145,3 @@ class NativeGraph:
                 library.cuGraphExecDestroy(c_void_p(self.executable))
             if getattr(self, "handle", 0):
                 library.cuGraphDestroy(c_void_p(self.handle))
-

@@ -11,6 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import types
+from numba.core.cpu import FastMathOptions
+from numba.core.fastmathpass import rewrite_module
 
 from cubepy.backends.cuda.ready import numpy_for_numba_cuda
 from cubepy.backends.llvm.ops import Ptr
@@ -51,11 +53,12 @@ def lower(
 
     arguments = tuple(_type_of(p) for p in parameters)
     with global_compiler_lock:
-        result = compile_cuda(
-            fn, types.void, arguments, fastmath=bool(fast_math), cc=cc, nvvm_options={"opt": 3},
-        )  # fmt: skip
+        result = compile_cuda(fn, types.void, arguments, cc=cc, nvvm_options={"opt": 3})
         library = result.library
         name = result.fndesc.llvm_func_name
+        if fast_math:  # numba-cuda knows all liberties or none; these are the ones that were asked for
+            for module in library.modules:
+                rewrite_module(module, FastMathOptions(set(fast_math)))
         inner = library.get_function(name)
         inner.linkage = "internal"
         inner.attributes.discard("noinline")
@@ -131,7 +134,7 @@ def _unpack(builder: Any, word: Any, value_type: Any, p: Parameter) -> Any:
 def options(cc: tuple[int, int, str], fast_math: frozenset[str]) -> dict[str, Any]:
     """Options of libNVVM."""
     out: dict[str, Any] = {"opt": 3, "arch": f"compute_{cc[0]}{cc[1]}{cc[2]}"}
-    if "contract" not in fast_math and not fast_math:
+    if not {"contract", "fast"} & fast_math:
         out["fma"] = False
     return out
 
@@ -150,7 +153,7 @@ def cubin(modules: list[str], cc: tuple[int, int, str], fast_math: frozenset[str
     from numba.cuda.cudadrv import nvvm
 
     ltoir = nvvm.compile_ir(list(modules), **options(cc, fast_math), **{"gen-lto": None})
-    flags = [f"-arch=sm_{cc[0]}{cc[1]}{cc[2]}", "-lto", "-O3", f"-fma={int(bool(fast_math))}"]
+    flags = [f"-arch=sm_{cc[0]}{cc[1]}{cc[2]}", "-lto", "-O3", f"-fma={int(bool({'contract', 'fast'} & fast_math))}"]
     linker = nvjitlink.create(len(flags), flags)
     try:
         nvjitlink.add_data(linker, nvjitlink.InputType.LTOIR, ltoir, len(ltoir), "kernel")
@@ -160,4 +163,3 @@ def cubin(modules: list[str], cc: tuple[int, int, str], fast_math: frozenset[str
     finally:
         nvjitlink.destroy(linker)
     return bytes(code)
-

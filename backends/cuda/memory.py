@@ -225,4 +225,3 @@ def pool(ordinal: int = 0) -> DevicePool:
             if found is None:
                 found = _pools[ordinal] = DevicePool(ordinal)
     return found
-

@@ -192,9 +192,7 @@ class Wish:
     overlap: bool = False
 
 
-def launch_config(
-    cubes: Sequence[int], units: Sequence[int], shared_bytes: int, wish: Wish = Wish()
-) -> _LaunchConfig:
+def launch_config(cubes: Sequence[int], units: Sequence[int], shared_bytes: int, wish: Wish = Wish()) -> _LaunchConfig:
     """The native description of a launch, for `cuLaunchKernelEx`; its stream is set before each use."""
     made = []
     if wish.cluster is not None:
@@ -204,9 +202,7 @@ def launch_config(
     if wish.overlap:
         made.append(_Attribute(6, b"", _AttributeValue(value=1)))
     attributes = (_Attribute * max(1, len(made)))(*made)
-    config = _LaunchConfig(
-        (c_uint * 3)(*cubes), (c_uint * 3)(*units), shared_bytes, None, attributes, len(made)
-    )
+    config = _LaunchConfig((c_uint * 3)(*cubes), (c_uint * 3)(*units), shared_bytes, None, attributes, len(made))
     config.alive = attributes
     return config
 

@@ -45,5 +45,3 @@ def compile_for(
     )  # fmt: skip
     program = specialise(kernel, tuple(specs), target)
     return Code(program, Architecture.of(architecture), False, aligned, aligned_rows(program, leaves, aligned))
-
-

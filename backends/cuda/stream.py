@@ -183,4 +183,3 @@ def all_streams(ordinal: int) -> list[NativeStream]:
     """Every stream of a GPU that still lives, in all threads."""
     with _streams_lock:
         return [s for s in _streams if s.context.ordinal == ordinal]
-

@@ -18,9 +18,7 @@ def encoded(value: ArrayMap) -> bytes:
     found = _made.get(key)
     if found is None:
         array = value.array
-        made = module.tensor_map(
-            where, array.dtype.name, array.shape, array.strides, value.box, swizzle=value.swizzle
-        )
+        made = module.tensor_map(where, array.dtype.name, array.shape, array.strides, value.box, swizzle=value.swizzle)
         if len(_made) >= LIMIT:
             _made.clear()
         found = _made[key] = bytes(made)

@@ -157,13 +157,9 @@ class MemoryText:
         else:
             self.line(f"store_line_part({name}, {where}, {value}, {count})")
 
-    def line_place(
-        self, mem: Mem, args: tuple[Expr, ...], linear: bool, lanes: int
-    ) -> tuple[str, str, str | None]:
+    def line_place(self, mem: Mem, args: tuple[Expr, ...], linear: bool, lanes: int) -> tuple[str, str, str | None]:
         """Where a line starts, how many places follow there, and its lanes' offsets if they are not neighbours."""
-        unit = self.stride(mem, mem.ndim - 1) == "1" and not (
-            mem.kind == "local" and self.locals_per_unit
-        )
+        unit = self.stride(mem, mem.ndim - 1) == "1" and not (mem.kind == "local" and self.locals_per_unit)
         if linear and (mem.ndim == 1 or mem.layout == "contiguous" or mem.shape is not None) and unit:
             at = self.temporary(self.index(args[0])) if self.checks else self.index(args[0])
             return at, _room(self.size_text(mem), at, f"{at} >= 0"), None

@@ -38,9 +38,7 @@ class PythonBackend:
         units = min(16, max(1, elements))
         return max(1, -(-elements // units)), units
 
-    def executable(
-        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
-    ) -> PythonExecutable:
+    def executable(self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool) -> PythonExecutable:
         """The kernel itself; the front end has checked it."""
         return PythonExecutable(kernel, program, self.properties())
 
@@ -75,8 +73,7 @@ class PythonRunner:
 
         exe = self.exe
         arguments = {
-            p.name: v if p.kind == "comptime" else _plain(v)
-            for p, v in zip(exe.kernel.parameters, values, strict=True)
+            p.name: v if p.kind == "comptime" else _plain(v) for p, v in zip(exe.kernel.parameters, values, strict=True)
         }
         program = exe.program
         run(exe.kernel, arguments, self.cubes, program.units, program.mode, exe.properties, program.typed)

@@ -321,4 +321,3 @@ def _any(this: Run, name: str, value: Any, dtype: DType | None) -> Any:
         d = dt.scalar_dtype(value)
         return convert(Value(value, d), d.compute)
     return value
-

@@ -51,9 +51,7 @@ class Blueprint:
 
 
 @cb.kernel
-def attend(
-    q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, scale, shared_heads, plan: cb.Comptime
-):
+def attend(q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, scale, shared_heads, plan: cb.Comptime):
     """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g = h // shared_heads.
 
     q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does `tiles` register tiles of rows.

@@ -1,7 +1,7 @@
-"""Attention for training on devices with `wgmma`: the result with its log-sum-exp, and the gradients.
+"""Attention for training: the result with its log-sum-exp, and the gradients.
 
-`attention_forward` keeps the log-sum-exp of each row, `attention_gradients` computes the weights again from it: no
-matrix of scores is ever written (Dao et al., 2022).
+`attention_forward` keeps the log-sum-exp of each row, `attention_gradients` computes the weights again from it (Dao et
+al., 2022). Where a device has matrix units that its routines use, no matrix of scores is ever written.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import FeatureError, ShapeError
+from cubepy.errors import ShapeError
 from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_hopper_backward as backward
+from cubepy.kernels import attention_matrices as matrices
 from cubepy.kernels.arguments import array_of, float_array, placed, wrapper
-from cubepy.kernels.attention import by_matrix_units
+from cubepy.kernels.attention import attention, by_matrix_units
 from cubepy.kernels.elementwise import copy
 from cubepy.runtime import memory
 
@@ -34,7 +35,13 @@ def attention_forward(query: Any, key: Any, value: Any, is_causal: bool = False,
         The result (B, H, L, E), and f32 (B, H, L).
 
     Raises:
-        FeatureError: the device has no matrix units.
+        ShapeError: shapes that do not go together.
+
+    Example:
+        >>> import numpy as np
+        >>> q = np.ones((1, 2, 3, 4), np.float32)
+        >>> [a.shape for a in attention_forward(q, q, q)]
+        [(1, 2, 3, 4), (1, 2, 3)]
     """
     wrap = wrapper(query, key, value)
     q, k, v = (float_array(a, n) for a, n in ((query, "query"), (key, "key"), (value, "value")))
@@ -45,7 +52,8 @@ def attention_forward(query: Any, key: Any, value: Any, is_causal: bool = False,
     factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
     q, k, v = (a if a.strides[3] == a.itemsize else copy(a) for a in (q, k, v))
     if not by_matrix_units(q, k, v, None, "none", out, lse, bool(is_causal), factor, p):
-        raise FeatureError(f"attention_forward needs matrix units, which {p.name} does not have", hint="use attention")
+        attention(q, k, v, is_causal=is_causal, scale=factor, out=out)
+        matrices.log_sums(q, k, lse, factor, bool(is_causal))
     return wrap(out), wrap(lse)
 
 
@@ -58,14 +66,15 @@ def attention_gradients(
 
     Args:
         grad: (B, H, L, D), the gradient of the result.
-        query, key, value, is_causal, scale: as they were given; 16-bit floats, widths multiples of 8 up to 128.
+        query, key, value, is_causal, scale: as they were given.
         result, lse: what `attention_forward` returned.
 
     Returns:
-        Arrays like query, key and value. Sums are in f32; the order in which the query's are added varies.
+        Arrays like query, key and value. Devices with `wgmma` have a routine for 16-bit floats whose widths are
+        multiples of 8 up to 128; its sums are in f32, and the order in which the query's are added varies. Elsewhere
+        two f32 arrays (B, H, L, S) are made.
 
     Raises:
-        FeatureError: the device or the problem has no routine.
         ShapeError: shapes that do not go together.
     """
     wrap = wrapper(grad, query, key, value)
@@ -75,14 +84,12 @@ def attention_gradients(
         raise ShapeError(f"a gradient of shape {do.shape} does not go with a result of shape {out.shape}")
     p = cb.device_properties_of()
     plan = backward.plan_for(q, k, v, do, bool(is_causal), p)
+    factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
     if plan is None:
-        raise FeatureError(
-            f"attention_gradients on {p.name} has no routine for {q.dtype}{list(q.shape)} and {v.dtype}{list(v.shape)}",
-            hint="it takes f16 and bf16, widths that are multiples of 8 up to 128, and needs the feature 'wgmma'",
-        )
+        found = matrices.gradients(do, q, k, v, out, array_of(lse), factor, bool(is_causal))
+        return wrap(found[0]), wrap(found[1]), wrap(found[2])
     q, k, v, do = (a if hopper.copyable(a) else copy(a) for a in (q, k, v, do))
     out = out if out.strides[3] == out.itemsize else copy(out)
-    factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
     dq, dk, dv = (memory.empty(a.shape, a.dtype) for a in (q, k, v))
     backward.launch(do, q, k, v, out, array_of(lse), dq, dk, dv, factor, plan)
     return wrap(dq), wrap(dk), wrap(dv)

@@ -205,7 +205,7 @@ def write_rows(o, out, dtype, b, h, row, lane, upper, lower, first, columns: cb.
                 out.store((b, h, row + 8 * e, column), line)
 
 
-@cb.kernel(fast_math=("contract", "afn", "nsz"))
+@cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
 def hopper_attend(
     q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, out: cb.Array, lse, heads, shared_heads, batches, length,
     seen, scale: cb.f32, plan: cb.Comptime,

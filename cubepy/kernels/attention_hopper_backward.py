@@ -129,7 +129,7 @@ def hide_turned(s, first):
                 s[4 * j + 2 + e] = LOWEST
 
 
-@cb.kernel(fast_math=("contract", "afn", "nsz"))
+@cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
 def hopper_gradients(
     q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, grad: cb.TensorMap, lse: cb.TensorMap, delta: cb.TensorMap,
     dq: cb.Array, dk: cb.Array, dv: cb.Array, heads, key_heads, batches, length, seen, scale: cb.f32,

@@ -352,13 +352,11 @@ def line_of_four(x, y, z, w):
 
 exact_attend = cb.kernel(attend)
 """For f32: functions as exact as everywhere."""
-quick_attend = cb.kernel(fast_math=("contract", "afn", "nsz"))(attend)
+quick_attend = cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))(attend)
 """For 16-bit floats: powers by the special function unit."""
 
 
-def plan_for(
-    q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, p: DeviceProperties
-) -> PlaneAttention | None:
+def plan_for(q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, p: DeviceProperties) -> PlaneAttention | None:
     """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask as `PlaneAttention.mask`."""
     depth, width = -(-q.shape[3] // 16) * 16, -(-v.shape[3] // 16) * 16
     if "mma" not in p.features or max(depth, width) > 256 or min(depth, width) == 0:
@@ -385,6 +383,4 @@ def launch(q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, scale: float, 
     if plan.mask == "words":
         mask = mask.view(np.uint32)
     kernel = quick_attend if plan.parts == 1 else exact_attend
-    kernel[cubes, 32 * plan.planes](
-        q, k, v, mask, out, lse, scale * LOG2E, shared_heads, plan, mode="unchecked"
-    )
+    kernel[cubes, 32 * plan.planes](q, k, v, mask, out, lse, scale * LOG2E, shared_heads, plan, mode="unchecked")

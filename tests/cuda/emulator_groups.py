@@ -129,7 +129,9 @@ def accumulate(acc: list[Any], start: int, n: int, keep: bool, brought: Any, pro
             acc[at] = f32(acc[at] + value) if keep else f32(value)
 
 
-def wgmma(acc: Any, a: Any, b: Any, ai: int, bi: int, keep: bool, n: int, dtype: str, start: int, *options: Any) -> None:
+def wgmma(
+    acc: Any, a: Any, b: Any, ai: int, bi: int, keep: bool, n: int, dtype: str, start: int, *options: Any
+) -> None:
     of_a, of_b, (offset_a, offset_b) = options[0:4], options[4:8], options[8:10]
 
     def product(_: Any) -> np.ndarray:

@@ -268,7 +268,9 @@ class Cube:
                 c[g + w * 8, t : t + 2] = acc[2 * w : 2 * w + 2]
         c = c + a @ b.T
         rows = [(k // 4, k % 4 * 2) for k in range(PLANE)]
-        return {u: np.concatenate([c[g, t : t + 2], c[g + 8, t : t + 2]]) for u, (g, t) in zip(units, rows, strict=True)}
+        return {
+            u: np.concatenate([c[g, t : t + 2], c[g + 8, t : t + 2]]) for u, (g, t) in zip(units, rows, strict=True)
+        }
 
     def matrix(self, op: str, calls: dict[int, list[Any]]) -> dict[int, Any]:
         """`load_matrix` and `store_matrix`: unit k gives the place of row k % 8 of tile k // 8."""

@@ -77,6 +77,18 @@ def test_planes() -> None:
     plan = PlaneAttention(64, 64, 4, 64, 1, "bf16", True, "bool", words=True)
     q, mask = zeros(1, 2, 100, 32, dtype=np.uint32), zeros(1, 2, 100, 100, dtype=np.bool_)
     code = compile_for(
-        "sm_80", quick_attend, 32 * plan.planes, q, q, q, mask, zeros(1, 2, 100, 64), None, 0.1, 1, plan, mode="unchecked"
+        "sm_80",
+        quick_attend,
+        32 * plan.planes,
+        q,
+        q,
+        q,
+        mask,
+        zeros(1, 2, 100, 64),
+        None,
+        0.1,
+        1,
+        plan,
+        mode="unchecked",
     )
     check(code, "HMMA", 32)

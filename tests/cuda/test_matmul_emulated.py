@@ -30,7 +30,15 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 def hopper(
-    plan: Hopper, m: int, n: int, k: int, cubes: int, dtype: Any = BF16, out: Any = BF16, batches: int = 1, seed: int = 0
+    plan: Hopper,
+    m: int,
+    n: int,
+    k: int,
+    cubes: int,
+    dtype: Any = BF16,
+    out: Any = BF16,
+    batches: int = 1,
+    seed: int = 0,
 ) -> float:
     """The relative error of one emulated product; every element must have been written."""
     rng = np.random.default_rng(seed)

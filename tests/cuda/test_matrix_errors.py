@@ -53,7 +53,9 @@ def mma_dtype(x: cb.Array, m: cb.TensorMap):
     cb.mma(w, w, cb.splat(cb.f32(0), 4), cb.f64)
 
 
-@breaks(E.KernelTypeError, "the source of cb.load_matrix must be shared memory, not an array argument", "cb.load_matrix")
+@breaks(
+    E.KernelTypeError, "the source of cb.load_matrix must be shared memory, not an array argument", "cb.load_matrix"
+)
 def load_from_global(x: cb.Array, m: cb.TensorMap):
     cb.load_matrix(x, 0)
 
@@ -88,7 +90,9 @@ def one_coordinate(x: cb.Array, m: cb.TensorMap):
     cb.tma_load(cb.shared((64, 64), cb.bf16), 0, m, (0,), cb.barrier(1, 1), 0)
 
 
-@breaks(E.KernelTypeError, "the box (64, 64) of the map 'm' has more elements than the shared memory (64, 32)", "cb.tma")
+@breaks(
+    E.KernelTypeError, "the box (64, 64) of the map 'm' has more elements than the shared memory (64, 32)", "cb.tma"
+)
 def small_tile(x: cb.Array, m: cb.TensorMap):
     cb.tma_load(cb.shared((64, 32), cb.bf16), 0, m, (0, 0), cb.barrier(1, 1), 0)
 
@@ -180,7 +184,9 @@ def two_clusters(x: cb.Array, m: cb.TensorMap):
     cb.cluster(4)
 
 
-@breaks(E.BarrierError, "cb.wgmma must be reached by all 128 units of four planes or by none", "cb.wgmma(", "UNIT_POS //")
+@breaks(
+    E.BarrierError, "cb.wgmma must be reached by all 128 units of four planes or by none", "cb.wgmma(", "UNIT_POS //"
+)
 def split_group(x: cb.Array, m: cb.TensorMap):
     s = cb.shared((64, 64), cb.bf16)
     acc = cb.local(32, cb.f32)

@@ -153,9 +153,14 @@ def test_a_specialised_matmul_keeps_its_accumulators_in_registers() -> None:
 def test_generated_code_names_operands_and_literals() -> None:
     x = ones(BF16, 64, 64)
     m = cb.tensor_map(x, (64, 64))
-    text = compile_for("sm_90a", M.product_of_a_group, 128, m, m, F32, dtype=cb.bf16, whole=cb.f32, bytes_deep=32).text.text
+    text = compile_for(
+        "sm_90a", M.product_of_a_group, 128, m, m, F32, dtype=cb.bf16, whole=cb.f32, bytes_deep=32
+    ).text.text
     assert "barrier_init(shared_3, 1, 1)" in text
-    assert "wgmma(local, shared, shared_2, 0, 0, False, 64, 'bf16', 0, False, 128, 8, 512, False, 128, 8, 512, 0, 0)" in text
+    assert (
+        "wgmma(local, shared, shared_2, 0, 0, False, 64, 'bf16', 0, False, 128, 8, 512, False, 128, 8, 512, 0, 0)"
+        in text
+    )
     assert "wgmma_wait(local, 32, 0)" in text
 
 

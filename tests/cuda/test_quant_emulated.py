@@ -17,8 +17,8 @@ from cubepy.quant.linear_gpu_dynamic import plane_product_bytes, quantize_rows_f
 from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 
 pytest.importorskip("numba_cuda")
-from cubepy.backends.cuda.offline import compile_for  # noqa: E402
-from tests.cuda.emulate import launch  # noqa: E402
+from cubepy.backends.cuda.offline import compile_for
+from tests.cuda.emulate import launch
 
 ARCHITECTURE = "sm_90a"
 SCHEMES = [("int8", None, True), ("int4", 32, False), ("int4", 32, True), ("int4", 64, False), ("int4", 128, True)]
@@ -28,9 +28,7 @@ SMALL = Room(2, 100_000)  # as if the device had so few cores, so that planes ta
 def run(kernel: Any, cubes: tuple[int, ...], units: int, *args: Any, late: bool = True, seed: int = 0) -> None:
     """Compile to text and emulate."""
     code = compile_for(ARCHITECTURE, kernel, units, *args, mode="unchecked")
-    given = [
-        a for a, p in zip(args, kernel.parameters, strict=False) if a is not None and p.kind != "comptime"
-    ]
+    given = [a for a, p in zip(args, kernel.parameters, strict=False) if a is not None and p.kind != "comptime"]
     launch(code, cubes, *given, late=late, seed=seed)
 
 
@@ -67,12 +65,14 @@ class Arranged:
         self.sums = weight.sums.reshape(-1)
 
 
-def floats(x: np.ndarray, weight: QuantizedWeight, late: bool, bias: Any = None, residual: Any = None) -> np.ndarray:
+def floats(
+    x: np.ndarray, weight: QuantizedWeight, late: bool, bias: Any = None, residual: Any = None, room: Room = SMALL
+) -> np.ndarray:
     """The product with float activations."""
     w = Arranged(weight)
     m, dtype = len(x), cb.as_dtype(x.dtype)
     plan, grid = plan_floats(
-        w.panels, w.blocks, m, w.group, w.symmetric, dtype, SMALL, bias is not None, residual is not None, None
+        w.panels, w.blocks, m, w.group, w.symmetric, dtype, room, bias is not None, residual is not None, None
     )
     out = np.full((m, weight.shape[0]), np.nan, x.dtype)
     sums = np.zeros((1, 1), np.uint32)
@@ -102,6 +102,18 @@ def test_one_row_meets_packed_weights(scheme: str, group: int | None, symmetric:
     x = np.random.default_rng(1).normal(size=(1, 384)).astype(np.float32)
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
     assert error(floats(x, weight, late), expected) < TOLERANCE["float32"]
+
+
+def test_long_rows_are_staged_in_turns_and_come_through_a_short_ring() -> None:
+    weight = random_weight(16, 1216, "int4", 32, False)
+    x = np.random.default_rng(1).normal(size=(2, 1216)).astype(np.float32)
+    room = Room(1, 26_000)
+    w = (1, 19, 2, 32, False, cb.f32, room, False, False, None)
+    plan, _ = plan_floats(*w)
+    assert plan.turns > 1 and plan.planes * plan.depth < 19
+    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
+    for late in (True, False):
+        assert error(floats(x, weight, late, room=room), expected) < 2e-5
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
@@ -150,7 +162,9 @@ def test_a_row_that_is_not_finite_gives_nan_alone() -> None:
     assert np.isnan(facts[0, 0]) and facts[1, 0] == np.float32(1) * np.float32(1 / 255)
 
 
-@pytest.mark.parametrize(("scheme", "group", "symmetric"), [("int8", None, True), ("int4", 8, False), ("int4", 24, True)])
+@pytest.mark.parametrize(
+    ("scheme", "group", "symmetric"), [("int8", None, True), ("int4", 8, False), ("int4", 24, True)]
+)
 def test_any_group_is_unpacked(scheme: str, group: int | None, symmetric: bool) -> None:
     columns = 48 if group else 45
     weight = random_weight(20, columns, scheme, group, symmetric)

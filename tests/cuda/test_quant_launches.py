@@ -15,8 +15,8 @@ from cubepy.runtime.device_array import DeviceArray
 from tests.pretend import NAME, look, pretend
 
 pytest.importorskip("numba_cuda")
-from cubepy.backends.cuda.offline import compile_for  # noqa: E402
-from tests.cuda.emulate import launch  # noqa: E402
+from cubepy.backends.cuda.offline import compile_for
+from tests.cuda.emulate import launch
 
 
 class Emulated:
@@ -68,7 +68,9 @@ def layer(scheme: str, **options: Any) -> tuple[nn.Module, nn.Module]:
     ("int8", {"activations": "float"}),
 ])  # fmt: skip
 @pytest.mark.parametrize("rows", [1, 10])
-def test_a_layer_gives_what_it_gives_on_the_cpu(seen: list[str], scheme: str, options: dict[str, Any], rows: int) -> None:
+def test_a_layer_gives_what_it_gives_on_the_cpu(
+    seen: list[str], scheme: str, options: dict[str, Any], rows: int
+) -> None:
     here, there = layer(scheme, **options)
     x = np.random.default_rng(0).normal(size=(rows, 128)).astype(np.float32)
     expected = here(cb.tensor(x)).numpy()

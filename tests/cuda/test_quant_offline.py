@@ -14,8 +14,8 @@ from cubepy.quant.linear_gpu_dynamic import plane_product_bytes, quantize_rows_f
 from cubepy.quant.linear_gpu_kernels import PlaneBlueprint, arrange_rows, plane_product
 
 pytest.importorskip("numba_cuda")
-from cubepy.backends.cuda.disassemble import count, usage  # noqa: E402
-from cubepy.backends.cuda.offline import compile_for  # noqa: E402
+from cubepy.backends.cuda.disassemble import count, usage
+from cubepy.backends.cuda.offline import compile_for
 
 H200 = Room(132, 232448)
 LARGE = (896, 64)  # panels and blocks of a weight (14336, 4096)
@@ -46,6 +46,7 @@ FLOATS = [
     (LARGE, 1, 32, False, ml_dtypes.bfloat16), (LARGE, 16, 32, False, ml_dtypes.bfloat16),
     (NARROW, 1, 32, False, ml_dtypes.bfloat16), (NARROW, 16, 32, False, ml_dtypes.bfloat16),
     (LARGE, 1, 0, True, ml_dtypes.bfloat16), (LARGE, 16, 0, True, ml_dtypes.bfloat16),
+    ((896, 32), 32, 128, False, ml_dtypes.bfloat16), ((896, 16), 16, 256, True, ml_dtypes.bfloat16),
     ((896, 32), 1, 128, True, np.float16), (LARGE, 1, 64, False, np.float32), (LARGE, 64, 32, True, ml_dtypes.bfloat16),
 ]  # fmt: skip
 
@@ -67,7 +68,7 @@ def test_float_activations_stay_in_registers(
 
 
 @pytest.mark.parametrize(("size", "rows", "group", "symmetric"), [
-    (LARGE, 1, 0, True), (LARGE, 16, 0, True), (LARGE, 1, 32, False), (NARROW, 16, 32, True), ((896, 32), 32, 128, False),
+    (LARGE, 1, 0, True), (LARGE, 16, 0, True), (LARGE, 1, 32, False), (NARROW, 16, 32, True), ((896, 16), 16, 256, False),
 ])  # fmt: skip
 def test_bytes_stay_in_registers(size: tuple[int, int], rows: int, group: int, symmetric: bool) -> None:
     plan, _ = plan_bytes(*size, rows, group, symmetric, H200, False, False, None)

@@ -49,8 +49,7 @@ def barrier_arrive_cluster(p: Any, i: Any, rank: Any) -> Any:
     """`barrier_arrive_cluster(p, i, rank)`: one arrival at the barrier of another cube of the cluster."""
     p = pointer(p)
     text = (
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
     )
 
     def emit(b: Any, at: Any, k: Any, to: Any) -> None:
@@ -84,5 +83,3 @@ def barrier_wait(p: Any, i: Any, parity: Any) -> Any:
         asm(b, VOID, text, [shared_address(b, at, k, size(p)), word(b, phase)])
 
     return types.void(p, types.int64, types.int64), emit
-
-

@@ -20,9 +20,7 @@ def cluster_rank() -> Any:
 @op
 def sync_cluster() -> Any:
     """`sync_cluster()`: every unit of every cube of the cluster arrives before any goes on."""
-    return nothing(
-        "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", convergent=True
-    )
+    return nothing("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", convergent=True)
 
 
 @op

@@ -36,8 +36,15 @@ def asm(
 
 
 def asm_words(
-    b: Any, results: int, element: ir.Type, text: str, args: Sequence[Any], *, memory: bool = False,
-    convergent: bool = True, tied: Sequence[Any] = (),
+    b: Any,
+    results: int,
+    element: ir.Type,
+    text: str,
+    args: Sequence[Any],
+    *,
+    memory: bool = False,
+    convergent: bool = True,
+    tied: Sequence[Any] = (),
 ) -> list[Any]:
     """An instruction with several results of one type; `tied` are inputs that start in the results' registers."""
     fields = ir.LiteralStructType([element] * results)
