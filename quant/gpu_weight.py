@@ -92,7 +92,7 @@ def interleaved(low, high):
 
 @cb.kernel
 def arrange_codes(codes: cb.Array, words: cb.Array, chunks, per_block, halves: cb.Comptime[int]):
-    """words = codes, whose words are (panels, K / 8, 16) of eight u4 or, with two halves, (panels, K / 4, 16) of four i8.
+    """words = codes: words of eight u4 (panels, K / 8, 16) or, with two halves, of four i8 (panels, K / 4, 16).
 
     `per_block` chunks are a block. A unit makes one word of each half.
     """
@@ -103,7 +103,7 @@ def arrange_codes(codes: cb.Array, words: cb.Array, chunks, per_block, halves: c
         g, t = lane >> 2, lane & 3
         kb, s = position >> 1, position & 1
         block = chunk // per_block
-        place = ((block * codes.shape[0] + panel) * per_block + chunk % per_block) * (128 * halves) + lane * 4 + position
+        place = ((block * codes.shape[0] + panel) * per_block + chunk % per_block) * (128 * halves) + (at & 127)
         first, second = cb.u32(0), cb.u32(0)
         if halves == 1:
             i = chunk * 8 + kb * 4 + t

@@ -43,7 +43,7 @@ class Room(NamedTuple):
 
 def takes(weight: QuantizedWeight, device: Device) -> bool:
     """Whether the kernels of planes can run a weight on a device."""
-    return supports(weight) and "mma" in device_properties(device).features
+    return supports(weight) and device_properties(device).features >= {"mma", "copy_async"}
 
 
 def linear_on_gpu(
@@ -112,8 +112,9 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
         fragments = empty((weight.blocks * weight.block // 32, tiles * 128), np.uint32, x.device)
         sums = empty((weight.blocks * weight.block // plan.width, tiles * COLUMNS), np.uint32, x.device)
         arrange_rows[-(-sums.size * 4 // 256), 256](
-            x, weight.input_scale, fragments, sums, plan.offset, plan.width, plan.parts, mode="unchecked", device=x.device
-        )
+            x, weight.input_scale, fragments, sums, plan.offset, plan.width, plan.parts, mode="unchecked",
+            device=x.device,
+        )  # fmt: skip
         x = fragments
     plane_product[grid, plan.units](
         x, weight.input_scale, sums, weight.words, weight.facts, weight.scales, bias, residual, out, weight.gain, MAGIC,
@@ -165,11 +166,14 @@ def fitted(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
     """The plan with as many planes and blocks under way as registers and shared memory have room for."""
     sums = plan.panels * plan.tiles * plan.halves
     planes = min(16 if sums <= 7 else 8, blocks)
-    while planes > 1 and replace(plan, planes=planes).shared_bytes > target.shared:
+
+    def fits(planes: int, depth: int) -> bool:
+        return replace(plan, planes=planes, depth=depth).shared_bytes <= target.shared
+
+    while planes > 1 and not fits(planes, 2 if planes > 4 and planes < blocks else 1):
         planes //= 2
     depth = 1
-    deepest = min(_DEEPEST, -(-blocks // planes))
-    while depth < deepest and replace(plan, planes=planes, depth=depth + 1).shared_bytes <= target.shared:
+    while depth < min(_DEEPEST, -(-blocks // planes)) and fits(planes, depth + 1):
         depth += 1
     return replace(plan, planes=planes, depth=depth)
 

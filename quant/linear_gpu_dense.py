@@ -70,7 +70,7 @@ def unpack_int8(
 
 
 def dense_copy(weight: QuantizedWeight, dtype: Any, scaled: bool) -> DeviceArray:
-    """The weight on its GPU as (N, K) of a dtype; unless scaled, it wants activations times `input_scale` and `gain`."""
+    """The weight as (N, K) of a dtype; unless scaled, it wants activations times `input_scale` and `gain`."""
     device = weight.codes.device
     out = empty(weight.shape, dtype, device)
     words = weight.codes.view(np.uint32).reshape(weight.codes.shape[0], -1, PANEL)

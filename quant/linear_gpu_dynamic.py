@@ -7,7 +7,7 @@ activations the other. Sums of int4 groups start at 1.5 * 2^23, so that their bi
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.quant.linear_gpu_kernels import COLUMNS, PANEL, fact, fetch, finish_one, line4
+from cubepy.quant.linear_gpu_kernels import COLUMNS, PANEL, fact, fetch, finish_one, line4, scaled
 
 MAGIC = 0x4B400000
 """The bits of 1.5 * 2^23 as a float: integers below 2^22 may be added to them."""
@@ -31,13 +31,6 @@ def of_the_cube(value, largest: cb.Comptime[bool]):
 
 
 @cb.func
-def scaled_eight(x, factors, row, k, depth):
-    """Eight activations times their factors, zero beyond the end."""
-    factor = cb.cast(factors.load((k,), 8, valid=depth - k), cb.f32)
-    return cb.cast(x.load((row, k), 8, valid=depth - k), cb.f32) * factor
-
-
-@cb.func
 def packed_bytes(code, first: cb.Comptime[int]):
     """Four neighbours as the bytes 0, 2, 1, 3 of a word."""
     one, two = code[first] & cb.i32(255), code[first + 1] & cb.i32(255)
@@ -50,7 +43,7 @@ def row_facts(x, factors, row, depth):
     """Scale, its inverse, and zero point of a row's bytes, found by a whole cube; NaN as scale if it is not finite."""
     low, high, spoilt = cb.f32(0.0), cb.f32(0.0), cb.f32(0.0)
     for k in range(cb.UNIT_POS * 8, depth, ROW_UNITS * 8):
-        value = scaled_eight(x, factors, row, k, depth)
+        value = scaled(x, factors, row, k)
         low, high = cb.min(low, value.min()), cb.max(high, value.max())
         spoilt = spoilt + (value * cb.f32(0.0)).sum()
     bad = of_the_cube(cb.select(spoilt == cb.f32(0.0), cb.f32(0.0), cb.f32(1.0)), True)
@@ -84,7 +77,7 @@ def quantize_rows_for_planes(
         facts[row, 0] = scale * gain
         facts[row, 1] = zero - shift
     for k in range(cb.UNIT_POS * 8, codes.shape[0] * 64, ROW_UNITS * 8):
-        value = scaled_eight(x, factors, row, k, depth)
+        value = scaled(x, factors, row, k)
         code = cb.cast(row_codes(value, inverse, zero, shift), cb.i32)
         if k + 8 > depth:
             for i in cb.unroll(range(8)):
@@ -102,7 +95,7 @@ def round_rows(x: cb.Array, factors: cb.Array, out: cb.Array, gain: cb.f32):
     depth = x.shape[1]
     scale, inverse, zero = row_facts(x, factors, row, depth)
     for k in range(cb.UNIT_POS * 8, depth, ROW_UNITS * 8):
-        code = row_codes(scaled_eight(x, factors, row, k, depth), inverse, zero, cb.f32(0.0))
+        code = row_codes(scaled(x, factors, row, k), inverse, zero, cb.f32(0.0))
         out.store((row, k), cb.cast((code - zero) * (scale * gain), out.dtype), valid=depth - k)
 
 
@@ -110,8 +103,8 @@ def round_rows(x: cb.Array, factors: cb.Array, out: cb.Array, gain: cb.f32):
 def lane_is(i: cb.Comptime[int]):
     """A mask of eight lanes of which only number i is set."""
     line = cb.splat(cb.i32(i), 8)
-    ramp = cb.concat(line4(cb.i32(0), cb.i32(1), cb.i32(2), cb.i32(3)), line4(cb.i32(4), cb.i32(5), cb.i32(6), cb.i32(7)))
-    return line == ramp
+    low = line4(cb.i32(0), cb.i32(1), cb.i32(2), cb.i32(3))
+    return line == cb.concat(low, low + cb.i32(4))
 
 
 @cb.kernel
@@ -130,7 +123,8 @@ def plane_product_bytes(
     ring = cb.shared(plan.planes * plan.depth * plan.slot * 4, cb.u32)
     mine = plane * (plan.depth * plan.slot)
     for d in cb.unroll(range(plan.depth)):
-        fetch(ring, mine + d * plan.slot, words, facts, x, x, plane + d * plan.planes, blocks, panels, first, lane, plan)
+        block = plane + d * plan.planes
+        fetch(ring, mine + d * plan.slot, words, facts, x, x, block, blocks, panels, first, lane, plan)
     exact = cb.local((count * halves, tiles), cb.i32, lanes=4)
     base = cb.local((tiles,), cb.i32, lanes=4)
     total = cb.local((count, tiles), cb.f32, lanes=4)
@@ -207,7 +201,7 @@ def add_groups(total, ring, at, lane, plan):
             for j in range(plan.tiles):
                 b[q - g * steps, j] = cb.slice_line(byte_columns(ring, at, q // 2, j, lane, plan), q % 2 * 2, 2)
                 base[j] = cb.mma(constant, b[q - g * steps, j], base[j], cb.i8)
-        for p in range(plan.panels):
+        for p in cb.unroll(range(plan.panels)):
             for j in range(plan.tiles):
                 part[j] = base[j] if plan.symmetric else magic
             for q in cb.unroll(range(g * steps, (g + 1) * steps)):

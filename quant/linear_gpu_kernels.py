@@ -130,12 +130,6 @@ def line4(a, b, c, d):
 
 
 @cb.func
-def pair(a, b):
-    """A line of two numbers."""
-    return cb.concat(cb.splat(a, 1), cb.splat(b, 1))
-
-
-@cb.func
 def code_fragment(word, magic):
     """Eight codes as a fragment of 128 + n; `magic` is 0x43004300, in a register so that `(w & m) | magic` is one."""
     parts = line4(word, word >> 4, word >> 8, word >> 12)
@@ -243,7 +237,8 @@ def plane_product(
     if plan.staged:
         stage_loads(values, x, factors, plan)
     for d in cb.unroll(range(plan.depth)):
-        fetch(ring, mine + d * plan.slot, words, facts, x, sums, plane + d * plan.planes, blocks, panels, first, lane, plan)
+        block = plane + d * plan.planes
+        fetch(ring, mine + d * plan.slot, words, facts, x, sums, block, blocks, panels, first, lane, plan)
     staged = ring
     if plan.staged:
         staged = cb.shared(plan.columns * (plan.staged // 8 + 4) * 4, cb.u32)
@@ -331,7 +326,7 @@ def multiply(total, excess, ring, staged, sums, at, block, lane, magic, plan):
     """Add a block of every panel to the plane's sums."""
     tiles, halves, groups = plan.tiles, plan.halves, plan.block // plan.width
     steps = plan.width // 32
-    # A start that is the same in all lanes costs three copies; adding it later, to the two sums that count, two additions.
+    # A start that is the same in all lanes costs three copies; adding it to the two sums that count, two additions.
     apart = plan.staged > 0
     base = cb.local((groups, tiles), cb.f32, lanes=4)
     part = cb.local((halves, tiles), cb.f32, lanes=4)
@@ -344,7 +339,7 @@ def multiply(total, excess, ring, staged, sums, at, block, lane, magic, plan):
             base[g, j] = start_of(ring, sums, at, g, j, block, lane, plan)
             if plan.group == 0:
                 excess[j] = excess[j] + base[g, j]
-    for p in range(plan.panels):
+    for p in cb.unroll(range(plan.panels)):
         for g in cb.unroll(range(groups)):
             for h in cb.unroll(range(halves)):
                 for j in range(tiles):
