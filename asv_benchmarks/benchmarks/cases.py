@@ -30,6 +30,10 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(-1, keepdims=True)
 
 
+def _normal(x: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(out=x, dtype=np.float32)
+
+
 def _layer_norm(x: np.ndarray) -> np.ndarray:
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
@@ -49,6 +53,14 @@ def data(op: str, size: int) -> tuple[np.ndarray, ...]:
         return draw(1, 8, size, 64), draw(1, 8, size, 64), draw(1, 8, size, 64)
     if op == "max_pool2d":
         return (draw(2, size, size, 32),)
+    if op in ("sort", "argsort", "topk", "cumsum", "normal"):
+        return (draw(size),)
+    if op == "gather":
+        return draw(size, size), rng.integers(0, size, (size, size))
+    if op in ("conv2d", "conv2d_last"):  # ResNet-50's 3x3 layers: size channels, 3584 / size places along each axis
+        side = 3584 // size
+        shape = (1, size, side, side) if op == "conv2d" else (1, side, side, size)
+        return draw(*shape), draw(size, size, 3, 3) * np.float32(0.05)
     return (draw(size, size),)
 
 
@@ -60,6 +72,8 @@ def numpy_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
         "sum": lambda: x.sum(), "sum_rows": lambda: x.sum(1), "sum_columns": lambda: x.sum(0),
         "max_rows": lambda: x.max(1), "argmax_rows": lambda: x.argmax(1), "softmax": lambda: _softmax(x),
         "layer_norm": lambda: _layer_norm(x), "transpose": lambda: np.ascontiguousarray(x.T), "copy": lambda: x.copy(),
+        "sort": lambda: np.sort(x), "argsort": lambda: np.argsort(x, stable=True), "cumsum": lambda: np.cumsum(x),
+        "gather": lambda: np.take_along_axis(xs[0], xs[1], 1), "normal": lambda: _normal(x),
     }  # fmt: skip
     if op not in table:
         raise NotImplementedError(f"NumPy has no {op}")
@@ -72,7 +86,8 @@ def torch_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
     f = torch.nn.functional
     ts = [torch.from_numpy(x) for x in xs]
     x = ts[0]
-    pool = x.permute(0, 3, 1, 2) if op == "max_pool2d" else None
+    pool = x.permute(0, 3, 1, 2) if op in ("max_pool2d", "conv2d_last") else None
+    last = ts[1].to(memory_format=torch.channels_last) if op == "conv2d_last" else None
     table: dict[str, Callable[[], Any]] = {
         "matmul": lambda: ts[0] @ ts[1], "linear1": lambda: f.linear(ts[0], ts[1]),
         "axpy": lambda: torch.add(ts[1], ts[0], alpha=2), "sum": lambda: x.sum(), "sum_rows": lambda: x.sum(1),
@@ -82,6 +97,9 @@ def torch_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
         "attention": lambda: f.scaled_dot_product_attention(*ts),
         "attention_causal": lambda: f.scaled_dot_product_attention(*ts, is_causal=True),
         "max_pool2d": lambda: f.max_pool2d(pool, 5, 1, 2),
+        "sort": lambda: x.sort(), "argsort": lambda: x.argsort(stable=True), "topk": lambda: x.topk(100),
+        "cumsum": lambda: x.cumsum(0), "gather": lambda: ts[0].gather(1, ts[1]), "normal": lambda: x.normal_(),
+        "conv2d": lambda: f.conv2d(ts[0], ts[1], padding=1), "conv2d_last": lambda: f.conv2d(pool, last, padding=1),
     }  # fmt: skip
     return table[op]
 
@@ -96,6 +114,7 @@ def onnxruntime_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
     nodes: dict[str, tuple[str, dict[str, Any]]] = {
         "matmul": ("MatMul", {}), "softmax": ("Softmax", {"axis": -1}), "transpose": ("Transpose", {"perm": [1, 0]}),
         "argmax_rows": ("ArgMax", {"axis": 1, "keepdims": 0}), "gelu": ("Gelu", {}),
+        "conv2d": ("Conv", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
     }  # fmt: skip
     if op not in nodes:
         raise NotImplementedError(f"{op} is not a single ONNX node here")
@@ -119,6 +138,7 @@ def cubepy_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
     from cubepy import kernels as K
 
     x = xs[0]
+    filters = K.prepack_filter(xs[1]) if op.startswith("conv2d") else None
     table: dict[str, Callable[[], Any]] = {
         "matmul": lambda: K.matmul(xs[0], xs[1]), "linear1": lambda: K.matmul(xs[0], xs[1].T),
         "axpy": lambda: K.map(_axpy(), xs[0], xs[1]), "sum": lambda: K.sum(x), "sum_rows": lambda: K.sum(x, 1),
@@ -127,6 +147,10 @@ def cubepy_call(op: str, xs: tuple[np.ndarray, ...]) -> Callable[[], Any]:
         "transpose": lambda: K.transpose(x), "copy": lambda: K.copy(x), "attention": lambda: K.attention(*xs),
         "attention_causal": lambda: K.attention(*xs, is_causal=True),
         "max_pool2d": lambda: K.max_pool2d(x, 5, 1, 2, layout="NHWC"),
+        "sort": lambda: K.sort(x), "argsort": lambda: K.argsort(x), "topk": lambda: K.topk(x, 100),
+        "cumsum": lambda: K.cumsum(x), "gather": lambda: K.gather(xs[0], 1, xs[1]), "normal": lambda: K.normal(out=x),
+        "conv2d": lambda: K.conv2d(x, filters, padding=1),
+        "conv2d_last": lambda: K.conv2d(x, filters, padding=1, layout="NHWC"),
     }  # fmt: skip
     return table[op]
 

@@ -13,7 +13,11 @@ from cubepy.kernels.attention import attention
 from cubepy.kernels.concat import concat, flip
 from cubepy.kernels.convolution import conv1d, conv2d, conv3d, prepack_filter
 from cubepy.kernels.convolution_backward import (
-    conv_input, conv_transpose1d, conv_transpose2d, conv_transpose3d, conv_weight,
+    conv_input,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    conv_weight,
 )  # fmt: skip
 from cubepy.kernels.elementwise import copy, map
 from cubepy.kernels.embedding import embedding
@@ -21,13 +25,22 @@ from cubepy.kernels.gather import gather, select, take_along_axis
 from cubepy.kernels.matmul import matmul, prepack
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.normalise import layer_norm, softmax
+from cubepy.kernels.norms import batch_norm, group_norm, log_softmax, rms_norm
 from cubepy.kernels.pad import pad
 from cubepy.kernels.pool import max_pool2d
 from cubepy.kernels.random import Generator, bernoulli, manual_seed, normal, randint, uniform
 from cubepy.kernels.reduce import argmax, argmin, max, mean, min, prod, sum
+from cubepy.kernels.resample import (
+    adaptive_avg_pool2d,
+    avg_pool2d,
+    avg_pool2d_input,
+    interpolate,
+    interpolate_input,
+)  # fmt: skip
 from cubepy.kernels.scan import cumprod, cumsum
 from cubepy.kernels.scatter import index_put, scatter
 from cubepy.kernels.sort import argsort, sort, topk
+from cubepy.kernels.statistics import all, any, logsumexp, norm, std, var
 
 
 def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
@@ -50,9 +63,11 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
 
 
 __all__ = [
-    "Generator", "argmax", "argmin", "argsort", "attention", "bernoulli", "concat", "conv1d", "conv2d", "conv3d",
-    "conv_input", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_weight", "copy", "cumprod",
-    "cumsum", "embedding", "flip", "functions", "gather", "gelu", "index_put", "layer_norm", "manual_seed", "map",
-    "matmul", "max", "max_pool2d", "mean", "min", "normal", "pad", "prepack", "prepack_filter", "prod", "randint",
-    "scatter", "select", "softmax", "sort", "sum", "take_along_axis", "topk", "transpose", "uniform", "views",
+    "Generator", "adaptive_avg_pool2d", "all", "any", "argmax", "argmin", "argsort", "attention", "avg_pool2d",
+    "avg_pool2d_input", "batch_norm", "bernoulli", "concat", "conv1d", "conv2d", "conv3d", "conv_input",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_weight", "copy", "cumprod", "cumsum",
+    "embedding", "flip", "functions", "gather", "gelu", "group_norm", "index_put", "interpolate", "interpolate_input",
+    "layer_norm", "log_softmax", "logsumexp", "manual_seed", "map", "matmul", "max", "max_pool2d", "mean", "min",
+    "norm", "normal", "pad", "prepack", "prepack_filter", "prod", "randint", "rms_norm", "scatter", "select",
+    "softmax", "sort", "std", "sum", "take_along_axis", "topk", "transpose", "uniform", "var", "views",
 ]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import array_of, axes_of, finish, home_of, output, placed, wrapper
@@ -97,11 +96,15 @@ def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
     result = output(out, array.shape, array.dtype)
     if result.size:
         last = array.ndim - 1
-        turned = array[tuple(slice(None, None, -1) if d in axes and d != last else slice(None) for d in range(array.ndim))]
+        turned = array[
+            tuple(slice(None, None, -1) if d in axes and d != last else slice(None) for d in range(array.ndim))
+        ]
         if last in axes:
             rows = contiguous(turned)
             if as_dtype(rows.dtype).storage_only:
-                raise DTypeError(f"flip along the last axis works on dtypes that kernels compute with, not {rows.dtype}")
+                raise DTypeError(
+                    f"flip along the last axis works on dtypes that kernels compute with, not {rows.dtype}"
+                )
             flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
             n = array.shape[-1]
             wide = cb.device_properties_of().plane_size > 1
@@ -114,5 +117,3 @@ def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
         else:
             convert_into(result, turned)
     return finish(result, out, wrap)
-
-

@@ -11,7 +11,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, finish, float_array, output, placed, wrapper
+from cubepy.kernels.arguments import finish, float_array, output, placed, wrapper
 from cubepy.kernels.convolution_block import Plan, convolve, pack_filters
 from cubepy.kernels.convolution_routes import Problem, by_channel, by_columns
 from cubepy.kernels.cube_wide import has_planes
@@ -154,10 +154,17 @@ def _convolve(
         flat = (n, -1, filters) if channels_last else (n, filters, -1)
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
-        if has_planes():
+        if has_planes() or not isinstance(view, np.ndarray):
             by_columns(view, _plain(w), add, target.reshape(flat), problem, groups, channels_last, function)
         elif groups == c == filters and not isinstance(w, PackedFilter):
-            by_channel(view, w, add, target if channels_last else target.transpose(0, *range(2, axes + 2), 1), problem, function)
+            by_channel(
+                view,
+                w,
+                add,
+                target if channels_last else target.transpose(0, *range(2, axes + 2), 1),
+                problem,
+                function,
+            )
         else:
             _on_cpu(view, w, add, target.reshape(flat), problem, groups, channels_last, function)
         if target is not inner:

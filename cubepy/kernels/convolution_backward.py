@@ -172,7 +172,5 @@ def conv_weight(
         columns = columns_of(view, problem, g * channels, channels)
         part = contiguous(seen[g * filters : (g + 1) * filters]).reshape(filters, -1)
         product = matmul(part, columns).reshape(filters, math.prod(weight_size[2:]), channels)
-        convert_into(
-            result[g * filters : (g + 1) * filters].reshape(filters, channels, -1), product.transpose(0, 2, 1)
-        )
+        convert_into(result[g * filters : (g + 1) * filters].reshape(filters, channels, -1), product.transpose(0, 2, 1))
     return wrap(result)

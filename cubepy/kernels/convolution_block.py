@@ -57,13 +57,13 @@ def pack_filters(weight: cb.Array, out: cb.Array, width: cb.Comptime[int]):
 
 
 GEOMETRY = (
-    "depth height width sn sd sh sw sc td th tw tc window_d rows_in width_in stride_d stride_h stride_w pad_d pad_h pad_w "
-    "out_d out_h out_w channels size groups panels taps filters block_rows block_panels "
+    "depth height width sn sd sh sw sc td th tw tc window_d rows_in width_in stride_d stride_h stride_w "
+    "pad_d pad_h pad_w out_d out_h out_w channels size groups panels taps filters block_rows block_panels "
     "walk_d walk_h walk_w step_d step_h step_w run run_step"
 ).split()
-"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c) and of a cube's copy of it (t, h, w,
-c), its extent, the convolution's numbers, the packed filters, the cut of the work, and the walk over the window: three
-loops with their steps, and an innermost run."""
+"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c) and of a cube's copy of it (t, h,
+w, c), its extent, the convolution's numbers, the packed filters, the cut of the work, and the walk over the window:
+three loops with their steps, and an innermost run."""
 
 
 @cb.func
@@ -196,7 +196,9 @@ def convolve(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g: cb.Array, pl
                 else:
                     places = places + (base + r * stride_h * sh + (p - r * out_w) * stride_w * sw,)
             if plan.room:
-                tile_of(done, strip, places, panels, (group * n_panels + panel) * depth * plan.width, g, rows, lines, lanes)
+                tile_of(
+                    done, strip, places, panels, (group * n_panels + panel) * depth * plan.width, g, rows, lines, lanes
+                )
             else:
                 tile_of(done, x, places, panels, (group * n_panels + panel) * depth * plan.width, g, rows, lines, lanes)
             for i in range(cb.min(rows, here - q)):
@@ -205,7 +207,9 @@ def convolve(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g: cb.Array, pl
                     if valid > 0:
                         value = done[i, j]
                         if plan.bias:
-                            value = value + cb.cast(bias.load(group * filters + f + j * lanes, lanes, valid=valid), cb.f32)
+                            value = value + cb.cast(
+                                bias.load(group * filters + f + j * lanes, lanes, valid=valid), cb.f32
+                            )
                         if plan.activation is not None:
                             value = plan.activation(value)
                         if plan.filters_last:

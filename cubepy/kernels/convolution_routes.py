@@ -72,13 +72,15 @@ def by_columns(
         part = slice(g * filters, (g + 1) * filters)
         add = None if bias is None else contiguous(bias[part])
         done = matmul(columns, matrix[g].T, bias=add, activation=function).reshape(n, -1, filters)
-        convert_into(out[:, :, part] if channels_last else out[:, part], done if channels_last else done.transpose(0, 2, 1))
+        convert_into(
+            out[:, :, part] if channels_last else out[:, part], done if channels_last else done.transpose(0, 2, 1)
+        )
 
 
 @cb.kernel
 def depthwise(
-    x: cb.Array, weight: cb.Array, bias, out: cb.Array, stride, dilation, function: cb.Comptime, window: cb.Comptime[tuple],
-    lanes: cb.Comptime[int],
+    x: cb.Array, weight: cb.Array, bias, out: cb.Array, stride, dilation, function: cb.Comptime,
+    window: cb.Comptime[tuple], lanes: cb.Comptime[int],
 ):  # fmt: skip
     """out[n, d, h, w, c] = function(sum over the window of x * weight[tap, c] + bias[c]); a cube does a row of places.
 

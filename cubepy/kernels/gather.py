@@ -145,7 +145,9 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
         array, axis = contiguous(array).reshape(-1), 0
     (d,) = axes_of(axis, array.ndim)
     if places.ndim != array.ndim:
-        raise ShapeError(f"take_along_axis of shape {array.shape} needs indices of rank {array.ndim}, not {places.ndim}")
+        raise ShapeError(
+            f"take_along_axis of shape {array.shape} needs indices of rank {array.ndim}, not {places.ndim}"
+        )
     check_indices(places, array.shape[d], "take_along_axis", from_end=True)
     try:
         full = np.broadcast_shapes(
@@ -153,7 +155,9 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
             tuple(1 if k == d else n for k, n in enumerate(places.shape)),
         )
     except ValueError:
-        raise ShapeError(f"indices of shape {places.shape} do not broadcast to {array.shape} outside axis {d}") from None
+        raise ShapeError(
+            f"indices of shape {places.shape} do not broadcast to {array.shape} outside axis {d}"
+        ) from None
     source = np.broadcast_to(array, tuple(array.shape[d] if k == d else n for k, n in enumerate(full)))
     wanted = np.broadcast_to(places, tuple(places.shape[d] if k == d else n for k, n in enumerate(full)))
     return _gather(source, wanted, d, out, True, wrap)
@@ -199,4 +203,3 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         if flat is not result:
             result[...] = flat
     return finish(result, out, wrap)
-

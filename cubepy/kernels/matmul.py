@@ -163,8 +163,16 @@ def _with_packed(a: Any, b: Packed, bias: Any, activation: Any, residual: Any, a
 
 
 def _general(
-    x: np.ndarray, y: np.ndarray, shape: Any, full: Any, dtype: Any, bias: Any, activation: Any, residual: Any,
-    alpha: Any, out: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    shape: Any,
+    full: Any,
+    dtype: Any,
+    bias: Any,
+    activation: Any,
+    residual: Any,
+    alpha: Any,
+    out: Any,
 ) -> np.ndarray:
     """f64 and integers: the plain kernel, one dot product an element."""
     if bias is not None or activation is not None or residual is not None or alpha != 1.0:
@@ -194,8 +202,15 @@ def _epilogue(bias: Any, residual: Any, full: tuple[int, ...]) -> tuple[Any, Any
 
 
 def _floats(
-    x: np.ndarray, y: np.ndarray, result: np.ndarray, full: Any, bias: Any, residual: Any, activation: Any,
-    alpha: float, tf32: bool = False,
+    x: np.ndarray,
+    y: np.ndarray,
+    result: np.ndarray,
+    full: Any,
+    bias: Any,
+    residual: Any,
+    activation: Any,
+    alpha: float,
+    tf32: bool = False,
 ) -> None:
     if y.shape[-2] == 0:  # a sum of nothing is zero; the epilogue still follows
         x, y = memory.empty((*x.shape[:-1], 1), x.dtype), memory.empty((*y.shape[:-2], 1, y.shape[-1]), y.dtype)
@@ -225,7 +240,15 @@ def _floats(
 
 
 def _launch(
-    x: Any, y: Any, out: Any, bias: Any, residual: Any, function: Any, alpha: float, layout: str, packed: int,
+    x: Any,
+    y: Any,
+    out: Any,
+    bias: Any,
+    residual: Any,
+    function: Any,
+    alpha: float,
+    layout: str,
+    packed: int,
     tf32: bool = False,
 ) -> None:
     """out = epilogue(x @ y) by the routine that is chosen: x (batch, M, K), y (batch, K, N) or panels."""

@@ -37,7 +37,6 @@ FUSED_END = 4
 """How much more a round's end costs with an epilogue, where nothing hides it."""
 
 
-
 def aligned(a: Any) -> bool:
     """Whether neighbours lie along the last axis of (batch, rows, columns), and every row starts at 16 bytes."""
     if a.strides[2] != a.itemsize and a.shape[2] != 1:
@@ -219,7 +218,13 @@ def _mma_plan(
     activation: Any, alpha: float,
 ) -> Mma:  # fmt: skip
     return Mma(
-        plan.rows, plan.columns, plan.stages, a_along_k, b_along_k, a_async, b_async,
+        plan.rows,
+        plan.columns,
+        plan.stages,
+        a_along_k,
+        b_along_k,
+        a_async,
+        b_async,
         **extras(bias, residual, activation, alpha),
     )
 
@@ -266,7 +271,12 @@ def _simt_plan(
     plan: Simt, a_along_k: bool, b_along_k: bool, bias: bool, residual: bool, activation: Any, alpha: float
 ) -> Simt:
     return Simt(
-        plan.dtype, plan.rows, plan.columns, plan.depth, a_along_k, b_along_k,
+        plan.dtype,
+        plan.rows,
+        plan.columns,
+        plan.depth,
+        a_along_k,
+        b_along_k,
         **extras(bias, residual, activation, alpha),
     )
 

@@ -18,9 +18,7 @@ CHANNELS = 16  # results that a cube makes side by side
 
 
 @cb.kernel
-def dot_rows(
-    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha, rows: cb.Comptime[int], plan: cb.Comptime
-):
+def dot_rows(a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha, rows: cb.Comptime[int], plan: cb.Comptime):
     """out[0, i, n] = a[i] . b[n], both read along their rows: a is (M, K), b (N, K).
 
     A cube does `block_panels` channels for all rows, `rows` x 4 of them at a time; its part of b stays in the cache.
@@ -74,9 +72,7 @@ def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
 
 
 @cb.kernel
-def sum_rows(
-    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha, rows: cb.Comptime[int], plan: cb.Comptime
-):
+def sum_rows(a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha, rows: cb.Comptime[int], plan: cb.Comptime):
     """out[0, i, n] = sum over k of a[i, k] * b[k, n]: lines lie along the rows of b, which is (K, N)."""
     lanes, lines = plan.lanes, plan.lines
     columns = b.shape[1]

@@ -68,9 +68,7 @@ def select_lane(value, lane, lanes):
 
 
 @cb.kernel
-def layer_norm_rows(
-    x: cb.Array, weight, bias, out: cb.Array, eps, lanes: cb.Comptime[int], rows: cb.Comptime[int]
-):
+def layer_norm_rows(x: cb.Array, weight, bias, out: cb.Array, eps, lanes: cb.Comptime[int], rows: cb.Comptime[int]):
     """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as torch."""
     n = x.shape[1]
     acc = wide(x.dtype)

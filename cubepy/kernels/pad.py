@@ -79,7 +79,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
     wrap, x = wrapper(input), array_of(input, "input")
     widths = tuple(int(n) for n in pad)
     if mode not in MODES:
-        raise ShapeError(f'mode is one of {", ".join(MODES)}, not {mode!r}')
+        raise ShapeError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
     if len(widths) % 2 or len(widths) > 2 * x.ndim:
         raise ShapeError(f"pad takes pairs of ints for at most {x.ndim} axes, not {widths}")
     before, after = [0] * x.ndim, [0] * x.ndim

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import cubepy as cb
+from cubepy.kernels.cube_wide import first_lanes
+from cubepy.kernels.matmul_kernels import transpose_lines
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,9 @@ def count_key(counts, key, passes: cb.Comptime[int], digits: cb.Comptime[int]):
 
 
 @cb.func
-def sort_counted(a, order, counts, n, bins, passes: cb.Comptime[int], digits: cb.Comptime[int], indexed: cb.Comptime[bool]):
+def sort_counted(
+    a, order, counts, n, bins, passes: cb.Comptime[int], digits: cb.Comptime[int], indexed: cb.Comptime[bool]
+):
     """Sort a[0, :n], whose digits are counted, back and forth between a[0] and a[1]; gives where it ends up.
 
     A digit that all keys have in common costs no pass.
@@ -200,6 +204,56 @@ def sort_rows(
     if out_indices is not None:
         for i in range(n):
             out_indices[row, i] = cb.cast(order[side, i], out_indices.dtype)
+
+
+@cb.func
+def transpose_block(a, k, lanes: cb.Comptime[int]):
+    """The square of lines from k on, transposed where it is."""
+    rows = ()
+    for r in cb.unroll(range(lanes)):
+        rows = rows + (a[k + r],)
+    rows = transpose_lines(rows, lanes)
+    for r in cb.unroll(range(lanes)):
+        a[k + r] = rows[r]
+
+
+@cb.kernel
+def sort_short_rows(
+    x: cb.Array, out: cb.Array, count, keys: cb.Comptime, room: cb.Comptime[int], lanes: cb.Comptime[int]
+):
+    """Rows of at most `room` elements, `lanes` rows at once, one in each lane: Batcher's odd-even merges (1968).
+
+    `count` is `room` as a number that the compiler does not know, so that the network stays a loop.
+    """
+    wide = cb.u64 if keys.bits == 64 else cb.u32
+    n = x.shape[1]
+    first = cb.CUBE_POS * lanes
+    a = cb.local(room, wide, lanes=lanes)
+    for k in range(0, count, lanes):
+        for r in range(lanes):
+            line = to_key(x.load((first + r, k), lanes), keys)
+            a[k + r] = first_lanes(line, n - k, wide(keys.ones), lanes)
+        transpose_block(a, k, lanes)
+    p = 1
+    block = 1  # the binary logarithm of 2 p
+    while p < count:
+        k = p
+        while k >= 1:
+            for j in range(k & (p - 1), count - k, 2 * k):
+                for i in range(j, j + cb.min(k, count - k - j)):
+                    if i >> block == (i + k) >> block:
+                        low = a[i]
+                        high = a[i + k]
+                        swap = high < low
+                        a[i] = cb.select(swap, high, low)
+                        a[i + k] = cb.select(swap, low, high)
+            k = k // 2
+        p = p * 2
+        block = block + 1
+    for k in range(0, count, lanes):
+        transpose_block(a, k, lanes)
+        for r in range(cb.min(lanes, out.shape[0] - first)):
+            out.store((first + r, k), cb.cast(from_key(a[k + r], keys), out.dtype), valid=n - k)
 
 
 @cb.kernel

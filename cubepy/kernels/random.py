@@ -184,9 +184,7 @@ def fill(
         if block * each < out.size:
             count = counters(first + cb.cast(block, cb.u64), lanes)
             upper = cb.splat(s0, lanes)
-            w = philox(
-                cb.cast(count, cb.u32), cb.cast(count >> 32, cb.u32), upper, cb.splat(s1, lanes), k0, k1
-            )
+            w = philox(cb.cast(count, cb.u32), cb.cast(count >> 32, cb.u32), upper, cb.splat(s1, lanes), k0, k1)
             out.store(block * each, draws(kind, out.dtype, w, a, b, p, block * each, lanes))
 
 
@@ -256,9 +254,7 @@ def _shape(size: Any) -> tuple[int, ...]:
     return tuple(operator.index(n) for n in shape)
 
 
-def _fill(
-    result: Any, kind: str, a: Any, b: Any, generator: Generator | None, words: int = 1, p: Any = None
-) -> Any:
+def _fill(result: Any, kind: str, a: Any, b: Any, generator: Generator | None, words: int = 1, p: Any = None) -> Any:
     if result.size == 0:
         return result
     source = default_generator if generator is None else generator

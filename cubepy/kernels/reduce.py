@@ -294,9 +294,7 @@ def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
     n = int(np.prod([array.shape[d] for d in axes], dtype=np.int64))
     if n == 0:
         raise ShapeError(f"the argmax of an empty axis is not defined (shape {array.shape})")
-    final = tuple(
-        1 if d in axes else s for d, s in enumerate(array.shape) if keepdims or d not in axes
-    )
+    final = tuple(1 if d in axes else s for d, s in enumerate(array.shape) if keepdims or d not in axes)
     target = output(out, final, np.int64)
     if target.size:
         if has_planes():

@@ -206,7 +206,9 @@ def _columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: boo
     """Scan (batch, n, columns) along n."""
     b, n, c = x.shape
     wide = has_planes()
-    lanes, units = (1, 128) if wide else (4 * max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize)), 1)
+    lanes, units = (
+        (1, 128) if wide else (4 * max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize)), 1)
+    )
     blocks = -(-c // (lanes * units))
     wanted = 4096 if wide else 8
     pieces = max(1, min(wanted // (b * blocks), n // 64))
@@ -219,7 +221,9 @@ def _columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: boo
         scan_columns[b * blocks * pieces, units](
             x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="checked"
         )
-        scan_columns[b * blocks, units](ends, before, None, step, start, acc, True, False, lanes, pieces, mode="checked")
+        scan_columns[b * blocks, units](
+            ends, before, None, step, start, acc, True, False, lanes, pieces, mode="checked"
+        )
     scan_columns[b * blocks * pieces, units](
         x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="checked"
     )

@@ -19,6 +19,7 @@ from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous
 from cubepy.kernels.gather import as_blocks, check_indices
 from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime import memory
 
 UPDATES = ("assign", "add", "mul", "min", "max")
 COLUMNS = 64  # that one unit owns
@@ -57,9 +58,7 @@ def update_place(out, b, row, c, value, update: cb.Comptime[str], atomic: cb.Com
 
 
 @cb.kernel
-def scatter_columns(
-    out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str], columns: cb.Comptime[int]
-):
+def scatter_columns(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str], columns: cb.Comptime[int]):
     """out[b, index[b, j, c], c] is updated with src[b, j, c] for all j in order, by the unit that owns column c."""
     blocks = (index.shape[2] + columns - 1) // columns
     b = cb.CUBE_POS // blocks
@@ -116,7 +115,7 @@ def row_of(indices, sizes, j):
 
 def _checked(update: str) -> str:
     if update not in UPDATES:
-        raise ShapeError(f'an update is one of {", ".join(UPDATES)}, not {update!r}')
+        raise ShapeError(f"an update is one of {', '.join(UPDATES)}, not {update!r}")
     return update
 
 
@@ -187,16 +186,16 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """`src` cut to a shape; numbers fill it."""
     values = array_of(src, "src")
     if values.ndim == 0:
-        return np.broadcast_to(values.reshape((1,) * len(shape)), shape)
+        one = memory.empty((1,) * len(shape), dtype)
+        one[...] = values
+        return np.broadcast_to(one, shape)
     if values.ndim != len(shape) or any(a < b for a, b in zip(values.shape, shape)):
         raise ShapeError(f"src of shape {values.shape} does not cover an index of shape {shape}")
     return values[tuple(slice(0, n) for n in shape)]
 
 
 @placed
-def index_put(
-    input: Any, indices: Any, values: Any, update: str = "assign", *, out: Any = None
-) -> Any:
+def index_put(input: Any, indices: Any, values: Any, update: str = "assign", *, out: Any = None) -> Any:
     """A copy of `input` where the places `input[indices]` are updated with `values`, as `torch.index_put`.
 
     Args:
@@ -227,6 +226,9 @@ def index_put(
         shape = np.broadcast_shapes(*(i.shape for i in lists))
         rest = x.shape[len(lists) :]
         given = array_of(values, "values")
+        if given.ndim == 0:
+            given, number = memory.empty((1,), x.dtype), given
+            given[...] = number
         spread = np.broadcast_to(given, (*shape, *rest))
     except ValueError:
         raise ShapeError("the shapes of indices and values do not broadcast together") from None
@@ -245,5 +247,3 @@ def index_put(
         if not np.shares_memory(dest, target):
             target[...] = dest.reshape(target.shape)
     return finish(target, out, wrap)
-
-

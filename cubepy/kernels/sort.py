@@ -12,11 +12,12 @@ from cubepy.kernels import functions as f
 from cubepy.kernels.arguments import array_of, axes_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes, power_of_two
 from cubepy.kernels.elementwise import contiguous
-from cubepy.kernels.radix import Keys, count_digits, move_keys, sort_rows, top_rows
+from cubepy.kernels.radix import Keys, count_digits, move_keys, sort_rows, sort_short_rows, top_rows
 from cubepy.kernels.scan import scan_along_rows
 from cubepy.lang.dtypes import as_dtype, i32
 from cubepy.runtime import memory
 
+SHORT = 64  # longest row that is sorted beside others, each in a lane
 ROOM = 8192  # longest row that is sorted within the cache, by one unit
 PIECES = 8  # of a long row, at most
 MOST_BEST = 1024  # largest k of topk that is collected without sorting all
@@ -42,10 +43,22 @@ def _sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
         from cubepy.kernels.radix_planes import sort_by_planes
 
         sort_by_planes(source, target, indices, keys)
+    elif n <= SHORT and indices is None:
+        lanes = cb.device_properties_of().register_bytes // max(4, x.itemsize)
+        room = max(lanes, power_of_two(n))
+        sort_short_rows[-(-m // lanes), 1](source, target, room, keys, room, lanes, mode="checked")
     elif n <= ROOM:
         digits = 11 if n >= 2048 and keys.bits > 16 else 8
         sort_rows[m, 1](
-            source, target, indices, 1 << digits, keys, digits, max(16, power_of_two(n)), indices is not None, mode="unchecked"
+            source,
+            target,
+            indices,
+            1 << digits,
+            keys,
+            digits,
+            max(16, power_of_two(n)),
+            indices is not None,
+            mode="unchecked",
         )
     else:
         _by_pieces(source, target, indices, keys)
@@ -167,7 +180,7 @@ def topk(input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool 
         (array([5, 4]), array([4, 2]))
     """
     wrap = wrapper(input)
-    rows, d, moved = _prepared(input, axis, "topk")
+    rows, _d, moved = _prepared(input, axis, "topk")
     n = rows.shape[-1]
     if not hasattr(k, "__index__") or not 0 <= k <= n:
         raise ShapeError(f"topk of {k!r} elements of an axis of length {n}")

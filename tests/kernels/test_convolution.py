@@ -24,7 +24,9 @@ def many(value: Any, axes: int) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else (value,) * axes
 
 
-def defined(x: np.ndarray, w: np.ndarray, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> np.ndarray:
+def defined(
+    x: np.ndarray, w: np.ndarray, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> np.ndarray:
     """The sum over the window, tap by tap."""
     axes = x.ndim - 2
     s, p, d = many(stride, axes), many(padding, axes), many(dilation, axes)
@@ -59,7 +61,9 @@ CASES = [  # input, filters, stride, padding, dilation, groups
 
 
 @pytest.mark.parametrize(("shape", "filters", "stride", "padding", "dilation", "groups"), CASES, ids=str)
-def test_conv2d_in_both_layouts(shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+def test_conv2d_in_both_layouts(
+    shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> None:
     x, w, b = draw(*shape), draw(*filters), draw(filters[0])
     want = np.maximum(defined(x, w, stride, padding, dilation, groups) + b[:, None, None], 0)
     rest = (b, stride, padding, dilation, groups)
@@ -122,7 +126,9 @@ def adjoint(x_shape: Any, w: np.ndarray, grad: np.ndarray, *settings: Any) -> np
     return out
 
 
-@pytest.mark.parametrize(("stride", "padding", "dilation", "groups"), [(1, 1, 1, 1), (2, 1, 1, 2), ((1, 2), 0, 2, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups"), [(1, 1, 1, 1), (2, 1, 1, 2), ((1, 2), 0, 2, 1)], ids=str
+)
 def test_gradients_are_the_adjoint(stride: Any, padding: Any, dilation: Any, groups: int) -> None:
     x, w = draw(1, 4, 7, 6), draw(6, 4 // groups, 3, 3)
     settings = (stride, padding, dilation, groups)

@@ -44,7 +44,13 @@ def scattered(x: np.ndarray, axis: int, index: np.ndarray, src: Any, update: str
     """The definition, element by element."""
     out = x.copy()
     src = np.broadcast_to(src, index.shape) if np.ndim(src) == 0 else src
-    steps = {"assign": lambda a, b: b, "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "min": np.minimum, "max": np.maximum}
+    steps = {
+        "assign": lambda a, b: b,
+        "add": lambda a, b: a + b,
+        "mul": lambda a, b: a * b,
+        "min": np.minimum,
+        "max": np.maximum,
+    }
     for at in np.ndindex(index.shape):
         to = (*at[:axis], index[at], *at[axis + 1 :])
         out[to] = steps[update](out[to], src[at])
@@ -70,7 +76,10 @@ def test_scatter_in_place_of_integers_and_of_nan() -> None:
     got = K.scatter(np.zeros(3, F), 0, np.array([0, 1]), np.array([np.nan, 1], F), "max")
     assert np.isnan(got[0]) and got[1] == 1
     base = draw(4, 4)
-    same(K.scatter(base.T, 0, np.zeros((1, 4), np.int64), 0.0), scattered(base.T, 0, np.zeros((1, 4), np.int64), 0.0, "assign"))
+    same(
+        K.scatter(base.T, 0, np.zeros((1, 4), np.int64), 0.0),
+        scattered(base.T, 0, np.zeros((1, 4), np.int64), 0.0, "assign"),
+    )
 
 
 @pytest.mark.parametrize("update", ["assign", "add"])
@@ -105,7 +114,12 @@ def test_concat_and_flip() -> None:
 @pytest.mark.parametrize("mode", ["constant", "reflect", "replicate"])
 def test_pad(mode: str) -> None:
     names = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
-    for shape, widths in (((40,), (3, 5)), ((4, 9), (2, 3, 1, 3)), ((2, 3, 5, 70), (1, 2, 2, 0)), ((2, 3, 4), (0, 0, 1, 1))):
+    for shape, widths in (
+        ((40,), (3, 5)),
+        ((4, 9), (2, 3, 1, 3)),
+        ((2, 3, 5, 70), (1, 2, 2, 0)),
+        ((2, 3, 4), (0, 0, 1, 1)),
+    ):
         x = draw(*shape)
         pairs = [(0, 0)] * (len(shape) - len(widths) // 2) + [widths[i : i + 2] for i in range(len(widths) - 2, -1, -2)]
         options = {"constant_values": 1.5} if mode == "constant" else {}

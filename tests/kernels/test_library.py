@@ -42,7 +42,13 @@ def mix(a, b, c):
     return a * b + c
 
 
-LAYOUTS = [lambda x: x, lambda x: x.T, lambda x: x[::-1, ::2], lambda x: np.broadcast_to(x[:1], x.shape), lambda x: x[:, :1]]
+LAYOUTS = [
+    lambda x: x,
+    lambda x: x.T,
+    lambda x: x[::-1, ::2],
+    lambda x: np.broadcast_to(x[:1], x.shape),
+    lambda x: x[:, :1],
+]
 
 
 @pytest.mark.parametrize("layout", range(len(LAYOUTS)))
@@ -181,7 +187,17 @@ def test_transpose_of_every_permutation(shape: tuple[int, ...]) -> None:
             np.testing.assert_array_equal(got, x.transpose(axes))
 
 
-SHAPES = [(1, 1, 1), (5, 3, 2), (33, 70, 50), (1, 100, 333), (7, 64, 64), (65, 600, 130), (100, 1, 9), (3, 0, 4), (0, 3, 4)]
+SHAPES = [
+    (1, 1, 1),
+    (5, 3, 2),
+    (33, 70, 50),
+    (1, 100, 333),
+    (7, 64, 64),
+    (65, 600, 130),
+    (100, 1, 9),
+    (3, 0, 4),
+    (0, 3, 4),
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -287,9 +303,7 @@ def test_max_pool2d_refuses_windows_that_do_not_fit() -> None:
         K.max_pool2d(draw(1, 1, 2, 2), 5)
 
 
-@given(
-    st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 3), st.randoms(use_true_random=False)
-)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_sum_of_random_shapes_and_strides(shape: list[int], axis: int, random: Any) -> None:
     axis %= len(shape)
     x = np.arange(math.prod(shape), dtype=F).reshape(shape)

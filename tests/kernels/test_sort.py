@@ -27,7 +27,9 @@ def draw(dtype: Any, *shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n", LENGTHS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int8, np.uint32, np.int64], ids=lambda d: d.__name__)
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float16, np.float64, np.int8, np.uint32, np.int64], ids=lambda d: d.__name__
+)
 def test_sort_and_argsort_are_numpys(dtype: Any, n: int) -> None:
     x = draw(dtype, 3, n)
     np.testing.assert_array_equal(K.sort(x), np.sort(x))

@@ -1,0 +1,224 @@
+"""Reductions that need more than one step: var, std, norm, logsumexp; and any and all.
+
+The units of a cube visit a row together, the second time while it is in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import ShapeError
+from cubepy.kernels import functions as f
+from cubepy.kernels.arguments import array_of, axes_of, finish, float_array, output, placed, wrapper
+from cubepy.kernels.cube_wide import first_lanes, has_planes, over_lanes, over_units
+from cubepy.kernels.elementwise import contiguous, lanes_for, map
+from cubepy.kernels.reduce import max as largest
+from cubepy.kernels.reduce import min as smallest
+from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime import memory
+
+UNITS = 256
+
+
+@cb.func
+def over_row(x, row, n, value, step, start, acc: cb.Comptime, lanes: cb.Comptime[int], board, shift):
+    """`step` over value(x[row, k], shift) for all k of a row, given to all units."""
+    total = cb.splat(cb.cast(start, acc), lanes)
+    for k in range(cb.UNIT_POS * lanes, n, cb.CUBE_DIM * lanes):
+        v = value(cb.cast(x.load((row, k), lanes), acc), shift)
+        if k + lanes > n:
+            v = first_lanes(v, n - k, cb.cast(start, acc), lanes)
+        total = step(total, v)
+    return over_units(over_lanes(total, step, lanes), step, cb.CUBE_DIM, board)
+
+
+@cb.func
+def itself(v, shift):
+    """v"""
+    return v
+
+
+@cb.func
+def squared(v, shift):
+    """(v - shift)^2"""
+    return (v - shift) * (v - shift)
+
+
+@cb.func
+def magnitude(v, shift):
+    """|v|"""
+    return cb.abs(v)
+
+
+@cb.func
+def power(v, shift):
+    """|v|^shift"""
+    return cb.pow(cb.abs(v), shift)
+
+
+@cb.func
+def exponential(v, shift):
+    """e^(v - shift)"""
+    return cb.exp(v - shift)
+
+
+@cb.func
+def lowest_finite(top):
+    """The maximum as something to subtract: infinite ones would give NaN."""
+    return cb.select(cb.isinf(top), cb.cast(0, top.dtype), top)
+
+
+@cb.kernel
+def row_statistic(
+    x: cb.Array, out: cb.Array, kind: cb.Comptime[str], number, acc: cb.Comptime, lanes: cb.Comptime[int]
+):
+    """out[r] = the statistic `kind` of row r; a cube does a row."""
+    row, n = cb.CUBE_POS, x.shape[1]
+    board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
+    zero = cb.cast(0, acc)
+    p = cb.cast(number, acc)
+    if kind == "var" or kind == "std":
+        mean = over_row(x, row, n, itself, f.add, 0, acc, lanes, board, zero) / cb.cast(n, acc)
+        value = over_row(x, row, n, squared, f.add, 0, acc, lanes, board, mean) / cb.max(cb.cast(n, acc) - p, zero)
+        if kind == "std":
+            value = cb.sqrt(value)
+    elif kind == "logsumexp":
+        top = over_row(x, row, n, itself, f.larger, -float("inf"), acc, lanes, board, zero)
+        shift = lowest_finite(top)
+        value = cb.log(over_row(x, row, n, exponential, f.add, 0, acc, lanes, board, shift)) + shift
+    elif kind == "norm1":
+        value = over_row(x, row, n, magnitude, f.add, 0, acc, lanes, board, zero)
+    elif kind == "norm2":
+        value = cb.sqrt(over_row(x, row, n, squared, f.add, 0, acc, lanes, board, zero))
+    elif kind == "largest":
+        value = over_row(x, row, n, magnitude, f.larger, 0, acc, lanes, board, zero)
+    else:
+        value = cb.pow(over_row(x, row, n, power, f.add, 0, acc, lanes, board, p), 1 / p)
+    if cb.UNIT_POS == 0:
+        out[row] = cb.cast(value, out.dtype)
+
+
+def _statistic(x: Any, axis: Any, keepdims: bool, out: Any, kind: str, number: float = 0.0, empty: float = 0.0) -> Any:
+    wrap, array = wrapper(x), float_array(x, "x")
+    axes = axes_of(axis, array.ndim)
+    final = tuple(1 if d in axes else n for d, n in enumerate(array.shape) if keepdims or d not in axes)
+    result = output(out, final, array.dtype)
+    if result.size:
+        n = math.prod(array.shape[d] for d in axes)
+        if n == 0:
+            result[...] = empty
+        else:
+            kept = tuple(d for d in range(array.ndim) if d not in axes)
+            rows = contiguous(array.transpose((*kept, *axes))).reshape(-1, n)
+            flat = memory.empty((rows.shape[0],), array.dtype)
+            acc = cb.f64 if as_dtype(array.dtype) == cb.f64 else cb.f32
+            wide = has_planes()
+            lanes = max(1, 16 // max(4, array.itemsize)) if wide else lanes_for(rows)
+            row_statistic[rows.shape[0], UNITS if wide else 1](
+                rows, flat, kind, float(number), acc, lanes, mode="checked"
+            )
+            result[...] = flat.reshape(final)
+    return finish(result if final or out is not None else result[()], out, wrap)
+
+
+@placed
+def var(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Variance over axes (all by default), as `numpy.var`, from the differences to the mean.
+
+    Args:
+        x: array of numbers, any strides; integers are taken as f32.
+        axis: int, tuple of ints, or None for all axes.
+        ddof: what is subtracted from the count that divides.
+        keepdims: keep reduced axes with length 1.
+        out: array to write.
+
+    Example:
+        >>> import numpy as np
+        >>> float(var(np.array([1.0, 3.0])))
+        1.0
+    """
+    return _statistic(x, axis, keepdims, out, "var", ddof, math.nan)
+
+
+@placed
+def std(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Standard deviation over axes, as `numpy.std`."""
+    return _statistic(x, axis, keepdims, out, "std", ddof, math.nan)
+
+
+@placed
+def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """log(sum(exp(x))) over axes, from the maximum down, as `torch.logsumexp`.
+
+    Example:
+        >>> import numpy as np
+        >>> float(logsumexp(np.array([1000.0, -np.inf])))
+        1000.0
+    """
+    return _statistic(x, axis, keepdims, out, "logsumexp", 0.0, -math.inf)
+
+
+@placed
+def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """The vector norm (sum |x|^ord)^(1/ord) over axes, as `numpy.linalg.vector_norm`.
+
+    Args:
+        x: array of numbers.
+        ord: positive; infinity gives the largest magnitude.
+        axis, keepdims, out: as for `var`.
+
+    Raises:
+        ShapeError: an order that is not positive.
+
+    Example:
+        >>> import numpy as np
+        >>> float(norm(np.array([3.0, 4.0]))), float(norm(np.array([3.0, -4.0]), np.inf))
+        (5.0, 4.0)
+    """
+    if not ord > 0:
+        raise ShapeError(f"the order of a norm is positive, not {ord}")
+    kind = {1: "norm1", 2: "norm2", math.inf: "largest"}.get(ord, "norm")
+    return _statistic(x, axis, keepdims, out, kind, 0.0 if math.isinf(ord) else ord)
+
+
+@cb.func
+def nonzero(v):
+    """1 where v is not 0; NaN is not."""
+    return cb.select(v != 0, 1, 0)
+
+
+def _truth(x: Any, axis: Any, keepdims: bool, out: Any, reduce: Any, empty: bool) -> Any:
+    wrap, array = wrapper(x), array_of(x)
+    axes = axes_of(axis, array.ndim)
+    final = tuple(1 if d in axes else n for d, n in enumerate(array.shape) if keepdims or d not in axes)
+    result = output(out, final, np.bool_)
+    if result.size:
+        if array.size == 0:
+            result[...] = empty
+        else:
+            mask = array.view(np.uint8) if array.dtype == np.bool_ else map(nonzero, array, dtype=cb.u8)
+            found = reduce(mask, axes, keepdims)
+            result[...] = np.bool_(found) if isinstance(found, np.generic) else found.view(np.bool_)
+    return finish(result if final or out is not None else result[()], out, wrap)
+
+
+@placed
+def any(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Whether some element is not zero, as `numpy.any`: NaN is not zero, of no elements none is.
+
+    Example:
+        >>> import numpy as np
+        >>> any(np.array([[0, 1], [0, 0]]), axis=1)
+        array([ True, False])
+    """
+    return _truth(x, axis, keepdims, out, largest, False)
+
+
+@placed
+def all(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+    """Whether no element is zero, as `numpy.all`."""
+    return _truth(x, axis, keepdims, out, smallest, True)
