@@ -39,6 +39,7 @@ test: $(VENV)/.test
 
 lint: $(VENV)/.lint
 	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check -q .
 	$(BIN)/python scripts/typecheck.py
 
 bench: $(VENV)/.bench

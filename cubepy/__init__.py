@@ -42,8 +42,8 @@ globals().update(_LANGUAGE)
 
 __all__ = [  # noqa: PLE0604 - the language's names are listed where they are declared
     "Array", "Comptime", "CubeError", "DType", "Device", "DeviceProperties", "Event", "Stream", "TensorMap", "View",
-    "as_dtype", "capture", "config", "current_device", "device_properties_of", "devices", "func", "kernel", "memory_stats", "over",
-    "profile", "promote", "stats", "struct", "sync", "tensor_map", "use",
+    "as_dtype", "capture", "config", "current_device", "device_properties_of", "devices", "func", "kernel",
+    "memory_stats", "over", "profile", "promote", "stats", "struct", "sync", "tensor_map", "use",
     *_LANGUAGE,
     *_LAZY,
 ]  # fmt: skip

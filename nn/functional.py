@@ -52,9 +52,7 @@ def embedding(input: Any, weight: Any) -> Tensor:
     return apply("embedding", as_tensor(input), as_tensor(weight))
 
 
-def layer_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Tensor:
+def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """Normalise over the last axes to mean 0 and variance 1, then scale and shift."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     return apply(

@@ -286,5 +286,3 @@ def _listed(names: list[str], most: int = 12) -> str:
     """Names in one line; a long list is cut."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-

@@ -42,8 +42,10 @@ def look(array: DeviceArray) -> np.ndarray:
     """The elements of an array on the device, as a NumPy array over the same memory."""
     low, high = array.layout.extent
     flat = np.frombuffer((ctypes.c_uint8 * max(1, high - low)).from_address(array.address + low), np.uint8)
-    view = np.ndarray(array.shape, array.dtype, flat, -low, array.strides) if array.size else np.empty(
-        array.shape, array.dtype
+    view = (
+        np.ndarray(array.shape, array.dtype, flat, -low, array.strides)
+        if array.size
+        else np.empty(array.shape, array.dtype)
     )
     view.flags.writeable = array.writeable
     return view

@@ -49,7 +49,12 @@ def project(folder: Path) -> Path:
 def start(folder: Path, cache: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "CUBEPY_CACHE_DIR": str(cache)}
     return subprocess.Popen(
-        [sys.executable, "script.py"], cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "script.py"],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 

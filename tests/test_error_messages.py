@@ -176,7 +176,12 @@ def unrolls(x: cb.Array, i: cb.Array):
         x[k] = 1
 
 
-@breaks(E.ComptimeError, "'chosen' is comptime here and changes in a runtime loop or branch", "chosen(x[0])", "assign it on every path")
+@breaks(
+    E.ComptimeError,
+    "'chosen' is comptime here and changes in a runtime loop or branch",
+    "chosen(x[0])",
+    "assign it on every path",
+)
 def runtime_choice(x: cb.Array, i: cb.Array):
     chosen = cb.exp
     if i[0] > 0:
@@ -210,7 +215,12 @@ def calls_kernel(x: cb.Array, i: cb.Array):
     cb_kernel(x, i)
 
 
-@breaks(E.KernelTypeError, "print_text cannot be called with runtime values", "print_text(x[0])", "decorate it with @cb.func")
+@breaks(
+    E.KernelTypeError,
+    "print_text cannot be called with runtime values",
+    "print_text(x[0])",
+    "decorate it with @cb.func",
+)
 def calls_python(x: cb.Array, i: cb.Array):
     print_text(x[0])
 
@@ -258,7 +268,12 @@ def struct_field(x: cb.Array, i: cb.Array):
     x[0] = z.imag
 
 
-@breaks(E.DTypeError, "a float cannot be put into the field Pair.n of dtype i32", "Pair(1, 2, x[0])", "cb.cast(value, cb.i32)")
+@breaks(
+    E.DTypeError,
+    "a float cannot be put into the field Pair.n of dtype i32",
+    "Pair(1, 2, x[0])",
+    "cb.cast(value, cb.i32)",
+)
 def struct_dtype(x: cb.Array, i: cb.Array):
     x[0] = Pair(1, 2, x[0]).re
 

@@ -41,7 +41,10 @@ def misspelt(x: cb.Array, out: cb.Array):
 
 def test_an_unknown_name_is_named_with_a_suggestion() -> None:
     message = fails(
-        errors.KernelNameError, "'valve' is not defined", "did you mean 'value'", run=lambda: misspelt[1, 1](X, X.copy())
+        errors.KernelNameError,
+        "'valve' is not defined",
+        "did you mean 'value'",
+        run=lambda: misspelt[1, 1](X, X.copy()),
     )
     shows_source(message, "out[0] = valve + 1")
 
@@ -130,7 +133,10 @@ def runtime_lanes(x: cb.Array, n):
 
 def test_a_runtime_value_where_comptime_is_needed_is_refused() -> None:
     message = fails(
-        errors.ComptimeError, "the lane count must be comptime", "a runtime i32", run=lambda: runtime_lanes[1, 1](X.copy(), 4)
+        errors.ComptimeError,
+        "the lane count must be comptime",
+        "a runtime i32",
+        run=lambda: runtime_lanes[1, 1](X.copy(), 4),
     )
     shows_source(message, "cb.splat(1.0, n)")
 
@@ -141,7 +147,9 @@ def two_axes(x: cb.Array):
 
 
 def test_a_wrong_rank_is_refused() -> None:
-    message = fails(errors.KernelTypeError, "x has rank 1 and is indexed with 2 indices", run=lambda: two_axes[1, 1](X.copy()))
+    message = fails(
+        errors.KernelTypeError, "x has rank 1 and is indexed with 2 indices", run=lambda: two_axes[1, 1](X.copy())
+    )
     shows_source(message, "x[0, 0] = 1")
 
 
@@ -152,7 +160,10 @@ def puts_float(x: cb.Array):
 
 def test_a_float_for_an_integer_array_is_refused() -> None:
     message = fails(
-        errors.DTypeError, "a float cannot be put into the array 'x' of dtype i32", "cb.cast", run=lambda: puts_float[1, 1](I.copy())
+        errors.DTypeError,
+        "a float cannot be put into the array 'x' of dtype i32",
+        "cb.cast",
+        run=lambda: puts_float[1, 1](I.copy()),
     )
     shows_source(message, "x[0] = 1.5")
 
@@ -166,13 +177,21 @@ def changes_dtype(x: cb.Array, i: cb.Array):
 
 def test_a_variable_has_one_dtype_for_its_whole_life() -> None:
     message = fails(
-        errors.DTypeError, "'v' is i32 and is given f32", "one dtype for its whole life", run=lambda: changes_dtype[1, 1](X.copy(), I)
+        errors.DTypeError,
+        "'v' is i32 and is given f32",
+        "one dtype for its whole life",
+        run=lambda: changes_dtype[1, 1](X.copy(), I),
     )
     shows_source(message, "v = x[0]")
 
 
 def test_a_dtype_that_kernels_do_not_know_is_refused() -> None:
-    fails(errors.DTypeError, "complex64", "cannot be used in a kernel", run=lambda: puts_float[1, 1](X.astype(np.complex64)))
+    fails(
+        errors.DTypeError,
+        "complex64",
+        "cannot be used in a kernel",
+        run=lambda: puts_float[1, 1](X.astype(np.complex64)),
+    )
 
 
 @cb.kernel
@@ -199,7 +218,9 @@ def uneven_loop(x: cb.Array):
 
 @pytest.mark.parametrize("kernel", [uneven_barrier, early_return_then_barrier, uneven_loop])
 def test_a_barrier_that_some_units_miss_is_refused(kernel: Any) -> None:
-    message = fails(errors.BarrierError, "reached by all units of a cube or by none", run=lambda: kernel[1, 4](X.copy()))
+    message = fails(
+        errors.BarrierError, "reached by all units of a cube or by none", run=lambda: kernel[1, 4](X.copy())
+    )
     shows_source(message, "cb.sync_cube()")
 
 

@@ -34,7 +34,9 @@ class Plan:
 class Fake(Routine):
     """out = 2 x; each blueprint 'takes' as many seconds as `cost` says."""
 
-    def __init__(self, name: str, cost: dict[int, float], group: int = 0, spoil: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, name: str, cost: dict[int, float], group: int = 0, spoil: Callable[..., Any] | None = None
+    ) -> None:
         self.name, self.cost, self._group, self.spoil = name, cost, group, spoil
         self.launches: list[int] = []
 

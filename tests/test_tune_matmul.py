@@ -84,7 +84,9 @@ def test_a_tuned_choice_is_used_by_matmul(tmp_path: Path, monkeypatch: pytest.Mo
     x = np.ones((40, 24), np.float32)
     used: list[object] = []
     launch = Tile.launch
-    monkeypatch.setattr(Tile, "launch", lambda self, blueprint, *rest: (used.append(blueprint), launch(self, blueprint, *rest)))
+    monkeypatch.setattr(
+        Tile, "launch", lambda self, blueprint, *rest: (used.append(blueprint), launch(self, blueprint, *rest))
+    )
     with config.override(cache_dir=str(tmp_path), tune="none"), cb.tune.record() as seen:
         K.matmul(x, x.T.copy())
         ((op, problem),) = seen
@@ -93,7 +95,9 @@ def test_a_tuned_choice_is_used_by_matmul(tmp_path: Path, monkeypatch: pytest.Mo
         fields = {k: v for k, v in problem._asdict().items() if k != "device"}
         trials = [Trial(c.routine.name, repr(c.blueprint), samples=[1.0], status="measured") for c in (guess, third)]
         checksum = MATMUL.checksum(problem)
-        Table("cpu").write(Decision("matmul", text_of(MATMUL.key(problem)), fields, "quick", checksum, third.name, trials))
+        Table("cpu").write(
+            Decision("matmul", text_of(MATMUL.key(problem)), fields, "quick", checksum, third.name, trials)
+        )
         cb.tune.TUNER.forget()
         K.matmul(x, x.T.copy())
         with cb.tune.force("matmul", "inferred"):

@@ -202,7 +202,10 @@ def test_the_host_stopwatch_counts_every_run() -> None:
 
 
 def test_the_best_limits_of_all_processes_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for found, kept in ((Peaks(3.0, {"f32": 5.0}), Peaks(3.0, {"f32": 5.0})), (Peaks(4.0, {"f32": 1.0}), Peaks(4.0, {"f32": 5.0}))):
+    for found, kept in (
+        (Peaks(3.0, {"f32": 5.0}), Peaks(3.0, {"f32": 5.0})),
+        (Peaks(4.0, {"f32": 1.0}), Peaks(4.0, {"f32": 5.0})),
+    ):
         monkeypatch.setattr(roofline, "measure_peaks", lambda device, watch, found=found: found)
         monkeypatch.setattr(roofline, "_measured", {})
         assert roofline.peaks_of("cpu", HostStopwatch()) == kept
@@ -294,7 +297,9 @@ def test_the_command_tunes_what_a_program_uses(folder: Path, capsys: pytest.Capt
 def test_the_command_tunes_the_linear_layers_of_a_model_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from cubepy.nn import save_safetensors
 
-    save_safetensors({"a.weight": np.ones((4, 8), np.float32), "a.bias": np.ones(4, np.float32)}, folder / "m.safetensors")
+    save_safetensors(
+        {"a.weight": np.ones((4, 8), np.float32), "a.bias": np.ones(4, np.float32)}, folder / "m.safetensors"
+    )
     assert main(["tune", str(folder / "m.safetensors"), "--rows", "2", "--level", "quick", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [d["problem"]["k"] for d in found] == [8] and found[0]["problem"]["n"] == 4

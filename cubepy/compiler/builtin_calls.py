@@ -368,9 +368,7 @@ def _shared(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 def _local(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     shape, dtype, lanes_v = unpack(name, args, kwargs, "shape", "dtype", lanes=Const(0))
     lanes = s.lanes_of(lanes_v, least=0)
-    return s.memory(
-        "local", s.shape_of(shape, "local memory"), s.dtype_of(dtype, "the dtype of local memory"), lanes
-    )
+    return s.memory("local", s.shape_of(shape, "local memory"), s.dtype_of(dtype, "the dtype of local memory"), lanes)
 
 
 @lowers("sync_cube", "sync_plane")

@@ -190,9 +190,7 @@ class Calls(Loops, Lowering):
     def construct(self, cls: StructType, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Make a struct; scalar fields convert to their dtype."""
         given = cls.bind(tuple(args), dict(kwargs))
-        return StructValue(
-            cls, tuple((f.name, self.field_value(cls, f, given[f.name])) for f in cls.fields)
-        )
+        return StructValue(cls, tuple((f.name, self.field_value(cls, f, given[f.name])) for f in cls.fields))
 
     def field_value(self, cls: StructType, field: StructField, value: Any) -> Value:
         """A value converted for a field."""

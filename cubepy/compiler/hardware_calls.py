@@ -405,4 +405,3 @@ def with_barriers_first(s: Any, body: list[Stmt]) -> list[Stmt]:
         made = [If(convert.compare("eq", unit, ZERO, s.index), made, [])]  # type: ignore[arg-type]
     meet: Stmt = Hardware("sync_cluster", None) if math.prod(s.cluster) > 1 else Barrier()
     return [*made, meet, *body]
-

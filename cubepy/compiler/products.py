@@ -147,15 +147,11 @@ def _wgmma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     have = math.prod(acc.shape or ())
     if start < 0 or start + n // 2 > have:
         raise KernelTypeError(f"{n} columns need {n // 2} accumulators from {start} on, but there are {have}")
-    swizzles = [
-        choice(s, both if own == NONE else own, SWIZZLES, "the swizzle of cb.wgmma") for own in (one, two)
-    ]
+    swizzles = [choice(s, both if own == NONE else own, SWIZZLES, "the swizzle of cb.wgmma") for own in (one, two)]
     a_lead, a_stride, b_lead, b_stride = (s.comptime_int(d, "a distance of cb.wgmma") for d in distances)
     flag_keep = convert.to(convert.condition(keep), dt.bool_)
     b_mem, b_at = operand(s, b, bi, dtype, "the operand b of cb.wgmma")
-    lay_b = layout(
-        dtype, n, flag(flip_b, "transpose_b"), swizzles[1], b_lead, b_stride, "the operand b of cb.wgmma"
-    )
+    lay_b = layout(dtype, n, flag(flip_b, "transpose_b"), swizzles[1], b_lead, b_stride, "the operand b of cb.wgmma")
     of_b = (lay_b.transpose, lay_b.swizzle, lay_b.lead, lay_b.stride)
     b_at, b_offset = base_and_offset(s, b_at, dtype)
     if isinstance(a, ArrayValue):

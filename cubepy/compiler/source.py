@@ -76,9 +76,7 @@ def source_of(fn: Callable) -> Source:
     if not isinstance(tree, ast.FunctionDef):
         place = Location(file, first, indent, fn.__qualname__)
         what = "lambda" if fn.__name__ == "<lambda>" else type(tree).__name__
-        raise KernelSyntaxError(
-            f"{what} cannot be used as a kernel or func", location=place, hint="write it as a def"
-        )
+        raise KernelSyntaxError(f"{what} cannot be used as a kernel or func", location=place, hint="write it as a def")
     return Source(fn, tree, file, first, indent, _local_names(tree), _loop_names(tree))
 
 

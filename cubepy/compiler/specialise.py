@@ -157,4 +157,3 @@ def _with_allocs_first(body: list[Stmt]) -> list[Stmt]:
         return out
 
     return [*allocs, *strip(body)]
-

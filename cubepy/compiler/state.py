@@ -210,9 +210,7 @@ class State:
         if isinstance(a, Const) and isinstance(b, Const):
             return type(a.value) is type(b.value) and (a.value is b.value or bool(a.value == b.value))
         if isinstance(a, StructValue) and isinstance(b, StructValue):
-            return a.type is b.type and all(
-                self.same(x, y) for (_, x), (_, y) in zip(a.fields, b.fields, strict=True)
-            )
+            return a.type is b.type and all(self.same(x, y) for (_, x), (_, y) in zip(a.fields, b.fields, strict=True))
         if isinstance(a, TupleValue) and isinstance(b, TupleValue):
             return len(a.items) == len(b.items) and all(map(self.same, a.items, b.items))
         return a == b

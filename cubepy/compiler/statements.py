@@ -180,9 +180,7 @@ class Statements(Expressions):
         if not isinstance(target, ast.Name):
             raise KernelSyntaxError("an augmented assignment needs a name or an array element on its left")
         old = self.name(target.id)
-        self.frame.env[target.id] = self.assign(
-            target.id, convert.binary(op, old, self.eval(node.value), self.index)
-        )
+        self.frame.env[target.id] = self.assign(target.id, convert.binary(op, old, self.eval(node.value), self.index))
 
     def bind_target(self, target: ast.expr, value: Value) -> None:
         """Assign a value to a name, a tuple of targets, or an array element."""

@@ -81,9 +81,7 @@ class Undecided:
     message: str
 
 
-Value = Union[
-    Const, Expr, ArrayValue, StructValue, TupleValue, MethodValue, RangeValue, UnrollValue, Undecided
-]
+Value = Union[Const, Expr, ArrayValue, StructValue, TupleValue, MethodValue, RangeValue, UnrollValue, Undecided]
 
 
 def describe(value: Value) -> str:

@@ -303,9 +303,7 @@ class StructType:
         self.__module__ = cls.__module__
         self.methods = {n: Func(f) for n, f in _functions(cls).items()}
         self._fields: tuple[StructField, ...] | None = None
-        self._defaults = {
-            n: v for n, v in vars(cls).items() if n in getattr(cls, "__annotations__", {})
-        }
+        self._defaults = {n: v for n, v in vars(cls).items() if n in getattr(cls, "__annotations__", {})}
 
     @property
     def fields(self) -> tuple[StructField, ...]:
@@ -316,9 +314,7 @@ class StructType:
             scope = dict(vars(sys.modules[self.cls.__module__])) if self.cls.__module__ in sys.modules else {}
             for method in self.methods.values():  # a class made inside a function sees what its methods see
                 scope.update(method.fn.__globals__)
-            self._fields = tuple(
-                self._field(n, a, scope) for n, a in self.cls.__annotations__.items()
-            )
+            self._fields = tuple(self._field(n, a, scope) for n, a in self.cls.__annotations__.items())
         return self._fields
 
     def _field(self, name: str, annotation: Any, scope: dict) -> StructField:

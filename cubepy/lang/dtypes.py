@@ -103,9 +103,7 @@ def dtype_named(name: str) -> DType:
     try:
         return _BY_NAME[name]
     except KeyError:
-        raise DTypeError(
-            f"there is no dtype {name!r}", hint=f"the dtypes are {', '.join(_BY_NAME)}"
-        ) from None
+        raise DTypeError(f"there is no dtype {name!r}", hint=f"the dtypes are {', '.join(_BY_NAME)}") from None
 
 
 @cache
@@ -114,7 +112,8 @@ def _from_numpy(dtype: np.dtype) -> DType:
     if found is None or not dtype.isnative:
         raise DTypeError(
             f"arrays of dtype {dtype} cannot be used in a kernel",
-            hint="use one of " + ", ".join(d.numpy.name for d in ALL)
+            hint="use one of "
+            + ", ".join(d.numpy.name for d in ALL)
             + (" in native byte order" if not dtype.isnative else ""),
         )
     return found

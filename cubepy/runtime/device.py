@@ -95,9 +95,7 @@ def as_device(value: Any) -> Device:
         raise DeviceError(f"there is no device {value!r}", hint=f"the devices are {', '.join(BACKENDS)}")
     count = backend_named(name).count()
     if count == 0:
-        raise DeviceError(
-            f"there is no device {value!r}: {backend_named(name).missing()}", hint='use device="cpu"'
-        )
+        raise DeviceError(f"there is no device {value!r}: {backend_named(name).missing()}", hint='use device="cpu"')
     if int(ordinal or 0) >= count:
         raise DeviceError(f"the device {value!r} does not exist: backend {name} has {count} device(s)")
     return Device(name, int(ordinal or 0))

@@ -173,8 +173,7 @@ class DeviceArray:
                 key.append((p.start, p.stop, p.step))
             elif isinstance(p, (list, np.ndarray, DeviceArray, bool, np.bool_)) or not hasattr(p, "__index__"):
                 raise DTypeError(
-                    "an array on a device is indexed by integers, slices, None and ..., not by "
-                    f"{type(p).__name__}",
+                    f"an array on a device is indexed by integers, slices, None and ..., not by {type(p).__name__}",
                     hint="use kernels.embedding(indices, x) for rows, or x.numpy()[indices]",
                 )
             else:

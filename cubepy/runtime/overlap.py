@@ -49,14 +49,13 @@ def in_place(program: Program, leaves: list[Any]) -> bool:
 
 def same(a: Any, b: Any) -> bool:
     """Whether two arrays are the same memory in the same way."""
-    return (
-        a is b
-        or (a.size > 0
+    return a is b or (
+        a.size > 0
         and type(a) is type(b)
         and (a.address == b.address if type(a) is DeviceArray else address(a) == address(b))
         and a.shape == b.shape
         and a.strides == b.strides
-        and a.dtype == b.dtype)
+        and a.dtype == b.dtype
     )
 
 

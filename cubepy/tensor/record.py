@@ -174,9 +174,7 @@ def _common_device(op: str, inputs: Sequence[Tensor | None]) -> Any:
         if t is None or t.device is device or t.made_by[0] == "constant":  # a number is at home everywhere
             continue
         if device is not None and t.device != device:
-            raise DeviceError(
-                f"{op} of tensors on {device} and {t.device}", hint=f'move one with .to("{device}")'
-            )
+            raise DeviceError(f"{op} of tensors on {device} and {t.device}", hint=f'move one with .to("{device}")')
         device = t.device
     return current() if device is None else device
 

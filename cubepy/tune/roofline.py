@@ -44,7 +44,6 @@ class Peaks:
             seconds = max(seconds, work.flops / self.flops[work.dtype])
         return seconds
 
-
     def best(self, other: Peaks) -> Peaks:
         """The higher of each limit."""
         names = {*self.flops, *other.flops}

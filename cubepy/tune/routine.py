@@ -116,7 +116,7 @@ class Op:
         if "device" not in getattr(problem, "_fields", ()):
             raise TuneError(
                 f"the problem of operation {name!r} must be a NamedTuple with a field 'device'",
-                hint='class Problem(NamedTuple): device: str; rows: int; ...',
+                hint="class Problem(NamedTuple): device: str; rows: int; ...",
             )
         self.name, self.routines, self.problem = name, tuple(routines), problem
         self.make, self.reference, self.work, self.in_place = make, reference, work, in_place

@@ -178,7 +178,18 @@ def test_topology_in_three_axes(device: str) -> None:
                     for uy in range(2):
                         for ux in range(3):
                             unit = ux + 3 * uy + 6 * uz
-                            want = [cx, cy, cz, ux, uy, uz, cy * 2 + uy, 12012, plane * 10 + unit % plane, unit // plane]
+                            want = [
+                                cx,
+                                cy,
+                                cz,
+                                ux,
+                                uy,
+                                uz,
+                                cy * 2 + uy,
+                                12012,
+                                plane * 10 + unit % plane,
+                                unit // plane,
+                            ]
                             assert out[row].tolist() == want
                             row += 1
 

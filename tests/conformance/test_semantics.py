@@ -175,9 +175,7 @@ def test_funcs_nest_and_return_several_values(device: str) -> None:
         return kind * 1000 + w
 
     place = {0: 20, 1: 21, 2: 10, 3: -11, 4: 1}
-    assert out.tolist() == [
-        kinds(2 * int(v), 10) + kinds(int(v), 20) + place[i] * 100000 for i, v in enumerate(x)
-    ]
+    assert out.tolist() == [kinds(2 * int(v), 10) + kinds(int(v), 20) + place[i] * 100000 for i, v in enumerate(x)]
 
 
 @cb.struct
