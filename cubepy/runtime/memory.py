@@ -2,7 +2,9 @@
 
 A large result that is allocated anew costs a page fault for every 4 KiB that is first touched. The pool keeps
 buffers that were released and gives them out again; sizes are rounded up to eighths of a power of two, so at
-most an eighth is wasted. A buffer goes back when the last array that uses it is collected.
+most an eighth is wasted. A buffer goes back when the last array that uses it is collected. What the pool holds, given
+out or waiting, stays within one and a half times the most that was ever given out; the sizes that were used longest ago
+make room first.
 """
 
 from __future__ import annotations
@@ -95,6 +97,8 @@ class Pool:
                 )
             if waiting:
                 array = waiting.pop()
+                if not waiting:
+                    del self.free[size]
                 stats.reserved -= size
                 stats.reuses += 1
             else:
@@ -102,6 +106,7 @@ class Pool:
                 stats.allocations += 1
             stats.in_use += size
             stats.peak = max(stats.peak, stats.in_use)
+            self.make_room()
         return array, size
 
     def make(self, size: int) -> np.ndarray:
@@ -120,13 +125,25 @@ class Pool:
         raise AssertionError("unreachable")
 
     def release(self, array: np.ndarray, size: int) -> None:
-        """Take a buffer back; about as much is kept as was ever in use."""
+        """Take a buffer back."""
         with self.lock:
             stats = self.stats
             stats.in_use -= size
-            if stats.in_use + stats.reserved + size <= stats.peak:
-                self.free.setdefault(size, []).append(array)
-                stats.reserved += size
+            waiting = self.free.pop(size, [])
+            waiting.append(array)
+            self.free[size] = waiting  # at the end: the size that was used last
+            stats.reserved += size
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Keep to what may be held: let go of sizes that were used longest ago."""
+        stats = self.stats
+        while stats.in_use + stats.reserved > stats.peak + stats.peak // 2:
+            oldest = next(iter(self.free))
+            self.free[oldest].pop()
+            if not self.free[oldest]:
+                del self.free[oldest]
+            stats.reserved -= oldest
 
     def trim(self) -> int:
         """Give everything that waits back to the system; the bytes that were."""
