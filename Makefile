@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto --maxprocesses 8
 
 .PHONY: demo test lint bench docs clean
 
