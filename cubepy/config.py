@@ -75,7 +75,8 @@ KNOBS = (
     Knob("cache_dir", None, _folder, "folder of compiled kernels (default: the user's cache folder)"),
     Knob("cache", True, _switch, "whether compiled kernels are kept on disk"),
     Knob("num_threads", 0, _integer(0, 4096), "threads of a launch on the CPU; 0: as many as there are cores"),
-    Knob("serial_elements", 16384, _integer(0), "launches on fewer array elements run on one thread"),
+    Knob("serial_elements", 16384, _integer(0), "launches on fewer array elements start on one thread"),
+    Knob("serial_us", 50, _integer(0), "and go on all threads where more than these microseconds are left; 0: never"),
     Knob("memory_limit", 0, _integer(0), "bytes that the pool may give out; 0: no limit"),
     Knob("tune", "none", _choice("none", "quick", "full"), "how long unknown problems may be measured at first use"),
     Knob("debug", 0, _integer(0, 7), "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source"),
@@ -99,6 +100,7 @@ class Config:
     cache: bool
     num_threads: int
     serial_elements: int
+    serial_us: int
     memory_limit: int
     tune: str
     debug: int

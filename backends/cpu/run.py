@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from cubepy.backends.cpu.backend import CpuExecutable
 
 HEAD = 4  # cubes along three axes, address of the fault record
+TRIALS = 3  # short runs in a row after which a launch on few elements stays on one thread
 _prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -51,7 +53,9 @@ class CpuRunner:
         if self.faults is not None:
             self.block[3] = ctypes.addressof(self.faults)
         elements = sum(v.size for v in leaves if isinstance(v, np.ndarray))
-        self.parallel = self.cubes > 1 and elements >= config.serial_elements and threads.threads() > 1
+        several = self.cubes > 1 and threads.threads() > 1
+        self.parallel = several and elements >= config.serial_elements
+        self.trials = TRIALS if several and not self.parallel and config.serial_us else 0
 
     def fill(self, leaves: list[Any]) -> None:
         """Put pointers and numbers into the block."""
@@ -72,19 +76,41 @@ class CpuRunner:
     def go(self) -> None:
         """Run with what the block holds."""
         if self.parallel:
-            self.block[self.counter_slot] = 0
-            drive, lock = threads.driver()
-            count = threads.threads()
-            chunks = min(self.cubes, count * threads.CHUNKS_PER_THREAD)
-            if lock is None:
-                drive(self.exe.entry, self.cubes, chunks, count, self.at, self.counter)
-            else:
-                with lock:
-                    drive(self.exe.entry, self.cubes, chunks, count, self.at, self.counter)
+            self.share(0)
+        elif self.trials:
+            self.trial()
         else:
             self.entry(0, self.cubes, self.at)
         if self.faults is not None and self.faults[0]:
             self.report()
+
+    def chunks(self) -> int:
+        """The pieces that threads take one after the other."""
+        return min(self.cubes, threads.threads() * threads.CHUNKS_PER_THREAD)
+
+    def share(self, done: int) -> None:
+        """Run all chunks but the first `done` on all threads."""
+        self.block[self.counter_slot] = done
+        drive, lock = threads.driver()
+        if lock is None:
+            drive(self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, self.counter)
+        else:
+            with lock:
+                drive(self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, self.counter)
+
+    def trial(self) -> None:
+        """Run a launch on few elements: the first chunk tells how long the rest takes."""
+        chunks = self.chunks()
+        first = self.cubes // chunks
+        start = time.perf_counter_ns()
+        self.entry(0, first, self.at)
+        left = (time.perf_counter_ns() - start) * (chunks - 1)
+        if left > config.serial_us * 1000:
+            self.parallel = True
+            self.share(1)
+        else:
+            self.trials -= 1
+            self.entry(first, self.cubes, self.at)
 
     def report(self) -> None:
         """Raise what the kernel reported."""
@@ -112,7 +138,7 @@ class CpuRunner:
         twin.counter = twin.at + 8 * self.counter_slot
         twin.fill(leaves)
         twin.keep = leaves
-        if twin.parallel or twin.faults is not None:
+        if twin.parallel or twin.trials or twin.faults is not None:
             return twin.go
         entry, cubes, at = twin.entry, twin.cubes, twin.at
         return lambda _alive=twin: entry(0, cubes, at)  # type: ignore[misc]
