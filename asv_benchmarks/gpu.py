@@ -58,11 +58,11 @@ def table(found: Iterable[dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, mark: str = MARK) -> None:
     """Replace a file in one step; in a page with marks, what stands between them."""
-    if path.exists() and path.read_text().count(MARK) == 2:
-        before, _, after = path.read_text().split(MARK)
-        text = f"{before}{MARK}\n{text}\n{MARK}{after}"
+    if path.exists() and path.read_text().count(mark) == 2:
+        before, _, after = path.read_text().split(mark)
+        text = f"{before}{mark}\n{text}\n{mark}{after}"
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
     with os.fdopen(handle, "w") as out:
         out.write(text)

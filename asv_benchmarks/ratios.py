@@ -1,15 +1,23 @@
 """Our times beside those of other libraries, in one process, interleaved: what `make bench` prints.
 
-Every row is the median of several rounds in which each library runs once, one after the other. The error is
-against float64. A copy of 256 MiB before and after tells how fast the memory is today.
+    python asv_benchmarks/ratios.py                      # everything
+    python asv_benchmarks/ratios.py --only matmul        # operations whose name begins so
+    python asv_benchmarks/ratios.py --write out.md       # and write the table as Markdown
+
+Every row is the median of several rounds in which each library runs, one after the other. The error is against
+float64. What the memory and the multipliers can do is measured by kernels in the same process.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import platform
 import sys
 import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,88 +25,133 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import numpy as np
-from benchmarks.cases import LIBRARIES, case, data, numpy_call
+from benchmarks.cases import LIBRARIES, WORKS, case, data, keep_memory
+from benchmarks.work import numbers
+from gpu import write
 
-ROWS = (
-    ("matmul", 256), ("matmul", 512), ("matmul", 1024), ("linear1", 4096), ("axpy", 2048), ("sum", 4096),
-    ("sum_rows", 4096), ("sum_columns", 4096), ("argmax_rows", 4096), ("softmax", 4096), ("layer_norm", 4096),
-    ("gelu", 4096), ("transpose", 4096), ("max_pool2d", 512), ("attention", 1024), ("attention_causal", 1024),
-)  # fmt: skip
+PACKAGES = ("numpy", "numba", "torch", "onnxruntime")
+MARK = "<!-- cpu table -->"
+BUDGET = 1.2  # seconds for all rounds of a row, about
 
 
-def seconds(run: Any) -> float:
+def seconds(run: Callable[[], Any]) -> float:
     """The time of one call."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
-def bandwidth() -> float:
-    """GB/s of a copy, bytes read and written, one thread."""
-    a = np.ones(1 << 26, np.float32)
-    b = np.empty_like(a)
-    np.copyto(b, a)
-    return 2 * a.nbytes / median(seconds(lambda: np.copyto(b, a)) for _ in range(5)) / 1e9
+def limits() -> tuple[float, float, float]:
+    """Bytes read a second, bytes copied a second (read and written), float32 operations a second."""
+    from cubepy import kernels as K
+    from cubepy.tune.roofline import measure_peaks
+    from cubepy.tune.stopwatch import HostStopwatch
+
+    peaks = measure_peaks("cpu", HostStopwatch())
+    x = np.ones(1 << 24, np.float32)
+    out = np.empty_like(x)
+    copied = 2 * x.nbytes / min(seconds(lambda: K.copy(x, out=out)) for _ in range(15))
+    return peaks.bytes, copied, peaks.flops["f32"]
 
 
-def error(op: str, size: int) -> float | None:
-    """Largest error relative to the largest value, against NumPy in float64."""
-    xs = data(op, size)
-    try:
-        exact = np.asarray(numpy_call(op, tuple(x.astype(np.float64) for x in xs))())
-    except NotImplementedError:
+def error(op: str, shape: str) -> float | None:
+    """Largest error relative to the largest value, against float64."""
+    arrays = data(op, WORKS[op].quick or shape)
+    exact = WORKS[op].truth(*arrays)
+    if exact is None:
         return None
-    ours = np.asarray(case(op, "cubepy", size)())
+    ours = np.asarray(WORKS[op].cubepy(*arrays)()).astype(np.float64)
     return float(np.abs(ours - exact).max() / max(np.abs(exact).max(), 1e-30))
 
 
-def measure(op: str, size: int, rounds: int) -> dict[str, Any]:
+def measure(op: str, shape: str, rounds: int) -> dict[str, Any]:
     """Medians by library, interleaved; a pause between libraries lets idle threads go to sleep."""
-    runs = {}
+    runs, repeats = {}, {}
     for library in LIBRARIES:
         try:
-            runs[library] = case(op, library, size)
+            runs[library] = case(op, library, shape)
         except NotImplementedError:
             continue
+        runs[library]()
+        repeats[library] = max(1, min(200, int(BUDGET / rounds / len(LIBRARIES) / seconds(runs[library]))))
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
             time.sleep(0.04)
             run()
-            times[name].append(min(seconds(run) for _ in range(3)))
+            times[name].append(median(seconds(run) for _ in range(repeats[name])))
     ours = median(times["cubepy"])
-    peers = {name: median(t) for name, t in times.items() if name != "cubepy"}
     return {
-        "op": op, "size": size, "dtype": "float32", "ms": ours * 1e3,
-        "peers_ms": {n: t * 1e3 for n, t in peers.items()},
-        "times_faster": {n: t / ours for n, t in peers.items()},
-        "error": error(op, size) if op not in ("argmax_rows",) else None,
+        "op": op, "shape": shape, "seconds": ours,
+        "peers": {name: median(t) for name, t in times.items() if name != "cubepy"}, "error": error(op, shape),
     }  # fmt: skip
+
+
+def rate(row: dict[str, Any], known: tuple[float, float, float]) -> str:
+    """What a row moved or computed a second, and its share of the limit."""
+    work, shape = WORKS[row["op"]], numbers(row["shape"])
+    if work.flops is not None:
+        done = work.flops(*shape) / row["seconds"]
+        share = "" if "bf16" in row["op"] else f", {100 * done / known[2]:.0f} % of the peak"
+        return f", {done / 1e9:.0f} GFLOP/s{share}"
+    if work.bytes is not None:
+        reads = row["op"] == "linear" or row["op"].split("_")[0] in ("sum", "max", "argmax") and "pool" not in row["op"]
+        done = work.bytes(*shape) / row["seconds"]
+        limit, name = (known[0], "reading") if reads else (known[1], "copying")
+        return f", {done / 1e9:.0f} GB/s, {100 * done / limit:.0f} % of {name}"
+    return ""
+
+
+def line(row: dict[str, Any], known: tuple[float, float, float]) -> str:
+    """A row of the table."""
+    peers = sorted(row["peers"].items(), key=lambda p: p[1])
+    ratios = ", ".join(f"{name} {t / row['seconds']:.2f}x" for name, t in peers)
+    exact = "" if row["error"] is None else f"{row['error']:.0e}"
+    return f"| {row['op']} {row['shape']} | {row['seconds'] * 1e3:.3g} ms{rate(row, known)} | {ratios} | {exact} |"
+
+
+def described(threads: int, known: tuple[float, float, float]) -> str:
+    """What the table was measured with."""
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} absent")
+    return (
+        f"{datetime.date.today().isoformat()}, {threads} threads, Python {platform.python_version()}, "
+        f"{', '.join(found)}; limits measured in the run: "
+        f"reading {known[0] / 1e9:.0f} GB/s, copying {known[1] / 1e9:.0f} GB/s, float32 {known[2] / 1e9:.0f} GFLOP/s"
+    )
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", default="", help="operations whose name contains this")
-    parser.add_argument("--json", default=None, help="also write the rows to this file")
-    arguments = parser.parse_args()
+    parser.add_argument("--only", action="append", help="operations whose name begins so (may be given several times)")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--write", type=Path, help="also write the table to this file")
+    options = parser.parse_args()
     from cubepy.backends.cpu.threads import threads
 
-    before = bandwidth()
-    print(f"{threads()} threads, float32, C order; ratios: times faster than the peer; copy {before:.0f} GB/s")
-    print(f"{'operation':<18}{'size':>6}{'ms':>10}  ratios")
+    keep_memory()
+    known = limits()
+    lines = [described(threads(), known), "", "| work | cubepy | times faster than | error |", "|---|---|---|---|"]
+    print("\n".join(lines))
     rows = []
-    for op, size in ROWS:
-        if arguments.only in op:
-            row = measure(op, size, arguments.rounds)
-            rows.append(row)
-            ratios = "  ".join(f"{n} {r:.2f}x" for n, r in row["times_faster"].items())
-            exact = "" if row["error"] is None else f"  error {row['error']:.1e}"
-            print(f"{op:<18}{size:>6}{row['ms']:>10.3f}  {ratios}{exact}", flush=True)
-    print(f"copy afterwards {bandwidth():.0f} GB/s")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"threads": threads(), "copy_gbs": before, "rows": rows}, indent=2))
+    for op, work in WORKS.items():
+        for shape in work.shapes:
+            if not options.only or any(op.startswith(name) for name in options.only):
+                row = measure(op, shape, options.rounds)
+                rows.append(row)
+                lines.append(line(row, known))
+                print(lines[-1], flush=True)
+            data.cache_clear()
+    if options.json:
+        options.json.write_text(json.dumps({"threads": threads(), "limits": known, "rows": rows}, indent=2))
+    if options.write:
+        write(options.write, "\n".join(lines), MARK)
 
 
 if __name__ == "__main__":

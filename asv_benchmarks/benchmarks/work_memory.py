@@ -1,0 +1,126 @@
+"""Work that the memory limits: maps, movement, normalisation, reductions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kernels import axpy_of, chain_of
+from benchmarks.work import Work, draw, node, torch_module
+from cubepy import kernels as K
+
+SQUARE = ("4096x4096",)
+BLOCK = ("32x512x2048",)
+SUMS = ("32x512x4096",)
+
+
+def f() -> Any:
+    """torch.nn.functional"""
+    return torch_module().nn.functional
+
+
+def one(*shape: int) -> tuple[np.ndarray, ...]:
+    return (draw(*shape),)
+
+
+def once(*shape: int) -> float:
+    """Bytes of an array that is read."""
+    return 4.0 * math.prod(shape)
+
+
+def twice(*shape: int) -> float:
+    """Bytes of an array that is read and one that is written."""
+    return 8.0 * math.prod(shape)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def layer_norm(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def chain(x: np.ndarray) -> np.ndarray:
+    return np.tanh(np.exp(-x * x) + 0.5 * x)
+
+
+def _torch_chain(x: Any) -> Any:
+    torch = torch_module()
+    return lambda: torch.tanh(torch.exp(-x * x) + 0.5 * x)
+
+
+WORKS = {
+    "copy": Work(SQUARE, one, lambda x: lambda: K.copy(x), lambda x: lambda: x.copy(), lambda x: x.clone, bytes=twice),
+    "axpy": Work(
+        ("2048x2048", "8192x4096"), lambda *n: (draw(*n), draw(*n, seed=1)),
+        lambda x, y: lambda: K.map(axpy_of, x, y), lambda x, y: lambda: 2 * x + y,
+        lambda x, y: lambda: torch_module().add(y, x, alpha=2), bytes=lambda *n: 12.0 * math.prod(n),
+    ),
+    "gelu": Work(
+        BLOCK, one, lambda x: lambda: K.gelu(x), None, lambda x: lambda: f().gelu(x), node("Gelu"), gelu,
+        bytes=twice, quick="4x512x256",
+    ),
+    "gelu_tanh": Work(
+        BLOCK, one, lambda x: lambda: K.gelu(x, "tanh"), lambda x: lambda: gelu_tanh(x),
+        lambda x: lambda: f().gelu(x, approximate="tanh"), node("Gelu", approximate="tanh"), gelu_tanh, bytes=twice,
+        quick="4x512x256",
+    ),
+    "exp_tanh_chain": Work(
+        BLOCK, one, lambda x: lambda: K.map(chain_of, x), lambda x: lambda: chain(x), _torch_chain, bytes=twice,
+        quick="4x512x256",
+    ),
+    "softmax": Work(
+        SQUARE, one, lambda x: lambda: K.softmax(x), lambda x: lambda: softmax(x), lambda x: lambda: x.softmax(-1),
+        node("Softmax", axis=-1), bytes=twice,
+    ),
+    "layer_norm": Work(
+        SQUARE, one, lambda x: lambda: K.layer_norm(x, x.shape[-1]), lambda x: lambda: layer_norm(x),
+        lambda x: lambda: f().layer_norm(x, x.shape[-1:]), bytes=twice,
+    ),
+    "transpose": Work(
+        SQUARE, one, lambda x: lambda: K.transpose(x), lambda x: lambda: np.ascontiguousarray(x.T),
+        lambda x: lambda: x.T.contiguous(), node("Transpose", perm=[1, 0]), bytes=twice,
+    ),
+    "sum": Work(SQUARE, one, lambda x: lambda: K.sum(x), lambda x: x.sum, lambda x: x.sum, bytes=once),
+    "sum_rows": Work(
+        SQUARE, one, lambda x: lambda: K.sum(x, 1), lambda x: lambda: x.sum(1), lambda x: lambda: x.sum(1), bytes=once
+    ),
+    "sum_columns": Work(
+        SQUARE, one, lambda x: lambda: K.sum(x, 0), lambda x: lambda: x.sum(0), lambda x: lambda: x.sum(0), bytes=once
+    ),
+    "sum_axis0": Work(
+        SUMS, one, lambda x: lambda: K.sum(x, 0), lambda x: lambda: x.sum(0), lambda x: lambda: x.sum(0), bytes=once
+    ),
+    "sum_axis1": Work(
+        SUMS, one, lambda x: lambda: K.sum(x, 1), lambda x: lambda: x.sum(1), lambda x: lambda: x.sum(1), bytes=once
+    ),
+    "sum_axis2": Work(
+        SUMS, one, lambda x: lambda: K.sum(x, 2), lambda x: lambda: x.sum(2), lambda x: lambda: x.sum(2), bytes=once
+    ),
+    "max_rows": Work(
+        SQUARE, one, lambda x: lambda: K.max(x, 1), lambda x: lambda: x.max(1), lambda x: lambda: x.amax(1), bytes=once
+    ),
+    "max_columns": Work(
+        SQUARE, one, lambda x: lambda: K.max(x, 0), lambda x: lambda: x.max(0), lambda x: lambda: x.amax(0), bytes=once
+    ),
+    "argmax_rows": Work(
+        SQUARE, one, lambda x: lambda: K.argmax(x, 1), lambda x: lambda: x.argmax(1), lambda x: lambda: x.argmax(1),
+        node("ArgMax", axis=1, keepdims=0, result=np.int64), bytes=once,
+    ),
+    "argmax_columns": Work(
+        SQUARE, one, lambda x: lambda: K.argmax(x, 0), lambda x: lambda: x.argmax(0), lambda x: lambda: x.argmax(0),
+        node("ArgMax", axis=0, keepdims=0, result=np.int64), bytes=once,
+    ),
+}  # fmt: skip
