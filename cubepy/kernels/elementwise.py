@@ -126,7 +126,7 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     """Launch the map kernel that fits the layouts."""
     if result.size == 0:
         return
-    spread = [np.broadcast_to(x, result.shape) for x in xs]
+    spread = [x if x.shape == result.shape else np.broadcast_to(x, result.shape) for x in xs]
     dest, *inputs = merged([result, *spread])
     if has_planes():
         elementwise_cubes.run(function, dest, inputs, function is not identity)

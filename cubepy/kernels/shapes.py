@@ -17,6 +17,9 @@ def broadcast_shape(*arrays: np.ndarray) -> tuple[int, ...]:
     Raises:
         ShapeError: they do not go together.
     """
+    shape = arrays[0].shape
+    if all(a.shape == shape for a in arrays):
+        return shape  # type: ignore[no-any-return]
     try:
         return np.broadcast_shapes(*(a.shape for a in arrays))
     except ValueError:
@@ -46,22 +49,25 @@ def merged(arrays: list[np.ndarray]) -> list[np.ndarray]:
     At least one axis remains.
     """
     shape = arrays[0].shape
-    keep = [d for d, n in enumerate(shape) if n != 1]
-    arrays = [_take_axes(a, keep) for a in arrays]
-    d = arrays[0].ndim - 2
-    while d >= 0:
-        n = arrays[0].shape[d + 1]
-        if all(a.strides[d] == a.strides[d + 1] * n for a in arrays):
-            arrays = [_join(a, d) for a in arrays]
-        d -= 1
-    return [a if a.ndim else a.reshape(1) for a in arrays]
+    if len(shape) == 1:
+        return arrays
+    ends = [d for d, n in enumerate(shape) if n != 1]
+    sizes = [shape[d] for d in ends]
+    strides = [[a.strides[d] for d in ends] for a in arrays]
+    for d in range(len(sizes) - 2, -1, -1):
+        n = sizes[d + 1]
+        if all(s[d] == s[d + 1] * n for s in strides):
+            sizes[d : d + 2] = [sizes[d] * n]
+            for s in strides:
+                del s[d]
+    if not sizes:
+        return [a.reshape(1) for a in arrays]
+    return [_viewed(a, tuple(sizes), tuple(s)) for a, s in zip(arrays, strides, strict=True)]
 
 
-def _take_axes(a: np.ndarray, keep: list[int]) -> np.ndarray:
-    return strided(a, tuple(a.shape[d] for d in keep), tuple(a.strides[d] for d in keep))  # type: ignore[no-any-return]
-
-
-def _join(a: np.ndarray, d: int) -> np.ndarray:
-    shape = (*a.shape[:d], a.shape[d] * a.shape[d + 1], *a.shape[d + 2 :])
-    strides = (*a.strides[:d], a.strides[d + 1], *a.strides[d + 2 :])
-    return strided(a, shape, strides)  # type: ignore[no-any-return]
+def _viewed(a: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    if a.shape == shape:
+        return a
+    if len(shape) == 1 and a.flags.c_contiguous:
+        return a.reshape(-1)  # several times as quick
+    return strided(a, shape, strides)
