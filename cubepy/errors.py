@@ -140,6 +140,10 @@ class ShapeError(CubeError, ValueError):
     """Shapes that do not go together: says what was expected and what came."""
 
 
+class ArgumentError(CubeError, TypeError):
+    """A function got an argument of a kind that it does not take."""
+
+
 class ConfigError(CubeError, ValueError):
     """A configuration value that is not allowed."""
 

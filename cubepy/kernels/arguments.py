@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cubepy.errors import DTypeError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import memory, trace, tracing
 from cubepy.runtime.device import Device, current, gpu_of, use
@@ -111,7 +111,10 @@ def array_of(value: Any, name: str = "x") -> Any:
     found = device_array(value)
     if found is not None:
         return found
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ShapeError(f"{name} must be an array, but its parts differ in shape") from None
     if array.dtype == object:
         raise DTypeError(f"{name} must be an array of numbers, not {type(value).__name__}")
     if isinstance(value, float) or (isinstance(value, (list, tuple)) and array.dtype == np.float64):
@@ -150,24 +153,82 @@ def finish(result: Any, out: Any, wrap: Callable[[Any], Any]) -> Any:
     return out if out is not None else wrap(result)
 
 
+def whole(value: Any, name: str, least: int | None = None) -> int:
+    """An argument as an int.
+
+    Raises:
+        ArgumentError: it is no whole number.
+        ShapeError: it is less than `least`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{name} must be an int, not {_shown(value)}") from None
+    if least is not None and number < least:
+        raise ShapeError(f"{name} must be at least {least}, not {number}")
+    return number
+
+
+def wholes(value: Any, name: str) -> tuple[int, ...]:
+    """An argument as a tuple of ints; one int is a tuple of one.
+
+    Raises:
+        ArgumentError: it is neither.
+    """
+    if hasattr(value, "__index__") and not getattr(value, "shape", ()):
+        return (whole(value, name),)
+    if not isinstance(value, (tuple, list)) and getattr(value, "ndim", 0) != 1:
+        raise ArgumentError(f"{name} must be an int or a tuple of ints, not {_shown(value)}")
+    return tuple(whole(v, f"{name}[{k}]") for k, v in enumerate(value))
+
+
+def number_of(value: Any, name: str) -> float:
+    """An argument as a float.
+
+    Raises:
+        ArgumentError: it is no real number.
+    """
+    if isinstance(value, (int, float)):
+        return float(value)
+    if getattr(value, "shape", None) == () and np.asarray(value).dtype.kind in "fiub":
+        return float(value)
+    raise ArgumentError(f"{name} must be a number, not {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"{value!r}"[:60] if shape is None else f"an array of shape {shape} and dtype {getattr(value, 'dtype', '?')}"
+
+
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     """Normalised axes; None means all.
 
     Raises:
         ShapeError: an axis out of range or named twice.
+        ArgumentError: an axis that is no int.
     """
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     out = []
     for a in given:
-        a = operator.index(a)
+        a = whole(a, "axis")
         if not -ndim <= a < ndim:
             raise ShapeError(f"axis {a} is out of range for an array of rank {ndim}")
         out.append(a % ndim)
     if len(set(out)) != len(out):
         raise ShapeError(f"the axes {tuple(given)} name one axis twice")
     return tuple(sorted(out))
+
+
+def axis_of(axis: Any, ndim: int) -> int:
+    """One normalised axis.
+
+    Raises:
+        ShapeError: an axis out of range.
+        ArgumentError: it is no int.
+    """
+    return axes_of(whole(axis, "axis"), ndim)[0]
 
 
 def float_array(value: Any, name: str) -> Any:

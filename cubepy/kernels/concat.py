@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, axes_of, finish, home_of, output, placed, wrapper
+from cubepy.errors import ArgumentError, DTypeError, ShapeError
+from cubepy.kernels.arguments import array_of, axes_of, axis_of, finish, home_of, output, placed, wrapper
 from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for
 from cubepy.lang.dtypes import as_dtype, promote
 from cubepy.runtime import memory
@@ -35,12 +35,14 @@ def concat(arrays: Any, axis: int = 0, *, out: Any = None) -> Any:
         >>> concat([np.zeros(2), np.ones(1)])
         array([0., 0., 1.])
     """
+    if not isinstance(arrays, (tuple, list)):
+        raise ArgumentError(f"concat needs a list of arrays, not {type(arrays).__name__}")
     given = list(arrays)
     if not given:
         raise ShapeError("concat needs at least one array")
     with use(home_of(given[0]) or current()):
         xs = [array_of(a) for a in given]
-        (d,) = axes_of(axis, xs[0].ndim)
+        d = axis_of(axis, xs[0].ndim)
         rest = {(*x.shape[:d], *x.shape[d + 1 :]) for x in xs}
         if len({x.ndim for x in xs}) > 1 or len(rest) > 1:
             raise ShapeError(f"concat along axis {d} of the shapes {' and '.join(str(x.shape) for x in xs)}")

@@ -9,7 +9,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, OutOfBoundsError, ShapeError
-from cubepy.kernels.arguments import array_of, axes_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, lanes_for
 from cubepy.runtime import memory
@@ -113,7 +113,7 @@ def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
                [4, 3]])
     """
     wrap, x, places = wrapper(input, index), array_of(input, "input"), array_of(index, "index")
-    (d,) = axes_of(axis, x.ndim)
+    d = axis_of(axis, x.ndim)
     if places.ndim != x.ndim or any(a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d):
         raise ShapeError(f"gather along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
     check_indices(places, x.shape[d], "gather")
@@ -143,7 +143,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
     wrap, array, places = wrapper(x, indices), array_of(x), array_of(indices, "indices")
     if axis is None:
         array, axis = contiguous(array).reshape(-1), 0
-    (d,) = axes_of(axis, array.ndim)
+    d = axis_of(axis, array.ndim)
     if places.ndim != array.ndim:
         raise ShapeError(
             f"take_along_axis of shape {array.shape} needs indices of rank {array.ndim}, not {places.ndim}"
@@ -184,7 +184,7 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
                [4, 4, 3]])
     """
     wrap, x, places = wrapper(input, index), array_of(input, "input"), array_of(index, "index")
-    (d,) = axes_of(axis, x.ndim)
+    d = axis_of(axis, x.ndim)
     if places.ndim != 1:
         raise ShapeError(f"select needs indices of rank 1, not of shape {places.shape}")
     check_indices(places, x.shape[d], "select")

@@ -9,7 +9,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import movement_cubes
-from cubepy.kernels.arguments import array_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, finish, output, placed, wholes, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import identity, run
 from cubepy.kernels.matmul_kernels import transpose_lines
@@ -50,7 +50,7 @@ def transpose(x: Any, axes: Any = None, *, out: Any = None) -> Any:
         (3, 2)
     """
     wrap, array = wrapper(x), array_of(x)
-    order = tuple(range(array.ndim))[::-1] if axes is None else tuple(int(a) for a in axes)
+    order = tuple(range(array.ndim))[::-1] if axes is None else wholes(axes, "axes")
     if sorted(a % array.ndim if -array.ndim <= a < array.ndim else -1 for a in order) != list(range(array.ndim)):
         raise ShapeError(f"axes {axes} are no permutation of the {array.ndim} axes of shape {array.shape}")
     moved = array.transpose(order)

@@ -9,7 +9,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import normalise_cubes
-from cubepy.kernels.arguments import array_of, axes_of, finish, float_array, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, axis_of, finish, float_array, number_of, output, placed, wholes, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, copy, lanes_for
 from cubepy.kernels.shapes import view_as
@@ -118,7 +118,7 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
     """
     wrap, array = wrapper(x), float_array(x, "x")
-    (d,) = axes_of(axis, array.ndim)
+    d = axis_of(axis, array.ndim)
     result = output(out, array.shape, array.dtype)
     if result.size:
         rows, target = as_rows(array, d), as_rows(result, d)
@@ -164,7 +164,8 @@ def layer_norm(
         ShapeError: the last axes of x, weight or bias have another shape.
     """
     wrap, array = wrapper(x), float_array(x, "x")
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    eps = number_of(eps, "eps")
+    shape = wholes(normalized_shape, "normalized_shape")
     if not shape or array.shape[array.ndim - len(shape) :] != shape:
         raise ShapeError(f"layer_norm over {shape}: the last axes of x {array.shape} are not of that shape")
     n = int(np.prod(shape))
@@ -181,9 +182,9 @@ def layer_norm(
         lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
         cubes = -(-rows.shape[0] // ROWS)
         if has_planes():
-            normalise_cubes.layer_norm_rows(rows, *parts, flat, float(eps), _acc(array))
+            normalise_cubes.layer_norm_rows(rows, *parts, flat, eps, _acc(array))
         else:
-            layer_norm_rows[cubes, 1](rows, *parts, flat, float(eps), lanes, ROWS, mode="checked")
+            layer_norm_rows[cubes, 1](rows, *parts, flat, eps, lanes, ROWS, mode="checked")
         if not result.flags.c_contiguous:
             result[...] = flat.reshape(result.shape)
     return finish(result, out, wrap)

@@ -10,7 +10,18 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import functions as f
-from cubepy.kernels.arguments import array_of, axes_of, finish, float_array, output, placed, wrapper
+from cubepy.kernels.arguments import (
+    array_of,
+    axis_of,
+    finish,
+    float_array,
+    number_of,
+    output,
+    placed,
+    whole,
+    wholes,
+    wrapper,
+)
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for, map
 from cubepy.kernels.reduce import mean as mean_of
@@ -93,7 +104,7 @@ def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         True
     """
     wrap, array = wrapper(x), float_array(x, "x")
-    (d,) = axes_of(axis, array.ndim)
+    d = axis_of(axis, array.ndim)
     result = output(out, array.shape, array.dtype)
     if result.size:
         moved = (*(k for k in range(array.ndim) if k != d), d)
@@ -129,13 +140,13 @@ def rms_norm(
         array([[0.849, 1.131]])
     """
     wrap, array = wrapper(input), float_array(input, "input")
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = wholes(normalized_shape, "normalized_shape")
     if not shape or array.shape[array.ndim - len(shape) :] != shape:
         raise ShapeError(f"rms_norm over {shape}: the last axes of input {array.shape} are not of that shape")
     w = None if weight is None else array_of(weight, "weight")
     if w is not None and w.shape != shape:
         raise ShapeError(f"weight has shape {w.shape}, but rms_norm is over {shape}")
-    step = {8: 2.0**-52, 4: 2.0**-23}.get(array.itemsize, 2.0**-23) if eps is None else eps
+    step = {8: 2.0**-52, 4: 2.0**-23}.get(array.itemsize, 2.0**-23) if eps is None else number_of(eps, "eps")
     result = output(out, array.shape, array.dtype)
     if result.size:
         n = math.prod(shape)
@@ -178,6 +189,7 @@ def group_norm(
         array([[-1.,  1.]])
     """
     wrap, array = wrapper(input), float_array(input, "input")
+    num_groups, eps = whole(num_groups, "num_groups"), number_of(eps, "eps")
     if array.ndim < 2 or num_groups < 1 or array.shape[1] % num_groups:
         raise ShapeError(f"group_norm of shape {array.shape} in {num_groups} groups")
     w, b = (_per_channel(v, name, array.shape[1]) for v, name in ((weight, "weight"), (bias, "bias")))
@@ -186,9 +198,7 @@ def group_norm(
         m = array.shape[0] * num_groups
         done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
         per = array.shape[1] // num_groups
-        _by_rows(
-            group_norm_rows, contiguous(array).reshape(m, -1), w, b, done.reshape(m, -1), float(eps), num_groups, per
-        )
+        _by_rows(group_norm_rows, contiguous(array).reshape(m, -1), w, b, done.reshape(m, -1), eps, num_groups, per)
         if done is not result:
             convert_into(result, done)
     return finish(result, out, wrap)
@@ -271,7 +281,7 @@ def batch_norm(
         if mean is None or variance is None:
             raise ShapeError("batch_norm needs running_mean and running_var where it is not training")
     shape = (channels, *(1,) * (array.ndim - 2))
-    scale = map(scale_of, variance, _one(1.0) if w is None else w, _one(eps))
+    scale = map(scale_of, variance, _one(1.0) if w is None else w, _one(number_of(eps, "eps")))
     shift = map(shift_of, mean, scale, _one(0.0) if b is None else b)
     result = output(out, array.shape, array.dtype)
     if result.size:

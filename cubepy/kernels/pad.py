@@ -8,7 +8,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import array_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, finish, output, placed, wholes, wrapper
 from cubepy.kernels.elementwise import contiguous, lanes_for
 from cubepy.runtime import memory
 
@@ -77,7 +77,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
         (array([0, 1, 2, 3, 0, 0]), array([3, 2, 1, 2, 3]))
     """
     wrap, x = wrapper(input), array_of(input, "input")
-    widths = tuple(int(n) for n in pad)
+    widths = wholes(pad, "pad")
     if mode not in MODES:
         raise ShapeError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
     if len(widths) % 2 or len(widths) > 2 * x.ndim:

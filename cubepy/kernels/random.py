@@ -8,7 +8,6 @@ of a draw takes word i % 4 of block i // 4 behind what the generator gave out be
 from __future__ import annotations
 
 import math
-import operator
 import threading
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, output, wrapper
+from cubepy.kernels.arguments import array_of, number_of, output, whole, wholes, wrapper
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import device as devices
 
@@ -210,12 +209,12 @@ class Generator:
 
     def __init__(self, seed: int = 0, stream: int = 0) -> None:
         self._lock = threading.Lock()
-        self.stream = operator.index(stream) % 2**64
+        self.stream = whole(stream, "stream") % 2**64
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:
         """Start from the first number of a seed; returns the generator."""
-        self.seed = operator.index(seed) % 2**64
+        self.seed = whole(seed, "seed") % 2**64
         self.offset = 0
         return self
 
@@ -248,10 +247,10 @@ def _target(size: Any, dtype: Any, device: Any, out: Any) -> Any:
 
 
 def _shape(size: Any) -> tuple[int, ...]:
-    shape = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    if any(not hasattr(n, "__index__") or n < 0 for n in shape):
+    shape = wholes(size, "size")
+    if any(n < 0 for n in shape):
         raise ShapeError(f"size must be an int or a tuple of ints of at least 0, not {size!r}")
-    return tuple(operator.index(n) for n in shape)
+    return shape
 
 
 def _fill(result: Any, kind: str, a: Any, b: Any, generator: Generator | None, words: int = 1, p: Any = None) -> Any:
@@ -316,6 +315,7 @@ def uniform(
         >>> x.shape, bool((abs(x) <= 1).all())
         ((2, 3), True)
     """
+    low, high = number_of(low, "low"), number_of(high, "high")
     result = _target(size, dtype, device, out)
     scalar = _float_of(result, "uniform")
     kind = np.float64 if scalar == cb.f64 else np.float32
@@ -339,6 +339,7 @@ def normal(
         >>> normal(5.0, 0.0, 3)
         array([5., 5., 5.], dtype=float32)
     """
+    mean, std = number_of(mean, "mean"), number_of(std, "std")
     if std < 0:
         raise ShapeError(f"std must be at least 0, not {std}")
     result = _target(size, dtype, device, out)
@@ -401,7 +402,7 @@ def randint(
         array([3, 3])
     """
     low, high = (0, low) if high is None else (low, high)
-    low, high = operator.index(low), operator.index(high)
+    low, high = whole(low, "low"), whole(high, "high")
     if low >= high:
         raise ShapeError(f"randint needs low < high, not {low} and {high}")
     result = _target(size, dtype, device, out)

@@ -14,7 +14,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels import functions as f
-from cubepy.kernels.arguments import array_of, axes_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import first_lanes, has_planes, over_lanes
 from cubepy.kernels.elementwise import contiguous
 from cubepy.lang.dtypes import DType, as_dtype, f32, i64, u64
@@ -235,7 +235,7 @@ def _scan(x: Any, axis: Any, exclusive: bool, out: Any, step: Any, start: int) -
         array, axis = contiguous(array).reshape(-1), 0
     elif array.ndim == 0:
         array = array.reshape(1)
-    (d,) = axes_of(axis, array.ndim)
+    d = axis_of(axis, array.ndim)
     dtype = as_dtype(array.dtype).compute
     if dtype.is_float:
         acc, result = (dtype if dtype.bits >= 32 else f32), dtype

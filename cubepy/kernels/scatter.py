@@ -14,7 +14,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import array_of, axes_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous
 from cubepy.kernels.gather import as_blocks, check_indices
@@ -114,7 +114,7 @@ def row_of(indices, sizes, j):
 
 
 def _checked(update: str) -> str:
-    if update not in UPDATES:
+    if not isinstance(update, str) or update not in UPDATES:
         raise ShapeError(f"an update is one of {', '.join(UPDATES)}, not {update!r}")
     return update
 
@@ -162,7 +162,7 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
     """
     wrap, x, places = wrapper(input, index, src), array_of(input, "input"), array_of(index, "index")
     _checked(update)
-    (d,) = axes_of(axis, x.ndim)
+    d = axis_of(axis, x.ndim)
     if places.ndim != x.ndim or any(a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d):
         raise ShapeError(f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
     check_indices(places, x.shape[d], "scatter")

@@ -9,7 +9,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import functions as f
-from cubepy.kernels.arguments import array_of, axes_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, whole, wrapper
 from cubepy.kernels.cube_wide import has_planes, power_of_two
 from cubepy.kernels.elementwise import contiguous
 from cubepy.kernels.radix import Keys, count_digits, move_keys, sort_rows, sort_short_rows, top_rows
@@ -97,7 +97,7 @@ def _prepared(x: Any, axis: Any, name: str) -> tuple[Any, int, tuple[int, ...]]:
         array, axis = contiguous(array).reshape(-1), 0
     if array.ndim == 0:
         raise ShapeError(f"{name} needs an array of rank 1 or more")
-    (d,) = axes_of(axis, array.ndim)
+    d = axis_of(axis, array.ndim)
     moved = (*(k for k in range(array.ndim) if k != d), d)
     return contiguous(array.transpose(moved)), d, moved
 
@@ -182,8 +182,9 @@ def topk(input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool 
     wrap = wrapper(input)
     rows, _d, moved = _prepared(input, axis, "topk")
     n = rows.shape[-1]
-    if not hasattr(k, "__index__") or not 0 <= k <= n:
-        raise ShapeError(f"topk of {k!r} elements of an axis of length {n}")
+    k = whole(k, "k")
+    if not 0 <= k <= n:
+        raise ShapeError(f"topk of {k} elements of an axis of length {n}")
     shape = (*rows.shape[:-1], k)
     values, indices = memory.empty(shape, rows.dtype), memory.empty(shape, np.int64)
     if values.size:

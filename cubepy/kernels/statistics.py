@@ -13,7 +13,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import functions as f
-from cubepy.kernels.arguments import array_of, axes_of, finish, float_array, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, axes_of, finish, float_array, number_of, output, placed, wrapper
 from cubepy.kernels.cube_wide import first_lanes, has_planes, over_lanes, over_units
 from cubepy.kernels.elementwise import contiguous, lanes_for, map
 from cubepy.kernels.reduce import max as largest
@@ -141,13 +141,13 @@ def var(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out:
         >>> float(var(np.array([1.0, 3.0])))
         1.0
     """
-    return _statistic(x, axis, keepdims, out, "var", ddof, math.nan)
+    return _statistic(x, axis, keepdims, out, "var", number_of(ddof, "ddof"), math.nan)
 
 
 @placed
 def std(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None) -> Any:
     """Standard deviation over axes, as `numpy.std`."""
-    return _statistic(x, axis, keepdims, out, "std", ddof, math.nan)
+    return _statistic(x, axis, keepdims, out, "std", number_of(ddof, "ddof"), math.nan)
 
 
 @placed
@@ -179,6 +179,7 @@ def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False, *, ou
         >>> float(norm(np.array([3.0, 4.0]))), float(norm(np.array([3.0, -4.0]), np.inf))
         (5.0, 4.0)
     """
+    ord = number_of(ord, "ord")
     if not ord > 0:
         raise ShapeError(f"the order of a norm is positive, not {ord}")
     kind = {1: "norm1", 2: "norm2", math.inf: "largest"}.get(ord, "norm")
