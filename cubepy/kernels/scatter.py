@@ -1,8 +1,8 @@
 """Writing by index: scatter and index_put, each with an explicit update: assign, add, mul, min or max.
 
 Where units are not threads, one unit owns its columns and walks the indices in order: the last assignment wins, and
-sums do not depend on the number of threads. On a GPU updates are atomic, in no order; of several assignments to one
-place any may win, as in torch.
+sums do not depend on the number of threads. On a GPU updates are atomic, in no order, and of several assignments to
+one place any may win, as in torch, unless `cb.config.deterministic` is set.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.config import config
 from cubepy.errors import ShapeError
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes
@@ -172,14 +173,25 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))
         work = _working(target[part], update)
         dest, where, source = (as_blocks(contiguous(a), d) for a in (work, places, values))
-        if has_planes():
+        if _any_order():
             scatter_elements[-(-places.size // UNITS), UNITS](dest, where, source, update, places.size, mode="checked")
         else:
-            cubes = dest.shape[0] * -(-where.shape[2] // COLUMNS)
-            scatter_columns[cubes, 1](dest, where, source, update, COLUMNS, mode="checked")
+            columns = _columns()
+            cubes = dest.shape[0] * -(-where.shape[2] // columns)
+            scatter_columns[cubes, 1](dest, where, source, update, columns, mode="checked")
         if not np.shares_memory(dest, target):
             target[part] = dest.reshape(work.shape)
     return finish(target, out, wrap)
+
+
+def _any_order() -> bool:
+    """Whether updates of one place may come in any order."""
+    return has_planes() and not config.deterministic
+
+
+def _columns() -> int:
+    """That one unit owns: on a GPU there are units enough for one each."""
+    return 1 if has_planes() else COLUMNS
 
 
 def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -239,11 +251,11 @@ def index_put(input: Any, indices: Any, values: Any, update: str = "assign", *, 
         dest = work.reshape(1, -1, width)
         flat = tuple(contiguous(np.broadcast_to(i, shape)).reshape(-1) for i in lists)
         source = contiguous(spread).reshape(count, width)
-        atomic = has_planes()
+        atomic, columns = _any_order(), _columns()
         units = UNITS if atomic else 1
-        cubes = -(-count * width // UNITS) if atomic else -(-width // COLUMNS)
+        cubes = -(-count * width // UNITS) if atomic else -(-width // columns)
         sizes = tuple(x.shape[: len(lists)])
-        put_rows[cubes, units](dest, flat, source, sizes, count, update, COLUMNS, atomic, mode="checked")
+        put_rows[cubes, units](dest, flat, source, sizes, count, update, columns, atomic, mode="checked")
         if not np.shares_memory(dest, target):
             target[...] = dest.reshape(target.shape)
     return finish(target, out, wrap)

@@ -168,7 +168,7 @@ class Traces(threading.local):
 
 def settings(device: Device) -> tuple[Any, ...]:
     """What besides the arguments decides what a library function launches."""
-    return config.mode, config.debug, config.tune, tracing.generation, device.ordinal
+    return config.mode, config.debug, config.tune, config.deterministic, tracing.generation, device.ordinal
 
 
 def _ripened(step: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
 import pytest
 
+import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
 
@@ -151,3 +153,23 @@ def test_what_makes_no_sense_is_refused() -> None:
         K.concat([x, draw(3, 5)])
     with pytest.raises(errors.ShapeError, match="reflect by 4"):
         K.pad(x, (4, 0), "reflect")
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_where_units_are_threads_the_order_is_fixed_if_asked_for(monkeypatch: Any, deterministic: bool) -> None:
+    """The launches of a GPU, run here: the same results; in order, to the last bit."""
+    rng = np.random.default_rng(2)
+    x, src = np.zeros((50, 9), np.float32), rng.standard_normal((400, 9), dtype=np.float32)
+    places = rng.integers(0, 50, (400, 9))
+    rows = rng.integers(0, 50, 400)
+    want = K.scatter(x, 0, places, src, "add"), K.index_put(x, (rows,), src, "add"), K.index_put(x, (rows,), src)
+    launched: list[str] = []
+    module = importlib.import_module("cubepy.kernels.scatter")
+    monkeypatch.setattr(module, "has_planes", lambda: launched.append("asked") or True)
+    with cb.config.override(deterministic=deterministic):
+        got = K.scatter(x, 0, places, src, "add"), K.index_put(x, (rows,), src, "add"), K.index_put(x, (rows,), src)
+    assert launched
+    for a, b in zip(got[:2], want[:2]):
+        np.testing.assert_allclose(a, b, rtol=0, atol=0 if deterministic else 1e-5)
+    if deterministic:
+        assert (got[2] == want[2]).all()
