@@ -22,8 +22,9 @@ from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i32, i64, u64
 from cubepy.runtime import memory
 
-PIECE = 16384  # elements of a row that one cube reduces
-BLOCK = 4  # lines that run side by side
+PIECE = 32768  # elements of a row that one cube reduces
+WIDTH = 2048  # columns that one cube reduces
+STREAMS = 8  # lines of a row, or rows of a column, that are taken side by side
 
 
 @cb.kernel
@@ -31,24 +32,27 @@ def reduce_rows(
     x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, lanes: cb.Comptime[int],
     piece: cb.Comptime[int], scale,
 ):  # fmt: skip
-    """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along n."""
+    """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along n.
+
+    A piece is read along one run, into STREAMS lines that do not wait for each other.
+    """
     n = x.shape[1]
     pieces = out.shape[1]
     row = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
     first = p * piece
     stop = cb.min(first + piece, n)
-    a0 = cb.cast(cb.splat(start, lanes), acc)
-    a1 = a0
-    a2 = a0
-    a3 = a0
-    whole = first + (stop - first) // (4 * lanes) * (4 * lanes)
-    for k in range(first, whole, 4 * lanes):
-        a0 = step(a0, cb.cast(x.load((row, k), lanes), acc))
-        a1 = step(a1, cb.cast(x.load((row, k + lanes), lanes), acc))
-        a2 = step(a2, cb.cast(x.load((row, k + 2 * lanes), lanes), acc))
-        a3 = step(a3, cb.cast(x.load((row, k + 3 * lanes), lanes), acc))
-    line = step(step(a0, a1), step(a2, a3))
+    a = cb.local((STREAMS,), acc, lanes=lanes)
+    for j in cb.unroll(range(STREAMS)):
+        a[j] = cb.cast(cb.splat(start, lanes), acc)
+    rest = first + (stop - first) // (STREAMS * lanes) * (STREAMS * lanes)
+    for k in range(first, rest, STREAMS * lanes):
+        for j in cb.unroll(range(STREAMS)):
+            a[j] = step(a[j], cb.cast(x.load((row, k + j * lanes), lanes), acc))
+    whole = rest + (stop - rest) // lanes * lanes
+    for k in range(rest, whole, lanes):
+        a[0] = step(a[0], cb.cast(x.load((row, k), lanes), acc))
+    line = joined((a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]), step)
     total = line[0]
     for j in cb.unroll(range(1, lanes)):
         total = step(total, line[j])
@@ -60,63 +64,106 @@ def reduce_rows(
 @cb.kernel
 def reduce_columns(
     x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, lanes: cb.Comptime[int],
-    piece: cb.Comptime[int], scale,
+    width: cb.Comptime[int], piece: cb.Comptime[int], scale,
 ):  # fmt: skip
-    """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns)."""
+    """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns).
+
+    A cube does `width` columns; STREAMS rows are read side by side, the sums stay in the nearest cache.
+    """
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]
-    blocks = (columns + 4 * lanes - 1) // (4 * lanes)
-    c = (cb.CUBE_POS % blocks) * (4 * lanes)
+    blocks = (columns + width - 1) // width
+    first = (cb.CUBE_POS % blocks) * width
     p = (cb.CUBE_POS // blocks) % pieces
     b = cb.CUBE_POS // (blocks * pieces)
-    a0 = cb.cast(cb.splat(start, lanes), acc)
-    a1 = a0
-    a2 = a0
-    a3 = a0
-    for k in range(p * piece, cb.min((p + 1) * piece, n)):
-        a0 = step(a0, cb.cast(x.load((b, k, c), lanes), acc))
-        a1 = step(a1, cb.cast(x.load((b, k, c + lanes), lanes), acc))
-        a2 = step(a2, cb.cast(x.load((b, k, c + 2 * lanes), lanes), acc))
-        a3 = step(a3, cb.cast(x.load((b, k, c + 3 * lanes), lanes), acc))
-    parts = (a0, a1, a2, a3)
-    for j in cb.unroll(range(4)):
-        value = parts[j]
+    count = cb.min(width, columns - first)
+    lines = count // lanes
+    rest = count - lines * lanes
+    sums = cb.local((width // lanes,), acc, lanes=lanes)
+    for j in range(width // lanes):
+        sums[j] = cb.cast(cb.splat(start, lanes), acc)
+    begin = p * piece
+    stop = cb.min(begin + piece, n)
+    whole = begin + cb.max(stop - begin, 0) // STREAMS * STREAMS
+    for k in range(begin, whole, STREAMS):
+        for j in range(lines):
+            v = ()
+            for r in cb.unroll(range(STREAMS)):
+                v = v + (cb.cast(x.load((b, k + r, first + j * lanes), lanes), acc),)
+            sums[j] = step(sums[j], joined(v, step))
+    for k in range(whole, stop):
+        for j in range(lines):
+            sums[j] = step(sums[j], cb.cast(x.load((b, k, first + j * lanes), lanes), acc))
+    if rest > 0:
+        for k in range(begin, stop):
+            v = x.load((b, k, first + lines * lanes), lanes, valid=rest)
+            sums[lines] = step(sums[lines], cb.cast(v, acc))
+    for j in range((count + lanes - 1) // lanes):
+        value = sums[j]
         if out.dtype.is_float:
             value = value * cb.cast(scale, acc)
-        out.store((b, p, c + j * lanes), cb.cast(value, out.dtype))
+        out.store((b, p, first + j * lanes), cb.cast(value, out.dtype), valid=count - j * lanes)
+
+
+@cb.func
+def joined(v, step):
+    """Eight values as one."""
+    return step(step(step(v[0], v[1]), step(v[2], v[3])), step(step(v[4], v[5]), step(v[6], v[7])))
 
 
 @cb.func
 def first_better(v, best, largest):
     """Whether v is to be taken over best: strictly better, or the first NaN."""
     if largest:
-        return (v > best) | (cb.isnan(v) & (best == best)) if v.dtype.is_float else v > best
-    return (v < best) | (cb.isnan(v) & (best == best)) if v.dtype.is_float else v < best
+        return ~(v <= best) & (best == best) if v.dtype.is_float else v > best
+    return ~(v >= best) & (best == best) if v.dtype.is_float else v < best
+
+
+@cb.func
+def better_pair(v, i, best, index, largest):
+    """Whether v at place i goes before best at place `index`."""
+    return first_better(v, best, largest) or (same(v, best) and i < index)
 
 
 @cb.kernel
 def arg_rows(x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int]):
-    """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN before all."""
+    """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN before all.
+
+    A row is read at four places side by side.
+    """
     row = cb.CUBE_POS
     n = x.shape[1]
-    best = cb.splat(x[row, 0], lanes)
-    where = cb.splat(cb.cast(0, cb.i32), lanes)
+    part = n // (4 * lanes) * lanes
+    best = cb.local((4,), x.dtype, lanes=lanes)
+    where = cb.local((4,), cb.i32, lanes=lanes)
     at = cb.splat(cb.cast(0, cb.i32), lanes)
     for j in cb.unroll(range(1, lanes)):
         one = cb.splat(cb.cast(j, cb.i32), lanes)
         at = cb.shuffle(at, one, tuple(range(j)) + tuple(range(lanes + j, 2 * lanes)))
+    for j in cb.unroll(range(4)):
+        best[j] = cb.splat(x[row, 0], lanes)
+        where[j] = cb.splat(cb.cast(0, cb.i32), lanes)
+    for k in range(0, part, lanes):
+        for j in cb.unroll(range(4)):
+            v = x.load((row, k + j * part), lanes)
+            take = first_better(v, best[j], largest)
+            best[j] = cb.select(take, v, best[j])
+            where[j] = cb.select(take, at + cb.cast(k + j * part, cb.i32), where[j])
     whole = n // lanes * lanes
-    for k in range(0, whole, lanes):
+    for k in range(4 * part, whole, lanes):
         v = x.load((row, k), lanes)
-        take = first_better(v, best, largest)
-        best = cb.select(take, v, best)
-        where = cb.select(take, at + cb.cast(k, cb.i32), where)
-    top = best[0]
-    index = where[0]
-    for j in cb.unroll(range(1, lanes)):
-        if first_better(best[j], top, largest) or (same(best[j], top) and where[j] < index):
-            top = best[j]
-            index = where[j]
+        take = first_better(v, best[3], largest)
+        best[3] = cb.select(take, v, best[3])
+        where[3] = cb.select(take, at + cb.cast(k, cb.i32), where[3])
+    top = x[row, 0]
+    index = cb.cast(0, cb.i32)
+    for s in range(4):
+        values = best[s]
+        places = where[s]
+        for j in cb.unroll(range(lanes)):
+            if better_pair(values[j], places[j], top, index, largest):
+                top = values[j]
+                index = places[j]
     for k in range(whole, n):
         if first_better(x[row, k], top, largest):
             top = x[row, k]
@@ -185,26 +232,29 @@ def _run(
     data: np.ndarray, by_rows: bool, target: np.ndarray, step: Any, start: Any, acc: DType, result: DType, scale: float
 ) -> None:
     n = data.shape[1]
-    few = not by_rows and data.shape[0] * data.shape[2] < 4096
-    pieces = -(-n // PIECE) if by_rows else (builtins.min(-(-n // 64), 16) if few else 1)
-    flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
     lanes = lanes_for(data, np.empty(0, acc.numpy))
+    if by_rows:
+        pieces = -(-n // PIECE)
+    else:
+        width = builtins.min(WIDTH, -(-data.shape[2] // lanes) * lanes)
+        blocks = data.shape[0] * -(-data.shape[2] // width)
+        pieces = builtins.max(1, builtins.min(-(-n // 64), 32 // blocks))
+    flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
     if has_planes():
         (reduce_cubes.rows if by_rows else reduce_cubes.columns)(data, flat, step, start, acc, scale)
     elif by_rows:
         m = data.shape[0]
         part = flat.reshape(m, 1) if pieces == 1 else memory.empty((m, pieces), acc.numpy)
         factor = scale if pieces == 1 else 1.0
-        reduce_rows[m * pieces, 1](data, part, step, start, acc, lanes, PIECE, factor, mode="checked")
+        reduce_rows[m * pieces, 1](data, part, step, start, acc, lanes, PIECE, factor, mode="unchecked")
         if pieces > 1:
             _run(part, True, flat, step, start, acc, result, scale)
     else:
-        b, _, c = data.shape
+        b, _, c = data.shape  # pieces of a column are reduced in a second pass
         piece = -(-n // pieces)
         part = flat.reshape(b, 1, c) if pieces == 1 else memory.empty((b, pieces, c), acc.numpy)
-        cubes = b * pieces * -(-c // (4 * lanes))
         factor = scale if pieces == 1 else 1.0
-        reduce_columns[cubes, 1](data, part, step, start, acc, lanes, piece, factor, mode="checked")
+        reduce_columns[blocks * pieces, 1](data, part, step, start, acc, lanes, width, piece, factor, mode="unchecked")
         if pieces > 1:
             _run(part, False, flat, step, start, acc, result, scale)
     if flat is not target:
@@ -307,7 +357,7 @@ def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
         if rows.dtype == np.bool_:
             rows = rows.view(np.uint8)
         flat = memory.empty((rows.shape[0],), np.int64)
-        arg_rows[rows.shape[0], 1](rows, flat, largest, lanes_for(rows), mode="checked")
+        arg_rows[rows.shape[0], 1](rows, flat, largest, lanes_for(rows), mode="unchecked")
         target[...] = flat.reshape(final)
     return finish(target if final or out is not None else target[()], out, wrap)
 
