@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.elementwise import convert_into
 from cubepy.kernels.matmul import matmul
 from cubepy.quant.linear_gpu_dynamic import ROW_UNITS, round_rows
 from cubepy.quant.packing import PANEL
@@ -105,4 +106,9 @@ def dense_rows(
         rounded = empty(x.shape, np.float32, x.device)
         round_rows[len(x), ROW_UNITS](x, weight.input_scale, rounded, weight.gain, mode="unchecked", device=x.device)
         x, dense = rounded, dense_copy(weight, np.float32, scaled=False)
-    matmul(x, dense.T, bias=bias, activation=function, residual=residual, out=out)
+    # The result may be wider than the activations (f32 of bf16), or narrower (rounded activations are f32).
+    product = empty(out.shape, x.dtype, x.device) if out.dtype.itemsize < x.dtype.itemsize else out
+    dtype = cb.as_dtype(product.dtype)
+    matmul(x, dense.T, bias=bias, activation=function, residual=residual, dtype=dtype, out=product)
+    if product is not out:
+        convert_into(out, product)

@@ -13,10 +13,9 @@ import pytest
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline
-from cubepy.backends.cuda.offline import compile_for
 from cubepy.kernels import attention_planes as planes
 from cubepy.kernels.attention_hopper import LOG2E
-from tests.cuda import emulator
+from tests.cuda.emulator import emulate
 
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
 
@@ -69,8 +68,8 @@ def exact(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> tuple[np.ndarray, 
         return w @ v / np.where(total == 0, 1, total), (top + np.log(total))[..., 0]
 
 
-@pytest.mark.parametrize(("case", "early"), [*((c, False) for c in CASES), (CASES[0], True)], ids=str)
-def test_attention_of_planes(case: Case, early: bool) -> None:
+@pytest.mark.parametrize(("case", "late"), [*((c, 1.0) for c in CASES), (CASES[0], 0.5)], ids=str)
+def test_attention_of_planes(case: Case, late: float) -> None:
     rng = np.random.default_rng(1)
     draw = lambda *shape: rng.standard_normal(shape, F32).astype(case.dtype)
     q = draw(1, case.heads, case.length, case.depth)
@@ -94,12 +93,11 @@ def test_attention_of_planes(case: Case, early: bool) -> None:
         wide = np.broadcast_to(mask.view(np.uint32), (1, case.heads, case.length, case.seen // 4))
     scale, grouped = LOG2E / math.sqrt(case.depth), case.heads // case.key_heads
     kernel = planes.quick_attend if plan.parts == 1 else planes.exact_attend
-    code = compile_for(
-        "sm_80", kernel, 32 * plan.planes, *inputs, wide, out, lse, scale, grouped, plan, mode="unchecked"
-    )
     cubes = case.heads * -(-case.length // (16 * plan.planes))
-    names = ("q", "k", "v", "mask", "out", "lse", "scale", "shared_heads")
-    emulator.run(code, cubes, dict(zip(names, (*inputs, wide, out, lse, scale, grouped), strict=True)), early=early)
+    emulate(
+        kernel, 32 * plan.planes, cubes, *inputs, wide, out, lse, scale, grouped, plan, architecture="sm_80",
+        late=late, seed=case.length,
+    )  # fmt: skip
     right, right_lse = exact(q, k, v, mask, case.causal)
     assert np.linalg.norm(out.astype(np.float64) - right) <= case.tolerance * np.linalg.norm(right)
     sees = np.isfinite(right_lse)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 
 import cubepy as cb
-from cubepy.backends.cuda.offline import compile_for
 from cubepy.kernels.attention_hopper import LOG2E, HopperAttention, hopper_attend, tiles_of
 from cubepy.kernels.attention_hopper_backward import (
     HopperGradients,
@@ -20,8 +18,7 @@ from cubepy.kernels.attention_hopper_backward import (
     prepare_gradients,
     round_query_grads,
 )
-from tests.cuda import emulator
-from tests.cuda.emulator_groups import GROUP_OPS
+from tests.cuda.emulator import emulate
 
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 
@@ -48,23 +45,20 @@ def close(ours: np.ndarray, right: np.ndarray, tolerance: float = 5e-3) -> None:
     assert np.linalg.norm(ours.astype(np.float64) - right) <= tolerance * np.linalg.norm(right)
 
 
-def emulate(kernel: Any, units: int, cubes: int, *args: Any, early: bool = False, **comptime: Any) -> None:
-    code = compile_for("sm_90a", kernel, units, *args, mode="unchecked", **comptime)
-    names = [p.name for p in kernel.parameters]
-    emulator.run(code, cubes, dict(zip(names, args, strict=False)), GROUP_OPS, early)
-
-
+@pytest.mark.parametrize(("late", "seed"), [(1.0, 0), (0.5, 1)])
 @pytest.mark.parametrize(
     ("plan", "heads", "length", "seen", "width", "cubes"),
     [(HopperAttention(64, 3), 1, 70, 200, 64, 1), (HopperAttention(128, causal=True), 2, 200, 300, 96, 2)],
     ids=["three groups", "causal, rounded width, grouped heads, several tiles a cube"],
 )
-def test_forward(plan: HopperAttention, heads: int, length: int, seen: int, width: int, cubes: int) -> None:
+def test_forward(
+    plan: HopperAttention, heads: int, length: int, seen: int, width: int, cubes: int, late: float, seed: int
+) -> None:
     q, k, v = draw(1, 1, heads, length, width), draw(2, 1, 1, seen, width), draw(3, 1, 1, seen, width)
     out, lse = np.full(q.shape, np.nan, BF16), np.full(q.shape[:3], np.nan, F32)
     emulate(
         hopper_attend, plan.units, cubes, tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys),
-        out.view(np.uint32), lse, heads, heads, 1, length, seen, LOG2E / math.sqrt(width), plan, early=cubes == 1,
+        out.view(np.uint32), lse, heads, heads, 1, length, seen, LOG2E / math.sqrt(width), plan, late=late, seed=seed,
     )  # fmt: skip
     w, right_lse = weights(q, wide(k, heads), plan.causal)
     close(out, w @ wide(v, heads))

@@ -17,19 +17,10 @@ from cubepy.quant.linear_gpu_dynamic import plane_product_bytes, quantize_rows_f
 from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 
 pytest.importorskip("numba_cuda")
-from cubepy.backends.cuda.offline import compile_for
-from tests.cuda.emulate import launch
+from tests.cuda.emulator import emulate
 
-ARCHITECTURE = "sm_90a"
 SCHEMES = [("int8", None, True), ("int4", 32, False), ("int4", 32, True), ("int4", 64, False), ("int4", 128, True)]
 SMALL = Room(2, 100_000)  # as if the device had so few cores, so that planes take several panels
-
-
-def run(kernel: Any, cubes: tuple[int, ...], units: int, *args: Any, late: bool = True, seed: int = 0) -> None:
-    """Compile to text and emulate."""
-    code = compile_for(ARCHITECTURE, kernel, units, *args, mode="unchecked")
-    given = [a for a, p in zip(args, kernel.parameters, strict=False) if a is not None and p.kind != "comptime"]
-    launch(code, cubes, *given, late=late, seed=seed)
 
 
 def random_weight(rows: int, columns: int, scheme: str, group: int | None, symmetric: bool) -> QuantizedWeight:
@@ -52,21 +43,27 @@ class Arranged:
         self.words = np.full((self.panels * chunks + SLACK * block // 64) * halves * 128, 0xDEADBEEF, np.uint32)
         source = weight.codes.reshape(self.panels, -1).view(np.uint32).reshape(self.panels, -1, 16)
         total = self.panels * chunks * 128
-        run(arrange_codes, (-(-total // 256),), 256, source, self.words, chunks, block // 64, halves)
+        emulate(arrange_codes, 256, (-(-total // 256),), source, self.words, chunks, block // 64, halves)
         self.facts = np.zeros(1, np.uint32)
         if self.group:
             per, kinds = block // self.group, 1 if weight.minimums is None else 2
             groups = self.blocks * per
             self.facts = np.full((self.panels * groups + SLACK * per) * 8 * kinds, 0xFFFFFFFF, np.uint32)
             least = None if weight.minimums is None else weight.minimums.view(np.uint16)
-            run(arrange_facts, (-(-self.panels * groups * 8 // 256),), 256, weight.scales.view(np.uint16), least,
+            emulate(arrange_facts, 256, (-(-self.panels * groups * 8 // 256),), weight.scales.view(np.uint16), least,
                 self.facts, groups, per, kinds)  # fmt: skip
         self.scales = np.zeros(1, np.float32) if self.group else weight.scales.reshape(-1)
         self.sums = weight.sums.reshape(-1)
 
 
 def floats(
-    x: np.ndarray, weight: QuantizedWeight, late: bool, bias: Any = None, residual: Any = None, room: Room = SMALL
+    x: np.ndarray,
+    weight: QuantizedWeight,
+    late: float,
+    bias: Any = None,
+    residual: Any = None,
+    room: Room = SMALL,
+    seed: int = 0,
 ) -> np.ndarray:
     """The product with float activations."""
     w = Arranged(weight)
@@ -81,10 +78,10 @@ def floats(
         tiles = grid[1] * plan.tiles
         source = np.full((w.blocks * plan.block // 32, tiles * 128), 0xFFFFFFFF, np.uint32)
         sums = np.full((w.blocks * plan.block // plan.width, tiles * 8), 0xFFFFFFFF, np.uint32)
-        run(arrange_rows, (-(-sums.size * 4 // 256),), 256, x, weight.input_scale, source, sums, plan.offset, plan.width,
+        emulate(arrange_rows, 256, (-(-sums.size * 4 // 256),), x, weight.input_scale, source, sums, plan.offset, plan.width,
             plan.parts)  # fmt: skip
-    run(plane_product, grid, plan.units, source, weight.input_scale, sums, w.words, w.facts, w.scales, bias, residual, out,
-        weight.gain, np.uint32(MAGIC), w.blocks, w.panels, plan, late=late)  # fmt: skip
+    emulate(plane_product, plan.units, grid, source, weight.input_scale, sums, w.words, w.facts, w.scales, bias, residual, out,
+        weight.gain, np.uint32(MAGIC), w.blocks, w.panels, plan, late=late, seed=seed)  # fmt: skip
     return out
 
 
@@ -146,10 +143,10 @@ def test_bytes_give_what_the_reference_gives(scheme: str, group: int | None, sym
     plan, grid = plan_bytes(w.panels, w.blocks, rows, w.group, w.symmetric, SMALL, False, False, None)
     codes = np.full((w.blocks * plan.block // 64, grid[1] * plan.tiles * 128), 0xFFFFFFFF, np.uint32)
     facts = np.zeros((rows, 2), np.float32)
-    run(quantize_rows_for_planes, (rows,), 256, x, weight.input_scale, codes, facts, weight.gain, w.group > 0)
+    emulate(quantize_rows_for_planes, 256, (rows,), x, weight.input_scale, codes, facts, weight.gain, w.group > 0)
     out = np.full((rows, 40), np.nan, np.float32)
     for late in (True, False):
-        run(plane_product_bytes, grid, plan.units, codes, facts, w.words, w.facts, w.scales, w.sums, None, None, out,
+        emulate(plane_product_bytes, plan.units, grid, codes, facts, w.words, w.facts, w.scales, w.sums, None, None, out,
             w.blocks, w.panels, plan, late=late)  # fmt: skip
         assert error(out, reference.linear(x, weight).astype(np.float64)) < 4e-6
 
@@ -158,7 +155,7 @@ def test_a_row_that_is_not_finite_gives_nan_alone() -> None:
     x = np.ones((2, 64), np.float32)
     x[0, 33] = np.inf
     codes, facts = np.zeros((1, 128), np.uint32), np.zeros((2, 2), np.float32)
-    run(quantize_rows_for_planes, (2,), 256, x, np.ones(64, np.float16), codes, facts, 1.0, True)
+    emulate(quantize_rows_for_planes, 256, (2,), x, np.ones(64, np.float16), codes, facts, 1.0, True)
     assert np.isnan(facts[0, 0]) and facts[1, 0] == np.float32(1) * np.float32(1 / 255)
 
 
@@ -172,9 +169,9 @@ def test_any_group_is_unpacked(scheme: str, group: int | None, symmetric: bool) 
     words = weight.codes.reshape(weight.codes.shape[0], -1).view(np.uint32).reshape(weight.codes.shape[0], -1, 16)
     cubes = (-(-20 * words.shape[1] // 256),)
     if group is None:
-        run(unpack_int8, cubes, 256, words, weight.scales, weight.input_scale, out, True)
+        emulate(unpack_int8, 256, cubes, words, weight.scales, weight.input_scale, out, True)
     else:
-        run(unpack_int4, cubes, 256, words, weight.scales, weight.minimums, weight.input_scale, out, weight.gain, group,
+        emulate(unpack_int4, 256, cubes, words, weight.scales, weight.minimums, weight.input_scale, out, weight.gain, group,
             symmetric, True)  # fmt: skip
     assert np.allclose(out, weight.dequantize(), rtol=1e-6, atol=1e-7)
 
@@ -183,6 +180,23 @@ def test_rounded_rows_stand_for_their_bytes() -> None:
     x = np.random.default_rng(5).normal(size=(2, 45)).astype(np.float32)
     factors = np.linspace(0.5, 2, 45).astype(np.float16)
     out = np.full((2, 45), np.nan, np.float32)
-    run(round_rows, (2,), 256, x, factors, out, 0.5)
+    emulate(round_rows, 256, (2,), x, factors, out, 0.5)
     u, scale, zero = reference.quantize_rows(x, factors)
     assert np.allclose(out, 0.5 * scale[:, None] * (u.astype(np.float32) - zero[:, None]), rtol=1e-6, atol=1e-7)
+
+
+RING = Room(1, 60_000)
+"""One core and little shared memory: short rings that the blocks of a row do not fill evenly."""
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 17])
+@pytest.mark.parametrize(("group", "symmetric"), [(32, True), (64, False), (128, False), (256, True), (None, True)])
+def test_every_row_count_in_any_order(rows: int, group: int | None, symmetric: bool) -> None:
+    """Odd lengths, rings that wrap in the middle, and copies that come by chance: dtypes in turn."""
+    dtype = (np.float32, np.float16, ml_dtypes.bfloat16)[(rows + (group or 0) // 32) % 3]
+    outputs, inputs = 16 + rows, 5 * max(64, group or 0) - (0 if group else 23)
+    weight = random_weight(outputs, inputs, "int4" if group else "int8", group, symmetric)
+    x = np.random.default_rng(rows).normal(size=(rows, inputs)).astype(dtype)
+    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
+    got = floats(x, weight, (1.0, 0.5)[rows % 2], room=RING, seed=rows)
+    assert error(got, expected) < TOLERANCE[np.dtype(dtype).name]

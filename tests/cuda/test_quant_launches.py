@@ -15,8 +15,7 @@ from cubepy.runtime.device_array import DeviceArray
 from tests.pretend import NAME, look, pretend
 
 pytest.importorskip("numba_cuda")
-from cubepy.backends.cuda.offline import compile_for
-from tests.cuda.emulate import launch
+from tests.cuda.emulator import emulate
 
 
 class Emulated:
@@ -32,11 +31,8 @@ class Emulated:
             assert mode == "unchecked" and str(device) == NAME
             hosts = [look(a) if isinstance(a, DeviceArray) else a for a in args]
             assert not any(isinstance(a, np.ndarray) for a in args), "a host array reached the device"
-            code = compile_for("sm_90a", self.kernel, units, *hosts, mode=mode)
             self.seen.append(self.kernel.__name__)
-            kinds = [p.kind for p in self.kernel.parameters]
-            given = [a for a, kind in zip(hosts, kinds, strict=True) if a is not None and kind != "comptime"]
-            launch(code, cubes if isinstance(cubes, tuple) else (cubes,), *given)
+            emulate(self.kernel, units, cubes, *hosts)
 
         return run
 

@@ -1,0 +1,87 @@
+"""Arithmetic on numbers and lines: 16-bit floats are carried as f32, signed integers as Python's."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.cuda.emulator.memory import DTYPES, plain
+
+OPERATORS: dict[str, type[ast.operator]] = {
+    "add": ast.Add, "sub": ast.Sub, "mul": ast.Mult, "floordiv": ast.FloorDiv, "mod": ast.Mod, "and_": ast.BitAnd,
+    "or_": ast.BitOr, "xor": ast.BitXor, "shl": ast.LShift, "shr": ast.RShift,
+}  # fmt: skip
+"""Ops that are operators of Python, written as such: a call costs more than they do."""
+
+
+def converted(dtype: Any) -> Callable[[Any], Any]:
+    return lambda value: value.astype(dtype) if isinstance(value, np.ndarray) else dtype(value)
+
+
+def rounded(dtype: str) -> Callable[[Any], Any]:
+    return lambda value: np.asarray(value, np.float32).astype(DTYPES[dtype]).astype(np.float32)[()]
+
+
+def i32(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.astype(np.int32)
+    return (int(value) + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def u32(value: Any) -> Any:
+    return value.astype(np.uint32) if isinstance(value, np.ndarray) else np.uint32(int(value) & 0xFFFFFFFF)
+
+
+def bitcast(value: Any, dtype: str) -> Any:
+    bits = value if isinstance(value, np.ndarray) else np.asarray(value, np.int32 if isinstance(value, int) else None)
+    return plain(bits.view(DTYPES[dtype])[()])
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b + c
+    if any(isinstance(v, np.ndarray) for v in (a, b, c)):
+        kind = np.result_type(a, b, c)
+        return (np.asarray(a, np.float64) * b + c).astype(kind if kind.kind in "iu" else np.float32)
+    return np.float32(float(a) * float(b) + float(c))
+
+
+def smaller(a: Any, b: Any) -> Any:
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.fmin(a, b)
+
+
+def larger(a: Any, b: Any) -> Any:
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.fmax(a, b)
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    return np.where(condition, a, b) if isinstance(condition, np.ndarray) else a if condition else b
+
+
+def splat(value: Any, lanes: int) -> np.ndarray:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return np.full(lanes, value, np.int32 if whole else None)
+
+
+def shuffle(a: Any, b: Any, lanes: str) -> np.ndarray:
+    """Lanes of two lines, in the order of a text of numbers."""
+    return np.concatenate([np.atleast_1d(a), np.atleast_1d(b)])[[int(k) for k in lanes.split()]]
+
+
+ARITHMETIC: dict[str, Any] = {
+    "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": int, "i32": i32, "u32": u32,
+    "f32": converted(np.float32), "f16": rounded("f16"), "bf16": rounded("bf16"), "bitcast": bitcast,
+    "neg": lambda a: -a, "fma": fma, "minnum": smaller, "maxnum": larger, "select": select, "rint": np.rint,
+    "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_log2": np.log2, "splat": splat,
+    "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
+    "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),
+    "line_min": lambda line: plain(line.min()), "pack": lambda v, d: np.asarray(v).astype(DTYPES[d]).view(np.uint32),
+    "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
+    **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value
+       {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "and_": "&", "or_": "|", "xor": "^",
+        "shl": "<<", "shr": ">>"}.items()},
+}  # fmt: skip

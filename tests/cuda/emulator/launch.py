@@ -1,0 +1,76 @@
+"""A launch: compile to text, make every unit a generator, run cube after cube."""
+
+from __future__ import annotations
+
+import ast
+import random
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from cubepy.backends.cuda.offline import compile_for
+from tests.cuda.emulator.arithmetic import ARITHMETIC, OPERATORS
+from tests.cuda.emulator.cube import MEETINGS, Cube
+from tests.cuda.emulator.memory import array_words
+
+
+class Generator(ast.NodeTransformer):
+    """Ops in which units meet become yields, and operators are written as such."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.func, ast.Name):
+            return node
+        name = node.func.id
+        if name in MEETINGS:
+            return ast.Yield(ast.Tuple([ast.Constant(name), *node.args], ast.Load()))
+        if name in OPERATORS:
+            return ast.BinOp(node.args[0], OPERATORS[name](), node.args[1])
+        return node.args[0] if name in ("multiple", "same_in_plane") else node
+
+
+@lru_cache(256)
+def translated(text: str) -> Any:
+    """The generated function's code, as a generator's."""
+    tree = ast.parse(text)
+    kernel = next(n for n in tree.body if isinstance(n, ast.FunctionDef))
+    kernel.body.append(ast.parse("if False: yield").body[0])  # for kernels in which nobody meets
+    tree.body = [kernel]
+    space: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(Generator().visit(tree)), "emulated", "exec"), space)
+    return space[kernel.name].__code__
+
+
+def emulate(
+    kernel: Any, units: int, cubes: int | tuple[int, ...], *args: Any, architecture: str = "sm_90a", late: float = True,
+    seed: int = 0, **comptime: Any
+) -> Any:  # fmt: skip
+    """Run a kernel's text for a GPU on NumPy arrays and tensor maps; gives the compiled code.
+
+    Args:
+        kernel: the kernel.
+        units: of a cube.
+        cubes: along up to three axes.
+        args: the kernel's arguments.
+        architecture: such as "sm_90a".
+        late: the chance that a copy lands, or a product reads, only when it is waited for; otherwise at once.
+        seed: of the order in which units run and copies land.
+        comptime: further arguments by name.
+
+    Raises:
+        RuntimeError: units wait for ever.
+        AssertionError: an access outside an array, a copy that is not aligned.
+    """
+    code = compile_for(architecture, kernel, units, *args, mode="unchecked", **comptime)
+    words: list[Any] = []
+    for p, value in zip(kernel.parameters, args, strict=False):
+        if value is not None and p.kind != "comptime":
+            words += array_words(value) if isinstance(value, np.ndarray) else [value]
+    given = [ARITHMETIC.get(p.kind, lambda v: v)(w) for p, w in zip(code.text.parameters, words, strict=True)]
+    x, y, z = (*(cubes if isinstance(cubes, tuple) else (cubes,)), 1, 1)[:3]
+    chance, body = random.Random(seed), translated(code.text.text)
+    with np.errstate(all="ignore"):
+        for position in np.ndindex(z, y, x):
+            Cube(body, given, position[::-1], (x, y, z), units, code.text.shared_bytes, chance, late).run()
+    return code

@@ -1,0 +1,112 @@
+"""Memory with a type: arrays, shared memory and stacks, with the bounds of every access checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+DTYPES: dict[str, np.dtype] = {
+    "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16), "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64), "i8": np.dtype(np.int8), "u8": np.dtype(np.uint8), "i16": np.dtype(np.int16),
+    "u16": np.dtype(np.uint16), "i32": np.dtype(np.int32), "u32": np.dtype(np.uint32), "i64": np.dtype(np.int64),
+    "u64": np.dtype(np.uint64), "bool_": np.dtype(np.bool_), "bool": np.dtype(np.bool_),
+}  # fmt: skip
+NARROW = (DTYPES["bf16"], DTYPES["f16"])
+
+
+def plain(value: Any) -> Any:
+    """A signed number or a flag as Python's own: quicker, and right as an index; other numbers as they are."""
+    return value.item() if isinstance(value, (np.signedinteger, np.bool_)) else value
+
+
+class Place:
+    """Elements in memory, from some byte of a cube's shared memory (or of nowhere, for an array) on."""
+
+    __slots__ = ("dtype", "items", "narrow", "start")
+
+    def __init__(self, items: np.ndarray, start: int = -1) -> None:
+        self.items, self.dtype, self.start = items, items.dtype, start
+        self.narrow = items.dtype in NARROW
+
+    def part(self, i: Any, count: int) -> np.ndarray:
+        """Some neighbours, as they lie."""
+        at = int(i)
+        assert 0 <= at and at + count <= len(self.items), f"elements {at} to {at + count} of {len(self.items)}"
+        return self.items[at : at + count]
+
+    def byte(self, i: Any) -> int:
+        """Where an element lies in shared memory."""
+        assert self.start >= 0, "an array lies not in shared memory"
+        return self.start + int(i) * self.dtype.itemsize
+
+
+def array_words(array: np.ndarray) -> list[Any]:
+    """An array as the generated code gets it: elements, lengths and strides.
+
+    One that repeats an axis (`np.broadcast_to`) must have a contiguous base.
+    """
+    base = array if array.base is None or 0 not in array.strides else array.base
+    assert base.flags.c_contiguous, "only contiguous arrays are emulated"
+    elements = Place(np.asarray(base).reshape(-1).view(array.dtype))
+    return [elements, *array.shape, *(s // array.itemsize for s in array.strides)]
+
+
+def load(p: Any, i: Any) -> Any:
+    if isinstance(p, np.ndarray):  # a stack: of numbers, or of lines, which later stores must not change
+        return p[int(i)].copy() if p.ndim > 1 else plain(p[int(i)])
+    value = p.part(i, 1)[0]
+    return np.float32(value) if p.narrow else plain(value)
+
+
+def store(p: Any, i: Any, value: Any) -> None:
+    if isinstance(p, np.ndarray):
+        p[int(i)] = value
+    else:
+        p.part(i, 1)[0] = value
+
+
+def load_line(p: Any, i: Any, lanes: int, *_: Any) -> np.ndarray:
+    if isinstance(p, np.ndarray):
+        return p[int(i) : int(i) + lanes].copy()
+    part = p.part(i, lanes)
+    return part.astype(np.float32) if p.narrow else part.copy()
+
+
+def load_line_part(p: Place, i: Any, lanes: int, valid: Any, *_: Any) -> np.ndarray:
+    out = np.zeros(lanes, np.float32 if p.narrow else p.dtype)
+    n = max(0, min(lanes, int(valid)))
+    if n:
+        out[:n] = p.part(i, n)
+    return out
+
+
+def store_line(p: Any, i: Any, line: np.ndarray, *_: Any) -> None:
+    if isinstance(p, np.ndarray):
+        p[int(i) : int(i) + len(line)] = line
+    else:
+        p.part(i, len(line))[:] = line.astype(p.dtype)
+
+
+def store_line_part(p: Place, i: Any, line: np.ndarray, valid: Any, *_: Any) -> None:
+    n = max(0, min(len(line), int(valid)))
+    if n:
+        p.part(i, n)[:] = line[:n].astype(p.dtype)
+
+
+def add_line(p: Place, line: np.ndarray, i: Any) -> None:
+    p.part(i, len(line))[:] += line
+
+
+def stack(dtype: str, lanes: int, n: int) -> np.ndarray:
+    """Registers, with numbers that show where they are read before they are written."""
+    kind = np.dtype(np.float32) if DTYPES[dtype] in NARROW else DTYPES[dtype]
+    unknown: Any = np.nan if kind.kind == "f" else np.iinfo(kind).max if kind.kind in "iu" else True
+    return np.full((n, lanes) if lanes else n, unknown, kind)
+
+
+MEMORY_OPS: dict[str, Any] = {
+    "load": load, "store": store, "load_line": load_line, "load_line_part": load_line_part, "store_line": store_line,
+    "store_line_part": store_line_part, "add_line": add_line, "stack": stack,
+}  # fmt: skip
