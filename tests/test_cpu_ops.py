@@ -754,6 +754,28 @@ def test_byte_dot_products_are_exact(wide: bool, monkeypatch: pytest.MonkeyPatch
         np.testing.assert_array_equal(out[64 * k : 64 * k + w], products[:w])
 
 
+@pytest.mark.parametrize("wide", [True, False])
+def test_pair_dot_products_round_each_sum(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cubepy.backends.llvm.ops import pairs
+
+    if not wide:
+        monkeypatch.setattr(pairs, "_pair_dot_lanes", lambda: ())
+        monkeypatch.setattr(pairs.dot_bf16, "_signatures", {})
+    rng = np.random.default_rng(21)
+    values = rng.standard_normal((2, 128)).astype(np.float32).view(np.uint32) & 0xFFFF0000
+    x, y = (np.ascontiguousarray((v >> 16).astype(np.uint16)).view(np.uint32) for v in values)
+    acc = rng.standard_normal(64).astype(np.float32)
+    widths = (1, 3, 4, 8, 16, 12, 32) if not wide else (3, 4, 8, 12, 16)
+    out = np.zeros(64 * len(widths), np.float32)
+    body = [f"store_line(p3, {64 * k}, dot_bf16(load_line(p2, 0, {w}), load_line(p0, 0, {w}), load_line(p1, 0, {w})))"
+            for k, w in enumerate(widths)]  # fmt: skip
+    run("\n".join(body), x, y, acc, out)
+    a, b = (v.view(np.float32).astype(np.float64).reshape(64, 2) for v in values)
+    total = (a[:, 0] * b[:, 0] + (a[:, 1] * b[:, 1] + acc).astype(np.float32)).astype(np.float32)
+    for k, w in enumerate(widths):
+        np.testing.assert_array_equal(out[64 * k : 64 * k + w], total[:w])
+
+
 def test_first_report_wins() -> None:
     err = np.zeros(3, np.int64)
     run("report(p0, 7, 10, 20)\nreport(p0, 8, 30, 40)", err)

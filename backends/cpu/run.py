@@ -127,8 +127,8 @@ class CpuRunner:
             hint=f"guard it with: if i < {site.array}.size",
         )
 
-    def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
-        """A function that runs with these leaves."""
+    def twin(self, leaves: list[Any]) -> CpuRunner:
+        """The same launch with an argument block of its own, filled with these leaves; it does not keep them alive."""
         twin = CpuRunner.__new__(CpuRunner)
         twin.__dict__.update(self.__dict__)
         size = len(self.block)
@@ -137,6 +137,11 @@ class CpuRunner:
         twin.at = ctypes.addressof(twin.block)
         twin.counter = twin.at + 8 * self.counter_slot
         twin.fill(leaves)
+        return twin
+
+    def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
+        """A function that runs with these leaves."""
+        twin = self.twin(leaves)
         twin.keep = leaves
         if twin.parallel or twin.trials or twin.faults is not None:
             return twin.go

@@ -184,6 +184,17 @@ def _dot(acc: Value, a: Value, b: Value) -> Value:
     return Value((total & 0xFFFFFFFF).astype(np.uint32).view(np.int32), dt.i32)
 
 
+@means("dot_bf16")
+def _dot_pairs(acc: Value, a: Value, b: Value) -> Value:
+    total = acc.data.astype(np.float64)
+    for half in (1, 0):
+        x, y = (v.data.view(np.uint16).reshape(-1, 2)[:, half].astype(np.uint32) << 16 for v in (a, b))
+        with np.errstate(all="ignore"):
+            total = (total + x.view(np.float32).astype(np.float64) * y.view(np.float32)).astype(np.float32)
+            total = total.astype(np.float64)
+    return Value(total.astype(np.float32), dt.f32)
+
+
 @means("concat")
 def _concat(a: Value, b: Value) -> Value:
     return Value(np.concatenate([a.data, b.data]), a.dtype)

@@ -318,6 +318,18 @@ def _dot(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     return Expr("call", acc.type, (acc, a, b), "dot_i8")
 
 
+@lowers("dot_bf16")
+def _dot_pairs(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    acc, a, b = (s.number(v, name) for v in unpack(name, args, kwargs, "acc", "a", "b"))
+    lanes = acc.type.lanes
+    words = VType(dt.u32, lanes)
+    if not lanes or (acc.type, a.type, b.type) != (VType(dt.f32, lanes), words, words):
+        raise KernelTypeError(
+            f"cb.dot_bf16 needs lines (f32 of L, u32 of L, u32 of L), not ({acc.type}, {a.type}, {b.type})"
+        )
+    return Expr("call", acc.type, (acc, a, b), "dot_bf16")
+
+
 def _line(s: Lowering, value: Value, name: str) -> Expr:
     x = s.number(value, name)
     if not x.type.lanes:

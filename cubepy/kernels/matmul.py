@@ -12,6 +12,7 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import array_of, finish, output, placed, wrapper
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.functions import ACTIVATIONS
+from cubepy.kernels.matmul_again import again
 from cubepy.kernels.matmul_blocks import pack, tile
 from cubepy.kernels.matmul_gpu import suits_copy_engine
 from cubepy.kernels.matmul_problem import Product, layout_of, name_of, result_dtype
@@ -19,9 +20,11 @@ from cubepy.kernels.matmul_routines import MATMUL
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import as_dtype, promote
 from cubepy.runtime import memory
-from cubepy.runtime.device import current
+from cubepy.runtime.device import current, device_properties
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.tune import choose
+
+_ARRAY_OR_NONE = (np.ndarray, type(None))
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,6 @@ def prepack(b: Any) -> Packed:
     return Packed(pack(matrix[None], lines, lanes), *matrix.shape)
 
 
-@placed
 def matmul(
     a: Any,
     b: Any,
@@ -98,6 +100,36 @@ def matmul(
         array([[3., 3.],
                [3., 3.]], dtype=float32)
     """
+    if type(a) is np.ndarray and residual is None and precision is None:
+        whole = type(b) is np.ndarray or (type(b) is Packed and type(b.panels) is np.ndarray)
+        if whole and type(bias) in _ARRAY_OR_NONE and type(out) in _ARRAY_OR_NONE:
+            packed = type(b) is Packed
+            inputs = (a, b.panels if packed else b) if bias is None else (a, b.panels if packed else b, bias)
+            options = (matmul, activation, alpha, (b.rows, b.columns) if packed else None, dtype)
+            return again(
+                inputs, out, options,
+                lambda: _matmul(a, b, bias=bias, activation=activation, alpha=alpha, out=out, dtype=dtype),
+            )  # fmt: skip
+    return _matmul(
+        a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, out=out, dtype=dtype,
+        precision=precision,
+    )  # fmt: skip
+
+
+@placed
+def _matmul(
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    activation: Any = None,
+    residual: Any = None,
+    alpha: float = 1.0,
+    out: Any = None,
+    dtype: Any = None,
+    precision: str | None = None,
+) -> Any:
+    """`matmul`, with nothing known yet."""
     if isinstance(b, Packed) and isinstance(b.panels, DeviceArray):
         b = b.panels
     if isinstance(b, Packed):
@@ -181,6 +213,9 @@ def _general(
     if result.size and isinstance(result, DeviceArray):
         target = result.reshape(full) if result.flags.c_contiguous else result
         _floats(x, y, target, full, None, None, None, 1.0)
+    elif result.size and result.dtype == np.int32 and _bytes(x, y):
+        target = result.reshape(full) if result.flags.c_contiguous else result
+        _floats(x, y, target, full, None, None, None, 1.0)
     elif result.size:
         promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
         problem = Product(
@@ -189,6 +224,12 @@ def _general(
         )  # fmt: skip
         choose(MATMUL, problem).launch(problem, x, y, result)
     return result
+
+
+def _bytes(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether dot products of bytes take a and b."""
+    fit = x.dtype.itemsize == 1 and y.dtype == np.int8 and x.dtype.kind in "iu"
+    return fit and "int8_dot" in device_properties().features
 
 
 def _epilogue(bias: Any, residual: Any, full: tuple[int, ...]) -> tuple[Any, Any]:

@@ -153,6 +153,8 @@ OTHER = {
     "ctz": "Number of trailing zero bits of an integer (its width for 0).",
     "dot_i8": "`dot_i8(acc, a, b)`: acc (i32, L lanes) plus the products of four neighbours of a (u8, 4L lanes) "
     "with those of b (i8, 4L lanes); exact.",
+    "dot_bf16": "`dot_bf16(acc, a, b)`: acc (f32, L lanes) plus the two products of each lane's pair of bf16 in a with "
+    "that in b (u32, L lanes); the upper halves first, each sum rounded; subnormal numbers may count as zero.",
     "shared": "`shared(shape, dtype)`: memory of the cube, uninitialised; shape is comptime.",
     "local": "`local(shape, dtype, lanes=0)`: registers of the unit, uninitialised; shape is comptime. "
     "With lanes > 0 each element is a line.",

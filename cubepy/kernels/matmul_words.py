@@ -1,0 +1,121 @@
+"""Operands of products in words of 32 bits: two bf16 or four bytes, neighbours along K, which one instruction adds up.
+
+A is read as words where it stands, if it can be; B is packed into panels of words. Signed bytes of A become unsigned
+by a flip of their highest bit, that is by adding 128: `byte_sums` gives what that adds to each column.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.elementwise import copy
+from cubepy.kernels.matmul_kernels import pack_rows, pieces_of
+from cubepy.kernels.matmul_problem import Product, result_dtype
+from cubepy.runtime import memory
+
+PER_WORD = {"bf16": 2, "i8": 4, "u8": 4}
+BITS = {"bf16": np.uint16, "i8": np.uint8, "u8": np.uint8}
+FEATURES = {"bf16": "bf16_dot", "i8": "int8_dot", "u8": "int8_dot"}
+
+
+def kind_of(problem: Product, properties: cb.DeviceProperties) -> str:
+    """What a product's sums are made of: "bf16", "i8" or "u8" in words; "f32" one by one; "" for neither."""
+    result = result_dtype(problem)
+    if result.is_float:
+        pairs = problem.a == problem.b == "bf16" and not problem.packed and "bf16_dot" in properties.features
+        return ("bf16" if pairs else "f32") if result.bits <= 32 else ""
+    fits = problem.a in ("i8", "u8") and problem.b == "i8" and result is cb.i32 and not problem.packed
+    return problem.a if fits and "int8_dot" in properties.features else ""
+
+
+@cb.kernel
+def lay_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
+    """out[batch, row] = x[batch, row] in another dtype, zero beyond its end; a cube does a row."""
+    batch, row = cb.CUBE_POS // x.shape[1], cb.CUBE_POS % x.shape[1]
+    left, width = x.shape[2], out.shape[2]
+    for k in range(0, width, lanes):
+        line = x.load((batch, row, k), lanes, valid=cb.max(left - k, 0))
+        out.store((batch, row, k), cb.cast(line, out.dtype), valid=width - k)
+
+
+@cb.kernel
+def pack_words(
+    b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes: cb.Comptime[int], count: cb.Comptime[int]
+):
+    """out[batch, panel, k, j] = `count` neighbours along K of column panel * width + j, as one word.
+
+    b holds bits, and its rows are neighbours in memory; rows and columns beyond its end are zero.
+    """
+    panels, depth = out.shape[1], out.shape[2]
+    piece = cb.CUBE_POS % pieces
+    panel = cb.CUBE_POS // pieces % panels
+    batch = cb.CUBE_POS // (pieces * panels)
+    for k in range(piece * depth // pieces, (piece + 1) * depth // pieces):
+        for j in cb.unroll(range(0, width, lanes)):
+            at = panel * width + j
+            if count == 2:
+                both = cb.interleave(b.load((batch, 2 * k, at), lanes), b.load((batch, 2 * k + 1, at), lanes))
+            else:
+                even = cb.interleave(b.load((batch, 4 * k, at), lanes), b.load((batch, 4 * k + 2, at), lanes))
+                odd = cb.interleave(b.load((batch, 4 * k + 1, at), lanes), b.load((batch, 4 * k + 3, at), lanes))
+                both = cb.interleave(even, odd)
+            out.store((batch, panel, k, j), cb.bitcast(both, cb.u32))
+
+
+@cb.kernel
+def byte_sums(b: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
+    """out[batch, panel, j] = 128 times the sum of the signed bytes in column j of a panel of words."""
+    batch, panel = cb.CUBE_POS // b.shape[1], cb.CUBE_POS % b.shape[1]
+    half = cb.splat(cb.cast(128, cb.u8), 4 * lanes)
+    for j in range(0, b.shape[3], lanes):
+        total = cb.splat(cb.i32(0), lanes)
+        for k in range(b.shape[2]):
+            total = cb.dot_i8(total, half, cb.bitcast(b.load((batch, panel, k, j), lanes), cb.i8))
+        out.store((batch, panel, j), total)
+
+
+def laid(x: Any, dtype: Any, width: int) -> Any:
+    """A copy (batch, M, width) of x (batch, M, K) in a dtype, zero beyond K."""
+    out = memory.empty((*x.shape[:2], width), dtype)
+    lay_rows[x.shape[0] * x.shape[1], 1](x, out, 16)
+    return out
+
+
+def words_of(x: Any, kind: str) -> Any:
+    """x (batch, M, K), neighbours along K, as words (batch, M, ceil(K / count)); a view where that can be."""
+    bits, count = BITS[kind], PER_WORD[kind]
+    x, k = x.view(bits), x.shape[2]
+    if k % count or any(s % 4 for n, s in zip(x.shape[:2], x.strides) if n > 1):
+        x = laid(x, bits, -(-k // count) * count)
+    elif any(s % 4 for s in x.strides[:2]):  # of axes of length one: any number does
+        x = np.lib.stride_tricks.as_strided(x, x.shape, (0, 0, x.strides[2]))
+    return x.view(np.uint32)
+
+
+def pack_in_words(b: Any, kind: str, lines: int, lanes: int) -> Any:
+    """Panels of words of b (batch, K, N): shape (batch, panels, ceil(K / count), width)."""
+    width, count = lines * lanes, PER_WORD[kind]
+    batch, k, n = b.shape
+    panels, depth = -(-n // width), -(-k // count)
+    out = memory.empty((batch, panels, depth, width), np.uint32)
+    pieces = pieces_of(batch * panels, depth)
+    cubes = batch * panels * pieces
+    if b.strides[2] == b.itemsize or n == 1:
+        pack_words[cubes, 1](b.view(BITS[kind]), out, pieces, width, lanes, count)
+        return out
+    t = b.transpose(0, 2, 1)
+    if t.strides[2] != t.itemsize and k > 1:
+        t = copy(t)
+    pack_rows[cubes, 1](words_of(t, kind), out, pieces, width, lanes)
+    return out
+
+
+def sums_of(panels: Any, lanes: int) -> Any:
+    """128 times the sums of the columns of packed bytes, (batch, panels, width)."""
+    batch, count, _, width = panels.shape
+    out = memory.empty((batch, count, width), np.int32)
+    byte_sums[batch * count, 1](panels, out, lanes)
+    return out

@@ -1,0 +1,207 @@
+"""Products on the CPU: dtypes in words, layouts, tails of tiles, and calls that repeat the launches of earlier ones."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cubepy as cb
+from cubepy import kernels as K
+from cubepy.config import config
+from cubepy.errors import AliasError, ReadOnlyError
+
+BF16 = ml_dtypes.bfloat16
+FLOATS = {"f32": (np.float32, 1e-5), "f16": (np.float16, 2e-3), "bf16": (BF16, 1e-2)}
+
+
+def laid_out(rng: Any, shape: tuple[int, int], dtype: Any, layout: str) -> np.ndarray:
+    """A matrix of small numbers, its rows or columns neighbours in memory, or neither."""
+
+    def made(shape: tuple[int, ...]) -> np.ndarray:
+        if np.dtype(dtype).kind in "iu":
+            limits = np.iinfo(dtype)
+            return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+        return rng.standard_normal(shape, np.float32).astype(dtype)
+
+    m, n = shape
+    return {
+        "rows": lambda: made((m, n)),
+        "columns": lambda: made((n, m)).T,
+        "strided": lambda: made((m, 2 * n))[:, ::2],
+    }[layout]()
+
+
+LAYOUTS = st.sampled_from(["rows", "columns", "strided"])
+LENGTHS = st.sampled_from([1, 2, 3, 5, 6, 7, 8, 13, 31, 64, 65, 130])
+
+
+@settings(deadline=None, max_examples=60)
+@given(LENGTHS, LENGTHS, LENGTHS, st.sampled_from(list(FLOATS)), LAYOUTS, LAYOUTS, st.integers(0, 99))
+def test_products_of_floats_are_those_of_float64(
+    m: int, k: int, n: int, name: str, layout_a: str, layout_b: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    dtype, tolerance = FLOATS[name]
+    a, b = laid_out(rng, (m, k), dtype, layout_a), laid_out(rng, (k, n), dtype, layout_b)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    for _ in range(4):  # the first call, the one that is recorded, and those that repeat it
+        found = K.matmul(a, b)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.astype(np.float64), expected, rtol=tolerance, atol=tolerance * k**0.5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(LENGTHS, LENGTHS, LENGTHS, st.sampled_from([np.int8, np.uint8]), LAYOUTS, LAYOUTS, st.integers(0, 99))
+def test_products_of_bytes_are_exact(
+    m: int, k: int, n: int, dtype: Any, layout_a: str, layout_b: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = laid_out(rng, (m, k), dtype, layout_a), laid_out(rng, (k, n), np.int8, layout_b)
+    for _ in range(3):
+        np.testing.assert_array_equal(K.matmul(a, b, dtype=cb.i32), a.astype(np.int32) @ b.astype(np.int32))
+
+
+def test_the_extremes_of_bytes_do_not_saturate() -> None:
+    a, b = np.full((9, 1000), -128, np.int8), np.full((1000, 70), -128, np.int8)
+    np.testing.assert_array_equal(K.matmul(a, b, dtype=cb.i32), np.full((9, 70), 128 * 128 * 1000, np.int32))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16])
+def test_a_long_k_is_summed_in_pieces(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    for m, k, n in ((64, 2049, 64), (30, 1030, 600), (300, 1100, 300)):
+        a, b = (laid_out(rng, s, dtype, "rows") for s in ((m, k), (k, n)))
+        found = K.matmul(a, b, dtype=cb.f32)
+        np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])
+def test_nan_and_infinity_stay_in_their_rows_and_columns(dtype: Any) -> None:
+    a, b = np.ones((9, 33), dtype), np.ones((33, 70), dtype)
+    a[4, 7], b[5, 3] = np.nan, np.inf
+    found = K.matmul(a, b).astype(np.float32)
+    assert np.isnan(found[4]).all() and np.isinf(np.delete(found[:, 3], 4)).all()
+    assert (np.delete(np.delete(found, 4, 0), 3, 1) == 33).all()
+
+
+@pytest.mark.parametrize("dtype, result", [(np.float32, None), (BF16, None), (np.int8, cb.i32)])
+def test_the_python_backend_agrees(dtype: Any, result: Any) -> None:
+    rng = np.random.default_rng(1)
+    a, b = laid_out(rng, (7, 5), dtype, "rows"), laid_out(rng, (5, 9), dtype, "rows")
+    with cb.use("python"):
+        slow = K.matmul(a, b, dtype=result)
+    np.testing.assert_allclose(
+        slow.astype(np.float64), K.matmul(a, b, dtype=result).astype(np.float64), rtol=1e-2, atol=1e-2
+    )
+
+
+def test_packed_matrices_are_copies() -> None:
+    rng = np.random.default_rng(2)
+    width = K.prepack(np.ones((1, 1), np.float32)).panels.shape[3]
+    a, b = rng.standard_normal((9, 20), np.float32), rng.standard_normal((20, width), np.float32)
+    packed, before = K.prepack(b), a @ b
+    b[...] = 0
+    for _ in range(4):
+        np.testing.assert_allclose(K.matmul(a, packed), before, rtol=1e-4, atol=1e-5)
+
+
+def test_a_repeated_call_reads_what_its_arrays_hold_now() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        a, b, bias = (rng.standard_normal(s, np.float32) for s in ((7, 12), (12, 80), (80,)))
+        expected = np.maximum(2.0 * a.astype(np.float64) @ b + bias, 0)
+        found = K.matmul(a, b, bias=bias, activation="relu", alpha=2.0)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        out = np.full((7, 80), 9, np.float32)
+        assert K.matmul(a, b, bias=bias, activation="relu", alpha=2.0, out=out) is out
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_call_with_one_matrix_twice_does_not_teach_calls_with_two() -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.standard_normal((10, 10), np.float32), rng.standard_normal((10, 10), np.float32)
+    for _ in range(4):
+        np.testing.assert_allclose(K.matmul(a, a), a @ a, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(K.matmul(a[:5], a[5:].T), a[:5] @ a[5:].T, rtol=1e-4, atol=1e-5)
+    for _ in range(4):
+        np.testing.assert_allclose(K.matmul(a, b), a @ b, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(K.matmul(a, a), a @ a, rtol=1e-4, atol=1e-5)
+
+
+def test_a_repeated_call_refuses_what_the_first_one_refuses() -> None:
+    a, b, out = np.ones((9, 9), np.float32), np.ones((9, 9), np.float32), np.zeros((9, 9), np.float32)
+    for _ in range(4):
+        K.matmul(a, b, out=out)
+    with pytest.raises(AliasError):
+        both = np.ones((10, 9), np.float32)
+        K.matmul(both[1:], b, out=both[:9])
+    out.flags.writeable = False
+    with pytest.raises(ReadOnlyError):
+        K.matmul(a, b, out=out)
+
+
+def test_a_forced_routine_is_used_though_the_call_came_before() -> None:
+    a = np.ones((9, 9), np.float32)
+    b = np.ones((9, 9), np.float32)
+    for _ in range(4):
+        K.matmul(a, b)
+    with cb.tune.force("matmul", "skinny"), pytest.raises(cb.errors.TuneError):
+        K.matmul(a, b)
+    with cb.profile() as profile:
+        K.matmul(a, b)
+    assert "block_product" in profile.kernels
+
+
+def test_settings_and_counters_hold_for_repeated_calls() -> None:
+    a, b = np.ones((9, 9), np.float32), np.ones((9, 9), np.float32)
+    for _ in range(4):
+        K.matmul(a, b)
+    before = cb.stats().launches
+    K.matmul(a, b)
+    assert cb.stats().launches > before
+    with config.override(debug=1):
+        assert K.matmul(a, b)[0, 0] == 9
+    with cb.use("python"):
+        assert K.matmul(a, b)[0, 0] == 9
+
+
+def test_threads_repeat_calls_side_by_side() -> None:
+    rng = np.random.default_rng(5)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        a, b = (np.random.default_rng(seed).standard_normal((40, 40), np.float32) for _ in range(2))
+        for _ in range(20):
+            if not np.allclose(K.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(int(s),)) for s in rng.integers(0, 100, 4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+@cb.kernel
+def pair_products(a: cb.Array, b: cb.Array, out: cb.Array, lanes: cb.Comptime[int]) -> None:
+    """out = 1 + the sums of the products of pairs."""
+    one = cb.splat(cb.f32(1.0), lanes)
+    out.store(0, cb.dot_bf16(one, a.load(0, lanes), b.load(0, lanes)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "python"])
+@pytest.mark.parametrize("lanes", [1, 3, 4, 8, 12, 16, 32])
+def test_pairs_of_bf16_are_multiplied_and_summed(device: str, lanes: int) -> None:
+    rng = np.random.default_rng(lanes)
+    a, b = (rng.standard_normal(2 * lanes).astype(BF16) for _ in range(2))
+    out = np.zeros(lanes, np.float32)
+    pair_products[1, 1](a.view(np.uint32), b.view(np.uint32), out, lanes, device=device)
+    expected = 1 + (a.astype(np.float64) * b.astype(np.float64)).reshape(lanes, 2).sum(1)
+    np.testing.assert_allclose(out, expected, rtol=1e-6, atol=1e-6)
