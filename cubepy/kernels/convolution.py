@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import finish, float_array, output, placed, wrapper
-from cubepy.kernels.convolution_block import Plan, convolve, pack_filters
+from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, whole, wrapper
+from cubepy.kernels.convolution_block import convolve, pack_filters
+from cubepy.kernels.convolution_plan import plan_of, tile, to_widen
 from cubepy.kernels.convolution_routes import Problem, by_channel, by_columns
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
@@ -21,8 +20,6 @@ from cubepy.kernels.pad import pad
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
-LARGEST_STRIP = 49152  # elements of a cube's copy of the input: what a cube may have of its own, less its board
-PLACES = 192  # output places of a cube, about
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 
@@ -42,30 +39,19 @@ class PackedFilter:
 
 
 def _three(value: Any, name: str, axes: int, least: int) -> tuple[int, ...]:
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
-    if len(given) == 1:
-        given = given * axes
-    if len(given) != axes or any(isinstance(v, bool) or not hasattr(v, "__index__") or v < least for v in given):
-        raise ShapeError(f"{name} must be an int of at least {least} or {axes} of them, not {value!r}")
-    return ((0,) if least == 0 else (1,)) * (3 - axes) + tuple(int(v) for v in given)
+    """Ints for three axes, of which the last `axes` are there."""
+    return ((0,) if least == 0 else (1,)) * (3 - axes) + per_axis(value, axes, name, least)
 
 
 def _padding(value: Any, axes: int, window: Any, dilation: Any, stride: Any) -> tuple[int, ...]:
-    if value == "valid":
+    if isinstance(value, str) and value == "valid":
         value = 0
-    elif value == "same":
+    elif isinstance(value, str) and value == "same":
         reach = [d * (k - 1) for d, k in zip(dilation, window, strict=True)]
         if any(s != 1 for s in stride) or any(r % 2 for r in reach):
             raise ShapeError('padding "same" needs stride 1 and windows that reach as far to both sides')
         return tuple(r // 2 for r in reach)
     return _three(value, "padding", axes, 0)
-
-
-def tile() -> tuple[int, int, int]:
-    """Rows, lines and lanes of the register tile for this CPU."""
-    p = cb.device_properties_of()
-    lanes = p.register_bytes // 4
-    return (6, 4, lanes) if p.vector_registers >= 32 else (6, 2, lanes)
 
 
 def _plain(w: Any) -> Any:
@@ -122,6 +108,7 @@ def _convolve(
     dil = _three(dilation, "dilation", axes, 1)
     step = _three(stride, "stride", axes, 1)
     pad = _padding(padding, axes, window, dil, step)
+    groups = whole(groups, "groups")
     if groups < 1 or c != w.shape[1] * groups or w.shape[0] % groups or getattr(w, "groups", groups) != groups:
         raise ShapeError(f"filters of shape {w.shape} in {groups} groups do not go with {c} channels")
     size = (1,) * (3 - axes) + tuple(view.shape[1:-1])
@@ -181,98 +168,24 @@ def _on_cpu(
     first = (0, view.ndim - 1, *range(1, view.ndim - 1))
     if not last and not view.transpose(first).flags.c_contiguous:
         view, last = contiguous(view), True
-    if any(problem.pad) and _strip(problem, packed.shape[1], 1) > LARGEST_STRIP:
+    if any(problem.pad) and to_widen(problem, packed.shape[1]):
         edges = tuple(p for p in reversed(problem.pad[5 - view.ndim :]) for _ in range(2))
         size = tuple(a + 2 * b for a, b in zip(problem.size, problem.pad, strict=True))
-        widened = pad(contiguous(view), (0, 0, *edges))
-        _on_cpu(widened, packed, bias, out, replace(problem, size=size, pad=(0, 0, 0)), groups, channels_last, function)
-        return
-    counts = packed.panels.shape[:3]
-    cubes, geometry, plan = _plan(
-        problem, view.shape[0], packed.shape[0] // groups, packed.shape[1], counts, last, channels_last,
+        problem = replace(problem, size=size, pad=(0, 0, 0))
+        if last:
+            view = pad(view, (0, 0, *edges))
+        else:
+            view = pad(view.transpose(first), edges).transpose(0, *range(2, view.ndim), 1)
+    n, places = view.shape[0], math.prod(problem.out)
+    flat = (view if last else view.transpose(first)).reshape(-1)
+    if last and channels_last and problem.window == problem.stride == (1, 1, 1) and not any(problem.pad):
+        out = out.reshape(1, n * places, -1)  # a plain product: all places are alike
+        n, problem = 1, replace(problem, size=(1, 1, n * places), out=(1, 1, n * places))
+    cubes, geometry, plan = plan_of(
+        problem, n, packed.shape[0] // groups, packed.shape[1], packed.panels.shape[:2], last, channels_last,
         view.dtype == np.float32, bias is not None, function,
     )  # fmt: skip
-    flat = (view if last else view.transpose(first)).reshape(-1)
     convolve[cubes, 1](flat, packed.panels.reshape(-1), bias, out, geometry, plan, mode="unchecked")
-
-
-def _extent(problem: Problem, block: int) -> tuple[int, int, int]:
-    """The input that `block` rows of output places need, along depth, height and width."""
-    (kd, kh, kw), (dd, dh, dw) = problem.window, problem.dilation
-    return (
-        (kd - 1) * dd + 1, (block - 1) * problem.stride[1] + (kh - 1) * dh + 1,
-        (problem.out[2] - 1) * problem.stride[2] + (kw - 1) * dw + 1,
-    )  # fmt: skip
-
-
-def _strip(problem: Problem, channels: int, block: int) -> int:
-    """Elements of a cube's copy of the input."""
-    return math.prod(_extent(problem, block)) * channels
-
-
-@lru_cache(maxsize=1024)
-def _plan(
-    problem: Problem, n: int, filters: int, channels: int, counts: tuple[int, ...], last: bool, channels_last: bool,
-    single: bool, bias: bool, function: Any,
-) -> tuple[int, Any, Plan]:  # fmt: skip
-    """Cubes, integers and blueprint of a convolution on this CPU.
-
-    `counts`: groups, panels and taps of the packed filters; `last`: channels of the input are neighbours in memory;
-    `single`: it is f32. Input without padding is read where it is, unless it would be converted again and again.
-    """
-    rows, lines, lanes = tile()
-    groups, panels, taps = counts
-    _, out_h, out_w = problem.out
-    direct = not any(problem.pad) and (single or _strip(problem, channels, 1) > LARGEST_STRIP)
-    many = n * groups * problem.out[0]
-
-    def cost(block: int) -> tuple[float, int]:
-        places = block * out_w
-        spare = -(-places // rows) * rows / places
-        ragged = -(-out_h // block) * block / out_h
-        large = 100 if not direct and _strip(problem, channels, block) > LARGEST_STRIP else 0
-        few = 0.2 if many * -(-out_h // block) * panels < 4 else 0.0
-        again = 0.0 if direct else 0.1 * _extent(problem, block)[1] / (block * problem.stride[1])
-        return large + spare * (0.5 + 0.5 * ragged) + few + again, -block
-
-    block = min(range(1, max(1, min(out_h, PLACES // out_w)) + 1), key=cost)
-    window_d, rows_in, width_in = extent = _extent(problem, block)
-    all_channels = channels * groups
-    depth, height, width = problem.size
-    if last:
-        sc, sw = 1, all_channels
-        sh = width * sw
-        strides = (depth * height * sh, height * sh, sh, sw, sc)
-    else:
-        strides = (all_channels * depth * height * width, height * width, width, 1, depth * height * width)
-    if direct:
-        copied, size, room = (0, 0, 0, 0), 0, 0
-        fd, fh, fw, fc = strides[1:]
-    else:
-        size = math.prod(extent) * channels
-        room = -(-size // 4096) * 4096
-        if last or channels < lanes:
-            copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
-        else:
-            copied = (rows_in * width_in, width_in, 1, window_d * rows_in * width_in)
-        fd, fh, fw, fc = copied
-    dd, dh, dw = problem.dilation
-    walk, steps, run = list(problem.window), [dd * fd, dh * fh, dw * fw], (channels, fc)
-    if dw == 1 and ((fc == 1 and fw == channels) or channels == 1):  # the window's columns and channels are one run
-        run, walk[2], steps[2] = (channels * walk[2], fw if channels == 1 else 1), 1, 0
-    row_blocks = -(-out_h // block)
-    block_panels = panels
-    while block_panels > 1 and many * row_blocks * -(-panels // block_panels) < 16:
-        block_panels = -(-block_panels // 2)
-    numbers = (
-        *problem.size, *strides, *copied, *extent, *problem.stride, *problem.pad, *problem.out, channels, size, groups,
-        panels, taps, filters, block, block_panels, *walk, *steps, *run,
-    )  # fmt: skip
-    largest = max(n * all_channels * math.prod(problem.size), math.prod(counts) * lines * lanes)
-    geometry = np.array(numbers, np.int64 if largest >= 1 << 31 else np.int32)
-    whole = 0 if channels_last else -(-block * out_w // 48) * 48
-    plan = Plan(rows, lines, lanes, whole, room, channels_last, bias, function)
-    return many * row_blocks * -(-panels // block_panels), geometry, plan
 
 
 @placed

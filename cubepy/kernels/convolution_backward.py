@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import float_array, output, placed, wrapper
+from cubepy.kernels.arguments import float_array, output, placed, whole, wholes, wrapper
 from cubepy.kernels.convolution import LAYOUTS, _convolve, _three
 from cubepy.kernels.convolution_routes import Problem, columns_of
 from cubepy.kernels.elementwise import contiguous, convert_into
@@ -35,6 +35,7 @@ def _transposed(
     if x.ndim != axes + 2 or w.ndim != axes + 2:
         raise ShapeError(f"conv_transpose{axes}d needs {axes + 2} axes, not shapes {x.shape} and {w.shape}")
     view = x if layout == last else x.transpose(0, *range(2, axes + 2), 1)
+    groups = whole(groups, "groups")
     if groups < 1 or view.shape[-1] != w.shape[0] or w.shape[0] % groups:
         raise ShapeError(f"filters of shape {w.shape} in {groups} groups do not go with {view.shape[-1]} channels")
     step, dil = _three(stride, "stride", axes, 1)[-axes:], _three(dilation, "dilation", axes, 1)[-axes:]
@@ -123,7 +124,14 @@ def conv_input(
         >>> conv_input((1, 3, 8, 8), np.ones((4, 3, 3, 3), np.float32), np.ones((1, 4, 3, 3), np.float32), 2).shape
         (1, 3, 8, 8)
     """
+    input_size = wholes(input_size, "input_size")
+    wrap, weight, grad_output = wrapper(grad_output), float_array(weight, "weight"), float_array(grad_output, "grad")
     axes = len(input_size) - 2
+    if not 1 <= axes <= 3 or weight.ndim != axes + 2 or grad_output.ndim != axes + 2:
+        raise ShapeError(
+            f"an input of shape {input_size}, filters of shape {weight.shape} and a gradient of shape "
+            f"{grad_output.shape} do not go together"
+        )
     step, dil = _three(stride, "stride", axes, 1)[-axes:], _three(dilation, "dilation", axes, 1)[-axes:]
     cut = _three(padding, "padding", axes, 0)[-axes:]
     shape, places = weight.shape, grad_output.shape[2:]
@@ -134,7 +142,7 @@ def conv_input(
     if any(m < 0 for m in more):
         raise ShapeError(f"a gradient of shape {grad_output.shape} does not come from an input of shape {input_size}")
     function = (conv_transpose1d, conv_transpose2d, conv_transpose3d)[axes - 1]
-    return function(grad_output, weight, None, step, cut, more, groups, dil)
+    return wrap(function(grad_output, weight, None, step, cut, more, groups, dil))
 
 
 @placed

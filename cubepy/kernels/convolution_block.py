@@ -1,9 +1,10 @@
 """The CPU's convolution: an implicit matrix product, whose rows are output places and whose depth is the window.
 
-A cube makes some whole rows of output places for a group of filter panels. It copies the input rows that it needs,
-with their padding, into memory of its own (where they stay in the cache), and walks the window with a register tile
+A cube makes a range of output places for a group of filter panels. It copies the input rows that it needs, with
+their padding, into memory of its own (where they stay in the cache), and walks the window with a register tile
 of `rows` places x `lines` lines of filters: the place's element is broadcast, the panel is read in order. Nothing is
-unrolled into columns in memory, and what lies behind the edge costs no test in the inner loop.
+unrolled into columns in memory, and what lies behind the edge costs no test in the inner loop. Tiles of `rows` and of
+`rows - 1` places cover any range but the shortest without a rest.
 """
 
 from __future__ import annotations
@@ -21,21 +22,25 @@ class Plan:
 
     Attributes:
         rows, lines, lanes: of the register tile.
-        places: output places of a cube, rounded up to whole tiles.
         room: elements of the cube's copy of the input; 0: the input is read where it is.
+        board: places of the cube's board of sums, 0: there is none.
         filters_last: whether results of neighbouring filters are neighbours in memory (NHWC).
+        pieces: whether the window is walked in pieces, with sums on the board between them.
         bias: whether one is added.
         activation: a func of the result, or None.
+        light: whether the activation is so short that it may be written out for every line of a tile.
     """
 
     rows: int
     lines: int
     lanes: int
-    places: int
     room: int
+    board: int
     filters_last: bool
+    pieces: bool
     bias: bool
     activation: Any
+    light: bool
 
     @property
     def width(self) -> int:
@@ -58,12 +63,13 @@ def pack_filters(weight: cb.Array, out: cb.Array, width: cb.Comptime[int]):
 
 GEOMETRY = (
     "depth height width sn sd sh sw sc td th tw tc window_d rows_in width_in stride_d stride_h stride_w "
-    "pad_d pad_h pad_w out_d out_h out_w channels size groups panels taps filters block_rows block_panels "
-    "walk_d walk_h walk_w step_d step_h step_w run run_step"
+    "pad_d pad_h pad_w out_d out_h out_w channels groups panels taps filters cuts block_panels "
+    "walk_d walk_h walk_w step_d step_h step_w run run_step panel_row panel_step panel_run"
 ).split()
 """What the integers of a launch are: sizes and strides of the input (n, d, h, w, c) and of a cube's copy of it (t, h,
 w, c), its extent, the convolution's numbers, the packed filters, the cut of the work, and the walk over the window:
-three loops with their steps, and an innermost run."""
+three loops with their steps in the input, and an innermost run; `panel_row`, `panel_step` and `panel_run` are the steps
+of the second loop, the third and the run in the panel."""
 
 
 @cb.func
@@ -73,69 +79,109 @@ def number(geometry, name: cb.Comptime[str]):
 
 
 @cb.func
+def begin_of(cut, length, cuts):
+    """Where a cut of a length begins: cuts differ by one at most."""
+    return cut * (length // cuts) + cb.min(cut, length % cuts)
+
+
+@cb.func
+def fill_zero(strip, target, count, lanes):
+    """Zeros by whole lines, which may hang over into what is written next."""
+    zero = cb.cast(cb.splat(0.0, lanes), cb.f32)
+    for k in range(0, count, lanes):
+        strip.store(target + k, zero)
+
+
+@cb.func
+def copy_run(strip, target, x, source, count, lanes):
+    """Neighbours to neighbours, by whole lines, which may hang over into what is written next."""
+    whole = count // lanes * lanes
+    for k in range(0, whole, lanes):
+        strip.store(target + k, cb.cast(x.load(source + k, lanes), cb.f32))
+    if whole < count:
+        strip.store(target + whole, cb.cast(x.load(source + whole, lanes, valid=count - whole), cb.f32))
+
+
+@cb.func
 def copy_strip(strip, x, n, channel, first, g, lanes):
-    """The input rows of a cube with their padding: strip[t, r, w, c], or strip[c, t, r, w] (the strides say which)."""
+    """The input rows of a cube with their padding: strip[t, r, w, c], or strip[c, t, r, w] (the strides say which).
+
+    Everything is written in the order of memory, so that a line may hang over its row.
+    """
     depth, height, width = number(g, "depth"), number(g, "height"), number(g, "width")
     sn, sd, sh = number(g, "sn"), number(g, "sd"), number(g, "sh")
     sw, sc = number(g, "sw"), number(g, "sc")
     td, th, tw, tc = number(g, "td"), number(g, "th"), number(g, "tw"), number(g, "tc")
     window_d, rows_in, width_in = number(g, "window_d"), number(g, "rows_in"), number(g, "width_in")
-    channels, size = number(g, "channels"), number(g, "size")
+    channels = number(g, "channels")
     d0, h0, w0 = first
-    zero = cb.cast(cb.splat(0.0, lanes), cb.f32)
-    for k in range(0, size, lanes):
-        strip.store(k, zero)  # the last line may hang over: there is room for it
-    left = cb.max(0, -w0)
-    right = cb.min(width_in, width - w0)
-    for t in range(window_d):
-        at_d = d0 + t
-        if at_d >= 0 and at_d < depth:
-            for r in range(cb.max(0, -h0), cb.min(rows_in, height - h0)):
-                source = n * sn + channel * sc + at_d * sd + (h0 + r) * sh + (w0 + left) * sw
-                target = t * td + r * th + left * tw
-                if tc == 1:
-                    if sc == 1:
-                        if sw == channels and tw == channels:
-                            copy_run(strip, target, x, source, (right - left) * channels, lanes)
-                        else:
-                            for w in range(right - left):
-                                copy_run(strip, target + w * tw, x, source + w * sw, channels, lanes)
+    left = cb.min(width_in, cb.max(0, -w0))
+    right = cb.max(left, cb.min(width_in, width - w0))
+    planes = 1 if tc == 1 else channels
+    for c in range(planes):
+        for t in range(window_d):
+            at_d = d0 + t
+            for r in range(rows_in):
+                at_h = h0 + r
+                target = c * tc + t * td + r * th
+                if at_d >= 0 and at_d < depth and at_h >= 0 and at_h < height:
+                    source = n * sn + (channel + c) * sc + at_d * sd + at_h * sh + (w0 + left) * sw
+                    fill_zero(strip, target, left * tw, lanes)
+                    if tc != 1 or (sw == channels and tw == channels):
+                        copy_run(strip, target + left * tw, x, source, (right - left) * tw, lanes)
                     else:
                         for w in range(right - left):
-                            for c in range(channels):
-                                strip[target + w * tw + c] = cb.cast(x[source + w * sw + c * sc], cb.f32)
+                            copy_run(strip, target + (left + w) * tw, x, source + w * sw, channels, lanes)
+                    fill_zero(strip, target + right * tw, (width_in - right) * tw, lanes)
                 else:
-                    for c in range(channels):
-                        copy_run(strip, target + c * tc, x, source + c * sc, right - left, lanes)
+                    fill_zero(strip, target, width_in * tw, lanes)
 
 
 @cb.func
-def copy_run(strip, target, x, source, count, lanes):
-    """Neighbours to neighbours."""
-    whole = count // lanes * lanes
-    for k in range(0, whole, lanes):
-        strip.store(target + k, cb.cast(x.load(source + k, lanes), cb.f32))
-    if whole < count:
-        rest = cb.cast(x.load(source + whole, lanes, valid=count - whole), cb.f32)
-        strip.store(target + whole, rest, valid=count - whole)
+def start_of(p, base, g, plan):
+    """Where the input that output place p sees begins."""
+    out_w = number(g, "out_w")
+    r = p // out_w
+    along_h = number(g, "th" if plan.room else "sh") * number(g, "stride_h")
+    along_w = number(g, "tw" if plan.room else "sw") * number(g, "stride_w")
+    return base + r * along_h + (p - r * out_w) * along_w
 
 
 @cb.func
-def tile_of(done, source, places, panels, first, g, rows, lines, lanes):
-    """done = `rows` output places times the panel that begins at `first`, over the whole window; `acc` stays in
-    registers."""
+def tile_of(
+    source, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n, piece, last, g, rows, plan
+):
+    """`rows` output places times one panel, over the window or a piece of it: to the result, or to the board.
+
+    `acc` is touched by constant loops only, so it stays in registers.
+    """
+    lines, lanes = plan.lines, plan.lanes
     step_d, step_h, step_w = number(g, "step_d"), number(g, "step_h"), number(g, "step_w")
-    run, run_step = number(g, "run"), number(g, "run_step")
+    run, run_step, panel_run = number(g, "run"), number(g, "run_step"), number(g, "panel_run")
+    walk_d, walk_h, walk_w = number(g, "walk_d"), number(g, "walk_h"), number(g, "walk_w")
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     strip = cb.local(lines, cb.f32, lanes=lanes)
-    for i in range(rows):
-        for j in range(lines):
+    places = ()
+    for i in cb.unroll(range(rows)):
+        places = places + (start_of(place + cb.min(q + i, here - 1), base, g, plan),)
+    for i in cb.unroll(range(rows)):
+        for j in cb.unroll(range(lines)):
             acc[i, j] = cb.splat(0.0, lanes)
-    k = first
-    for t in range(number(g, "walk_d")):
-        for u in range(number(g, "walk_h")):
-            for v in range(number(g, "walk_w")):
+    t0, t1, u0, u1 = 0, walk_d, 0, walk_h
+    if plan.pieces:
+        t0 = piece // walk_h
+        u0 = piece - t0 * walk_h
+        t1, u1 = t0 + 1, u0 + 1
+        if piece > 0:
+            for i in cb.unroll(range(rows)):
+                for j in cb.unroll(range(lines)):
+                    acc[i, j] = board.load((q + i, j * lanes), lanes)
+    for t in range(t0, t1):
+        for u in range(u0, u1):
+            row = at_panel + (t * walk_h + u) * number(g, "panel_row")
+            for v in range(walk_w):
                 at = t * step_d + u * step_h + v * step_w
+                k = row + v * number(g, "panel_step")
                 stop = at + run * run_step
                 while at < stop:  # of unknown step, so that LLVM does not unroll it and run out of registers
                     for j in range(lines):
@@ -145,10 +191,71 @@ def tile_of(done, source, places, panels, first, g, rows, lines, lanes):
                         for j in range(lines):
                             acc[i, j] = cb.fma(x, strip[j], acc[i, j])
                     at = at + run_step
-                    k = k + lines * lanes
-    for i in range(rows):
-        for j in range(lines):
-            done[i, j] = acc[i, j]
+                    k = k + panel_run
+    filters = number(g, "filters")
+    if not plan.filters_last or (plan.pieces and not last):
+        for i in cb.unroll(range(rows)):
+            for j in cb.unroll(range(lines)):
+                board.store((q + i, j * lanes), acc[i, j])
+    if plan.filters_last and last:
+        column = group * filters + f
+        if plan.light and f + plan.width <= filters:
+            for j in cb.unroll(range(lines)):
+                add = cb.splat(0.0, lanes)
+                if plan.bias:
+                    add = cb.cast(bias.load(column + j * lanes, lanes), cb.f32)
+                for i in cb.unroll(range(rows)):
+                    value = acc[i, j]
+                    if plan.bias:
+                        value = value + add
+                    if plan.activation is not None:
+                        value = plan.activation(value)
+                    to = (n, origin + place + cb.min(q + i, here - 1), column + j * lanes)
+                    out.store(to, cb.cast(value, out.dtype))
+        else:
+            done = cb.local((rows, lines), cb.f32, lanes=lanes)
+            for i in cb.unroll(range(rows)):
+                for j in cb.unroll(range(lines)):
+                    done[i, j] = acc[i, j]
+            for i in range(cb.min(rows, here - q)):
+                for j in range(lines):
+                    valid = filters - f - j * lanes
+                    if valid > 0:
+                        value = done[i, j]
+                        if plan.bias:
+                            value = value + cb.cast(bias.load(column + j * lanes, lanes, valid=valid), cb.f32)
+                        if plan.activation is not None:
+                            value = plan.activation(value)
+                        to = (n, origin + place + q + i, column + j * lanes)
+                        out.store(to, cb.cast(value, out.dtype), valid=valid)
+
+
+@cb.func
+def turn_board(board, bias, out, n, place, here, f, group, g, plan):
+    """The board's sums to the result, whose neighbours are places: transposed in registers."""
+    lanes = plan.lanes
+    filters = number(g, "filters")
+    columns = cb.min(plan.width, filters - f)
+    if plan.bias or plan.activation is not None:
+        for j in range(0, columns, lanes):
+            add = cb.splat(0.0, lanes)
+            if plan.bias:
+                add = cb.cast(bias.load(group * filters + f + j, lanes, valid=columns - j), cb.f32)
+            for q in range(here):
+                value = board.load((q, j), lanes) + add
+                if plan.activation is not None:
+                    value = plan.activation(value)
+                board.store((q, j), value)
+    for j in range(0, columns, lanes):
+        for q in range(0, here, lanes):
+            turned = ()
+            for i in cb.unroll(range(lanes)):
+                turned = turned + (board.load((q + i, j), lanes),)
+            turned = transpose_lines(turned, lanes)
+            for i in cb.unroll(range(lanes)):
+                if j + i < columns:
+                    to = (n, group * filters + f + j + i, place + q)
+                    out.store(to, cb.cast(turned[i], out.dtype), valid=here - q)
 
 
 @cb.kernel
@@ -156,75 +263,60 @@ def convolve(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g: cb.Array, pl
     """out[n, place, f] (or [n, f, place]) = activation(sum over the window of x * panels + bias).
 
     x and panels are flat; out is (N, places, filters) or (N, filters, places); g has the numbers of `GEOMETRY`. A cube
-    makes `block_rows` rows of places for `block_panels` panels.
+    makes one of `cuts` ranges of places (of whole rows where it copies its input) for `block_panels` panels.
     """
-    rows, lines, lanes = plan.rows, plan.lines, plan.lanes
-    stride_d, stride_h, stride_w = number(g, "stride_d"), number(g, "stride_h"), number(g, "stride_w")
+    rows = plan.rows
+    stride_d, stride_h = number(g, "stride_d"), number(g, "stride_h")
     out_d, out_h, out_w = number(g, "out_d"), number(g, "out_h"), number(g, "out_w")
     n_panels, groups, channels = number(g, "panels"), number(g, "groups"), number(g, "channels")
-    filters, depth = number(g, "filters"), number(g, "taps")
-    block_rows, block_panels = number(g, "block_rows"), number(g, "block_panels")
-    th, tw, sh, sw = number(g, "th"), number(g, "tw"), number(g, "sh"), number(g, "sw")
+    depth, block_panels, cuts = number(g, "taps") * channels, number(g, "block_panels"), number(g, "cuts")
     panel_blocks = (n_panels + block_panels - 1) // block_panels
-    row_blocks = (out_h + block_rows - 1) // block_rows
     first_panel = (cb.CUBE_POS % panel_blocks) * block_panels
     at = cb.CUBE_POS // panel_blocks
-    h = (at % row_blocks) * block_rows
-    at = at // row_blocks
+    cut = at % cuts
+    at = at // cuts
     d = at % out_d
     at = at // out_d
     group = at % groups
     n = at // groups
-    here = cb.min(block_rows, out_h - h) * out_w
-    place0 = (d * out_h + h) * out_w
     strip = cb.shared(plan.room + 64 if plan.room else 1, cb.f32)
+    board = cb.shared((plan.board if plan.board else 1, plan.width), cb.f32)
+    base = 0
+    origin = d * out_h * out_w
     if plan.room:
+        h = begin_of(cut, out_h, cuts)
+        place = h * out_w
+        here = begin_of(cut + 1, out_h, cuts) * out_w - place
         first = (d * stride_d - number(g, "pad_d"), h * stride_h - number(g, "pad_h"), -number(g, "pad_w"))
-        copy_strip(strip, x, n, group * channels, first, g, lanes)
-    base = n * number(g, "sn") + group * channels * number(g, "sc") + d * stride_d * number(g, "sd") + h * stride_h * sh
-    done = cb.local((rows, lines), cb.f32, lanes=lanes)
-    board = cb.shared((1 if plan.filters_last else plan.places, plan.width), cb.f32)
+        copy_strip(strip, x, n, group * channels, first, g, plan.lanes)
+        base = -h * stride_h * number(g, "th")
+    else:
+        place = begin_of(cut, out_h * out_w, cuts)
+        here = begin_of(cut + 1, out_h * out_w, cuts) - place
+        base = n * number(g, "sn") + group * channels * number(g, "sc") + d * stride_d * number(g, "sd")
+    tiles = (here + rows - 1) // rows
+    whole = cb.max(0, tiles - (tiles * rows - here)) * rows
+    pieces = 1
+    if plan.pieces:
+        pieces = number(g, "walk_d") * number(g, "walk_h")
     for panel in range(first_panel, cb.min(first_panel + block_panels, n_panels)):
         f = panel * plan.width
-        for q in range(0, here, rows):
-            places = ()
-            for i in cb.unroll(range(rows)):
-                p = cb.min(q + i, here - 1)
-                r = p // out_w
+        at_panel = (group * n_panels + panel) * depth * plan.width
+        for piece in range(pieces):
+            last = piece == pieces - 1
+            for q in range(0, whole, rows):
                 if plan.room:
-                    places = places + (r * stride_h * th + (p - r * out_w) * stride_w * tw,)
+                    tile_of(strip, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                            piece, last, g, rows, plan)  # fmt: skip
                 else:
-                    places = places + (base + r * stride_h * sh + (p - r * out_w) * stride_w * sw,)
-            if plan.room:
-                tile_of(
-                    done, strip, places, panels, (group * n_panels + panel) * depth * plan.width, g, rows, lines, lanes
-                )
-            else:
-                tile_of(done, x, places, panels, (group * n_panels + panel) * depth * plan.width, g, rows, lines, lanes)
-            for i in range(cb.min(rows, here - q)):
-                for j in cb.unroll(range(lines)):
-                    valid = filters - f - j * lanes
-                    if valid > 0:
-                        value = done[i, j]
-                        if plan.bias:
-                            value = value + cb.cast(
-                                bias.load(group * filters + f + j * lanes, lanes, valid=valid), cb.f32
-                            )
-                        if plan.activation is not None:
-                            value = plan.activation(value)
-                        if plan.filters_last:
-                            to = (n, place0 + q + i, group * filters + f + j * lanes)
-                            out.store(to, cb.cast(value, out.dtype), valid=valid)
-                        else:
-                            board.store((q + i, j * lanes), value)
+                    tile_of(x, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                            piece, last, g, rows, plan)  # fmt: skip
+            for q in range(whole, here, rows - 1):
+                if plan.room:
+                    tile_of(strip, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                            piece, last, g, rows - 1, plan)  # fmt: skip
+                else:
+                    tile_of(x, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                            piece, last, g, rows - 1, plan)  # fmt: skip
         if not plan.filters_last:
-            for q in range(0, here, lanes):
-                for j in range(0, cb.min(plan.width, filters - f), lanes):
-                    turned = ()
-                    for i in cb.unroll(range(lanes)):
-                        turned = turned + (board.load((q + i, j), lanes),)
-                    turned = transpose_lines(turned, lanes)
-                    for i in cb.unroll(range(lanes)):
-                        if f + j + i < filters:
-                            to = (n, group * filters + f + j + i, place0 + q)
-                            out.store(to, cb.cast(turned[i], out.dtype), valid=here - q)
+            turn_board(board, bias, out, n, origin + place, here, f, group, g, plan)

@@ -57,6 +57,13 @@ CASES = [  # input, filters, stride, padding, dilation, groups
     ((1, 1, 5, 5), (1, 1, 5, 5), 1, 0, 1, 1),
     ((1, 17, 1, 40), (17, 17, 1, 3), 1, (0, 1), 1, 1),
     ((1, 200, 4, 300), (4, 200, 3, 3), 1, 1, 1, 1),
+    ((1, 16, 1, 1), (16, 1, 3, 3), 1, 1, 1, 16),
+    ((1, 17, 9, 9), (17, 1, 3, 3), 1, 4, 2, 17),
+    ((1, 33, 2, 9), (33, 1, 7, 3), (2, 1), 3, 1, 33),
+    ((2, 5, 1, 1), (3, 5, 1, 1), 1, 0, 1, 1),
+    ((1, 16, 3, 880), (17, 16, 3, 3), 1, 1, 1, 1),
+    ((1, 6, 2, 3), (7, 6, 3, 3), 2, 4, (1, 3), 1),
+    ((1, 300, 7, 7), (64, 300, 3, 3), 1, 1, 1, 1),
 ]
 
 
@@ -84,6 +91,13 @@ def test_one_and_three_axes() -> None:
     want = defined(x, w, 1, 1, (1, 2, 1))
     close(K.conv3d(x, w, None, 1, 1, (1, 2, 1)), want)
     close(K.conv3d(x.transpose(0, 2, 3, 4, 1), w, None, 1, 1, (1, 2, 1), layout="NDHWC").transpose(0, 4, 1, 2, 3), want)
+
+
+def test_long_rows_are_cut() -> None:
+    x, w = draw(1, 3, 5000), draw(5, 3, 4)
+    close(K.conv1d(x, w, padding=2), defined(x, w, 1, 2))
+    last = np.ascontiguousarray(x.transpose(0, 2, 1))
+    close(K.conv1d(last, w, padding=2, layout="NLC").transpose(0, 2, 1), defined(x, w, 1, 2))
 
 
 def test_strided_input_outputs_and_narrow_floats() -> None:

@@ -1,0 +1,169 @@
+"""How the CPU's convolution is cut: which places and panels a cube makes, and in which order the window is walked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.convolution_block import Plan
+from cubepy.kernels.convolution_routes import Problem
+from cubepy.kernels.functions import ACTIVATIONS
+
+LARGEST_STRIP = 45056  # elements of a cube's copy of the input: what a cube may have of its own, less its board
+PLACES = 224  # output places of a cube, at most, unless a row has more
+PIECE = 1 << 19  # bytes of a panel that stay in the second-level cache beside the input
+LIGHT = (None, ACTIVATIONS["relu"])
+
+
+def tile() -> tuple[int, int, int]:
+    """Rows, lines and lanes of the register tile for this CPU."""
+    p = cb.device_properties_of()
+    lanes = p.register_bytes // 4
+    return (6, 4, lanes) if p.vector_registers >= 32 else (6, 2, lanes)
+
+
+def extent(problem: Problem, block: int) -> tuple[int, int, int]:
+    """The input that `block` rows of output places need, along depth, height and width."""
+    (kd, kh, kw), (dd, dh, dw) = problem.window, problem.dilation
+    return (
+        (kd - 1) * dd + 1, (block - 1) * problem.stride[1] + (kh - 1) * dh + 1,
+        (problem.out[2] - 1) * problem.stride[2] + (kw - 1) * dw + 1,
+    )  # fmt: skip
+
+
+def strip_of(problem: Problem, channels: int, block: int) -> int:
+    """Elements of a cube's copy of the input."""
+    return math.prod(extent(problem, block)) * channels
+
+
+def to_widen(problem: Problem, channels: int) -> bool:
+    """Whether padding goes into memory first: where a row is too much for a cube, or there is but a long one."""
+    _, out_h, out_w = problem.out
+    strip, (_, lines, lanes) = strip_of(problem, channels, 1), tile()
+    room = strip + 4096 + (out_w + 64) * lines * lanes
+    too_much = strip > LARGEST_STRIP or 4 * room > cb.device_properties_of().max_shared_memory
+    return too_much or (out_w > PLACES and out_h == 1)
+
+
+def computed(places: int, rows: int) -> int:
+    """Places that tiles of `rows` and `rows` - 1 make for so many."""
+    tiles = -(-places // rows)
+    return tiles * rows - min(tiles, tiles * rows - places)
+
+
+def makespan(costs: list[float], threads: int) -> float:
+    """When the last thread is done, if each takes the next piece of work."""
+    ready = [0.0] * threads
+    for cost in costs:
+        at = ready.index(min(ready))
+        ready[at] += cost
+    return max(ready)
+
+
+def cuts_of(
+    problem: Problem, many: int, panels: int, depth: int, channels: int, direct: bool, tiles: tuple[int, int, int],
+    threads: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Ranges of output places and of panels to cut into: what threads finish first by an estimate in cycles.
+
+    A place costs two lines of products a cycle, a line of a panel comes in three cycles, a line of input is copied in
+    five (measured on a Zen 5; what counts is their ratio).
+    """
+    rows, lines, lanes = tiles
+    _, out_h, out_w = problem.out
+    units, width = (out_h * out_w, 1) if direct else (out_h, out_w)
+
+    def estimate(cuts: int, panel_cuts: int) -> float:
+        least, more = divmod(units, cuts)
+        block_panels = -(-panels // panel_cuts)
+        costs = []
+        for block in (least + 1,) * more + (least,) * (cuts - more):
+            made = computed(block * width, rows)
+            copying = 400.0 if direct else 400.0 + 5 * strip_of(problem, channels, block) / lanes
+            for first in range(0, panels, block_panels):
+                count = min(block_panels, panels - first)
+                costs.append(copying + count * (made * (depth * lines / 2 + 12) + depth * lines * 3 + 100))
+        if many > 1:
+            costs = costs * min(many, max(1, 256 // len(costs)))
+        repeated = many * cuts * -(-panels // block_panels) / len(costs)
+        return makespan(costs, threads) * repeated + 0.02 * max(costs)
+
+    def possible() -> Iterator[tuple[int, int]]:
+        fewest = max(1, -(-units * width // PLACES) if width <= PLACES else units)
+        while not direct and fewest < units and strip_of(problem, channels, -(-units // fewest)) > LARGEST_STRIP:
+            fewest += 1
+        panel_cuts = [c for c in (1, 2, 4, 8, 16, panels) if c <= panels and -(-panels // c) * c - panels < c]
+        for cuts in range(min(fewest, units), min(units, fewest + 24) + 1):
+            for panel_cut in panel_cuts:
+                if cuts * panel_cut <= 1024 or panel_cut == 1:
+                    yield cuts, panel_cut
+
+    return min(possible(), key=lambda pair: (estimate(*pair), pair))
+
+
+@lru_cache(maxsize=1024)
+def plan_of(
+    problem: Problem, n: int, filters: int, channels: int, counts: tuple[int, int], last: bool, channels_last: bool,
+    single: bool, bias: bool, function: Any,
+) -> tuple[int, Any, Plan]:  # fmt: skip
+    """Cubes, integers and blueprint of a convolution on this CPU.
+
+    `counts`: groups and panels of the packed filters; `last`: channels of the input are neighbours in memory;
+    `single`: it is f32. Input without padding is read where it is, unless it would be converted again and again.
+    """
+    tiles = rows, lines, lanes = tile()
+    groups, panels = counts
+    taps, width = math.prod(problem.window), lines * lanes
+    direct = not any(problem.pad) and (single or to_widen(problem, channels))
+    many = n * groups * problem.out[0]
+    cuts, panel_cuts = cuts_of(
+        problem, many, panels, taps * channels, channels, direct, tiles, cb.device_properties_of().cores
+    )
+    units = math.prod(problem.out[1:]) if direct else problem.out[1]
+    block, block_panels = -(-units // cuts), -(-panels // panel_cuts)
+    window_d, rows_in, width_in = reach = extent(problem, 1 if direct else block)
+    all_channels = channels * groups
+    depth, height, wide = problem.size
+    if last:
+        sc, sw = 1, all_channels
+        sh = wide * sw
+        strides = (depth * height * sh, height * sh, sh, sw, sc)
+    else:
+        strides = (all_channels * depth * height * wide, height * wide, wide, 1, depth * height * wide)
+    if direct:
+        copied, room = (0, 0, 0, 0), 0
+        fd, fh, fw, fc = strides[1:]
+    else:
+        room = -(-math.prod(reach) * channels // 4096) * 4096
+        if last:
+            copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
+        else:
+            copied = (rows_in * width_in, width_in, 1, window_d * rows_in * width_in)
+        fd, fh, fw, fc = copied
+    kd, kh, kw = problem.window
+    dd, dh, dw = problem.dilation
+    steps = [dd * fd, dh * fh, dw * fw]
+    in_row = (kw * channels * width, channels * width, width)
+    if dw == 1 and ((fc == 1 and fw == channels) or channels == 1):  # the window's columns and channels are one run
+        walk, steps[2], run = (kd, kh, 1), 0, (kw * channels, fw if channels == 1 else 1)
+    elif kw > channels and fc != 1:  # few channels, each a plane: the run is along the width
+        walk, steps[2], run = (kd, kh, channels), fc, (kw, dw * fw)
+        in_row = (kw * channels * width, width, channels * width)
+    else:
+        walk, run = (kd, kh, kw), (channels, fc)
+    numbers = (
+        *problem.size, *strides, *copied, *reach, *problem.stride, *problem.pad, *problem.out, channels, groups,
+        panels, taps, filters, cuts, block_panels, *walk, *steps, *run, *in_row,
+    )  # fmt: skip
+    largest = max(n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width)
+    geometry = np.array(numbers, np.int64 if largest >= 1 << 31 else np.int32)
+    pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
+    places = block if direct else block * problem.out[2]
+    board = 0 if channels_last and not pieces else -(-places // 16) * 16 + rows + lanes
+    plan = Plan(rows, lines, lanes, room, board, channels_last, pieces, bias, function, function in LIGHT)
+    return many * cuts * -(-panels // block_panels), geometry, plan
