@@ -27,7 +27,31 @@ from cubepy.kernels.movement import transpose
 from cubepy.kernels.normalise import layer_norm, softmax
 from cubepy.kernels.norms import batch_norm, group_norm, log_softmax, rms_norm
 from cubepy.kernels.pad import pad
-from cubepy.kernels.pool import max_pool2d
+from cubepy.kernels.pool_average import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool1d_input,
+    adaptive_avg_pool2d_input,
+    adaptive_avg_pool3d,
+    adaptive_avg_pool3d_input,
+    avg_pool1d,
+    avg_pool1d_input,
+    avg_pool3d,
+    avg_pool3d_input,
+)
+from cubepy.kernels.pool_max import (
+    adaptive_max_pool1d,
+    adaptive_max_pool1d_input,
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_input,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_input,
+    max_pool1d,
+    max_pool1d_input,
+    max_pool2d,
+    max_pool2d_input,
+    max_pool3d,
+    max_pool3d_input,
+)
 from cubepy.kernels.random import Generator, bernoulli, manual_seed, normal, randint, uniform
 from cubepy.kernels.reduce import argmax, argmin, max, mean, min, prod, sum
 from cubepy.kernels.resample import (
@@ -63,11 +87,16 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
 
 
 __all__ = [
-    "Generator", "adaptive_avg_pool2d", "all", "any", "argmax", "argmin", "argsort", "attention", "avg_pool2d",
-    "avg_pool2d_input", "batch_norm", "bernoulli", "concat", "conv1d", "conv2d", "conv3d", "conv_input",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_weight", "copy", "cumprod", "cumsum",
-    "embedding", "flip", "functions", "gather", "gelu", "group_norm", "index_put", "interpolate", "interpolate_input",
-    "layer_norm", "log_softmax", "logsumexp", "manual_seed", "map", "matmul", "max", "max_pool2d", "mean", "min",
-    "norm", "normal", "pad", "prepack", "prepack_filter", "prod", "randint", "rms_norm", "scatter", "select",
-    "softmax", "sort", "std", "sum", "take_along_axis", "topk", "transpose", "uniform", "var", "views",
+    "Generator", "adaptive_avg_pool1d", "adaptive_avg_pool1d_input", "adaptive_avg_pool2d",
+    "adaptive_avg_pool2d_input", "adaptive_avg_pool3d", "adaptive_avg_pool3d_input", "adaptive_max_pool1d",
+    "adaptive_max_pool1d_input", "adaptive_max_pool2d", "adaptive_max_pool2d_input", "adaptive_max_pool3d",
+    "adaptive_max_pool3d_input", "all", "any", "argmax", "argmin", "argsort", "attention", "avg_pool1d",
+    "avg_pool1d_input", "avg_pool2d", "avg_pool2d_input", "avg_pool3d", "avg_pool3d_input", "batch_norm", "bernoulli",
+    "concat", "conv1d", "conv2d", "conv3d", "conv_input", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "conv_weight", "copy", "cumprod", "cumsum", "embedding", "flip", "functions", "gather", "gelu", "group_norm",
+    "index_put", "interpolate", "interpolate_input", "layer_norm", "log_softmax", "logsumexp", "manual_seed", "map",
+    "matmul", "max", "max_pool1d", "max_pool1d_input", "max_pool2d", "max_pool2d_input", "max_pool3d",
+    "max_pool3d_input", "mean", "min", "norm", "normal", "pad", "prepack", "prepack_filter", "prod", "randint",
+    "rms_norm", "scatter", "select", "softmax", "sort", "std", "sum", "take_along_axis", "topk", "transpose",
+    "uniform", "var", "views",
 ]  # fmt: skip

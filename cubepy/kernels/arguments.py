@@ -182,6 +182,20 @@ def wholes(value: Any, name: str) -> tuple[int, ...]:
     return tuple(whole(v, f"{name}[{k}]") for k, v in enumerate(value))
 
 
+def per_axis(value: Any, axes: int, name: str, least: int) -> tuple[int, ...]:
+    """An int for each of some axes; one int is for all of them.
+
+    Raises:
+        ArgumentError: it is neither an int nor a tuple of ints.
+        ShapeError: another number of them, or one that is less than `least`.
+    """
+    given = wholes(value, name)
+    given = given * axes if len(given) == 1 else given
+    if len(given) != axes or any(v < least for v in given):
+        raise ShapeError(f"{name} must be an int of at least {least} or {axes} of them, not {value!r}")
+    return given
+
+
 def number_of(value: Any, name: str) -> float:
     """An argument as a float.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import finish, float_array, output, placed, wrapper
+from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for
 from cubepy.lang.dtypes import as_dtype
@@ -179,17 +179,10 @@ def _checked(input: Any, axes: int, layout: str, name: str) -> tuple[Any, tuple[
     return x, size
 
 
-def _each(value: Any, axes: int, name: str, least: int) -> tuple[int, ...]:
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
-    if len(given) != axes or any(not hasattr(v, "__index__") or v < least for v in given):
-        raise ShapeError(f"{name} must be an int of at least {least} or {axes} of them, not {value!r}")
-    return tuple(int(v) for v in given)
-
-
 def _pool_bands(size: Any, kernel: Any, stride: Any, padding: Any, up: bool, include: bool, back: bool) -> list[Band]:
     axes = len(size)
-    ks, ps = _each(kernel, axes, "kernel_size", 1), _each(padding, axes, "padding", 0)
-    ss = ks if stride is None else _each(stride, axes, "stride", 1)
+    ks, ps = per_axis(kernel, axes, "kernel_size", 1), per_axis(padding, axes, "padding", 0)
+    ss = ks if stride is None else per_axis(stride, axes, "stride", 1)
     bands = []
     for n, k, s, p in zip(size, ks, ss, ps, strict=True):
         if p > k // 2:
@@ -264,7 +257,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Any, *, layout: str = "NCHW", o
         (2, 3, 1, 1)
     """
     x, size = _checked(input, 2, layout, "adaptive_avg_pool2d")
-    wanted = _each(output_size, 2, "output_size", 1)
+    wanted = per_axis(output_size, 2, "output_size", 1)
     bands = [_shares(n, m, False) for n, m in zip(size, wanted, strict=True)]
     return finish(_mapped(x, bands, 2, layout, out), out, wrapper(input))
 
@@ -283,7 +276,7 @@ def _interpolation(size: tuple[int, ...], wanted: Any, factor: Any, mode: str, c
         wanted = tuple(math.floor(n * k) for n, k in zip(size, factors, strict=True))
         scales = tuple(1 / k for k in factors)
     else:
-        wanted = _each(wanted, axes, "size", 1)
+        wanted = per_axis(wanted, axes, "size", 1)
         scales = tuple(n / m for n, m in zip(size, wanted, strict=True))
     if min(wanted) < 1:
         raise ShapeError(f"interpolate of {size} by {factor} leaves nothing")

@@ -14,7 +14,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.config import config
-from cubepy.errors import ShapeError
+from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous
@@ -198,6 +198,8 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """`src` cut to a shape; numbers fill it."""
     values = array_of(src, "src")
     if values.ndim == 0:
+        if values.dtype.kind not in "fiub":
+            raise DTypeError(f"src must hold numbers, not {values.dtype}")
         one = memory.empty((1,) * len(shape), dtype)
         one[...] = values
         return np.broadcast_to(one, shape)
