@@ -20,11 +20,12 @@ from cubepy.nn.layers import (
     Tanh,
 )
 from cubepy.nn.module import Module
+from cubepy.nn.norms import BatchNorm1d, BatchNorm2d, BatchNorm3d, RMSNorm
 from cubepy.nn.parameter import Parameter
 from cubepy.nn.safetensors import load_safetensors, safetensors_metadata, save_safetensors
 
 __all__ = [
-    "GELU", "Dropout", "Embedding", "LayerNorm", "Linear", "Module", "ModuleList", "MultiHeadAttention",
-    "MultiheadAttention", "Parameter", "ReLU", "Sequential", "SiLU", "Tanh", "functional", "init",
-    "load_safetensors", "safetensors_metadata", "save_safetensors",
+    "GELU", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Embedding", "LayerNorm", "Linear", "Module",
+    "ModuleList", "MultiHeadAttention", "MultiheadAttention", "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU",
+    "Tanh", "functional", "init", "load_safetensors", "safetensors_metadata", "save_safetensors",
 ]  # fmt: skip

@@ -24,17 +24,18 @@ from cubepy.runtime import memory
 
 PIECE = 32768  # elements of a row that one cube reduces
 WIDTH = 2048  # columns that one cube reduces
+ARG_WIDTH = 512  # columns that one cube finds the largest of
 STREAMS = 8  # lines of a row, or rows of a column, that are taken side by side
 
 
 @cb.kernel
 def reduce_rows(
     x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, lanes: cb.Comptime[int],
-    piece: cb.Comptime[int], scale,
+    piece: cb.Comptime[int], runs: cb.Comptime[int], scale,
 ):  # fmt: skip
     """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along n.
 
-    A piece is read along one run, into STREAMS lines that do not wait for each other.
+    A piece is read along 1 or STREAMS runs at once, into STREAMS lines that do not wait for each other.
     """
     n = x.shape[1]
     pieces = out.shape[1]
@@ -45,10 +46,12 @@ def reduce_rows(
     a = cb.local((STREAMS,), acc, lanes=lanes)
     for j in cb.unroll(range(STREAMS)):
         a[j] = cb.cast(cb.splat(start, lanes), acc)
-    rest = first + (stop - first) // (STREAMS * lanes) * (STREAMS * lanes)
-    for k in range(first, rest, STREAMS * lanes):
+    per = STREAMS // runs
+    part = (stop - first) // (STREAMS * lanes) * (per * lanes)
+    for k in range(first, first + part, per * lanes):
         for j in cb.unroll(range(STREAMS)):
-            a[j] = step(a[j], cb.cast(x.load((row, k + j * lanes), lanes), acc))
+            a[j] = step(a[j], cb.cast(x.load((row, k + j // per * part + j % per * lanes), lanes), acc))
+    rest = first + runs * part
     whole = rest + (stop - rest) // lanes * lanes
     for k in range(rest, whole, lanes):
         a[0] = step(a[0], cb.cast(x.load((row, k), lanes), acc))
@@ -171,6 +174,47 @@ def arg_rows(x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.C
     out[row] = cb.cast(index, out.dtype)
 
 
+@cb.kernel
+def arg_columns(
+    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int], width: cb.Comptime[int]
+):
+    """out[b, c] = index of the largest (or smallest) of x[b, :, c], the first one of equals, NaN before all.
+
+    A cube does `width` columns, row by row; the best ones and their places stay in the nearest cache.
+    """
+    n, columns = x.shape[1], x.shape[2]
+    blocks = (columns + width - 1) // width
+    first = (cb.CUBE_POS % blocks) * width
+    b = cb.CUBE_POS // blocks
+    count = cb.min(width, columns - first)
+    best = cb.local((width // lanes,), x.dtype, lanes=lanes)
+    where = cb.local((width // lanes,), cb.i32, lanes=lanes)
+    lines = (count + lanes - 1) // lanes
+    for j in range(lines):
+        best[j] = x.load((b, 0, first + j * lanes), lanes, valid=count - j * lanes)
+        where[j] = cb.splat(cb.cast(0, cb.i32), lanes)
+    whole = 1 + (n - 1) // 4 * 4
+    for k in range(1, whole, 4):
+        for j in range(lines):
+            top = best[j]
+            place = where[j]
+            for r in cb.unroll(range(4)):
+                v = x.load((b, k + r, first + j * lanes), lanes, valid=count - j * lanes)
+                take = first_better(v, top, largest)
+                top = cb.select(take, v, top)
+                place = cb.select(take, cb.splat(cb.cast(k + r, cb.i32), lanes), place)
+            best[j] = top
+            where[j] = place
+    for k in range(whole, n):
+        for j in range(lines):
+            v = x.load((b, k, first + j * lanes), lanes, valid=count - j * lanes)
+            take = first_better(v, best[j], largest)
+            best[j] = cb.select(take, v, best[j])
+            where[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), lanes), where[j])
+    for j in range(lines):
+        out.store((b, first + j * lanes), cb.cast(where[j], out.dtype), valid=count - j * lanes)
+
+
 @cb.func
 def same(a, b):
     """Equal, or both NaN."""
@@ -246,7 +290,8 @@ def _run(
         m = data.shape[0]
         part = flat.reshape(m, 1) if pieces == 1 else memory.empty((m, pieces), acc.numpy)
         factor = scale if pieces == 1 else 1.0
-        reduce_rows[m * pieces, 1](data, part, step, start, acc, lanes, PIECE, factor, mode="unchecked")
+        runs = STREAMS if step is f.add else 1  # measured: extremes are quicker along one run
+        reduce_rows[m * pieces, 1](data, part, step, start, acc, lanes, PIECE, runs, factor, mode="unchecked")
         if pieces > 1:
             _run(part, True, flat, step, start, acc, result, scale)
     else:
@@ -350,15 +395,18 @@ def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
         if has_planes():
             _arg_by_cubes(array.view(np.uint8) if array.dtype == np.bool_ else array, axes, target, largest)
             return finish(target if final or out is not None else target[()], out, wrap)
-        kept = [d for d in range(array.ndim) if d not in axes]
-        rows = array.transpose(kept + list(axes)).reshape(-1, n)
-        if rows.strides[1] != rows.itemsize and n > 1:
-            rows = copy(rows)
-        if rows.dtype == np.bool_:
-            rows = rows.view(np.uint8)
-        flat = memory.empty((rows.shape[0],), np.int64)
-        arg_rows[rows.shape[0], 1](rows, flat, largest, lanes_for(rows), mode="unchecked")
-        target[...] = flat.reshape(final)
+        data, by_rows = _arranged(array.view(np.uint8) if array.dtype == np.bool_ else array, axes)
+        if not by_rows and data.shape[2] < ARG_WIDTH:  # too few columns for all cores
+            data, by_rows = copy(data.transpose(0, 2, 1)).reshape(-1, n), True
+        flat = memory.empty(target.shape, np.int64)
+        lanes = lanes_for(data)
+        if by_rows:
+            arg_rows[data.shape[0], 1](data, flat.reshape(-1), largest, lanes, mode="unchecked")
+        else:
+            b, _, c = data.shape
+            cubes = b * -(-c // ARG_WIDTH)
+            arg_columns[cubes, 1](data, flat.reshape(b, c), largest, lanes, ARG_WIDTH, mode="unchecked")
+        target[...] = flat
     return finish(target if final or out is not None else target[()], out, wrap)
 
 

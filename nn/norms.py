@@ -1,0 +1,125 @@
+"""Layers that normalise, beside `LayerNorm`: over the batch, and by the root of the mean square."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import ShapeError
+from cubepy.nn import init
+from cubepy.nn.module import Module
+from cubepy.nn.parameter import Parameter
+from cubepy.tensor import Tensor, as_tensor
+
+
+class RMSNorm(Module):
+    """Division by the root of the mean square over the last axes, with a learned scale.
+
+    Args:
+        normalized_shape: the last axes of the input.
+        eps: added to the mean square; None is the epsilon of the input's dtype.
+        elementwise_affine: whether there is a scale.
+
+    Attributes:
+        weight: of shape `normalized_shape`, or None.
+
+    Example:
+        >>> RMSNorm(2, eps=0.0)([[3.0, 3.0]])
+        tensor([[1., 1.]])
+    """
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.weight = Parameter(init.constant(self.normalized_shape, 1.0)) if elementwise_affine else None
+
+    def forward(self, input: Any) -> Tensor:
+        """Any shape that ends with `normalized_shape` -> the same.
+
+        Raises:
+            ShapeError: the input ends with other axes.
+        """
+        x, n = as_tensor(input), len(self.normalized_shape)
+        if tuple(x.shape[len(x.shape) - n :]) != self.normalized_shape:
+            raise ShapeError(f"RMSNorm over {self.normalized_shape} cannot take an input of shape {tuple(x.shape)}")
+        eps = float(np.finfo(x.dtype.numpy).eps) if self.eps is None else self.eps
+        y = x * ((x * x).mean(axis=tuple(range(-n, 0)), keepdims=True) + eps).rsqrt()
+        return y if self.weight is None else y * self.weight
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class _BatchNorm(Module):
+    ranks: tuple[int, ...] = ()
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
+        self.weight = Parameter(init.constant((num_features,), 1.0)) if affine else None
+        self.bias = Parameter(init.constant((num_features,), 0.0)) if affine else None
+        self.register_buffer("running_mean", np.zeros(num_features, np.float32))
+        self.register_buffer("running_var", np.ones(num_features, np.float32))
+        self.register_buffer("num_batches_tracked", np.asarray(0, np.int64))
+
+    def forward(self, input: Any) -> Tensor:
+        """(N, num_features, ...) -> the same; training normalises by the batch and moves the running values.
+
+        Raises:
+            ShapeError: another number of axes or channels, or one value per channel while training.
+        """
+        x = as_tensor(input)
+        rank, channels = len(x.shape), (1, self.num_features) + (1,) * (len(x.shape) - 2)
+        if rank not in self.ranks or x.shape[1] != self.num_features:
+            raise ShapeError(f"{type(self).__name__}({self.num_features}) cannot take an input of shape {x.shape}")
+        mean, var = self.running_mean, self.running_var
+        if self.training:
+            mean, var = self._of_batch(x)
+        scale = (var + self.eps).rsqrt()
+        if self.weight is not None:
+            scale = scale * self.weight
+        y = (x - mean.reshape(*channels)) * scale.reshape(*channels)
+        return y if self.bias is None else y + self.bias.reshape(*channels)
+
+    def _of_batch(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and biased variance of each channel; the running variance takes the unbiased one."""
+        axes = (0, *range(2, len(x.shape)))
+        count = int(np.prod([x.shape[a] for a in axes]))
+        if count < 2:
+            raise ShapeError(f"batch normalisation trains on more than 1 value per channel, not {count}")
+        mean = x.mean(axis=axes, keepdims=True)
+        var = ((x - mean) ** 2).mean(axis=axes)
+        mean, m = mean.reshape(self.num_features), self.momentum
+        self.running_mean = self.running_mean * (1 - m) + mean * m
+        self.running_var = self.running_var * (1 - m) + var * (m * count / (count - 1))
+        self.num_batches_tracked = self.num_batches_tracked + 1
+        return mean, var
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Normalisation of each channel over the batch, for inputs (N, C) and (N, C, L)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Normalisation of each channel over the batch, for inputs (N, C, H, W)."""
+
+    ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Normalisation of each channel over the batch, for inputs (N, C, D, H, W)."""
+
+    ranks = (5,)
