@@ -57,7 +57,10 @@ def limits() -> tuple[float, float, float]:
 def error(op: str, shape: str) -> float | None:
     """Largest error relative to the largest value, against float64."""
     arrays = data(op, WORKS[op].quick or shape)
-    exact = WORKS[op].truth(*arrays)
+    try:
+        exact = WORKS[op].truth(*arrays)
+    except NotImplementedError:  # what is exact needs a library that is not here
+        return None
     if exact is None:
         return None
     ours = np.asarray(WORKS[op].cubepy(*arrays)()).astype(np.float64)

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from benchmarks import work_attention, work_matmul, work_memory, work_order, work_windows
+from benchmarks import work_attention, work_matmul, work_memory, work_models, work_order, work_windows
 from benchmarks.work import LIBRARIES, Work, numbers, torch_module
 
 WORKS: dict[str, Work] = {
     **work_matmul.WORKS, **work_memory.WORKS, **work_windows.WORKS, **work_attention.WORKS, **work_order.WORKS,
+    **work_models.WORKS,
 }  # fmt: skip
 
 
