@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.kernels import elementwise, movement, normalise, pool, reduce
+from cubepy.kernels import elementwise, movement, normalise, reduce
 from cubepy.kernels import elementwise_cubes as ec
 from cubepy.kernels import functions as f
 from cubepy.kernels import movement_cubes as mc
@@ -49,16 +49,12 @@ WINDOW = (1, 1, 0, 0, (3, 3), (1, 1))
 UNCHANGED = {
     "map_flat": (elementwise.map_flat, VECTOR, (VECTOR, VECTOR), f.add, 4, 8192),
     "map_rows": (elementwise.map_rows, F32, (F32, F32), f.add, (False, True), 4, 8192),
-    "reduce_rows": (reduce.reduce_rows, F32, F32, f.add, 0, cb.f32, 4, 16384, 1.0),
-    "reduce_columns": (reduce.reduce_columns, CUBE, CUBE, f.larger, LOW, cb.f32, 4, 64, 1.0),
+    "reduce_rows": (reduce.reduce_rows, F32, F32, f.add, 0, cb.f32, 4, 16384, 8, 1.0),
     "arg_rows": (reduce.arg_rows, F32, I64[0], True, 4),
     "softmax_rows": (normalise.softmax_rows, F32, F32, 4, 4),
     "layer_norm_rows": (normalise.layer_norm_rows, F32, VECTOR, VECTOR, F32, 1e-5, 4, 4),
     "transpose_tiles": (movement.transpose_tiles, CUBE, CUBE, 4, 4),
     "gather_rows": (gather_rows, I64[0], F32, F32, 4, 16),
-    "pool_channels_last": (pool.pool_channels_last, IMAGE, IMAGE, *WINDOW, 4),
-    "pool_channels_first": (pool.pool_channels_first, CUBE, CUBE, *WINDOW, 4),
-    "pool_rows_unit_stride": (pool.pool_rows_unit_stride, CUBE, CUBE, 1, 0, 0, (3, 3), (1, 1), 4),
 }
 """Kernels written for one unit: right on a GPU too, where the others are faster."""
 
