@@ -253,3 +253,12 @@ def test_a_launch_that_fails_leaves_the_kernel_usable() -> None:
         doubled[cb.over(out)](np.zeros((2, 2), F), out)
     doubled[cb.over(out)](np.ones(4, F), out)
     assert out.tolist() == [2] * 4
+
+
+def test_a_parameter_cannot_have_the_name_of_a_launch_keyword() -> None:
+    @cb.kernel
+    def wrong(out: cb.Array, stream):
+        out[0] = stream
+
+    with pytest.raises(errors.KernelSyntaxError, match="'stream', which is a keyword of every launch"):
+        wrong[1, 1](np.zeros(1, F), 1.0)

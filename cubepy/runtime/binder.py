@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import ComptimeSpec, exact
+from cubepy.errors import KernelSyntaxError
 from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.leaves import NUMBERS, PLAIN, array_like, lift
@@ -32,6 +33,11 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
         if p.keyword_only and not star:
             parameters.append("*")
             star = True
+        if p.name in LAUNCH_KEYWORDS:
+            raise KernelSyntaxError(
+                f"{kernel.__name__} has a parameter {p.name!r}, which is a keyword of every launch",
+                hint=f"choose another name; {', '.join(LAUNCH_KEYWORDS)} are reserved",
+            )
         if p.default is Param.__dataclass_fields__["default"].default:
             parameters.append(p.name)
         else:

@@ -39,7 +39,7 @@ ONLY_FOR_CPUS = {
     "convolution_block.pack_filters": "convolutions of a GPU are products of matrices",
     "convolution_block.convolve": "convolutions of a GPU are products of matrices",
     "convolution_routes.depthwise": "convolutions of a GPU are products of matrices",
-    "elementwise.map_flat": "planes have map_lines", "elementwise.map_rows": "planes have map_rows_wide",
+    "elementwise.map_flat": "planes have map_lines", "elementwise.map_past": "planes have map_lines", "elementwise.map_rows": "planes have map_rows_wide",
     "matmul_kernels.pack_columns": "a GPU packs nothing", "matmul_kernels.pack_rows": "a GPU packs nothing",
     "matmul_kernels.block_product": "planes have matmul_simt", "matmul_words.pack_words": "a GPU packs nothing",
     "matmul_words.lay_rows": "a GPU packs nothing", "matmul_words.byte_sums": "a GPU packs nothing",

@@ -235,3 +235,18 @@ def test_random_shapes_with_random_holes(name: str, m: int, n: int, seed: int, d
     scale = max(1.0, float(np.abs(want[finite]).max(initial=0)))
     assert (np.isnan(got) == np.isnan(want))[~(np.abs(want) > float(np.finfo(dtype).max) / 2) | np.isinf(want)].all()
     np.testing.assert_allclose(got[finite], want[finite], rtol=0, atol=scale * 8 * float(np.finfo(dtype).eps))
+
+
+@pytest.mark.parametrize("shape", [(1,), (15,), (16,), (8193,), (3, 1000), (7, 16)])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
+def test_large_results_pass_the_caches_and_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: Any
+) -> None:
+    x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
+    want = K.map(K.functions.mul, x, x)
+    monkeypatch.setattr("cubepy.kernels.elementwise.PAST", 0)
+    same(K.map(K.functions.mul, x, x), want)
+    same(K.copy(x), x)
+    same(K.map(K.functions.mul, x, x, out=unaligned(x)), want)
+    y = x.copy()
+    same(K.map(K.functions.mul, y, y, out=y), want)
