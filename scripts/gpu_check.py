@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,13 +35,22 @@ class Step:
     name: str
     command: list[str]
     seconds: int
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 def steps(out: Path, sanitize: bool, benchmarks: bool) -> list[Step]:
     """What is run, in order."""
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, "-k"]
     spread = ["-n", "8"] if importlib.util.find_spec("xdist") else []
-    found = [Step("tests", [*pytest, "not cpu and not python", *spread], 900)]
+    found = [
+        Step("tests", [*pytest, "not cpu and not python", *spread], 900),
+        Step(
+            "library",
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernels", *spread],
+            900,
+            {"CUBEPY_TEST_DEVICE": "cuda"},
+        ),
+    ]
     if sanitize and shutil.which("compute-sanitizer"):
         for tool in TOOLS:
             wrapped = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
@@ -65,7 +75,13 @@ def run(step: Step, out: Path) -> dict[str, object]:
     with log.open("w") as file:
         try:
             status = subprocess.run(
-                step.command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, timeout=step.seconds, check=False
+                step.command,
+                cwd=ROOT,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=step.seconds,
+                check=False,
+                env={**os.environ, **step.variables},
             ).returncode
         except subprocess.TimeoutExpired:
             status = 124

@@ -8,7 +8,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-from collections.abc import Iterator
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,12 @@ from cubepy.runtime import device_array as da
 from cubepy.runtime.launch import BoundLaunch, Launcher
 from cubepy.runtime.layout import layout_of
 from cubepy.runtime.overlap import extent
+
+WHERE = os.environ.get("CUBEPY_TEST_DEVICE", "")
+"""A device with its own memory that the library's tests use instead of the host, if any: "cuda"."""
+
+DEVICES = [WHERE] if WHERE else ["cpu", "python"]
+"""What tests that are written for every backend run on."""
 
 
 def gpu_missing() -> str:
@@ -40,6 +50,7 @@ class Stage:
     def __init__(self, device: devices.Device) -> None:
         self.device = device
         self.roots: dict[int, tuple[np.ndarray, Any, int]] = {}
+        self.given: list[tuple[np.ndarray, Any]] = []
 
     def array(self, a: np.ndarray) -> Any:
         """The device array that stands for a host array."""
@@ -51,16 +62,28 @@ class Stage:
             self.roots[low] = (flat, da.upload(np.ascontiguousarray(flat), self.device), low)
         _, copy, start = self.roots[low]
         layout = layout_of(a.shape, a.strides, a.dtype, self.device)
-        return da.DeviceArray(copy.address + a.ctypes.data - start, layout, copy.owner, a.flags.writeable)
+        there = da.DeviceArray(copy.address + a.ctypes.data - start, layout, copy.owner, a.flags.writeable)
+        self.given.append((a, there))
+        return there
 
     def value(self, v: Any) -> Any:
         """An argument with every host array in it replaced."""
         if isinstance(v, np.ndarray):
             return self.array(v)
-        if isinstance(v, tuple):
-            return tuple(self.value(x) for x in v)
+        if type(v) in (tuple, list):
+            return type(v)(self.value(x) for x in v)
         if isinstance(v, Struct):
             return dataclasses.replace(v, values={k: self.value(x) for k, x in v.values.items()})
+        return v
+
+    def result(self, v: Any) -> Any:
+        """What a function gave, with every device array in it copied to the host; an argument is itself again."""
+        if isinstance(v, da.DeviceArray):
+            given = next((a for a, there in self.given if there is v), None)
+            return v.numpy() if given is None else given
+        if isinstance(v, (tuple, list)):
+            parts = [self.result(x) for x in v]
+            return type(v)(*parts) if hasattr(v, "_fields") else type(v)(parts)
         return v
 
     def back(self) -> None:
@@ -77,9 +100,11 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     launch, inner_bind = Launcher.launch, BoundLaunch.__call__
 
     def on_gpu(kwargs: dict[str, Any]) -> devices.Device | None:
+        if _inside:  # the library's own launches: what it forgets to move shall fail
+            return None
         where = kwargs.get("device")
         found = devices.current() if where is None else devices.as_device(where)
-        return found if found.backend == "cuda" else None
+        return found if devices.gpu_of(found) is not None else None
 
     def launch_staged(self: Launcher, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         gpu = on_gpu(kwargs)
@@ -111,6 +136,45 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Launcher, "launch", launch_staged)
     monkeypatch.setattr(Launcher, "bind", bind_staged)
     yield
+
+
+_inside: list[str] = []
+
+
+def moved(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays that takes NumPy arrays, works where the current device is, and gives NumPy arrays."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        gpu = devices.current()
+        if devices.gpu_of(gpu) is None or _inside:
+            return function(*args, **kwargs)
+        stage = Stage(gpu)
+        _inside.append(function.__name__)
+        try:
+            result = function(*stage.value(args), **{k: stage.value(v) for k, v in kwargs.items()})
+            there_already = any(isinstance(v, da.DeviceArray) for v in (*args, *kwargs.values()))
+            return result if there_already else stage.result(result)
+        finally:
+            _inside.pop()
+            stage.back()
+
+    return call
+
+
+def move_library() -> None:
+    """Make every public function of `cubepy.kernels` a `moved` one, for the rest of this process."""
+    import cubepy.kernels as library
+
+    modules = [library, *(m for n, m in list(sys.modules.items()) if n.startswith("cubepy.kernels."))]
+    public = {
+        getattr(library, name): name for name in library.__all__ if isinstance(getattr(library, name), FunctionType)
+    }
+    replaced = {function: moved(function) for function in public}
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, FunctionType) and value in replaced:
+                setattr(module, name, replaced[value])
 
 
 def devices_sync(device: devices.Device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -12,7 +13,8 @@ from cubepy import kernels as K
 from cubepy import nn
 from cubepy.errors import DeviceError
 from cubepy.nn import functional as F
-from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.device import as_device
+from cubepy.runtime.device_array import DeviceArray, upload
 from cubepy.tensor import Tensor, concat, register, where
 from cubepy.tensor.storage import Dense
 from tests.pretend import NAME, PretendBackend, pretend
@@ -104,6 +106,28 @@ def test_inputs_that_share_memory_are_another_kind() -> None:
     assert (a + b).tolist() == (floats(8)[:4] + floats(8)[4:]).tolist()
     assert (a + a).tolist() == (2 * floats(8)[:4]).tolist()
     assert (b + a).tolist() == (a + b).tolist()
+
+
+def test_intermediates_are_released_at_once(backend: PretendBackend) -> None:
+    x = cb.tensor(floats(64), device=NAME)
+    gc.collect()
+    gc.disable()
+    try:
+        before = backend.gpu.live
+        y = x
+        for _ in range(10):
+            y = y * y - x
+        assert backend.gpu.live <= before + 3
+    finally:
+        gc.enable()
+
+
+def test_numbers_beside_arrays_are_at_home_anywhere() -> None:
+    x = upload(floats(6), as_device(NAME))
+    for number in (2.5, 2.5, 7.0, np.float32(3)):
+        assert np.array_equal(K.map(K.functions.add, x, number).numpy(), floats(6) + np.float32(number))
+    with pytest.raises(cb.errors.LaunchError, match="NumPy array"):
+        K.map(K.functions.add, x, floats(6))
 
 
 def test_the_current_device_takes_new_tensors() -> None:

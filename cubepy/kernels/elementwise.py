@@ -18,6 +18,7 @@ from cubepy.kernels.shapes import broadcast_shape, merged
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
 from cubepy.lang.dtypes import as_dtype, float_for, promote
+from cubepy.runtime.device_array import DeviceArray, constant_on
 from cubepy.runtime.pointers import address
 
 CHUNK = 8192
@@ -128,6 +129,9 @@ def map(function: Any, *arrays: Any, out: Any = None, dtype: Any = None) -> Any:
     wrap = wrapper(*arrays)
     xs = [array_of(a) for a in arrays]
     shape = broadcast_shape(*xs)
+    where = next((x.device for x in xs if type(x) is DeviceArray), None)
+    if where is not None:  # numbers beside its arrays are at home on any device
+        xs = [constant_on(where, x) if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in xs]
     if dtype is None:
         dtype = array_of(out).dtype if out is not None else result_dtype(function, xs)
     result = output(out, shape, as_dtype(dtype).numpy)
@@ -178,7 +182,9 @@ def _passes(function: Any, out: np.ndarray, inputs: list[np.ndarray], lanes: int
 
     Where there is more to compute than a few sums and products, ordinary stores are quicker (measured).
     """
-    if address(out) % (lanes * out.itemsize) or any(np.may_share_memory(out, x) for x in inputs):
+    if not isinstance(out, np.ndarray) or address(out) % (lanes * out.itemsize):
+        return False
+    if any(np.may_share_memory(out, x) for x in inputs):
         return False
     return isinstance(function, Func) and plain(function)
 

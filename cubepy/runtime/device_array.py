@@ -313,6 +313,23 @@ def upload(array: np.ndarray, device: Device) -> DeviceArray:
     return DeviceArray(owner.address, layout_of(source.shape, None, source.dtype, device), owner)
 
 
+_constants: dict[Any, DeviceArray] = {}
+_CONSTANTS = 1024
+
+
+def constant_on(device: Device, value: np.ndarray) -> DeviceArray:
+    """A number on a device; the same number is copied there once."""
+    key = (device, value.dtype.num, value.shape, value.tobytes())
+    found = _constants.get(key)
+    if found is None:
+        if len(_constants) >= _CONSTANTS:
+            _constants.clear()
+        found = _constants[key] = upload(value, device)
+    elif tracing.recording and (recorder := tracing.current()) is not None:
+        recorder.constant(found.owner)
+    return found
+
+
 def host(array: Any) -> np.ndarray:
     """The elements as a NumPy array, copied only from a device."""
     return array.numpy() if isinstance(array, DeviceArray) else array

@@ -120,30 +120,31 @@ class Trace:
             self.steps = tuple(map(_ripened, self.steps))
         allocate, ordinal = self.gpu.allocate, self.ordinal
         taken = [allocate(ordinal, size) for size in self.sizes]
-        make = da.DeviceArray
-
-        def found(place: Any) -> Any:
-            if type(place) is not tuple:
-                if type(place) is MapPlace:
-                    array = found(place.array)
-                    return ArrayMap(array, array, place.box, place.swizzle)
-                return place
-            source, offset, layout, writeable = place
-            if source >= 0:
-                array = inputs[source]
-                return make(array.address + offset, layout, array.owner, writeable and array.writeable)
-            owner = taken[-1 - source]
-            return make(owner.address + offset, layout, owner, writeable)
-
         tracing.spoil()
         counters.launches += self.launches
         for function, runner, places in self.steps:
-            values = [found(p) for p in places]
+            values = [_found(p, inputs, taken) for p in places]
             if runner is None:
                 function(*values)
             elif function is None or not function(values, None):
                 runner.run(values, ())
-        return found(self.result)  # type: ignore[no-any-return]
+        return _found(self.result, inputs, taken)  # type: ignore[no-any-return]
+
+
+def _found(place: Any, inputs: Sequence[da.DeviceArray], taken: list[Any]) -> Any:
+    """What is at a place of a call. (No closure: one that calls itself would keep the memory until the next
+    collection of garbage.)"""
+    if type(place) is not tuple:
+        if type(place) is MapPlace:
+            array = _found(place.array, inputs, taken)
+            return ArrayMap(array, array, place.box, place.swizzle)
+        return place
+    source, offset, layout, writeable = place
+    if source >= 0:
+        array = inputs[source]
+        return da.DeviceArray(array.address + offset, layout, array.owner, writeable and array.writeable)
+    owner = taken[-1 - source]
+    return da.DeviceArray(owner.address + offset, layout, owner, writeable)
 
 
 class Traces(threading.local):

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from cubepy.runtime import trace
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.device_array import DeviceArray, constant_on
 from cubepy.runtime.stats import active
 from cubepy.tensor.storage import Dense, Storage
-
-_constants: dict[Any, DeviceArray] = {}
-_CONSTANTS = 1024
-
 
 _traces = trace.Traces()
 
@@ -73,14 +67,3 @@ def made(array: DeviceArray) -> Dense:
     layout = array.layout
     out.array, out.shape, out.dtype, out.device = array, layout.shape, layout.element, layout.device
     return out
-
-
-def constant_on(device: Device, value: np.ndarray) -> DeviceArray:
-    """A number on a device; the same number is copied there once."""
-    key = (device, value.dtype.num, value.shape, value.tobytes())
-    found = _constants.get(key)
-    if found is None:
-        if len(_constants) >= _CONSTANTS:
-            _constants.clear()
-        found = _constants[key] = upload(value, device)
-    return found

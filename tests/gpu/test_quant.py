@@ -23,6 +23,11 @@ SCHEMES: list[dict[str, Any]] = [
 TOLERANCE = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 6e-3}
 
 
+def by_cpu(x: np.ndarray, weight: QuantizedWeight, *options: Any) -> np.ndarray:
+    with cb.use("cpu"):
+        return quantized_linear(x, weight, *options).astype(np.float64)
+
+
 def weight_of(rows: int, columns: int, activations: str, **options: Any) -> QuantizedWeight:
     rng = np.random.default_rng(rows * columns)
     values = rng.normal(size=(rows, columns)).astype(np.float32) * np.exp(rng.normal(size=columns)).astype(np.float32)
@@ -57,7 +62,7 @@ def test_float_activations_meet_dequantized_weights(options: dict[str, Any], row
 def test_any_shape(n: int, k: int, rows: int, activations: str) -> None:
     weight = weight_of(n, k, activations, scheme="int4")
     x = np.random.default_rng(n).normal(size=(rows, k)).astype(np.float32)
-    expected = quantized_linear(x, weight).astype(np.float64)
+    expected = by_cpu(x, weight)
     assert error(on_gpu(x, weight), expected) < 2e-5
 
 
@@ -66,13 +71,13 @@ def test_any_shape(n: int, k: int, rows: int, activations: str) -> None:
 def test_bytes_give_what_the_cpu_gives(options: dict[str, Any], rows: int) -> None:
     weight = weight_of(72, 768, "int8", **options)
     x = np.random.default_rng(rows).normal(size=(rows, 768)).astype(np.float32)
-    assert error(on_gpu(x, weight), quantized_linear(x, weight).astype(np.float64)) < 5e-6
+    assert error(on_gpu(x, weight), by_cpu(x, weight)) < 5e-6
 
 
 def test_int8_takes_any_number_of_inputs() -> None:
     weight = weight_of(33, 201, "int8", scheme="int8")
     x = np.random.default_rng(0).normal(size=(3, 201)).astype(np.float32)
-    assert error(on_gpu(x, weight), quantized_linear(x, weight).astype(np.float64)) < 5e-6
+    assert error(on_gpu(x, weight), by_cpu(x, weight)) < 5e-6
 
 
 @pytest.mark.parametrize("activations", ["float", "int8"])
@@ -83,7 +88,7 @@ def test_bias_activation_and_residual_are_fused(rows: int, activations: str) -> 
     x, bias = rng.normal(size=(rows, 256)).astype(np.float32), rng.normal(size=48).astype(np.float32)
     residual = rng.normal(size=(rows, 48)).astype(np.float32)
     for name in (None, *ACTIVATIONS):
-        expected = quantized_linear(x, weight, bias, residual, name).astype(np.float64)
+        expected = by_cpu(x, weight, bias, residual, name)
         assert error(on_gpu(x, weight, bias=bias, residual=residual, activation=name), expected) < 2e-5
 
 
@@ -103,10 +108,10 @@ def test_a_row_that_is_not_finite_spoils_itself_alone() -> None:
 
 @pytest.mark.parametrize("options", SCHEMES, ids=str)
 def test_a_quantized_model_moves(options: dict[str, Any]) -> None:
-    model = nn.Sequential(nn.Linear(256, 96), nn.GELU(), nn.Linear(96 if options.get("group", 32) <= 32 else 256, 40))
-    if options.get("group", 32) > 32:
-        model = nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 40))
-    here = cb.quant.quantize(model, measure_speed=False, **options).model
+    hidden = 96 if options.get("group", 32) <= 32 else 256
+    with cb.use("cpu"):
+        model = nn.Sequential(nn.Linear(256, hidden), nn.GELU(), nn.Linear(hidden, 40))
+        here = cb.quant.quantize(model, measure_speed=False, **options).model
     there = here.clone().to("cuda")
     assert isinstance(there[0].weight.storage, Quantized) and str(there[0].weight.device) == "cuda"
     x = np.random.default_rng(4).normal(size=(5, 256)).astype(np.float32)

@@ -10,6 +10,7 @@ import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
 from cubepy.kernels.random import fill
+from tests.staging import DEVICES
 
 # Rows "philox4x32 10" of tests/kat_vectors in Random123 1.14.0 (github.com/DEShawResearch/random123):
 # counter (4 words), key (2 words), result (4 words).
@@ -24,7 +25,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("counter", "key", "want"), KNOWN, ids=str)
-@pytest.mark.parametrize("device", ["cpu", "python"])
+@pytest.mark.parametrize("device", DEVICES)
 def test_philox_gives_the_published_vectors(counter: tuple, key: tuple, want: tuple, device: str) -> None:
     out = np.zeros(4, np.uint32)
     low, high = counter[0] | counter[1] << 32, counter[2] | counter[3] << 32

@@ -1,0 +1,36 @@
+"""The library's tests on a GPU: `CUBEPY_TEST_DEVICE=cuda python -m pytest tests/kernels`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+import cubepy as cb
+from tests.pretend import NAME, pretend
+from tests.staging import WHERE, gpu_missing, move_library, staged
+
+if WHERE:
+    move_library()
+    collect_ignore = [
+        "test_device_arrays.py",
+        "test_thread_counts.py",
+        "test_attention_gradient.py",
+    ]  # they choose their own devices
+
+
+@pytest.fixture(autouse=True)
+def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing, unless a device is named: then every call of the library has its arrays there."""
+    if not WHERE:
+        yield
+        return
+    if WHERE == "cuda" and (missing := gpu_missing()):
+        pytest.skip(missing)
+    with contextlib.ExitStack() as stack:
+        if WHERE == NAME:
+            stack.enter_context(pretend(monkeypatch))
+        stack.enter_context(staged(monkeypatch))
+        stack.enter_context(cb.use(WHERE))
+        yield
