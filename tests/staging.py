@@ -59,7 +59,9 @@ class Stage:
         if low not in self.roots:
             size = high - low
             flat = np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8) if size else np.zeros(1, np.uint8)
-            self.roots[low] = (flat, da.upload(np.ascontiguousarray(flat), self.device), low)
+            before = (low - a.ctypes.data) % a.itemsize  # a GPU's elements are aligned, as lines need not be
+            copy = da.upload(np.concatenate([np.zeros(before, np.uint8), flat]), self.device)
+            self.roots[low] = (flat, copy, low - before)
         _, copy, start = self.roots[low]
         layout = layout_of(a.shape, a.strides, a.dtype, self.device)
         there = da.DeviceArray(copy.address + a.ctypes.data - start, layout, copy.owner, a.flags.writeable)
@@ -89,7 +91,7 @@ class Stage:
     def back(self) -> None:
         """Copy the memory back."""
         for flat, copy, _ in self.roots.values():
-            result = copy.numpy()
+            result = copy.numpy()[-flat.size :]
             if flat.flags.writeable:
                 flat[...] = result
 

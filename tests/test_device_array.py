@@ -117,6 +117,13 @@ def test_a_reshape_that_needs_a_copy_copies(backend: PretendBackend) -> None:
         far(host).T.reshape_view((6,))
 
 
+def test_views_of_bytes_begin_with_a_whole_element(backend: PretendBackend) -> None:
+    a = far(np.arange(12, dtype=np.uint8))
+    assert a[4:].view(np.float32).shape == (2,)
+    with pytest.raises(LaunchError, match="no multiple of its element"):
+        a[1:9].view(np.float32)
+
+
 def test_assignment_broadcasts_and_converts(backend: PretendBackend) -> None:
     a = far(np.zeros((2, 3), np.float32))
     a[...] = 1

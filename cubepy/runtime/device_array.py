@@ -125,11 +125,15 @@ class DeviceArray:
         return self._view(("transpose", order), lambda a: a.transpose(order))
 
     def view(self, dtype: Any = None) -> DeviceArray:
-        """The same bytes, as another dtype if one is given."""
+        """The same bytes, as another dtype if one is given.
+
+        Raises:
+            LaunchError: the address is no multiple of the new element.
+        """
         if dtype is None:
             return DeviceArray(self.address, self.layout, self.owner, self.writeable)
         wanted = np.dtype(dtype)
-        return self._view(("view", wanted.num), lambda a: a.view(wanted))
+        return aligned(self._view(("view", wanted.num), lambda a: a.view(wanted)))
 
     def reshape(self, *shape: Any) -> DeviceArray:
         """The elements in another shape: a view where the strides allow one, else a contiguous copy."""
@@ -289,6 +293,21 @@ class DeviceArray:
         source = self.copy() if copy else self
         gpu_of(self.layout.device).hand_over(source, stream)
         return dlpack.export(source, versioned=max_version is not None and max_version[0] >= 1, copied=bool(copy))
+
+
+def aligned(array: DeviceArray) -> DeviceArray:
+    """The array, unless it begins inside an element: a GPU loads whole ones only.
+
+    Raises:
+        LaunchError: it does.
+    """
+    if array.itemsize > 1 and array.address % array.itemsize and array.size:
+        raise LaunchError(
+            f"an array of {array.dtype} on {array.device} is at the address {array.address:#x}, which is no multiple of "
+            f"its element ({array.itemsize} bytes)",
+            hint="copy it to memory of its own first",
+        )
+    return array
 
 
 def empty(shape: tuple[int, ...], dtype: Any, device: Device) -> DeviceArray:

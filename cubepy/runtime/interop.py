@@ -16,7 +16,7 @@ from cubepy.errors import LaunchError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import dlpack
 from cubepy.runtime.device import Device, gpu_of
-from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.device_array import DeviceArray, aligned
 from cubepy.runtime.layout import Layout, layout_of
 from cubepy.runtime.order import Tracked
 
@@ -85,7 +85,7 @@ def from_dlpack(value: Any, ordinal: int = 0) -> DeviceArray:
     except TypeError:  # a producer of version 0
         capsule = value.__dlpack__(stream=handle)
     address, layout, owner, writeable = dlpack.take(capsule)
-    return DeviceArray(address, layout, owner, writeable)
+    return aligned(DeviceArray(address, layout, owner, writeable))
 
 
 def from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
@@ -102,7 +102,7 @@ def from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
         mine = gpu.thread_stream(ordinal)
         if stream != mine.handle:
             mine.wait(gpu.new_stream(ordinal, int(stream)))
-    return DeviceArray(address or 0, layout, Borrowed(value), not read_only)
+    return aligned(DeviceArray(address or 0, layout, Borrowed(value), not read_only))
 
 
 def _ordinal_of(value: Any, address: int) -> int:
