@@ -29,6 +29,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.quant.packing import PANEL
 from cubepy.quant.weight import QuantizedWeight
+from cubepy.runtime import tracing
 from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import empty
 
@@ -66,6 +67,10 @@ class PlaneWeight:
     input_scale: Any
     gain: float
     none: Any
+
+    def arrays(self) -> tuple[Any, ...]:
+        """What the kernels read."""
+        return self.words, self.facts, self.scales, self.sums, self.input_scale, self.none
 
     @property
     def panels(self) -> int:
@@ -145,6 +150,12 @@ def arrange_facts(
             facts[place + kind] = low | (high << 16)
 
 
+@cb.kernel
+def zeroed(x: cb.Array):
+    """x = 0, of one element."""
+    x[0, 0] = cb.u32(0)
+
+
 def supports(weight: QuantizedWeight) -> bool:
     """Whether the kernels of planes take a weight's groups."""
     return weight.scheme.group is None or weight.scheme.group in GROUPS
@@ -158,6 +169,7 @@ def planes_of(weight: QuantizedWeight) -> PlaneWeight:
     """
     found: PlaneWeight | None = weight.__dict__.get("_planes")
     if found is None:
+        tracing.spoil()  # a repetition of what is recorded now would arrange it again
         found = weight.__dict__["_planes"] = _arranged(weight, weight.codes.device)
     return found
 
@@ -172,10 +184,14 @@ def _arranged(weight: QuantizedWeight, device: Device) -> PlaneWeight:
     total = panels * chunks * 128
     arrange_codes[-(-total // 256), 256](source, words, chunks, block // CHUNK, halves, mode="unchecked", device=device)
     facts = weight_facts(weight, group, block, device) if group else empty((1,), np.uint32, device)
+    # A product that overlaps the launch before it fetches weights at once: that launch must not be the one that made
+    # them, so another one comes between.
+    none = empty((1, 1), np.uint32, device)
+    zeroed[1, 1](none, device=device)
     return PlaneWeight(
         weight.shape, group, weight.scheme.symmetric, words, facts,
         weight.scales if group else weight.scales.reshape(-1), weight.sums.reshape(-1), weight.input_scale, weight.gain,
-        empty((1, 1), np.uint32, device),
+        none,
     )  # fmt: skip
 
 

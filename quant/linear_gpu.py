@@ -35,10 +35,11 @@ _DENSE_ROWS = 128
 
 
 class Room(NamedTuple):
-    """Cores of a device, and bytes of shared memory of a cube."""
+    """Cores of a device, bytes of shared memory of a cube, and whether launches may overlap."""
 
     cores: int
     shared: int
+    overlap: bool = False
 
 
 def takes(weight: QuantizedWeight, device: Device) -> bool:
@@ -92,8 +93,9 @@ def _with_bytes(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function:
     codes = empty((weight.blocks * weight.block // CHUNK, grid[1] * plan.tiles * 128), np.uint32, x.device)
     facts = empty((m, 2), np.float32, x.device)
     quantize_rows_for_planes[m, ROW_UNITS](
-        x, weight.input_scale, codes, facts, weight.gain, weight.group > 0, mode="unchecked", device=x.device
-    )
+        x, weight.input_scale, codes, facts, weight.gain, weight.group > 0, plan.early,
+        mode="unchecked", device=x.device,
+    )  # fmt: skip
     plane_product_bytes[grid, plan.units](
         codes, facts, weight.words, weight.facts, weight.scales, weight.sums, bias, residual, out, weight.blocks,
         weight.panels, plan, mode="unchecked", device=x.device,
@@ -104,7 +106,7 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
     """Activations as sums of bf16."""
     plan, grid = plan_floats(
         weight.panels, weight.blocks, len(x), weight.group, weight.symmetric, cb.as_dtype(x.dtype), room(x.device),
-        bias is not None, residual is not None, function,
+        bias is not None, residual is not None, function, x.shape[1] % 8 == 0,
     )  # fmt: skip
     sums = weight.none
     if not plan.staged:
@@ -112,8 +114,8 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
         fragments = empty((weight.blocks * weight.block // 32, tiles * 128), np.uint32, x.device)
         sums = empty((weight.blocks * weight.block // plan.width, tiles * COLUMNS), np.uint32, x.device)
         arrange_rows[-(-sums.size * 4 // 256), 256](
-            x, weight.input_scale, fragments, sums, plan.offset, plan.width, plan.parts, mode="unchecked",
-            device=x.device,
+            x, weight.input_scale, fragments, sums, plan.offset, plan.width, plan.parts, plan.early,
+            mode="unchecked", device=x.device,
         )  # fmt: skip
         x = fragments
     plane_product[grid, plan.units](
@@ -125,7 +127,7 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
 @cache
 def plan_floats(
     panels: int, blocks: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
-    residual: bool, function: Any,
+    residual: bool, function: Any, whole: bool = False,
 ) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
     """The blueprint for m rows of float activations, and cubes along the panels and along the rows.
 
@@ -144,7 +146,7 @@ def plan_floats(
     count = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles])
     plan = PlaneBlueprint(
         m if staged else 0, parts, tiles, group, symmetric, 16, count, 1, -(-inputs // 2048) * 2048 if staged else 0,
-        False, bias, residual, function,
+        False, bias, residual, function, whole, target.overlap,
     )  # fmt: skip
     return fitted(plan, blocks, target), (-(-panels // count), strips)
 
@@ -158,7 +160,9 @@ def plan_bytes(
     tiles = min(-(-m // COLUMNS), 4)
     strips = -(-m // (COLUMNS * tiles))
     count = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles])
-    plan = PlaneBlueprint(0, 1, tiles, group, symmetric, 16, count, 1, 0, True, bias, residual, function)
+    plan = PlaneBlueprint(
+        0, 1, tiles, group, symmetric, 16, count, 1, 0, True, bias, residual, function, True, target.overlap
+    )
     return fitted(plan, blocks, target), (-(-panels // count), strips)
 
 
@@ -193,4 +197,4 @@ def best_panels(jobs: int, cores: int, most: int) -> int:
 def room(device: Device) -> Room:
     """What plans ask of a device."""
     properties = device_properties(device)
-    return Room(properties.cores, properties.max_shared_memory)
+    return Room(properties.cores, properties.max_shared_memory, "overlap" in properties.features)

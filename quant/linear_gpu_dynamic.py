@@ -7,7 +7,17 @@ activations the other. Sums of int4 groups start at 1.5 * 2^23, so that their bi
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.quant.linear_gpu_kernels import COLUMNS, PANEL, fact, fetch, finish_one, line4, scaled
+from cubepy.quant.linear_gpu_kernels import (
+    COLUMNS,
+    PANEL,
+    fact,
+    fetch,
+    fetch_rows,
+    fetch_weights,
+    finish_one,
+    line4,
+    scaled,
+)
 
 MAGIC = 0x4B400000
 """The bits of 1.5 * 2^23 as a float: integers below 2^22 may be added to them."""
@@ -64,11 +74,15 @@ def row_codes(value, inverse, zero, shift):
 @cb.kernel
 def quantize_rows_for_planes(
     x: cb.Array, factors: cb.Array, codes: cb.Array, facts: cb.Array, gain: cb.f32, signed: cb.Comptime[bool],
+    early: cb.Comptime[bool] = False,
 ):  # fmt: skip
     """One row a cube: codes[k / 64, tile, lane, 4 words] = bytes of x[m] * factors; facts[m] = scale * gain, zero.
 
     The bytes are those of `cubepy.quant.linear_kernels.quantize_rows`, and zero beyond the end of a row.
     """
+    if early:
+        cb.start_next()
+        cb.wait_previous()
     row = cb.CUBE_POS
     depth = x.shape[1]
     scale, inverse, zero = row_facts(x, factors, row, depth)
@@ -122,7 +136,13 @@ def plane_product_bytes(
     first = cb.CUBE_POS_X * count
     ring = cb.shared(plan.planes * plan.depth * plan.slot * 4, cb.u32)
     mine = plane * (plan.depth * plan.slot)
-    for d in cb.unroll(range(plan.depth)):
+    if plan.early:
+        cb.start_next()
+    fetch_weights(ring, mine, words, facts, plane, blocks, panels, first, lane, plan)
+    if plan.early:
+        cb.wait_previous()
+    fetch_rows(ring, mine, x, x, plane, blocks, lane, plan)
+    for d in cb.unroll(range(1, plan.depth)):
         block = plane + d * plan.planes
         fetch(ring, mine + d * plan.slot, words, facts, x, x, block, blocks, panels, first, lane, plan)
     exact = cb.local((count * halves, tiles), cb.i32, lanes=4)

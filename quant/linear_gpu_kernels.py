@@ -40,6 +40,8 @@ class PlaneBlueprint:
         staged: where the cube rounds its few rows itself: for how many inputs there is room, else 0.
         eight: whether activations are bytes.
         bias, residual, activation: the epilogue.
+        whole: whether rows of activations are whole lines of eight.
+        early: whether the launch may begin before the one before it has ended: weights are fetched meanwhile.
     """
 
     rows: int
@@ -55,6 +57,8 @@ class PlaneBlueprint:
     bias: bool = False
     residual: bool = False
     activation: Any = None
+    whole: bool = False
+    early: bool = False
 
     @property
     def block(self) -> int:
@@ -159,13 +163,16 @@ def scaled(x, factors, row, k):
 @cb.kernel
 def arrange_rows(
     x: cb.Array, factors: cb.Array, out: cb.Array, sums: cb.Array, offset: cb.f32, width: cb.Comptime[int],
-    parts: cb.Comptime[int],
+    parts: cb.Comptime[int], early: cb.Comptime[bool] = False,
 ):  # fmt: skip
     """Activations as the fragments of a product, a plane for `width` inputs of eight columns.
 
     out[k / 32, tile, lane, 4 words]; sums[k / width, tile, column] = the bits of offset times the sum. Columns
     beyond the rows are zero.
     """
+    if early:
+        cb.start_next()
+        cb.wait_previous()
     lane = cb.UNIT_POS_PLANE
     tiles = out.shape[1] // 128
     job = cb.ABSOLUTE_POS // 32
@@ -191,21 +198,30 @@ def arrange_rows(
 
 
 @cb.func
-def stage_loads(values, x, factors, plan):
-    """Start loading the rows, before anything else is under way."""
+def stage_loads(lines, gains, x, factors, plan):
+    """Start loading the rows and their factors; nothing here waits for them."""
+    last = x.shape[1] - 8
     for turn in cb.unroll(range(plan.turns)):
+        k = cb.min((turn * plan.units + cb.UNIT_POS) * 8, last)
+        gains[turn] = factors.load((k,), 8)
         for row in cb.unroll(range(plan.rows)):
-            values[turn * plan.rows + row] = scaled(x, factors, row, (turn * plan.units + cb.UNIT_POS) * 8)
+            lines[turn * plan.rows + row] = x.load((row, k), 8)
 
 
 @cb.func
-def stage_rows(values, staged, sums, plan):
+def stage_rows(lines, gains, staged, sums, x, factors, plan):
     """Round the rows into shared memory, with offset times the sum of each group."""
     eighths = plan.staged // 8
     for turn in cb.unroll(range(plan.turns)):
         at = turn * plan.units + cb.UNIT_POS
         for row in cb.unroll(range(plan.rows)):
-            pieces = split(values[turn * plan.rows + row], plan.parts)
+            if plan.whole:
+                value = cb.cast(lines[turn * plan.rows + row], cb.f32) * cb.cast(gains[turn], cb.f32)
+                if at * 8 >= x.shape[1]:
+                    value = cb.splat(cb.f32(0.0), 8)
+            else:
+                value = scaled(x, factors, row, at * 8)
+            pieces = split(value, plan.parts)
             for part in cb.unroll(range(plan.parts)):
                 column = row * plan.parts + part
                 total = cb.unpack(pieces[part], cb.bf16).sum()
@@ -233,17 +249,25 @@ def plane_product(
     first = cb.CUBE_POS_X * count
     ring = cb.shared(plan.planes * plan.depth * plan.slot * 4, cb.u32)
     mine = plane * (plan.depth * plan.slot)
-    values = cb.local((max(1, plan.turns * plan.rows),), cb.f32, lanes=8)
-    if plan.staged:
-        stage_loads(values, x, factors, plan)
-    for d in cb.unroll(range(plan.depth)):
+    if plan.early:
+        cb.start_next()
+    lines = cb.local((max(1, plan.turns * plan.rows),), x.dtype, lanes=8)
+    gains = cb.local((max(1, plan.turns),), factors.dtype, lanes=8)
+    # The first block, then the rows, so that these do not queue behind a whole ring.
+    fetch_weights(ring, mine, words, facts, plane, blocks, panels, first, lane, plan)
+    if plan.early:
+        cb.wait_previous()
+    fetch_rows(ring, mine, x, sums, plane, blocks, lane, plan)
+    if plan.staged and plan.whole:
+        stage_loads(lines, gains, x, factors, plan)
+    for d in cb.unroll(range(1, plan.depth)):
         block = plane + d * plan.planes
         fetch(ring, mine + d * plan.slot, words, facts, x, sums, block, blocks, panels, first, lane, plan)
     staged = ring
     if plan.staged:
         staged = cb.shared(plan.columns * (plan.staged // 8 + 4) * 4, cb.u32)
         sums = cb.shared((plan.columns, plan.staged // plan.width), cb.f32)
-        stage_rows(values, staged, sums, plan)
+        stage_rows(lines, gains, staged, sums, x, factors, plan)
         cb.sync_cube()
     total = cb.local((count, tiles), cb.f32, lanes=4)
     excess = cb.local((tiles,), cb.f32, lanes=4)
@@ -267,27 +291,41 @@ def plane_product(
 
 @cb.func
 def fetch(ring, at, words, facts, x, sums, block, blocks, panels, first, lane, plan):
-    """Start copying a block, if there is one, to piece `at` of the ring: codes, activations, scales, sums."""
+    """Start copying a block, if there is one, to piece `at` of the ring: codes, scales, activations, sums."""
+    fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, plan)
+    fetch_rows(ring, at, x, sums, block, blocks, lane, plan)
+
+
+@cb.func
+def fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, plan):
+    """The codes and scales of a block."""
     if block < blocks:
         place = block * panels + first
         weights = plan.panels * plan.loads
         for c in cb.unroll(range(weights)):
             cb.copy_async(ring, (at + lane) * 4 + c * 128, words, (place * (plan.loads * 32) + lane) * 4 + c * 128, 16)
-        at = at + weights * 32
+        pieces = 2 * plan.panels * plan.fact_words
+        target = (at + (weights + plan.lines) * 32 + lane) * 4
+        source = place * 8 * plan.fact_words + lane * 4
+        for c in cb.unroll(range(0, pieces, 32)):
+            if c + 32 <= pieces or lane < pieces - c:
+                cb.copy_async(ring, target + c * 4, facts, source + c * 4, 16)
+
+
+@cb.func
+def fetch_rows(ring, at, x, sums, block, blocks, lane, plan):
+    """The activations of a block and their sums, where they are not staged; ends the group of copies."""
+    if block < blocks:
+        at = at + plan.panels * plan.loads * 32
         if plan.lines > 0:
             per = plan.lines // plan.tiles
             for q in cb.unroll(range(per)):
                 for j in range(plan.tiles):
                     source = (block * per + q, ((cb.CUBE_POS_Y * plan.tiles + j) * 32 + lane) * 4)
                     cb.copy_async(ring, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, source, 16)
-        at = (at + plan.lines * 32) * 4
-        if lane < 8:
-            if plan.fact_words > 0:
-                for p in range(plan.panels):
-                    here = (p * 8 + lane) * plan.fact_words
-                    cb.copy_async(ring, at + here, facts, place * 8 * plan.fact_words + here, 4 * plan.fact_words)
-            if plan.starts > 0:
-                copy_starts(ring, at + 8 * plan.panels * plan.fact_words, sums, block, lane, plan)
+        if plan.starts > 0 and lane < 8:
+            starts = (at + plan.lines * 32) * 4 + 8 * plan.panels * plan.fact_words
+            copy_starts(ring, starts, sums, block, lane, plan)
     cb.copy_async_commit()
 
 

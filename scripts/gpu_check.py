@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/gpu", "tests/conformance", "tests/test_random_kernels.py")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-PARTS = ("memory_bound", "matmul", "attention", "quant", "launch", "minilm", "cold_start")
+PARTS = ("memory_bound", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start")
 FAULTY = "not fault and not out_of_bounds and not assert"  # tests that make mistakes on purpose
 
 

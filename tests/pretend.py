@@ -171,7 +171,7 @@ class Runner:
                 order(leaf.owner, stream or devices.backend_named(NAME).gpu.queue, True)
         self.inner.run(opened(leaves), values)
 
-    def quick(self, places: Any, outputs: Any, extents: Any) -> Any:
+    def quick(self, places: Any, outputs: Any, extents: Any, apart: bool = False) -> Any:
         """A function of values and a stream, as a GPU's."""
 
         def run(values: Any, stream: Any) -> bool:

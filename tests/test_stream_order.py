@@ -51,7 +51,7 @@ class Adder:
         arguments = [SimpleNamespace(mem=SimpleNamespace(name=n, kind="global"), scalar=None) for n in "abo"]
         exe = SimpleNamespace(
             loadable=Loadable(b"", "add"), program=SimpleNamespace(name="add", arguments=arguments, outputs={"o"}),
-            units=(1, 1, 1), shared_bytes=0, cluster=None, sites=(), loose=0, whole=None,
+            units=(1, 1, 1), shared_bytes=0, cluster=None, overlap=False, sites=(), loose=0, whole=None,
         )  # fmt: skip
         self.runner = CudaRunner(exe, [new()] * 3, (1, 1, 1), ordinal)
         extents = [LAYOUT.extent] * 3

@@ -99,13 +99,14 @@ class Variant:
         self.shared_bytes = self.code.text.shared_bytes
         cluster = self.program.cluster
         self.cluster = cluster if cluster != (1, 1, 1) else None
+        self.overlap = self.program.overlap
         self.loadable = Loadable(self.code.cubin, self.code.symbol, self.shared_bytes, math.prod(cluster))
 
 
 FEATURES = (
     ((7, 5), ("int8_dot",)),
     ((8, 0), ("mma", "copy_async", "bf16")),
-    ((9, 0), ("barrier", "tma", "cluster", "wgmma")),
+    ((9, 0), ("barrier", "tma", "cluster", "overlap", "wgmma")),
 )
 """From which compute capability on a GPU has what; wgmma is Hopper's alone."""
 

@@ -65,6 +65,7 @@ class Code:
         self.units = program.units
         assumed = f"in_place={in_place} aligned={aligned}"
         options = f"{architecture} {assumed} fast_math={sorted(program.fast_math)} {program.cluster} {program.resident}"
+        options += " early" if program.overlap else ""
         self.key = disk.digest(self.text.text, options, repr(self.text.parameters), _versions())
         self.symbol = f"cubepy_{re.sub(r'[^A-Za-z0-9_]', '_', program.name)}_{self.key[:16]}"
         if config.debug >= 4:
@@ -105,15 +106,16 @@ class Code:
 
         path = disk.write_source(self.key, self.text.text)
         units = self.units[0] * self.units[1] * self.units[2]
+        early = self.program.overlap  # what is only read may be written until the kernel has waited
         reads_only = frozenset(
             a.mem.name for a in self.program.arguments
-            if a.mem is not None and a.mem.kind == "global" and a.mem.name not in self.program.outputs
+            if a.mem is not None and a.mem.kind == "global" and a.mem.name not in self.program.outputs and not early
         )  # fmt: skip
         a = self.architecture
         modules: list[str] = lowering.lower(
             load_source(path).kernel, self.text.parameters, self.symbol, (a.major, a.minor, a.suffix),
-            lowering.Bounds(units, self.program.resident, self.aligned), self.program.fast_math, not self.in_place,
-            reads_only,
+            lowering.Bounds(units, self.program.resident, self.aligned), self.program.fast_math,
+            not self.in_place and not early, reads_only,
         )  # fmt: skip
         return modules
 

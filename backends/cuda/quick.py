@@ -6,19 +6,22 @@ its loops: on an H200's host that is the difference between being slower and bei
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cubepy.backends.cuda.run import F32, INTEGER, CudaRunner
+from cubepy.backends.cuda.run import F32, INTEGER, MAP_WORDS, CudaRunner, entry
 from cubepy.backends.cuda.stream import per_thread, thread_stream
+from cubepy.backends.cuda.tensor_maps import encoded
 from cubepy.runtime.order import order
 
 Quick = Callable[[tuple, Any], bool]
 
 
 def make(
-    runner: CudaRunner, places: Sequence[tuple[int, int]], outputs: Sequence[int], extents: Sequence[Any]
-) -> Quick | None:
+    runner: CudaRunner, places: Sequence[tuple[int, int]], outputs: Sequence[int], extents: Sequence[Any],
+    apart: bool = False,
+) -> Quick | None:  # fmt: skip
     """A function of the bound values and a stream that launches; it gives False when the general path must.
 
     Args:
@@ -26,8 +29,9 @@ def make(
         places: where each leaf is among the values: (argument, -1), or (argument, place in its tuple).
         outputs: leaves that are written.
         extents: of each leaf that is an array: first byte and one past the last, relative to its address.
+        apart: whether the arrays of tensor maps are known not to overlap what is written.
     """
-    if runner.empty or runner.fault_word >= 0 or runner.config is not None or runner.many or runner.maps:
+    if runner.empty or runner.fault_word >= 0 or runner.many or (runner.maps and not apart):
         return None
     lines = [
         "def quick(values, stream):",
@@ -58,9 +62,22 @@ def make(
         value = f"values[{i}]" + (f"[{j}]" if j >= 0 else "")
         target = {INTEGER: f"block[{place}]", F32: f"singles[{2 * place}]"}.get(kind, f"floats[{place}]")
         lines.append(f"    {target} = {value}")
+    for n, place, writes in runner.maps:
+        i, j = places[n]
+        lines += [
+            f"    m{n} = values[{i}]" + (f"[{j}]" if j >= 0 else ""),
+            f"    move(start + {8 * place}, encoded(m{n}), {8 * MAP_WORDS})",
+            f"    if m{n}.array.owner.last is not stream:",
+            f"        use(stream, m{n}.array.owner, {writes})",
+        ]
     head = runner.head
+    if runner.config is None:
+        call = f"native(function, {', '.join(map(str, head[1:]))}, stream.argument, parameters, None)"
+    else:
+        lines.append("    config.stream = stream.handle")
+        call = "extended(config_at, function, parameters, None)"
     lines += [
-        f"    code = native(function, {', '.join(map(str, head[1:]))}, stream.argument, parameters, None)",
+        f"    code = {call}",
         "    if code:",
         "        again(code, stream)",
         "    return True",
@@ -69,6 +86,8 @@ def make(
         "here": per_thread, "thread_stream": thread_stream, "ordinal": runner.ordinal, "block": runner.block,
         "singles": runner.singles, "floats": runner.floats, "native": runner.native, "function": head[0],
         "parameters": runner.parameters, "again": runner.again, "use": _use, "keep": runner,
+        "config": runner.config, "config_at": getattr(runner, "config_at", None), "extended": entry("cuLaunchKernelEx"),
+        "move": ctypes.memmove, "start": ctypes.addressof(runner.block), "encoded": encoded,
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<launch of {runner.exe.program.name}>", "exec"), scope)  # text made above
     return scope["quick"]  # type: ignore[no-any-return]

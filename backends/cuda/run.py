@@ -39,6 +39,7 @@ class CudaRunner:
     """A launch whose block of arguments is laid out; pointers and numbers come at every run.
 
     The executable gives `loadable` (its code), `program`, `units`, `shared_bytes`, `cluster` (None or three numbers),
+    `overlap` (whether it may begin before the launch before it has ended),
     `sites` (what can fail; empty when nothing is reported), `loose` (bits that no address may have set), and `whole`
     (what gives the variant for other addresses).
     """
@@ -82,9 +83,14 @@ class CudaRunner:
         self.unaligned: CudaRunner | None = None
         self.head = (ctypes.c_void_p(function.handle), *cubes, *exe.units, exe.shared_bytes)
         self.config: Any = None
-        if exe.cluster is not None and math.prod(exe.cluster) > 1:
-            check_clusters(cubes, exe.cluster, name)
-            self.config = launch_config(cubes, exe.units, exe.shared_bytes, Wish(cluster=tuple(exe.cluster)))
+        cluster = None if exe.cluster is None or math.prod(exe.cluster) == 1 else tuple(exe.cluster)
+        if cluster is not None:
+            check_clusters(cubes, cluster, name)
+        if cluster is not None or exe.overlap:
+            self.config = launch_config(
+                cubes, exe.units, exe.shared_bytes, Wish(cluster=cluster, overlap=exe.overlap)
+            )
+            self.config_at = ctypes.c_void_p(ctypes.addressof(self.config))
         self.many = count() > 1
         self.native = entry("cuLaunchKernel")
 
@@ -140,12 +146,10 @@ class CudaRunner:
             return
         if self.fault_word >= 0:
             self.block[self.fault_word] = faults.of(stream).take(self.exe, stream)
-        if self.config is None and not self.many:
-            code = self.native(*self.head, stream.argument, self.parameters, None)
-            if code:
-                self.again(code, stream)
-        else:
+        if self.many:
             self.slow(stream)
+        elif code := self._native_launch(stream):
+            self.again(code, stream)
 
     def elsewhere(self, leaves: Sequence[Any]) -> CudaRunner:
         """The runner for arrays that are less aligned than those that this one was made for."""
@@ -154,16 +158,15 @@ class CudaRunner:
         return self.unaligned
 
     def slow(self, stream: NativeStream) -> None:
-        """Launch with a cluster, or where the thread's context may be that of another GPU."""
+        """Launch where the thread's context may be that of another GPU."""
         with self.context.active():
             check(self._native_launch(stream), f"launching {self.exe.program.name}", self.context.label)
 
     def _native_launch(self, stream: NativeStream) -> int:
         if self.config is None:
-            return int(self.native(*self.head, stream.argument, self.parameters, None))
+            return self.native(*self.head, stream.argument, self.parameters, None)  # type: ignore[no-any-return]
         self.config.stream = stream.handle
-        config = ctypes.c_void_p(ctypes.addressof(self.config))
-        return int(entry("cuLaunchKernelEx")(config, self.head[0], self.parameters, None))
+        return int(entry("cuLaunchKernelEx")(self.config_at, self.head[0], self.parameters, None))
 
     def again(self, code: int, stream: NativeStream) -> None:
         """After a failed launch: once more in the right context, if that was the reason."""
@@ -182,11 +185,11 @@ class CudaRunner:
         stop.synchronize()
         return stop.seconds_since(start)
 
-    def quick(self, places: Any, outputs: Any, extents: Any) -> Any:
+    def quick(self, places: Any, outputs: Any, extents: Any, apart: bool = False) -> Any:
         """A function of (values, stream) that launches, or None when only the general path can."""
         from cubepy.backends.cuda import quick
 
-        return quick.make(self, places, outputs, extents)
+        return quick.make(self, places, outputs, extents, apart)
 
     def bound(self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None) -> Callable[[], None]:
         """A function that runs with these leaves, with a block of its own.

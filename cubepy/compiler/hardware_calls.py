@@ -377,6 +377,14 @@ def _cluster(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
+@lowers("wait_previous", "start_next")
+def _overlap(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    require(s, name)
+    unpack(name, args, kwargs)
+    s.overlap = s.overlap or name == "wait_previous"
+    return emit(s, name)
+
+
 @lowers("resident")
 def _resident(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)

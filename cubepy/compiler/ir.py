@@ -211,6 +211,7 @@ class Program:
         has_barrier: whether units meet at barriers.
         cluster: cubes of a cluster along x, y, z.
         resident: how many cubes must fit on a core at once.
+        overlap: whether a launch may begin before the one before it has ended.
         properties: of the device that it is made for.
         typed: the dtype of runtime variables by function and name, where all calls agree on it.
     """
@@ -230,6 +231,7 @@ class Program:
     debug: bool
     cluster: tuple[int, int, int] = (1, 1, 1)
     resident: int = 1
+    overlap: bool = False
     properties: Any = None
     typed: dict[tuple[str, str], DType] = field(default_factory=dict)
 

@@ -69,6 +69,7 @@ class Specialiser(Calls):
             typed=self.typed(),
             cluster=self.cluster,
             resident=self.resident,
+            overlap=self.overlap,
         )
 
     def typed(self) -> dict[tuple[str, str], DType]:

@@ -59,6 +59,7 @@ class State:
         self.shared: list[Mem] = []
         self.cluster = (1, 1, 1)
         self.resident = 1
+        self.overlap = False
         self.barriers: dict[str, tuple[Mem, int]] = {}
         self.written: set[str] = set()
         self.read: set[str] = set()

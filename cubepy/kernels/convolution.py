@@ -11,11 +11,14 @@ import numpy as np
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, whole, wrapper
 from cubepy.kernels.convolution_block import convolve, pack_filters
+from cubepy.kernels.convolution_gpu import convolve_on_gpu
+from cubepy.kernels.convolution_grouped import FEW, by_group
 from cubepy.kernels.convolution_plan import plan_of, tile, to_widen
-from cubepy.kernels.convolution_routes import Problem, by_channel, by_columns
+from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.functions import ACTIVATIONS
+from cubepy.kernels.matmul_again import again
 from cubepy.kernels.pad import pad
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
@@ -28,7 +31,7 @@ class PackedFilter:
     """Filters laid out for convolutions: give them as `weight` any number of times.
 
     Attributes:
-        panels: (groups, panels, window * channels, width) f32.
+        panels: (groups, panels, window * channels, width) f32; (filters, channels, window) of groups with few filters.
         shape: of the weight, (filters, channels of a group, *window).
         groups: number of groups.
     """
@@ -78,6 +81,23 @@ def prepack_filter(weight: Any, groups: int = 1) -> PackedFilter:
     w = float_array(weight, "weight")
     if w.ndim < 3 or w.shape[0] % groups:
         raise ShapeError(f"filters of shape {w.shape} do not make {groups} groups")
+    if 1 < groups and w.shape[0] <= FEW * groups:
+        return PackedFilter(_taps(w), w.shape, groups)
+    return _panelled(w, groups)
+
+
+def _taps(w: Any) -> Any:
+    """Filters as (filters, channels, window) f32; one filter to a channel has the taps of all channels together."""
+    flat = w.reshape(*w.shape[:2], -1)
+    order = (2, 1, 0) if w.shape[1] == 1 else (0, 1, 2)
+    taps = memory.empty(tuple(flat.shape[d] for d in order), np.float32)
+    if taps.size:
+        convert_into(taps, flat.transpose(order))
+    return taps.transpose(order)
+
+
+def _panelled(w: Any, groups: int) -> PackedFilter:
+    """Filters in panels for the block kernel."""
     _, lines, lanes = tile()
     width = lines * lanes
     filters, taps = w.shape[0] // groups, math.prod(w.shape[2:])
@@ -87,6 +107,31 @@ def prepack_filter(weight: Any, groups: int = 1) -> PackedFilter:
         flat = contiguous(w).reshape(groups, filters, w.shape[1], taps)
         pack_filters[groups * panels, 1](flat, out, width, mode="checked")
     return PackedFilter(out.reshape(groups, panels, taps * w.shape[1], width), w.shape, groups)
+
+
+def _repeated(
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
+    activation: Any, out: Any, axes: int,
+) -> Any:  # fmt: skip
+    """`_convolve`, or the launches of an earlier call with arrays of the same layouts (see `matmul_again`)."""
+    packed = type(weight) is PackedFilter
+    filters = weight.panels if packed else weight
+    arrays = (input, filters) if bias is None else (input, filters, bias)
+    if any(type(v) is not np.ndarray for v in arrays) or (out is not None and type(out) is not np.ndarray):
+        return _convolve(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, axes)
+    first, last = LAYOUTS[axes]
+    turned = None
+    if layout == first and out is None and input.ndim == axes + 2 and not input.flags.c_contiguous:
+        view = input.transpose(0, *range(2, axes + 2), 1)
+        if view.flags.c_contiguous and view.shape[-1] > 1:  # channels-last memory gives channels-last memory
+            turned, layout, arrays = (0, axes + 1, *range(1, axes + 1)), last, (view, *arrays[1:])
+    shape = weight.shape if packed else None
+    options = (_convolve, shape, stride, padding, dilation, groups, layout, activation, axes)
+    result = again(
+        arrays, out, options,
+        lambda: _convolve(arrays[0], weight, bias, stride, padding, dilation, groups, layout, activation, out, axes),
+    )  # fmt: skip
+    return result if turned is None else result.transpose(turned)
 
 
 def _convolve(
@@ -142,16 +187,7 @@ def _convolve(
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
         if has_planes() or not isinstance(view, np.ndarray):
-            by_columns(view, _plain(w), add, target.reshape(flat), problem, groups, channels_last, function)
-        elif groups == c == filters and not isinstance(w, PackedFilter):
-            by_channel(
-                view,
-                w,
-                add,
-                target if channels_last else target.transpose(0, *range(2, axes + 2), 1),
-                problem,
-                function,
-            )
+            convolve_on_gpu(view, _plain(w), add, target, problem, groups, channels_last, function)
         else:
             _on_cpu(view, w, add, target.reshape(flat), problem, groups, channels_last, function)
         if target is not inner:
@@ -162,8 +198,13 @@ def _convolve(
 def _on_cpu(
     view: Any, w: Any, bias: Any, out: Any, problem: Problem, groups: int, channels_last: bool, function: Any
 ) -> None:
-    """Launch the block kernel: view is (N, *size, C) in any layout, out (N, places, filters) or the other way."""
-    packed = w if isinstance(w, PackedFilter) else prepack_filter(w, groups)
+    """view is (N, *size, C) in any layout, out (N, places, filters) or the other way."""
+    if groups > 1 and w.shape[0] <= FEW * groups:
+        taps = w.panels if isinstance(w, PackedFilter) else _taps(w)
+        if by_group(view, taps, bias, out, problem, groups, channels_last, function):
+            return
+        w = taps.reshape(w.shape)
+    packed = w if isinstance(w, PackedFilter) else _panelled(w, groups)
     last = view.flags.c_contiguous
     first = (0, view.ndim - 1, *range(1, view.ndim - 1))
     if not last and not view.transpose(first).flags.c_contiguous:
@@ -213,7 +254,7 @@ def conv1d(
         >>> conv1d(np.ones((2, 3, 5), np.float32), np.ones((4, 3, 3), np.float32), padding=1).shape
         (2, 4, 5)
     """
-    return _convolve(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, 1)
+    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, 1)
 
 
 @placed
@@ -241,7 +282,7 @@ def conv2d(
         >>> conv2d(np.ones((2, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32), padding=1).shape
         (2, 4, 5, 5)
     """
-    return _convolve(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, 2)
+    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, 2)
 
 
 @placed
@@ -269,4 +310,4 @@ def conv3d(
         >>> conv3d(np.ones((2, 3, 5, 5, 5), np.float32), np.ones((4, 3, 3, 3, 3), np.float32), padding=1).shape
         (2, 4, 5, 5, 5)
     """
-    return _convolve(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, 3)
+    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, 3)

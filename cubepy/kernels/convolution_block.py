@@ -259,7 +259,7 @@ def turn_board(board, bias, out, n, place, here, f, group, g, plan):
 
 
 @cb.kernel
-def convolve(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g: cb.Array, plan: cb.Comptime):
+def convolve(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan: cb.Comptime):
     """out[n, place, f] (or [n, f, place]) = activation(sum over the window of x * panels + bias).
 
     x and panels are flat; out is (N, places, filters) or (N, filters, places); g has the numbers of `GEOMETRY`. A cube

@@ -161,7 +161,7 @@ def plan_of(
         panels, taps, filters, cuts, block_panels, *walk, *steps, *run, *in_row,
     )  # fmt: skip
     largest = max(n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width)
-    geometry = np.array(numbers, np.int64 if largest >= 1 << 31 else np.int32)
+    geometry = tuple(np.int64(v) for v in numbers) if largest >= 1 << 31 else numbers
     pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
     places = block if direct else block * problem.out[2]
     board = 0 if channels_last and not pieces else -(-places // 16) * 16 + rows + lanes

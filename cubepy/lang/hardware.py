@@ -12,6 +12,7 @@ FEATURES = {
     "tma": "copies of whole tiles by a copy engine",
     "wgmma": "asynchronous matrix products of four planes",
     "cluster": "clusters of cubes that reach each other's shared memory",
+    "overlap": "launches that begin while the launch before them ends",
 }
 """What the features of `DeviceProperties.features` that these builtins need stand for."""
 
@@ -74,6 +75,12 @@ _BY_FEATURE = {
         "sync_cluster": "`sync_cluster()`: every unit of every cube of the cluster arrives before any goes on.",
         "barrier_arrive_cluster": "`barrier_arrive_cluster(bar, i, rank)`: one arrival at bar[i] of another cube of "
         "the cluster.",
+    },
+    "overlap": {
+        "wait_previous": "`wait_previous()`: wait for the launches before this one on its stream, and see what they "
+        "wrote. A kernel that has it may begin before they end, and touches nothing of theirs until then.",
+        "start_next": "`start_next()`: as far as this cube is concerned the next launch, if it has `wait_previous`, "
+        "may begin.",
     },
 }
 

@@ -303,8 +303,8 @@ def aligned(array: DeviceArray) -> DeviceArray:
     """
     if array.itemsize > 1 and array.address % array.itemsize and array.size:
         raise LaunchError(
-            f"an array of {array.dtype} on {array.device} is at the address {array.address:#x}, which is no multiple of "
-            f"its element ({array.itemsize} bytes)",
+            f"an array of {array.dtype} on {array.device} is at the address {array.address:#x}, which is no multiple "
+            f"of its element ({array.itemsize} bytes)",
             hint="copy it to memory of its own first",
         )
     return array

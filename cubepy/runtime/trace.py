@@ -179,7 +179,7 @@ def _ripened(step: Any) -> Any:
         return step
     make = getattr(runner, "quick", None)
     numbered = [(k, -1) for k in range(len(places))]
-    return None if make is None else make(numbered, prepared.outputs, prepared.ranges), runner, places
+    return None if make is None else make(numbered, prepared.outputs, prepared.ranges, True), runner, places
 
 
 def kind_of(inputs: Sequence[da.DeviceArray | None]) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ as quantized weights, subclasses `Storage`, names its kind, and registers execut
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,6 +42,10 @@ class Storage:
     def arrays(self) -> dict[str, Any]:
         """The arrays that the storage consists of, by name."""
         raise NotImplementedError
+
+    def read(self) -> Iterable[Any]:
+        """All arrays that launches may read, in an order that the plan decides; `arrays` and what is made of them."""
+        return self.arrays().values()
 
     def plan(self) -> Any:
         """What of the storage besides its arrays decides how an op runs: hashable, or None if that is not known."""

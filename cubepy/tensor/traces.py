@@ -41,7 +41,7 @@ class Call:
             elif s is not None:
                 plan = s.plan()
                 known = known and plan is not None
-                arrays += s.arrays().values()
+                arrays += s.read()
             plans.append(plan if s is not None else None)
             stores.append(s)
         self.stores, self.arrays, self.device = stores, arrays, device

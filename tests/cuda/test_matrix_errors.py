@@ -256,10 +256,16 @@ def test_conditions_on_planes_and_groups_are_understood() -> None:
     assert understood(groups_of_planes).has_barrier is False
 
 
-@pytest.mark.parametrize("feature", ["mma", "copy_async", "barrier", "tma", "wgmma", "cluster"])
+def early(out: cb.Array):
+    cb.wait_previous()
+    out[0] = 1.0
+
+
+@pytest.mark.parametrize("feature", ["mma", "copy_async", "barrier", "tma", "wgmma", "cluster", "overlap"])
 def test_a_device_without_a_feature_refuses_the_builtins(feature: str) -> None:
     kernel = cb.kernel({"mma": three_tiles, "copy_async": copy_two_bytes, "barrier": wait_for_memory,
-                        "tma": store_converts, "wgmma": odd_registers, "cluster": two_clusters}[feature])  # fmt: skip
+                        "tma": store_converts, "wgmma": odd_registers, "cluster": two_clusters,
+                        "overlap": early}[feature])  # fmt: skip
     with pytest.raises(E.FeatureError, match=f"needs the feature '{feature}'") as caught:
         understood(kernel, frozenset(FEATURES) - {feature})
     assert "device_properties().features" in caught.value.hint

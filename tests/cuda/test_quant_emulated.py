@@ -69,8 +69,9 @@ def floats(
     w = Arranged(weight)
     m, dtype = len(x), cb.as_dtype(x.dtype)
     plan, grid = plan_floats(
-        w.panels, w.blocks, m, w.group, w.symmetric, dtype, room, bias is not None, residual is not None, None
-    )
+        w.panels, w.blocks, m, w.group, w.symmetric, dtype, room, bias is not None, residual is not None, None,
+        x.shape[1] % 8 == 0,
+    )  # fmt: skip
     out = np.full((m, weight.shape[0]), np.nan, x.dtype)
     sums = np.zeros((1, 1), np.uint32)
     source: Any = x

@@ -17,7 +17,7 @@ pytest.importorskip("numba_cuda")
 from cubepy.backends.cuda.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
 
-H200 = Room(132, 232448)
+H200 = Room(132, 232448, True)
 LARGE = (896, 64)  # panels and blocks of a weight (14336, 4096)
 NARROW = (256, 224)  # of a weight (4096, 14336)
 
@@ -55,7 +55,7 @@ FLOATS = [
 def test_float_activations_stay_in_registers(
     size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
 ) -> None:
-    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None)
+    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True)
     code = floats_code(plan, dtype)
     sass = code.sass
     assert usage(code.cubin).stack == 0

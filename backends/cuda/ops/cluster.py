@@ -1,4 +1,4 @@
-"""Clusters of cubes, and barriers of some planes of a cube."""
+"""Clusters of cubes, barriers of some planes of a cube, and the order of launches."""
 
 from __future__ import annotations
 
@@ -21,6 +21,18 @@ def cluster_rank() -> Any:
 def sync_cluster() -> Any:
     """`sync_cluster()`: every unit of every cube of the cluster arrives before any goes on."""
     return nothing("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", convergent=True)
+
+
+@op
+def wait_previous() -> Any:
+    """`wait_previous()`: the launches before this one are complete, and what they wrote is seen."""
+    return nothing("griddepcontrol.wait;")
+
+
+@op
+def start_next() -> Any:
+    """`start_next()`: the launch after this one may begin, as far as this cube is concerned."""
+    return nothing("griddepcontrol.launch_dependents;")
 
 
 @op

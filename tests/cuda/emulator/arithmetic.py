@@ -75,7 +75,7 @@ def shuffle(a: Any, b: Any, lanes: str) -> np.ndarray:
 ARITHMETIC: dict[str, Any] = {
     "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": int, "i32": i32, "u32": u32,
     "f32": converted(np.float32), "f16": rounded("f16"), "bf16": rounded("bf16"), "bitcast": bitcast,
-    "neg": lambda a: -a, "fma": fma, "minnum": smaller, "maxnum": larger, "select": select, "rint": np.rint,
+    "neg": lambda a: -a, "fma": fma, "minnum": smaller, "maxnum": larger, "maximum": np.maximum, "select": select, "rint": np.rint,
     "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_log2": np.log2, "splat": splat,
     "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
     "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),

@@ -30,7 +30,7 @@ IN_PLANES: dict[str, Answer] = {
     "plane_min": of_all(min),
 }  # fmt: skip
 MEETINGS = {*IN_PLANES, "sync_cube", "sync_group", "wgmma", "wgmma_registers", "barrier_wait"}
-SILENT = ("set_registers", "barrier_fence", "fence_async", "wgmma_fence", "tma_prefetch")
+SILENT = ("set_registers", "barrier_fence", "fence_async", "wgmma_fence", "tma_prefetch", "wait_previous", "start_next")
 """Ops that order what is in order here, or only make things faster."""
 
 

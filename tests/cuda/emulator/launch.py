@@ -66,7 +66,8 @@ def emulate(
     words: list[Any] = []
     for p, value in zip(kernel.parameters, args, strict=False):
         if value is not None and p.kind != "comptime":
-            words += array_words(value) if isinstance(value, np.ndarray) else [value]
+            for part in value if isinstance(value, tuple) else (value,):
+                words += array_words(part) if isinstance(part, np.ndarray) else [part]
     given = [ARITHMETIC.get(p.kind, lambda v: v)(w) for p, w in zip(code.text.parameters, words, strict=True)]
     x, y, z = (*(cubes if isinstance(cubes, tuple) else (cubes,)), 1, 1)[:3]
     chance, body = random.Random(seed), translated(code.text.text)

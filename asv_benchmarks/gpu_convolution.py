@@ -1,0 +1,101 @@
+"""Convolutions on a GPU beside torch's (cuDNN): `python asv_benchmarks/gpu.py --only convolution`.
+
+The layers of ResNet-50, channels last, with `torch.backends.cudnn.benchmark` (cuDNN measures its kernels and takes the
+fastest) and filters in channels-last memory for both. Inputs are normal random numbers, rotated beyond the second-level
+cache; results are written to new memory. A pause on the GPU before every measurement lets the host run ahead, so that
+events time the GPU alone; rounds are interleaved, medians. Floating-point operations are 2 N places filters channels
+window. The error is the norm of the difference to float64 over the norm, on some images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpu_matmul import CACHE, milliseconds
+
+SAMPLE = 2
+# channels, side, filters, window, stride; the different ones of ResNet-50, in its order
+LAYERS = (
+    (3, 224, 64, 7, 2), (64, 56, 64, 1, 1), (64, 56, 64, 3, 1), (64, 56, 256, 1, 1), (256, 56, 64, 1, 1),
+    (256, 56, 128, 1, 1), (128, 56, 128, 3, 2), (128, 28, 512, 1, 1), (256, 56, 512, 1, 2), (512, 28, 128, 1, 1),
+    (128, 28, 128, 3, 1), (512, 28, 256, 1, 1), (256, 28, 256, 3, 2), (256, 14, 1024, 1, 1), (512, 28, 1024, 1, 2),
+    (1024, 14, 256, 1, 1), (256, 14, 256, 3, 1), (1024, 14, 512, 1, 1), (512, 14, 512, 3, 2), (512, 7, 2048, 1, 1),
+    (1024, 14, 2048, 1, 2), (2048, 7, 512, 1, 1), (512, 7, 512, 3, 1),
+)  # fmt: skip
+SQUARES = ((64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1))
+
+
+def compare(
+    batch: int, layer: tuple[int, ...], stream: Any, dtype: str = "float16", fused: bool = False, first: bool = False
+) -> dict[str, str]:  # fmt: skip
+    """One row; `first`: memory has channels first."""
+    import torch
+
+    from cubepy import kernels as K
+
+    channels, side, filters, window, stride = layer
+    kind, padding = getattr(torch, dtype), window // 2
+    form = torch.contiguous_format if first else torch.channels_last
+    out_side = (side + 2 * padding - window) // stride + 1
+    size = kind.itemsize * batch * (channels * side**2 + filters * out_side**2)
+    sets = max(2, min(10, int(CACHE / size) + 1))
+
+    def draw(*shape: int) -> Any:
+        return torch.randn(*shape, device="cuda", dtype=kind).to(memory_format=form)
+
+    xs = [draw(batch, channels, side, side) for _ in range(sets)]
+    w = draw(filters, channels, window, window) * (channels * window**2) ** -0.5
+    w = w.to(memory_format=form)
+    bias = torch.randn(filters, device="cuda", dtype=kind) if fused else None
+    activation = "relu" if fused else None
+
+    def theirs(i: int) -> Any:
+        y = torch.nn.functional.conv2d(xs[i], w, bias, stride, padding)
+        return torch.relu_(y) if fused else y
+
+    def ours(i: int) -> Any:
+        return K.conv2d(xs[i], w, bias, stride, padding, activation=activation)
+
+    flops = 2 * batch * out_side**2 * filters * channels * window**2
+    calls = max(sets, min(24, int(4e-3 / max(flops / 5e14, size / 3e12))))
+    mine, other = milliseconds([ours, theirs], calls, sets, stream)
+    right = torch.nn.functional.conv2d(
+        xs[0][:SAMPLE].double(), w.double(), None if bias is None else bias.double(), stride, padding
+    )
+    right = torch.relu(right) if fused else right
+    got = ours(0)
+    error = float((torch.as_tensor(got, device="cuda")[:SAMPLE].double() - right).norm() / right.norm())
+    extra = (", relu(conv + bias)" if fused else "") + (", channels first" if first else "")
+    return {
+        "work": f"conv2d {window}x{window} {channels}-{filters} of ({batch}, {side}, {side}), stride {stride}, "
+        f"{dtype}{extra}",
+        "ours": f"{mine * 1e3:.1f} us, {flops / mine / 1e9:.0f} TFLOP/s, {size / mine / 1e6:.0f} GB/s",
+        "peer": f"{other * 1e3:.1f} us, {flops / other / 1e9:.0f} TFLOP/s (cuDNN)",
+        "ratio": f"{other / mine:.2f}", "error": f"{error:.1e}",
+    }  # fmt: skip
+
+
+def rows() -> Iterator[dict[str, str]]:
+    """ResNet-50's layers at batch 64, its 3x3 layers at other batches, dtypes, layouts and with an epilogue."""
+    import torch
+
+    import cubepy as cb
+
+    torch.backends.cudnn.benchmark = True
+    own = torch.cuda.Stream()
+    with torch.cuda.stream(own), cb.Stream("cuda", handle=own.cuda_stream), torch.no_grad():
+        for layer in LAYERS:
+            yield compare(64, layer, own)
+        for layer in SQUARES:
+            for batch in (32, 128):
+                yield compare(batch, layer, own)
+            yield compare(64, layer, own, "bfloat16")
+            yield compare(64, layer, own, fused=True)
+        for layer in (*SQUARES[:2], LAYERS[3]):
+            yield compare(64, layer, own, first=True)
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(" | ".join(row.values()), flush=True)

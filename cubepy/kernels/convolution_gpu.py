@@ -1,0 +1,201 @@
+"""Convolutions on a GPU: as a matrix product where the window is one place, by the Hopper kernel where the copy engine
+can take the input, and else by columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.convolution_hopper import CHANNELS, HopperWindow, hopper_convolution
+from cubepy.kernels.convolution_layout import in_order, laid_out
+from cubepy.kernels.convolution_routes import Problem, by_columns
+from cubepy.kernels.elementwise import contiguous, convert_into
+from cubepy.kernels.matmul import matmul
+from cubepy.kernels.matmul_gpu import ALIGNMENT, NARROW_FLOATS, activation_for, place_of
+from cubepy.kernels.matmul_hopper import ROW_BYTES, UNITS
+from cubepy.kernels.movement import transpose
+from cubepy.kernels.shapes import strided
+from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime import memory
+
+TILES = {
+    HopperWindow(128, 256, 4, turns=False): (1.57, 0.26, 0.20), HopperWindow(128, 128, 5): (0.87, 0.015, 0.13),
+    HopperWindow(128, 64, 8): (0.55, 0.015, 0.13), HopperWindow(64, 128, 8): (0.48, 0.015, 0.22),
+    HopperWindow(64, 64, 10): (0.34, 0.015, 0.28),
+}  # fmt: skip
+"""What tiles cost: a round of them, its end where the sums are 2 KiB long, and the launch, as of the matmul."""
+PHASES = 2
+"""The largest stride that the kernel takes along height and width."""
+
+Four = tuple[int, int, int, int]
+
+
+def convolve_on_gpu(
+    view: Any, w: Any, bias: Any, target: Any, problem: Problem, groups: int, channels_last: bool, function: Any
+) -> None:
+    """target = function(convolution + bias): view is (N, *size, C) in any layout, target is contiguous, (N, *out, F) or
+    channels first."""
+    n, filters = view.shape[0], w.shape[0]
+    if groups == 1:
+        view, problem = without_places_between(view, problem)
+        if math.prod(problem.window) == math.prod(problem.stride) == 1 and not any(problem.pad):
+            as_rows = channels_last and view.flags.c_contiguous
+            as_planes = not channels_last and bias is None
+            if as_rows or as_planes or not suits(view, w, problem):
+                by_product(view, w, bias, target, channels_last, function)
+                return
+        if suits(view, w, problem):
+            x, taps, problem = laid_out(view, w, problem)
+            direct = channels_last and place_of(target) % ALIGNMENT == 0 and len(taps) == filters
+            spatial = target.shape[1:-1] if channels_last else target.shape[2:]
+            last = target if direct else memory.empty((n, *spatial, len(taps)), target.dtype)
+            by_boxes(x, taps, bias, last, problem, function)
+            if not channels_last:
+                transpose(last[..., :filters], (0, last.ndim - 1, *range(1, last.ndim - 1)), out=target)
+            elif not direct:
+                convert_into(target, last[..., :filters])
+            return
+    flat = (n, -1, filters) if channels_last else (n, filters, -1)
+    by_columns(view, w, bias, target.reshape(flat), problem, groups, channels_last, function)
+
+
+def without_places_between(view: Any, problem: Problem) -> tuple[Any, Problem]:
+    """Where a window is one place long, a stride only leaves places out: a view without them has a stride of 1."""
+    size, stride, keys = list(problem.size), list(problem.stride), [slice(None)]
+    for axis in range(5 - view.ndim, 3):
+        alone = problem.window[axis] == 1 and problem.pad[axis] == 0
+        keys.append(slice(None, None, stride[axis]) if alone else slice(None))
+        if alone:
+            size[axis], stride[axis] = problem.out[axis], 1
+    if stride == list(problem.stride):
+        return view, problem
+    return view[tuple(keys)], replace(problem, size=tuple(size), stride=tuple(stride))
+
+
+def by_product(view: Any, w: Any, bias: Any, target: Any, channels_last: bool, function: Any) -> None:
+    """A window of one place: a product of matrices, whose last step has bias and activation."""
+    n, c = view.shape[0], view.shape[-1]
+    matrix = contiguous(w).reshape(-1, c)
+    if channels_last:
+        rows = in_order(view).reshape(-1, c)
+        matmul(rows, matrix.T, bias=bias, activation=function, out=target.reshape(-1, w.shape[0]))
+    elif bias is None:
+        planes = contiguous(view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))).reshape(n, c, -1)
+        matmul(matrix, planes, activation=function, out=target.reshape(n, w.shape[0], -1))
+    else:
+        done = matmul(in_order(view).reshape(-1, c), matrix.T, bias=bias, activation=function)
+        transpose(done.reshape(n, -1, w.shape[0]), (0, 2, 1), out=target.reshape(n, w.shape[0], -1))
+
+
+def suits(view: Any, w: Any, problem: Problem) -> bool:
+    """Whether the Hopper kernel takes a convolution of one group, if need be laid out anew."""
+    depth, tall, wide = problem.stride
+    return (
+        {"wgmma", "tma"} <= cb.device_properties_of().features
+        and as_dtype(view.dtype).name in NARROW_FLOATS
+        and view.dtype == w.dtype
+        and depth == 1
+        and max(tall, wide) <= PHASES
+        and all(n >= s for n, s in zip(problem.size, problem.stride, strict=True))
+    )
+
+
+def by_boxes(x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any) -> None:
+    """out (N, *out, F), contiguous, by the Hopper kernel: x (N, *size, C), taps (F, taps, C)."""
+    cores = cb.device_properties_of().cores
+    cubes, arguments = prepared(x, taps, bias, out, problem, function, cores)
+    hopper_convolution[cubes, UNITS](*arguments, mode="unchecked")
+
+
+def prepared(
+    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, cores: int, plan: Any = None
+) -> tuple[int, tuple[Any, ...]]:
+    """Cubes and arguments of a launch; the plan is chosen by what its tiles cost, unless one is given."""
+    n, c, filters = x.shape[0], x.shape[-1], len(taps)
+    steps = math.prod(problem.window) * -(-c // CHANNELS)
+    if plan is None:
+        plan = tile_for(n, problem.out, filters, steps, cores)
+    phases = problem.stride[1:]
+    plan = _with(plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)))
+    box, counts = box_for(n, problem.out, plan.rows)
+    x = in_boxes(x)
+    parts = [x[:, ..., i :: phases[0], j :: phases[1], :] for i in range(phases[0]) for j in range(phases[1])]
+    maps = [map_of(part, box) for part in parts]
+    column_tiles = -(-filters // plan.columns)
+    arguments = (
+        *maps, *[None] * (4 - len(maps)), cb.tensor_map(starting_well(taps), (plan.columns, 1, CHANNELS)),
+        map_of(in_boxes(out), box), bias, counts, column_tiles, problem.window, problem.dilation, problem.pad, c, plan,
+    )  # fmt: skip
+    return min(math.prod(counts) * column_tiles, cores), arguments
+
+
+@lru_cache
+def _with(plan: HopperWindow, phases: tuple[int, int], bias: bool, activation: Any) -> HopperWindow:
+    return replace(plan, phases=phases, bias=bias, activation=activation)
+
+
+def in_boxes(view: Any) -> Any:
+    """(N, H, W, C) of images and lines, (N, D, H, W, C) of volumes, where the copy engine can take it: a copy if it
+    cannot take the array itself."""
+    steps = [s for n, s in zip(view.shape[:-1], view.strides[:-1], strict=True) if n != 1]
+    fits = view.strides[-1] == view.itemsize and all(s > 0 and s % ALIGNMENT == 0 for s in steps)
+    if not fits or place_of(view) % ALIGNMENT:
+        view = starting_well(in_order(view))
+    if view.ndim > 3:
+        return view
+    n, length, c = view.shape
+    return strided(view, (n, 1, length, c), (view.strides[0], view.strides[0], *view.strides[1:]))
+
+
+def starting_well(a: Any) -> Any:
+    """A contiguous array that starts at a multiple of 16 bytes."""
+    if place_of(a) % ALIGNMENT == 0:
+        return a
+    out = memory.empty(a.shape, a.dtype)
+    convert_into(out, a)
+    return out
+
+
+def map_of(a: Any, box: Four) -> Any:
+    """A tensor map with boxes of 64 channels; axes of length 1 get strides that maps allow."""
+    strides = [a.itemsize]
+    step = -(-a.shape[-1] * a.itemsize // ALIGNMENT) * ALIGNMENT
+    for n, s in zip(a.shape[-2::-1], a.strides[-2::-1], strict=True):
+        strides.append(s if n != 1 else step)
+        step = strides[-1] * n
+    sides = box if a.ndim == 5 else (box[0], *box[2:])
+    return cb.tensor_map(strided(a, a.shape, tuple(strides[::-1])), (*sides, ROW_BYTES // a.itemsize))
+
+
+@lru_cache(maxsize=1024)
+def box_for(n: int, places: tuple[int, int, int], rows: int) -> tuple[Four, Four]:
+    """The box of output places (images, depth, height, width) that a tile of so many rows does, and how many boxes
+    there are along each: the fewest tiles, of these the box that sees the least of the input."""
+    depth, tall, wide = places
+    best: tuple[tuple[int, int, int], Four, Four] | None = None
+    for w in range(1, min(wide, rows) + 1):
+        for h in range(1, min(tall, rows // w) + 1):
+            for d in range(1, min(depth, rows // (w * h)) + 1):
+                box = (min(n, rows // (w * h * d)), d, h, w)
+                counts = tuple(-(-a // b) for a, b in zip((n, *places), box, strict=True))
+                cost = (math.prod(counts), box[0] * (d + 2) * (h + 2) * (w + 2), -w)
+                if best is None or cost < best[0]:
+                    best = cost, box, counts  # type: ignore[assignment]
+    assert best is not None
+    return best[1], best[2]
+
+
+@lru_cache(maxsize=1024)
+def tile_for(n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int) -> HopperWindow:
+    """The tile whose rounds cost least."""
+    depth = steps * ROW_BYTES / 2048
+
+    def cost(tile: HopperWindow) -> float:
+        each, end, start = TILES[tile]
+        tiles = math.prod(box_for(n, places, tile.rows)[1]) * -(-filters // tile.columns)
+        return (each + end / depth) * -(-tiles // cores) + start
+
+    return min(TILES, key=cost)

@@ -1,0 +1,268 @@
+"""The CPU's convolution of groups with few filters (depthwise too) with channels first: lines lie along rows of places.
+
+A cube copies the input rows that it needs into memory of its own, with zeros for the padding. The columns of a stride
+lie apart there, so that every tap reads neighbours. A tile makes `rows` rows of one line for `block` filters: a line of
+input is loaded once and meets all rows and filters that see it, and taps are numbers that are the same for all lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.convolution_depthwise import by_channel
+from cubepy.kernels.convolution_routes import Problem, in_three
+from cubepy.kernels.elementwise import contiguous, convert_into
+from cubepy.runtime import memory
+
+FEW = 32  # filters of a group: the lanes of the kernel that makes more lie along the filters
+ROOM = 6144  # elements of a cube's copy of the input that leave half of a first-level cache free
+LARGEST = 40960  # what it may have at most
+WRITTEN_OUT = 400  # products of a tile, which are written out
+TILE = 16  # rows times filters of a tile: sums that stay in registers
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What changes the code.
+
+    Attributes:
+        rows, block, lanes: a tile is `rows` rows of `lanes` places for `block` filters.
+        window, stride, dilation: along depth, height and width.
+        room: elements of the copy of the input.
+        activation: a func of the result, or None.
+    """
+
+    rows: int
+    block: int
+    lanes: int
+    window: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    dilation: tuple[int, int, int]
+    room: int
+    activation: Any
+
+
+@cb.func
+def clear(strip, begin, stop, lanes):
+    """Zeros by whole lines, which may hang over into what is written next."""
+    zero = cb.cast(cb.splat(0.0, lanes), cb.f32)
+    for k in range(begin, stop, lanes):
+        strip.store(k, zero)
+
+
+@cb.func
+def fill_columns(strip, to, x, n, c, d, h, begin, reach, skip: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """Every `skip`-th column of a row of x from `begin` on, then zeros up to place `reach`; they hang over."""
+    width = x.shape[4]
+    count = (width - begin + skip - 1) // skip
+    whole = 0
+    if lanes * skip <= 64:
+        whole = cb.max(0, (width - begin) // (lanes * skip)) * lanes
+        for k in range(0, whole, lanes):
+            wide = cb.cast(x.load((n, c, d, h, begin + k * skip), lanes * skip), cb.f32)
+            strip.store(to + k, cb.shuffle(wide, wide, tuple(range(0, lanes * skip, skip))))
+        if whole < count:
+            left = width - begin - whole * skip
+            wide = cb.cast(x.load((n, c, d, h, begin + whole * skip), lanes * skip, valid=left), cb.f32)
+            strip.store(to + whole, cb.shuffle(wide, wide, tuple(range(0, lanes * skip, skip))))
+            whole = whole + lanes
+    else:
+        for k in range(count):
+            strip[to + k] = cb.cast(x[n, c, d, h, begin + k * skip], cb.f32)
+        whole = cb.max(0, count)
+    clear(strip, to + whole, to + reach, lanes)
+
+
+@cb.func
+def fill_strip(strip, x, n, channel, channels, first, rows_in, pad_w, head, length, plan):
+    """strip[c, t, i, phase, p]: padded column p * stride + phase stands at place head + p of its phase."""
+    skip = plan.stride[2]
+    d0, h0 = first
+    to = 0
+    for c in range(channels):
+        for t in range(plan.window[0]):
+            d = d0 + t * plan.dilation[0]
+            for i in range(rows_in):
+                h = h0 + i
+                if d >= 0 and d < x.shape[2] and h >= 0 and h < x.shape[3]:
+                    for phase in cb.unroll(range(skip)):
+                        begin = (phase - pad_w) % skip
+                        start = head + (begin + pad_w) // skip
+                        clear(strip, to, to + start, plan.lanes)
+                        fill_columns(
+                            strip, to + start, x, n, channel + c, d, h, begin, length - start, skip, plan.lanes
+                        )  # fmt: skip
+                        to = to + length
+                else:
+                    clear(strip, to, to + skip * length, plan.lanes)
+                    to = to + skip * length
+
+
+def seen_by(i: int, rows: int, stride: int, block: int, window: int, dilation: int) -> tuple[tuple[int, int], ...]:
+    """The sums of a tile that see input row i, each with its tap."""
+    reach = range(0, (window - 1) * dilation + 1, dilation)
+    seen = [(r, reach.index(i - r * stride)) for r in range(rows) if i - r * stride in reach]
+    return tuple((b * rows + r, b * window + u) for b in range(block) for r, u in seen)
+
+
+@cb.func
+def tile_of(strip, taps, bias, out, n, f, last, channels, d, row, stop, at, place, rows_in, length, plan):
+    """`rows` rows of one line of places for `block` filters from f on; those behind `last` are done again.
+
+    Columns of the window are a loop, its rows are written out, so that a line is loaded once for all rows that see it.
+    """
+    rows, block, lanes = plan.rows, plan.block, plan.lanes
+    kd, kh, kw = plan.window
+    dh, dw, sh, sw = plan.dilation[1], plan.dilation[2], plan.stride[1], plan.stride[2]
+    acc = cb.local(block * rows, cb.f32, lanes=lanes)
+    for k in cb.unroll(range(block * rows)):
+        acc[k] = cb.splat(0.0, lanes)
+    for c in range(channels):
+        for t in range(kd):
+            for v in range(kw):
+                scales = ()
+                for b in cb.unroll(range(block)):
+                    for u in cb.unroll(range(kh)):
+                        scale = cb.cast(taps[cb.min(f + b, last), c, (t * kh + u) * kw + v], cb.f32)
+                        scales = scales + (cb.splat(scale, lanes),)
+                column = at + (c * kd + t) * rows_in * sw * length + v * dw % sw * length + v * dw // sw
+                for i in cb.unroll(range((rows - 1) * sh + (kh - 1) * dh + 1)):
+                    line = strip.load(column + i * sw * length, lanes)
+                    for r, k in cb.unroll(seen_by(i, rows, sh, block, kh, dh)):
+                        acc[r] = cb.fma(line, scales[k], acc[r])
+    done = cb.local(block * rows, cb.f32, lanes=lanes)
+    for k in cb.unroll(range(block * rows)):
+        done[k] = acc[k]
+    for b in range(block):
+        to = cb.min(f + b, last)
+        for r in range(cb.min(rows, stop - row)):
+            value = done[b * rows + r]
+            if bias is not None:
+                value = value + cb.cast(bias[to], cb.f32)
+            if plan.activation is not None:
+                value = plan.activation(value)
+            out.store((n, to, d, row + r, place), cb.cast(value, out.dtype), valid=out.shape[4] - place)
+
+
+@cb.kernel
+def convolve_rows(
+    x: cb.Array, taps: cb.Array, bias, out: cb.Array, groups, strip_rows, pad_d, pad_h, pad_w, head, length,
+    plan: cb.Comptime,
+):  # fmt: skip
+    """out[n, f, d, h, w] = activation(sum over channels of the group and window of x * taps[f, c, tap] + bias[f]).
+
+    x (N, C, D, H, W) and out are contiguous. A cube makes `strip_rows` rows for all filters of a group.
+    """
+    strips = (out.shape[3] + strip_rows - 1) // strip_rows
+    pos = cb.CUBE_POS
+    top = pos % strips * strip_rows
+    pos = pos // strips
+    d = pos % out.shape[2]
+    pos = pos // out.shape[2]
+    group = pos % groups
+    n = pos // groups
+    rows, lanes = plan.rows, plan.lanes
+    sd, sh, sw = plan.stride
+    channels, filters = taps.shape[1], out.shape[1] // groups
+    rows_in = ((strip_rows + rows - 1) // rows * rows - 1) * sh + (plan.window[1] - 1) * plan.dilation[1] + 1
+    strip = cb.shared(plan.room, cb.f32)
+    first = (d * sd - pad_d, top * sh - pad_h)
+    fill_strip(strip, x, n, group * channels, channels, first, rows_in, pad_w, head, length, plan)
+    stop = cb.min(top + strip_rows, out.shape[3])
+    for f in range(group * filters, (group + 1) * filters, plan.block):
+        for row in range(top, stop, rows):
+            at = (row - top) * sh * sw * length + head
+            for place in range(0, out.shape[4], lanes):
+                tile_of(
+                    strip, taps, bias, out, n, f, (group + 1) * filters - 1, channels, d, row, stop, at + place, place,
+                    rows_in, length, plan,
+                )  # fmt: skip
+
+
+def tile_for(height: int, filters: int, taps: int) -> tuple[int, int]:
+    """Rows and filters of a tile: what makes the fewest products and loads, of the tiles that registers hold."""
+
+    def cost(tile: tuple[int, int]) -> float:
+        rows, block = tile
+        tiles = -(-height // rows) * -(-filters // block)
+        return tiles * (rows * block * taps / 2 + (rows + 2) * taps**0.5 + block * taps / 2 + 20)
+
+    tiles = [
+        (rows, block) for block in (1, 2, 3, 4) for rows in range(1, 9)
+        if rows * block <= TILE and block <= filters and (rows * block == 1 or rows * block * taps <= WRITTEN_OUT)
+    ]  # fmt: skip
+    return min(tiles, key=cost)
+
+
+@lru_cache(maxsize=1024)
+def plan_for(problem: Problem, channels: int, filters: int, function: Any) -> tuple[Rows, int, int, int] | None:
+    """Blueprint, rows of a cube, where padded columns begin, and the length of a row in a phase; None: too large."""
+    lanes = cb.device_properties_of().register_bytes // 4
+    taps = math.prod(problem.window)
+    if taps > WRITTEN_OUT // 4:
+        return None
+    rows, block = tile_for(problem.out[1], filters, taps)
+    skip, (_, kh, kw), (_, dh, dw) = problem.stride[2], problem.window, problem.dilation
+    head = -(problem.pad[2] // skip) % lanes
+    length = head + (-(-problem.out[2] // lanes) + 1) * lanes + ((kw - 1) * dw) // skip
+    length = -(-length // lanes) * lanes
+
+    def room_for(strip_rows: int) -> int:
+        made = -(-strip_rows // rows) * rows
+        rows_in = (made - 1) * problem.stride[1] + (kh - 1) * dh + 1
+        return channels * problem.window[0] * rows_in * skip * length + lanes
+
+    strip_rows = rows
+    while strip_rows < problem.out[1] and room_for(strip_rows + rows) <= ROOM:
+        strip_rows += rows
+    strips = -(-problem.out[1] // strip_rows)
+    strip_rows = min(problem.out[1], -(-problem.out[1] // (strips * rows)) * rows)
+    if room_for(strip_rows) > LARGEST:
+        return None
+    room = ROOM
+    while room < room_for(strip_rows):
+        room += 4096
+    plan = Rows(
+        rows, block, lanes, problem.window, problem.stride, problem.dilation, room, function
+    )  # fmt: skip
+    return plan, strip_rows, head, length
+
+
+def by_group(
+    view: Any, taps: Any, bias: Any, out: Any, problem: Problem, groups: int, channels_last: bool, function: Any
+) -> bool:
+    """Launch a kernel for groups with few filters, if there is one for the problem.
+
+    view is (N, *size, C) in any layout, out (N, places, filters) or the other way, taps (filters, channels, window).
+    """
+    n, filters = out.shape[0], taps.shape[0]
+    if channels_last and taps.shape[1] == 1 and groups == filters:
+        by_channel(in_three(contiguous(view)), taps, bias, out.reshape(n, *problem.out, filters), problem, function)
+        return True
+    plan = plan_for(problem, taps.shape[1], filters // groups, function)
+    if plan is None:
+        return False
+    five = in_three(view)
+    x = contiguous(five.transpose(0, 4, 1, 2, 3))
+    target = (
+        memory.empty((n, filters, *problem.out), out.dtype) if channels_last else out.reshape(n, filters, *problem.out)
+    )
+    by_rows(x, taps, bias, target, problem, groups, plan)
+    if channels_last:
+        convert_into(out, target.reshape(n, filters, -1).transpose(0, 2, 1))
+    return True
+
+
+def by_rows(
+    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, groups: int, plan: tuple[Rows, int, int, int]
+) -> None:
+    """out (N, F, *out) of x (N, C, *size), both contiguous with three axes of size; taps (F, C / groups, window)."""
+    blueprint, strip_rows, head, length = plan
+    cubes = x.shape[0] * groups * out.shape[2] * -(-out.shape[3] // strip_rows)
+    convolve_rows[cubes, 1](
+        x, taps, bias, out, groups, strip_rows, *problem.pad, head, length, blueprint, mode="unchecked"
+    )  # fmt: skip

@@ -1,0 +1,225 @@
+"""The convolution for Hopper: the matmul of matmul_hopper.py whose left matrix is never built.
+
+A row of that matrix is an output place, a column a tap of the window and a channel. What a step of the sum needs of it
+is a box of the input, shifted by the tap: places of a tile are a box of the output, and the copy engine brings such a
+box with 64 channels in one copy, with zeros beyond the edges, which is the padding. With a stride of 2 the input is
+taken as its even and its odd rows (and columns), each an array of its own: a tap's places all lie in one of them.
+
+Cubes, rings of stages, turns and the order of tiles are the matmul's; results go to the array box by box too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cubepy as cb
+from cubepy.kernels.matmul_hopper import (
+    BLOCK,
+    GROUP,
+    PLANE_ROWS,
+    ROW_BYTES,
+    Hopper,
+    bring_bias,
+    stage_fragment,
+    stage_product,
+    tile_place,
+)
+
+CHANNELS = 64
+"""Channels of a step: a row of a stage has `ROW_BYTES`, and elements have 16 bits."""
+
+
+@dataclass(frozen=True)
+class HopperWindow(Hopper):
+    """What changes the code of the Hopper convolution, beside what changes the matmul's.
+
+    Attributes:
+        phases: strides along height and width, 1 or 2; so many maps of the input there are, their product.
+    """
+
+    phases: tuple[int, int] = (1, 1)
+
+
+@cb.func
+def box_start(tile, counts, box):
+    """The first place of a tile: image, depth, height and width, which run fastest."""
+    w = tile % counts[3]
+    tile = tile // counts[3]
+    h = tile % counts[2]
+    tile = tile // counts[2]
+    d = tile % counts[1]
+    return tile // counts[1] * box[0], d * box[1], h * box[2], w * box[3]
+
+
+@cb.func
+def box_of(m):
+    """The sides of a map's box in four axes; those of images and lines have no depth."""
+    if m.ndim == 4:
+        return (m.box[0], 1, m.box[1], m.box[2])
+    return (m.box[0], m.box[1], m.box[2], m.box[3])
+
+
+@cb.func
+def bring_box(tiles, at, x, place, channel, full, slot):
+    """Start bringing the box of the input that starts at a place."""
+    if x.ndim == 4:
+        cb.tma_load(tiles, at, x, (place[0], place[2], place[3], channel), full, slot)
+    else:
+        cb.tma_load(tiles, at, x, (place[0], place[1], place[2], place[3], channel), full, slot)
+
+
+@cb.func
+def bring_tap(tiles, at, xs, place, shift, channel, full, slot, phases):
+    """Start bringing what a tap sees: the box at `place`, shifted, of the phase in which the tap lies."""
+    tall, wide = phases
+    seen = (place[0], place[1] + shift[0], place[2] + (shift[1] >> (tall - 1)), place[3] + (shift[2] >> (wide - 1)))
+    if tall * wide == 1:
+        bring_box(tiles, at, xs[0], seen, channel, full, slot)
+    else:
+        phase = (shift[1] & (tall - 1)) * wide + (shift[2] & (wide - 1))
+        for k in cb.unroll(range(tall * wide)):
+            if phase == k:
+                bring_box(tiles, at, xs[k], seen, channel, full, slot)
+
+
+@cb.func
+def write_box(acc, staging, shift, consumer, out, place, column, blueprint):
+    """The epilogue, 64 columns after the other: all planes of a tile put theirs into shared memory, as the copy engine
+    swizzles, and one unit has the engine write the box. Where there are several, two buffers take turns."""
+    width = ROW_BYTES // staging.dtype.itemsize
+    pieces = blueprint.columns // width
+    team = GROUP if blueprint.turns else 2 * GROUP
+    seat = consumer if blueprint.turns else 0
+    own = 0 if blueprint.turns else consumer * blueprint.share
+    leader = cb.UNIT_POS == (seat + 1) * GROUP
+    row = own + cb.PLANE_POS % 4 * PLANE_ROWS
+    for n in cb.unroll(range(pieces)):
+        first = (seat * min(2, pieces) + n % 2) * blueprint.rows * width
+        if leader:
+            cb.tma_wait(1 - pieces % 2)  # an odd number of pieces gives the last and the next first one the same buffer
+        cb.sync_group(3 + seat, team)
+        for m in cb.unroll(range(blueprint.share // BLOCK)):
+            for j in cb.unroll(range(width // 16)):
+                left = n * width + j * 16
+                stage_fragment(
+                    acc, (m * blueprint.columns + left) // 2, staging, first + (row + m * BLOCK) * width, j,
+                    cb.UNIT_POS_PLANE, shift, consumer * blueprint.columns + left, 1.0, blueprint, width,
+                )  # fmt: skip
+        cb.fence_async()
+        cb.sync_group(3 + seat, team)
+        if leader:
+            at = column + n * width
+            if out.ndim == 4:
+                cb.tma_store(out, (place[0], place[2], place[3], at), staging, first)
+            else:
+                cb.tma_store(out, (place[0], place[1], place[2], place[3], at), staging, first)
+            cb.tma_commit()
+
+
+@cb.kernel(fast_math=("contract", "afn", "nsz"))
+def hopper_convolution(
+    x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, bias, counts, column_tiles, window, dilation,
+    pad, channels, blueprint: cb.Comptime,
+):  # fmt: skip
+    """out[n, d, h, w, f] = function(sum of taps and channels of x * weight[f, tap, channel] + bias[f]).
+
+    x and its further phases (N, D, H, W, C), or without the depth; boxes have 64 channels. weight is (filters, taps,
+    channels). `counts` are the boxes of the output along images, depth, height and width. A launch has at most one
+    cube for each core of the device.
+    """
+    rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
+    width = ROW_BYTES // out.dtype.itemsize
+    full = cb.barrier(stages, 1)
+    empty = cb.barrier(stages, 1 if blueprint.turns else 2)
+    order = cb.barrier(2, 1)
+    tiles_a = cb.shared(stages * rows * CHANNELS, x.dtype)
+    tiles_b = cb.shared(stages * columns * CHANNELS, weight.dtype)
+    staging = cb.shared((2 if blueprint.turns else 1) * min(2, columns // width) * rows * width, out.dtype)
+    shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
+    row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
+    tiles = row_tiles * column_tiles
+    slot = 0
+    phase = 0
+    tile = cb.CUBE_POS
+    if cb.UNIT_POS < GROUP:
+        cb.set_registers(40, False)
+        if cb.UNIT_POS == 0:
+            while tile < tiles:
+                _, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
+                place = box_start(row, counts, box_of(x))
+                tap = 0
+                for t in range(window[0]):
+                    for u in range(window[1]):
+                        for v in range(window[2]):
+                            seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
+                            for channel in range(0, channels, CHANNELS):
+                                cb.barrier_wait(empty, slot, 1 - phase)
+                                cb.barrier_expect(full, slot, x.nbytes + weight.nbytes)
+                                bring_tap(
+                                    tiles_a, slot * rows * CHANNELS, (x, x1, x2, x3), place, seen, channel, full, slot,
+                                    blueprint.phases,
+                                )  # fmt: skip
+                                cb.tma_load(
+                                    tiles_b, slot * columns * CHANNELS, weight, (column * columns, tap, channel), full,
+                                    slot,
+                                )  # fmt: skip
+                                slot = slot + 1
+                                if slot == stages:
+                                    slot = 0
+                                    phase = 1 - phase
+                            tap = tap + 1
+                tile = tile + cb.CUBE_COUNT
+    else:
+        cb.set_registers(232, True)
+        acc = cb.local(share * columns // GROUP, cb.f32)
+        steps = window[0] * window[1] * window[2] * ((channels + CHANNELS - 1) // CHANNELS)
+        consumer = cb.UNIT_POS // GROUP - 1
+        own = 0 if blueprint.turns else consumer * share  # its first row in a tile
+        mine = consumer
+        turn_phase = 1 - consumer
+        leader = cb.UNIT_POS % GROUP == 0
+        while tile < tiles:
+            if blueprint.turns and mine != 0:  # the other's tile: its stages go by
+                ahead = slot + steps
+                phase = (phase + ahead // stages) % 2
+                slot = ahead % stages
+            else:
+                _, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
+                if blueprint.bias:
+                    bring_bias(shift, bias, consumer, column * columns, columns)
+                if blueprint.turns:
+                    cb.barrier_wait(order, consumer, turn_phase)
+                    turn_phase = 1 - turn_phase
+                previous = 0
+                for step in range(steps):
+                    cb.barrier_wait(full, slot, phase)
+                    cb.wgmma_fence()
+                    stage_product(
+                        acc, tiles_a, (slot * rows + own) * CHANNELS, tiles_b, slot * columns * CHANNELS, step > 0,
+                        blueprint, CHANNELS,
+                    )  # fmt: skip
+                    cb.wgmma_commit()
+                    if blueprint.turns:
+                        cb.wgmma_wait(1)
+                        if leader and step > 0:
+                            cb.barrier_arrive(empty, previous)
+                        previous = slot
+                    else:  # the other consumer's products are under way meanwhile
+                        cb.wgmma_wait(0)
+                        if leader:
+                            cb.barrier_arrive(empty, slot)
+                    slot = slot + 1
+                    if slot == stages:
+                        slot = 0
+                        phase = 1 - phase
+                if blueprint.turns and leader:
+                    cb.barrier_arrive(order, 1 - consumer)
+                cb.wgmma_wait(0, acc)
+                if blueprint.turns and leader:
+                    cb.barrier_arrive(empty, previous)
+                place = box_start(row, counts, box_of(out))
+                write_box(acc, staging, shift, consumer, out, place, column * columns, blueprint)
+            mine = 1 - mine
+            tile = tile + cb.CUBE_COUNT
+        if leader:
+            cb.tma_wait(0)

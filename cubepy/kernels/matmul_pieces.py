@@ -1,0 +1,114 @@
+"""Packing a piece of a panel of b where it is multiplied: on the stack of the thread, line after line.
+
+The inner loop wants `width` neighbouring columns in order, in numbers, or in words of 32 bits that hold neighbours along
+K. Rows of bytes or halves are mixed by two or one shuffle for a register of words; columns are transposed in registers.
+"""
+
+from __future__ import annotations
+
+import cubepy as cb
+from cubepy.kernels.matmul_kernels import transpose_lines
+
+PER_WORD = {"f32": 1, "bf16": 2, "i8": 4, "u8": 4}
+
+
+def low(lanes: int) -> tuple[int, ...]:
+    """The places of the first halves of two lines, one after the other."""
+    return tuple(place for k in range(lanes // 2) for place in (k, lanes + k))
+
+
+def high(lanes: int) -> tuple[int, ...]:
+    """The places of the second halves of two lines, one after the other."""
+    return tuple(place + lanes // 2 for place in low(lanes))
+
+
+@cb.func
+def fill_strip(strip, b, batch, first, count, column, columns, blueprint):
+    """strip[0, 0, k] = row first + k of the panel of b that begins at `column`, for k < count.
+
+    b is (batch, K, N), as bits where a row of the strip holds words; with `blueprint.across` it is (batch, N, K), in
+    numbers or in words. What lies beyond b is zero along K; columns beyond its end may hold anything.
+    """
+    if blueprint.across:
+        fill_from_columns(strip, b, batch, first, count, column, columns, blueprint)
+    else:
+        per = PER_WORD[blueprint.kind]
+        whole = cb.min(count, b.shape[1] // per - first)  # rows of the strip of which all parts are there
+        if columns - column < blueprint.width:
+            whole = 0
+        for k in range(whole):
+            put_row(strip, k, b, batch, (first + k) * per, column, 0, False, blueprint)
+        for k in range(cb.max(whole, 0), count):
+            put_row(strip, k, b, batch, (first + k) * per, column, columns - column, True, blueprint)
+
+
+@cb.func
+def put_row(strip, k, b, batch, row, column, left, masked, blueprint):
+    """One row of the strip from rows of b; with `masked`, only `left` columns and the rows that b has are read."""
+    width, lanes, kind = blueprint.width, blueprint.lanes, blueprint.kind
+    if kind == "f32":
+        for j in cb.unroll(range(0, width, lanes)):
+            if masked:
+                line = b.load((batch, row, column + j), lanes, valid=cb.max(left - j, 0))
+            else:
+                line = b.load((batch, row, column + j), lanes)
+            strip.store((0, 0, k, j), cb.cast(line, cb.f32))
+    elif kind == "bf16":
+        one = part(b, batch, row, column, left, masked, blueprint)
+        two = part(b, batch, row + 1, column, left, masked, blueprint)
+        strip.store((0, 0, k, 0), cb.bitcast(cb.shuffle(one, two, low(width)), cb.u32))
+        strip.store((0, 0, k, width // 2), cb.bitcast(cb.shuffle(one, two, high(width)), cb.u32))
+    else:
+        parts = ()
+        for r in cb.unroll(range(4)):
+            parts = parts + (part(b, batch, row + r, column, left, masked, blueprint),)
+        for h in cb.unroll(range(2)):
+            half = (low(width), high(width))[h]
+            even = cb.shuffle(parts[0], parts[2], half)
+            odd = cb.shuffle(parts[1], parts[3], half)
+            at = h * (width // 2)
+            strip.store((0, 0, k, at), cb.bitcast(cb.shuffle(even, odd, low(width)), cb.u32))
+            strip.store((0, 0, k, at + width // 4), cb.bitcast(cb.shuffle(even, odd, high(width)), cb.u32))
+
+
+@cb.func
+def part(b, batch, row, column, left, masked, blueprint):
+    """The bits of a row of b; signed bytes grow by 128, since dot products want one factor unsigned."""
+    if masked:
+        here = cb.select(row < b.shape[1], cb.max(left, 0), 0)
+        line = b.load((batch, row, column), blueprint.width, valid=here)
+    else:
+        line = b.load((batch, row, column), blueprint.width)
+    return line ^ 128 if blueprint.kind == "i8" else line
+
+
+@cb.func
+def fill_from_columns(strip, b, batch, first, count, column, columns, blueprint):
+    """`fill_strip` for b (batch, N, K): squares of lines are transposed."""
+    width, lanes, depth = blueprint.width, blueprint.lanes, b.shape[2]
+    for k in range(0, count, lanes):
+        for j in range(0, width, lanes):
+            lines = ()
+            if first + k + lanes <= depth:
+                lines = column_lines(b, batch, column + j, columns, first + k, 0, False, blueprint)
+            else:
+                lines = column_lines(b, batch, column + j, columns, first + k, depth - first - k, True, blueprint)
+            rows = transpose_lines(lines, lanes)
+            for r in cb.unroll(range(lanes)):
+                strip.store((0, 0, k + r, j), rows[r])
+
+
+@cb.func
+def column_lines(b, batch, column, columns, k, left, masked, blueprint):
+    """Lines along K of as many columns of b; the last column stands for those beyond the end."""
+    lanes = blueprint.lanes
+    lines = ()
+    for r in cb.unroll(range(lanes)):
+        at = (batch, cb.min(column + r, columns - 1), k)
+        line = b.load(at, lanes, valid=left) if masked else b.load(at, lanes)
+        if blueprint.kind == "f32":
+            line = cb.cast(line, cb.f32)
+        elif blueprint.kind == "i8":
+            line = line ^ 0x80808080
+        lines = lines + (line,)
+    return lines

@@ -1,0 +1,86 @@
+"""The Hopper convolution, run by the emulator: right whatever the order of units and copies."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from cubepy.kernels.convolution_gpu import prepared
+from cubepy.kernels.convolution_hopper import HopperWindow, hopper_convolution
+from cubepy.kernels.convolution_layout import laid_out
+from cubepy.kernels.convolution_routes import Problem
+from cubepy.kernels.functions import ACTIVATIONS
+from cubepy.kernels.matmul_hopper import UNITS
+
+pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
+
+from tests.cuda.emulator import emulate
+
+BF16 = ml_dtypes.bfloat16
+Three = tuple[int, int, int]
+
+
+def convolution(
+    plan: HopperWindow, shape: tuple[int, ...], filters: int, window: Three, stride: Three = (1, 1, 1),
+    pad: Three = (0, 0, 0), dilation: Three = (1, 1, 1), cores: int = 2, dtype: Any = np.float16, bias: bool = False,
+    seed: int = 0,
+) -> float:  # fmt: skip
+    """The relative error of one emulated convolution of (N, D, H, W, C), of rank 4 without D where that is 1."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(shape).astype(dtype)
+    w = rng.standard_normal((filters, shape[4], *window)).astype(dtype)
+    add = rng.standard_normal(filters).astype(dtype) if bias else None
+    reach = [d * (k - 1) for d, k in zip(dilation, window)]
+    places = tuple((n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(shape[1:4], pad, reach, stride))
+    out = np.full((shape[0], *places, filters), np.nan, dtype)
+    flat = shape[1] == 1 and window[0] == 1
+    view, target = (x[:, 0], out[:, 0]) if flat else (x, out)
+    problem = Problem(shape[1:4], window, stride, pad, dilation, places)  # type: ignore[arg-type]
+    function = ACTIVATIONS["relu"] if bias else None
+    view, taps, smaller = laid_out(view, w, problem)
+    cubes, arguments = prepared(view, taps, add, target, smaller, function, cores, plan)
+    emulate(hopper_convolution, UNITS, cubes, *arguments, late=1 - seed % 2 / 2, seed=seed)
+    wide = np.pad(x.astype(np.float64), [(0, 0), *((p, p) for p in pad), (0, 0)])
+    right = np.zeros(out.shape)
+    for tap in itertools.product(*map(range, window)):
+        seen = [slice(t * d, t * d + (m - 1) * s + 1, s) for t, d, m, s in zip(tap, dilation, places, stride)]
+        right += wide[(slice(None), *seen)] @ w[(..., *tap)].astype(np.float64).T
+    if bias:
+        right = np.maximum(right + add.astype(np.float64), 0)  # type: ignore[union-attr]
+    return float(np.linalg.norm(out.astype(np.float64) - right) / np.linalg.norm(right))
+
+
+SHARED, TURNS, SMALL = HopperWindow(128, 256, 3, turns=False), HopperWindow(128, 128, 3), HopperWindow(64, 64, 3)
+SAME: dict[str, Any] = {"window": (1, 3, 3), "pad": (0, 1, 1)}
+CASES: dict[str, tuple[HopperWindow, tuple[int, ...], int, dict[str, Any]]] = {
+    "padding": (SMALL, (1, 1, 9, 12, 64), 64, {**SAME, "bias": True}),
+    "channels and filters that fill no tile": (TURNS, (2, 1, 5, 7, 72), 136, {**SAME, "dtype": BF16, "bias": True}),
+    "both consumers share a tile": (SHARED, (3, 1, 7, 7, 64), 264, {**SAME, "bias": True}),
+    "stride": (SMALL, (2, 1, 8, 9, 16), 40, {**SAME, "stride": (1, 2, 2)}),
+    "stride along the width, dilation": (
+        HopperWindow(128, 64, 2), (1, 1, 15, 22, 24), 16,
+        {"window": (1, 3, 2), "pad": (0, 4, 2), "dilation": (1, 3, 3), "stride": (1, 1, 2)},
+    ),
+    "few channels: a tap is a row of the window": (
+        SMALL, (2, 1, 13, 14, 3), 16, {"window": (1, 7, 7), "pad": (0, 3, 3), "stride": (1, 2, 2)},
+    ),
+    "channels that are no measure": (SMALL, (1, 1, 6, 7, 20), 16, {**SAME, "bias": True}),
+    "volumes": (HopperWindow(64, 128, 2), (1, 4, 5, 6, 8), 80, {"window": (3, 2, 1), "pad": (2, 0, 1)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results(case: str) -> None:
+    plan, shape, filters, options = CASES[case]
+    assert convolution(plan, shape, filters, **options) < (3e-3 if "dtype" in options else 4e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_units_and_copies(seed: int) -> None:
+    """One cube, several tiles: rings, turns and buffers wrap around."""
+    plan = HopperWindow(64, 128, 3) if seed % 2 else HopperWindow(128, 64, 2, turns=False)
+    assert convolution(plan, (5, 1, 6, 6, 32), 136, (1, 2, 2), cores=1, seed=seed) < 4e-4

@@ -1,0 +1,123 @@
+"""The Hopper convolution compiles to the instructions that it is written for; what runs a convolution. No GPU is needed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cubepy import kernels as K
+from cubepy.kernels.convolution_gpu import TILES, box_for, prepared, tile_for
+from cubepy.kernels.convolution_hopper import HopperWindow, hopper_convolution
+from cubepy.kernels.convolution_layout import laid_out
+from cubepy.kernels.convolution_routes import Problem
+from cubepy.kernels.functions import ACTIVATIONS
+from cubepy.kernels.matmul_hopper import BLOCK, UNITS
+from cubepy.runtime import device as devices
+from cubepy.runtime import device_array
+
+pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
+
+from cubepy.backends.cuda.backend import offline
+from cubepy.backends.cuda.disassemble import count, tool, usage
+from cubepy.backends.cuda.offline import compile_for
+from cubepy.errors import BackendCompileError
+from tests.cuda.recording import recording
+
+H = np.float16
+
+
+def has_disassembler() -> bool:
+    try:
+        tool()
+    except BackendCompileError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+@pytest.mark.parametrize("plan", TILES, ids=lambda p: f"{p.rows}x{p.columns}")
+def test_every_tile_keeps_its_sums_in_registers(plan: HopperWindow) -> None:
+    stride, function = 1 if plan.rows == 128 else 2, ACTIVATIONS["relu" if plan.turns else "gelu"]
+    x, w, out = (np.zeros(s, H) for s in ((4, 16, 16, 64), (256, 64, 3, 3), (4, 16 // stride, 16 // stride, 256)))
+    problem = Problem((1, 16, 16), (1, 3, 3), (1, stride, stride), (0, 1, 1), (1, 1, 1), (1, *out.shape[1:3]))
+    _, arguments = prepared(*laid_out(x, w, problem)[:2], np.zeros(256, H), out, problem, function, 1, plan)
+    code = compile_for("sm_90a", hopper_convolution, UNITS, *arguments, mode="unchecked")
+    assert count(code.sass, "LDL", "STL") == {"LDL": 0, "STL": 0}
+    assert usage(code.cubin).stack == 0
+    for name, least in {
+        "HGMMA": 4 * plan.share // BLOCK,
+        "UTMALDG": 2,
+        "UTMASTG": 1,
+        "USETMAXREG": 2,
+        "STSM": 4,
+    }.items():
+        assert count(code.sass, name)[name] >= least, name
+    assert code.text.shared_bytes <= offline("sm_90a").max_shared_memory
+
+
+def zeros(*shape: int, dtype: Any = H) -> np.ndarray:
+    return np.zeros(shape, dtype)
+
+
+IMAGE, LAST, FILTERS = zeros(2, 64, 14, 16), zeros(2, 14, 16, 64), zeros(64, 64, 3, 3)
+ONE, BIAS = zeros(64, 64, 1, 1), zeros(64)
+ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
+    "channels last": (lambda x, w: K.conv2d(x, w, padding=1, layout="NHWC"), (LAST, FILTERS), ["hopper_convolution"]),
+    "a view of channels last": (
+        lambda x, w: K.conv2d(x.transpose(0, 3, 1, 2), w, padding=1), (LAST, FILTERS), ["hopper_convolution"],
+    ),
+    "stride": (lambda x, w: K.conv2d(x, w, stride=2, layout="NHWC"), (LAST, FILTERS), ["hopper_convolution"]),
+    "channels first": (
+        lambda x, w: K.conv2d(x, w), (IMAGE, FILTERS), ["transpose_pairs", "hopper_convolution", "transpose_pairs"],
+    ),
+    "one place": (lambda x, w, b: K.conv2d(x, w, b, layout="NHWC"), (LAST, ONE, BIAS), ["hopper_product"]),
+    "one place, channels first": (lambda x, w: K.conv2d(x, w), (IMAGE, ONE), ["hopper_product"]),
+    "one place in four": (lambda x, w: K.conv2d(x, w, stride=2, layout="NHWC"), (LAST, ONE), ["hopper_convolution"]),
+    "a line": (lambda x, w: K.conv1d(x, w, layout="NLC"), (zeros(2, 40, 8), zeros(8, 8, 3)), ["hopper_convolution"]),
+    "a volume": (
+        lambda x, w: K.conv3d(x, w, layout="NDHWC"), (zeros(2, 4, 5, 6, 8), zeros(8, 8, 3, 3, 3)), ["hopper_convolution"],
+    ),
+    "odd filters": (lambda x, w: K.conv2d(x, w, layout="NHWC"), (LAST, zeros(6, 64, 3, 3)), ["lay_filters", "hopper_convolution"]),
+    "few channels": (
+        lambda x, w: K.conv2d(x, w, stride=2, padding=3, layout="NHWC"), (zeros(2, 40, 40, 3), zeros(64, 3, 7, 7)),
+        ["widen", "lay_filters", "hopper_convolution"],
+    ),
+    "long strides": (lambda x, w: K.conv2d(x, w, stride=3, layout="NHWC"), (LAST, FILTERS), ["hopper_product"]),
+    "single": (
+        lambda x, w: K.conv2d(x, w, layout="NHWC"), (LAST.astype(np.float32), FILTERS.astype(np.float32)), ["simt_product"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_what_runs_a_convolution(route: str) -> None:
+    """Beside copies of other layouts."""
+    function, arrays, wanted = ROUTES[route]
+    with recording("sm_90a") as launches:
+        function(*(device_array.upload(a, devices.current()) for a in arrays))
+    found = [kernel.__name__ for kernel, _ in launches]
+    copies = {"map_rows_wide", "map_lines", "pad_rows", "transpose_shared"}
+    assert [name for name in found if name not in copies] == wanted
+
+
+@pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+def test_laying_out_spills_nothing() -> None:
+    function, arrays, _ = ROUTES["few channels"]
+    with recording("sm_90a") as launches:
+        function(*(device_array.upload(a, devices.current()) for a in arrays))
+    stacks = {kernel.__name__: usage(code.cubin).stack for kernel, code in launches}
+    assert stacks == {"widen": 0, "lay_filters": 0, "hopper_convolution": 0}
+
+
+@pytest.mark.parametrize("batch", [8, 32, 64, 128])
+@pytest.mark.parametrize(("side", "filters"), [(56, 64), (28, 128), (14, 256), (7, 512)])
+def test_tiles_are_full(batch: int, side: int, filters: int) -> None:
+    """Of the rows of all tiles 7 in 8 or more are places."""
+    places = (1, side, side)
+    plan = tile_for(batch, places, filters, 9 * filters // 64, 132)
+    box, counts = box_for(batch, places, plan.rows)
+    assert math.prod(box) <= plan.rows
+    assert batch * side * side >= 0.87 * math.prod(counts) * plan.rows
