@@ -167,7 +167,20 @@ def plan_bytes(
 
 
 def fitted(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
-    """The plan with as many planes and blocks under way as registers and shared memory have room for."""
+    """The plan with as many planes and blocks under way as registers and shared memory have room for.
+
+    Where launches overlap, the cubes of two of them share a core if that costs no planes: the second one fetches
+    weights while the first one ends.
+    """
+    most = _filled(plan, blocks, target)
+    if plan.early:
+        half = _filled(plan, blocks, target._replace(shared=target.shared // 2 - 1024))
+        if half.planes == most.planes and half.depth >= 2:
+            return half
+    return most
+
+
+def _filled(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
     sums = plan.panels * plan.tiles * plan.halves
     planes = min(16 if sums <= 7 else 8, blocks)
 

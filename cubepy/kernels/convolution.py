@@ -22,6 +22,7 @@ from cubepy.kernels.matmul_again import again
 from cubepy.kernels.pad import pad
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
+from cubepy.runtime.pointers import address
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
@@ -126,7 +127,8 @@ def _repeated(
         if view.flags.c_contiguous and view.shape[-1] > 1:  # channels-last memory gives channels-last memory
             turned, layout, arrays = (0, axes + 1, *range(1, axes + 1)), last, (view, *arrays[1:])
     shape = weight.shape if packed else None
-    options = (_convolve, shape, stride, padding, dilation, groups, layout, activation, axes)
+    aligned = out is None or address(out) % 64 == 0  # some kernels store past the caches if it is
+    options = (_convolve, shape, stride, padding, dilation, groups, layout, activation, axes, aligned)
     result = again(
         arrays, out, options,
         lambda: _convolve(arrays[0], weight, bias, stride, padding, dilation, groups, layout, activation, out, axes),

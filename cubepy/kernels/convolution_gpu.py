@@ -3,6 +3,7 @@ can take the input, and else by columns."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -29,6 +30,9 @@ TILES = {
 """What tiles cost: a round of them, its end where the sums are 2 KiB long, and the launch, as of the matmul."""
 PHASES = 2
 """The largest stride that the kernel takes along height and width."""
+
+SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 128)
+"""Sides of boxes."""
 
 Four = tuple[int, int, int, int]
 
@@ -173,19 +177,28 @@ def map_of(a: Any, box: Four) -> Any:
 @lru_cache(maxsize=1024)
 def box_for(n: int, places: tuple[int, int, int], rows: int) -> tuple[Four, Four]:
     """The box of output places (images, depth, height, width) that a tile of so many rows does, and how many boxes
-    there are along each: the fewest tiles, of these the box that sees the least of the input."""
-    depth, tall, wide = places
+    there are along each: the fewest tiles, of these the box that sees the least of the input.
+
+    Every box is code of its own, so its sides are chosen from few.
+    """
+    depth, tall, wide = (sides(a) for a in places)
     best: tuple[tuple[int, int, int], Four, Four] | None = None
-    for w in range(1, min(wide, rows) + 1):
-        for h in range(1, min(tall, rows // w) + 1):
-            for d in range(1, min(depth, rows // (w * h)) + 1):
-                box = (min(n, rows // (w * h * d)), d, h, w)
+    for d, h, w in itertools.product(depth, tall, wide):
+        for i in sides(n) if d * h * w <= rows else ():
+            if i * d * h * w <= rows:
+                box = (i, d, h, w)
                 counts = tuple(-(-a // b) for a, b in zip((n, *places), box, strict=True))
-                cost = (math.prod(counts), box[0] * (d + 2) * (h + 2) * (w + 2), -w)
+                cost = (math.prod(counts), i * (d + 2) * (h + 2) * (w + 2), -w)
                 if best is None or cost < best[0]:
                     best = cost, box, counts  # type: ignore[assignment]
     assert best is not None
     return best[1], best[2]
+
+
+def sides(n: int) -> list[int]:
+    """Sides of boxes along an axis of n places, up to the first that takes all of them."""
+    below = [side for side in SIDES if side < n]
+    return [*below, *SIDES[len(below) : len(below) + 1]]
 
 
 @lru_cache(maxsize=1024)

@@ -25,6 +25,7 @@ pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-
 from cubepy.backends.cuda.disassemble import count, tool, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
+from tests.cuda.thorough import ARCHITECTURES
 
 
 def has_disassembler() -> bool:
@@ -107,14 +108,14 @@ def not_spilled(code: Any) -> str:
     return str(text)
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_kernels_of_one_unit_compile_without_spilling(name: str, architecture: str) -> None:
     kernel, *args = UNCHANGED[name]
     not_spilled(compile_for(architecture, kernel, 1, *args))
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", WIDE)
 def test_kernels_of_cubes_read_and_write_16_bytes_at_once(name: str, architecture: str) -> None:
     loads, stores, (kernel, units, *args) = WIDE[name]

@@ -20,6 +20,7 @@ pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-
 from cubepy.backends.cuda.disassemble import count, tool, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
+from tests.cuda.thorough import some
 
 BF16 = ml_dtypes.bfloat16
 F32 = np.zeros((64, 256), np.float32)
@@ -111,7 +112,7 @@ WGMMA = [
 
 
 @needs_sass
-@pytest.mark.parametrize(("dtype", "numpy", "_", "name"), WGMMA, ids=lambda v: str(v))
+@pytest.mark.parametrize(("dtype", "numpy", "_", "name"), some(WGMMA, 0, 1, 3), ids=lambda v: str(v))
 @pytest.mark.parametrize("n", [8, 256])
 def test_a_group_multiplies_without_spills(dtype: Any, numpy: Any, _: Any, name: str, n: int) -> None:
     deep = 128 // np.dtype(numpy).itemsize

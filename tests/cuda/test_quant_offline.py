@@ -16,6 +16,7 @@ from cubepy.quant.linear_gpu_kernels import PlaneBlueprint, arrange_rows, plane_
 pytest.importorskip("numba_cuda")
 from cubepy.backends.cuda.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
+from tests.cuda.thorough import some
 
 H200 = Room(132, 232448, True)
 LARGE = (896, 64)  # panels and blocks of a weight (14336, 4096)
@@ -51,7 +52,7 @@ FLOATS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), FLOATS)
+@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), some(FLOATS, 0, 1, 4, 7, 9))
 def test_float_activations_stay_in_registers(
     size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
 ) -> None:
@@ -67,9 +68,9 @@ def test_float_activations_stay_in_registers(
     assert count(sass, "HMMA")["HMMA"] == 4 * plan.panels * plan.loads * plan.tiles
 
 
-@pytest.mark.parametrize(("size", "rows", "group", "symmetric"), [
+@pytest.mark.parametrize(("size", "rows", "group", "symmetric"), some([
     (LARGE, 1, 0, True), (LARGE, 16, 0, True), (LARGE, 1, 32, False), (NARROW, 16, 32, True), ((896, 16), 16, 256, False),
-])  # fmt: skip
+], 1, 2))  # fmt: skip
 def test_bytes_stay_in_registers(size: tuple[int, int], rows: int, group: int, symmetric: bool) -> None:
     plan, _ = plan_bytes(*size, rows, group, symmetric, H200, False, False, None)
     code = bytes_code(plan)
