@@ -167,11 +167,16 @@ def planes_of(weight: QuantizedWeight) -> PlaneWeight:
     Args:
         weight: on a GPU, and with groups that `supports` accepts.
     """
-    found: PlaneWeight | None = weight.__dict__.get("_planes")
+    found = arranged_of(weight)
     if found is None:
         tracing.spoil()  # a repetition of what is recorded now would arrange it again
         found = weight.__dict__["_planes"] = _arranged(weight, weight.codes.device)
     return found
+
+
+def arranged_of(weight: QuantizedWeight) -> PlaneWeight | None:
+    """The weight as it was arranged before, if it was."""
+    return weight.__dict__.get("_planes")
 
 
 def _arranged(weight: QuantizedWeight, device: Device) -> PlaneWeight:

@@ -12,10 +12,10 @@ import numpy as np
 
 from cubepy.errors import KernelTypeError
 from cubepy.lang.dtypes import DType, f32, promote
-from cubepy.quant.gpu_weight import planes_of
+from cubepy.quant.gpu_weight import arranged_of
 from cubepy.quant.linear import quantized_linear
 from cubepy.quant.weight import QuantizedWeight
-from cubepy.runtime.device import Device, gpu_of
+from cubepy.runtime.device import Device
 from cubepy.tensor import Storage, register
 from cubepy.tensor.storage import HOST, home, moved
 
@@ -38,13 +38,8 @@ class Quantized(Storage):
         return self.weight.arrays()
 
     def read(self) -> list[Any]:
-        found = list(self.weight.arrays().values())
-        if gpu_of(self.device) is not None and self.device.backend != "cpu":
-            from cubepy.quant.linear_gpu import takes
-
-            if takes(self.weight, self.device):  # arranged before anybody records, or every repetition arranged it
-                found += planes_of(self.weight).arrays()
-        return found
+        arranged = arranged_of(self.weight)
+        return [*self.weight.arrays().values(), *(() if arranged is None else arranged.arrays())]
 
     def plan(self) -> Any:
         w = self.weight

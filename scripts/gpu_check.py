@@ -54,10 +54,7 @@ def steps(out: Path, sanitize: bool, benchmarks: bool) -> list[Step]:
     if sanitize and shutil.which("compute-sanitizer"):
         for tool in TOOLS:
             wrapped = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
-            extra = ["--track-unused-memory", "no"] if tool == "initcheck" else []
-            found.append(
-                Step(tool, [*wrapped, *extra, *pytest[:6], "tests/conformance", "-k", f"cuda and {FAULTY}"], 900)
-            )
+            found.append(Step(tool, [*wrapped, *pytest[:6], "tests/conformance", "-k", f"cuda and {FAULTY}"], 900))
     elif sanitize:
         print("compute-sanitizer is not on the path: no sanitizers", flush=True)
     if benchmarks:

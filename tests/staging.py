@@ -49,7 +49,7 @@ class Stage:
 
     def __init__(self, device: devices.Device) -> None:
         self.device = device
-        self.roots: dict[int, tuple[np.ndarray, Any, int]] = {}
+        self.roots: dict[int, tuple[np.ndarray, Any, int, int]] = {}  # memory, its copy, where each begins
         self.given: list[tuple[np.ndarray, Any]] = []
 
     def array(self, a: np.ndarray) -> Any:
@@ -60,11 +60,12 @@ class Stage:
             size = high - low
             flat = np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8) if size else np.zeros(1, np.uint8)
             before = (low - a.ctypes.data) % a.itemsize  # a GPU's elements are aligned, as lines need not be
-            copy = da.upload(np.concatenate([np.zeros(before, np.uint8), flat]), self.device)
-            self.roots[low] = (flat, copy, low - before)
-        _, copy, start = self.roots[low]
+            after = -(before + flat.size) % 4  # atomics of narrow elements read the whole word
+            parts = [np.zeros(before, np.uint8), flat, np.zeros(after, np.uint8)]
+            self.roots[low] = (flat, da.upload(np.concatenate(parts), self.device), low, before)
+        _, copy, start, before = self.roots[low]
         layout = layout_of(a.shape, a.strides, a.dtype, self.device)
-        there = da.DeviceArray(copy.address + a.ctypes.data - start, layout, copy.owner, a.flags.writeable)
+        there = da.DeviceArray(copy.address + before + a.ctypes.data - start, layout, copy.owner, a.flags.writeable)
         self.given.append((a, there))
         return there
 
@@ -90,8 +91,8 @@ class Stage:
 
     def back(self) -> None:
         """Copy the memory back."""
-        for flat, copy, _ in self.roots.values():
-            result = copy.numpy()[-flat.size :]
+        for flat, copy, _, before in self.roots.values():
+            result = copy.numpy()[before : before + flat.size]
             if flat.flags.writeable:
                 flat[...] = result
 

@@ -58,6 +58,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuMemsetD16Async": (c_void_p, c_ushort, c_size_t, c_void_p),
     "cuMemsetD32Async": (c_void_p, c_uint, c_size_t, c_void_p),
     "cuPointerGetAttribute": (POINTER(c_int), c_int, c_void_p),
+    "cuPointerGetAttributes": (c_uint, POINTER(c_int), POINTER(c_void_p), c_void_p),
     "cuStreamCreateWithPriority": (_out, c_uint, c_int),
     "cuStreamDestroy_v2": (c_void_p,),
     "cuStreamSynchronize": (c_void_p,),

@@ -87,9 +87,7 @@ class CudaRunner:
         if cluster is not None:
             check_clusters(cubes, cluster, name)
         if cluster is not None or exe.overlap:
-            self.config = launch_config(
-                cubes, exe.units, exe.shared_bytes, Wish(cluster=cluster, overlap=exe.overlap)
-            )
+            self.config = launch_config(cubes, exe.units, exe.shared_bytes, Wish(cluster=cluster, overlap=exe.overlap))
             self.config_at = ctypes.c_void_p(ctypes.addressof(self.config))
         self.many = count() > 1
         self.native = entry("cuLaunchKernel")

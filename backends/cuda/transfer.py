@@ -32,8 +32,10 @@ def upload(target: int, source: int, size: int, stream: NativeStream) -> None:
 
 def _pinned(address: int) -> bool:
     """Whether host memory is known to the driver (pinned by another library): it is not staged then."""
-    kind = ctypes.c_int()
-    code = api().cuPointerGetAttribute(byref(kind), _MEMORY_TYPE, address)
+    kind, which = ctypes.c_int(), ctypes.c_int(_MEMORY_TYPE)
+    places = (ctypes.c_void_p * 1)(ctypes.addressof(kind))
+    # Unlike its singular, it takes memory that the driver does not know for no error.
+    code = api().cuPointerGetAttributes(1, byref(which), places, address)
     return bool(code == 0 and kind.value == _HOST)
 
 

@@ -172,8 +172,9 @@ def test_gelu() -> None:
 def test_embedding() -> None:
     table, indices = draw(50, 33), RNG.integers(0, 50, (4, 7))
     np.testing.assert_array_equal(K.embedding(indices, table), table[indices])
-    with pytest.raises(errors.OutOfBoundsError, match="the index 50 is outside"):
-        K.embedding(np.array([50]), table)
+    if not WHERE:  # a GPU reports it in validate mode
+        with pytest.raises(errors.OutOfBoundsError, match="the index 50 is outside"):
+            K.embedding(np.array([50]), table)
     with pytest.raises(errors.DTypeError, match="integer indices"):
         K.embedding(np.array([0.5]), table)
 

@@ -148,6 +148,7 @@ def test_a_repeated_call_refuses_what_the_first_one_refuses() -> None:
         K.matmul(a, b, out=out)
 
 
+@pytest.mark.skipif(bool(WHERE), reason="the routine is one for CPUs")
 def test_a_forced_routine_is_used_though_the_call_came_before() -> None:
     a = np.ones((9, 9), np.float32)
     b = np.ones((9, 9), np.float32)

@@ -83,8 +83,10 @@ def test_group_norm() -> None:
         d = x.astype(np.float64).reshape(shape[0], groups, -1)
         want = ((d - d.mean(2, keepdims=True)) / np.sqrt(d.var(2, keepdims=True) + 1e-5)).reshape(shape)
         per = (1, -1, *(1,) * (len(shape) - 2))
-        close(K.group_norm(x, groups), want)
-        close(K.group_norm(x, groups, w, b), want * w.reshape(per) + b.reshape(per), 1e-5)
+        # What the mean is rounded by counts in units of the deviation: groups of two neighbours have a small one.
+        scale = max(1.0, float((np.abs(d).max(2) / np.sqrt(d.var(2) + 1e-5)).max()) / 10)
+        close(K.group_norm(x, groups), want, 3e-6 * scale)
+        close(K.group_norm(x, groups, w, b), want * w.reshape(per) + b.reshape(per), 1e-5 * scale)
     with pytest.raises(errors.ShapeError, match="groups"):
         K.group_norm(x, 3)
 
