@@ -226,7 +226,7 @@ def _on_cpu(
         n, problem = 1, replace(problem, size=(1, 1, n * places), out=(1, 1, n * places))
     cubes, geometry, plan = plan_of(
         problem, n, packed.shape[0] // groups, packed.shape[1], packed.panels.shape[:2], last, channels_last,
-        view.dtype == np.float32, bias is not None, function,
+        view.dtype == np.float32, address(out) % 64 == 0, bias is not None, function,
     )  # fmt: skip
     convolve[cubes, 1](flat, packed.panels.reshape(-1), bias, out, geometry, plan, mode="unchecked")
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from cubepy.errors import ShapeError
 from cubepy.kernels.arguments import float_array, output, placed, whole, wholes, wrapper
-from cubepy.kernels.convolution import LAYOUTS, _convolve, _three
+from cubepy.kernels.convolution import LAYOUTS, PackedFilter, _convolve, _three
+from cubepy.kernels.convolution_grouped import FEW
+from cubepy.kernels.convolution_phases import Phases, convolve_phases, plan_of, turned_panels
 from cubepy.kernels.convolution_routes import Problem, columns_of
+from cubepy.kernels.convolution_weight import by_places
+from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.matmul import matmul
+from cubepy.kernels.matmul_again import again
 from cubepy.kernels.pad import pad
 from cubepy.runtime import memory
 
@@ -43,6 +50,11 @@ def _transposed(
     for m, s, d in zip(more, step, dil, strict=True):
         if m >= max(s, d):
             raise ShapeError(f"output_padding {m} must be smaller than the stride {s} or the dilation {d}")
+    settings = (step, cut, more, dil, groups)
+    if not has_planes() and isinstance(x, np.ndarray) and x.itemsize <= 4 and x.size and w.size:
+        result = _on_cpu(x, w, bias, layout, axes, *settings, out)
+        if result is not None:
+            return wrap(result) if out is None else out
     spread = view
     if any(s > 1 for s in step):
         sizes = tuple((n - 1) * s + 1 for n, s in zip(view.shape[1:-1], step, strict=True))
@@ -62,13 +74,87 @@ def _transposed(
     return wrap(contiguous(result) if layout == first and not view.flags.c_contiguous else result)
 
 
+def _on_cpu(
+    x: Any, w: Any, bias: Any, layout: str, axes: int, step: Any, cut: Any, more: Any, dil: Any, groups: int, out: Any
+) -> Any:  # fmt: skip
+    """The transposed convolution without zeros between the elements of x; None: no cube has the memory for it."""
+    first, last = LAYOUTS[axes]
+    view = x if layout == last else x.transpose(0, *range(2, axes + 2), 1)
+    filters, window = w.shape[1] * groups, w.shape[2:]
+    around = tuple(d * (k - 1) - p for d, k, p in zip(dil, window, cut, strict=True))
+    few = groups > 1 and w.shape[1] <= FEW
+    if all(s == 1 for s in step) and not any(more) and min(around) >= 0:
+        if few:
+            turned = _turned(w, groups)
+        else:
+            turned = PackedFilter(turned_panels(w, groups, True), (filters, w.shape[0] // groups, *window), groups)
+        return _convolve(x, turned, bias, 1, around, dil, groups, layout, None, out, axes)
+    if few and w.shape[1] <= FEW // 2:  # most of a panel would be empty
+        return None
+    sizes = [
+        (n - 1) * s - p + m + a + 1 for n, s, p, m, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
+    ]
+    if min(sizes) < 1:
+        raise ShapeError(f"a transposed convolution of {x.shape} with filters {w.shape} has no place: {sizes}")
+    add = None if bias is None else float_array(bias, "bias")
+    if add is not None and add.shape != (filters,):
+        raise ShapeError(f"bias has shape {add.shape}, but there are {filters} filters")
+    ones, zeros = (1,) * (3 - axes), (0,) * (3 - axes)
+    problem = Phases(ones + view.shape[1:-1], ones + window, ones + step, zeros + cut, ones + dil, (*ones, *sizes))
+    turn = (0, view.ndim - 1, *range(1, view.ndim - 1))
+    is_last = bool(view.flags.c_contiguous)
+    if not is_last and not view.transpose(turn).flags.c_contiguous:
+        view, is_last = contiguous(view), True
+    n, c = view.shape[0], view.shape[-1]
+    channels_last = layout == last or (is_last and c > 1 and view.size > n * c)
+    plan = plan_of(problem, n, groups, c // groups, w.shape[1], is_last, channels_last, add is not None)
+    if plan is None:
+        return None
+    shape = (n, *sizes, filters) if channels_last else (n, filters, *sizes)
+    back = (0, axes + 1, *range(1, axes + 1)) if channels_last and layout == first else tuple(range(axes + 2))
+    final = None if out is None else output(out, tuple(shape[k] for k in back), x.dtype)
+    direct = final is not None and final.transpose(np.argsort(back)).flags.c_contiguous
+    target = final.transpose(np.argsort(back)) if direct else memory.empty(shape, x.dtype)
+    cubes, numbers, how = plan
+    five = (n, *ones, *sizes, filters) if channels_last else (n, filters, *ones, *sizes)
+    flat = (view if is_last else view.transpose(turn)).reshape(-1)
+    panels = turned_panels(w, groups, False).reshape(-1)
+    convolve_phases[cubes, 1](flat, panels, add, target.reshape(five), numbers, how, mode="unchecked")
+    result = target.transpose(back)
+    if final is None:
+        return result
+    if not direct:
+        convert_into(final, result)
+    return out
+
+
+def _repeated(
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any,
+    layout: str, axes: int, out: Any,
+) -> Any:  # fmt: skip
+    """`_transposed`, or the launches of an earlier call with arrays of the same layouts (see `matmul_again`)."""
+    settings = (stride, padding, output_padding, groups, dilation, layout, axes)
+    arrays = (input, weight) if bias is None else (input, weight, bias)
+    if any(type(v) is not np.ndarray for v in arrays) or (out is not None and type(out) is not np.ndarray):
+        return _transposed(input, weight, bias, *settings, out)
+    first, last = LAYOUTS[axes]
+    turned = None
+    if layout == first and out is None and input.ndim == axes + 2 and not input.flags.c_contiguous:
+        view = input.transpose(0, *range(2, axes + 2), 1)
+        if view.flags.c_contiguous and view.shape[-1] > 1:  # channels-last memory gives channels-last memory
+            turned, arrays = (0, axes + 1, *range(1, axes + 1)), (view, *arrays[1:])
+            settings = (*settings[:5], last, axes)
+    result = again(arrays, out, (_transposed, *settings), lambda: _transposed(arrays[0], weight, bias, *settings, out))
+    return result if turned is None else result.transpose(turned)
+
+
 @placed
 def conv_transpose1d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, *, layout: str = "NCL", out: Any = None,
 ) -> Any:  # fmt: skip
     """Transposed convolution along one axis, as `torch.nn.functional.conv_transpose1d`."""
-    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 1, out)
+    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 1, out)
 
 
 @placed
@@ -95,7 +181,7 @@ def conv_transpose2d(
         >>> conv_transpose2d(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 4, 2, 2), np.float32), stride=2).shape
         (1, 4, 6, 6)
     """
-    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 2, out)
+    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 2, out)
 
 
 @placed
@@ -104,7 +190,7 @@ def conv_transpose3d(
     groups: int = 1, dilation: Any = 1, *, layout: str = "NCDHW", out: Any = None,
 ) -> Any:  # fmt: skip
     """Transposed convolution of volumes, as `torch.nn.functional.conv_transpose3d`."""
-    return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 3, out)
+    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 3, out)
 
 
 def conv_input(
@@ -141,8 +227,48 @@ def conv_input(
     )
     if any(m < 0 for m in more):
         raise ShapeError(f"a gradient of shape {grad_output.shape} does not come from an input of shape {input_size}")
-    function = (conv_transpose1d, conv_transpose2d, conv_transpose3d)[axes - 1]
-    return wrap(function(grad_output, weight, None, step, cut, more, groups, dil))
+    return wrap(_repeated(grad_output, weight, None, step, cut, more, groups, dil, LAYOUTS[axes][0], axes, None))
+
+
+def _by_weight(
+    input: Any, grad_output: Any, weight_size: tuple[int, ...], stride: Any, padding: Any, dilation: Any, groups: int
+) -> Any:  # fmt: skip
+    """`conv_weight`."""
+    wrap, x, grad = wrapper(input), float_array(input, "input"), float_array(grad_output, "grad_output")
+    axes = x.ndim - 2
+    if not 1 <= axes <= 3 or grad.ndim != x.ndim or len(weight_size) != x.ndim:
+        raise ShapeError(f"filters of shape {weight_size} do not go with {x.shape} and {grad.shape}")
+    ones = (1,) * (3 - axes)
+    problem = Problem(
+        ones + tuple(x.shape[2:]), ones + tuple(weight_size[2:]), _three(stride, "stride", axes, 1),
+        _three(padding, "padding", axes, 0), _three(dilation, "dilation", axes, 1), ones + tuple(grad.shape[2:]),
+    )  # fmt: skip
+    groups = whole(groups, "groups")
+    filters, channels = weight_size[0] // max(groups, 1), weight_size[1]
+    fitting = all(
+        m == (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d, m in zip(
+            problem.size, problem.window, problem.stride, problem.pad, problem.dilation, problem.out, strict=True
+        )
+    )
+    if x.shape[:2] != (grad.shape[0], channels * groups) or grad.shape[1] != filters * groups or not fitting:
+        raise ShapeError(f"filters of shape {weight_size} do not go with {x.shape} and {grad.shape}")
+    result = memory.empty(tuple(weight_size), x.dtype)
+    if x.size == 0 or grad.size == 0 or result.size == 0:
+        result[...] = 0
+        return wrap(result)
+    alone = filters == channels == 1  # every channel has its own filter
+    if not has_planes() and isinstance(x, np.ndarray) and x.itemsize <= 4 and not alone:
+        by_places(x, grad, result.reshape(groups, filters, -1), problem, groups)
+        return wrap(result)
+    view = contiguous(x.transpose(0, *range(2, axes + 2), 1))
+    seen = grad.reshape(*grad.shape[:2], -1).transpose(1, 0, 2)
+    for g in range(groups):
+        columns = columns_of(view, problem, g * channels, channels)
+        part = contiguous(seen[g * filters : (g + 1) * filters]).reshape(filters, -1)
+        product = matmul(part, columns).reshape(filters, math.prod(weight_size[2:]), channels)
+        convert_into(result[g * filters : (g + 1) * filters].reshape(filters, channels, -1), product.transpose(0, 2, 1))
+    return wrap(result)
 
 
 @placed
@@ -163,22 +289,8 @@ def conv_weight(
         >>> conv_weight(np.ones((1, 3, 8, 8), np.float32), (4, 3, 3, 3), np.ones((1, 4, 6, 6), np.float32)).shape
         (4, 3, 3, 3)
     """
-    wrap, x, grad = wrapper(input), float_array(input, "input"), float_array(grad_output, "grad_output")
-    axes = x.ndim - 2
-    ones = (1,) * (3 - axes)
-    problem = Problem(
-        ones + tuple(x.shape[2:]), ones + tuple(weight_size[2:]), _three(stride, "stride", axes, 1),
-        _three(padding, "padding", axes, 0), _three(dilation, "dilation", axes, 1), ones + tuple(grad.shape[2:]),
-    )  # fmt: skip
-    filters, channels = weight_size[0] // groups, weight_size[1]
-    if x.shape[1] != channels * groups or grad.shape[1] != weight_size[0]:
-        raise ShapeError(f"filters of shape {weight_size} do not go with {x.shape} and {grad.shape}")
-    view = contiguous(x.transpose(0, *range(2, axes + 2), 1))
-    seen = grad.reshape(*grad.shape[:2], -1).transpose(1, 0, 2)
-    result = memory.empty(tuple(weight_size), x.dtype)
-    for g in range(groups):
-        columns = columns_of(view, problem, g * channels, channels)
-        part = contiguous(seen[g * filters : (g + 1) * filters]).reshape(filters, -1)
-        product = matmul(part, columns).reshape(filters, math.prod(weight_size[2:]), channels)
-        convert_into(result[g * filters : (g + 1) * filters].reshape(filters, channels, -1), product.transpose(0, 2, 1))
-    return wrap(result)
+    weight_size = wholes(weight_size, "weight_size")
+    settings = (weight_size, stride, padding, dilation, groups)
+    if type(input) is not np.ndarray or type(grad_output) is not np.ndarray:
+        return _by_weight(input, grad_output, *settings)
+    return again((input, grad_output), None, (_by_weight, *settings), lambda: _by_weight(input, grad_output, *settings))

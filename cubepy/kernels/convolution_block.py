@@ -29,6 +29,7 @@ class Plan:
         bias: whether one is added.
         activation: a func of the result, or None.
         light: whether the activation is so short that it may be written out for every line of a tile.
+        past: whether results are stored past the caches.
     """
 
     rows: int
@@ -41,6 +42,7 @@ class Plan:
     bias: bool
     activation: Any
     light: bool
+    past: bool
 
     @property
     def width(self) -> int:
@@ -211,7 +213,10 @@ def tile_of(
                     if plan.activation is not None:
                         value = plan.activation(value)
                     to = (n, origin + place + cb.min(q + i, here - 1), column + j * lanes)
-                    out.store(to, cb.cast(value, out.dtype))
+                    if plan.past:
+                        out.store_stream(to, cb.cast(value, out.dtype))
+                    else:
+                        out.store(to, cb.cast(value, out.dtype))
         else:
             done = cb.local((rows, lines), cb.f32, lanes=lanes)
             for i in cb.unroll(range(rows)):
@@ -255,7 +260,10 @@ def turn_board(board, bias, out, n, place, here, f, group, g, plan):
             for i in cb.unroll(range(lanes)):
                 if j + i < columns:
                     to = (n, group * filters + f + j + i, place + q)
-                    out.store(to, cb.cast(turned[i], out.dtype), valid=here - q)
+                    if plan.past:
+                        out.store_stream(to, cb.cast(turned[i], out.dtype))
+                    else:
+                        out.store(to, cb.cast(turned[i], out.dtype), valid=here - q)
 
 
 @cb.kernel

@@ -17,6 +17,7 @@ from cubepy.kernels.functions import ACTIVATIONS
 LARGEST_STRIP = 45056  # elements of a cube's copy of the input: what a cube may have of its own, less its board
 PLACES = 224  # output places of a cube, at most, unless a row has more
 PIECE = 1 << 19  # bytes of a panel that stay in the second-level cache beside the input
+STREAM = 8 << 20  # bytes of a result that is stored past the caches
 LIGHT = (None, ACTIVATIONS["relu"])
 
 
@@ -109,12 +110,13 @@ def cuts_of(
 @lru_cache(maxsize=1024)
 def plan_of(
     problem: Problem, n: int, filters: int, channels: int, counts: tuple[int, int], last: bool, channels_last: bool,
-    single: bool, bias: bool, function: Any,
+    single: bool, aligned: bool, bias: bool, function: Any,
 ) -> tuple[int, Any, Plan]:  # fmt: skip
     """Cubes, integers and blueprint of a convolution on this CPU.
 
     `counts`: groups and panels of the packed filters; `last`: channels of the input are neighbours in memory;
-    `single`: it is f32. Input without padding is read where it is, unless it would be converted again and again.
+    `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read where it is, unless
+    it would be converted again and again.
     """
     tiles = rows, lines, lanes = tile()
     groups, panels = counts
@@ -165,5 +167,10 @@ def plan_of(
     pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
     places = block if direct else block * problem.out[2]
     board = 0 if channels_last and not pieces else -(-places // 16) * 16 + rows + lanes
-    plan = Plan(rows, lines, lanes, room, board, channels_last, pieces, bias, function, function in LIGHT)
+    past = single and aligned and lanes * 4 == 64 and many * filters * math.prod(problem.out[1:]) * 4 >= STREAM
+    if channels_last:
+        past = past and filters % width == 0 and function in LIGHT
+    else:
+        past = past and not direct and problem.out[2] % lanes == 0
+    plan = Plan(rows, lines, lanes, room, board, channels_last, pieces, bias, function, function in LIGHT, past)
     return many * cuts * -(-panels // block_panels), geometry, plan

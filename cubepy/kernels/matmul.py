@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import array_of, finish, output, placed, wrapper
 from cubepy.kernels.elementwise import copy
+from cubepy.kernels.elementwise import map as map_
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.kernels.matmul_again import again
 from cubepy.kernels.matmul_blocks import pack, tile
@@ -70,12 +72,14 @@ def matmul(
     bias: Any = None,
     activation: Any = None,
     residual: Any = None,
+    mask: Any = None,
+    fill: float = 0.0,
     alpha: float = 1.0,
     out: Any = None,
     dtype: Any = None,
     precision: str | None = None,
 ) -> Any:
-    """Matrix product with broadcast batch axes: `activation(alpha * a @ b + bias) + residual`.
+    """Matrix product with broadcast batch axes: `activation(alpha * a @ b + bias) + residual`, where a mask allows it.
 
     Args:
         a: (..., M, K) or (K,).
@@ -83,6 +87,8 @@ def matmul(
         bias: (N,), added to every row.
         activation: "gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh", or a `@cb.func` of one value.
         residual: of the result's shape, added last.
+        mask: bools that broadcast to the result's shape; where one is false, the result is `fill`.
+        fill: what the result is where the mask is false, such as `-math.inf` for scores; whatever the sums are there.
         alpha: factor of the product.
         out: array to write.
         dtype: of the result; the promoted dtype by default. f32 for f16 and bf16, i32 for 8-bit integers.
@@ -92,27 +98,36 @@ def matmul(
         (..., M, N) in the promoted dtype; sums are in f32 (f64 and integers: exact types, without epilogue tiles).
 
     Raises:
-        ShapeError: the inner lengths differ, or batches do not broadcast.
+        ShapeError: the inner lengths differ, or batches or the mask do not broadcast.
+        DTypeError: the mask does not hold bools.
 
     Example:
         >>> import numpy as np
-        >>> matmul(np.ones((2, 3), np.float32), np.ones((3, 2), np.float32))
+        >>> x, y = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+        >>> matmul(x, y)
         array([[3., 3.],
                [3., 3.]], dtype=float32)
+        >>> matmul(x, y, mask=np.tri(2, dtype=bool), fill=-1)
+        array([[ 3., -1.],
+               [ 3.,  3.]], dtype=float32)
     """
     if type(a) is np.ndarray and residual is None and precision is None:
         whole = type(b) is np.ndarray or (type(b) is Packed and type(b.panels) is np.ndarray)
-        if whole and type(bias) in _ARRAY_OR_NONE and type(out) in _ARRAY_OR_NONE:
+        if whole and type(bias) in _ARRAY_OR_NONE and type(out) in _ARRAY_OR_NONE and type(mask) in _ARRAY_OR_NONE:
             packed = type(b) is Packed
             inputs = (a, b.panels if packed else b) if bias is None else (a, b.panels if packed else b, bias)
             options = (matmul, activation, alpha, (b.rows, b.columns) if packed else None, dtype)
+            if mask is not None:
+                inputs, options = (*inputs, mask), (*options, fill)
             return again(
                 inputs, out, options,
-                lambda: _matmul(a, b, bias=bias, activation=activation, alpha=alpha, out=out, dtype=dtype),
+                lambda: _matmul(
+                    a, b, bias=bias, activation=activation, mask=mask, fill=fill, alpha=alpha, out=out, dtype=dtype
+                ),
             )  # fmt: skip
     return _matmul(
-        a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, out=out, dtype=dtype,
-        precision=precision,
+        a, b, bias=bias, activation=activation, residual=residual, mask=mask, fill=fill, alpha=alpha, out=out,
+        dtype=dtype, precision=precision,
     )  # fmt: skip
 
 
@@ -124,6 +139,8 @@ def _matmul(
     bias: Any = None,
     activation: Any = None,
     residual: Any = None,
+    mask: Any = None,
+    fill: float = 0.0,
     alpha: float = 1.0,
     out: Any = None,
     dtype: Any = None,
@@ -133,7 +150,7 @@ def _matmul(
     if isinstance(b, Packed) and isinstance(b.panels, DeviceArray):
         b = b.panels
     if isinstance(b, Packed):
-        return _with_packed(a, b, bias, activation, residual, alpha, out)
+        return _with_packed(a, b, bias, activation, residual, mask, fill, alpha, out)
     wrap = wrapper(a, b)
     x, y = array_of(a, "a"), array_of(b, "b")
     if x.ndim == 0 or y.ndim == 0:
@@ -154,6 +171,7 @@ def _matmul(
     m, n = x.shape[-2], y.shape[-1]
     full = (*batch, m, n)
     shape = (*batch, *(() if row else (m,)), *(() if column else (n,)))
+    kept = None if mask is None else _mask(mask, shape)
     if precision not in (None, "tf32"):
         raise DTypeError(f"there is no precision {precision!r}", hint='precision="tf32", or none')
     promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
@@ -161,23 +179,57 @@ def _matmul(
     if promoted.is_float != dtype.is_float or dtype.bits < promoted.bits:
         raise DTypeError(f"the product of {x.dtype} and {y.dtype} cannot be {dtype.name}")
     if not dtype.is_float or dtype.bits == 64:
-        return finish(_general(x, y, shape, full, dtype, bias, activation, residual, alpha, out), out, wrap)
+        result = _general(x, y, shape, full, dtype, bias, activation, residual, alpha, out)
+        if kept is not None and result.size:
+            _fill(result, kept, fill)
+        return finish(result, out, wrap)
     result = output(out, shape, dtype.numpy)
     if result.size:
         extra = _epilogue(bias, residual, full)
+        on_host = not isinstance(result, DeviceArray)
+        fused = kept.reshape(full) if kept is not None and on_host else None
         _floats(
             x, y, result.reshape(full) if result.flags.c_contiguous else result, full, *extra, activation, alpha,
-            precision == "tf32",
+            precision == "tf32", fused, fill,
         )  # fmt: skip
+        if kept is not None and not on_host:
+            _fill(result, kept, fill)
     return finish(result, out, wrap)
 
 
-def _with_packed(a: Any, b: Packed, bias: Any, activation: Any, residual: Any, alpha: float, out: Any) -> Any:
+def _mask(mask: Any, shape: tuple[int, ...]) -> Any:
+    """The mask, stretched to the result's shape."""
+    kept = array_of(mask, "mask")
+    if kept.dtype != np.bool_:
+        raise DTypeError(f"the mask of matmul holds bools, not {kept.dtype}", hint="compare it: mask=weights > 0")
+    try:
+        return np.broadcast_to(kept, shape)
+    except ValueError:
+        raise ShapeError(f"a mask of shape {kept.shape} does not broadcast to the product's {shape}") from None
+
+
+@cb.func
+def kept_or(kept, value, fill):
+    """The value where it is kept."""
+    return cb.select(kept, value, fill)
+
+
+def _fill(result: Any, mask: Any, fill: float) -> None:
+    """Write `fill` where the mask is false."""
+    if result.dtype.kind in "iu" and not float(fill).is_integer():
+        raise DTypeError(f"a product of {result.dtype} cannot be filled with {fill}")
+    map_(kept_or, mask, result, np.asarray(fill, result.dtype), out=result)
+
+
+def _with_packed(
+    a: Any, b: Packed, bias: Any, activation: Any, residual: Any, mask: Any, fill: float, alpha: float, out: Any
+) -> Any:
     """The product with a matrix that is laid out already."""
     wrap, x = wrapper(a), array_of(a, "a")
     if x.ndim < 1 or x.shape[-1] != b.rows:
         raise ShapeError(f"matmul of {x.shape} and a packed ({b.rows}, {b.columns}): the inner lengths differ")
     full = (*x.shape[:-1], b.columns)
+    kept = None if mask is None else _mask(mask, full)
     result = output(out, full, x.dtype)
     if result.size:
         add, residual = _epilogue(bias, residual, full)
@@ -188,7 +240,8 @@ def _with_packed(a: Any, b: Packed, bias: Any, activation: Any, residual: Any, a
         out3 = target.reshape(1, -1, b.columns)
         r3 = None if residual is None else _batched(residual, out3.shape)
         function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
-        _launch(x3, b.panels, out3, add, r3, function, alpha, "rows", b.panels.shape[3])
+        m3 = None if kept is None else _batched(kept, out3.shape)
+        _launch(x3, b.panels, out3, add, r3, function, alpha, "rows", b.panels.shape[3], False, m3, fill)
         if target is not result:
             result[...] = target
     return finish(result, out, wrap)
@@ -252,6 +305,8 @@ def _floats(
     activation: Any,
     alpha: float,
     tf32: bool = False,
+    mask: Any = None,
+    fill: float = 0.0,
 ) -> None:
     if y.shape[-2] == 0:  # a sum of nothing is zero; the epilogue still follows
         x, y = memory.empty((*x.shape[:-1], 1), x.dtype), memory.empty((*y.shape[:-2], 1, y.shape[-1]), y.dtype)
@@ -275,7 +330,8 @@ def _floats(
     if x3.strides[2] != x3.itemsize and k > 1 and not isinstance(x3, DeviceArray):
         x3 = copy(x3)
     function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
-    _launch(x3, y3, out3, bias, r3, function, alpha, layout_of(y3), 0, tf32)
+    m3 = None if mask is None else _batched(mask, shape)
+    _launch(x3, y3, out3, bias, r3, function, alpha, layout_of(y3), 0, tf32, m3, fill)
     if apart:
         result[...] = out3.reshape(result.shape)
 
@@ -291,10 +347,12 @@ def _launch(
     layout: str,
     packed: int,
     tf32: bool = False,
+    mask: Any = None,
+    fill: float = 0.0,
 ) -> None:
     """out = epilogue(x @ y) by the routine that is chosen: x (batch, M, K), y (batch, K, N) or panels."""
     batch, m, n = out.shape
-    extras = bias is not None or residual is not None or function is not None or alpha != 1.0
+    extras = bias is not None or residual is not None or function is not None or alpha != 1.0 or mask is not None
     problem = Product(
         str(current()), m, x.shape[2], n, batch, name_of(x.dtype), name_of(y.dtype), layout, packed, extras
     )
@@ -302,7 +360,8 @@ def _launch(
         problem = problem._replace(out=name_of(out.dtype))
     if isinstance(out, DeviceArray):
         problem = problem._replace(aligned=suits_copy_engine(x, y, out, residual), tf32=tf32)
-    choose(MATMUL, problem).launch(problem, x, y, out, bias, residual, function, alpha)
+    masked = () if mask is None else (mask, fill)  # the routines of a CPU know masks
+    choose(MATMUL, problem).launch(problem, x, y, out, bias, residual, function, alpha, *masked)
 
 
 def _batched(a: np.ndarray, shape: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The tile routine of matmul on the CPU: b packed into panels, blocks of register tiles."""
+"""Tiled products on a CPU: how rows and panels are shared between cubes, and where b is packed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.elementwise import copy
-from cubepy.kernels.matmul_kernels import Blueprint, block_product, pack_columns, pack_rows, pieces_of
+from cubepy.kernels.matmul_cube import MOST_ROWS, block_product
+from cubepy.kernels.matmul_kernels import Blueprint, pack_columns, pack_rows, pieces_of
+from cubepy.kernels.matmul_pieces import PER_WORD
 from cubepy.kernels.matmul_problem import Product, result_dtype
-from cubepy.kernels.matmul_words import kind_of, laid, pack_in_words, sums_of, words_of
+from cubepy.kernels.matmul_words import BITS, kind_of, laid, pack_pairs, turned, words_of
 from cubepy.runtime import memory
 from cubepy.tune import Routine
 
-DEPTH = 256  # a panel of 32 columns of this depth fills the first-level cache
+DEPTH = 256  # of a piece: 32 columns of it fill the first-level cache
+DEEPEST = 1024  # of a piece on the stack, which is in the second-level cache then
+BLOCK = 512  # rows of a cube: enough to pay for packing, and A stays in the second-level cache
+ALONE = 1 << 18  # products of numbers or words that one core does before another has begun
 SMALL = 1 << 16  # bytes of a matrix that needs no packing, since the first-level cache holds it as it is
-FEW = 1 << 16  # results that stay in the second-level cache while all of K is walked
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,10 @@ class TilePlan:
 
     Attributes:
         rows, lines, lanes: the register tile, rows x (lines x lanes).
-        block_rows, block_panels: tiles of a cube along M, panels along N.
+        block_rows, block_panels: tiles of a cube along M, at most, and panels along N.
         depth: K is walked in pieces of this length, 0 for all at once.
         kind: what sums are made of (see `matmul_words`).
+        beforehand: whether all of b is packed first.
     """
 
     rows: int
@@ -40,6 +44,7 @@ class TilePlan:
     block_panels: int
     depth: int
     kind: str = "f32"
+    beforehand: bool = False
 
 
 def tile() -> tuple[int, int, int]:
@@ -48,10 +53,12 @@ def tile() -> tuple[int, int, int]:
 
 
 @cache
-def tile_of(p: cb.DeviceProperties) -> tuple[int, int, int]:
+def tile_of(p: cb.DeviceProperties, kind: str = "f32") -> tuple[int, int, int]:
     """Rows, lines and lanes of the register tile for a device."""
     lanes = p.register_bytes // 4
-    return (6, 4, lanes) if p.vector_registers >= 32 else (6, 2, lanes)
+    if kind == "i8":  # LLVM moves broadcasts of bytes up, which then need registers
+        return (4, 4 if p.vector_registers >= 32 else 2, lanes)
+    return (6, 4 if p.vector_registers >= 32 else 2, lanes)
 
 
 def pack(b: Any, lines: int, lanes: int, view: bool = False) -> Any:
@@ -62,8 +69,7 @@ def pack(b: Any, lines: int, lanes: int, view: bool = False) -> Any:
     width = lines * lanes
     batch, k, n = b.shape
     panels = -(-n // width)
-    small = panels == 1 or 4 * k * n <= SMALL
-    if view and small and b.dtype == np.float32 and b.strides[2] == 4 and n % width == 0:
+    if view and seen_in_panels(b, width):
         steps = (b.strides[0], 4 * width, b.strides[1], 4)
         return np.lib.stride_tricks.as_strided(b, (batch, panels, k, width), steps, writeable=False)
     out = memory.empty((batch, panels, k, width), cb.f32.numpy)
@@ -72,11 +78,15 @@ def pack(b: Any, lines: int, lanes: int, view: bool = False) -> Any:
     if b.strides[2] == b.itemsize or n == 1:
         pack_columns[cubes, 1](b, out, pieces, width, lanes)
     else:
-        t = b.transpose(0, 2, 1)
-        if t.strides[2] != t.itemsize and k > 1:
-            t = copy(t)
-        pack_rows[cubes, 1](t, out, pieces, width, lanes)
+        pack_rows[cubes, 1](turned(b), out, pieces, width, lanes)
     return out
+
+
+def seen_in_panels(b: Any, width: int) -> bool:
+    """Whether b (batch, K, N) may be read where it stands, since its rows are a panel wide or it is small."""
+    k, n = b.shape[1:]
+    fits = b.dtype == np.float32 and b.strides[2] == 4 and n % width == 0
+    return fits and (n == width or 4 * k * n <= SMALL)
 
 
 class Tile(Routine):
@@ -95,78 +105,106 @@ class Tile(Routine):
         return 0 if result_dtype(key).is_float else 1
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[TilePlan]:
-        """The tile that fills the registers, in blocks that fill the second-level cache; then variations of both."""
-        rows, lines, lanes = tile_of(properties)
+        """The tile that fills the registers, in blocks that keep all cores busy; then variations of both."""
+        kind = kind_of(problem, properties) or "f32"
+        rows, lines, lanes = tile_of(properties, kind)
         if problem.packed:
             lines = problem.packed // lanes
-        shapes = [(6, 4), (8, 3), (12, 2), (14, 2)] if properties.vector_registers >= 32 else [(6, 2), (4, 3)]
-        fitting = [s for s in shapes if not problem.packed or s[1] * lanes == problem.packed]
-        kind = kind_of(problem, properties) or "f32"
-        first = blocks(problem, rows, lines, lanes, kind)
+        first = blocks(problem, rows, lines, lanes, kind, properties.cores)
         yield first  # all that is needed without tuning
-        bases = [blocks(problem, *shape, lanes, kind) for shape in fitting]
+        shapes = [(6, 4), (8, 3), (12, 2), (14, 2)] if properties.vector_registers >= 32 else [(6, 2), (4, 3)]
+        if kind != "f32":  # lines of words are mixed pairwise
+            shapes = [(rows, lines), (rows + 1, lines)]
+        fitting = [s for s in shapes if not problem.packed or s[1] * lanes == problem.packed]
+        bases = [blocks(problem, *shape, lanes, kind, properties.cores) for shape in fitting]
         plans = dict.fromkeys([first, *bases, *(plan for base in bases for plan in varied(problem, base))])
         yield from list(plans)[1:]
 
     def launch(self, blueprint: TilePlan, problem: Product, args: tuple[Any, ...]) -> None:
-        """Pack b, unless it comes packed, and multiply."""
-        x, y, out, bias, residual, function, alpha = args
+        """Multiply, with b where it stands or packed beforehand."""
+        x, y, out, bias, residual, function, alpha, mask, fill = (*args, None, 0.0)[:9]
         lines, lanes, kind = blueprint.lines, blueprint.lanes, blueprint.kind
-        if kind == "f32":
-            if x.dtype != np.float32 and problem.n > lines * lanes:  # widen once, not for every panel
-                x = laid(x, np.float32, x.shape[2])
-            panels = y if problem.packed else pack(y, lines, lanes, view=True)
+        if kind != "f32":
+            x = words_of(x, kind)
+        elif x.dtype != np.float32 and problem.n > lines * lanes:  # widen once, not for every panel
+            x = laid(x, np.float32, x.shape[2])
+        if kind == "f32" and (problem.packed or blueprint.beforehand or seen_in_panels(y, lines * lanes)):
+            b, source = y if problem.packed else pack(y, lines, lanes, view=True), "panels"
+        elif blueprint.beforehand:
+            b, source = pack_pairs(y, lines, lanes), "panels"
+        elif y.strides[2] == y.itemsize or y.shape[2] == 1:
+            b, source = y if kind == "f32" else y.view(BITS[kind]), "rows"
         else:
-            x, panels = words_of(x, kind), pack_in_words(y, kind, lines, lanes)
-            if kind == "i8":
-                bias = sums_of(panels, lanes)
-        product(blueprint, x, panels, out, bias, residual, function, alpha)
+            b, source = turned(y) if kind == "f32" else words_of(turned(y), kind), "columns"
+        product(blueprint, x, b, source, out, bias, residual, function, alpha, mask, fill)
 
 
-def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32") -> TilePlan:
-    """A register tile in blocks of a good size, smaller where there would be fewer than four."""
+def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32", cores: int = 1) -> TilePlan:
+    """A register tile in blocks that give all cores as much to do: the largest, since each packs its panels anew."""
     tiles, panels = -(-problem.m // rows), -(-problem.n // (lines * lanes))
-    block_rows = max(1, -(-tiles // -(-tiles // 8)))
-    block_panels = 8
-    while block_panels > 1 and problem.batch * -(-tiles // block_rows) * -(-panels // block_panels) < 4:
-        block_panels //= 2
-    while block_rows > 1 and problem.batch * -(-tiles // block_rows) * -(-panels // block_panels) < 4:
-        block_rows = -(-block_rows // 2)
-    depth = DEPTH if result_dtype(problem).bits == 32 and problem.k > 2 * DEPTH else 0
-    return TilePlan(rows, lines, lanes, block_rows, block_panels, depth, kind)
+    depth, beforehand = DEPTH, False
+    k = -(-problem.k // PER_WORD[kind])
+    if result_dtype(problem).bits < 32 and k > DEPTH:  # sums of pieces would be rounded in the result
+        depth, beforehand = (0, True) if k > DEEPEST else (2 * DEPTH if k <= 2 * DEPTH else DEEPEST, False)
+    group = 1
+    if kind == "i8":  # the sum of a row serves all panels of a cube
+        group = next((g for g in (4, 2) if panels % g == 0 and even(problem.batch * panels // g, cores)), 1)
+    least = -(-problem.m // BLOCK)
+    cubes = problem.batch * -(-panels // group)
+    options = range(least, min(tiles, least + 4 * cores) + 1)
+    if problem.batch * problem.m * k * problem.n < ALONE:
+        options = range(least, least + 1)
+    count = next((c for c in options if even(cubes * c, cores)), least)
+    return TilePlan(rows, lines, lanes, -(-tiles // count), group, depth, kind, beforehand)
+
+
+def even(cubes: int, cores: int) -> bool:
+    """Whether the cores are about equally long at work."""
+    return cubes * 12 >= -(-cubes // cores) * cores * 11
 
 
 def varied(problem: Product, base: TilePlan) -> Iterator[TilePlan]:
-    """A plan and its neighbours: other blocks, other pieces of K."""
+    """A plan and its neighbours: other blocks, other pieces of K, b packed beforehand."""
     most_rows = -(-problem.m // base.rows)
     most_panels = -(-problem.n // (base.lines * base.lanes))
     yield base
-    if base.depth:  # pieces of K are added up in the result, which must be as wide as the sums
-        for depth in (2 * DEPTH, DEPTH * 3 // 2, 0):
+    if base.kind != "i8" and base.kind != "u8":
+        yield replace(base, beforehand=True, depth=base.depth if result_dtype(problem).bits == 32 else 0)
+    if result_dtype(problem).bits == 32:  # pieces of K are added up in the result
+        for depth in (DEPTH // 2, DEPTH * 3 // 2, 2 * DEPTH):
             yield replace(base, depth=depth)
-    for block_rows, block_panels in ((4, 8), (16, 4), (8, 4), (16, 8), (8, 2), (2, 2), (4, 1)):
+    for block_rows, block_panels in ((8, 1), (16, 1), (32, 1), (64, 1), (16, 2), (64, 2), (16, 4)):
         yield replace(base, block_rows=min(block_rows, most_rows), block_panels=min(block_panels, most_panels))
 
 
 @cache
-def blueprint_of(plan: TilePlan, bias: bool, residual: bool, function: Any) -> Blueprint:
+def blueprint_of(plan: TilePlan, source: str, bias: bool, residual: bool, mask: bool, function: Any) -> Blueprint:
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
-    shape = (plan.rows, plan.lines, plan.lanes, plan.block_rows, plan.block_panels)
-    return Blueprint(*shape, 0, bias, residual, function, plan.kind)
+    return Blueprint(plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source)
 
 
 def product(
-    plan: TilePlan, x: Any, packed: Any, out: Any, bias: Any, residual: Any, function: Any, alpha: float
+    plan: TilePlan,
+    x: Any,
+    b: Any,
+    source: str,
+    out: Any,
+    bias: Any,
+    residual: Any,
+    function: Any,
+    alpha: float,
+    mask: Any = None,
+    fill: float = 0.0,
 ) -> None:
-    """out = epilogue(x @ packed): x (batch, M, K) with unit stride along K, out (batch, M, N)."""
+    """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, out (batch, M, N), b as `block_product` says."""
     batch, m, n = out.shape
-    k, panels = packed.shape[2], packed.shape[1]
-    blueprint = blueprint_of(plan, bias is not None, residual is not None, function)
-    cubes = batch * -(-m // (plan.rows * plan.block_rows)) * -(-panels // plan.block_panels)
-    depth = plan.depth or k
-    span = k if m * n <= FEW else depth  # many results go to memory for each piece: then all blocks share a piece of b
-    for first in range(0, k, span):
-        block_product[cubes, 1](
-            x, packed, out, bias, residual, float(alpha), n, first, min(k, first + span), depth, blueprint,
-            mode="unchecked",
-        )  # fmt: skip
+    blueprint = blueprint_of(plan, source, bias is not None, residual is not None, mask is not None, function)
+    tiles, panels = -(-m // plan.rows), -(-n // blueprint.width)
+    row_blocks = -(-tiles // plan.block_rows)
+    if plan.kind == "i8":
+        row_blocks = max(row_blocks, -(-tiles // (MOST_ROWS // plan.rows - 1)))
+    cubes = batch * row_blocks * -(-panels // plan.block_panels)
+    block_product[cubes, 1](
+        x, b, out, bias, residual, mask, float(alpha), float(fill), row_blocks, plan.block_panels,
+        plan.depth or x.shape[2], 1 if source == "panels" else plan.depth, blueprint, mode="unchecked",
+    )  # fmt: skip

@@ -1,8 +1,7 @@
-"""The levels of the CPU matmul: pack (columns of B side by side), block (a cube), tile (registers).
+"""The inner levels of the CPU matmul: packing all of b, the sums of a tile in registers, the epilogue.
 
 The tile keeps `rows` x `lines` accumulators in vector registers while it walks along K (Goto and van de Geijn,
-2008; BLIS, 2015). B is packed into panels of the tile's width, zero-padded, so the inner loop reads it in order
-and without bounds; A is read where it stands, one broadcast element a row.
+2008; BLIS, 2015). A is read where it stands, one broadcast element a row; of b, `width` columns lie side by side.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ class Blueprint:
         rows: rows of a register tile.
         lines: lines of a register tile's width.
         lanes: lanes of a line.
-        block_rows, block_panels: tiles of a cube along M, panels along N.
-        depth: K is walked in pieces of this length, 0 for all at once.
-        bias, residual: whether the epilogue adds them.
+        bias, residual, mask: whether the epilogue has them.
         activation: a func of the result, or None.
         kind: what sums are made of: "f32" one by one, or words of "bf16", "i8" or "u8" (see `matmul_words`).
+        source: how b lies: in "panels", or in "rows" or "columns" that are packed piece by piece.
+        channels: with dot products, results that a cube makes side by side.
     """
 
     rows: int
     lines: int
     lanes: int
-    block_rows: int
-    block_panels: int
-    depth: int
     bias: bool = False
     residual: bool = False
+    mask: bool = False
     activation: Any = None
     kind: str = "f32"
+    source: str = "panels"
+    channels: int = 1
 
     @property
     def exact(self) -> bool:
@@ -101,84 +100,43 @@ def pack_rows(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes
 
 
 @cb.func
-def finish_line(value, out, bias, residual, batch, row, column, valid, blueprint):
-    """The epilogue of one line: bias, activation, residual, store."""
+def finish_line(value, out, bias, residual, batch, row, column, valid, blueprint, mask=None, fill=0.0):
+    """The epilogue of one line: bias, activation, residual, mask, store."""
     if blueprint.bias:
         value = value + cb.cast(bias.load((column,), blueprint.lanes, valid=valid), cb.f32)
     if blueprint.activation is not None:
         value = blueprint.activation(value)
     if blueprint.residual:
         value = value + cb.cast(residual.load((batch, row, column), blueprint.lanes, valid=valid), cb.f32)
+    if mask is not None:
+        kept = mask.load((batch, row, column), blueprint.lanes, valid=valid)
+        value = cb.select(kept, value, cb.splat(cb.cast(fill, cb.f32), blueprint.lanes))
     out.store((batch, row, column), cb.cast(value, out.dtype), valid=valid)
-
-
-@cb.kernel
-def block_product(
-    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha, columns, first_k, last_k, depth,
-    blueprint: cb.Comptime,
-):  # fmt: skip
-    """out[batch] (+)= a[batch, :, first_k:last_k] @ b for one block of rows and panels; b is packed.
-
-    K is walked in pieces of `depth`, whose sums are added up in out; the epilogue follows the last. With words in
-    place of numbers, `bias` is what signed bytes add to each column.
-    """
-    rows, lines, lanes = blueprint.rows, blueprint.lines, blueprint.lanes
-    m = out.shape[1]
-    panels, total = b.shape[1], b.shape[2]
-    groups = (panels + blueprint.block_panels - 1) // blueprint.block_panels
-    row_blocks = (m + blueprint.block_rows * rows - 1) // (blueprint.block_rows * rows)
-    row_block = cb.CUBE_POS % row_blocks  # neighbours share their panels, which stay in the second-level cache
-    group = cb.CUBE_POS // row_blocks % groups
-    batch = cb.CUBE_POS // (groups * row_blocks)
-    batch_b = cb.min(batch, b.shape[0] - 1)
-    done = cb.local((rows, lines), cb.i32 if blueprint.exact else cb.f32, lanes=lanes)
-    first_row = row_block * blueprint.block_rows * rows
-    for piece in range((last_k - first_k + depth - 1) // depth):
-        start = first_k + piece * depth
-        end = cb.min(start + depth, last_k)
-        for panel in range(group * blueprint.block_panels, cb.min((group + 1) * blueprint.block_panels, panels)):
-            for tile in range(first_row, cb.min(first_row + blueprint.block_rows * rows, m), rows):
-                row = cb.min(tile, cb.max(m - rows, 0))  # the last tile does some rows again
-                here = cb.min(rows, m - row)
-                if here == rows:
-                    tile_product(done, a, b, batch, batch_b, row, panel, start, end, 0, blueprint)
-                else:
-                    for r in range(here):
-                        row_product(done, r, a, b, batch, batch_b, row + r, panel, start, end, 0, blueprint)
-                for i in range(tile - row, here):
-                    tile_row(done, i, out, bias, residual, alpha, batch, batch_b, row + i, panel, columns, start > 0,
-                             end == total, blueprint)  # fmt: skip
 
 
 @cb.func
 def number(x, lanes, kind):
     """An element of a, or a word of several, in every lane."""
-    if kind == "f32":
-        wide = cb.splat(cb.cast(x, cb.f32), lanes)
-    elif kind == "i8":  # dot products want one factor unsigned: 128 more
-        wide = cb.bitcast(cb.splat(x ^ 0x80808080, lanes), cb.u8)
-    elif kind == "u8":
-        wide = cb.bitcast(cb.splat(x, lanes), cb.u8)
-    else:
-        wide = cb.splat(x, lanes)
-    return wide
+    return cb.splat(cb.cast(x, cb.f32), lanes) if kind == "f32" else cb.splat(x, lanes)
 
 
 @cb.func
 def added(acc, x, line, kind):
-    """acc plus the products of x and a line of b."""
+    """acc plus the products of x and a line of b; dot products of bytes want one factor unsigned."""
     if kind == "f32":
         total = cb.fma(x, line, acc)
     elif kind == "bf16":
         total = cb.dot_bf16(acc, x, line)
+    elif kind == "i8":
+        total = cb.dot_i8(acc, cb.bitcast(line, cb.u8), cb.bitcast(x, cb.i8))
     else:
-        total = cb.dot_i8(acc, x, cb.bitcast(line, cb.i8))
+        total = cb.dot_i8(acc, cb.bitcast(x, cb.u8), cb.bitcast(line, cb.i8))
     return total
 
 
 @cb.func
 def tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, blueprint):
-    """done = rows of a times one packed panel, which begins with row `origin` of b.
+    """done = a tile of rows of a times one panel, which begins with row `origin` of b.
 
     `acc` is touched by constant loops only, so it stays in registers.
     """
@@ -217,21 +175,20 @@ def row_product(done, r, a, b, batch, batch_b, row, panel, first_k, last_k, orig
 
 @cb.func
 def tile_row(
-    done, i, out, bias, residual, alpha, batch, batch_b, row, panel, columns, accumulate, last, blueprint
+    done, i, out, bias, residual, mask, alpha, fill, batch, row, panel, columns, accumulate, last, less, whole,
+    blueprint,
 ):  # fmt: skip
-    """Write one row of a tile, with the epilogue when K is done."""
+    """Write one row of a tile, with the epilogue when K is done; `whole`: all its columns are there."""
     for j in cb.unroll(range(blueprint.lines)):
         at = panel * blueprint.width + j * blueprint.lanes
-        if at < columns:
-            valid = columns - at
+        if whole or at < columns:
+            valid = blueprint.lanes if whole else columns - at
             value = done[i, j]
             if accumulate:
                 value = value + cb.cast(out.load((batch, row, at), blueprint.lanes, valid=valid), done.dtype)
             if not last:
                 out.store((batch, row, at), cb.cast(value, out.dtype), valid=valid)
             elif blueprint.exact:
-                if blueprint.bias:
-                    value = value - bias.load((batch_b, panel, j * blueprint.lanes), blueprint.lanes)
-                out.store((batch, row, at), value, valid=valid)
+                out.store((batch, row, at), value - less, valid=valid)
             else:
-                finish_line(value * alpha, out, bias, residual, batch, row, at, valid, blueprint)
+                finish_line(value * alpha, out, bias, residual, batch, row, at, valid, blueprint, mask, fill)

@@ -1,7 +1,7 @@
 """Packing a piece of a panel of b where it is multiplied: on the stack of the thread, line after line.
 
-The inner loop wants `width` neighbouring columns in order, in numbers, or in words of 32 bits that hold neighbours along
-K. Rows of bytes or halves are mixed by two or one shuffle for a register of words; columns are transposed in registers.
+The inner loop wants `width` neighbouring columns in order, in numbers, or in words of 32 bits that hold neighbours
+along K. Rows of bytes or halves are mixed by two or one shuffle for a register of words; columns are transposed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def high(lanes: int) -> tuple[int, ...]:
 def fill_strip(strip, b, batch, first, count, column, columns, blueprint):
     """strip[0, 0, k] = row first + k of the panel of b that begins at `column`, for k < count.
 
-    b is (batch, K, N), as bits where a row of the strip holds words; with `blueprint.across` it is (batch, N, K), in
-    numbers or in words. What lies beyond b is zero along K; columns beyond its end may hold anything.
+    b is (batch, K, N), as bits where a row of the strip holds words; where its source is columns it is (batch, N, K),
+    in numbers or in words. What lies beyond b is zero along K; columns beyond its end may hold anything.
     """
-    if blueprint.across:
+    if blueprint.source == "columns":
         fill_from_columns(strip, b, batch, first, count, column, columns, blueprint)
     else:
         per = PER_WORD[blueprint.kind]
@@ -107,8 +107,9 @@ def column_lines(b, batch, column, columns, k, left, masked, blueprint):
         at = (batch, cb.min(column + r, columns - 1), k)
         line = b.load(at, lanes, valid=left) if masked else b.load(at, lanes)
         if blueprint.kind == "f32":
-            line = cb.cast(line, cb.f32)
+            lines = lines + (cb.cast(line, cb.f32),)
         elif blueprint.kind == "i8":
-            line = line ^ 0x80808080
-        lines = lines + (line,)
+            lines = lines + (line ^ 0x80808080,)
+        else:
+            lines = lines + (line,)
     return lines

@@ -7,12 +7,11 @@ from cubepy.kernels.matmul_gpu import FewRoutine, HopperRoutine, MmaRoutine, Sim
 from cubepy.kernels.matmul_plain import Plain
 from cubepy.kernels.matmul_problem import Product, arguments, linear, reference, results, tolerance, typical, work
 from cubepy.kernels.matmul_skinny import Skinny
-from cubepy.kernels.matmul_strip import Strip
 from cubepy.tune import Op
 
 MATMUL = Op(
     "matmul",
-    [FewRoutine(), HopperRoutine(), MmaRoutine(), SimtRoutine(), Skinny(), Strip(), Tile(), Plain()],
+    [FewRoutine(), HopperRoutine(), MmaRoutine(), SimtRoutine(), Skinny(), Tile(), Plain()],
     Product, make=arguments, outputs=lambda args: args[2:3], reference=reference, results=results,
     tolerance=tolerance, work=work, typical=typical, linear=linear,
     exact=("packed",),

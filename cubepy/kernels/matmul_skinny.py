@@ -18,24 +18,27 @@ CHANNELS = 16  # results that a cube makes side by side
 
 
 @cb.kernel
-def dot_rows(a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha, rows: cb.Comptime[int], plan: cb.Comptime):
+def dot_rows(
+    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, rows: cb.Comptime[int],
+    plan: cb.Comptime,
+):  # fmt: skip
     """out[0, i, n] = a[i] . b[n], both read along their rows: a is (M, K), b (N, K).
 
-    A cube does `block_panels` channels for all rows, `rows` x 4 of them at a time; its part of b stays in the cache.
+    A cube does `channels` channels for all rows, `rows` x 4 of them at a time; its part of b stays in the cache.
     """
     lanes = plan.lanes
     m, depth, channels = a.shape[0], a.shape[1], b.shape[0]
-    first = cb.CUBE_POS * plan.block_panels
-    buffer = cb.local((rows, plan.block_panels), cb.f32)
+    first = cb.CUBE_POS * plan.channels
+    buffer = cb.local((rows, plan.channels), cb.f32)
     for row in range(0, m, rows):
-        for n in range(0, plan.block_panels, 4):
+        for n in range(0, plan.channels, 4):
             dot_tile(buffer, a, b, row, first + n, n, m, channels, depth, rows, lanes)
         for i in range(cb.min(rows, m - row)):
-            for j in range(0, plan.block_panels, lanes):
+            for j in range(0, plan.channels, lanes):
                 if first + j < channels:
-                    value = buffer.load((i, j), lanes, valid=plan.block_panels - j) * alpha
-                    valid = cb.min(channels - first - j, plan.block_panels - j)
-                    finish_line(value, out, bias, residual, 0, row + i, first + j, valid, plan)
+                    value = buffer.load((i, j), lanes, valid=plan.channels - j) * alpha
+                    valid = cb.min(channels - first - j, plan.channels - j)
+                    finish_line(value, out, bias, residual, 0, row + i, first + j, valid, plan, mask, fill)
 
 
 @cb.func
@@ -72,7 +75,10 @@ def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
 
 
 @cb.kernel
-def sum_rows(a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha, rows: cb.Comptime[int], plan: cb.Comptime):
+def sum_rows(
+    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, rows: cb.Comptime[int],
+    plan: cb.Comptime,
+):  # fmt: skip
     """out[0, i, n] = sum over k of a[i, k] * b[k, n]: lines lie along the rows of b, which is (K, N)."""
     lanes, lines = plan.lanes, plan.lines
     columns = b.shape[1]
@@ -94,7 +100,7 @@ def sum_rows(a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha, row
         for j in range(lines):
             at = first + j * lanes
             if at < columns:
-                finish_line(done[i, j] * alpha, out, bias, residual, 0, i, at, columns - at, plan)
+                finish_line(done[i, j] * alpha, out, bias, residual, 0, i, at, columns - at, plan, mask, fill)
 
 
 @dataclass(frozen=True)
@@ -117,9 +123,9 @@ class SkinnyPlan:
 
 
 @cache
-def blueprint_of(plan: SkinnyPlan, bias: bool, residual: bool, function: Any) -> Blueprint:
+def blueprint_of(plan: SkinnyPlan, bias: bool, residual: bool, mask: bool, function: Any) -> Blueprint:
     """The kernels' blueprint; the same object every time, so that keys compare quickly."""
-    return Blueprint(plan.rows, plan.lines, plan.lanes, 1, plan.channels, 0, bias, residual, function)
+    return Blueprint(plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, channels=plan.channels)
 
 
 class Skinny(Routine):
@@ -156,12 +162,16 @@ class Skinny(Routine):
 
     def launch(self, blueprint: SkinnyPlan, problem: Product, args: tuple[Any, ...]) -> None:
         """out (1, M, N) = epilogue(x (1, M, K) @ b (1, K, N))."""
-        x, b, out, bias, residual, function, alpha = args
+        x, b, out, bias, residual, function, alpha, mask, fill = (*args, None, 0.0)[:9]
         x, b, plan = x[0], b[0], blueprint
-        kernel_plan = blueprint_of(plan, bias is not None, residual is not None, function)
+        kernel_plan = blueprint_of(plan, bias is not None, residual is not None, mask is not None, function)
         if plan.dot:
             cubes = -(-b.shape[1] // plan.channels)
-            dot_rows[cubes, 1](x, b.T, out, bias, residual, float(alpha), plan.rows, kernel_plan, mode="unchecked")
+            dot_rows[cubes, 1](
+                x, b.T, out, bias, residual, mask, float(alpha), float(fill), plan.rows, kernel_plan, mode="unchecked"
+            )
         else:
             cubes = -(-b.shape[1] // (plan.lines * plan.lanes))
-            sum_rows[cubes, 1](x, b, out, bias, residual, float(alpha), plan.rows, kernel_plan, mode="unchecked")
+            sum_rows[cubes, 1](
+                x, b, out, bias, residual, mask, float(alpha), float(fill), plan.rows, kernel_plan, mode="unchecked"
+            )

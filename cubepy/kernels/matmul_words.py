@@ -1,7 +1,7 @@
 """Operands of products in words of 32 bits: two bf16 or four bytes, neighbours along K, which one instruction adds up.
 
-A is read as words where it stands, if it can be; B is packed into panels of words. Signed bytes of A become unsigned
-by a flip of their highest bit, that is by adding 128: `byte_sums` gives what that adds to each column.
+A is read as words where it stands, if it can be. Dot products of bytes want one factor unsigned: signed bytes of B grow
+by 128 when they are packed, and `byte_sum` gives what that adds to each row.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.matmul_kernels import pack_rows, pieces_of
+from cubepy.kernels.matmul_pieces import PER_WORD
 from cubepy.kernels.matmul_problem import Product, result_dtype
 from cubepy.runtime import memory
 
-PER_WORD = {"bf16": 2, "i8": 4, "u8": 4}
 BITS = {"bf16": np.uint16, "i8": np.uint8, "u8": np.uint8}
 FEATURES = {"bf16": "bf16_dot", "i8": "int8_dot", "u8": "int8_dot"}
 
@@ -42,10 +42,8 @@ def lay_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
 
 
 @cb.kernel
-def pack_words(
-    b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes: cb.Comptime[int], count: cb.Comptime[int]
-):
-    """out[batch, panel, k, j] = `count` neighbours along K of column panel * width + j, as one word.
+def pack_words(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """out[batch, panel, k, j] = two neighbours along K of column panel * width + j, as one word.
 
     b holds bits, and its rows are neighbours in memory; rows and columns beyond its end are zero.
     """
@@ -56,25 +54,8 @@ def pack_words(
     for k in range(piece * depth // pieces, (piece + 1) * depth // pieces):
         for j in cb.unroll(range(0, width, lanes)):
             at = panel * width + j
-            if count == 2:
-                both = cb.interleave(b.load((batch, 2 * k, at), lanes), b.load((batch, 2 * k + 1, at), lanes))
-            else:
-                even = cb.interleave(b.load((batch, 4 * k, at), lanes), b.load((batch, 4 * k + 2, at), lanes))
-                odd = cb.interleave(b.load((batch, 4 * k + 1, at), lanes), b.load((batch, 4 * k + 3, at), lanes))
-                both = cb.interleave(even, odd)
+            both = cb.interleave(b.load((batch, 2 * k, at), lanes), b.load((batch, 2 * k + 1, at), lanes))
             out.store((batch, panel, k, j), cb.bitcast(both, cb.u32))
-
-
-@cb.kernel
-def byte_sums(b: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
-    """out[batch, panel, j] = 128 times the sum of the signed bytes in column j of a panel of words."""
-    batch, panel = cb.CUBE_POS // b.shape[1], cb.CUBE_POS % b.shape[1]
-    half = cb.splat(cb.cast(128, cb.u8), 4 * lanes)
-    for j in range(0, b.shape[3], lanes):
-        total = cb.splat(cb.i32(0), lanes)
-        for k in range(b.shape[2]):
-            total = cb.dot_i8(total, half, cb.bitcast(b.load((batch, panel, k, j), lanes), cb.i8))
-        out.store((batch, panel, j), total)
 
 
 def laid(x: Any, dtype: Any, width: int) -> Any:
@@ -95,27 +76,22 @@ def words_of(x: Any, kind: str) -> Any:
     return x.view(np.uint32)
 
 
-def pack_in_words(b: Any, kind: str, lines: int, lanes: int) -> Any:
-    """Panels of words of b (batch, K, N): shape (batch, panels, ceil(K / count), width)."""
-    width, count = lines * lanes, PER_WORD[kind]
+def pack_pairs(b: Any, lines: int, lanes: int) -> Any:
+    """Panels of words of b (batch, K, N) of bf16: shape (batch, panels, ceil(K / 2), width)."""
+    width = lines * lanes
     batch, k, n = b.shape
-    panels, depth = -(-n // width), -(-k // count)
+    panels, depth = -(-n // width), -(-k // 2)
     out = memory.empty((batch, panels, depth, width), np.uint32)
     pieces = pieces_of(batch * panels, depth)
     cubes = batch * panels * pieces
     if b.strides[2] == b.itemsize or n == 1:
-        pack_words[cubes, 1](b.view(BITS[kind]), out, pieces, width, lanes, count)
-        return out
+        pack_words[cubes, 1](b.view(BITS["bf16"]), out, pieces, width, lanes)
+    else:
+        pack_rows[cubes, 1](words_of(turned(b), "bf16"), out, pieces, width, lanes)
+    return out
+
+
+def turned(b: Any) -> Any:
+    """b (batch, K, N) as (batch, N, K) whose neighbours lie along K; a view where that can be."""
     t = b.transpose(0, 2, 1)
-    if t.strides[2] != t.itemsize and k > 1:
-        t = copy(t)
-    pack_rows[cubes, 1](words_of(t, kind), out, pieces, width, lanes)
-    return out
-
-
-def sums_of(panels: Any, lanes: int) -> Any:
-    """128 times the sums of the columns of packed bytes, (batch, panels, width)."""
-    batch, count, _, width = panels.shape
-    out = memory.empty((batch, count, width), np.int32)
-    byte_sums[batch * count, 1](panels, out, lanes)
-    return out
+    return copy(t) if t.strides[2] != t.itemsize and b.shape[1] > 1 else t

@@ -21,7 +21,7 @@ from cubepy.runtime.trace import Recorder as LaunchRecorder
 from cubepy.tensor.execute import run
 from cubepy.tensor.infer import Spec, infer
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
-from cubepy.tensor.traces import Call
+from cubepy.tensor.traces import Call, keep_view, view_of
 
 if TYPE_CHECKING:
     from cubepy.tensor.array import Tensor
@@ -113,6 +113,9 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
     storages: Sequence[Any] = [None if t is None else t.storage for t in inputs]
     call = None
     if device.backend != "cpu" and gpu_of(device) is not None:
+        viewed = view_of(op, storages, attrs) if len(storages) == 1 else None
+        if viewed is not None:
+            return _result(op, inputs, attrs, viewed)
         call = Call(op, storages, attrs, device)
         repeated = call.repeat()
         if repeated is not None:
@@ -126,6 +129,8 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
             with LaunchRecorder(call.arrays) as recorder:
                 storage = run(op, storages, attrs, spec.dtype.numpy)
             call.keep(recorder, storage)
+            if len(storages) == 1:
+                keep_view(op, storages[0], attrs, storage)
     if storage.shape != spec.shape or storage.dtype is not spec.dtype:
         raise ShapeError(
             f"the op {op!r} gave {storage.dtype.name}{storage.shape}, its rule says {spec.dtype.name}{spec.shape}",
