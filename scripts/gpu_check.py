@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ("tests/gpu", "tests/conformance", "tests/test_random_kernels.py")
+TESTS = ("tests/gpu", "tests/conformance", "tests/cuda/test_matrix.py", "tests/test_random_kernels.py")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 PARTS = ("memory_bound", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start")
 FAULTY = "not fault and not out_of_bounds and not assert"  # tests that make mistakes on purpose

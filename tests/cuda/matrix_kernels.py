@@ -299,3 +299,18 @@ def matmul(a: cb.TensorMap, b: cb.TensorMap, out: cb.TensorMap, k, *, stages: cb
             cb.tma_commit()
             cb.tma_wait(0)
     cb.sync_cluster()
+
+
+@cb.kernel
+def early_layer(x: cb.Array, weight: cb.Array, out: cb.Array):
+    """out = weight @ x, of 128 columns; a cube of one plane makes a channel, and may begin before x is there."""
+    cb.start_next()
+    row, at = cb.shared(128, cb.f32), cb.UNIT_POS * 4
+    cb.copy_async(row, at, weight, (cb.CUBE_POS, at), 16)
+    cb.copy_async_commit()
+    cb.wait_previous()
+    four = x.load(at, 4)
+    cb.copy_async_wait(0)
+    total = cb.plane_sum((row.load(at, 4) * four).sum())
+    if cb.UNIT_POS == 0:
+        out[cb.CUBE_POS] = total

@@ -149,6 +149,33 @@ def test_a_cluster_shares_a_box_and_a_barrier() -> None:
     np.testing.assert_array_equal(out.numpy(), expected.reshape(8, 512))
 
 
+@pytest.mark.parametrize("captured", [False, True])
+def test_launches_overlap_and_see_what_came_before(captured: bool) -> None:
+    need("overlap")
+    rng = np.random.default_rng(2)
+    order = rng.permutation(128)
+    weight, start = put(np.eye(128, dtype=np.float32)[order]), rng.standard_normal(128).astype(np.float32)
+    here, there = put(start), empty(np.float32, 128)
+
+    def turns() -> None:
+        for _ in range(50):
+            M.early_layer[128, 32](here, weight, there)
+            M.early_layer[128, 32](there, weight, here)
+
+    if captured:
+        with cb.capture() as graph:
+            turns()
+        graph.replay()
+        graph.replay()
+    else:
+        turns()
+        turns()
+    expected = start
+    for _ in range(200):
+        expected = expected[order]
+    np.testing.assert_array_equal(here.numpy(), expected)
+
+
 def test_planes_hand_over_and_cubes_add_lines() -> None:
     need("tma")
     x, out = numbers("f32", 128), numbers("f32", 128, seed=1)

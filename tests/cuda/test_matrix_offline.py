@@ -199,6 +199,7 @@ def test_the_kernels_of_the_documentation_compile(tmp_path: Path) -> None:
         "double": (128, box, box, 16, 0),
         "matmul": (384, *tiles, ones(np.float32, 256, 256), 512),
         "both": (64, box, ones(np.float32, 4, 512)),
+        "layer": (32, ones(np.float32, 128), ones(np.float32, 64, 128), ones(np.float32, 64)),
     }
     for name, (units, *args) in cases.items():
         code = compile_for("sm_90a", documented(name, tmp_path), units, *args)
