@@ -8,13 +8,15 @@ norm of the difference to float64 over the norm, on some rows.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
 ROUNDS = 7
 PAUSE = 8_000_000
-"""Cycles of the GPU that the host gets ahead by."""
+"""Cycles of the GPU that the host gets ahead by, at least: half more than its calls took."""
+CLOCK = 2e9
 CACHE = 120e6
 SAMPLE = 64
 
@@ -35,13 +37,19 @@ def milliseconds(runs: list[Callable[[int], Any]], calls: int, sets: int, stream
     import torch
 
     times: list[list[float]] = [[] for _ in runs]
+    pauses = []
     for run in runs:
-        for i in range(sets):
-            run(i)
+        for i in range(2 * sets):
+            run(i % sets)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for i in range(calls):
+            run(i % sets)
+        pauses.append(max(PAUSE, int(1.5 * CLOCK * (time.perf_counter() - began))))
     torch.cuda.synchronize()
     for _ in range(ROUNDS):
         for at, run in enumerate(runs):
-            torch.cuda._sleep(PAUSE)
+            torch.cuda._sleep(pauses[at])
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record(stream)
             for i in range(calls):
