@@ -30,7 +30,7 @@ from benchmarks.work import numbers
 from gpu import write
 
 PACKAGES = ("numpy", "numba", "torch", "onnxruntime")
-MARK = "<!-- cpu table -->"
+MARK, ALONE = "<!-- cpu table -->", "<!-- cpu table, one thread -->"
 BUDGET = 1.2  # seconds for all rounds of a row, about
 
 
@@ -154,7 +154,7 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps({"threads": threads(), "limits": known, "rows": rows}, indent=2))
     if options.write:
-        write(options.write, "\n".join(lines), MARK)
+        write(options.write, "\n".join(lines), MARK if threads() > 1 else ALONE)
 
 
 if __name__ == "__main__":

@@ -74,12 +74,21 @@ def torch_module() -> Any:
     return torch
 
 
+def session_of(model: bytes) -> Any:
+    """A session of onnxruntime on the CPU, with the threads that OMP_NUM_THREADS says."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))  # 0: one for each core
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
 def node(kind: str, outputs: int = 1, result: Any = np.float32, **attributes: Any) -> Make:
     """An ONNX graph of one node on onnxruntime's CPU provider; the data are its inputs."""
 
     def make(*arrays: np.ndarray) -> Run:
         try:
-            import onnxruntime
+            import onnxruntime  # noqa: F401
             from onnx import TensorProto, helper, numpy_helper
         except ImportError:
             raise NotImplementedError("onnxruntime and onnx are not installed") from None
@@ -93,7 +102,7 @@ def node(kind: str, outputs: int = 1, result: Any = np.float32, **attributes: An
             [helper.make_tensor_value_info(e, kinds[result], None) for e in ends], constant,
         )  # fmt: skip
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        session = session_of(model.SerializeToString())
         feed = {names[0]: arrays[0]}
         return lambda: session.run(None, feed)[0]
 

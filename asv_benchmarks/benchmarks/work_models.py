@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kernels import add_relu_of
-from benchmarks.work import Run, Work, draw, torch_module
+from benchmarks.work import Run, Work, draw, session_of, torch_module
 from cubepy import kernels as K
 
 LAYERS, WIDTH, HEADS, LENGTH = 12, 768, 12, 128
@@ -134,11 +134,11 @@ class Onnx:
 
     def __init__(self) -> None:
         try:
-            import onnxruntime
+            import onnxruntime  # noqa: F401
             from onnx import helper, numpy_helper
         except ImportError:
             raise NotImplementedError("onnxruntime and onnx are not installed") from None
-        self.runtime, self.helper, self.numpy = onnxruntime, helper, numpy_helper
+        self.helper, self.numpy = helper, numpy_helper
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -197,7 +197,7 @@ class Onnx:
         ends = [helper.make_tensor_value_info(n, 1, s) for n, s in (("x", x.shape), (last, None))]
         graph = helper.make_graph(self.nodes, "network", ends[:1], ends[1:], self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-        session = self.runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        session = session_of(model.SerializeToString())
         return lambda: session.run(None, {"x": x})[0]
 
 
