@@ -8,9 +8,9 @@ from typing import Any
 import llvmlite.binding as ll
 from llvmlite import ir
 from numba.core import errors
-from numba.core.registry import cpu_target
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
+from cubepy.backends.llvm.ops.host import host_features
 from cubepy.backends.llvm.ops.lanes import picked
 from cubepy.backends.llvm.ops.memory import line
 from cubepy.backends.llvm.ops.registry import op
@@ -51,8 +51,7 @@ ctz = elementwise("ctz", 1, _count_zeros("cttz"), "int", doc="Number of trailing
 @cache
 def _byte_dot_lanes() -> tuple[int, ...]:
     """Lanes of the accumulators that the host's `vpdpbusd` takes, widest first; empty without it."""
-    features = cpu_target.target_context.codegen().magic_tuple()[2]
-    has = {f[1:] for f in features.split(",") if f.startswith("+")}
+    has = host_features()
     if "avx512vnni" in has:
         return (16, 8, 4) if "avx512vl" in has else (16,)
     return (8, 4) if "avxvnni" in has else ()

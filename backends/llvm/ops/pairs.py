@@ -7,8 +7,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import errors
-from numba.core.registry import cpu_target
 
+from cubepy.backends.llvm.ops.host import host_features
 from cubepy.backends.llvm.ops.lanes import picked
 from cubepy.backends.llvm.ops.memory import line
 from cubepy.backends.llvm.ops.registry import op
@@ -32,8 +32,7 @@ class _BFloat(ir.Type):
 @cache
 def _pair_dot_lanes() -> tuple[int, ...]:
     """Lanes of the accumulators that the host's `vdpbf16ps` takes, widest first; empty without it."""
-    features = cpu_target.target_context.codegen().magic_tuple()[2]
-    has = {f[1:] for f in features.split(",") if f.startswith("+")}
+    has = host_features()
     if "avx512bf16" not in has:
         return ()
     return (16, 8, 4) if "avx512vl" in has else (16,)

@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
+from cubepy.backends.llvm.ops.scalef import scaled_by, width_of
 from cubepy.backends.llvm.ops.types import F32
 from cubepy.backends.llvm.ops.values import KEPT, const, each_lane, fma, int_like, is_nan, math, negated, on_gpu
 from cubepy.backends.llvm.ops.vectormath_tables import TABLES, Table
@@ -74,9 +75,30 @@ def _expm1_small(b: Any, t: Table, r: Any) -> Any:
     return fma(b, horner(b, r, t.exp), b.fmul(r, r), r)
 
 
+def _bounded(b: Any, x: Any, low: float, high: float) -> Any:
+    """x within bounds; NaN stays NaN."""
+    x = b.select(b.fcmp_ordered("<", x, const(x.type, low)), const(x.type, low), x)
+    return b.select(b.fcmp_ordered(">", x, const(x.type, high)), const(x.type, high), x)
+
+
+def _parted(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
+    """The same as floats: the whole n, and r."""
+    n = math(b, "rint", b.fmul(x, const(x.type, t.log2_e)))
+    r = fma(b, n, const(x.type, -t.ln2_high), x)
+    return n, fma(b, n, const(x.type, -t.ln2_low), r)
+
+
+def _exp_by_scale(b: Any, t: Table, x: Any) -> Any:
+    """e ** x where one instruction multiplies with powers of two: its ends need no care."""
+    n, r = _parted(b, t, _bounded(b, x, t.exp_low, t.exp_high))
+    return scaled_by(b, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), n)
+
+
 def exp_value(b: Any, dtype: str, x: Any) -> Any:
     """e ** x."""
     t = TABLES[dtype]
+    if width_of(b, x.type):
+        return _exp_by_scale(b, t, x)
     k, r = _reduced(b, t, clamped(b, x, t.exp_low, t.exp_high))
     y = _scaled(b, t, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), k)
     return b.select(is_nan(b, x), x, y)
@@ -84,6 +106,11 @@ def exp_value(b: Any, dtype: str, x: Any) -> Any:
 
 def _exp2(b: Any, dtype: str, x: Any) -> Any:
     t = TABLES[dtype]
+    if width_of(b, x.type):
+        inside = _bounded(b, x, t.exp2_low, t.exp2_high)
+        n = math(b, "rint", inside)
+        r = b.fmul(b.fsub(inside, n), const(x.type, t.ln2))
+        return scaled_by(b, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), n)
     inside = clamped(b, x, t.exp2_low, t.exp2_high)
     n, k = _nearest(b, t, inside)
     r = b.fmul(b.fsub(inside, n), const(x.type, t.ln2))
@@ -94,8 +121,12 @@ def _exp2(b: Any, dtype: str, x: Any) -> Any:
 def expm1_value(b: Any, dtype: str, x: Any) -> Any:
     """e ** x - 1 = 2 * (2**(n-1) * expm1(r) + (2**(n-1) - 1/2)): no step but the last overflows."""
     t = TABLES[dtype]
-    k, r = _reduced(b, t, clamped(b, x, t.expm1_low, t.exp_high))
-    half = power_of_two(b, t, b.sub(k, const(k.type, 1)), x.type)
+    if width_of(b, x.type):
+        n, r = _parted(b, t, _bounded(b, x, t.expm1_low, t.exp_high))
+        half = scaled_by(b, const(x.type, 0.5), n)
+    else:
+        k, r = _reduced(b, t, clamped(b, x, t.expm1_low, t.exp_high))
+        half = power_of_two(b, t, b.sub(k, const(k.type, 1)), x.type)
     y = fma(b, _expm1_small(b, t, r), half, b.fsub(half, const(x.type, 0.5)))
     y = b.fadd(y, y)
     keep = b.fcmp_unordered("==", x, const(x.type, 0.0))  # -0 and NaN stay themselves
