@@ -10,61 +10,102 @@ import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import normalise_cubes
 from cubepy.kernels.arguments import array_of, axis_of, finish, float_array, number_of, output, placed, wholes, wrapper
-from cubepy.kernels.cube_wide import has_planes
+from cubepy.kernels.cube_wide import has_planes, lane_numbers
 from cubepy.kernels.elementwise import contiguous, copy, lanes_for
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, f32, f64
 from cubepy.runtime import memory
 
 ROWS = 4  # rows of a cube
+STREAMS = 4  # lines at a time
 
 
 @cb.kernel
 def softmax_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int]):
-    """out[r] = exp(x[r] - max) / sum, in f32; x and out are (rows, n)."""
+    """out[r] = exp(x[r] - max) / sum, in f32; x and out are (rows, n).
+
+    While a row's exponentials are computed, the largest of the next row is looked for: its loads come from memory, and
+    there is arithmetic to do meanwhile.
+    """
     n = x.shape[1]
     acc = wide(x.dtype)
-    for row in range(cb.CUBE_POS * rows, cb.min((cb.CUBE_POS + 1) * rows, x.shape[0])):
-        low = cb.cast(cb.splat(-float("inf"), lanes), acc)
-        m0 = low
-        m1 = low
-        whole = n // (2 * lanes) * (2 * lanes)
-        for k in range(0, whole, 2 * lanes):
-            m0 = cb.nan_max(m0, cb.cast(x.load((row, k), lanes), acc))
-            m1 = cb.nan_max(m1, cb.cast(x.load((row, k + lanes), lanes), acc))
-        for k in range(whole, n):
-            m0 = cb.nan_max(m0, cb.splat(cb.cast(x[row, k], acc), lanes))
-        m0 = cb.nan_max(m0, m1)
-        top = m0[0]
-        for j in cb.unroll(range(1, lanes)):
-            top = cb.nan_max(top, m0[j])
+    first = cb.CUBE_POS * rows
+    last = cb.min(first + rows, x.shape[0])
+    whole = n // (STREAMS * lanes) * (STREAMS * lanes)
+    tops = cb.local((STREAMS,), acc, lanes=lanes)
+    lowest(tops, acc, lanes)
+    for k in range(0, whole, STREAMS * lanes):
+        raise_tops(tops, x, first, k, acc, lanes)
+    for row in range(first, last):
+        for k in range(whole, n, lanes):
+            value = cb.cast(x.load((row, k), lanes, valid=n - k), acc)
+            tops[0] = larger(cb.select(within(n - k, lanes), value, tops[0]), tops[0])
+        top = greatest(tops, lanes)
+        lowest(tops, acc, lanes)
+        after = cb.min(row + 1, last - 1)
         total = cb.cast(cb.splat(0.0, lanes), acc)
-        for k in range(0, n, lanes):
-            e = cb.exp(cb.cast(x.load((row, k), lanes), acc) - top)
-            out.store((row, k), cb.cast(e, out.dtype))
-            if k + lanes <= n:
-                total = total + e
-            else:
-                for j in cb.unroll(range(lanes)):
-                    if k + j < n:
-                        total = total + select_lane(e[j], j, lanes)
+        for k in range(0, whole, STREAMS * lanes):
+            part = cb.cast(cb.splat(0.0, lanes), acc)
+            for j in cb.unroll(range(STREAMS)):
+                e = cb.exp(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
+                out.store((row, k + j * lanes), cb.cast(e, out.dtype))
+                part = part + e
+            total = total + part
+            raise_tops(tops, x, after, k, acc, lanes)
+        for k in range(whole, n, lanes):
+            e = cb.exp(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
+            out.store((row, k), cb.cast(e, out.dtype), valid=n - k)
+            total = total + cb.select(within(n - k, lanes), e, cb.cast(cb.splat(0.0, lanes), acc))
         scale = 1.0 / total.sum()
-        for k in range(0, n, lanes):
-            out.store((row, k), cb.cast(cb.cast(out.load((row, k), lanes), acc) * scale, out.dtype))
+        for k in range(0, whole, STREAMS * lanes):
+            for j in cb.unroll(range(STREAMS)):
+                value = cb.cast(out.load((row, k + j * lanes), lanes), acc) * scale
+                out.store((row, k + j * lanes), cb.cast(value, out.dtype))
+        for k in range(whole, n, lanes):
+            value = cb.cast(out.load((row, k), lanes, valid=n - k), acc) * scale
+            out.store((row, k), cb.cast(value, out.dtype), valid=n - k)
+
+
+@cb.func
+def larger(a, b):
+    """The larger one by one comparison; b where one is NaN. (A row with a NaN is NaN by its sum.)"""
+    return cb.select(a > b, a, b)
+
+
+@cb.func
+def lowest(tops, acc, lanes):
+    """No number was seen yet."""
+    for j in cb.unroll(range(STREAMS)):
+        tops[j] = cb.cast(cb.splat(-float("inf"), lanes), acc)
+
+
+@cb.func
+def raise_tops(tops, x, row, k, acc, lanes):
+    """Some lines of a row count for the largest."""
+    for j in cb.unroll(range(STREAMS)):
+        tops[j] = larger(cb.cast(x.load((row, k + j * lanes), lanes), acc), tops[j])
+
+
+@cb.func
+def greatest(tops, lanes):
+    """The largest of all lanes."""
+    line = larger(larger(tops[0], tops[1]), larger(tops[2], tops[3]))
+    top = line[0]
+    for j in cb.unroll(range(1, lanes)):
+        top = larger(line[j], top)
+    return top
+
+
+@cb.func
+def within(count, lanes):
+    """Which lanes lie before `count`."""
+    return lane_numbers(cb.i32, lanes) < cb.splat(cb.cast(count, cb.i32), lanes)
 
 
 @cb.func
 def wide(dtype):
     """The dtype to compute in: f32 for narrow floats."""
     return cb.f64 if dtype == cb.f64 else cb.f32
-
-
-@cb.func
-def select_lane(value, lane, lanes):
-    """A line with `value` in one lane and zero in the others."""
-    zero = cb.splat(value * 0.0, lanes)
-    order = tuple(range(lane)) + (lanes + lane,) + tuple(range(lane + 1, lanes))
-    return cb.shuffle(zero, cb.splat(value, lanes), order)
 
 
 @cb.kernel
@@ -128,7 +169,7 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         if has_planes():
             normalise_cubes.softmax_rows(rows, target, _acc(array))
         else:
-            softmax_rows[cubes, 1](rows, target, lanes, ROWS, mode="checked")
+            softmax_rows[cubes, 1](rows, target, lanes, ROWS, mode="unchecked")
         if not inside:
             np.moveaxis(result, d, -1)[...] = target.reshape(np.moveaxis(result, d, -1).shape)
     return finish(result, out, wrap)
