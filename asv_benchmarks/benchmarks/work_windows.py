@@ -1,4 +1,4 @@
-"""Windows over images: convolutions of ResNet-50 and of Burn's suite, pooling; NCHW unless the name says otherwise."""
+"""Windows over images: convolutions of ResNet-50, of Burn's suite, in groups; pooling; NCHW unless said otherwise."""
 
 from __future__ import annotations
 
@@ -14,6 +14,22 @@ CONVOLUTIONS = (  # window, stride, channels, filters, batch, side
     "7x2x3x64x8x224", "3x1x128x128x1x28", "3x1x256x256x1x14", "3x1x512x512x1x7", "3x2x128x128x1x56",
     "3x1x256x512x16x12", "5x1x96x256x16x24",
 )  # fmt: skip
+GROUPED = (
+    "3x1x64x64x64x1x112",
+    "3x2x128x128x128x1x56",
+    "3x1x512x512x512x1x14",
+    "5x1x240x240x240x1x28",
+    "7x1x96x96x96x1x56",
+    "3x1x144x144x144x8x56",
+    "3x1x128x128x32x1x56",
+    "3x1x256x256x32x1x56",
+    "3x1x1024x1024x32x1x14",
+)  # window, stride, channels, filters, groups, batch, side: of MobileNet, EfficientNet, ConvNeXt and ResNeXt
+GRADIENTS = (
+    "3x1x64x64x1x56", "3x1x64x64x8x56", "3x1x128x128x1x28", "3x1x256x256x1x14", "3x2x128x128x1x56", "1x1x64x256x1x56",
+    "1x2x256x512x1x56",
+)  # fmt: skip
+TRANSPOSED = ("4x2x64x64x1x56", "4x2x128x64x1x28", "4x2x256x128x1x14", "3x2x128x128x1x28", "2x2x128x64x1x56")
 POOLS = ("5x2x2x2x2x128x512", "5x1x2x1x2x32x512", "3x2x1x1x2x128x512", "3x1x1x1x2x32x512", "3x2x1x1x8x64x112")
 # window, stride, padding, dilation, batch, channels, side
 
@@ -60,6 +76,144 @@ def _exact(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> np.ndarray:
     return np.einsum("nchwij,fcij->nfhw", windows, w, optimize=True)
 
 
+def _grouped_data(k: int, s: int, c: int, filters: int, groups: int, n: int, side: int) -> tuple[np.ndarray, ...]:
+    w = _data(k, s, c // groups, filters, 1, 1)[1]
+    return draw(n, c, side, side), w, np.array([s, k // 2, groups])
+
+
+def _grouped_flops(k: int, s: int, c: int, filters: int, groups: int, n: int, side: int) -> float:
+    return _flops(k, s, c // groups, filters, n, side)
+
+
+def _grouped(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Run:
+    s, p, groups = how.tolist()
+    filters = K.prepack_filter(w, groups)
+    return lambda: K.conv2d(x, filters, stride=s, padding=p, groups=groups)
+
+
+def _grouped_last(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Run:
+    s, p, groups = how.tolist()
+    filters, last = K.prepack_filter(w, groups), np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    return lambda: K.conv2d(last, filters, stride=s, padding=p, groups=groups, layout="NHWC").transpose(0, 3, 1, 2)
+
+
+def _torch_grouped(x: Any, w: Any, how: Any) -> Run:
+    conv2d, (s, p, groups) = torch_module().nn.functional.conv2d, how.tolist()
+    return lambda: conv2d(x, w, stride=s, padding=p, groups=groups)
+
+
+def _torch_grouped_last(x: Any, w: Any, how: Any) -> Run:
+    last = torch_module().channels_last
+    return _torch_grouped(x.to(memory_format=last), w.to(memory_format=last), how)
+
+
+def _onnx_grouped(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Run:
+    (s, p, groups), k = how.tolist(), w.shape[-1]
+    return node("Conv", kernel_shape=[k, k], strides=[s, s], pads=[p] * 4, group=groups)(x, w)
+
+
+def _exact_grouped(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> np.ndarray:
+    s, p, groups = how.tolist()
+    parts = zip(np.split(x, groups, 1), np.split(w, groups), strict=True)
+    return np.concatenate([_exact(a, b, np.array([s, p])) for a, b in parts], 1)
+
+
+def _transposed_data(k: int, s: int, c: int, filters: int, n: int, side: int) -> tuple[np.ndarray, ...]:
+    padding = (k - s + 1) // 2
+    return draw(n, c, side, side), draw(c, filters, k, k, scale=(c * k * k) ** -0.5, seed=1), np.array([s, padding])
+
+
+def _transposed_flops(k: int, s: int, c: int, filters: int, n: int, side: int) -> float:
+    return 2.0 * n * side * side * filters * c * k * k
+
+
+def _transposed(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Run:
+    s, p = how.tolist()
+    return lambda: K.conv_transpose2d(x, w, None, s, p)
+
+
+def _last(x: np.ndarray) -> np.ndarray:
+    """The same numbers in channels-last memory."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+def _transposed_last(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Run:
+    return _transposed(_last(x), w, how)
+
+
+def _torch_transposed(x: Any, w: Any, how: Any) -> Run:
+    function, (s, p) = torch_module().nn.functional.conv_transpose2d, how.tolist()
+    return lambda: function(x, w, None, s, p)
+
+
+def _torch_transposed_last(x: Any, w: Any, how: Any) -> Run:
+    last = torch_module().channels_last
+    return _torch_transposed(x.to(memory_format=last), w.to(memory_format=last), how)
+
+
+def _exact_transposed(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> np.ndarray:
+    (s, p), k = how.tolist(), w.shape[-1]
+    n, _, high, wide = x.shape
+    out = np.zeros((n, w.shape[1], (high - 1) * s + k, (wide - 1) * s + k))
+    for i, j in np.ndindex(k, k):
+        reached = out[:, :, i : i + (high - 1) * s + 1 : s, j : j + (wide - 1) * s + 1 : s]
+        reached += np.einsum("nchw,cf->nfhw", x, w[:, :, i, j], optimize=True)
+    return out[:, :, p : out.shape[2] - p, p : out.shape[3] - p]
+
+
+def _gradient_data(k: int, s: int, c: int, filters: int, n: int, side: int) -> tuple[np.ndarray, ...]:
+    out = (side + 2 * (k // 2) - k) // s + 1
+    grad = draw(n, filters, out, out, scale=(c * k * k) ** -0.5, seed=2)
+    return draw(n, c, side, side), draw(filters, c, k, k, seed=1), grad, np.array([s, k // 2])
+
+
+def _by_input(x: np.ndarray, w: np.ndarray, grad: np.ndarray, how: np.ndarray) -> Run:
+    s, p = how.tolist()
+    return lambda: K.conv_input(x.shape, w, grad, s, p)
+
+
+def _by_input_last(x: np.ndarray, w: np.ndarray, grad: np.ndarray, how: np.ndarray) -> Run:
+    return _by_input(x, w, _last(grad), how)
+
+
+def _by_weight(x: np.ndarray, w: np.ndarray, grad: np.ndarray, how: np.ndarray) -> Run:
+    s, p = how.tolist()
+    return lambda: K.conv_weight(x, w.shape, grad, s, p)
+
+
+def _by_weight_last(x: np.ndarray, w: np.ndarray, grad: np.ndarray, how: np.ndarray) -> Run:
+    return _by_weight(_last(x), w, _last(grad), how)
+
+
+def _torch_gradient(which: int, last: bool) -> Any:
+    """The gradient by the input (0) or by the filters (1)."""
+
+    def make(x: Any, w: Any, grad: Any, how: Any) -> Run:
+        torch, (s, p) = torch_module(), how.tolist()
+        if last:
+            x, w, grad = (a.to(memory_format=torch.channels_last) for a in (x, w, grad))
+        function, mask = torch.ops.aten.convolution_backward, [which == 0, which == 1, False]
+        return lambda: function(grad, x, w, None, [s, s], [p, p], [1, 1], False, [0, 0], 1, mask)[which]
+
+    return make
+
+
+def _exact_gradient(which: int) -> Any:
+    """The same in float64, tap by tap."""
+
+    def exact(x: np.ndarray, w: np.ndarray, grad: np.ndarray, how: np.ndarray) -> np.ndarray:
+        (s, p), k, m = how.tolist(), w.shape[-1], grad.shape[-1]
+        wide = np.pad(x, ((0, 0), (0, 0), (p, p), (p, p)))
+        by_input, by_weight = np.zeros(wide.shape), np.zeros(w.shape)
+        for i, j in np.ndindex(k, k):
+            at = (slice(None), slice(None), slice(i, i + (m - 1) * s + 1, s), slice(j, j + (m - 1) * s + 1, s))
+            by_input[at] += np.einsum("nfhw,fc->nchw", grad, w[:, :, i, j], optimize=True)
+            by_weight[:, :, i, j] = np.einsum("nfhw,nchw->fc", grad, wide[at], optimize=True)
+        return by_weight if which else by_input[:, :, p : wide.shape[2] - p, p : wide.shape[3] - p]
+
+    return exact
+
+
 def _pool_data(k: int, s: int, p: int, d: int, n: int, c: int, side: int) -> tuple[np.ndarray, ...]:
     return draw(n, c, side, side), np.array([k, s, p, d])
 
@@ -104,6 +258,31 @@ def _exact_pool(x: np.ndarray, how: np.ndarray) -> np.ndarray:
 WORKS = {
     "conv2d": Work(CONVOLUTIONS, _data, _ours, None, _torch, _onnx, _exact, _flops),
     "conv2d_channels_last": Work(CONVOLUTIONS, _data, _ours_last, None, _torch_last, _onnx, _exact, _flops),
+    "conv2d_grouped": Work(
+        GROUPED, _grouped_data, _grouped, None, _torch_grouped, _onnx_grouped, _exact_grouped, _grouped_flops
+    ),
+    "conv2d_grouped_channels_last": Work(
+        GROUPED, _grouped_data, _grouped_last, None, _torch_grouped_last, _onnx_grouped, _exact_grouped, _grouped_flops
+    ),
+    "conv_transpose2d": Work(
+        TRANSPOSED, _transposed_data, _transposed, None, _torch_transposed, None, _exact_transposed, _transposed_flops
+    ),
+    "conv_transpose2d_channels_last": Work(
+        TRANSPOSED, _transposed_data, _transposed_last, None, _torch_transposed_last, None, _exact_transposed,
+        _transposed_flops,
+    ),
+    "conv_input": Work(
+        GRADIENTS, _gradient_data, _by_input, None, _torch_gradient(0, False), None, _exact_gradient(0), _flops
+    ),
+    "conv_input_channels_last": Work(
+        GRADIENTS, _gradient_data, _by_input_last, None, _torch_gradient(0, True), None, _exact_gradient(0), _flops
+    ),
+    "conv_weight": Work(
+        GRADIENTS, _gradient_data, _by_weight, None, _torch_gradient(1, False), None, _exact_gradient(1), _flops
+    ),
+    "conv_weight_channels_last": Work(
+        GRADIENTS, _gradient_data, _by_weight_last, None, _torch_gradient(1, True), None, _exact_gradient(1), _flops
+    ),
     "max_pool2d": Work(
         POOLS, _pool_data, _pool, None, _torch_pool, _onnx_pool, _exact_pool, None, _pool_bytes, "5x2x2x2x1x8x64"
     ),

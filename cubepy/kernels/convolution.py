@@ -12,8 +12,9 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, whole, wrapper
 from cubepy.kernels.convolution_block import convolve, pack_filters
 from cubepy.kernels.convolution_gpu import convolve_on_gpu
-from cubepy.kernels.convolution_grouped import FEW, by_group
+from cubepy.kernels.convolution_grouped import FEW, FLAT, by_group
 from cubepy.kernels.convolution_plan import plan_of, tile, to_widen
+from cubepy.kernels.convolution_pointwise import by_points
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
@@ -32,7 +33,7 @@ class PackedFilter:
     """Filters laid out for convolutions: give them as `weight` any number of times.
 
     Attributes:
-        panels: (groups, panels, window * channels, width) f32; (filters, channels, window) of groups with few filters.
+        panels: (groups, panels, window * channels, width) f32; (groups, filters, channels, window) of groups with few.
         shape: of the weight, (filters, channels of a group, *window).
         groups: number of groups.
     """
@@ -83,14 +84,14 @@ def prepack_filter(weight: Any, groups: int = 1) -> PackedFilter:
     if w.ndim < 3 or w.shape[0] % groups:
         raise ShapeError(f"filters of shape {w.shape} do not make {groups} groups")
     if 1 < groups and w.shape[0] <= FEW * groups:
-        return PackedFilter(_taps(w), w.shape, groups)
+        return PackedFilter(_taps(w, groups), w.shape, groups)
     return _panelled(w, groups)
 
 
-def _taps(w: Any) -> Any:
-    """Filters as (filters, channels, window) f32; one filter to a channel has the taps of all channels together."""
-    flat = w.reshape(*w.shape[:2], -1)
-    order = (2, 1, 0) if w.shape[1] == 1 else (0, 1, 2)
+def _taps(w: Any, groups: int) -> Any:
+    """Filters as (groups, filters of a group, channels, window) f32; depthwise, channels are neighbours in memory."""
+    flat = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1)
+    order = (3, 1, 2, 0) if flat.shape[1] == flat.shape[2] == 1 else (0, 1, 2, 3)
     taps = memory.empty(tuple(flat.shape[d] for d in order), np.float32)
     if taps.size:
         convert_into(taps, flat.transpose(order))
@@ -202,13 +203,17 @@ def _on_cpu(
 ) -> None:
     """view is (N, *size, C) in any layout, out (N, places, filters) or the other way."""
     if groups > 1 and w.shape[0] <= FEW * groups:
-        taps = w.panels if isinstance(w, PackedFilter) else _taps(w)
-        if by_group(view, taps, bias, out, problem, groups, channels_last, function):
+        taps = w.panels if isinstance(w, PackedFilter) else _taps(w, groups)
+        if by_group(view, taps, bias, out, problem, channels_last, function):
             return
-        w = taps.reshape(w.shape)
+        w = contiguous(taps).reshape(w.shape)
     packed = w if isinstance(w, PackedFilter) else _panelled(w, groups)
     last = view.flags.c_contiguous
     first = (0, view.ndim - 1, *range(1, view.ndim - 1))
+    if not channels_last and packed.shape[1] <= FLAT and packed.panels.shape[:2] == (1, 1):
+        taps = packed.panels.reshape(-1, packed.shape[1], packed.panels.shape[3]).transpose(2, 1, 0)
+        if by_group(view, taps[None, : packed.shape[0]], bias, out, problem, False, function):
+            return
     if not last and not view.transpose(first).flags.c_contiguous:
         view, last = contiguous(view), True
     if any(problem.pad) and to_widen(problem, packed.shape[1]):
@@ -220,9 +225,13 @@ def _on_cpu(
         else:
             view = pad(view.transpose(first), edges).transpose(0, *range(2, view.ndim), 1)
     n, places = view.shape[0], math.prod(problem.out)
+    alike = problem.window == problem.stride == (1, 1, 1) and not any(problem.pad)  # a plain product: so are all places
+    if alike and not (last or channels_last):
+        if by_points(view.transpose(first).reshape(n, -1, places), packed.panels, bias, out, function):
+            return
     flat = (view if last else view.transpose(first)).reshape(-1)
-    if last and channels_last and problem.window == problem.stride == (1, 1, 1) and not any(problem.pad):
-        out = out.reshape(1, n * places, -1)  # a plain product: all places are alike
+    if last and channels_last and alike:
+        out = out.reshape(1, n * places, -1)
         n, problem = 1, replace(problem, size=(1, 1, n * places), out=(1, 1, n * places))
     cubes, geometry, plan = plan_of(
         problem, n, packed.shape[0] // groups, packed.shape[1], packed.panels.shape[:2], last, channels_last,

@@ -10,16 +10,23 @@ import numpy as np
 from cubepy.errors import ShapeError
 from cubepy.kernels.arguments import float_array, output, placed, whole, wholes, wrapper
 from cubepy.kernels.convolution import LAYOUTS, PackedFilter, _convolve, _three
+from cubepy.kernels.convolution_channels import channels_by_phases, channels_by_weight
 from cubepy.kernels.convolution_grouped import FEW
-from cubepy.kernels.convolution_phases import Phases, convolve_phases, plan_of, turned_panels
+from cubepy.kernels.convolution_phases import Phases, by_phases
+from cubepy.kernels.convolution_plan import tile
 from cubepy.kernels.convolution_routes import Problem, columns_of
+from cubepy.kernels.convolution_turn import turned_panels
 from cubepy.kernels.convolution_weight import by_places
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.matmul import matmul
 from cubepy.kernels.matmul_again import again
+from cubepy.kernels.movement import transpose
 from cubepy.kernels.pad import pad
 from cubepy.runtime import memory
+
+WRITTEN_OUT = 16  # columns of a depthwise window whose sums are in registers
+NARROW = 16  # filters of a group that the tiles of phases are too wide for
 
 
 def _turned(w: Any, groups: int) -> Any:
@@ -29,6 +36,15 @@ def _turned(w: Any, groups: int) -> Any:
     back = parts[(slice(None),) * 3 + (slice(None, None, -1),) * axes]
     swapped = contiguous(back.transpose(0, 2, 1, *range(3, 3 + axes)))
     return swapped.reshape(groups * w.shape[1], w.shape[0] // groups, *w.shape[2:])
+
+
+def _channels_last(x: Any, already: bool) -> Any:
+    """(N, *size, C) of an array (N, C, *size), or of one that is so already, contiguous."""
+    if already:
+        return contiguous(x)
+    order = (0, *range(2, x.ndim), 1)
+    view = x.transpose(order)
+    return view if view.flags.c_contiguous else transpose(x, order)
 
 
 def _transposed(
@@ -82,15 +98,14 @@ def _on_cpu(
     view = x if layout == last else x.transpose(0, *range(2, axes + 2), 1)
     filters, window = w.shape[1] * groups, w.shape[2:]
     around = tuple(d * (k - 1) - p for d, k, p in zip(dil, window, cut, strict=True))
-    few = groups > 1 and w.shape[1] <= FEW
-    if all(s == 1 for s in step) and not any(more) and min(around) >= 0:
-        if few:
-            turned = _turned(w, groups)
+    dense = groups == 1 or w.shape[1] > FEW  # what a convolution takes in panels
+    if all(s == 1 for s in step) and not any(more) and min(around) >= 0 and (dense or w.shape[1] < NARROW):
+        if dense:
+            panels = turned_panels(w, groups, True, math.prod(tile()[1:]))
+            turned = PackedFilter(panels, (filters, w.shape[0] // groups, *window), groups)
         else:
-            turned = PackedFilter(turned_panels(w, groups, True), (filters, w.shape[0] // groups, *window), groups)
+            turned = _turned(w, groups)
         return _convolve(x, turned, bias, 1, around, dil, groups, layout, None, out, axes)
-    if few and w.shape[1] <= FEW // 2:  # most of a panel would be empty
-        return None
     sizes = [
         (n - 1) * s - p + m + a + 1 for n, s, p, m, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
     ]
@@ -101,31 +116,26 @@ def _on_cpu(
         raise ShapeError(f"bias has shape {add.shape}, but there are {filters} filters")
     ones, zeros = (1,) * (3 - axes), (0,) * (3 - axes)
     problem = Phases(ones + view.shape[1:-1], ones + window, ones + step, zeros + cut, ones + dil, (*ones, *sizes))
-    turn = (0, view.ndim - 1, *range(1, view.ndim - 1))
-    is_last = bool(view.flags.c_contiguous)
-    if not is_last and not view.transpose(turn).flags.c_contiguous:
-        view, is_last = contiguous(view), True
     n, c = view.shape[0], view.shape[-1]
-    channels_last = layout == last or (is_last and c > 1 and view.size > n * c)
-    plan = plan_of(problem, n, groups, c // groups, w.shape[1], is_last, channels_last, add is not None)
-    if plan is None:
-        return None
-    shape = (n, *sizes, filters) if channels_last else (n, filters, *sizes)
-    back = (0, axes + 1, *range(1, axes + 1)) if channels_last and layout == first else tuple(range(axes + 2))
-    final = None if out is None else output(out, tuple(shape[k] for k in back), x.dtype)
-    direct = final is not None and final.transpose(np.argsort(back)).flags.c_contiguous
-    target = final.transpose(np.argsort(back)) if direct else memory.empty(shape, x.dtype)
-    cubes, numbers, how = plan
-    five = (n, *ones, *sizes, filters) if channels_last else (n, filters, *ones, *sizes)
-    flat = (view if is_last else view.transpose(turn)).reshape(-1)
-    panels = turned_panels(w, groups, False).reshape(-1)
-    convolve_phases[cubes, 1](flat, panels, add, target.reshape(five), numbers, how, mode="unchecked")
-    result = target.transpose(back)
-    if final is None:
-        return result
-    if not direct:
-        convert_into(final, result)
-    return out
+    channels_last = layout == last or (view.flags.c_contiguous and c > 1 and view.size > n * c)
+    if w.shape[:2] == (groups, 1):  # every channel has its own filter
+        target = memory.empty((n, *sizes, filters), x.dtype)
+        taps = memory.empty((math.prod(window), filters), np.float32)
+        convert_into(taps, w.reshape(filters, -1).T)
+        seen = _channels_last(x, layout == last).reshape(n, *problem.size, c)
+        channels_by_phases(seen, taps, add, target.reshape(n, *problem.out, filters), problem)
+    else:
+        made = by_phases(view, w, add, problem, groups, channels_last)
+        if made is None:
+            return None
+        target = made.reshape((n, *sizes, filters) if channels_last else (n, filters, *sizes))
+    is_last = channels_last or w.shape[:2] == (groups, 1)
+    if is_last and layout == first:
+        target = target.transpose(0, axes + 1, *range(1, axes + 1))
+    if out is not None:
+        convert_into(output(out, target.shape, x.dtype), target)
+        return out
+    return target if channels_last == is_last else transpose(target, tuple(range(axes + 2)))
 
 
 def _repeated(
@@ -257,9 +267,14 @@ def _by_weight(
     if x.size == 0 or grad.size == 0 or result.size == 0:
         result[...] = 0
         return wrap(result)
-    alone = filters == channels == 1  # every channel has its own filter
-    if not has_planes() and isinstance(x, np.ndarray) and x.itemsize <= 4 and not alone:
+    cpu = not has_planes() and isinstance(x, np.ndarray) and x.itemsize <= 4
+    if cpu and (filters > 1 or channels > 1 or weight_size[-1] > WRITTEN_OUT):
         by_places(x, grad, result.reshape(groups, filters, -1), problem, groups)
+        return wrap(result)
+    if cpu:  # every channel has its own filter
+        seen = _channels_last(x, False).reshape(x.shape[0], *problem.size, groups)
+        lines = _channels_last(grad, False).reshape(x.shape[0], *problem.out, groups)
+        channels_by_weight(seen, lines, result.reshape(1, groups, -1), problem)
         return wrap(result)
     view = contiguous(x.transpose(0, *range(2, axes + 2), 1))
     seen = grad.reshape(*grad.shape[:2], -1).transpose(1, 0, 2)

@@ -162,8 +162,8 @@ def plan_for(problem: Problem, n: int, channels: int, function: Any, past: bool)
 
 
 def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any) -> None:
-    """Every channel has one filter: x (N, d, h, w, C) and out (N, *out, C) are contiguous, w is (C, 1, window)."""
-    taps = contiguous(w[:, 0].T)
+    """Every channel has one filter: x (N, d, h, w, C) and out (N, *out, C) are contiguous, w is (C, 1, 1, window)."""
+    taps = contiguous(w[:, 0, 0].T)
     lanes = cb.device_properties_of().register_bytes // 4
     even = lanes * out.itemsize == LINE and out.shape[4] * out.itemsize % LINE == 0 and address(out) % LINE == 0
     plan, strip, piece = plan_for(problem, out.shape[0], out.shape[4], function, even and out.nbytes >= STREAM)

@@ -27,8 +27,8 @@ TILES = {
     HopperWindow(128, 64, 8): (0.68, 0.015, 0.13), HopperWindow(64, 128, 8): (0.62, 0.015, 0.22),
     HopperWindow(64, 64, 10): (0.48, 0.015, 0.28),
 }  # fmt: skip
-"""What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and the launch (measured on an
-H200 with ResNet-50's layers)."""
+"""What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and the launch (measured
+on an H200 with ResNet-50's layers)."""
 PHASES = 2
 """The largest stride that the kernel takes along height and width."""
 

@@ -7,7 +7,6 @@ input is loaded once and meets all rows and filters that see it, and taps are nu
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,13 +14,15 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.convolution_depthwise import by_channel
 from cubepy.kernels.convolution_routes import Problem, in_three
-from cubepy.kernels.elementwise import contiguous, convert_into
+from cubepy.kernels.elementwise import contiguous
+from cubepy.kernels.movement import transpose
 from cubepy.runtime import memory
 
 FEW = 32  # filters of a group: the lanes of the kernel that makes more lie along the filters
+FLAT = 4  # channels of an image, whose places are the longer neighbourhood
 ROOM = 6144  # elements of a cube's copy of the input that leave half of a first-level cache free
 LARGEST = 40960  # what it may have at most
-WRITTEN_OUT = 400  # products of a tile, which are written out
+WRITTEN_OUT = 128  # products of a tile with a column of the window, which are written out
 TILE = 16  # rows times filters of a tile: sums that stay in registers
 
 
@@ -110,14 +111,15 @@ def seen_by(i: int, rows: int, stride: int, block: int, window: int, dilation: i
 
 
 @cb.func
-def tile_of(strip, taps, bias, out, n, f, last, channels, d, row, stop, at, place, rows_in, length, plan):
-    """`rows` rows of one line of places for `block` filters from f on; those behind `last` are done again.
+def tile_of(strip, taps, bias, out, n, group, f, channels, d, row, stop, at, place, rows_in, length, plan):
+    """`rows` rows of one line of places for `block` filters of a group from f on; the last one may be done again.
 
     Columns of the window are a loop, its rows are written out, so that a line is loaded once for all rows that see it.
     """
     rows, block, lanes = plan.rows, plan.block, plan.lanes
     kd, kh, kw = plan.window
     dh, dw, sh, sw = plan.dilation[1], plan.dilation[2], plan.stride[1], plan.stride[2]
+    last = taps.shape[1] - 1
     acc = cb.local(block * rows, cb.f32, lanes=lanes)
     for k in cb.unroll(range(block * rows)):
         acc[k] = cb.splat(0.0, lanes)
@@ -127,7 +129,7 @@ def tile_of(strip, taps, bias, out, n, f, last, channels, d, row, stop, at, plac
                 scales = ()
                 for b in cb.unroll(range(block)):
                     for u in cb.unroll(range(kh)):
-                        scale = cb.cast(taps[cb.min(f + b, last), c, (t * kh + u) * kw + v], cb.f32)
+                        scale = cb.cast(taps[group, cb.min(f + b, last), c, (t * kh + u) * kw + v], cb.f32)
                         scales = scales + (cb.splat(scale, lanes),)
                 column = at + (c * kd + t) * rows_in * sw * length + v * dw % sw * length + v * dw // sw
                 for i in cb.unroll(range((rows - 1) * sh + (kh - 1) * dh + 1)):
@@ -138,7 +140,7 @@ def tile_of(strip, taps, bias, out, n, f, last, channels, d, row, stop, at, plac
     for k in cb.unroll(range(block * rows)):
         done[k] = acc[k]
     for b in range(block):
-        to = cb.min(f + b, last)
+        to = group * (last + 1) + cb.min(f + b, last)
         for r in range(cb.min(rows, stop - row)):
             value = done[b * rows + r]
             if bias is not None:
@@ -150,14 +152,14 @@ def tile_of(strip, taps, bias, out, n, f, last, channels, d, row, stop, at, plac
 
 @cb.kernel
 def convolve_rows(
-    x: cb.Array, taps: cb.Array, bias, out: cb.Array, groups, strip_rows, pad_d, pad_h, pad_w, head, length,
-    plan: cb.Comptime,
+    x: cb.Array, taps: cb.Array, bias, out: cb.Array, strip_rows, pad_d, pad_h, pad_w, head, length, plan: cb.Comptime
 ):  # fmt: skip
-    """out[n, f, d, h, w] = activation(sum over channels of the group and window of x * taps[f, c, tap] + bias[f]).
+    """out[n, f, d, h, w] = activation(sum over channels of the group and window of x * taps + bias[f]).
 
-    x (N, C, D, H, W) and out are contiguous. A cube makes `strip_rows` rows for all filters of a group.
+    x (N, C, D, H, W) and out are contiguous; taps (group, filter, channel, tap). A cube makes `strip_rows`
+    rows for all filters of a group.
     """
-    strips = (out.shape[3] + strip_rows - 1) // strip_rows
+    strips, groups = (out.shape[3] + strip_rows - 1) // strip_rows, taps.shape[0]
     pos = cb.CUBE_POS
     top = pos % strips * strip_rows
     pos = pos // strips
@@ -167,33 +169,33 @@ def convolve_rows(
     n = pos // groups
     rows, lanes = plan.rows, plan.lanes
     sd, sh, sw = plan.stride
-    channels, filters = taps.shape[1], out.shape[1] // groups
+    filters, channels = taps.shape[1], taps.shape[2]
     rows_in = ((strip_rows + rows - 1) // rows * rows - 1) * sh + (plan.window[1] - 1) * plan.dilation[1] + 1
     strip = cb.shared(plan.room, cb.f32)
     first = (d * sd - pad_d, top * sh - pad_h)
     fill_strip(strip, x, n, group * channels, channels, first, rows_in, pad_w, head, length, plan)
     stop = cb.min(top + strip_rows, out.shape[3])
-    for f in range(group * filters, (group + 1) * filters, plan.block):
+    for f in range(0, filters, plan.block):
         for row in range(top, stop, rows):
             at = (row - top) * sh * sw * length + head
             for place in range(0, out.shape[4], lanes):
                 tile_of(
-                    strip, taps, bias, out, n, f, (group + 1) * filters - 1, channels, d, row, stop, at + place, place,
-                    rows_in, length, plan,
+                    strip, taps, bias, out, n, group, f, channels, d, row, stop, at + place, place, rows_in, length,
+                    plan,
                 )  # fmt: skip
 
 
-def tile_for(height: int, filters: int, taps: int) -> tuple[int, int]:
+def tile_for(height: int, filters: int, column: int) -> tuple[int, int]:
     """Rows and filters of a tile: what makes the fewest products and loads, of the tiles that registers hold."""
 
     def cost(tile: tuple[int, int]) -> float:
         rows, block = tile
         tiles = -(-height // rows) * -(-filters // block)
-        return tiles * (rows * block * taps / 2 + (rows + 2) * taps**0.5 + block * taps / 2 + 20)
+        return tiles * (rows * block * column / 2 + rows + column + block * column / 2 + 7)
 
     tiles = [
         (rows, block) for block in (1, 2, 3, 4) for rows in range(1, 9)
-        if rows * block <= TILE and block <= filters and (rows * block == 1 or rows * block * taps <= WRITTEN_OUT)
+        if rows * block <= TILE and block <= filters and rows * block * column <= WRITTEN_OUT
     ]  # fmt: skip
     return min(tiles, key=cost)
 
@@ -202,19 +204,19 @@ def tile_for(height: int, filters: int, taps: int) -> tuple[int, int]:
 def plan_for(problem: Problem, channels: int, filters: int, function: Any) -> tuple[Rows, int, int, int] | None:
     """Blueprint, rows of a cube, where padded columns begin, and the length of a row in a phase; None: too large."""
     lanes = cb.device_properties_of().register_bytes // 4
-    taps = math.prod(problem.window)
-    if taps > WRITTEN_OUT // 4:
+    if problem.window[1] > WRITTEN_OUT // 4:
         return None
-    rows, block = tile_for(problem.out[1], filters, taps)
+    rows, block = tile_for(problem.out[1], filters, problem.window[1])
     skip, (_, kh, kw), (_, dh, dw) = problem.stride[2], problem.window, problem.dilation
-    head = -(problem.pad[2] // skip) % lanes
-    length = head + (-(-problem.out[2] // lanes) + 1) * lanes + ((kw - 1) * dw) // skip
-    length = -(-length // lanes) * lanes
+    head, length = 0, -(-problem.out[2] // lanes) * lanes + (kw - 1) * dw // skip
+    if problem.out[2] > 2 * lanes:  # long rows are copied by lines that lie at the beginnings of cache lines
+        head = -(problem.pad[2] // skip) % lanes
+        length = -(-(head + length) // lanes) * lanes
 
     def room_for(strip_rows: int) -> int:
         made = -(-strip_rows // rows) * rows
         rows_in = (made - 1) * problem.stride[1] + (kh - 1) * dh + 1
-        return channels * problem.window[0] * rows_in * skip * length + lanes
+        return channels * problem.window[0] * rows_in * skip * length + 2 * lanes
 
     strip_rows = rows
     while strip_rows < problem.out[1] and room_for(strip_rows + rows) <= ROOM:
@@ -232,37 +234,30 @@ def plan_for(problem: Problem, channels: int, filters: int, function: Any) -> tu
     return plan, strip_rows, head, length
 
 
-def by_group(
-    view: Any, taps: Any, bias: Any, out: Any, problem: Problem, groups: int, channels_last: bool, function: Any
-) -> bool:
+def by_group(view: Any, taps: Any, bias: Any, out: Any, problem: Problem, channels_last: bool, function: Any) -> bool:
     """Launch a kernel for groups with few filters, if there is one for the problem.
 
-    view is (N, *size, C) in any layout, out (N, places, filters) or the other way, taps (filters, channels, window).
+    view is (N, *size, C) in any layout, out (N, places, filters) or the other way, taps (groups, filters of a group,
+    channels of a group, window).
     """
-    n, filters = out.shape[0], taps.shape[0]
-    if channels_last and taps.shape[1] == 1 and groups == filters:
-        by_channel(in_three(contiguous(view)), taps, bias, out.reshape(n, *problem.out, filters), problem, function)
+    groups, filters, channels, _ = taps.shape
+    n = out.shape[0]
+    if channels_last and channels == filters == 1:
+        by_channel(in_three(contiguous(view)), taps, bias, out.reshape(n, *problem.out, groups), problem, function)
         return True
-    plan = plan_for(problem, taps.shape[1], filters // groups, function)
-    if plan is None:
+    found = plan_for(problem, channels, filters, function)
+    if found is None:
         return False
-    five = in_three(view)
-    x = contiguous(five.transpose(0, 4, 1, 2, 3))
-    target = (
-        memory.empty((n, filters, *problem.out), out.dtype) if channels_last else out.reshape(n, filters, *problem.out)
-    )
-    by_rows(x, taps, bias, target, problem, groups, plan)
-    if channels_last:
-        convert_into(out, target.reshape(n, filters, -1).transpose(0, 2, 1))
-    return True
-
-
-def by_rows(
-    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, groups: int, plan: tuple[Rows, int, int, int]
-) -> None:
-    """out (N, F, *out) of x (N, C, *size), both contiguous with three axes of size; taps (F, C / groups, window)."""
-    blueprint, strip_rows, head, length = plan
-    cubes = x.shape[0] * groups * out.shape[2] * -(-out.shape[3] // strip_rows)
-    convolve_rows[cubes, 1](
-        x, taps, bias, out, groups, strip_rows, *problem.pad, head, length, blueprint, mode="unchecked"
+    x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
+    if view.flags.c_contiguous and not x.flags.c_contiguous:  # channels last: turned before, and after
+        x = transpose(view.reshape(n, -1, view.shape[-1]), (0, 2, 1))
+    x = contiguous(x).reshape(n, groups * channels, *problem.size)
+    target = memory.empty((n, groups * filters, out.shape[1]), out.dtype) if channels_last else out
+    plan, strip_rows, head, length = found
+    convolve_rows[n * groups * problem.out[0] * -(-problem.out[1] // strip_rows), 1](
+        x, taps, bias, target.reshape(n, groups * filters, *problem.out), strip_rows, *problem.pad, head, length, plan,
+        mode="unchecked",
     )  # fmt: skip
+    if channels_last:
+        transpose(target, (0, 2, 1), out=out)
+    return True

@@ -18,9 +18,9 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.convolution_block import begin_of, copy_run, fill_zero
-from cubepy.kernels.convolution_plan import computed, tile
+from cubepy.kernels.convolution_plan import computed
+from cubepy.kernels.convolution_turn import turn_square, turned_panels
 from cubepy.kernels.elementwise import contiguous
-from cubepy.kernels.matmul_kernels import transpose_lines
 from cubepy.runtime import memory
 
 ROOM = 40960  # elements of a cube's copy of the input
@@ -28,72 +28,21 @@ BOARD = 320  # places of a cube's board of sums: together with the copy, what a 
 PLACES = 192  # places of a phase that a cube makes, at most
 
 
-@cb.func
-def turn_taps(weight, out, group, panel, f, j, first, reverse, lanes, whole):
-    """A line of taps of each of a line's channels, transposed."""
-    taps = out.shape[2]
-    rows = ()
-    for i in cb.unroll(range(lanes)):
-        place = (group, f, cb.min(panel * out.shape[4] + j + i, weight.shape[2] - 1), first)
-        line = weight.load(place, lanes) if whole else weight.load(place, lanes, valid=taps - first)
-        rows = rows + (cb.cast(line, out.dtype),)
-    turned = transpose_lines(rows, lanes)
-    for i in cb.unroll(range(lanes)):
-        t = first + i
-        if t < taps:
-            out.store((group, panel, taps - 1 - t if reverse else t, f, j), turned[i])
+TILES = ((6, 4), (8, 3), (12, 2), (14, 1))  # rows and lines that fill 32 registers
+FEW_TILES = ((6, 2), (11, 1))  # and 16
 
 
-@cb.kernel
-def pack_turned(
-    weight: cb.Array, out: cb.Array, pieces, last: cb.Comptime[bool], reverse: cb.Comptime[bool],
-    lanes: cb.Comptime[int],
-):  # fmt: skip
-    """out[group, panel, tap, f, j] = weight[group, f, panel * width + j, tap]; with `last` the tap comes before.
+def tile_for(filters: int) -> tuple[int, int, int]:
+    """Rows, lines and lanes of the register tile that wastes least on so many filters of a group."""
+    p = cb.device_properties_of()
+    lanes = p.register_bytes // 4
 
-    With `reverse` the taps are in reverse. What lies behind the last channel is arbitrary: nobody reads its products.
-    """
-    panels, taps, filters, width = out.shape[1], out.shape[2], out.shape[3], out.shape[4]
-    piece = cb.CUBE_POS % pieces
-    panel = cb.CUBE_POS // pieces % panels
-    group = cb.CUBE_POS // (pieces * panels)
-    for f in range(piece * filters // pieces, (piece + 1) * filters // pieces):
-        for j in range(0, width, lanes):
-            c = panel * width + j
-            if last:
-                whole = c + lanes <= weight.shape[3]
-                for t in range(taps):
-                    to = (group, panel, taps - 1 - t if reverse else t, f, j)
-                    if whole:  # masked loads take a multiple of the time where the caches miss
-                        out.store(to, cb.cast(weight.load((group, f, t, c), lanes), out.dtype))
-                    else:
-                        line = weight.load((group, f, t, c), lanes, valid=weight.shape[3] - c)
-                        out.store(to, cb.cast(line, out.dtype))
-            else:
-                behind = weight.size - (group * filters + f + 1) * weight.shape[2] * taps
-                for first in range(0, taps, lanes):
-                    if behind >= lanes:
-                        turn_taps(weight, out, group, panel, f, j, first, reverse, lanes, True)
-                    else:
-                        turn_taps(weight, out, group, panel, f, j, first, reverse, lanes, False)
+    def cost(shape: tuple[int, int]) -> float:
+        rows, lines = shape
+        loads = (rows + lines) / (rows * lines)  # of which there are as many as products in a cycle
+        return -(-filters // (lines * lanes)) * lines * max(1.0, loads * 0.9 + 0.5)
 
-
-def turned_panels(w: Any, groups: int, reverse: bool) -> Any:
-    """Filters (in, out / groups, *window) as panels (groups, panels, taps * in / groups, width) of the filters of the
-    transposed convolution, in f32."""
-    _, lines, lanes = tile()
-    width, taps, channels, filters = lines * lanes, math.prod(w.shape[2:]), w.shape[1], w.shape[0] // groups
-    panels = -(-channels // width)
-    out = memory.empty((groups, panels, taps, filters, width), np.float32)
-    order = w.transpose(0, *range(2, w.ndim), 1)
-    last = taps == 1 or (order.flags.c_contiguous and not w.flags.c_contiguous)
-    if last:
-        seen = contiguous(order).reshape(groups, filters, taps, channels)
-    else:
-        seen = contiguous(w).reshape(groups, filters, channels, taps)
-    pieces = max(1, min(filters, 16 // (groups * panels)))
-    pack_turned[groups * panels * pieces, 1](seen, out, pieces, last, reverse, lanes, mode="unchecked")
-    return out.reshape(groups, panels, taps * filters, width)
+    return (*min(TILES if p.vector_registers >= 32 else FEW_TILES, key=cost), lanes)
 
 
 @dataclass(frozen=True)
@@ -241,17 +190,17 @@ def phase_tile(
     step_w = number(g, "apart_w") * number(g, "tw")
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     line = cb.local(lines, cb.f32, lanes=lanes)
-    places = ()
-    for i in cb.unroll(range(rows)):
-        at = cb.min(q + i, here - 1)
-        r = at // columns
-        places = places + (source + r * number(g, "th") + (at - r * columns) * number(g, "tw"),)
-    for j in cb.unroll(range(lines)):
+    places = cb.local(rows, cb.i64)
+    for p in range(rows):
+        place = cb.min(q + p, here - 1)
+        r = place // columns
+        places[p] = source + r * number(g, "th") + (place - r * columns) * number(g, "tw")
+    for j in range(lines):
         start = cb.splat(0.0, lanes)
         if plan.bias:
             start = cb.cast(bias.load(channel + j * lanes, lanes, valid=left - j * lanes), cb.f32)
-        for i in cb.unroll(range(rows)):
-            acc[i, j] = start
+        for p in range(rows):
+            acc[p, j] = start
     for t in range(counts[0]):
         for u in range(counts[1]):
             for v in range(counts[2]):
@@ -261,57 +210,48 @@ def phase_tile(
                 while at < stop:  # of unknown step, so that LLVM does not unroll it and run out of registers
                     for j in range(lines):
                         line[j] = panels.load(k + j * lanes, lanes)
-                    for i in cb.unroll(range(rows)):
-                        x = cb.splat(strip[places[i] + at], lanes)
+                    for p in range(rows):
+                        x = cb.splat(strip[places[p] + at], lanes)
                         for j in range(lines):
-                            acc[i, j] = cb.fma(x, line[j], acc[i, j])
+                            acc[p, j] = cb.fma(x, line[j], acc[p, j])
                     at = at + tc
                     k = k + plan.width
-    stride_h, stride_w = number(g, "stride_h"), number(g, "stride_w")
-    if not plan.output_last:
-        for i in cb.unroll(range(rows)):
-            at = cb.min(q + i, here - 1)
-            r = at // columns
-            for j in cb.unroll(range(lines)):
-                board.store((r * span + (at - r * columns) * stride_w + phase[2], j * lanes), acc[i, j])
-    elif left >= plan.width:
-        for i in cb.unroll(range(rows)):
-            at = cb.min(q + i, here - 1)
-            r = at // columns
-            h, w = corner[2] + r * stride_h, corner[3] + (at - r * columns) * stride_w + phase[2]
-            for j in cb.unroll(range(lines)):
-                out.store((corner[0], corner[1], h, w, channel + j * lanes), cb.cast(acc[i, j], out.dtype))
-    else:
-        done = cb.local((rows, lines), cb.f32, lanes=lanes)
-        for i in cb.unroll(range(rows)):
-            for j in cb.unroll(range(lines)):
-                done[i, j] = acc[i, j]
-        for i in range(cb.min(rows, here - q)):
-            at = q + i
-            r = at // columns
-            h, w = corner[2] + r * stride_h, corner[3] + (at - r * columns) * stride_w + phase[2]
-            for j in range(lines):
-                if left > j * lanes:
-                    to = (corner[0], corner[1], h, w, channel + j * lanes)
-                    out.store(to, cb.cast(done[i, j], out.dtype), valid=left - j * lanes)
+    done = cb.local((rows, lines), cb.f32, lanes=lanes)
+    for p in range(rows):
+        for j in range(lines):
+            done[p, j] = acc[p, j]
+    for p in range(cb.min(rows, here - q)):
+        r = (q + p) // columns
+        w = (q + p - r * columns) * number(g, "stride_w") + phase[2]
+        h = corner[2] + r * number(g, "stride_h")
+        for j in range(lines):
+            if not plan.output_last:
+                board.store((r * span + w, j * lanes), done[p, j])
+            elif left >= (j + 1) * lanes:
+                out.store((corner[0], corner[1], h, corner[3] + w, channel + j * lanes), cb.cast(done[p, j], out.dtype))
+            elif left > j * lanes:
+                to = (corner[0], corner[1], h, corner[3] + w, channel + j * lanes)
+                out.store(to, cb.cast(done[p, j], out.dtype), valid=left - j * lanes)
 
 
 @cb.func
 def turn_rows(board, out, corner, rows, span, channel, left, g, plan):
     """The board's sums to rows of the result whose neighbours are places: transposed in registers."""
     lanes = plan.lanes
+    square = cb.local(lanes, cb.f32, lanes=lanes)
     for j in range(0, cb.min(plan.width, left), lanes):
         for r in range(rows):
             h = corner[2] + r * number(g, "stride_h")
             for q in range(0, span, lanes):
-                turned = ()
-                for i in cb.unroll(range(lanes)):
-                    turned = turned + (board.load((r * span + q + i, j), lanes),)
-                turned = transpose_lines(turned, lanes)
-                for i in cb.unroll(range(lanes)):
-                    if j + i < left:
-                        to = (corner[0], channel + j + i, corner[1], h, corner[3] + q)
-                        out.store(to, cb.cast(turned[i], out.dtype), valid=span - q)
+                for i in range(lanes):
+                    square[i] = board.load((r * span + q + i, j), lanes)
+                turn_square(square, lanes)
+                for i in range(cb.min(lanes, left - j)):
+                    to = (corner[0], channel + j + i, corner[1], h, corner[3] + q)
+                    if q + lanes <= span:
+                        out.store(to, cb.cast(square[i], out.dtype))
+                    else:
+                        out.store(to, cb.cast(square[i], out.dtype), valid=span - q)
 
 
 @cb.kernel
@@ -381,12 +321,14 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
                 turn_rows(board, out, corner, high, span, channel, left, g, plan)
 
 
-def cuts_of(problem: Phases, many: int, panels: int, channels: int, last: bool) -> tuple[int, int, int] | None:
+def cuts_of(
+    problem: Phases, many: int, panels: int, channels: int, last: bool, tiles: tuple[int, int, int]
+) -> tuple[int, int, int] | None:
     """Ranges of rows, of columns and of panels to cut into: what threads finish first by an estimate in cycles.
 
     None: nothing fits into what a cube has of its own.
     """
-    rows, lines, lanes = tile()
+    rows, lines, lanes = tiles
     threads = cb.device_properties_of().cores
     (_, sh, sw), (_, out_h, out_w) = problem.stride, problem.out
     high, wide = -(-out_h // sh), -(-out_w // sw)
@@ -428,9 +370,9 @@ def plan_of(
 
     `channels` and `filters`: of a group's input and output.
     """
-    tiles = _, lines, lanes = tile()
+    tiles = _, lines, lanes = tile_for(filters)
     panels = -(-filters // (lines * lanes))
-    cuts = cuts_of(problem, n * groups * problem.out[0], panels, channels, output_last)
+    cuts = cuts_of(problem, n * groups * problem.out[0], panels, channels, output_last, tiles)
     if cuts is None:
         return None
     cuts_h, cuts_w, panel_cuts = cuts
@@ -458,3 +400,24 @@ def plan_of(
         numbers = tuple(np.int64(v) for v in numbers)
     cubes = n * groups * problem.out[0] * cuts_h * cuts_w * -(-panels // block_panels)
     return cubes, numbers, Plan(*tiles, input_last, output_last, bias)
+
+
+def by_phases(view: Any, w: Any, bias: Any, problem: Phases, groups: int, channels_last: bool) -> Any:
+    """The transposed convolution (N, *problem.out, C) or (N, C, *problem.out) of a view (N, *size, C) in any layout.
+
+    None: no cube has the memory for it.
+    """
+    turn = (0, view.ndim - 1, *range(1, view.ndim - 1))
+    last = bool(view.flags.c_contiguous)
+    if not last and not view.transpose(turn).flags.c_contiguous:
+        view, last = contiguous(view), True
+    n, c, filters = view.shape[0], view.shape[-1], w.shape[1] * groups
+    made = plan_of(problem, n, groups, c // groups, w.shape[1], last, channels_last, bias is not None)
+    if made is None:
+        return None
+    cubes, numbers, plan = made
+    out = memory.empty((n, *problem.out, filters) if channels_last else (n, filters, *problem.out), view.dtype)
+    flat = (view if last else view.transpose(turn)).reshape(-1)
+    panels = turned_panels(w, groups, False, plan.width).reshape(-1)
+    convolve_phases[cubes, 1](flat, panels, bias, out, numbers, plan, mode="unchecked")
+    return out

@@ -240,7 +240,7 @@ def _with_packed(
         out3 = target.reshape(1, -1, b.columns)
         r3 = None if residual is None else _batched(residual, out3.shape)
         function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
-        m3 = None if kept is None else _batched(kept, out3.shape)
+        m3 = None if kept is None else _lines(_batched(kept, out3.shape))
         _launch(x3, b.panels, out3, add, r3, function, alpha, "rows", b.panels.shape[3], False, m3, fill)
         if target is not result:
             result[...] = target
@@ -330,7 +330,7 @@ def _floats(
     if x3.strides[2] != x3.itemsize and k > 1 and not isinstance(x3, DeviceArray):
         x3 = copy(x3)
     function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
-    m3 = None if mask is None else _batched(mask, shape)
+    m3 = None if mask is None else _lines(_batched(mask, shape))
     _launch(x3, y3, out3, bias, r3, function, alpha, layout_of(y3), 0, tf32, m3, fill)
     if apart:
         result[...] = out3.reshape(result.shape)
@@ -362,6 +362,11 @@ def _launch(
         problem = problem._replace(aligned=suits_copy_engine(x, y, out, residual), tf32=tf32)
     masked = () if mask is None else (mask, fill)  # the routines of a CPU know masks
     choose(MATMUL, problem).launch(problem, x, y, out, bias, residual, function, alpha, *masked)
+
+
+def _lines(mask: Any) -> Any:
+    """The mask with neighbours along its rows, which are read in lines."""
+    return mask if mask.strides[2] == 1 else copy(mask)
 
 
 def _batched(a: np.ndarray, shape: Any) -> np.ndarray:

@@ -19,7 +19,8 @@ from cubepy.runtime import memory
 from cubepy.tune import Routine
 
 DEPTH = 256  # of a piece: 32 columns of it fill the first-level cache
-DEEPEST = 1024  # of a piece on the stack, which is in the second-level cache then
+DEEPEST = 2048  # of a piece on the stack, half of the second-level cache
+FEW = 128  # rows with which reading b takes longer than multiplying
 BLOCK = 512  # rows of a cube: enough to pay for packing, and A stays in the second-level cache
 ALONE = 1 << 18  # products of numbers or words that one core does before another has begun
 SMALL = 1 << 16  # bytes of a matrix that needs no packing, since the first-level cache holds it as it is
@@ -34,6 +35,7 @@ class TilePlan:
         block_rows, block_panels: tiles of a cube along M, at most, and panels along N.
         depth: K is walked in pieces of this length, 0 for all at once.
         kind: what sums are made of (see `matmul_words`).
+        wide: panels that are packed at a time.
         beforehand: whether all of b is packed first.
     """
 
@@ -45,6 +47,7 @@ class TilePlan:
     depth: int
     kind: str = "f32"
     beforehand: bool = False
+    wide: int = 1
 
 
 def tile() -> tuple[int, int, int]:
@@ -149,13 +152,18 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
     group = 1
     if kind == "i8":  # the sum of a row serves all panels of a cube
         group = next((g for g in (4, 2) if panels % g == 0 and even(problem.batch * panels // g, cores)), 1)
+    wide = 1
+    if problem.m <= FEW and problem.layout == "rows" and kind != "bf16" and depth == DEPTH and not problem.packed:
+        sides = (8, 4) if kind != "f32" else (4,)  # of a row of b, 256 bytes and more: a part of a page
+        wide = next((w for w in sides if panels // w >= 4 * cores and even(problem.batch * -(-panels // w), cores)), 1)
+        group, depth = max(wide, group), DEPTH // 2 if wide > 1 else DEPTH
     least = -(-problem.m // BLOCK)
     cubes = problem.batch * -(-panels // group)
     options = range(least, min(tiles, least + 4 * cores) + 1)
     if problem.batch * problem.m * k * problem.n < ALONE:
         options = range(least, least + 1)
     count = next((c for c in options if even(cubes * c, cores)), least)
-    return TilePlan(rows, lines, lanes, -(-tiles // count), group, depth, kind, beforehand)
+    return TilePlan(rows, lines, lanes, -(-tiles // count), group, depth, kind, beforehand, wide)
 
 
 def even(cubes: int, cores: int) -> bool:
@@ -174,13 +182,15 @@ def varied(problem: Product, base: TilePlan) -> Iterator[TilePlan]:
         for depth in (DEPTH // 2, DEPTH * 3 // 2, 2 * DEPTH):
             yield replace(base, depth=depth)
     for block_rows, block_panels in ((8, 1), (16, 1), (32, 1), (64, 1), (16, 2), (64, 2), (16, 4)):
-        yield replace(base, block_rows=min(block_rows, most_rows), block_panels=min(block_panels, most_panels))
+        shares = {"block_rows": min(block_rows, most_rows), "block_panels": min(block_panels, most_panels)}
+        yield replace(base, wide=1, **shares)
 
 
 @cache
 def blueprint_of(plan: TilePlan, source: str, bias: bool, residual: bool, mask: bool, function: Any) -> Blueprint:
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
-    return Blueprint(plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source)
+    wide = 1 if source == "panels" else plan.wide
+    return Blueprint(plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide)
 
 
 def product(

@@ -24,6 +24,7 @@ class Blueprint:
         activation: a func of the result, or None.
         kind: what sums are made of: "f32" one by one, or words of "bf16", "i8" or "u8" (see `matmul_words`).
         source: how b lies: in "panels", or in "rows" or "columns" that are packed piece by piece.
+        wide: how many panels are packed at a time, which reads as much more of each row of b.
         channels: with dot products, results that a cube makes side by side.
     """
 
@@ -36,6 +37,7 @@ class Blueprint:
     activation: Any = None
     kind: str = "f32"
     source: str = "panels"
+    wide: int = 1
     channels: int = 1
 
     @property

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
 from cubepy.kernels.convolution_routes import Problem, by_columns
-from tests.staging import WHERE
+from tests.staging import DEVICES, WHERE
 
 F = np.float32
 RNG = np.random.default_rng(0)
@@ -159,12 +160,95 @@ def test_gradients_are_the_adjoint(stride: Any, padding: Any, dilation: Any, gro
     close(K.conv_weight(x, w.shape, grad, *settings), by_filter)
 
 
+def gradients(x: np.ndarray, w: np.ndarray, grad: np.ndarray, *settings: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Those by the input and by the filters, tap by tap."""
+    stride, padding, dilation, groups = (*settings, *(1, 0, 1, 1)[len(settings) :])
+    axes = x.ndim - 2
+    s, p, d = many(stride, axes), many(padding, axes), many(dilation, axes)
+    wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *((k, k) for k in p)])
+    by_input, by_filter = np.zeros(wide.shape), np.zeros(w.shape)
+    gs = grad.astype(np.float64).reshape(grad.shape[0], groups, -1, *grad.shape[2:])
+    xs, into = (a.reshape(a.shape[0], groups, -1, *a.shape[2:]) for a in (wide, by_input))
+    ws, found = (a.reshape(groups, -1, *a.shape[1:]) for a in (w.astype(np.float64), by_filter))
+    for tap in itertools.product(*map(range, w.shape[2:])):
+        at = tuple(slice(t * dd, t * dd + (m - 1) * ss + 1, ss) for t, dd, m, ss in zip(tap, d, grad.shape[2:], s))
+        seen = (slice(None), slice(None), slice(None), *at)
+        into[seen] += np.einsum("ngf...,gfc->ngc...", gs, ws[(..., *tap)])
+        found[(..., *tap)] = np.einsum("ngfp,ngcp->gfc", *(a.reshape(*a.shape[:3], -1) for a in (gs, xs[seen])))
+    inner = (slice(None), slice(None), *(slice(k, k + n) for k, n in zip(p, x.shape[2:])))
+    return by_input[inner], by_filter
+
+
+GRADIENTS = [  # input, filters, stride, padding, dilation, groups; most share their machine code
+    ((2, 70, 9, 11), (40, 70, 3, 3), 2, 1, 1, 1),
+    ((1, 3, 22, 30), (40, 3, 7, 7), 2, 3, 1, 1),
+    ((2, 70, 8, 9), (40, 70, 1, 1), 2, 0, 1, 1),
+    ((2, 70, 5, 6), (40, 70, 1, 1), 1, 0, 1, 1),
+    ((1, 80, 9, 8), (80, 40, 3, 2), (1, 2), 1, (2, 1), 2),
+    ((1, 20, 9, 8), (20, 1, 3, 3), 2, 1, 1, 20),
+    ((1, 40, 2, 1000), (40, 40, 2, 3), (1, 2), 1, 1, 1),
+    ((1, 70, 9, 8), (40, 70, 2, 2), 3, 0, 2, 1),
+]
+
+
+@pytest.mark.parametrize("case", GRADIENTS, ids=str)
+def test_gradients_in_both_layouts(case: Any) -> None:
+    shape, filters, *settings = case
+    x, w = draw(*shape), draw(*filters)
+    grad = draw(*defined(x, w, *settings).shape)
+    by_input, by_filter = gradients(x, w, grad, *settings)
+    for turned in (False, True):
+        if turned:
+            x, w, grad = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for a in (x, w, grad))
+        for _ in range(3 if turned else 1):  # the third call repeats launches
+            close(K.conv_input(x.shape, w, grad, *settings), by_input)
+            close(K.conv_weight(x, w.shape, grad, *settings), by_filter)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_small_gradients_everywhere(device: str) -> None:
+    with cb.use(device):
+        for groups in (1, 4):
+            x, w, grad = draw(1, 4, 5, 3), draw(4, 4 // groups, 3, 2), draw(1, 4, 3, 2)
+            by_input, by_filter = gradients(x, w, grad, 2, 1, 1, groups)
+            close(K.conv_input(x.shape, w, grad, 2, 1, 1, groups), by_input)
+            close(K.conv_weight(x, w.shape, grad, 2, 1, 1, groups), by_filter)
+
+
+def test_gradients_of_narrow_floats_volumes_and_nothing() -> None:
+    x, w, grad = draw(2, 5, 9), draw(7, 5, 3), draw(2, 7, 5)
+    by_input, by_filter = gradients(x, w, grad, 2, 1)
+    h, v, g = (a.astype(np.float16) for a in (x, w, grad))
+    assert K.conv_weight(h, w.shape, g, 2, 1).dtype == np.float16
+    close(K.conv_weight(h, w.shape, g, 2, 1), by_filter, 1e-3)
+    close(K.conv_input(h.shape, v, g, 2, 1), by_input, 1e-3)
+    x, w, grad = draw(1, 3, 4, 5, 6), draw(6, 3, 2, 3, 3), draw(1, 6, 2, 3, 3)
+    by_input, by_filter = gradients(x, w, grad, 2, (0, 1, 1))
+    close(K.conv_input(x.shape, w, grad, 2, (0, 1, 1)), by_input)
+    close(K.conv_weight(x, w.shape, grad, 2, (0, 1, 1)), by_filter)
+    assert not K.conv_weight(np.zeros((0, 4, 5, 5), F), (6, 4, 3, 3), np.zeros((0, 6, 3, 3), F)).any()
+    assert K.conv_input((0, 4, 5, 5), np.zeros((6, 4, 3, 3), F), np.zeros((0, 6, 3, 3), F)).shape == (0, 4, 5, 5)
+
+
+def test_gradients_keep_nan_and_infinity_to_what_they_reach() -> None:
+    x, grad = np.ones((1, 40, 6, 6), F), np.ones((1, 40, 6, 6), F)
+    grad[0, 3, 0, 0] = np.inf
+    got = K.conv_weight(x, (40, 40, 3, 3), grad, padding=1)
+    assert np.isinf(got[3, :, 1:, 1:]).all() and np.isfinite(got[3, :, 0]).all() and np.isfinite(got[4]).all()
+    grad[0, 3, 0, 0] = np.nan
+    got = K.conv_transpose2d(grad, np.ones((40, 40, 3, 3), F), stride=2)
+    assert np.isnan(got[0, :, :3, :3]).all() and np.isfinite(got[0, :, 3:]).all()
+
+
 def test_transposed_convolution() -> None:
     x, w, b = draw(1, 4, 5, 4), draw(4, 3, 3, 3), draw(6)
     want = adjoint((1, 6, 10, 8), w, x, 2, 1, 1, 2) + b[:, None, None]
     close(K.conv_transpose2d(x, w, b, 2, 1, 1, 2), want)
     last = K.conv_transpose2d(x.transpose(0, 2, 3, 1), w, b, 2, 1, 1, 2, layout="NHWC")
     close(last.transpose(0, 3, 1, 2), want)
+    out = np.zeros((1, 10, 8, 6), F).transpose(0, 3, 1, 2)
+    assert K.conv_transpose2d(x, w, b, 2, 1, 1, 2, out=out) is out
+    close(out, want)
     x, w = draw(2, 3, 6), draw(3, 2, 4)
     close(K.conv_transpose1d(x, w, None, 3), adjoint((2, 2, 19), w, x, 3))
     assert K.conv_transpose3d(draw(1, 2, 3, 3, 3), draw(2, 1, 2, 2, 2), stride=2).shape == (1, 1, 6, 6, 6)
@@ -184,6 +268,12 @@ def test_what_makes_no_sense_is_refused() -> None:
         K.conv2d(x, w, draw(3))
     with pytest.raises(errors.ShapeError, match="stride must be"):
         K.conv2d(x, w, stride=0)
+    with pytest.raises(errors.ShapeError, match="do not go with"):
+        K.conv_weight(x, (6, 4, 3, 3), draw(1, 6, 4, 3))
+    with pytest.raises(errors.ShapeError, match="does not come from"):
+        K.conv_input((1, 4, 4, 5), w, draw(1, 6, 3, 3))
+    with pytest.raises(errors.ShapeError, match="has no place"):
+        K.conv_transpose2d(draw(1, 6, 1, 1), w, stride=2, padding=2)
     with pytest.raises(errors.DTypeError, match="not on f64"):
         K.conv2d(x.astype(np.float64), w)
     assert K.conv2d(np.zeros((0, 4, 5, 5), F), w).shape == (0, 6, 3, 3)

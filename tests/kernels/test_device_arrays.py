@@ -44,6 +44,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "scatter": (lambda x, i: K.scatter(x, 0, i, 2.0, "mul"), (X, INDEX)),
     "scatter_add": (lambda x, i, s: K.scatter(x, 0, i, s, "add"), (X, INDEX, X[:, :, ::-1])),
     "index_put": (lambda x, i, v: K.index_put(x, (i, i), v), (X, INDEX[0, 0, :4].copy(), draw(20))),
+    "masked_matmul": (lambda a, b, m: K.matmul(a, b, bias=b[0], mask=m, fill=-2.5), (X, X[0].T.copy(), X[0, :, :6] > 0)),
     "concat": (lambda a, b: K.concat([a, b], 1), (X, X[:, :2])),
     "flip": (lambda x: K.flip(x, (0, 2)), (X,)),
     "pad": (lambda x: K.pad(x, (1, 2, 0, 1), "reflect"), (X,)),

@@ -1,0 +1,110 @@
+"""The CPU's kernels for convolutions of few channels or filters, of windows of one place, and calls that repeat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy import kernels as K
+from cubepy.kernels import convolution_depthwise, convolution_plan, convolution_pointwise
+from tests.kernels.test_convolution import close, defined, draw
+from tests.staging import WHERE
+
+pytestmark = pytest.mark.skipif(bool(WHERE), reason="kernels of the CPU")
+F = np.float32
+
+CASES = [  # input, filters, stride, padding, dilation, groups
+    ((2, 6, 13, 37), (9, 2, 3, 3), 1, 1, 2, 3),  # three filters to a tile
+    ((1, 4, 9, 97), (8, 2, 1, 2), (1, 5), (0, 2), 1, 2),  # columns too far apart for lines
+    ((2, 3, 23, 40), (20, 3, 3, 3), 2, 1, 1, 1),  # an image
+    ((1, 6, 3, 90), (6, 1, 2, 9), 1, (0, 20), 1, 6),  # a window wider than what is written out, padding than a line
+    ((2, 5, 20, 20), (11, 5, 1, 1), 1, 0, 1, 1),  # lines of places, the last one alone
+    ((1, 160, 4, 100), (160, 5, 1, 1), 1, 0, 1, 32),
+    ((1, 40, 2, 600), (40, 20, 3, 3), 1, 1, 1, 2),  # rows too long for a cube
+]
+
+
+@pytest.mark.parametrize(("shape", "filters", "stride", "padding", "dilation", "groups"), CASES, ids=str)
+def test_few_channels_or_filters(
+    shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> None:
+    x, w, b = draw(*shape), draw(*filters), draw(filters[0])
+    rest = (b, stride, padding, dilation, groups)
+    want = np.maximum(defined(x, w, *rest[1:]) + b[:, None, None], 0)
+    close(K.conv2d(x, w, *rest, activation="relu"), want)
+    packed = K.prepack_filter(w, groups)
+    close(K.conv2d(x, packed, *rest, activation="relu"), want)
+    if groups > 1:
+        last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        close(K.conv2d(last, packed, *rest, layout="NHWC", activation="relu").transpose(0, 3, 1, 2), want)
+
+
+def test_three_axes_narrow_floats_and_long_activations() -> None:
+    x, w = draw(1, 6, 4, 5, 20).astype(np.float16), draw(6, 1, 2, 3, 3).astype(np.float16)
+    want = defined(x, w, (1, 2, 1), 1, 1, 6)
+    want = want / (1 + np.exp(-want))
+    settings = (None, (1, 2, 1), 1, 1, 6)
+    close(K.conv3d(x, w, *settings, activation="silu"), want, 2e-3)
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 4, 1))
+    close(K.conv3d(last, w, *settings, layout="NDHWC", activation="silu").transpose(0, 4, 1, 2, 3), want, 2e-3)
+
+
+def test_nan_and_infinity_reach_what_sees_them_only() -> None:
+    x = np.ones((1, 17, 12, 12), F)
+    x[0, 3, 0, 0], x[0, 5, 11, 11] = np.nan, np.inf
+    w = np.ones((17, 1, 3, 3), F)
+    for got in (
+        K.conv2d(x, w, padding=1, groups=17),
+        K.conv2d(x.transpose(0, 2, 3, 1), w, padding=1, groups=17, layout="NHWC").transpose(0, 3, 1, 2),
+    ):
+        assert np.isnan(got[0, 3, :2, :2]).all() and np.isinf(got[0, 5, -2:, -2:]).all()
+        assert np.isfinite(np.delete(got, (3, 5), 1)).all() and np.isfinite(got[0, :, 2:-2]).all()
+
+
+def test_later_calls_repeat_the_launches_with_other_arrays() -> None:
+    w = draw(12, 8, 3, 3)
+    for _ in range(4):
+        x = draw(1, 8, 9, 10)
+        want = defined(x, w, 1, 1)
+        close(K.conv2d(x, w, padding=1), want)
+        seen = K.conv2d(np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), w, padding=1)
+        close(seen, want)
+        assert seen.transpose(0, 2, 3, 1).flags.c_contiguous
+        out = np.zeros(12 * 90 + 1, F)[1:].reshape(1, 12, 9, 10)
+        assert K.conv2d(x, w, padding=1, out=out) is out
+        close(out, want)
+
+
+def test_large_results_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (convolution_depthwise, convolution_plan, convolution_pointwise):
+        monkeypatch.setattr(module, "STREAM", 1 << 16)
+    x = draw(2, 64, 9, 32)
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    for filters, padding, groups, layout in (
+        ((64, 64, 1, 3), (0, 1), 1, "NCHW"),
+        ((64, 64, 1, 1), 0, 1, "NCHW"),
+        ((64, 1, 3, 3), 1, 64, "NHWC"),
+    ):
+        w = draw(*filters)
+        want = defined(x, w, 1, padding, 1, groups)
+        if layout == "NHWC":
+            want = want.transpose(0, 2, 3, 1)
+        given = last if layout == "NHWC" else x
+        close(K.conv2d(given, w, None, 1, padding, 1, groups, layout=layout), want, 1e-5)
+    out = np.zeros(want.size + 1, F)[1:].reshape(want.shape)  # begins within a cache line
+    for _ in range(3):
+        close(K.conv2d(last, w, None, 1, 1, 1, 64, layout="NHWC", out=out), want, 1e-5)
+
+
+def test_on_the_python_backend() -> None:
+    x, w, b = draw(1, 4, 3, 5), draw(4, 1, 3, 3), draw(4)
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    with cb.use("python"):
+        want = defined(x, w, 1, 1, 1, 4) + b[:, None, None]
+        close(K.conv2d(x, w, b, padding=1, groups=4), want)
+        close(K.conv2d(last, w, b, padding=1, groups=4, layout="NHWC").transpose(0, 3, 1, 2), want)
+        x, w = draw(1, 2, 3, 40), draw(3, 2, 1, 1)
+        close(K.conv2d(x, w), defined(x, w))
