@@ -16,6 +16,7 @@ from cubepy.runtime import memory
 
 CHUNK = 4096  # elements of a cube
 UNITS = 256
+MANY, PART = 1 << 15, 1 << 14  # indices that are looked at by a kernel, and how many by a cube
 
 
 @cb.func
@@ -45,6 +46,56 @@ def gather_elements(
             out[b, j, c] = x[b, place_of(index[b, j, c], n, from_end), c]
 
 
+@cb.func
+def picked_line(x, b, places, first, lanes: cb.Comptime[int]):
+    """x[b, places[0]], x[b, places[1]], ...; or, where x has columns, x[b, places[j], first + j]."""
+    line = cb.splat(x[b, places[0]] if first is None else x[b, places[0], first], lanes)
+    for j in cb.unroll(range(1, lanes)):
+        value = x[b, places[j]] if first is None else x[b, places[j], first + j]
+        line = cb.shuffle(line, cb.splat(value, lanes), tuple(range(j)) + (lanes + j,) + tuple(range(j + 1, lanes)))
+    return line
+
+
+@cb.kernel
+def gather_lines(
+    x: cb.Array, index: cb.Array, out: cb.Array, chunk, from_end: cb.Comptime[bool], lanes: cb.Comptime[int]
+):
+    """out[b, k] = x[b, index[b, k]] for one unit: eight loads make a line."""
+    n, m = x.shape[1], out.shape[1]
+    chunks = (m + chunk - 1) // chunk
+    b = cb.CUBE_POS // chunks
+    first = (cb.CUBE_POS % chunks) * chunk
+    stop = cb.min(first + chunk, m)
+    whole = first + (stop - first) // lanes * lanes
+    for k in range(first, whole, lanes):
+        places = index.load((b, k), lanes)
+        if from_end:
+            places = cb.select(places < 0, places + cb.cast(n, places.dtype), places)
+        out.store((b, k), picked_line(x, b, places, None, lanes))
+    for k in range(whole, stop):
+        out[b, k] = x[b, place_of(index[b, k], n, from_end)]
+
+
+@cb.kernel
+def gather_columns(
+    x: cb.Array, index: cb.Array, out: cb.Array, rows, from_end: cb.Comptime[bool], lanes: cb.Comptime[int]
+):
+    """out[b, j, c] = x[b, index[b, j, c], c] for one unit, `rows` rows a cube."""
+    n, m, columns = x.shape[1], out.shape[1], out.shape[2]
+    groups = (m + rows - 1) // rows
+    b = cb.CUBE_POS // groups
+    first = (cb.CUBE_POS % groups) * rows
+    whole = columns // lanes * lanes
+    for j in range(first, cb.min(first + rows, m)):
+        for c in range(0, whole, lanes):
+            places = index.load((b, j, c), lanes)
+            if from_end:
+                places = cb.select(places < 0, places + cb.cast(n, places.dtype), places)
+            out.store((b, j, c), picked_line(x, b, places, c, lanes))
+        for c in range(whole, columns):
+            out[b, j, c] = x[b, place_of(index[b, j, c], n, from_end), c]
+
+
 @cb.kernel
 def select_rows(x: cb.Array, index: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
     """out[b, j] = x[b, index[j]], row by row; the units of a cube share a row."""
@@ -56,6 +107,39 @@ def select_rows(x: cb.Array, index: cb.Array, out: cb.Array, lanes: cb.Comptime[
         out.store((b, j, c), x.load((b, row, c), lanes))
 
 
+@cb.kernel
+def extremes(index: cb.Array, low: cb.Array, high: cb.Array, chunk: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """The smallest and the largest index of each chunk."""
+    first = cb.CUBE_POS * chunk
+    stop = cb.min(first + chunk, index.size)
+    whole = first + (stop - first) // (2 * lanes) * (2 * lanes)
+    least, most = cb.splat(index[first], lanes), cb.splat(index[first], lanes)
+    less, more = least, most
+    for k in range(first, whole, 2 * lanes):
+        one, two = index.load(k, lanes), index.load(k + lanes, lanes)
+        least, most = cb.min(least, one), cb.max(most, one)
+        less, more = cb.min(less, two), cb.max(more, two)
+    least, most = cb.min(least, less), cb.max(most, more)
+    for k in range(whole, stop):
+        least, most = cb.min(least, cb.splat(index[k], lanes)), cb.max(most, cb.splat(index[k], lanes))
+    smallest, largest = least[0], most[0]
+    for j in cb.unroll(range(1, lanes)):
+        smallest, largest = cb.min(smallest, least[j]), cb.max(largest, most[j])
+    low[cb.CUBE_POS] = smallest
+    high[cb.CUBE_POS] = largest
+
+
+def ends_of(index: np.ndarray) -> tuple[int, int]:
+    """The smallest and the largest of some indices."""
+    if index.size < MANY or not index.flags.c_contiguous or index.dtype.byteorder == ">":
+        return int(index.min()), int(index.max())
+    flat = index.reshape(-1)
+    cubes = -(-flat.size // PART)
+    low, high = (memory.empty((cubes,), index.dtype) for _ in range(2))
+    extremes[cubes, 1](flat, low, high, PART, max(1, 64 // index.itemsize), mode="unchecked", device="cpu")
+    return int(low.min()), int(high.max())
+
+
 def check_indices(index: Any, n: int, what: str, from_end: bool = False) -> None:
     """Refuse indices that are no integers or, where the host can see them, outside of an axis.
 
@@ -65,7 +149,7 @@ def check_indices(index: Any, n: int, what: str, from_end: bool = False) -> None
     if index.dtype.kind not in "iu":
         raise DTypeError(f"{what} needs integer indices, not {index.dtype}")
     if isinstance(index, np.ndarray) and index.size:
-        low, high = int(index.min()), int(index.max())
+        low, high = ends_of(index)
         if low < (-n if from_end else 0) or high >= n:
             bad = high if high >= n else low
             raise OutOfBoundsError(f"{what}: the index {bad} is outside an axis of length {n}")
@@ -82,10 +166,17 @@ def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any) -> 
         flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
         source, places, target = (as_blocks(contiguous(a), d) for a in (x, index, flat))
         blocks, m, columns = target.shape
-        cubes = blocks * -(-m * columns // CHUNK)
-        gather_elements[cubes, UNITS if has_planes() else 1](
-            source, places, target, CHUNK, columns == 1, from_end, mode="checked"
-        )
+        if has_planes() or not isinstance(places, np.ndarray):
+            cubes = blocks * -(-m * columns // CHUNK)
+            gather_elements[cubes, UNITS if has_planes() else 1](
+                source, places, target, CHUNK, columns == 1, from_end, mode="checked"
+            )
+        elif columns == 1:  # the host has looked at the indices
+            flats = [a.reshape(blocks, -1) for a in (source, places, target)]
+            gather_lines[blocks * -(-m // CHUNK), 1](*flats, CHUNK, from_end, 8, mode="unchecked")
+        else:
+            rows = max(1, CHUNK // columns)
+            gather_columns[blocks * -(-m // rows), 1](source, places, target, rows, from_end, 8, mode="unchecked")
         if flat is not result:
             result[...] = flat
     return finish(result, out, wrap)

@@ -17,7 +17,7 @@ from cubepy.config import config
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous
+from cubepy.kernels.elementwise import contiguous, copy
 from cubepy.kernels.gather import as_blocks, check_indices
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
@@ -25,6 +25,7 @@ from cubepy.runtime import memory
 UPDATES = ("assign", "add", "mul", "min", "max")
 COLUMNS = 64  # that one unit owns
 UNITS = 256
+SMALL = 1 << 18  # bytes that are copied at once; more go to memory of the pool, by all threads
 
 
 @cb.func
@@ -67,6 +68,15 @@ def scatter_columns(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Co
     for j in range(index.shape[1]):
         for c in range(first, cb.min(first + columns, index.shape[2])):
             update_place(out, b, index[b, j, c], c, src[b, j, c], update, False)
+
+
+@cb.kernel
+def scatter_row(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str]):
+    """The same where there is one column, by a unit for each block: out[b, index[b, j]] is updated with src[b, j]."""
+    b = cb.CUBE_POS
+    for j in range(index.shape[1]):
+        place = index[b, j]
+        out[b, place] = updated(out[b, place], cb.cast(src[b, j], out.dtype), update)
 
 
 @cb.kernel
@@ -123,7 +133,8 @@ def _checked(update: str) -> str:
 def _copy_of(x: Any, out: Any) -> Any:
     """What to write: a contiguous copy of x, or `out` itself where that can be used."""
     if out is None:
-        return x.copy() if x.flags.c_contiguous else contiguous(x)
+        small = x.nbytes < SMALL or not isinstance(x, np.ndarray)
+        return x.copy() if x.flags.c_contiguous and small else copy(x)
     target = output(out, x.shape, x.dtype)
     if target is not x:
         target[...] = x
@@ -175,6 +186,9 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         dest, where, source = (as_blocks(contiguous(a), d) for a in (work, places, values))
         if _any_order():
             scatter_elements[-(-places.size // UNITS), UNITS](dest, where, source, update, places.size, mode="checked")
+        elif where.shape[2] == 1 and isinstance(where, np.ndarray):  # the host has looked at the indices
+            blocks = [a.reshape(len(a), -1) for a in (dest, where, source)]
+            scatter_row[dest.shape[0], 1](*blocks, update, mode="unchecked")
         else:
             columns = _columns()
             cubes = dest.shape[0] * -(-where.shape[2] // columns)

@@ -36,6 +36,8 @@ from tests.cuda.thorough import ARCHITECTURES, THOROUGH
 F16, F32, BF16, I32, I64 = np.float16, np.float32, ml_dtypes.bfloat16, np.int32, np.int64
 
 ONLY_FOR_CPUS = {
+    "gather.gather_lines": "planes have gather_elements", "gather.gather_columns": "planes have gather_elements",
+    "gather.extremes": "indices on a GPU are not looked at", "scatter.scatter_row": "planes have scatter_elements",
     "convolution_block.pack_filters": "convolutions of a GPU are products of matrices",
     "convolution_block.convolve": "convolutions of a GPU are products of matrices",
     "convolution_turn.pack_turned": "convolutions of a GPU are products of matrices",

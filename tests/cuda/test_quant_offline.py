@@ -52,7 +52,7 @@ FLOATS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), some(FLOATS, 0, 1, 4, 7, 9))
+@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), some(FLOATS, 0, 4, 9))
 def test_float_activations_stay_in_registers(
     size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
 ) -> None:
