@@ -17,6 +17,7 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_planes as planes
 from cubepy.kernels.arguments import array_of, finish, float_array, output, placed, wrapper
+from cubepy.kernels.cube_wide import lane_numbers
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.matmul_kernels import transpose_lines
 from cubepy.runtime import memory
@@ -150,7 +151,7 @@ def weigh(weights, top, total, sums, mask, i, at, b, h, place, start, count, sca
         if plan.mask == "bool":
             allowed = mask.load((b, h, place, start + j * lanes), lanes, valid=count - j * lanes)
             score = cb.select(allowed, score, low)
-        score = cb.select(lane_numbers(lanes) < cb.splat(limit - j * lanes, lanes), score, low)
+        score = cb.select(lane_numbers(cb.i32, lanes) < cb.splat(limit - j * lanes, lanes), score, low)
         line[j] = score
         best = cb.nan_max(best, score)
     newest = top[at]
@@ -167,16 +168,6 @@ def weigh(weights, top, total, sums, mask, i, at, b, h, place, start, count, sca
     top[at] = newest
     for j in range(plan.head_lines):
         sums[at, j] = sums[at, j] * grown
-
-
-@cb.func
-def lane_numbers(lanes):
-    """The line 0, 1, 2, ... in i32."""
-    line = cb.splat(cb.cast(0, cb.i32), lanes)
-    for k in cb.unroll(range(1, lanes)):
-        one = cb.splat(cb.cast(k, cb.i32), lanes)
-        line = cb.shuffle(line, one, tuple(range(k)) + (lanes + k,) + tuple(range(k + 1, lanes)))
-    return line
 
 
 @cb.func
