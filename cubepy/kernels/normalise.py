@@ -10,7 +10,7 @@ import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import normalise_cubes
 from cubepy.kernels.arguments import array_of, axis_of, finish, float_array, number_of, output, placed, wholes, wrapper
-from cubepy.kernels.cube_wide import has_planes, lane_numbers
+from cubepy.kernels.cube_wide import first_lanes, has_planes
 from cubepy.kernels.elementwise import contiguous, copy, lanes_for
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, f32, f64
@@ -39,7 +39,7 @@ def softmax_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.C
     for row in range(first, last):
         for k in range(whole, n, lanes):
             value = cb.cast(x.load((row, k), lanes, valid=n - k), acc)
-            tops[0] = larger(cb.select(within(n - k, lanes), value, tops[0]), tops[0])
+            tops[0] = larger(first_lanes(value, n - k, cb.cast(-float("inf"), acc), lanes), tops[0])
         top = greatest(tops, lanes)
         lowest(tops, acc, lanes)
         after = cb.min(row + 1, last - 1)
@@ -55,7 +55,7 @@ def softmax_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.C
         for k in range(whole, n, lanes):
             e = cb.exp(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
             out.store((row, k), cb.cast(e, out.dtype), valid=n - k)
-            total = total + cb.select(within(n - k, lanes), e, cb.cast(cb.splat(0.0, lanes), acc))
+            total = total + first_lanes(e, n - k, cb.cast(0.0, acc), lanes)
         scale = 1.0 / total.sum()
         for k in range(0, whole, STREAMS * lanes):
             for j in cb.unroll(range(STREAMS)):
@@ -94,12 +94,6 @@ def greatest(tops, lanes):
     for j in cb.unroll(range(1, lanes)):
         top = larger(line[j], top)
     return top
-
-
-@cb.func
-def within(count, lanes):
-    """Which lanes lie before `count`."""
-    return lane_numbers(cb.i32, lanes) < cb.splat(cb.cast(count, cb.i32), lanes)
 
 
 @cb.func
