@@ -177,3 +177,22 @@ def test_where_units_are_threads_the_order_is_fixed_if_asked_for(monkeypatch: An
         np.testing.assert_allclose(a, b, rtol=0, atol=0 if deterministic else 1e-5)
     if deterministic:
         assert (got[2] == want[2]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint16])
+def test_many_indices_are_looked_at(dtype: Any) -> None:
+    """By a kernel, in parts: the one that is wrong is found wherever it is."""
+    x = draw(3, 700)
+    index = np.random.default_rng(1).integers(0, 700, (3, 16_391)).astype(dtype)
+    same(K.gather(x, 1, index), np.take_along_axis(x, index.astype(np.int64), 1))
+    if WHERE:
+        return
+    for place in ((0, 0), (1, 9000), (2, 16_390)):
+        wrong = index.copy()
+        wrong[place] = 700
+        with pytest.raises(errors.OutOfBoundsError, match="index 700 is outside"):
+            K.gather(x, 1, wrong)
+        if np.dtype(dtype).kind == "i":
+            wrong[place] = -1
+            with pytest.raises(errors.OutOfBoundsError, match="index -1 is outside"):
+                K.scatter(x, 1, wrong, 1.0, "add")
