@@ -25,6 +25,8 @@ from cubepy.runtime.device import Device, device_properties
 from cubepy.runtime.device_array import DeviceArray, empty
 
 MAGIC = 0x43004300
+ROUNDED_GAIN = 2.0**22
+"""What weights as bf16 are too small by."""
 _STAGED_COLUMNS = 4
 _STAGED_INPUTS = 1 << 15
 _DEEPEST = 8
@@ -35,11 +37,12 @@ _DENSE_ROWS = 128
 
 
 class Room(NamedTuple):
-    """Cores of a device, bytes of shared memory of a cube, and whether launches may overlap."""
+    """Cores of a device, bytes of shared memory of a cube, whether launches may overlap, and clusters of cubes."""
 
     cores: int
     shared: int
     overlap: bool = False
+    cluster: bool = False
 
 
 def takes(weight: QuantizedWeight, device: Device) -> bool:
@@ -107,9 +110,12 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
     plan, grid = plan_floats(
         weight.panels, weight.blocks, len(x), weight.group, weight.symmetric, cb.as_dtype(x.dtype), room(x.device),
         bias is not None, residual is not None, function, x.shape[1] % 8 == 0,
+        x.shape[1] == weight.blocks * weight.block,
     )  # fmt: skip
-    sums = weight.none
-    if not plan.staged:
+    sums, factors = weight.none, weight.input_scale
+    if plan.raw:
+        x, factors = x.view(np.uint32), factors.view(np.uint32)
+    elif not plan.staged:
         tiles = grid[1] * plan.tiles
         fragments = empty((weight.blocks * weight.block // 32, tiles * 128), np.uint32, x.device)
         sums = empty((weight.blocks * weight.block // plan.width, tiles * COLUMNS), np.uint32, x.device)
@@ -119,7 +125,8 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
         )  # fmt: skip
         x = fragments
     plane_product[grid, plan.units](
-        x, weight.input_scale, sums, weight.words, weight.facts, weight.scales, bias, residual, out, weight.gain, MAGIC,
+        x, factors, sums, weight.words, weight.facts, weight.scales, bias, residual, out,
+        weight.gain * ROUNDED_GAIN if plan.rounded else weight.gain, MAGIC,
         weight.blocks, weight.panels, plan, mode="unchecked", device=out.device,
     )  # fmt: skip
 
@@ -127,9 +134,11 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
 @cache
 def plan_floats(
     panels: int, blocks: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
-    residual: bool, function: Any, whole: bool = False,
+    residual: bool, function: Any, whole: bool = False, exact: bool = False,
 ) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
     """The blueprint for m rows of float activations, and cubes along the panels and along the rows.
+
+    `whole`: rows are lines of eight; `exact`: they are whole blocks.
 
     Example:
         >>> import cubepy as cb
@@ -143,12 +152,16 @@ def plan_floats(
     staged = columns <= _STAGED_COLUMNS and columns * inputs <= _STAGED_INPUTS
     tiles = 1 if staged else min(-(-columns // COLUMNS), 4)
     strips = 1 if staged else -(-columns // (COLUMNS * tiles))
-    count = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles])
+    raw = exact and dtype is cb.bf16 and not staged
+    count, splits = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles]), 1
+    if raw and target.cluster:
+        count, splits = best_split(panels * strips, blocks, target.cores, _MOST_PANELS[tiles], tiles)
+    room = -(-(-(-blocks // splits) * max(CHUNK, group)) // 2048) * 2048
     plan = PlaneBlueprint(
-        m if staged else 0, parts, tiles, group, symmetric, 16, count, 1, -(-inputs // 2048) * 2048 if staged else 0,
-        False, bias, residual, function, whole, target.overlap,
+        m if staged else 0, parts, tiles, group, symmetric, 16, count, 1, room if staged else 0, False, bias, residual,
+        function, whole, target.overlap, raw, splits,
     )  # fmt: skip
-    return fitted(plan, blocks, target), (-(-panels // count), strips)
+    return fitted(plan, -(-blocks // splits), target), (-(-panels // count) * splits, strips)
 
 
 @cache
@@ -173,7 +186,7 @@ def fitted(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
     weights while the first one ends.
     """
     most = _filled(plan, blocks, target)
-    if plan.early:
+    if plan.early and not plan.raw:
         half = _filled(plan, blocks, target._replace(shared=target.shared // 2 - 1024))
         if half.planes == most.planes and half.depth >= 2:
             return half
@@ -207,7 +220,31 @@ def best_panels(jobs: int, cores: int, most: int) -> int:
     return min(range(1, most + 1), key=lambda count: math.ceil(math.ceil(jobs / count) / cores) * (count + 2))
 
 
+def best_split(jobs: int, blocks: int, cores: int, most: int, tiles: int) -> tuple[int, int]:
+    """How many panels a cube takes, and whether two cubes of a cluster share them: then fewer read all activations.
+
+    A block of activations costs as much as a panel for each tile of columns, and a cube's start half a plane's blocks.
+    Clusters of four or more leave cores idle, because groups of cores are not multiples of them.
+
+    Example:
+        >>> best_split(896, 64, 132, 7, 2), best_split(256, 64, 132, 7, 2), best_split(24, 6, 132, 7, 2)
+        ((7, 1), (4, 2), (1, 1))
+    """
+
+    def cost(choice: tuple[int, int]) -> int:
+        count, splits = choice
+        waves = math.ceil(math.ceil(jobs / count) * splits / cores)
+        return waves * (math.ceil(blocks / splits) * (count + tiles) + 32 * splits)
+
+    return min(((count, splits) for splits in (1, 2) for count in range(1, most + 1)), key=cost)
+
+
 def room(device: Device) -> Room:
     """What plans ask of a device."""
     properties = device_properties(device)
-    return Room(properties.cores, properties.max_shared_memory, "overlap" in properties.features)
+    return Room(
+        properties.cores,
+        properties.max_shared_memory,
+        "overlap" in properties.features,
+        "cluster" in properties.features,
+    )

@@ -134,17 +134,17 @@ def plane_product_bytes(
     plane = cb.PLANE_POS
     tiles, count, halves = plan.tiles, plan.panels, plan.halves
     first = cb.CUBE_POS_X * count
-    ring = cb.shared(plan.planes * plan.depth * plan.slot * 4, cb.u32)
-    mine = plane * (plan.depth * plan.slot)
+    ring = cb.shared(plan.planes * plan.span * 4, cb.u32)
+    mine = plane * plan.span
     if plan.early:
         cb.start_next()
     fetch_weights(ring, mine, words, facts, plane, blocks, panels, first, lane, plan)
     if plan.early:
         cb.wait_previous()
-    fetch_rows(ring, mine, x, x, plane, blocks, lane, plan)
+    fetch_rows(ring, mine, x, x, x, plane, blocks, lane, plan)
     for d in cb.unroll(range(1, plan.depth)):
         block = plane + d * plan.planes
-        fetch(ring, mine + d * plan.slot, words, facts, x, x, block, blocks, panels, first, lane, plan)
+        fetch(ring, mine + d * plan.slot, words, facts, x, x, x, block, blocks, panels, first, lane, plan)
     exact = cb.local((count * halves, tiles), cb.i32, lanes=4)
     base = cb.local((tiles,), cb.i32, lanes=4)
     total = cb.local((count, tiles), cb.f32, lanes=4)
@@ -164,7 +164,7 @@ def plane_product_bytes(
         else:
             add_bytes(exact, base, ring, at, lane, plan)
         cb.sync_plane()
-        fetch(ring, at, words, facts, x, x, block + plan.depth * plan.planes, blocks, panels, first, lane, plan)
+        fetch(ring, at, words, facts, x, x, x, block + plan.depth * plan.planes, blocks, panels, first, lane, plan)
         slot = slot + 1
         if slot == plan.depth:
             slot = 0
@@ -172,7 +172,7 @@ def plane_product_bytes(
         for j in range(tiles):
             for p in range(count):
                 exact[p, j] = exact[2 * p, j] * 16 + exact[2 * p + 1, j] - base[j] * 128
-    finish_bytes(total, exact, row_facts, scales, weight_sums, bias, residual, out, lane, plane, plan)
+    finish_bytes(ring, total, exact, row_facts, scales, weight_sums, bias, residual, out, lane, plane, plan)
 
 
 @cb.func
@@ -238,16 +238,16 @@ def add_groups(total, ring, at, lane, plan):
 
 
 @cb.func
-def finish_bytes(total, exact, row_facts, scales, weight_sums, bias, residual, out, lane, plane, plan):
-    """Add the sums of the planes, in their order, and write the results."""
+def finish_bytes(ring, total, exact, row_facts, scales, weight_sums, bias, residual, out, lane, plane, plan):
+    """Add the sums of the planes, in their order, and write the results; each plane's are where its blocks were."""
     tiles, count, columns = plan.tiles, plan.panels, plan.columns
     dtype = cb.f32 if plan.group > 0 else cb.i32
-    sums = cb.shared((plan.planes, count, columns, PANEL), dtype)
     for p in range(count):
         for j in range(tiles):
-            value = total[p, j] if plan.group > 0 else exact[p, j]
+            words = cb.bitcast(total[p, j] if plan.group > 0 else exact[p, j], cb.u32)
             for i in cb.unroll(range(4)):
-                sums[plane, p, j * COLUMNS + (lane & 3) * 2 + i % 2, lane // 4 + i // 2 * 8] = value[i]
+                column, channel = j * COLUMNS + (lane & 3) * 2 + i % 2, lane // 4 + i // 2 * 8
+                ring[plane * plan.span * 4 + (p * columns + column) * PANEL + channel] = words[i]
     cb.sync_cube()
     width = count * PANEL
     left = cb.CUBE_POS_X * width
@@ -257,9 +257,10 @@ def finish_bytes(total, exact, row_facts, scales, weight_sums, bias, residual, o
         row, inside = at // width, at % width
         channel = left + inside
         if channel < out.shape[1]:
-            joined = sums[0, inside // PANEL, row, inside % PANEL]
-            for k in range(1, plan.planes):
-                joined = joined + sums[k, inside // PANEL, row, inside % PANEL]
+            place = (inside // PANEL * columns + row) * PANEL + inside % PANEL
+            joined = cb.bitcast(ring[place], dtype)
+            for k in cb.unroll(range(1, plan.planes)):
+                joined = joined + cb.bitcast(ring[k * plan.span * 4 + place], dtype)
             scale, zero = row_facts[top + row, 0], row_facts[top + row, 1]
             if plan.group > 0:
                 result = (joined - zero * weight_sums[channel]) * scale

@@ -42,6 +42,8 @@ class PlaneBlueprint:
         bias, residual, activation: the epilogue.
         whole: whether rows of activations are whole lines of eight.
         early: whether the launch may begin before the one before it has ended: weights are fetched meanwhile.
+        splits: cubes of a cluster that share panels, and each takes blocks of its own.
+        raw: whether rows come as they are, bf16 of whole blocks, and every cube scales and adds them up itself.
     """
 
     rows: int
@@ -59,6 +61,8 @@ class PlaneBlueprint:
     activation: Any = None
     whole: bool = False
     early: bool = False
+    raw: bool = False
+    splits: int = 1
 
     @property
     def block(self) -> int:
@@ -93,12 +97,29 @@ class PlaneBlueprint:
     @property
     def starts(self) -> int:
         """Words of a block's sums of activations."""
-        return 0 if self.staged or self.eight else self.tiles * COLUMNS * (self.block // self.width)
+        none = self.staged or self.eight or self.raw
+        return 0 if none else self.tiles * COLUMNS * (self.block // self.width)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether codes become bf16 weights, instead of sums of codes being scaled: cheaper for small groups."""
+        return self.raw and 0 < self.group < 128
+
+    @property
+    def pairs(self) -> int:
+        """Pieces of 16 bytes of a block's scales and minimums as pairs of bf16."""
+        return 8 * self.panels * (self.block // self.group) if self.rounded else 0
+
+    @property
+    def factor_lines(self) -> int:
+        """Pieces of 16 bytes of a block's factors."""
+        return self.block // 8 if self.raw else 0
 
     @property
     def slot(self) -> int:
         """Pieces of 16 bytes of a block that is under way."""
-        return 32 * (self.panels * self.loads + self.lines) + (8 * self.panels * self.fact_words + self.starts) // 4
+        others = 8 * self.panels * self.fact_words + self.starts
+        return 32 * (self.panels * self.loads + self.lines) + self.factor_lines + others // 4
 
     @property
     def turns(self) -> int:
@@ -111,10 +132,15 @@ class PlaneBlueprint:
         return self.rows * self.parts if self.staged else self.tiles * COLUMNS
 
     @property
+    def span(self) -> int:
+        """Pieces of 16 bytes of a plane: its blocks under way, and at the end its sums."""
+        return max(self.pairs + self.depth * self.slot, self.panels * self.columns * PANEL // 4)
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
         staged = self.columns * (2 * self.staged + 64 + 4 * self.staged // self.width) if self.staged else 0
-        return self.planes * (16 * self.depth * self.slot + 4 * self.panels * self.columns * PANEL) + staged
+        return 16 * self.planes * self.span + staged
 
     @property
     def offset(self) -> float:
@@ -198,29 +224,29 @@ def arrange_rows(
 
 
 @cb.func
-def stage_loads(lines, gains, x, factors, plan):
-    """Start loading the rows and their factors; nothing here waits for them."""
+def stage_loads(lines, gains, x, factors, first, plan):
+    """Start loading the rows and their factors from an input on; nothing here waits for them."""
     last = x.shape[1] - 8
     for turn in cb.unroll(range(plan.turns)):
-        k = cb.min((turn * plan.units + cb.UNIT_POS) * 8, last)
+        k = cb.min(first + (turn * plan.units + cb.UNIT_POS) * 8, last)
         gains[turn] = factors.load((k,), 8)
         for row in cb.unroll(range(plan.rows)):
             lines[turn * plan.rows + row] = x.load((row, k), 8)
 
 
 @cb.func
-def stage_rows(lines, gains, staged, sums, x, factors, plan):
-    """Round the rows into shared memory, with offset times the sum of each group."""
+def stage_rows(lines, gains, staged, sums, x, factors, first, plan):
+    """Round the rows from an input on into shared memory, with offset times the sum of each group."""
     eighths = plan.staged // 8
     for turn in cb.unroll(range(plan.turns)):
         at = turn * plan.units + cb.UNIT_POS
         for row in cb.unroll(range(plan.rows)):
             if plan.whole:
                 value = cb.cast(lines[turn * plan.rows + row], cb.f32) * cb.cast(gains[turn], cb.f32)
-                if at * 8 >= x.shape[1]:
+                if first + at * 8 >= x.shape[1]:
                     value = cb.splat(cb.f32(0.0), 8)
             else:
-                value = scaled(x, factors, row, at * 8)
+                value = scaled(x, factors, row, first + at * 8)
             pieces = split(value, plan.parts)
             for part in cb.unroll(range(plan.parts)):
                 column = row * plan.parts + part
@@ -240,34 +266,42 @@ def plane_product(
 ):  # fmt: skip
     """out = epilogue(gain * (x * factors) @ W.T); W is words with facts or, in int8, scales.
 
-    Staged, x is (M, K) and sums is not read; else both are what `arrange_rows` makes. Everything else comes through a
-    ring of blocks in shared memory, of which every lane copies what it reads.
+    Staged, x is (M, K) and sums is not read; raw, x and factors are the words of (M, K) and (K,), and sums is not
+    read; else x and sums are what `arrange_rows` makes. Everything else comes through a ring of blocks in shared
+    memory, of which every lane copies what it reads.
     """
     lane = cb.UNIT_POS_PLANE
     plane = cb.PLANE_POS
     tiles, count = plan.tiles, plan.panels
     first = cb.CUBE_POS_X * count
-    ring = cb.shared(plan.planes * plan.depth * plan.slot * 4, cb.u32)
-    mine = plane * (plan.depth * plan.slot)
+    origin = 0
+    if plan.splits > 1:
+        cb.cluster(plan.splits)
+        first = cb.CUBE_POS_X // plan.splits * count
+        each = (blocks + plan.splits - 1) // plan.splits
+        origin = cb.CLUSTER_POS * each
+        blocks = cb.min(blocks, origin + each)
+    ring = cb.shared(plan.planes * plan.span * 4, cb.u32)
+    mine = plane * plan.span + plan.pairs
     if plan.early:
         cb.start_next()
     lines = cb.local((max(1, plan.turns * plan.rows),), x.dtype, lanes=8)
     gains = cb.local((max(1, plan.turns),), factors.dtype, lanes=8)
     # The first block, then the rows, so that these do not queue behind a whole ring.
-    fetch_weights(ring, mine, words, facts, plane, blocks, panels, first, lane, plan)
+    fetch_weights(ring, mine, words, facts, origin + plane, blocks, panels, first, lane, plan)
     if plan.early:
         cb.wait_previous()
-    fetch_rows(ring, mine, x, sums, plane, blocks, lane, plan)
+    fetch_rows(ring, mine, x, factors, sums, origin + plane, blocks, lane, plan)
     if plan.staged and plan.whole:
-        stage_loads(lines, gains, x, factors, plan)
+        stage_loads(lines, gains, x, factors, origin * plan.block, plan)
     for d in cb.unroll(range(1, plan.depth)):
-        block = plane + d * plan.planes
-        fetch(ring, mine + d * plan.slot, words, facts, x, sums, block, blocks, panels, first, lane, plan)
+        block = origin + plane + d * plan.planes
+        fetch(ring, mine + d * plan.slot, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan)
     staged = ring
     if plan.staged:
         staged = cb.shared(plan.columns * (plan.staged // 8 + 4) * 4, cb.u32)
         sums = cb.shared((plan.columns, plan.staged // plan.width), cb.f32)
-        stage_rows(lines, gains, staged, sums, x, factors, plan)
+        stage_rows(lines, gains, staged, sums, x, factors, origin * plan.block, plan)
         cb.sync_cube()
     total = cb.local((count, tiles), cb.f32, lanes=4)
     excess = cb.local((tiles,), cb.f32, lanes=4)
@@ -276,24 +310,28 @@ def plane_product(
         for p in range(count):
             total[p, j] = cb.splat(cb.f32(0.0), 4)
     slot = 0
-    for block in range(plane, blocks, plan.planes):
+    for block in range(origin + plane, blocks, plan.planes):
         cb.copy_async_wait(plan.depth - 1)
         cb.sync_plane()
         at = mine + slot * plan.slot
-        multiply(total, excess, ring, staged, sums, at, block, lane, magic, plan)
+        if plan.rounded:
+            multiply_rounded(total, ring, mine - plan.pairs, at, block, lane, plan)
+        else:
+            multiply(total, excess, ring, staged, sums, at, block - origin, lane, magic, plan)
         cb.sync_plane()
-        fetch(ring, at, words, facts, x, sums, block + plan.depth * plan.planes, blocks, panels, first, lane, plan)
+        later = block + plan.depth * plan.planes
+        fetch(ring, at, words, facts, x, factors, sums, later, blocks, panels, first, lane, plan)
         slot = slot + 1
         if slot == plan.depth:
             slot = 0
-    finish(total, excess, scales, bias, residual, out, gain, lane, plane, plan)
+    finish(ring, total, excess, scales, bias, residual, out, gain, lane, plane, plan)
 
 
 @cb.func
-def fetch(ring, at, words, facts, x, sums, block, blocks, panels, first, lane, plan):
+def fetch(ring, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan):
     """Start copying a block, if there is one, to piece `at` of the ring: codes, scales, activations, sums."""
     fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, plan)
-    fetch_rows(ring, at, x, sums, block, blocks, lane, plan)
+    fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan)
 
 
 @cb.func
@@ -305,7 +343,7 @@ def fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, pl
         for c in cb.unroll(range(weights)):
             cb.copy_async(ring, (at + lane) * 4 + c * 128, words, (place * (plan.loads * 32) + lane) * 4 + c * 128, 16)
         pieces = 2 * plan.panels * plan.fact_words
-        target = (at + (weights + plan.lines) * 32 + lane) * 4
+        target = (at + (weights + plan.lines) * 32 + plan.factor_lines + lane) * 4
         source = place * 8 * plan.fact_words + lane * 4
         for c in cb.unroll(range(0, pieces, 32)):
             if c + 32 <= pieces or lane < pieces - c:
@@ -313,11 +351,22 @@ def fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, pl
 
 
 @cb.func
-def fetch_rows(ring, at, x, sums, block, blocks, lane, plan):
+def fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan):
     """The activations of a block and their sums, where they are not staged; ends the group of copies."""
     if block < blocks:
         at = at + plan.panels * plan.loads * 32
-        if plan.lines > 0:
+        if plan.raw:
+            # Rows beyond the last one are the last one again: their results are not stored.
+            for q in cb.unroll(range(plan.block // 32)):
+                k = block * (plan.block // 2) + q * 16 + (lane & 3) * 4
+                for j in range(plan.tiles):
+                    row = cb.min((cb.CUBE_POS_Y * plan.tiles + j) * COLUMNS + lane // 4, x.shape[0] - 1)
+                    cb.copy_async(ring, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, (row, k), 16)
+            for c in cb.unroll(range(0, plan.factor_lines, 32)):
+                if c + 32 <= plan.factor_lines or lane < plan.factor_lines - c:
+                    place = (at + plan.lines * 32 + c + lane) * 4
+                    cb.copy_async(ring, place, factors, block * (plan.block // 2) + (c + lane) * 4, 16)
+        elif plan.lines > 0:
             per = plan.lines // plan.tiles
             for q in cb.unroll(range(per)):
                 for j in range(plan.tiles):
@@ -346,7 +395,12 @@ def activations(ring, staged, at, q, j, block, lane, plan):
         column = cb.min(lane // 8, plan.columns - 1)
         k32 = block * (plan.block // 32) + q
         return staged.load((column * (plan.staged // 8 + 4) + k32 * 4 + (lane & 3)) * 4, 4)
-    return ring.load((at + lane + (plan.panels * plan.loads + q * plan.tiles + j) * 32) * 4, 4)
+    words = ring.load((at + lane + (plan.panels * plan.loads + q * plan.tiles + j) * 32) * 4, 4)
+    if plan.raw:
+        place = at + (plan.panels * plan.loads + plan.lines) * 32 + q * 4 + (lane & 3)
+        factor = cb.unpack(ring.load(place * 4, 4), cb.f16)
+        words = cb.pack(cb.unpack(words, cb.bf16) * factor, cb.bf16)
+    return words
 
 
 @cb.func
@@ -366,84 +420,167 @@ def multiply(total, excess, ring, staged, sums, at, block, lane, magic, plan):
     steps = plan.width // 32
     # A start that is the same in all lanes costs three copies; adding it to the two sums that count, two additions.
     apart = plan.staged > 0
-    base = cb.local((groups, tiles), cb.f32, lanes=4)
+    base = cb.local((tiles,), cb.f32, lanes=4)
     part = cb.local((halves, tiles), cb.f32, lanes=4)
-    b = cb.local((plan.block // 32, tiles), cb.u32, lanes=4)
-    for q in cb.unroll(range(groups * steps)):
-        for j in range(tiles):
-            b[q, j] = activations(ring, staged, at, q, j, block, lane, plan)
+    b = cb.local((steps, tiles), cb.u32, lanes=4)
+    offsets = cb.pack(cb.splat(cb.f32(plan.offset), 8), cb.bf16)
     for g in cb.unroll(range(groups)):
         for j in range(tiles):
-            base[g, j] = start_of(ring, sums, at, g, j, block, lane, plan)
+            for q in cb.unroll(range(steps)):
+                b[q, j] = activations(ring, staged, at, g * steps + q, j, block, lane, plan)
+            if plan.raw:
+                base[j] = cb.splat(cb.f32(0.0), 4)
+                for s in cb.unroll(range(2 * steps)):
+                    base[j] = cb.mma(offsets, cb.slice_line(b[s // 2, j], s % 2 * 2, 2), base[j], cb.bf16)
+            else:
+                base[j] = start_of(ring, sums, at, g, j, block, lane, plan)
             if plan.group == 0:
-                excess[j] = excess[j] + base[g, j]
-    for p in cb.unroll(range(plan.panels)):
-        for g in cb.unroll(range(groups)):
+                excess[j] = excess[j] + base[j]
+        for p in cb.unroll(range(plan.panels)):
             for h in cb.unroll(range(halves)):
                 for j in range(tiles):
-                    part[h, j] = cb.splat(cb.f32(0.0), 4) if apart else base[g, j]
-                for q in cb.unroll(range(g * steps, (g + 1) * steps)):
-                    four = ring.load((at + lane + (p * plan.loads + q // 2 * halves + h) * 32) * 4, 4)
+                    part[h, j] = cb.splat(cb.f32(0.0), 4) if apart else base[j]
+                for q in cb.unroll(range(steps)):
+                    chunk = p * plan.loads + (g * steps + q) // 2 * halves + h
+                    four = ring.load((at + lane + chunk * 32) * 4, 4)
                     for s in cb.unroll(range(2)):
-                        a = code_fragment(four[q % 2 * 2 + s], magic)
+                        a = code_fragment(four[(g * steps + q) % 2 * 2 + s], magic)
                         for j in range(tiles):
                             part[h, j] = cb.mma(a, cb.slice_line(b[q, j], 2 * s, 2), part[h, j], cb.bf16)
             for j in range(tiles):
-                first = part[0, j] + base[g, j] if apart else part[0, j]
+                first = part[0, j] + base[j] if apart else part[0, j]
                 if plan.group > 0:
                     total[p, j] = cb.fma(fact(ring, at, p, g, 0, lane, plan), first, total[p, j])
                     if not plan.symmetric:
-                        plain = base[g, j] * cb.f32(-1 / 128)
+                        plain = base[j] * cb.f32(-1 / 128)
                         total[p, j] = cb.fma(fact(ring, at, p, g, 1, lane, plan), plain, total[p, j])
                 else:
-                    second = part[1, j] + base[g, j] if apart else part[1, j]
+                    second = part[1, j] + base[j] if apart else part[1, j]
                     total[p, j] = cb.fma(cb.splat(cb.f32(16.0), 4), first, total[p, j]) + second
+
+
+@cb.func
+def pair_up(ring, pairs, at, lane, plan):
+    """The scales and minimums of a block, each twice in a word, where `multiply_rounded` looks for them.
+
+    Codes are read as the bits of bf16: n in the low four bits is n * 2**-133, and in the four above 16 times that, as
+    subnormal numbers (and those of the smallest exponent) are evenly spaced. So scales times 2**111 and 2**107, with
+    minimums times 2**-22, give weights times 2**-22, of which the gain of the product takes care.
+    """
+    groups = plan.block // plan.group
+    kinds = 1 if plan.symmetric else 2
+    here = at * 4 + 128 * (plan.panels * plan.loads + plan.lines) + 4 * plan.factor_lines
+    for turn in cb.unroll(range(0, 8 * plan.panels, 32)):
+        row = turn + lane
+        if turn + 32 <= 8 * plan.panels or row < 8 * plan.panels:
+            facts = ring.load(here + row * plan.fact_words, plan.fact_words)
+            for g in cb.unroll(range(groups)):
+                scale = cb.unpack(cb.slice_line(facts, kinds * g, 1), cb.f16)
+                least = scale * cb.f32(-8.0)
+                if not plan.symmetric:
+                    least = cb.unpack(cb.slice_line(facts, kinds * g + 1, 1), cb.f16)
+                least = least * cb.f32(2.0**-22)
+                low, high = scale[0] * cb.f32(2.0**111), scale[1] * cb.f32(2.0**107)
+                four = cb.concat(line4(low, low, high, high), line4(least[0], least[0], least[1], least[1]))
+                ring.store((pairs + g * 8 * plan.panels + row) * 4, cb.pack(four, cb.bf16))
+    cb.sync_plane()
+
+
+@cb.func
+def multiply_rounded(total, ring, pairs, at, block, lane, plan):
+    """Add a block of every panel to the plane's sums, with weights as bf16."""
+    pair_up(ring, pairs, at, lane, plan)
+    tiles, steps = plan.tiles, plan.group // 32
+    b = cb.local((steps, tiles), cb.u32, lanes=4)
+    low, high = cb.u32(0x000F000F), cb.u32(0x00F000F0)
+    mask = line4(low, high, low, high)
+    for g in cb.unroll(range(plan.block // plan.group)):
+        for j in range(tiles):
+            for q in cb.unroll(range(steps)):
+                b[q, j] = activations(ring, ring, at, g * steps + q, j, block, lane, plan)
+        for p in cb.unroll(range(plan.panels)):
+            facts = ring.load((pairs + (g * plan.panels + p) * 8 + lane // 4) * 4, 4)
+            scale = cb.concat(cb.slice_line(facts, 0, 2), cb.slice_line(facts, 0, 2))
+            least = cb.concat(cb.slice_line(facts, 2, 2), cb.slice_line(facts, 2, 2))
+            for q in cb.unroll(range(steps)):
+                four = ring.load((at + lane + (p * plan.loads + (g * steps + q) // 2) * 32) * 4, 4)
+                for s in cb.unroll(range(2)):
+                    word = four[(g * steps + q) % 2 * 2 + s]
+                    codes = line4(word, word, word >> 8, word >> 8) & mask
+                    a = cb.packed_fma(codes, scale, least, cb.bf16)
+                    for j in range(tiles):
+                        total[p, j] = cb.mma(a, cb.slice_line(b[q, j], 2 * s, 2), total[p, j], cb.bf16)
 
 
 @cb.func
 def fact(ring, at, p, g, which, lane, plan):
     """The scale (0) or minimum (1) of a group, for each of a lane's four sums."""
-    here = at * 4 + 128 * (plan.panels * plan.loads + plan.lines) + (p * 8 + lane // 4) * plan.fact_words
+    here = at * 4 + 128 * (plan.panels * plan.loads + plan.lines) + 4 * plan.factor_lines
+    here = here + (p * 8 + lane // 4) * plan.fact_words
     words = ring.load(here, plan.fact_words)
     both = cb.unpack(cb.slice_line(words, g if plan.symmetric else 2 * g + which, 1), cb.f16)
     return line4(both[0], both[0], both[1], both[1])
 
 
 @cb.func
-def finish(total, excess, scales, bias, residual, out, gain, lane, plane, plan):
-    """Add the sums of the planes, in their order, and write the results."""
+def finish(ring, total, excess, scales, bias, residual, out, gain, lane, plane, plan):
+    """Add the sums of the planes, in their order, and write the results; each plane's are where its blocks were."""
     tiles, count, columns = plan.tiles, plan.panels, plan.columns
-    sums = cb.shared((plan.planes, count, columns, PANEL), cb.f32)
     for p in range(count):
         for j in range(tiles):
             value = total[p, j]
             if plan.group == 0:
                 value = value + excess[j]
+            words = cb.bitcast(value, cb.u32)
             for i in cb.unroll(range(4)):
+                channel = lane // 4 + i // 2 * 8
                 if plan.staged:
                     # Staged columns, at most four, lie two apart, so that a lane's odd sums need no arithmetic.
                     if i % 2 == 0 and lane & 3 < columns:
-                        sums[plane, p, lane & 3, lane // 4 + i // 2 * 8] = value[i]
+                        ring[plane * plan.span * 4 + (p * columns + (lane & 3)) * PANEL + channel] = words[i]
                 else:
-                    sums[plane, p, j * COLUMNS + (lane & 3) * 2 + i % 2, lane // 4 + i // 2 * 8] = value[i]
+                    column = j * COLUMNS + (lane & 3) * 2 + i % 2
+                    ring[plane * plan.span * 4 + (p * columns + column) * PANEL + channel] = words[i]
     cb.sync_cube()
     width = count * PANEL
     rows = columns // plan.parts
-    left = cb.CUBE_POS_X * width
+    left = cb.CUBE_POS_X // plan.splits * width
     top = cb.CUBE_POS_Y * rows
     here = cb.min(rows, out.shape[0] - top)
-    for at in range(cb.UNIT_POS, here * width, plan.units):
+    if plan.splits > 1:
+        for place in range(cb.UNIT_POS, count * columns * PANEL, plan.units):
+            ring[place] = cb.bitcast(sum_of_planes(ring, place, plan), cb.u32)
+        cb.sync_cluster()
+    started = cb.UNIT_POS
+    if plan.splits > 1:
+        started = cb.CLUSTER_POS * plan.units + cb.UNIT_POS
+    for at in range(started, here * width, plan.splits * plan.units):
         row, inside = at // width, at % width
         channel = left + inside
         if channel < out.shape[1]:
             result = cb.f32(0.0)
             for part in cb.unroll(range(plan.parts)):
-                for k in range(plan.planes):
-                    result = result + sums[k, inside // PANEL, row * plan.parts + part, inside % PANEL]
+                place = (inside // PANEL * columns + row * plan.parts + part) * PANEL + inside % PANEL
+                if plan.splits > 1:
+                    for k in cb.unroll(range(plan.splits)):
+                        result = result + cb.bitcast(cb.load_cluster(ring, place, k), cb.f32)
+                else:
+                    result = result + sum_of_planes(ring, place, plan)
             result = result * gain
             if plan.group == 0:
                 result = result * scales[channel]
             finish_one(result, bias, residual, out, top + row, channel, plan)
+    if plan.splits > 1:
+        cb.sync_cluster()
+
+
+@cb.func
+def sum_of_planes(ring, place, plan):
+    """A sum of the cube: those of its planes, in their order."""
+    result = cb.f32(0.0)
+    for k in cb.unroll(range(plan.planes)):
+        result = result + cb.bitcast(ring[k * plan.span * 4 + place], cb.f32)
+    return result
 
 
 @cb.func

@@ -12,8 +12,8 @@ RESERVED = OPS | frozenset(
     plane_inclusive_sum plane_exclusive_sum plane_all plane_any
     plane same_in_plane add_line arrive_group approximate_exp approximate_exp2 approximate_log approximate_log2
     barrier_arrive barrier_arrive_cluster barrier_expect barrier_fence barrier_init barrier_wait cluster_rank
-    copy_async copy_async_commit copy_async_if copy_async_wait fence_async load_matrix mma pack unpack set_registers
-    start_next wait_previous
+    copy_async copy_async_commit copy_async_if copy_async_wait fence_async load_cluster load_matrix mma pack packed_fma
+    unpack set_registers start_next wait_previous
     store_matrix sync_cluster sync_group tma_commit tma_load tma_load_multicast tma_prefetch tma_store tma_wait wgmma
     wgmma_commit wgmma_fence wgmma_registers wgmma_wait
     """.split()

@@ -205,6 +205,16 @@ def _pack(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     return result(s, name, VType(dt.u32, x.type.lanes // each), (), (x,), (dtype.name,))
 
 
+@lowers("packed_fma")
+def _packed_fma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    require(s, name)
+    *lines, dtype_v = unpack(name, args, kwargs, "a", "b", "c", "dtype")
+    dtype = matrix_dtype(s, dtype_v, name, ("f16", "bf16"))
+    first = words(s, lines[0], tuple(range(1, 17)), "a of cb.packed_fma")
+    a, b, c = (words(s, v, (first.type.lanes,), f"{k} of cb.packed_fma") for k, v in zip("abc", lines, strict=True))
+    return result(s, name, a.type, (), (a, b, c), (dtype.name,))
+
+
 @lowers("copy_async")
 def _copy_async(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
@@ -258,6 +268,18 @@ def _barrier_use(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     bar, i, *rest = unpack(name, args, kwargs, "bar", "i", *([more] if more else []))
     mem = barrier(s, bar, name)
     return emit(s, name, (mem,), (element(s, mem, i, "a barrier"), *(s.as_index(v) for v in rest)))
+
+
+@lowers("load_cluster")
+def _load_cluster(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    require(s, name)
+    from_v, i, rank = unpack(name, args, kwargs, "shared", "i", "rank")
+    source = memory(from_v, ("shared",), "the source of cb.load_cluster")
+    if source.dtype.name not in ("f32", "i32", "u32"):
+        raise DTypeError(f"cb.load_cluster reads f32, i32 and u32, not {source.dtype.name}")
+    s.read.add(source.name)
+    places = (element(s, source, i, "the source of cb.load_cluster"), s.as_index(rank))
+    return result(s, name, VType(source.dtype), (source,), places, ())
 
 
 def coordinates(s: Lowering, mem: Mem, value: Value, name: str) -> tuple[Expr, ...]:

@@ -24,6 +24,8 @@ _BY_FEATURE = {
         "elements; unit k of the plane gives the element where row k % 8 of tile k // 8 starts.",
         "pack": "`pack(v, dtype)`: a line of floats as the words of a fragment (f16, bf16, fp8; f32 is rounded to "
         "tf32), to nearest; the first lane lies lowest.",
+        "packed_fma": "`packed_fma(a, b, c, dtype)`: a * b + c of lines of words that hold pairs of f16 or bf16, rounded "
+        "once.",
         "resident": "`resident(cubes)`: registers are given out so that so many cubes of this kernel fit on a core at "
         "once (comptime).",
         "unpack": "`unpack(words, dtype)`: the floats that a line of words holds (f16, bf16, f32).",
@@ -75,6 +77,8 @@ _BY_FEATURE = {
         "sync_cluster": "`sync_cluster()`: every unit of every cube of the cluster arrives before any goes on.",
         "barrier_arrive_cluster": "`barrier_arrive_cluster(bar, i, rank)`: one arrival at bar[i] of another cube of "
         "the cluster.",
+        "load_cluster": "`load_cluster(shared, i, rank)`: element i of the same shared memory of another cube of the "
+        "cluster; between `sync_cluster()` after it was written and before that cube ends.",
     },
     "overlap": {
         "wait_previous": "`wait_previous()`: wait for the launches before this one on its stream, and see what they "

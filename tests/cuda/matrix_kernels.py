@@ -119,6 +119,25 @@ def spread(source: cb.TensorMap, out: cb.Array):
 
 
 @cb.kernel
+def swapped(x: cb.Array, out: cb.Array):
+    """out = what the other cube of a cluster of two holds in shared memory, twice."""
+    cb.cluster(2)
+    s = cb.shared(64, x.dtype)
+    at = cb.CUBE_POS * 64
+    s[cb.UNIT_POS] = x[at + cb.UNIT_POS]
+    cb.sync_cluster()
+    out[at + cb.UNIT_POS] = cb.load_cluster(s, cb.UNIT_POS, 1 - cb.CLUSTER_POS) * 2
+    cb.sync_cluster()
+
+
+@cb.kernel
+def pairs_fma(a: cb.Array, b: cb.Array, c: cb.Array, out: cb.Array, dtype: cb.Comptime):
+    """out = a * b + c, of words that hold pairs."""
+    k = cb.UNIT_POS * 2
+    out.store((k,), cb.packed_fma(a.load((k,), 2), b.load((k,), 2), c.load((k,), 2), dtype))
+
+
+@cb.kernel
 def handed_over(x: cb.Array, out: cb.Array):
     """Add x to out: one plane brings x and goes on, the other waits for it and adds whole lines."""
     cb.resident(4)

@@ -9,6 +9,7 @@ import cubepy as cb
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 
+from tests.cuda import matrix_kernels as M
 from tests.cuda.emulator import emulate
 
 UNITS = 64
@@ -78,3 +79,10 @@ def test_a_phase_too_many_is_waited_for_in_vain() -> None:
 def test_an_access_outside_an_array_is_found() -> None:
     with pytest.raises(AssertionError, match="elements 64 to 65 of 64"):
         emulate(beyond, UNITS, 1, np.zeros(64, np.float32), 1)
+
+
+def test_cubes_of_a_cluster_read_each_others_shared_memory() -> None:
+    x = np.arange(256, dtype=np.float32)
+    out = np.zeros(256, np.float32)
+    emulate(M.swapped, UNITS, 4, x, out)
+    np.testing.assert_array_equal(out, 2 * x.reshape(2, 2, 64)[:, ::-1].reshape(-1))

@@ -256,3 +256,32 @@ def test_maps_follow_new_addresses() -> None:
     for seed in range(3):
         a, b = numbers("bf16", 64, 64, seed=seed), numbers("bf16", 64, 64, seed=seed + 9)
         group("bf16", a, b, 128)
+
+
+@pytest.mark.parametrize("name", ["f32", "i32", "u32"])
+def test_cubes_of_a_cluster_read_each_others_shared_memory(name: str) -> None:
+    need("cluster")
+    x = np.random.default_rng(0).integers(0, 100, 256).astype(np.dtype({"f": "f4", "i": "i4", "u": "u4"}[name[0]]))
+    out = empty(x.dtype, 256)
+    M.swapped[4, 64](put(x), out)
+    np.testing.assert_array_equal(out.numpy(), 2 * x.reshape(2, 2, 64)[:, ::-1].reshape(-1))
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_pairs_are_rounded_once_and_keep_subnormal_numbers(name: str) -> None:
+    need("mma")
+    a, b, c = packed_numbers(name)
+    out = empty(np.uint32, 128)
+    M.pairs_fma[1, 64](*(put(v.view(np.uint32)) for v in (a, b, c)), out, DTYPES[name])
+    right = (a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64)).astype(NUMPY[name])
+    np.testing.assert_array_equal(out.numpy().view(np.uint16), right.view(np.uint16))
+
+
+def packed_numbers(name: str) -> list[np.ndarray]:
+    """256 products and sums, some of tiny factors: bits below 256 times what makes them ordinary."""
+    r = np.random.default_rng(3)
+    found = [r.normal(size=256).astype(NUMPY[name]) for _ in range(3)]
+    found[0].view(np.uint16)[:128] = r.integers(0, 256, 128)
+    found[1][:128] = 2.0**111 if name == "bf16" else 2.0**14
+    found[2][:128] = np.asarray(found[2][:128], np.float32) * (2.0**-22 if name == "bf16" else 2.0**-10)
+    return found

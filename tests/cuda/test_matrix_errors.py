@@ -207,6 +207,18 @@ def split_plane(x: cb.Array, m: cb.TensorMap):
         cb.load_matrix(s, 0)
 
 
+@breaks(E.DTypeError, "cb.load_cluster reads f32, i32 and u32, not f16", "cb.load_cluster")
+def narrow_load(x: cb.Array, m: cb.TensorMap):
+    cb.cluster(2)
+    cb.load_cluster(cb.shared(64, cb.f16), 0, 1)
+
+
+@breaks(E.KernelTypeError, "b of cb.packed_fma must be a line of 4 u32, not line of 2 u32", "cb.packed_fma")
+def packed_lengths(x: cb.Array, m: cb.TensorMap):
+    s = cb.shared(64, cb.u32)
+    cb.packed_fma(s.load((0,), 4), s.load((0,), 2), s.load((0,), 4), cb.bf16)
+
+
 @breaks(E.BarrierError, "cb.sync_cluster must be reached by all units of a cube", "cb.sync_cluster", "move it out")
 def split_cube(x: cb.Array, m: cb.TensorMap):
     if cb.UNIT_POS < 128:

@@ -29,8 +29,9 @@ def words(*shape: int) -> np.ndarray:
 
 def floats_code(plan: PlaneBlueprint, dtype: Any) -> Any:
     x = np.zeros((plan.rows, 64), dtype) if plan.staged else words(2, 128)
+    factors = words(32) if plan.raw else np.zeros(64, np.float16)
     return compile_for(
-        "sm_90a", plane_product, plan.units, x, np.zeros(64, np.float16), words(2, 16), words(4096), words(4096),
+        "sm_90a", plane_product, plan.units, x, factors, words(2, 16), words(4096), words(4096),
         np.zeros(64, np.float32), None, None, np.zeros((1, 64), dtype), 1.0, np.uint32(1), 4, 4, plan, mode="unchecked",
     )  # fmt: skip
 
@@ -56,7 +57,7 @@ FLOATS = [
 def test_float_activations_stay_in_registers(
     size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
 ) -> None:
-    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True)
+    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True, True)
     code = floats_code(plan, dtype)
     sass = code.sass
     assert usage(code.cubin).stack == 0
@@ -65,7 +66,8 @@ def test_float_activations_stay_in_registers(
     assert "LDGSTS.E.BYPASS.128" in sass and "LDS.128" in sass
     # Four fragments of each chunk and half, by one LOP3 for each register: `(w >> s) & 0x000f000f | magic`.
     assert sass.count("0xf000f") == 16 * plan.panels * plan.loads
-    assert count(sass, "HMMA")["HMMA"] == 4 * plan.panels * plan.loads * plan.tiles
+    products = 4 * plan.panels * plan.loads * plan.tiles
+    assert count(sass, "HMMA")["HMMA"] == products + (plan.block // 16 * plan.tiles if plan.raw else 0)
 
 
 @pytest.mark.parametrize(("size", "rows", "group", "symmetric"), some([
@@ -99,11 +101,11 @@ def test_rows_are_read_sixteen_bytes_at_a_time() -> None:
 @pytest.mark.parametrize(("panels", "inputs"), [(1, 64), (3, 384), (256, 4096), (896, 14336), (2, 65536)])
 def test_every_plan_fits(rows: int, group: int, panels: int, inputs: int) -> None:
     blocks = -(-inputs // max(64, group))
-    for room in (H200, Room(108, 166912), Room(84, 101376)):
+    for room in (H200, H200._replace(cluster=True), Room(108, 166912), Room(84, 101376)):
         for dtype in (cb.bf16, cb.f16, cb.f32):
-            plan, grid = plan_floats(panels, blocks, rows, group, True, dtype, room, False, False, None)
+            plan, grid = plan_floats(panels, blocks, rows, group, True, dtype, room, False, False, None, True, True)
             assert plan.shared_bytes <= room.shared and plan.units <= 1024
-            assert grid[0] * plan.panels >= panels
+            assert grid[0] // plan.splits * plan.panels >= panels and grid[0] % plan.splits == 0
             assert plan.staged >= inputs or grid[1] * plan.tiles * 8 >= rows * plan.parts
         plan, grid = plan_bytes(panels, blocks, rows, group, True, room, False, False, None)
         assert plan.shared_bytes <= room.shared and grid[1] * plan.tiles * 8 >= rows

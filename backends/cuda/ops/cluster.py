@@ -6,9 +6,9 @@ from typing import Any
 
 from numba.core import types
 
-from cubepy.backends.cuda.ops.ptx import VOID, asm, nothing, word
+from cubepy.backends.cuda.ops.ptx import VOID, asm, nothing, pointer, shared_address, size, word
 from cubepy.backends.llvm.ops.registry import op
-from cubepy.backends.llvm.ops.types import I32
+from cubepy.backends.llvm.ops.types import F32, I32, SCALARS
 
 
 @op
@@ -21,6 +21,21 @@ def cluster_rank() -> Any:
 def sync_cluster() -> Any:
     """`sync_cluster()`: every unit of every cube of the cluster arrives before any goes on."""
     return nothing("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", convergent=True)
+
+
+@op
+def load_cluster(p: Any, i: Any, rank: Any) -> Any:
+    """`load_cluster(p, i, rank)`: an element of 32 bits of the same shared memory of another cube of the cluster."""
+    p = pointer(p)
+    dtype = p.dtype
+    ld = "ld.shared::cluster." + ("f32" if dtype == "f32" else "b32")
+    text = f"{{ .reg .b32 there; mapa.shared::cluster.u32 there, $1, $2; {ld} $0, [there]; }}"
+    element = F32 if dtype == "f32" else I32
+
+    def emit(b: Any, at: Any, k: Any, of: Any) -> Any:
+        return asm(b, element, text, [shared_address(b, at, k, size(p)), word(b, of)])
+
+    return SCALARS[dtype](p, types.int64, types.int64), emit
 
 
 @op

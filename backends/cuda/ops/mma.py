@@ -138,6 +138,22 @@ def _packed_word(b: Any, parts: list[Any], name: str) -> Any:
 
 
 @literal_op
+def packed_fma(x: Any, y: Any, z: Any, dtype: Any) -> Any:
+    """`packed_fma(x, y, z, dtype)`: x * y + z of the pairs of f16 or bf16 that words hold, rounded once."""
+    name = literal(dtype)
+    if name is None:
+        return None
+    n = line(x, "u32").lanes
+    text = f"fma.rn.{name}x2 $0, $1, $2, $3;"
+
+    def emit(b: Any, *args: Any) -> Any:
+        each = zip(*(words(b, a, n) for a in args[:3]), strict=True)
+        return packed(b, [asm(b, I32, text, parts, memory=False) for parts in each])
+
+    return Line("u32", n)(x, y, z, dtype), emit
+
+
+@literal_op
 def unpack(v: Any, dtype: Any) -> Any:
     """`unpack(v, dtype)`: the floats that words of f16, bf16 or f32 hold."""
     name = literal(dtype)

@@ -35,6 +35,10 @@ def u32(value: Any) -> Any:
     return value.astype(np.uint32) if isinstance(value, np.ndarray) else np.uint32(int(value) & 0xFFFFFFFF)
 
 
+def u64(value: Any) -> Any:
+    return value.astype(np.uint64) if isinstance(value, np.ndarray) else np.uint64(int(value) & 0xFFFFFFFFFFFFFFFF)
+
+
 def bitcast(value: Any, dtype: str) -> Any:
     bits = value if isinstance(value, np.ndarray) else np.asarray(value, np.int32 if isinstance(value, int) else None)
     return plain(bits.view(DTYPES[dtype])[()])
@@ -72,15 +76,23 @@ def shuffle(a: Any, b: Any, lanes: str) -> np.ndarray:
     return np.concatenate([np.atleast_1d(a), np.atleast_1d(b)])[[int(k) for k in lanes.split()]]
 
 
+def packed_fma(a: Any, b: Any, c: Any, dtype: str) -> np.ndarray:
+    """The pairs that words hold, rounded once."""
+    x, y, z = (np.atleast_1d(np.asarray(v, np.uint32)).view(DTYPES[dtype]).astype(np.float64) for v in (a, b, c))
+    return (x * y + z).astype(DTYPES[dtype]).view(np.uint32)
+
+
 ARITHMETIC: dict[str, Any] = {
-    "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": int, "i32": i32, "u32": u32,
+    "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": int, "i32": i32, "u32": u32, "u64": u64,
+    "popcount": lambda v: int(v).bit_count(),
+    "ctz": lambda v: (int(v) & -int(v)).bit_length() - 1,
     "f32": converted(np.float32), "f16": rounded("f16"), "bf16": rounded("bf16"), "bitcast": bitcast,
     "neg": lambda a: -a, "fma": fma, "minnum": smaller, "maxnum": larger, "maximum": np.maximum, "select": select, "rint": np.rint,
     "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_log2": np.log2, "splat": splat,
     "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
     "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),
     "line_min": lambda line: plain(line.min()), "pack": lambda v, d: np.asarray(v).astype(DTYPES[d]).view(np.uint32),
-    "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
+    "packed_fma": packed_fma, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value
        {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "and_": "&", "or_": "|", "xor": "^",
         "shl": "<<", "shr": ">>"}.items()},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 from types import FunctionType
 from typing import Any
 
@@ -27,9 +28,12 @@ IN_PLANES: dict[str, Answer] = {
     "sync_plane": lambda calls: [None] * PLANE, "mma": mma, "load_matrix": load_matrix, "store_matrix": store_matrix,
     "plane_shuffle_xor": lambda calls: [calls[k ^ int(calls[k][1])][0] for k in range(PLANE)],
     "plane_sum": of_all(lambda values: type(values[0])(sum(values))), "plane_max": of_all(max),
-    "plane_min": of_all(min),
+    "plane_min": of_all(min), "plane_any": of_all(any),
+    "plane_shuffle": lambda calls: [calls[int(c[1]) % PLANE][0] for c in calls],
+    "plane_shuffle_up": lambda calls: [calls[k - n if (n := int(calls[k][1])) <= k else k][0] for k in range(PLANE)],
+    "plane_inclusive_sum": lambda calls: list(accumulate(c[0] for c in calls)),
 }  # fmt: skip
-MEETINGS = {*IN_PLANES, "sync_cube", "sync_group", "wgmma", "wgmma_registers", "barrier_wait"}
+MEETINGS = {*IN_PLANES, "sync_cube", "sync_cluster", "sync_group", "wgmma", "wgmma_registers", "barrier_wait"}
 SILENT = ("set_registers", "barrier_fence", "fence_async", "wgmma_fence", "tma_prefetch", "wait_previous", "start_next")
 """Ops that order what is in order here, or only make things faster."""
 
@@ -52,6 +56,7 @@ class Cube:
         self.meetings: dict[Any, dict[int, list[Any]]] = {}
         self.answers: list[Any] = [None] * units
         together = self.shared_ops()
+        self.cluster: list[Cube] = [self]
         self.programs = [FunctionType(kernel, {**together, **self.own_ops(u)})(*args) for u in range(units)]
 
     def shared_ops(self) -> dict[str, Any]:
@@ -59,6 +64,8 @@ class Cube:
         return {
             **ARITHMETIC, **MEMORY_OPS, **dict.fromkeys(SILENT, lambda *_: None), "shared_memory": self.place,
             "cube_position": lambda axis: self.position[axis], "cube_count": lambda axis: self.cubes[axis],
+            "cluster_rank": lambda: self.cluster.index(self),
+            "load_cluster": lambda p, i, rank: MEMORY_OPS["load"](self.cluster[int(rank)].same(p), i),
             "barrier_init": self.barrier_init, "barrier_arrive": lambda p, i: self.barriers[p.byte(i)].update(1, 0),
             "barrier_expect": lambda p, i, n: self.barriers[p.byte(i)].update(1, n),
             "tma_load": lambda to, bar, source, i, b, *coords: self.engine.tma_load(
@@ -86,6 +93,10 @@ class Cube:
             self.places[dtype, at] = Place(self.shared[at:end].view(kind), at)
         return self.places[dtype, at]
 
+    def same(self, p: Place) -> Place:
+        """The place in this cube's shared memory where another cube's is in its own."""
+        return Place(self.shared[p.start : p.start + p.items.nbytes].view(p.dtype), p.start)
+
     def barrier_init(self, p: Place, count: int, arrivals: int) -> None:
         self.barriers |= {p.byte(i): Barrier(arrivals) for i in range(count)}
 
@@ -93,7 +104,7 @@ class Cube:
         """A unit comes where others must come too; gives those that go on."""
         key: Any = (op, unit // PLANE)
         size = PLANE
-        if op == "sync_cube":
+        if op in ("sync_cube", "sync_cluster"):
             key, size = op, self.units
         elif op == "sync_group":
             key, size = (op, int(args[0])), args[1]
@@ -115,8 +126,8 @@ class Cube:
                 self.answers[u] = answer
         return units
 
-    def run(self) -> None:
-        """Run all units to their end.
+    def run(self) -> Iterator[None]:
+        """Run all units to their end; pauses where all of them wait for the cluster.
 
         Raises:
             RuntimeError: no unit can go on.
@@ -137,7 +148,10 @@ class Cube:
                 if op == "barrier_wait":
                     waiting[unit] = self.barriers[args[0].byte(args[1])], int(args[2])
                 else:
-                    going += self.meet(unit, op, args)
+                    met = self.meet(unit, op, args)
+                    if met and op == "sync_cluster":
+                        yield
+                    going += met
             moved |= self.engine.some_land(not ready)
             for unit in [u for u, (barrier, parity) in waiting.items() if barrier.passes(parity)]:
                 del waiting[unit]

@@ -1,4 +1,4 @@
-"""A launch: compile to text, make every unit a generator, run cube after cube."""
+"""A launch: compile to text, make every unit a generator, run cluster after cluster."""
 
 from __future__ import annotations
 
@@ -70,8 +70,17 @@ def emulate(
                 words += array_words(part) if isinstance(part, np.ndarray) else [part]
     given = [ARITHMETIC.get(p.kind, lambda v: v)(w) for p, w in zip(code.text.parameters, words, strict=True)]
     x, y, z = (*(cubes if isinstance(cubes, tuple) else (cubes,)), 1, 1)[:3]
+    together, *others = code.program.cluster
+    assert others == [1, 1] and x % together == 0, "clusters are whole, and along x"
     chance, body = random.Random(seed), translated(code.text.text)
     with np.errstate(all="ignore"):
-        for position in np.ndindex(z, y, x):
-            Cube(body, given, position[::-1], (x, y, z), units, code.text.shared_bytes, chance, late).run()
+        for *rest, first in np.ndindex(z, y, x // together):
+            cluster = [
+                Cube(body, given, (first * together + k, *rest[::-1]), (x, y, z), units, code.text.shared_bytes, chance, late)
+                for k in range(together)
+            ]
+            for cube in cluster:
+                cube.cluster = cluster
+            for _ in zip(*(cube.run() for cube in cluster), strict=True):
+                pass
     return code

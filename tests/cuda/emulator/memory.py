@@ -99,6 +99,13 @@ def add_line(p: Place, line: np.ndarray, i: Any) -> None:
     p.part(i, len(line))[:] += line
 
 
+def atomic_rmw(p: Place, i: Any, value: Any, name: str) -> Any:
+    """An atomic update; the old value. (Whoever runs is alone.)"""
+    old = load(p, i)
+    store(p, i, np.asarray(COMBINED[name](p.part(i, 1)[0], p.dtype.type(value)), p.dtype))
+    return old
+
+
 def stack(dtype: str, lanes: int, n: int) -> np.ndarray:
     """Registers, with numbers that show where they are read before they are written."""
     kind = np.dtype(np.float32) if DTYPES[dtype] in NARROW else DTYPES[dtype]
@@ -106,7 +113,12 @@ def stack(dtype: str, lanes: int, n: int) -> np.ndarray:
     return np.full((n, lanes) if lanes else n, unknown, kind)
 
 
+COMBINED: dict[str, Any] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "max": max, "min": min, "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "xchg": lambda a, b: b,
+}  # fmt: skip
 MEMORY_OPS: dict[str, Any] = {
     "load": load, "store": store, "load_line": load_line, "load_line_part": load_line_part, "store_line": store_line,
     "store_line_part": store_line_part, "add_line": add_line, "stack": stack,
+    "atomic_rmw": atomic_rmw,
 }  # fmt: skip
