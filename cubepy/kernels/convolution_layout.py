@@ -15,6 +15,8 @@ from cubepy.runtime import memory
 UNITS = 128
 MEASURE = 8
 """Elements of 16 bits that the copy engine counts in."""
+FOLDED = 16
+"""Channels that the places of a folded input have at most."""
 ROW = 64
 """Channels of a step of the sum."""
 
@@ -49,6 +51,46 @@ def lay_filters(w: cb.Array, out: cb.Array, inner):
             out[f, t, j] = 0
 
 
+@cb.kernel
+def fold(x: cb.Array, out: cb.Array, above, before, few: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """out[n, h, w, (i * 2 + j) * C + c] = x[n, 2 h + i - above, 2 w + j - before, c], with zeros where x has nothing.
+
+    A unit does a place; C is `few`, and out has `lanes` channels, no less than 4 C.
+    """
+    at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
+    w = at % out.shape[2]
+    h = at // out.shape[2] % out.shape[1]
+    n = at // out.shape[2] // out.shape[1]
+    if n < out.shape[0]:
+        line = cb.local((lanes,), x.dtype)
+        for k in cb.unroll(range(lanes)):
+            i, j, c = k // (2 * few), k // few % 2, k % few
+            line[k] = 0
+            if k < 4 * few:
+                row, column = 2 * h + i - above, 2 * w + j - before
+                if row >= 0 and row < x.shape[1] and column >= 0 and column < x.shape[2]:
+                    line[k] = x[n, row, column, c]
+        for k in cb.unroll(range(0, lanes, MEASURE)):
+            out.store((n, h, w, k), line.load((k,), MEASURE))
+
+
+@cb.kernel
+def fold_filters(w: cb.Array, out: cb.Array, inner):
+    """out[f, t, v * inner + (i * 2 + j) * C + c] = w[f, c, 2 t + i, 2 v + j], with zeros where w has nothing."""
+    at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
+    k = at % out.shape[2]
+    t = at // out.shape[2] % out.shape[1]
+    f = at // out.shape[2] // out.shape[1]
+    if f < out.shape[0]:
+        few = w.shape[1]
+        part = k % inner // few
+        row, column = 2 * t + part // 2, k // inner * 2 + part % 2
+        value = w.dtype(0)
+        if f < w.shape[0] and part < 4 and row < w.shape[2] and column < w.shape[3]:
+            value = w[f, k % inner % few, row, column]
+        out[f, t, k] = value
+
+
 def measured(n: int) -> int:
     """The next multiple of what the copy engine counts in."""
     return -(-n // MEASURE) * MEASURE
@@ -64,6 +106,8 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
     if c % MEASURE == 0 and filters % MEASURE == 0:
         return view, in_order(w.transpose(0, *range(2, w.ndim), 1)).reshape(filters, -1, c), problem
     _, tall, wide = problem.window
+    if folds(problem, c):
+        return folded(view, w, problem)
     whole = measured(c)
     unit = MEASURE // math.gcd(MEASURE, problem.stride[2])
     few = -(-c // unit) * unit
@@ -86,6 +130,30 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
         flat = view.reshape(n, math.prod(size[:-1]), size[-1], c)
         view = widened(flat, size[-1], whole, 0).reshape(n, *size, whole)
     return view, filters_of(w.reshape(filters, c, -1, 1), whole, whole), problem
+
+
+def folds(problem: Problem, c: int) -> bool:
+    """Whether the input of images is folded: a stride of 2 along both axes, and four places fit 16 channels."""
+    flat = problem.size[0] == problem.window[0] == problem.dilation[1] == problem.dilation[2] == 1
+    return flat and tuple(problem.stride) == (1, 2, 2) and 4 * c <= FOLDED
+
+
+def folded(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
+    """Two by two places become the channels of one, so that the stride is 1 and the window half as tall and wide."""
+    n, c, filters = view.shape[0], view.shape[-1], w.shape[0]
+    _, tall, wide = problem.window
+    taps, across = -(-tall // 2), -(-wide // 2)
+    room = measured(4 * c)
+    height, width = problem.out[1] + taps - 1, problem.out[2] + across - 1
+    x = memory.empty((n, height, width, room), view.dtype)
+    source = in_order(view).reshape(n, *problem.size[1:], c)
+    fold[-(-n * height * width // UNITS), UNITS](source, x, problem.pad[1], problem.pad[2], c, room, mode="unchecked")
+    filled = memory.empty((measured(filters), taps, across * room), w.dtype)
+    flat = in_order(w).reshape(filters, c, tall, wide)
+    fold_filters[-(-filled.size // UNITS), UNITS](flat, filled, room, mode="unchecked")
+    x = strided(x, (n, height, problem.out[2], across * room), x.strides)
+    smaller = replace(problem, size=(1, height, problem.out[2]), window=(1, taps, 1), stride=(1, 1, 1), pad=(0, 0, 0))
+    return x, filled, smaller
 
 
 def widened(x: Any, width: int, channels: int, before: int) -> Any:

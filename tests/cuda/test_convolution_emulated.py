@@ -65,7 +65,13 @@ CASES: dict[str, tuple[HopperWindow, tuple[int, ...], int, dict[str, Any]]] = {
         HopperWindow(128, 64, 2), (1, 1, 15, 22, 24), 16,
         {"window": (1, 3, 2), "pad": (0, 4, 2), "dilation": (1, 3, 3), "stride": (1, 1, 2)},
     ),
+    "few channels and a stride: two by two places are one": (
+        HopperWindow(128, 64, 2), (2, 1, 11, 12, 4), 24, {"window": (1, 4, 3), "pad": (0, 1, 0), "stride": (1, 2, 2), "bias": True},
+    ),
     "few channels: a tap is a row of the window": (
+        SMALL, (2, 1, 13, 14, 3), 16, {"window": (1, 5, 7), "pad": (0, 3, 3)},
+    ),
+    "few channels and a stride of a wide window": (
         SMALL, (2, 1, 13, 14, 3), 16, {"window": (1, 7, 7), "pad": (0, 3, 3), "stride": (1, 2, 2)},
     ),
     "channels that are no measure": (SMALL, (1, 1, 6, 7, 20), 16, {**SAME, "bias": True}),

@@ -84,6 +84,10 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
     "odd filters": (lambda x, w: K.conv2d(x, w, layout="NHWC"), (LAST, zeros(6, 64, 3, 3)), ["lay_filters", "hopper_convolution"]),
     "few channels": (
         lambda x, w: K.conv2d(x, w, stride=2, padding=3, layout="NHWC"), (zeros(2, 40, 40, 3), zeros(64, 3, 7, 7)),
+        ["fold", "fold_filters", "hopper_convolution"],
+    ),
+    "few channels, every place": (
+        lambda x, w: K.conv2d(x, w, padding=3, layout="NHWC"), (zeros(2, 40, 40, 3), zeros(64, 3, 7, 7)),
         ["widen", "lay_filters", "hopper_convolution"],
     ),
     "long strides": (lambda x, w: K.conv2d(x, w, stride=3, layout="NHWC"), (LAST, FILTERS), ["hopper_product"]),
@@ -105,12 +109,13 @@ def test_what_runs_a_convolution(route: str) -> None:
 
 
 @pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
-def test_laying_out_spills_nothing() -> None:
-    function, arrays, _ = ROUTES["few channels"]
+@pytest.mark.parametrize("route", ["few channels", "few channels, every place"])
+def test_laying_out_spills_nothing(route: str) -> None:
+    function, arrays, names = ROUTES[route]
     with recording("sm_90a") as launches:
         function(*(device_array.upload(a, devices.current()) for a in arrays))
     stacks = {kernel.__name__: usage(code.cubin).stack for kernel, code in launches}
-    assert stacks == {"widen": 0, "lay_filters": 0, "hopper_convolution": 0}
+    assert stacks == dict.fromkeys(names, 0)
 
 
 @pytest.mark.parametrize("batch", [8, 32, 64, 128])
