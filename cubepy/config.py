@@ -85,6 +85,15 @@ KNOBS = (
 )
 
 
+on_change: list[Callable[[], None]] = []
+"""Called after a setting was given another value."""
+
+
+def _tell() -> None:
+    for told in on_change:
+        told()
+
+
 class Config:
     """The settings. Reading is plain attribute access; setting checks the value.
 
@@ -123,6 +132,7 @@ class Config:
         if knob is None:
             raise ConfigError(f"there is no setting {name!r}", hint=f"the settings: {', '.join(k.name for k in KNOBS)}")
         object.__setattr__(self, name, knob.read(f"cubepy.config.{name}", value))
+        _tell()
 
     @contextlib.contextmanager
     def override(self, **values: Any) -> Iterator[Config]:
@@ -135,6 +145,7 @@ class Config:
         finally:
             for name, value in before.items():
                 object.__setattr__(self, name, value)
+            _tell()
 
     def as_dict(self) -> dict[str, Any]:
         """All settings by name."""

@@ -15,6 +15,8 @@ from cubepy.errors import DeviceError
 from cubepy.nn import functional as F
 from cubepy.runtime.device import as_device
 from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.interop import Borrowed
+from cubepy.runtime.trace import Trace
 from cubepy.tensor import Tensor, concat, register, where
 from cubepy.tensor.storage import Dense
 from tests.pretend import NAME, PretendBackend, pretend
@@ -255,6 +257,29 @@ def test_what_somebody_else_keeps_is_not_traced() -> None:
         storage.secret = cb.tensor(np.full(4, n, np.float32), device=NAME).storage.dense()
         found.append((-Tensor(storage)).numpy())
     assert np.allclose(found[1] - found[0], 1.0)
+
+
+class Foreign:
+    """An array of another library: each look at it makes another array of ours."""
+
+    def __init__(self, array: DeviceArray) -> None:
+        self.array, self.device = array, array.device
+
+    def __cubepy_array__(self) -> DeviceArray:
+        return DeviceArray(self.array.address, self.array.layout, Borrowed(self))
+
+
+def test_arrays_of_other_libraries_repeat_their_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed: list[Trace] = []
+    replay = Trace.replay
+    monkeypatch.setattr(Trace, "replay", lambda self, inputs: replayed.append(self) or replay(self, inputs))
+    x = cb.tensor(floats(7, 5), device=NAME).storage.dense()
+    out = x.copy()
+    for _ in range(3):
+        assert np.array_equal(K.softmax(Foreign(x)).numpy(), K.softmax(x.numpy()))
+        K.map(K.functions.mul, Foreign(x), Foreign(x), out=Foreign(out))
+        assert np.array_equal(out.numpy(), x.numpy() ** 2)
+    assert len(replayed) == 4
 
 
 def test_library_functions_repeat_their_launches() -> None:

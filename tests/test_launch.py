@@ -262,3 +262,21 @@ def test_a_parameter_cannot_have_the_name_of_a_launch_keyword() -> None:
 
     with pytest.raises(errors.KernelSyntaxError, match="'stream', which is a keyword of every launch"):
         wrong[1, 1](np.zeros(1, F), 1.0)
+
+
+@cb.kernel
+def plain_names(exact: cb.Array, type: cb.Array, lift, key_of: cb.Comptime[float] = 2.0):
+    """Names that the launcher might use itself: type = exact * lift + key_of."""
+    i = cb.ABSOLUTE_POS
+    if i < exact.size:
+        type[i] = exact[i] * lift + key_of
+
+
+@pytest.mark.parametrize("device", ["cpu", "python"])
+def test_parameters_may_have_any_name(device: str) -> None:
+    x, out = np.arange(5, dtype=np.float32), np.zeros(5, np.float32)
+    for _ in range(2):
+        plain_names[cb.over(5)](x, out, 3.0, device=device)
+        np.testing.assert_array_equal(out, x * 3 + 2)
+    plain_names[cb.over(5)](x, out, 3.0, 1.0, device=device)
+    np.testing.assert_array_equal(out, x * 3 + 1)

@@ -104,3 +104,14 @@ def load_object(code: bytes, symbol: str) -> int:
     if not address:
         raise BackendCompileError(f"the object code lacks its entry point {symbol}")
     return int(address)
+
+
+def load_text(text: str, symbol: str) -> int:
+    """Compile LLVM IR and load it into the process; gives the address of a function."""
+    with _lock:
+        engine = _engine()
+        module = ll.parse_assembly(text)
+        module.verify()
+        engine.add_module(module)
+        engine.finalize_object()
+        return int(engine.get_function_address(symbol))

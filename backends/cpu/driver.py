@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, prange, types
+from numba import cfunc, njit, prange, types
 from numba.core.errors import NumbaWarning
 from numba.core.extending import intrinsic
 
@@ -50,3 +50,22 @@ def build() -> Any:
             return njit(signature, cache=True, **options)(_run)
     except (RuntimeError, OSError, EOFError, ValueError):  # no place for the cache, or a damaged one
         return njit(signature, **options)(_run)
+
+
+def address_of(run: Any) -> tuple[int, Any]:
+    """The address of what `build` gives, for machine code that calls it, and what keeps the code alive."""
+    global driver
+    driver = run
+    signature = types.void(_i64, _i64, _i64, _i64, _i64, _i64)
+    try:
+        made = cfunc(signature, cache=True)(_call)
+    except (RuntimeError, OSError, EOFError, ValueError):
+        made = cfunc(signature)(_call)
+    return int(made.address), made
+
+
+driver: Any = None
+
+
+def _call(entry, cubes, chunks, threads, arguments, counter):  # type: ignore[no-untyped-def]
+    driver(entry, cubes, chunks, threads, arguments, counter)

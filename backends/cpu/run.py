@@ -6,6 +6,7 @@ import ctypes
 import math
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,6 +140,12 @@ class CpuRunner:
         twin.fill(leaves)
         return twin
 
+    def step(self, begin: int) -> tuple[int, ...]:
+        """What machine code needs to run this, when the block begins at a word of its own (see `replay`)."""
+        faults = 0 if self.faults is None else ctypes.addressof(self.faults)
+        chunks = self.chunks() if self.parallel else 0
+        return self.exe.entry, self.cubes, begin, chunks, threads.threads(), begin + self.counter_slot, faults
+
     def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these leaves."""
         twin = self.twin(leaves)
@@ -147,6 +154,26 @@ class CpuRunner:
             return twin.go
         entry, cubes, at = twin.entry, twin.cubes, twin.at
         return lambda _alive=twin: entry(0, cubes, at)  # type: ignore[misc]
+
+
+@cache
+def replay() -> Any:
+    """Machine code `replay(table, tuple of arrays)`, or None (see the module of this name).
+
+    It reads tuples and arrays where the usual Python and NumPy keep them; None where they do not.
+    """
+    from cubepy.backends.cpu import compile as native
+    from cubepy.backends.cpu import replay as code
+
+    probe = (np.zeros(3), np.zeros(2))
+    items = (ctypes.c_ssize_t * 2).from_address(id(probe) + code.ITEMS)
+    if list(items) != [id(v) for v in probe]:
+        return None
+    at = [ctypes.c_ssize_t.from_address(id(v) + code.DATA).value for v in probe]
+    if at != [v.__array_interface__["data"][0] for v in probe]:
+        return None
+    entry = native.load_text(code.text(), code.SYMBOL)
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.py_object)(entry)
 
 
 def _wrap(value: int) -> int:

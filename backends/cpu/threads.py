@@ -46,6 +46,16 @@ def _make_driver() -> tuple[Any, Any]:
 
 
 @cache
+def entry() -> tuple[int, Any, Any]:
+    """The address of the driver, for machine code that calls it, the lock, and what keeps the code alive."""
+    from cubepy.backends.cpu.driver import address_of
+
+    run, lock = driver()
+    address, alive = address_of(run)
+    return address, lock, alive
+
+
+@cache
 def threads() -> int:
     """How many threads a launch may use."""
     import os

@@ -16,7 +16,7 @@ import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_planes as planes
-from cubepy.kernels.arguments import array_of, finish, float_array, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, finish, float_array, output, repeated, wrapper
 from cubepy.kernels.cube_wide import lane_numbers
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.matmul_kernels import transpose_lines
@@ -194,7 +194,7 @@ def add_values(sums, weights, v, b, g, at, start, count, width, plan):
                 sums[at + i, group + j] = acc[i, j]
 
 
-@placed
+@repeated
 def attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale: float | None = None, *,
     enable_gqa: bool = False, out: Any = None,

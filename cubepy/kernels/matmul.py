@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.compiler.signature import exact
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, finish, output, placed, repeated, wrapper
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.elementwise import map as map_
 from cubepy.kernels.functions import ACTIVATIONS
@@ -25,8 +26,6 @@ from cubepy.runtime import memory
 from cubepy.runtime.device import current, device_properties
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.tune import choose
-
-_ARRAY_OR_NONE = (np.ndarray, type(None))
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ def prepack(b: Any) -> Packed:
     return Packed(pack(matrix[None], lines, lanes), *matrix.shape)
 
 
+@repeated
 def matmul(
     a: Any,
     b: Any,
@@ -111,40 +111,30 @@ def matmul(
         array([[ 3., -1.],
                [ 3.,  3.]], dtype=float32)
     """
-    if type(a) is np.ndarray and residual is None and precision is None:
-        whole = type(b) is np.ndarray or (type(b) is Packed and type(b.panels) is np.ndarray)
-        if whole and type(bias) in _ARRAY_OR_NONE and type(out) in _ARRAY_OR_NONE and type(mask) in _ARRAY_OR_NONE:
-            packed = type(b) is Packed
-            inputs = (a, b.panels if packed else b) if bias is None else (a, b.panels if packed else b, bias)
-            options = (matmul, activation, alpha, (b.rows, b.columns) if packed else None, dtype)
-            if mask is not None:
-                inputs, options = (*inputs, mask), (*options, fill)
+    if type(b) is Packed and type(b.panels) is np.ndarray and type(a) is np.ndarray:
+        arrays = tuple(v for v in (bias, residual, mask) if v is not None)
+        if all(type(v) is np.ndarray for v in arrays) and (out is None or type(out) is np.ndarray):
+            given = (bias is None, residual is None, mask is None)
+            options = (matmul, b.rows, b.columns, activation, exact((alpha, fill)), dtype, precision, given)
             return again(
-                inputs, out, options,
-                lambda: _matmul(
-                    a, b, bias=bias, activation=activation, mask=mask, fill=fill, alpha=alpha, out=out, dtype=dtype
-                ),
+                (a, b.panels, *arrays), out, options,
+                lambda: _matmul(a, b, bias, activation, residual, mask, fill, alpha, out, dtype, precision),
             )  # fmt: skip
-    return _matmul(
-        a, b, bias=bias, activation=activation, residual=residual, mask=mask, fill=fill, alpha=alpha, out=out,
-        dtype=dtype, precision=precision,
-    )  # fmt: skip
+    return _matmul(a, b, bias, activation, residual, mask, fill, alpha, out, dtype, precision)
 
 
-@placed
 def _matmul(
     a: Any,
     b: Any,
-    *,
-    bias: Any = None,
-    activation: Any = None,
-    residual: Any = None,
-    mask: Any = None,
-    fill: float = 0.0,
-    alpha: float = 1.0,
-    out: Any = None,
-    dtype: Any = None,
-    precision: str | None = None,
+    bias: Any,
+    activation: Any,
+    residual: Any,
+    mask: Any,
+    fill: float,
+    alpha: float,
+    out: Any,
+    dtype: Any,
+    precision: str | None,
 ) -> Any:
     """`matmul`, with nothing known yet."""
     if isinstance(b, Packed) and isinstance(b.panels, DeviceArray):

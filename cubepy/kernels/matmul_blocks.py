@@ -157,6 +157,8 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
         sides = (8, 4) if kind != "f32" else (4,)  # of a row of b, 256 bytes and more: a part of a page
         wide = next((w for w in sides if panels // w >= 4 * cores and even(problem.batch * -(-panels // w), cores)), 1)
         group, depth = max(wide, group), DEPTH // 2 if wide > 1 else DEPTH
+    elif kind == "f32" and problem.m > FEW and depth == DEPTH:
+        depth = 2 * DEPTH  # a tile's first and last steps are a twentieth of a shorter piece's time
     least = -(-problem.m // BLOCK)
     cubes = problem.batch * -(-panels // group)
     options = range(least, min(tiles, least + 4 * cores) + 1)

@@ -23,9 +23,9 @@ LAUNCH_KEYWORDS = ("mode", "device", "stream")
 def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, Any]]:
     """Write and compile the binder of a kernel."""
     parameters, names, keys = [], [], []
-    scope: dict[str, Any] = {
-        "ndarray": np.ndarray, "DeviceArray": DeviceArray, "key_of": key_of, "exact": exact, "PLAIN": PLAIN,
-        "lift": lift,
+    scope: dict[str, Any] = {  # names that no parameter has
+        "_bind_ndarray": np.ndarray, "_bind_DeviceArray": DeviceArray, "_bind_key_of": key_of, "_bind_exact": exact,
+        "_bind_PLAIN": PLAIN, "_bind_lift": lift, "_bind_type": type, "_bind_exactly": (tuple, float),
     }  # fmt: skip
     lifting = ""
     star = False
@@ -41,18 +41,19 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
         if p.default is Param.__dataclass_fields__["default"].default:
             parameters.append(p.name)
         else:
-            scope[f"default_{i}"] = p.default
-            parameters.append(f"{p.name}=default_{i}")
+            scope[f"_bind_default_{i}"] = p.default
+            parameters.append(f"{p.name}=_bind_default_{i}")
         names.append(p.name)
         if p.kind == "comptime":
-            keys.append(f"(exact({p.name}) if type({p.name}) in (tuple, float) else type({p.name})), {p.name}")
+            x = p.name
+            keys.append(f"(_bind_exact({x}) if _bind_type({x}) in _bind_exactly else _bind_type({x})), {x}")
         else:
             x = p.name
             keys.append(
-                f"(({x}.dtype, {x}.shape, {x}.strides) if type({x}) is ndarray else "
-                f"({x}.layout if type({x}) is DeviceArray else key_of({x})))"
+                f"(({x}.dtype, {x}.shape, {x}.strides) if _bind_type({x}) is _bind_ndarray else "
+                f"({x}.layout if _bind_type({x}) is _bind_DeviceArray else _bind_key_of({x})))"
             )
-            lifting += f"    if type({x}) not in PLAIN:\n        {x} = lift({x})\n"
+            lifting += f"    if _bind_type({x}) not in _bind_PLAIN:\n        {x} = _bind_lift({x})\n"
     if not star:
         parameters.append("*")
     parameters += [f"{k}=None" for k in LAUNCH_KEYWORDS]

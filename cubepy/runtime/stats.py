@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from cubepy.runtime import tracing
+
 
 @dataclass
 class Stats:
@@ -92,9 +94,11 @@ def profile() -> Iterator[Profile]:
     """
     p = Profile()
     active.append(p)
+    tracing.detour(1)
     start = time.perf_counter()
     try:
         yield p
     finally:
         p.seconds = time.perf_counter() - start
         active.remove(p)
+        tracing.detour(-1)

@@ -70,6 +70,9 @@ class Recorder:
         self.kept.append(owner)
         self.owners[id(owner)] = CONSTANT
 
+    def number(self, array: Any) -> None:
+        """An array was made of a number; it comes to the device as a constant."""
+
     def place(self, array: Any) -> Place | da.DeviceArray:
         """Where an array is; a constant stays the same array."""
         found = self.owners.get(id(array.owner))
@@ -105,15 +108,16 @@ class Recorder:
 class Trace:
     """A recorded call."""
 
-    def __init__(self, recorder: Recorder, result: da.DeviceArray, device: Device) -> None:
+    def __init__(self, recorder: Recorder, result: Any, device: Device) -> None:
         self.gpu, self.ordinal = gpu_of(device), device.ordinal
         self.sizes = tuple(recorder.sizes)
         self.steps = tuple(recorder.steps)
         self.fresh = True
         self.launches = sum(runner is not None for _, runner, _ in self.steps)
-        self.result = recorder.place(result)
+        self.several = type(result) is tuple
+        self.results = tuple(map(recorder.place, result if type(result) is tuple else (result,)))
 
-    def replay(self, inputs: Sequence[da.DeviceArray]) -> da.DeviceArray:
+    def replay(self, inputs: Sequence[da.DeviceArray]) -> Any:
         """The call with other arrays of the same layouts."""
         if self.fresh:
             self.fresh = False
@@ -128,7 +132,9 @@ class Trace:
                 function(*values)
             elif function is None or not function(values, None):
                 runner.run(values, ())
-        return _found(self.result, inputs, taken)  # type: ignore[no-any-return]
+        if self.several:
+            return tuple([_found(p, inputs, taken) for p in self.results])
+        return _found(self.results[0], inputs, taken)
 
 
 def _found(place: Any, inputs: Sequence[da.DeviceArray], taken: list[Any]) -> Any:
@@ -157,7 +163,8 @@ class Traces(threading.local):
 
     def keep(self, key: Any, recorder: Recorder, result: Any, device: Device) -> None:
         """Keep what was recorded, if it can be repeated."""
-        if recorder.spoiled or type(result) is not da.DeviceArray:
+        results = result if type(result) is tuple else (result,)
+        if recorder.spoiled or any(type(r) is not da.DeviceArray for r in results):
             return
         made = Trace(recorder, result, device)
         if recorder.spoiled:  # the result is memory that somebody else keeps

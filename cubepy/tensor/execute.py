@@ -75,6 +75,11 @@ def run(op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype:
     return Dense(result if isinstance(result, DeviceArray) else np.asarray(result))
 
 
+def dense_op(op: str) -> Callable[..., Any]:
+    """What computes an op of dense arrays: a function of the result's dtype, the arrays, and the attributes."""
+    return _DENSE[op]
+
+
 def execute(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
     """Replay a graph on tensors (or arrays) and return its outputs as tensors.
 

@@ -21,6 +21,7 @@ from cubepy.runtime.trace import Recorder as LaunchRecorder
 from cubepy.tensor.execute import run
 from cubepy.tensor.infer import Spec, infer
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
+from cubepy.tensor.repeats import HostCall
 from cubepy.tensor.traces import Call, keep_view, view_of
 
 if TYPE_CHECKING:
@@ -121,6 +122,12 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         if repeated is not None:
             return _result(op, inputs, attrs, repeated)
         storages = call.stores
+    hosted = HostCall(op, storages, attrs, device) if call is None else None
+    if hosted is not None:
+        with nullcontext() if device is current() else use(device):
+            done = hosted.repeat()
+        if done is not None:
+            return _result(op, inputs, attrs, done)
     spec = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
     with use(device) if device != current() else nullcontext():
         if call is None:
@@ -136,6 +143,8 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
             f"the op {op!r} gave {storage.dtype.name}{storage.shape}, its rule says {spec.dtype.name}{spec.shape}",
             hint="the executor of the op disagrees with cubepy.tensor.infer; please report it",
         )
+    if hosted is not None:
+        hosted.accept(spec.dtype)
     return _result(op, inputs, attrs, storage)
 
 

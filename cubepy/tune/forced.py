@@ -78,9 +78,11 @@ class force:
 
     def __enter__(self) -> force:
         self._tokens.append(FORCED.set({**(FORCED.get() or {}), self._op: self._forced}))
+        tracing.detour(1)  # what is forced holds for this context only, tables are everybody's
         tracing.changed()
         return self
 
     def __exit__(self, *exc: object) -> None:
         FORCED.reset(self._tokens.pop())
+        tracing.detour(-1)
         tracing.changed()
