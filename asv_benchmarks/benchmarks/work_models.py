@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kernels import add_relu_of
 from benchmarks.work import Run, Work, draw, session_of, torch_module
 from cubepy import kernels as K
 
@@ -27,7 +26,7 @@ def resnet50(ops: Any, x: Any, weights: Iterator[Any]) -> Any:
             side = x if block else ops.conv(x, next(weights), step, 0, False)
             y = ops.conv(x, next(weights), 1, 0, True)
             y = ops.conv(y, next(weights), step, 1, True)
-            x = ops.add_relu(ops.conv(y, next(weights), 1, 0, False), side)
+            x = ops.conv(y, next(weights), 1, 0, True, side)
     return ops.linear(ops.mean(x), next(weights))
 
 
@@ -66,14 +65,12 @@ class Ours:
     def weights(self, pairs: list[Any]) -> list[Any]:
         return [(K.prepack_filter(w) if w.ndim == 4 else K.prepack(w.T), b) for w, b in pairs]
 
-    def conv(self, x: Any, w: Any, stride: int, padding: int, relu: bool) -> Any:
-        return K.conv2d(x, w[0], w[1], stride, padding, layout="NHWC", activation="relu" if relu else None)
+    def conv(self, x: Any, w: Any, stride: int, padding: int, relu: bool, side: Any = None) -> Any:
+        activation = "relu" if relu else None
+        return K.conv2d(x, w[0], w[1], stride, padding, layout="NHWC", activation=activation, add=side)
 
     def max_pool(self, x: Any) -> Any:
         return K.max_pool2d(x, 3, 2, 1, layout="NHWC")
-
-    def add_relu(self, x: Any, y: Any) -> Any:
-        return K.map(add_relu_of, x, y, out=x)
 
     def mean(self, x: Any) -> Any:
         return K.mean(x, (1, 2))
@@ -103,15 +100,13 @@ class Torch:
         last = self.torch.channels_last
         return [(w.to(memory_format=last) if w.ndim == 4 else w, b) for w, b in pairs]
 
-    def conv(self, x: Any, w: Any, stride: int, padding: int, relu: bool) -> Any:
+    def conv(self, x: Any, w: Any, stride: int, padding: int, relu: bool, side: Any = None) -> Any:
         y = self.f.conv2d(x, w[0], w[1], stride, padding)
+        y = y if side is None else y.add_(side)
         return y.relu_() if relu else y
 
     def max_pool(self, x: Any) -> Any:
         return self.f.max_pool2d(x, 3, 2, 1)
-
-    def add_relu(self, x: Any, y: Any) -> Any:
-        return x.add_(y).relu_()
 
     def mean(self, x: Any) -> Any:
         return x.mean((2, 3))
@@ -155,19 +150,17 @@ class Onnx:
     def weights(self, pairs: list[Any]) -> list[Any]:
         return pairs
 
-    def conv(self, x: str, w: Any, stride: int, padding: int, relu: bool) -> str:
+    def conv(self, x: str, w: Any, stride: int, padding: int, relu: bool, side: Any = None) -> str:
         size = list(w[0].shape[2:])
         y = self.add(
             "Conv", x, self.constant(w[0]), self.constant(w[1]), kernel_shape=size, strides=[stride] * 2,
             pads=[padding] * 4,
         )  # fmt: skip
+        y = y if side is None else self.add("Add", y, side)
         return self.add("Relu", y) if relu else y
 
     def max_pool(self, x: str) -> str:
         return self.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
-
-    def add_relu(self, x: str, y: str) -> str:
-        return self.add("Relu", self.add("Add", x, y))
 
     def mean(self, x: str) -> str:
         return self.add("Flatten", self.add("GlobalAveragePool", x))

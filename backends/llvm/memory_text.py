@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from cubepy.compiler.ir import Atomic, Expr, Mem, Program, Store
+from cubepy.compiler.ir import Atomic, Expr, Mem, Prefetch, Program, Store
 from cubepy.errors import Location
 
 
@@ -156,6 +156,15 @@ class MemoryText:
             self.line(f"{op}({name}, {where}, {value})")
         else:
             self.line(f"store_line_part({name}, {where}, {value}, {count})")
+
+    def prefetch(self, s: Prefetch) -> None:
+        """Ask for a cache line; of the C order of an array with gaps nothing is asked for."""
+        mem = s.mem
+        indices = [self.index(e) for e in s.indices]
+        if s.linear and mem.ndim > 1 and mem.layout != "contiguous" and mem.shape is None:
+            return
+        where = indices[0] if s.linear else self.offset(mem, indices)
+        self.line(f"prefetch({self.var(mem.name)}, i64({where}))")
 
     def line_place(self, mem: Mem, args: tuple[Expr, ...], linear: bool, lanes: int) -> tuple[str, str, str | None]:
         """Where a line starts, how many places follow there, and its lanes' offsets if they are not neighbours."""

@@ -24,6 +24,7 @@ from cubepy.compiler.ir import (
     For,
     If,
     Mem,
+    Prefetch,
     Program,
     Stmt,
     Store,
@@ -218,6 +219,9 @@ class Printer(MemoryText):
 
     def stmt_Store(self, s: Store) -> None:
         self.store(s)
+
+    def stmt_Prefetch(self, s: Prefetch) -> None:
+        self.prefetch(s)
 
     def stmt_Atomic(self, s: Atomic) -> None:
         self.atomic(s)

@@ -150,6 +150,9 @@ class Memory:
 
     store_stream = store
 
+    def prefetch(self, where: Any) -> None:
+        """A hint, which changes nothing."""
+
     def atomic(self, op: str, index: Any, values: tuple[Any, ...]) -> Value:
         """An atomic update; the old value."""
         from cubepy.backends.python.values import binary, extreme

@@ -10,7 +10,7 @@ import numpy as np
 
 from cubepy.compiler import convert
 from cubepy.compiler.expressions import Expressions
-from cubepy.compiler.ir import Alloc, Atomic, Barrier, DebugAssert, DebugPrint, Expr, Mem, Store, VType
+from cubepy.compiler.ir import Alloc, Atomic, Barrier, DebugAssert, DebugPrint, Expr, Mem, Prefetch, Store, VType
 from cubepy.compiler.values import ArrayValue, Const, TupleValue, Value, describe
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, SharedMemoryError
 from cubepy.lang import dtypes as dt
@@ -87,7 +87,7 @@ class Lowering(Expressions):
         return lanes
 
     def array_method(self, owner: ArrayValue, method: str, args: Args, kwargs: Kwargs) -> Value:
-        """`a.load(...)`, `a.store(...)`."""
+        """`a.load(...)`, `a.store(...)`, `a.prefetch(...)`."""
         mem = owner.mem
         if mem.lanes:
             raise KernelTypeError(f"the elements of {mem.name} are lines already; index it")
@@ -98,6 +98,11 @@ class Lowering(Expressions):
             extra = () if isinstance(valid_v, Const) and valid_v.value is None else (self.as_index(valid_v),)
             self.read.add(mem.name)
             return Expr("line_load", VType(mem.dtype.compute, lanes), (*indices, *extra), (mem, linear, bool(extra)))
+        if method == "prefetch":
+            (where,) = unpack("prefetch", args, kwargs, "i")
+            indices, linear = self.line_position(mem, where)
+            self.emit(Prefetch(mem, indices, linear))
+            return Const(None)
         where, line, valid_v = unpack(method, args, kwargs, "i", "line", valid=Const(None))
         indices, linear = self.line_position(mem, where)
         lanes = line.type.lanes if isinstance(line, Expr) and line.type.lanes else 1

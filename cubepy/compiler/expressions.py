@@ -33,7 +33,7 @@ OPERATORS = {
     ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
     ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "inv", ast.Not: "not_",
 }  # fmt: skip
-ARRAY_METHODS = ("load", "store", "store_stream")
+ARRAY_METHODS = ("load", "store", "store_stream", "prefetch")
 LINE_METHODS = ("sum", "prod", "max", "min", "any", "all")
 
 

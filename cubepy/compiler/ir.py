@@ -100,6 +100,15 @@ class Store(Stmt):
 
 
 @dataclass
+class Prefetch(Stmt):
+    """A hint that `mem[indices]` is wanted soon; `linear`: `indices` is one position in the C order."""
+
+    mem: Mem
+    indices: tuple[Expr, ...]
+    linear: bool = False
+
+
+@dataclass
 class Atomic(Stmt):
     """`target = old value of mem[indices]`, updated by `op` with `operands`."""
 
@@ -259,6 +268,8 @@ def expressions(stmt: Stmt) -> list[Expr]:
         return [stmt.value]
     if isinstance(stmt, Store):
         return [*stmt.indices, stmt.value, *([stmt.valid] if stmt.valid is not None else [])]
+    if isinstance(stmt, Prefetch):
+        return list(stmt.indices)
     if isinstance(stmt, Atomic):
         return [*stmt.indices, *stmt.operands]
     if isinstance(stmt, Hardware):

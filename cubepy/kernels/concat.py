@@ -6,14 +6,15 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, axes_of, axis_of, finish, home_of, output, placed, wrapper
+from cubepy.kernels import movement_lines
+from cubepy.kernels.arguments import array_of, axes_of, axis_of, finish, home_of, output, repeated, wrapper
+from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for
 from cubepy.lang.dtypes import as_dtype, promote
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, use
 
 PIECE = 4096  # elements of a row that a cube reverses
-UNITS = 256
 
 
 def concat(arrays: Any, axis: int = 0, *, out: Any = None) -> Any:
@@ -78,7 +79,7 @@ def reverse_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], piece: cb.
                 out[row, j] = x[row, n - 1 - j]
 
 
-@placed
+@repeated
 def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
     """A copy with axes reversed (all by default), as `numpy.flip` and `torch.flip`.
 
@@ -102,16 +103,18 @@ def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
             tuple(slice(None, None, -1) if d in axes and d != last else slice(None) for d in range(array.ndim))
         ]
         if last in axes:
-            rows = contiguous(turned)
-            if as_dtype(rows.dtype).storage_only:
+            if as_dtype(array.dtype).storage_only:
                 raise DTypeError(
-                    f"flip along the last axis works on dtypes that kernels compute with, not {rows.dtype}"
+                    f"flip along the last axis works on dtypes that kernels compute with, not {array.dtype}"
                 )
+            if has_planes():
+                movement_lines.flip(array, axes, result)
+                return finish(result, out, wrap)
+            rows = contiguous(turned)
             flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
             n = array.shape[-1]
-            wide = cb.device_properties_of().plane_size > 1
             m = array.size // n
-            reverse_rows[m * -(-n // PIECE), UNITS if wide else 1](
+            reverse_rows[m * -(-n // PIECE), 1](
                 rows.reshape(m, n), flat.reshape(m, n), lanes_for(rows), PIECE, mode="checked"
             )
             if flat is not result:

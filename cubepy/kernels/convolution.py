@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, whole, wrapper
-from cubepy.kernels.convolution_block import convolve, pack_filters
+from cubepy.kernels.convolution_block import convolve
 from cubepy.kernels.convolution_gpu import convolve_on_gpu
 from cubepy.kernels.convolution_grouped import FEW, FLAT, by_group
-from cubepy.kernels.convolution_plan import plan_of, tile, to_widen
+from cubepy.kernels.convolution_plan import LIGHT, plan_of, tile, to_widen
 from cubepy.kernels.convolution_pointwise import by_points
 from cubepy.kernels.convolution_routes import Problem
+from cubepy.kernels.convolution_turn import pack_filters
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous, convert_into
+from cubepy.kernels.elementwise import contiguous, convert_into, run
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.kernels.matmul_again import again
+from cubepy.kernels.movement import transpose
 from cubepy.kernels.pad import pad
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
+from cubepy.runtime.overlap import extent
 from cubepy.runtime.pointers import address
 
+DEEP = 256  # channels of an image that are better neighbours: their walk is the longest part of the window's
+PIECES = 16  # cubes that lay filters out
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 
@@ -106,40 +113,42 @@ def _panelled(w: Any, groups: int) -> PackedFilter:
     panels = -(-filters // width)
     out = memory.empty((groups, panels, taps, w.shape[1], width), np.float32)
     if out.size:
-        flat = contiguous(w).reshape(groups, filters, w.shape[1], taps)
-        pack_filters[groups * panels, 1](flat, out, width, mode="checked")
+        flat = contiguous(w).reshape(groups, filters, -1)
+        pieces = max(1, min(flat.shape[2] // lanes, PIECES // (groups * panels)))
+        pack_filters[groups * panels * pieces, 1](flat, out, pieces, lanes, mode="unchecked")
     return PackedFilter(out.reshape(groups, panels, taps * w.shape[1], width), w.shape, groups)
 
 
 def _repeated(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
-    activation: Any, out: Any, axes: int,
+    activation: Any, add: Any, out: Any, axes: int,
 ) -> Any:  # fmt: skip
     """`_convolve`, or the launches of an earlier call with arrays of the same layouts (see `matmul_again`)."""
     packed = type(weight) is PackedFilter
     filters = weight.panels if packed else weight
-    arrays = (input, filters) if bias is None else (input, filters, bias)
+    arrays = (input, filters, *(v for v in (bias, add) if v is not None))
     if any(type(v) is not np.ndarray for v in arrays) or (out is not None and type(out) is not np.ndarray):
-        return _convolve(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, axes)
+        return _convolve(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, axes)
     first, last = LAYOUTS[axes]
     turned = None
     if layout == first and out is None and input.ndim == axes + 2 and not input.flags.c_contiguous:
         view = input.transpose(0, *range(2, axes + 2), 1)
         if view.flags.c_contiguous and view.shape[-1] > 1:  # channels-last memory gives channels-last memory
             turned, layout, arrays = (0, axes + 1, *range(1, axes + 1)), last, (view, *arrays[1:])
+            if add is not None and add.ndim == axes + 2:
+                add = add.transpose(0, *range(2, axes + 2), 1)
+                arrays = (*arrays[:-1], add)
     shape = weight.shape if packed else None
     aligned = out is None or address(out) % 64 == 0  # some kernels store past the caches if it is
-    options = (_convolve, shape, stride, padding, dilation, groups, layout, activation, axes, aligned)
-    result = again(
-        arrays, out, options,
-        lambda: _convolve(arrays[0], weight, bias, stride, padding, dilation, groups, layout, activation, out, axes),
-    )  # fmt: skip
+    settings = (stride, padding, dilation, groups, layout, activation)
+    options = (_convolve, shape, settings, axes, aligned, bias is None, add is None)
+    result = again(arrays, out, options, lambda: _convolve(arrays[0], weight, bias, *settings, add, out, axes))
     return result if turned is None else result.transpose(turned)
 
 
 def _convolve(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
-    activation: Any, out: Any, axes: int,
+    activation: Any, add: Any, out: Any, axes: int,
 ) -> Any:  # fmt: skip
     wrap, x = wrapper(input), float_array(input, "input")
     first, last = LAYOUTS[axes]
@@ -168,41 +177,78 @@ def _convolve(
         places.append(m)
     problem = Problem(size, window, step, pad, dil, tuple(places))
     filters = w.shape[0]
-    add = None if bias is None else float_array(bias, "bias")
-    if add is not None and add.shape != (filters,):
-        raise ShapeError(f"bias has shape {add.shape}, but there are {filters} filters")
+    b = None if bias is None else float_array(bias, "bias")
+    if b is not None and b.shape != (filters,):
+        raise ShapeError(f"bias has shape {b.shape}, but there are {filters} filters")
     spatial = tuple(places[3 - axes :])
     channels_last = layout == last or (c > 1 and view.flags.c_contiguous and math.prod(view.shape[1:-1]) > 1)
     dtype = x.dtype
     if as_dtype(dtype).bits == 64:
         raise DTypeError("convolutions work on f32, f16 and bf16, not on f64", hint="convert with x.astype(np.float32)")
     shape = (n, *spatial, filters) if layout == last else (n, filters, *spatial)
+    plus = None if add is None else float_array(add, "add")
+    if plus is not None and plus.shape != shape:
+        raise ShapeError(f"add has shape {plus.shape}, but the result has shape {shape}")
     if out is None and channels_last and layout == first:
         result = memory.empty((n, *spatial, filters), dtype).transpose(0, axes + 1, *range(1, axes + 1))
     else:
         result = output(out, shape, dtype)
     if result.size:
         function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
-        by_filter = result.transpose(0, *range(2, axes + 2), 1) if layout == first else result
-        inner = by_filter if channels_last else by_filter.transpose(0, axes + 1, *range(1, axes + 1))
-        target = inner if inner.flags.c_contiguous else memory.empty(inner.shape, dtype)
+        to_last, to_first = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
+        order = None if channels_last == (layout == last) else to_last if channels_last else to_first
+        inner = result if order is None else result.transpose(order)
+        if plus is not None:
+            plus = contiguous(plus if order is None else plus.transpose(order))
+        direct = inner.flags.c_contiguous and (plus is None or out is None or not _overlap(plus, inner))
+        target = inner if direct else memory.empty(inner.shape, dtype)
         flat = (n, -1, filters) if channels_last else (n, filters, -1)
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
         if has_planes() or not isinstance(view, np.ndarray):
-            convolve_on_gpu(view, _plain(w), add, target, problem, groups, channels_last, function)
+            convolve_on_gpu(
+                view, _plain(w), b, target, problem, groups, channels_last, function if plus is None else None
+            )
+            if plus is not None:
+                run(after_sum(function), [target, plus], target)
         else:
-            _on_cpu(view, w, add, target.reshape(flat), problem, groups, channels_last, function)
+            more = None if plus is None else plus.reshape(flat)
+            _on_cpu(view, w, b, more, target.reshape(flat), problem, groups, channels_last, function)
         if target is not inner:
             convert_into(inner, target)
     return finish(result, out, wrap)
 
 
+@lru_cache(maxsize=256)
+def after_sum(function: Any) -> Any:
+    """A func of two values: `function` of their sum."""
+
+    @cb.func
+    def of_sum(a, b):  # type: ignore[no-untyped-def]
+        total = cb.cast(a, cb.f32) + cb.cast(b, cb.f32)
+        return total if function is None else function(total)
+
+    return of_sum
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    """Whether the memory of two arrays may be the same."""
+    (start, stop), (first, last) = (
+        [(address(v) if isinstance(v, np.ndarray) else int(v.address)) + end for end in extent(v)] for v in (a, b)
+    )
+    return first < stop and start < last
+
+
 def _on_cpu(
-    view: Any, w: Any, bias: Any, out: Any, problem: Problem, groups: int, channels_last: bool, function: Any
+    view: Any, w: Any, bias: Any, add: Any, out: Any, problem: Problem, groups: int, channels_last: bool, function: Any
 ) -> None:
-    """view is (N, *size, C) in any layout, out (N, places, filters) or the other way."""
-    if groups > 1 and w.shape[0] <= FEW * groups:
+    """view is (N, *size, C) in any layout, out (N, places, filters) or the other way, and add like it."""
+    few = groups > 1 and w.shape[0] <= FEW * groups
+    if add is not None and (few or function not in LIGHT):  # no kernel does it on its way
+        _on_cpu(view, w, bias, None, out, problem, groups, channels_last, None)
+        run(after_sum(function), [out, add], out)
+        return
+    if few:
         taps = w.panels if isinstance(w, PackedFilter) else _taps(w, groups)
         if by_group(view, taps, bias, out, problem, channels_last, function):
             return
@@ -210,12 +256,14 @@ def _on_cpu(
     packed = w if isinstance(w, PackedFilter) else _panelled(w, groups)
     last = view.flags.c_contiguous
     first = (0, view.ndim - 1, *range(1, view.ndim - 1))
-    if not channels_last and packed.shape[1] <= FLAT and packed.panels.shape[:2] == (1, 1):
+    if add is None and not channels_last and packed.shape[1] <= FLAT and packed.panels.shape[:2] == (1, 1):
         taps = packed.panels.reshape(-1, packed.shape[1], packed.panels.shape[3]).transpose(2, 1, 0)
         if by_group(view, taps[None, : packed.shape[0]], bias, out, problem, False, function):
             return
     if not last and not view.transpose(first).flags.c_contiguous:
         view, last = contiguous(view), True
+    if not last and groups == 1 and packed.shape[1] >= DEEP and math.prod(problem.window) > 1:
+        view, last = transpose(view.transpose(first), (0, *range(2, view.ndim), 1)), True
     if any(problem.pad) and to_widen(problem, packed.shape[1]):
         edges = tuple(p for p in reversed(problem.pad[5 - view.ndim :]) for _ in range(2))
         size = tuple(a + 2 * b for a, b in zip(problem.size, problem.pad, strict=True))
@@ -227,23 +275,23 @@ def _on_cpu(
     n, places = view.shape[0], math.prod(problem.out)
     alike = problem.window == problem.stride == (1, 1, 1) and not any(problem.pad)  # a plain product: so are all places
     if alike and not (last or channels_last):
-        if by_points(view.transpose(first).reshape(n, -1, places), packed.panels, bias, out, function):
+        if by_points(view.transpose(first).reshape(n, -1, places), packed.panels, bias, add, out, function):
             return
     flat = (view if last else view.transpose(first)).reshape(-1)
     if last and channels_last and alike:
-        out = out.reshape(1, n * places, -1)
+        out, add = out.reshape(1, n * places, -1), None if add is None else add.reshape(1, n * places, -1)
         n, problem = 1, replace(problem, size=(1, 1, n * places), out=(1, 1, n * places))
     cubes, geometry, plan = plan_of(
         problem, n, packed.shape[0] // groups, packed.shape[1], packed.panels.shape[:2], last, channels_last,
-        view.dtype == np.float32, address(out) % 64 == 0, bias is not None, function,
+        view.dtype == np.float32, address(out) % 64 == 0, bias is not None, add is not None, function,
     )  # fmt: skip
-    convolve[cubes, 1](flat, packed.panels.reshape(-1), bias, out, geometry, plan, mode="unchecked")
+    convolve[cubes, 1](flat, packed.panels.reshape(-1), bias, add, out, geometry, plan, mode="unchecked")
 
 
 @placed
 def conv1d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
-    layout: str = "NCL", activation: Any = None, out: Any = None,
+    layout: str = "NCL", activation: Any = None, add: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Convolution along one axis, as `torch.nn.functional.conv1d`.
 
@@ -255,6 +303,7 @@ def conv1d(
         groups: channels and filters fall into so many groups.
         layout: "NCL" or "NLC". A NCL view of channels-last memory runs as NLC.
         activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
+        add: array of the result's shape, added before the activation; None: nothing.
         out: array to write.
 
     Raises:
@@ -265,13 +314,13 @@ def conv1d(
         >>> conv1d(np.ones((2, 3, 5), np.float32), np.ones((4, 3, 3), np.float32), padding=1).shape
         (2, 4, 5)
     """
-    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, 1)
+    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, 1)
 
 
 @placed
 def conv2d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
-    layout: str = "NCHW", activation: Any = None, out: Any = None,
+    layout: str = "NCHW", activation: Any = None, add: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Convolution of images, as `torch.nn.functional.conv2d`.
 
@@ -283,6 +332,7 @@ def conv2d(
         groups: channels and filters fall into so many groups.
         layout: "NCHW" or "NHWC". A NCHW view of channels-last memory runs as NHWC.
         activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
+        add: array of the result's shape, added before the activation; None: nothing.
         out: array to write.
 
     Raises:
@@ -293,13 +343,13 @@ def conv2d(
         >>> conv2d(np.ones((2, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32), padding=1).shape
         (2, 4, 5, 5)
     """
-    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, 2)
+    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, 2)
 
 
 @placed
 def conv3d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
-    layout: str = "NCDHW", activation: Any = None, out: Any = None,
+    layout: str = "NCDHW", activation: Any = None, add: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Convolution of volumes, as `torch.nn.functional.conv3d`.
 
@@ -311,6 +361,7 @@ def conv3d(
         groups: channels and filters fall into so many groups.
         layout: "NCDHW" or "NDHWC". A NCDHW view of channels-last memory runs as NDHWC.
         activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
+        add: array of the result's shape, added before the activation; None: nothing.
         out: array to write.
 
     Raises:
@@ -321,4 +372,4 @@ def conv3d(
         >>> conv3d(np.ones((2, 3, 5, 5, 5), np.float32), np.ones((4, 3, 3, 3, 3), np.float32), padding=1).shape
         (2, 4, 5, 5, 5)
     """
-    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, out, 3)
+    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, 3)

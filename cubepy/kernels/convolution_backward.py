@@ -81,7 +81,7 @@ def _transposed(
     for k, d, p, m in zip(w.shape[2:], dil, cut, more, strict=True):
         widths = [d * (k - 1) - p, d * (k - 1) - p + m, *widths]
     wide = pad(contiguous(spread), (0, 0, *widths)) if any(widths) else spread
-    result = _convolve(wide, _turned(w, groups), bias, 1, 0, dil, groups, last, None, None, axes)
+    result = _convolve(wide, _turned(w, groups), bias, 1, 0, dil, groups, last, None, None, None, axes)
     if layout == first:
         result = result.transpose(0, axes + 1, *range(1, axes + 1))
     if out is not None:
@@ -105,7 +105,7 @@ def _on_cpu(
             turned = PackedFilter(panels, (filters, w.shape[0] // groups, *window), groups)
         else:
             turned = _turned(w, groups)
-        return _convolve(x, turned, bias, 1, around, dil, groups, layout, None, out, axes)
+        return _convolve(x, turned, bias, 1, around, dil, groups, layout, None, None, out, axes)
     sizes = [
         (n - 1) * s - p + m + a + 1 for n, s, p, m, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
     ]

@@ -26,10 +26,11 @@ class Plan:
         board: places of the cube's board of sums, 0: there is none.
         filters_last: whether results of neighbouring filters are neighbours in memory (NHWC).
         pieces: whether the window is walked in pieces, with sums on the board between them.
-        bias: whether one is added.
+        bias, add: whether one is added; whether an array of the result's layout is.
         activation: a func of the result, or None.
         light: whether the activation is so short that it may be written out for every line of a tile.
         past: whether results are stored past the caches.
+        ahead: lines of the filters that come next, asked for with every line of these; 0: they stay in a cache.
     """
 
     rows: int
@@ -40,27 +41,16 @@ class Plan:
     filters_last: bool
     pieces: bool
     bias: bool
+    add: bool
     activation: Any
     light: bool
     past: bool
+    ahead: int
 
     @property
     def width(self) -> int:
         """Filters of a panel."""
         return self.lines * self.lanes
-
-
-@cb.kernel
-def pack_filters(weight: cb.Array, out: cb.Array, width: cb.Comptime[int]):
-    """out[group, panel, tap, c, j] = weight[group, panel * width + j, c, tap], zero where there is no such filter."""
-    panels, taps, channels = out.shape[1], out.shape[2], out.shape[3]
-    panel = cb.CUBE_POS % panels
-    group = cb.CUBE_POS // panels
-    for j in range(width):
-        f = panel * width + j
-        for c in range(channels):
-            for t in range(taps):
-                out[group, panel, t, c, j] = cb.cast(weight[group, f, c, t], out.dtype)
 
 
 GEOMETRY = (
@@ -140,19 +130,35 @@ def copy_strip(strip, x, n, channel, first, g, lanes):
 
 
 @cb.func
-def start_of(p, base, g, plan):
-    """Where the input that output place p sees begins."""
+def starts_of(p, here, rows: cb.Comptime[int], base, g, plan):
+    """Where the input that output places see begins: of p and those behind it, `here` at most; the last is repeated.
+
+    One division gives the row of the first; the others are a step further, or at the beginning of the next row.
+    """
     out_w = number(g, "out_w")
-    r = p // out_w
     along_h = number(g, "th" if plan.room else "sh") * number(g, "stride_h")
     along_w = number(g, "tw" if plan.room else "sw") * number(g, "stride_w")
-    return base + r * along_h + (p - r * out_w) * along_w
+    r = p // out_w
+    w = p - r * out_w
+    at = base + r * along_h + w * along_w
+    starts = (at,)
+    back = along_h - out_w * along_w
+    for i in cb.unroll(range(1, rows)):
+        more = i < here
+        w = cb.select(more, w + 1, w)
+        at = cb.select(more, at + along_w, at)
+        over = w == out_w
+        w = cb.select(over, 0, w)
+        at = cb.select(over, at + back, at)
+        starts = starts + (at,)
+    return starts
 
 
 @cb.func
 def tile_of(
-    source, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n, piece, last, g, rows, plan
-):
+    source, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n, piece, last, g, rows,
+    plan,
+):  # fmt: skip
     """`rows` output places times one panel, over the window or a piece of it: to the result, or to the board.
 
     `acc` is touched by constant loops only, so it stays in registers.
@@ -163,12 +169,17 @@ def tile_of(
     walk_d, walk_h, walk_w = number(g, "walk_d"), number(g, "walk_h"), number(g, "walk_w")
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     strip = cb.local(lines, cb.f32, lanes=lanes)
-    places = ()
-    for i in cb.unroll(range(rows)):
-        places = places + (start_of(place + cb.min(q + i, here - 1), base, g, plan),)
+    places = starts_of(place + q, here - q, rows, base, g, plan)
     for i in cb.unroll(range(rows)):
         for j in cb.unroll(range(lines)):
             acc[i, j] = cb.splat(0.0, lanes)
+    filters = number(g, "filters")
+    column = group * filters + f
+    if plan.add and plan.filters_last:
+        if last:  # what is added comes while the products are made
+            for i in cb.unroll(range(rows)):
+                for j in cb.unroll(range(lines)):
+                    add.prefetch((n, origin + place + cb.min(q + i, here - 1), column + j * lanes))
     t0, t1, u0, u1 = 0, walk_d, 0, walk_h
     if plan.pieces:
         t0 = piece // walk_h
@@ -178,6 +189,13 @@ def tile_of(
             for i in cb.unroll(range(rows)):
                 for j in cb.unroll(range(lines)):
                     acc[i, j] = board.load((q + i, j * lanes), lanes)
+    steps = (t1 - t0) * (u1 - u0) * walk_w * run
+    ahead = at_panel + (t0 * walk_h + u0) * number(g, "panel_row")
+    ahead_step = 0
+    if plan.ahead:
+        if q // rows * plan.ahead < lines:  # the filters that come next, while these are used
+            ahead = ahead + (steps * lines + q // rows * steps * plan.ahead) * lanes
+            ahead_step = plan.ahead * lanes
     for t in range(t0, t1):
         for u in range(u0, u1):
             row = at_panel + (t * walk_h + u) * number(g, "panel_row")
@@ -192,27 +210,31 @@ def tile_of(
                         x = cb.splat(cb.cast(source[places[i] + at], cb.f32), lanes)
                         for j in range(lines):
                             acc[i, j] = cb.fma(x, strip[j], acc[i, j])
+                    if plan.ahead:
+                        for j in range(plan.ahead):
+                            panels.prefetch(ahead + j * lanes)
+                        ahead = ahead + ahead_step
                     at = at + run_step
                     k = k + panel_run
-    filters = number(g, "filters")
     if not plan.filters_last or (plan.pieces and not last):
         for i in cb.unroll(range(rows)):
             for j in cb.unroll(range(lines)):
                 board.store((q + i, j * lanes), acc[i, j])
     if plan.filters_last and last:
-        column = group * filters + f
         if plan.light and f + plan.width <= filters:
             for j in cb.unroll(range(lines)):
-                add = cb.splat(0.0, lanes)
+                more = cb.splat(0.0, lanes)
                 if plan.bias:
-                    add = cb.cast(bias.load(column + j * lanes, lanes), cb.f32)
+                    more = cb.cast(bias.load(column + j * lanes, lanes), cb.f32)
                 for i in cb.unroll(range(rows)):
+                    to = (n, origin + place + cb.min(q + i, here - 1), column + j * lanes)
                     value = acc[i, j]
                     if plan.bias:
-                        value = value + add
+                        value = value + more
+                    if plan.add:
+                        value = value + cb.cast(add.load(to, lanes), cb.f32)
                     if plan.activation is not None:
                         value = plan.activation(value)
-                    to = (n, origin + place + cb.min(q + i, here - 1), column + j * lanes)
                     if plan.past:
                         out.store_stream(to, cb.cast(value, out.dtype))
                     else:
@@ -229,26 +251,28 @@ def tile_of(
                         value = done[i, j]
                         if plan.bias:
                             value = value + cb.cast(bias.load(column + j * lanes, lanes, valid=valid), cb.f32)
+                        to = (n, origin + place + q + i, column + j * lanes)
+                        if plan.add:
+                            value = value + cb.cast(add.load(to, lanes, valid=valid), cb.f32)
                         if plan.activation is not None:
                             value = plan.activation(value)
-                        to = (n, origin + place + q + i, column + j * lanes)
                         out.store(to, cb.cast(value, out.dtype), valid=valid)
 
 
 @cb.func
-def turn_board(board, bias, out, n, place, here, f, group, g, plan):
+def turn_board(board, bias, add, out, n, place, here, f, group, g, plan):
     """The board's sums to the result, whose neighbours are places: transposed in registers."""
     lanes = plan.lanes
     filters = number(g, "filters")
     columns = cb.min(plan.width, filters - f)
-    if plan.bias or plan.activation is not None:
+    if plan.bias or (plan.activation is not None and not plan.add):
         for j in range(0, columns, lanes):
-            add = cb.splat(0.0, lanes)
+            more = cb.splat(0.0, lanes)
             if plan.bias:
-                add = cb.cast(bias.load(group * filters + f + j, lanes, valid=columns - j), cb.f32)
+                more = cb.cast(bias.load(group * filters + f + j, lanes, valid=columns - j), cb.f32)
             for q in range(here):
-                value = board.load((q, j), lanes) + add
-                if plan.activation is not None:
+                value = board.load((q, j), lanes) + more
+                if plan.activation is not None and not plan.add:
                     value = plan.activation(value)
                 board.store((q, j), value)
     for j in range(0, columns, lanes):
@@ -257,21 +281,36 @@ def turn_board(board, bias, out, n, place, here, f, group, g, plan):
             for i in cb.unroll(range(lanes)):
                 turned = turned + (board.load((q + i, j), lanes),)
             turned = transpose_lines(turned, lanes)
-            for i in cb.unroll(range(lanes)):
-                if j + i < columns:
+            if plan.add:
+                square = cb.local(lanes, cb.f32, lanes=lanes)
+                for i in cb.unroll(range(lanes)):
+                    square[i] = turned[i]
+                for i in range(cb.min(lanes, columns - j)):
                     to = (n, group * filters + f + j + i, place + q)
+                    value = square[i] + cb.cast(add.load(to, lanes, valid=here - q), cb.f32)
+                    if plan.activation is not None:
+                        value = plan.activation(value)
                     if plan.past:
-                        out.store_stream(to, cb.cast(turned[i], out.dtype))
+                        out.store_stream(to, cb.cast(value, out.dtype))
                     else:
-                        out.store(to, cb.cast(turned[i], out.dtype), valid=here - q)
+                        out.store(to, cb.cast(value, out.dtype), valid=here - q)
+            else:
+                for i in cb.unroll(range(lanes)):
+                    if j + i < columns:
+                        to = (n, group * filters + f + j + i, place + q)
+                        if plan.past:
+                            out.store_stream(to, cb.cast(turned[i], out.dtype))
+                        else:
+                            out.store(to, cb.cast(turned[i], out.dtype), valid=here - q)
 
 
 @cb.kernel
-def convolve(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan: cb.Comptime):
-    """out[n, place, f] (or [n, f, place]) = activation(sum over the window of x * panels + bias).
+def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: cb.Comptime):
+    """out[n, place, f] (or [n, f, place]) = activation(sum over the window of x * panels + bias + add).
 
-    x and panels are flat; out is (N, places, filters) or (N, filters, places); g has the numbers of `GEOMETRY`. A cube
-    makes one of `cuts` ranges of places (of whole rows where it copies its input) for `block_panels` panels.
+    x and panels are flat; out and add are (N, places, filters) or (N, filters, places); g has the numbers of
+    `GEOMETRY`. A cube makes one of `cuts` ranges of places (of whole rows where it copies its input) for
+    `block_panels` panels.
     """
     rows = plan.rows
     stride_d, stride_h = number(g, "stride_d"), number(g, "stride_h")
@@ -314,17 +353,17 @@ def convolve(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan: cb.Com
             last = piece == pieces - 1
             for q in range(0, whole, rows):
                 if plan.room:
-                    tile_of(strip, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                    tile_of(strip, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
                             piece, last, g, rows, plan)  # fmt: skip
                 else:
-                    tile_of(x, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                    tile_of(x, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
                             piece, last, g, rows, plan)  # fmt: skip
             for q in range(whole, here, rows - 1):
                 if plan.room:
-                    tile_of(strip, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                    tile_of(strip, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
                             piece, last, g, rows - 1, plan)  # fmt: skip
                 else:
-                    tile_of(x, bias, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                    tile_of(x, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
                             piece, last, g, rows - 1, plan)  # fmt: skip
         if not plan.filters_last:
-            turn_board(board, bias, out, n, origin + place, here, f, group, g, plan)
+            turn_board(board, bias, add, out, n, origin + place, here, f, group, g, plan)

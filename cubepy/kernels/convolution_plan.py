@@ -18,6 +18,7 @@ LARGEST_STRIP = 45056  # elements of a cube's copy of the input: what a cube may
 PLACES = 224  # output places of a cube, at most, unless a row has more
 PIECE = 1 << 19  # bytes of a panel that stay in the second-level cache beside the input
 STREAM = 8 << 20  # bytes of a result that is stored past the caches
+SEEN_OFTEN = 1024  # places that see every filter: with fewer, filters come from memory, with more, they stay near
 LIGHT = (None, ACTIVATIONS["relu"])
 
 
@@ -110,7 +111,7 @@ def cuts_of(
 @lru_cache(maxsize=1024)
 def plan_of(
     problem: Problem, n: int, filters: int, channels: int, counts: tuple[int, int], last: bool, channels_last: bool,
-    single: bool, aligned: bool, bias: bool, function: Any,
+    single: bool, aligned: bool, bias: bool, add: bool, function: Any,
 ) -> tuple[int, Any, Plan]:  # fmt: skip
     """Cubes, integers and blueprint of a convolution on this CPU.
 
@@ -172,5 +173,8 @@ def plan_of(
         past = past and filters % width == 0 and function in LIGHT
     else:
         past = past and not direct and problem.out[2] % lanes == 0
-    plan = Plan(rows, lines, lanes, room, board, channels_last, pieces, bias, function, function in LIGHT, past)
+    ahead = min(lines, -(-lines * rows // places)) if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups else 0
+    plan = Plan(
+        rows, lines, lanes, room, board, channels_last, pieces, bias, add, function, function in LIGHT, past, ahead
+    )
     return many * cuts * -(-panels // block_panels), geometry, plan

@@ -41,17 +41,19 @@ class Points:
 
 
 @cb.func
-def finished(value, bias, f, plan):
-    """Bias and activation."""
+def finished(value, bias, add, n, f, place, plan):
+    """Bias, what is added, and activation."""
     if bias is not None:
         value = value + cb.cast(bias[f], cb.f32)
+    if add is not None:
+        value = value + cb.cast(add.load((n, f, place), plan.lanes, valid=add.shape[2] - place), cb.f32)
     if plan.activation is not None:
         value = plan.activation(value)
     return value
 
 
 @cb.func
-def tile_of(block, panels, bias, out, n, at, f, here, place, depth, lines, plan):
+def tile_of(block, panels, bias, add, out, n, at, f, here, place, depth, lines, plan):
     """`rows` filters from f on, of which `here` are there, times `lines` lines of places; one line may be cut."""
     rows, lanes = plan.rows, plan.lanes
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
@@ -75,7 +77,7 @@ def tile_of(block, panels, bias, out, n, at, f, here, place, depth, lines, plan)
         for i in cb.unroll(range(rows)):
             if i < here:
                 for j in cb.unroll(range(lines)):
-                    value = cb.cast(finished(acc[i, j], bias, f + i, plan), out.dtype)
+                    value = cb.cast(finished(acc[i, j], bias, add, n, f + i, place + j * lanes, plan), out.dtype)
                     if plan.past:
                         out.store_stream((n, f + i, place + j * lanes), value)
                     else:
@@ -87,12 +89,12 @@ def tile_of(block, panels, bias, out, n, at, f, here, place, depth, lines, plan)
                 done[i, j] = acc[i, j]
         for i in range(cb.min(rows, here)):
             for j in range(lines):
-                value = cb.cast(finished(done[i, j], bias, f + i, plan), out.dtype)
+                value = cb.cast(finished(done[i, j], bias, add, n, f + i, place + j * lanes, plan), out.dtype)
                 out.store((n, f + i, place + j * lanes), value, valid=out.shape[2] - place - j * lanes)
 
 
 @cb.func
-def all_filters(block, x, panels, bias, out, n, group, groups, n_panels, place, lines, plan):
+def all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, place, lines, plan):
     """Copy `lines` lines of places of all channels, and make all filters of a group for them."""
     lanes = plan.lanes
     depth, filters = x.shape[1] // groups, out.shape[1] // groups
@@ -103,15 +105,15 @@ def all_filters(block, x, panels, bias, out, n, group, groups, n_panels, place, 
             block.store((c * lines + j) * lanes, cb.cast(line, cb.f32))
     for f in range(0, filters, plan.rows):
         at = ((group * n_panels + f // plan.width) * depth) * plan.width + f % plan.width
-        tile_of(block, panels, bias, out, n, at, group * filters + f, filters - f, place, depth, lines, plan)
+        tile_of(block, panels, bias, add, out, n, at, group * filters + f, filters - f, place, depth, lines, plan)
 
 
 @cb.kernel
-def convolve_points(x: cb.Array, panels: cb.Array, bias, out: cb.Array, groups, n_panels, plan: cb.Comptime):
-    """out[n, f, p] = activation(sum over c of panels[f, c] * x[n, c, p] + bias[f]) for the filters of each group.
+def convolve_points(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, groups, n_panels, plan: cb.Comptime):
+    """out[n, f, p] = activation(sum over c of panels[f, c] * x[n, c, p] + bias[f] + add[n, f, p]).
 
-    x (N, C, places) and out (N, filters, places); panels are flat. A cube does a block of places, the last one of an
-    image what is left, line by line.
+    The filters of a group see its channels. x (N, C, places), out and add (N, filters, places); panels are flat. A cube
+    does a block of places, the last one of an image what is left, line by line.
     """
     tall = plan.lines * plan.lanes
     places = out.shape[2]
@@ -124,13 +126,13 @@ def convolve_points(x: cb.Array, panels: cb.Array, bias, out: cb.Array, groups, 
     n = pos // groups
     block = cb.shared(plan.room, cb.f32)
     if cut < blocks:
-        all_filters(block, x, panels, bias, out, n, group, groups, n_panels, cut * tall, plan.lines, plan)
+        all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, cut * tall, plan.lines, plan)
     else:
         place = blocks * tall + (cut - blocks) * plan.lanes
-        all_filters(block, x, panels, bias, out, n, group, groups, n_panels, place, 1, plan)
+        all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, place, 1, plan)
 
 
-def by_points(x: Any, panels: Any, bias: Any, out: Any, function: Any) -> bool:
+def by_points(x: Any, panels: Any, bias: Any, add: Any, out: Any, function: Any) -> bool:
     """out (N, filters, places) of x (N, C, places), both contiguous; panels (groups, panels, channels, width).
 
     Returns whether it was done: many channels or few places are left to others.
@@ -147,5 +149,5 @@ def by_points(x: Any, panels: Any, bias: Any, out: Any, function: Any) -> bool:
     even = lanes * out.itemsize == 64 and out.shape[2] % lanes == 0 and address(out) % 64 == 0
     past = even and out.nbytes >= STREAM
     plan = Points(rows, lines, lanes, width, LARGEST, function, function in LIGHT, past)
-    convolve_points[cubes, 1](x, panels.reshape(-1), bias, out, groups, n_panels, plan, mode="unchecked")
+    convolve_points[cubes, 1](x, panels.reshape(-1), bias, add, out, groups, n_panels, plan, mode="unchecked")
     return True

@@ -1,4 +1,4 @@
-"""Filters of a transposed convolution on the CPU, laid out in panels for the kernels of convolutions."""
+"""Filters on the CPU, laid out in panels for the kernels of convolutions and of transposed convolutions."""
 
 from __future__ import annotations
 
@@ -22,6 +22,39 @@ def turn_square(square, lanes):
     lines = transpose_lines(lines, lanes)
     for i in cb.unroll(range(lanes)):
         square[i] = lines[i]
+
+
+@cb.kernel
+def pack_filters(weight: cb.Array, out: cb.Array, pieces, lanes: cb.Comptime[int]):
+    """out[group, panel, tap, c, j] = weight[group, panel * width + j, c * taps + tap].
+
+    What lies behind the last filter is arbitrary: nobody reads its products.
+    """
+    panels, taps, width = out.shape[1], out.shape[2], out.shape[4]
+    filters, depth = weight.shape[1], weight.shape[2]
+    piece = cb.CUBE_POS % pieces
+    panel = cb.CUBE_POS // pieces % panels
+    group = cb.CUBE_POS // (pieces * panels)
+    square = cb.local(lanes, cb.f32, lanes=lanes)
+    blocks = (depth + lanes - 1) // lanes
+    for block in range(piece * blocks // pieces, (piece + 1) * blocks // pieces):
+        first = cb.max(0, cb.min(block * lanes, depth - lanes))
+        for j in range(0, width, lanes):
+            for i in range(lanes):
+                place = (group, cb.min(panel * width + j + i, filters - 1), first)
+                if depth >= lanes:
+                    square[i] = cb.cast(weight.load(place, lanes), out.dtype)
+                else:
+                    square[i] = cb.cast(weight.load(place, lanes, valid=depth), out.dtype)
+            turn_square(square, lanes)
+            c = first // taps
+            t = first - c * taps
+            for i in range(cb.min(lanes, depth)):
+                out.store((group, panel, t, c, j), square[i])
+                t = t + 1
+                if t == taps:
+                    t = 0
+                    c = c + 1
 
 
 @cb.kernel

@@ -9,7 +9,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import movement_cubes
-from cubepy.kernels.arguments import array_of, finish, output, placed, wholes, wrapper
+from cubepy.kernels.arguments import array_of, finish, output, repeated, wholes, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import identity, run
 from cubepy.kernels.matmul_kernels import transpose_lines
@@ -37,7 +37,7 @@ def transpose_tiles(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], tile: c
                 out.store((b, i + c, j), columns[c])
 
 
-@placed
+@repeated
 def transpose(x: Any, axes: Any = None, *, out: Any = None) -> Any:
     """A contiguous copy with the axes permuted (reversed by default), as `numpy.transpose(x, axes).copy()`.
 

@@ -8,23 +8,14 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
+from cubepy.kernels import movement_lines
 from cubepy.kernels.arguments import array_of, finish, output, placed, wholes, wrapper
+from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, lanes_for
+from cubepy.kernels.movement_lines import source_of
 from cubepy.runtime import memory
 
 MODES = ("constant", "reflect", "replicate")
-UNITS = 128
-
-
-@cb.func
-def source_of(k, n, mode: cb.Comptime[str]):
-    """Where the element at place k of an axis of length n comes from; -1: from nowhere."""
-    if mode == "reflect":
-        k = cb.select(k < 0, -k, k)
-        return cb.select(k >= n, 2 * (n - 1) - k, k)
-    if mode == "replicate":
-        return cb.clamp(k, 0, n - 1)
-    return cb.select((k < 0) | (k >= n), -1, k)
 
 
 @cb.kernel
@@ -101,10 +92,11 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
             flat[...] = value
         else:
             s, t, ahead = _joined(source, flat, before)
-            wide = cb.device_properties_of().plane_size > 1
-            lanes = 1 if wide else lanes_for(s)
             fill = bool(value) if x.dtype == np.bool_ else (int(value) if x.dtype.kind in "iu" else float(value))
-            pad_rows[t.size // t.shape[-1], UNITS if wide else 1](s, t, ahead, fill, mode, lanes, mode="checked")
+            if has_planes():
+                movement_lines.pad(s, t, ahead, fill, mode)
+            else:
+                pad_rows[t.size // t.shape[-1], 1](s, t, ahead, fill, mode, lanes_for(s), mode="checked")
         if flat is not result:
             result[...] = flat
     return finish(result, out, wrap)

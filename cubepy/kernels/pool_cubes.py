@@ -9,6 +9,7 @@ from cubepy.kernels.cube_wide import line_of, multiple, power_of_two
 from cubepy.kernels.elementwise_cubes import unravelled
 
 UNITS = 256  # of a cube
+AHEAD = 4  # lines of a table that a unit asks for at once
 
 
 @cb.kernel
@@ -56,15 +57,44 @@ def pool_first(
 
 @cb.kernel
 def gather_rows_wide(
-    indices: cb.Array, table: cb.Array, out: cb.Array, lanes: cb.Comptime[int], across: cb.Comptime[int]
-):
-    """out[i] = table[indices[i]]; `across` units lie along a row, the others of a cube along the indices."""
-    width = across * lanes
-    blocks = (out.shape[1] + width - 1) // width
-    k = multiple(cb.CUBE_POS % blocks * width + cb.UNIT_POS % across * lanes, lanes)
-    i = cb.CUBE_POS // blocks * (cb.CUBE_DIM // across) + cb.UNIT_POS // across
-    if i < indices.size and k < out.shape[1]:
-        out.store((i, k), table.load((indices[i], k), lanes))
+    indices: cb.Array, table: cb.Array, out: cb.Array, lanes: cb.Comptime[int], across: cb.Comptime[int],
+    ahead: cb.Comptime[int], along: cb.Comptime[bool],
+):  # fmt: skip
+    """out[i] = table[indices[i]]; `across` units lie along a row, the others of a cube along the indices. A unit asks
+    for `ahead` lines before it stores the first: `along` one row that is longer than a cube is wide, else of several.
+    """
+    hop = across * lanes
+    down = cb.CUBE_DIM // across
+    n = out.shape[1]
+    if along:
+        blocks = (n + hop * ahead - 1) // (hop * ahead)
+        i = cb.CUBE_POS // blocks
+        k = multiple(cb.CUBE_POS % blocks * (hop * ahead) + cb.UNIT_POS * lanes, lanes)
+        row = indices[i]
+        if k + hop * (ahead - 1) + lanes <= n:
+            lines = ()
+            for j in cb.unroll(range(ahead)):
+                lines = lines + (table.load((row, k + j * hop), lanes),)
+            for j in cb.unroll(range(ahead)):
+                out.store((i, k + j * hop), lines[j])
+        else:
+            for at in range(k, n, hop):
+                out.store((i, at), table.load((row, at), lanes))
+    else:
+        k = multiple(cb.UNIT_POS % across * lanes, lanes)
+        i = cb.CUBE_POS * (down * ahead) + cb.UNIT_POS // across
+        if k < n and i + down * (ahead - 1) < indices.size:
+            rows = ()
+            for j in cb.unroll(range(ahead)):
+                rows = rows + (indices[i + j * down],)
+            lines = ()
+            for j in cb.unroll(range(ahead)):
+                lines = lines + (table.load((rows[j], k), lanes),)
+            for j in cb.unroll(range(ahead)):
+                out.store((i + j * down, k), lines[j])
+        elif k < n:
+            for at in range(i, cb.min(i + down * ahead, indices.size), down):
+                out.store((at, k), table.load((indices[at], k), lanes))
 
 
 def channels_last(
@@ -86,6 +116,11 @@ def channels_first(
 def gather(indices: Any, table: Any, target: Any) -> None:
     """Rows of a table by index."""
     lanes = line_of(table, target)
-    across = min(UNITS, power_of_two(-(-target.shape[1] // lanes)))
-    cubes = -(-target.shape[1] // (across * lanes)) * -(-indices.size // (UNITS // across))
-    gather_rows_wide[cubes, UNITS](indices, table, target, lanes, across)
+    n = target.shape[1]
+    across = min(UNITS, power_of_two(-(-n // lanes)))
+    along = n > UNITS * lanes
+    if along:
+        cubes = -(-n // (UNITS * lanes * AHEAD)) * indices.size
+    else:
+        cubes = -(-indices.size // (UNITS // across * AHEAD))
+    gather_rows_wide[cubes, UNITS](indices, table, target, lanes, across, AHEAD, along)

@@ -24,8 +24,8 @@ _BY_FEATURE = {
         "elements; unit k of the plane gives the element where row k % 8 of tile k // 8 starts.",
         "pack": "`pack(v, dtype)`: a line of floats as the words of a fragment (f16, bf16, fp8; f32 is rounded to "
         "tf32), to nearest; the first lane lies lowest.",
-        "packed_fma": "`packed_fma(a, b, c, dtype)`: a * b + c of lines of words that hold pairs of f16 or bf16, rounded "
-        "once.",
+        "packed_fma": "`packed_fma(a, b, c, dtype)`: a * b + c of lines of words that hold pairs of f16 or bf16, "
+        "rounded once.",
         "resident": "`resident(cubes)`: registers are given out so that so many cubes of this kernel fit on a core at "
         "once (comptime).",
         "unpack": "`unpack(words, dtype)`: the floats that a line of words holds (f16, bf16, f32).",

@@ -51,6 +51,22 @@ def test_lines_follow_the_logical_order_whatever_the_strides(device: str) -> Non
 
 
 @cb.kernel
+def hinted(x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    x.prefetch(i + 1000)
+    x.prefetch((i, 2))
+    out.store((i, 0), x.load((i, 0), 3))
+
+
+def test_hints_change_nothing_and_may_lie_outside(device: str) -> None:
+    base = np.arange(24, dtype=F).reshape(4, 6)
+    for x in (base[:, :3], base.reshape(8, 3)[:4]):
+        out = np.zeros((4, 3), F)
+        hinted[1, 4](x, out, device=device)
+        np.testing.assert_array_equal(out, x)
+
+
+@cb.kernel
 def line_shapes(x: cb.Array, out: cb.Array):
     a, b = x.load(0, 4), x.load(4, 4)
     out.store(0, cb.interleave(a, b))

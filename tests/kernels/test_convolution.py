@@ -266,6 +266,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         K.conv2d(x, w, layout="CHWN")
     with pytest.raises(errors.ShapeError, match="bias has shape"):
         K.conv2d(x, w, draw(3))
+    with pytest.raises(errors.ShapeError, match="add has shape"):
+        K.conv2d(x, w, add=draw(1, 6, 3, 1))
     with pytest.raises(errors.ShapeError, match="stride must be"):
         K.conv2d(x, w, stride=0)
     with pytest.raises(errors.ShapeError, match="do not go with"):

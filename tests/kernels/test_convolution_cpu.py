@@ -52,6 +52,44 @@ def test_three_axes_narrow_floats_and_long_activations() -> None:
     close(K.conv3d(last, w, *settings, layout="NDHWC", activation="silu").transpose(0, 4, 1, 2, 3), want, 2e-3)
 
 
+ADDED = [  # input, filters, groups
+    ((2, 19, 9, 11), (70, 19, 3, 3), 1),  # more than a panel
+    ((2, 8, 20, 20), (11, 8, 1, 1), 1),  # lines of places
+    ((1, 8, 9, 9), (8, 1, 3, 3), 8),
+]
+
+
+@pytest.mark.parametrize(("shape", "filters", "groups"), ADDED, ids=str)
+def test_what_is_added_before_the_activation(shape: Any, filters: Any, groups: int) -> None:
+    activation = "relu" if groups == 1 else "silu"
+    x, w, b = draw(*shape), draw(*filters), draw(filters[0])
+    padding = filters[2] // 2
+    want = defined(x, w, 1, padding, 1, groups) + b[:, None, None]
+    more = draw(*want.shape)
+    want = want + more
+    want = np.maximum(want, 0) if activation == "relu" else want / (1 + np.exp(-want))
+    settings = {"padding": padding, "groups": groups, "activation": activation}
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    more_last = np.ascontiguousarray(more.transpose(0, 2, 3, 1))
+    for _ in range(3):  # later calls repeat the launches
+        close(K.conv2d(x, w, b, add=more, **settings), want)
+        close(K.conv2d(last, w, b, add=more_last, layout="NHWC", **settings).transpose(0, 3, 1, 2), want)
+        close(K.conv2d(last.transpose(0, 3, 1, 2), w, b, add=more, **settings), want)
+        out = more.copy()
+        assert K.conv2d(x, w, b, add=out, out=out, **settings) is out
+        close(out, want)
+
+
+def test_filters_are_laid_out_in_panels() -> None:
+    for shape, groups in (((70, 19, 3, 3), 1), ((66, 2, 1, 1), 1), ((80, 3, 2, 2), 2)):
+        for dtype in (np.float32, np.float16):
+            w = draw(*shape).astype(dtype)
+            panels = K.prepack_filter(w, groups).panels
+            wide = panels.reshape(groups, panels.shape[1], -1, shape[1], panels.shape[3]).transpose(0, 1, 4, 3, 2)
+            seen = wide.reshape(groups, -1, *wide.shape[3:])[:, : shape[0] // groups]
+            np.testing.assert_array_equal(seen.reshape(shape), w.astype(np.float32))
+
+
 def test_nan_and_infinity_reach_what_sees_them_only() -> None:
     x = np.ones((1, 17, 12, 12), F)
     x[0, 3, 0, 0], x[0, 5, 11, 11] = np.nan, np.inf
@@ -106,5 +144,6 @@ def test_on_the_python_backend() -> None:
         want = defined(x, w, 1, 1, 1, 4) + b[:, None, None]
         close(K.conv2d(x, w, b, padding=1, groups=4), want)
         close(K.conv2d(last, w, b, padding=1, groups=4, layout="NHWC").transpose(0, 3, 1, 2), want)
-        x, w = draw(1, 2, 3, 40), draw(3, 2, 1, 1)
+        x, w, more = draw(1, 2, 3, 40), draw(3, 2, 1, 1), draw(1, 3, 3, 40)
         close(K.conv2d(x, w), defined(x, w))
+        close(K.conv2d(x, w, add=more, activation="relu"), np.maximum(defined(x, w) + more, 0))

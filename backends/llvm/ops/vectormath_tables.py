@@ -32,6 +32,7 @@ class Table:
     exp2_low: float
     exp2_high: float
     expm1_low: float
+    tanh_end: float
     exp: tuple[float, ...]
     smallest_normal: float
     subnormal_scale: float
@@ -63,6 +64,7 @@ _F32 = Table(
     exp2_low=-151.0,
     exp2_high=129.0,
     expm1_low=-30.0,
+    tanh_end=10.0,
     exp=(
         5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3, 1.9875691500e-4,
     ),
@@ -104,6 +106,7 @@ _F64 = Table(
     exp2_low=-1076.0,
     exp2_high=1025.0,
     expm1_low=-60.0,
+    tanh_end=20.0,
     exp=(
         0.5000000000000011, 0.16666666666666413, 0.041666666666529746, 0.008333333333494126,
         0.0013888888943753316, 0.00019841269507743002, 2.4801492957980166e-05, 2.7557584950438185e-06,
