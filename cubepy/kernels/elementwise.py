@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import functools
 from typing import Any
 
@@ -12,12 +13,13 @@ import cubepy as cb
 from cubepy.compiler.source import source_of
 from cubepy.errors import KernelTypeError, LaunchError
 from cubepy.kernels import elementwise_cubes
-from cubepy.kernels.arguments import array_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, finish, output, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.shapes import broadcast_shape, merged
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
 from cubepy.lang.dtypes import as_dtype, float_for, promote
+from cubepy.runtime import memory
 from cubepy.runtime.device_array import DeviceArray, constant_on
 from cubepy.runtime.pointers import address
 
@@ -29,29 +31,14 @@ PAST = 32 << 20  # bytes of a result that no cache holds
 def map_flat(out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]):
     """out[i] = function(inputs[0][i], ...); a cube does `chunk` neighbours."""
     first = cb.CUBE_POS * chunk
-    for k in range(0, chunk, lanes):
-        values = ()
-        for x in cb.unroll(inputs):
-            values = values + (x.load(first + k, lanes),)
-        out.store(first + k, convert(function(*values), out.dtype, lanes))
+    map_run(out, inputs, (), function, (False,) * len(inputs), first, cb.min(first + chunk, out.size), lanes, False)
 
 
 @cb.kernel
 def map_past(out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]):
     """The same, stored past the caches: for lines that are aligned."""
     first = cb.CUBE_POS * chunk
-    stop = cb.min(first + chunk, out.size)
-    whole = first + (stop - first) // lanes * lanes
-    for k in range(first, whole, lanes):
-        values = ()
-        for x in cb.unroll(inputs):
-            values = values + (x.load(k, lanes),)
-        out.store_stream(k, convert(function(*values), out.dtype, lanes))
-    if whole < stop:
-        values = ()
-        for x in cb.unroll(inputs):
-            values = values + (x.load(whole, lanes, valid=stop - whole),)
-        out.store(whole, convert(function(*values), out.dtype, lanes), valid=stop - whole)
+    map_run(out, inputs, (), function, (False,) * len(inputs), first, cb.min(first + chunk, out.size), lanes, True)
 
 
 @cb.kernel
@@ -72,15 +59,43 @@ def map_rows(
     for d in cb.unroll(range(last - 1, -1, -1)):
         lead = (row % out.shape[d],) + lead
         row = row // out.shape[d]
-    stop = cb.min(first + chunk, out.shape[last])
-    for k in range(first, stop, lanes):
+    map_run(out, inputs, lead, function, fixed, first, cb.min(first + chunk, out.shape[last]), lanes, False)
+
+
+@cb.func
+def map_run(
+    out,
+    inputs,
+    lead,
+    function,
+    fixed: cb.Comptime[tuple],
+    first,
+    stop,
+    lanes: cb.Comptime[int],
+    past: cb.Comptime[bool],
+):
+    """Elements [first, stop) of a row: lines whole, without a look at bounds, and what is left."""
+    whole = first + (stop - first) // lanes * lanes
+    for k in range(first, whole, lanes):
         values = ()
         for n in cb.unroll(range(len(inputs))):
             if fixed[n]:
                 values = values + (cb.splat(inputs[n][lead + (0,)], lanes),)
             else:
                 values = values + (inputs[n].load(lead + (k,), lanes),)
-        out.store(lead + (k,), convert(function(*values), out.dtype, lanes))
+        line = convert(function(*values), out.dtype, lanes)
+        if past:
+            out.store_stream(lead + (k,), line)
+        else:
+            out.store(lead + (k,), line)
+    if whole < stop:
+        values = ()
+        for n in cb.unroll(range(len(inputs))):
+            if fixed[n]:
+                values = values + (cb.splat(inputs[n][lead + (0,)], lanes),)
+            else:
+                values = values + (inputs[n].load(lead + (whole,), lanes, valid=stop - whole),)
+        out.store(lead + (whole,), convert(function(*values), out.dtype, lanes), valid=stop - whole)
 
 
 @cb.func
@@ -95,7 +110,7 @@ def identity(x):
     return x
 
 
-@placed
+@repeated
 def map(function: Any, *arrays: Any, out: Any = None, dtype: Any = None) -> Any:
     """Apply a function to every element of broadcast arrays, in one pass.
 
@@ -159,16 +174,18 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
         elementwise_cubes.run(function, dest, inputs, function is not identity)
         return
     lanes = lanes_for(dest, *inputs)
+    if isinstance(function, Builtin) or not plain(function):
+        lanes *= 2  # two registers side by side: more is under way in long chains of instructions
     if all(a.ndim == 1 and a.strides[0] == a.itemsize for a in (dest, *inputs)):
         cubes = -(-dest.size // CHUNK)
-        if dest.nbytes >= PAST and _passes(function, dest, inputs, lanes):
+        if dest.nbytes >= PAST and aligned(dest, lanes) and not any(np.may_share_memory(dest, x) for x in inputs):
             map_past[cubes, 1](dest, tuple(inputs), function, lanes, CHUNK, mode="unchecked")
         else:
-            map_flat[cubes, 1](dest, tuple(inputs), function, lanes, CHUNK, mode="checked")
+            map_flat[cubes, 1](dest, tuple(inputs), function, lanes, CHUNK, mode="unchecked")
         return
     fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
     rows, pieces = dest.size // dest.shape[-1], -(-dest.shape[-1] // CHUNK)
-    map_rows[rows * pieces, 1](dest, tuple(inputs), function, fixed, lanes, CHUNK, mode="checked")
+    map_rows[rows * pieces, 1](dest, tuple(inputs), function, fixed, lanes, CHUNK, mode="unchecked")
 
 
 def lanes_for(*arrays: np.ndarray) -> int:
@@ -177,16 +194,9 @@ def lanes_for(*arrays: np.ndarray) -> int:
     return max(1, cb.device_properties_of().register_bytes // width)
 
 
-def _passes(function: Any, out: np.ndarray, inputs: list[np.ndarray], lanes: int) -> bool:
-    """Whether a large result is written past the caches: a new array with aligned lines, by a function without calls.
-
-    Where there is more to compute than a few sums and products, ordinary stores are quicker (measured).
-    """
-    if not isinstance(out, np.ndarray) or address(out) % (lanes * out.itemsize):
-        return False
-    if any(np.may_share_memory(out, x) for x in inputs):
-        return False
-    return isinstance(function, Func) and plain(function)
+def aligned(out: Any, lanes: int) -> bool:
+    """Whether an array on the host begins where a line of so many elements, or of the cache, may be stored whole."""
+    return isinstance(out, np.ndarray) and address(out) % builtins.min(lanes * out.itemsize, memory.ALIGNMENT) == 0
 
 
 @functools.lru_cache(256)
@@ -205,7 +215,7 @@ def contiguous(x: Any) -> Any:
     return x if x.flags.c_contiguous else copy(x)
 
 
-@placed
+@repeated
 def copy(x: Any, *, out: Any = None) -> Any:
     """A contiguous copy of an array.
 

@@ -9,15 +9,26 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import normalise_cubes
-from cubepy.kernels.arguments import array_of, axis_of, finish, float_array, number_of, output, placed, wholes, wrapper
+from cubepy.kernels.arguments import (
+    array_of,
+    axis_of,
+    finish,
+    float_array,
+    number_of,
+    output,
+    repeated,
+    wholes,
+    wrapper,
+)
 from cubepy.kernels.cube_wide import first_lanes, has_planes
-from cubepy.kernels.elementwise import contiguous, copy, lanes_for
+from cubepy.kernels.elementwise import PAST, aligned, contiguous, copy, lanes_for
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, f32, f64
 from cubepy.runtime import memory
 
 ROWS = 4  # rows of a cube
 STREAMS = 4  # lines at a time
+ROOM = 8192  # elements of a row whose exponentials wait near the processor
 
 
 @cb.kernel
@@ -66,6 +77,40 @@ def softmax_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.C
             out.store((row, k), cb.cast(value, out.dtype), valid=n - k)
 
 
+@cb.kernel
+def softmax_past(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int]):
+    """The same for rows of whole groups of lines and at most `room` elements, stored past the caches.
+
+    A row's exponentials wait in a buffer for their sum; while they are stored, the next row's largest is looked for.
+    """
+    n = x.shape[1]
+    acc = wide(x.dtype)
+    first = cb.CUBE_POS * rows
+    last = cb.min(first + rows, x.shape[0])
+    buffer = cb.local((room,), acc)
+    tops = cb.local((STREAMS,), acc, lanes=lanes)
+    lowest(tops, acc, lanes)
+    for k in range(0, n, STREAMS * lanes):
+        raise_tops(tops, x, first, k, acc, lanes)
+    for row in range(first, last):
+        top = greatest(tops, lanes)
+        lowest(tops, acc, lanes)
+        total = cb.cast(cb.splat(0.0, lanes), acc)
+        for k in range(0, n, STREAMS * lanes):
+            part = cb.cast(cb.splat(0.0, lanes), acc)
+            for j in cb.unroll(range(STREAMS)):
+                e = cb.exp(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
+                buffer.store(k + j * lanes, e)
+                part = part + e
+            total = total + part
+        scale = 1.0 / total.sum()
+        after = cb.min(row + 1, last - 1)
+        for k in range(0, n, STREAMS * lanes):
+            raise_tops(tops, x, after, k, acc, lanes)
+            for j in cb.unroll(range(STREAMS)):
+                out.store_stream((row, k + j * lanes), cb.cast(buffer.load(k + j * lanes, lanes) * scale, out.dtype))
+
+
 @cb.func
 def larger(a, b):
     """The larger one by one comparison; b where one is NaN. (A row with a NaN is NaN by its sum.)"""
@@ -103,34 +148,73 @@ def wide(dtype):
 
 
 @cb.kernel
-def layer_norm_rows(x: cb.Array, weight, bias, out: cb.Array, eps, lanes: cb.Comptime[int], rows: cb.Comptime[int]):
-    """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as torch."""
+def layer_norm_rows(
+    x: cb.Array, weight, bias, out: cb.Array, eps, lanes: cb.Comptime[int], rows: cb.Comptime[int],
+    past: cb.Comptime[bool] = False,
+):  # fmt: skip
+    """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as torch.
+
+    While a row is written, the next one is summed: its loads come from memory, and there is other work meanwhile. With
+    `past` the results are stored past the caches, for lines that are aligned.
+    """
     n = x.shape[1]
     acc = wide(x.dtype)
-    for row in range(cb.CUBE_POS * rows, cb.min((cb.CUBE_POS + 1) * rows, x.shape[0])):
-        s0 = cb.cast(cb.splat(0.0, lanes), acc)
-        s1 = s0
-        for k in range(0, n, 2 * lanes):
-            s0 = s0 + cb.cast(x.load((row, k), lanes), acc)
-            s1 = s1 + cb.cast(x.load((row, k + lanes), lanes), acc)
-        mean = (s0 + s1).sum() / cb.cast(n, acc)
-        q0 = cb.cast(cb.splat(0.0, lanes), acc)
-        whole = n // lanes * lanes
-        for k in range(0, whole, lanes):
-            d = cb.cast(x.load((row, k), lanes), acc) - mean
-            q0 = q0 + d * d
-        square = q0.sum()
-        for k in range(whole, n):
-            rest = cb.cast(x[row, k], acc) - mean
-            square = square + rest * rest
-        scale = 1.0 / cb.sqrt(square / cb.cast(n, acc) + eps)
-        for k in range(0, n, lanes):
-            v = (cb.cast(x.load((row, k), lanes), acc) - mean) * scale
+    first = cb.CUBE_POS * rows
+    last = cb.min(first + rows, x.shape[0])
+    whole = n // (STREAMS * lanes) * (STREAMS * lanes)
+    zero = cb.cast(cb.splat(0.0, lanes), acc)
+    sums = cb.local((STREAMS,), acc, lanes=lanes)
+    for j in cb.unroll(range(STREAMS)):
+        sums[j] = zero
+    for k in range(0, whole, STREAMS * lanes):
+        for j in cb.unroll(range(STREAMS)):
+            sums[j] = sums[j] + cb.cast(x.load((first, k + j * lanes), lanes), acc)
+    for row in range(first, last):
+        total = (sums[0] + sums[1]) + (sums[2] + sums[3])
+        for k in range(whole, n, lanes):
+            v = cb.cast(x.load((row, k), lanes, valid=n - k), acc)
+            total = total + first_lanes(v, n - k, zero[0], lanes)
+        mean = total.sum() / cb.cast(n, acc)
+        for j in cb.unroll(range(STREAMS)):
+            sums[j] = zero
+        for k in range(0, whole, STREAMS * lanes):
+            for j in cb.unroll(range(STREAMS)):
+                d = cb.cast(x.load((row, k + j * lanes), lanes), acc) - mean
+                sums[j] = cb.fma(d, d, sums[j])
+        square = (sums[0] + sums[1]) + (sums[2] + sums[3])
+        for k in range(whole, n, lanes):
+            d = cb.cast(x.load((row, k), lanes, valid=n - k), acc) - mean
+            square = square + first_lanes(d * d, n - k, zero[0], lanes)
+        scale = 1.0 / cb.sqrt(square.sum() / cb.cast(n, acc) + eps)
+        for j in cb.unroll(range(STREAMS)):
+            sums[j] = zero
+        after = cb.min(row + 1, last - 1)
+        for k in range(0, whole, STREAMS * lanes):
+            for j in cb.unroll(range(STREAMS)):
+                at = k + j * lanes
+                v = (cb.cast(x.load((row, at), lanes), acc) - mean) * scale
+                if weight is not None:
+                    v = v * cb.cast(weight.load(at, lanes), acc)
+                if bias is not None:
+                    v = v + cb.cast(bias.load(at, lanes), acc)
+                if past:
+                    out.store_stream((row, at), cb.cast(v, out.dtype))
+                else:
+                    out.store((row, at), cb.cast(v, out.dtype))
+                sums[j] = sums[j] + cb.cast(x.load((after, at), lanes), acc)
+        for k in range(whole, n, lanes):
+            v = (cb.cast(x.load((row, k), lanes, valid=n - k), acc) - mean) * scale
             if weight is not None:
-                v = v * cb.cast(weight.load(k, lanes), acc)
+                v = v * cb.cast(weight.load(k, lanes, valid=n - k), acc)
             if bias is not None:
-                v = v + cb.cast(bias.load(k, lanes), acc)
-            out.store((row, k), cb.cast(v, out.dtype))
+                v = v + cb.cast(bias.load(k, lanes, valid=n - k), acc)
+            out.store((row, k), cb.cast(v, out.dtype), valid=n - k)
+
+
+def past_caches(rows: np.ndarray, out: np.ndarray, lanes: int) -> bool:
+    """Whether a result (rows, n) is large and new, and its lines are aligned."""
+    whole = out.shape[1] % lanes == 0 and out.flags.c_contiguous and aligned(out, lanes)
+    return whole and out.nbytes >= PAST and not np.may_share_memory(rows, out)
 
 
 def _acc(array: Any) -> DType:
@@ -138,7 +222,7 @@ def _acc(array: Any) -> DType:
     return f64 if array.dtype == np.float64 else f32
 
 
-@placed
+@repeated
 def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     """exp(x) / sum(exp(x)) along an axis, computed from the maximum down so that it cannot overflow.
 
@@ -162,6 +246,8 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         cubes = -(-rows.shape[0] // ROWS)
         if has_planes():
             normalise_cubes.softmax_rows(rows, target, _acc(array))
+        elif rows.shape[1] <= ROOM and rows.shape[1] % (STREAMS * lanes) == 0 and past_caches(rows, target, lanes):
+            softmax_past[cubes, 1](rows, target, lanes, ROWS, ROOM, mode="unchecked")
         else:
             softmax_rows[cubes, 1](rows, target, lanes, ROWS, mode="unchecked")
         if not inside:
@@ -182,7 +268,7 @@ def as_rows(array: np.ndarray, axis: int) -> np.ndarray:
     return view
 
 
-@placed
+@repeated
 def layer_norm(
     x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
 ) -> Any:
@@ -219,7 +305,8 @@ def layer_norm(
         if has_planes():
             normalise_cubes.layer_norm_rows(rows, *parts, flat, eps, _acc(array))
         else:
-            layer_norm_rows[cubes, 1](rows, *parts, flat, eps, lanes, ROWS, mode="checked")
+            past = past_caches(rows, flat, lanes)
+            layer_norm_rows[cubes, 1](rows, *parts, flat, eps, lanes, ROWS, past, mode="unchecked")
         if not result.flags.c_contiguous:
             result[...] = flat.reshape(result.shape)
     return finish(result, out, wrap)

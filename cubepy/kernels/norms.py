@@ -18,6 +18,7 @@ from cubepy.kernels.arguments import (
     number_of,
     output,
     placed,
+    repeated,
     whole,
     wholes,
     wrapper,
@@ -89,7 +90,7 @@ def _by_rows(kernel: Any, rows: Any, *arguments: Any) -> None:
     kernel[rows.shape[0], UNITS if wide else 1](rows, *arguments, acc, lanes, mode="checked")
 
 
-@placed
+@repeated
 def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     """x - log(sum(exp(x))) along an axis, from the maximum down, as `torch.nn.functional.log_softmax`.
 
@@ -118,7 +119,7 @@ def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     return finish(result, out, wrap)
 
 
-@placed
+@repeated
 def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out: Any = None
 ) -> Any:
@@ -167,7 +168,7 @@ def _per_channel(value: Any, name: str, channels: int) -> Any:
     return contiguous(array)
 
 
-@placed
+@repeated
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
 ) -> Any:

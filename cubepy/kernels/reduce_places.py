@@ -1,0 +1,207 @@
+"""Where the largest elements are, on a CPU: first the largest of a block of lines, as fast as memory gives them, then
+its place, which is looked for only where it is needed.
+"""
+
+from __future__ import annotations
+
+import cubepy as cb
+from cubepy.kernels.reduce_lines import NOTES, STREAMS, added, greater, joined, lesser, over_line
+
+BLOCK = 8  # times STREAMS lines whose largest is found before its place
+
+
+@cb.func
+def first_better(v, best, largest):
+    """Whether v is to be taken over best: strictly better, or the first NaN."""
+    if largest:
+        return ~(v <= best) & (best == best) if v.dtype.is_float else v > best
+    return ~(v >= best) & (best == best) if v.dtype.is_float else v < best
+
+
+@cb.func
+def smaller_number(a, b):
+    """The smaller of two integers."""
+    return cb.select(a < b, a, b)
+
+
+@cb.func
+def place_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
+    """The first place in [first, stop) of a row where `value` is, which is there; NaN is found as NaN."""
+    k = first
+    whole = first + (stop - first) // lanes * lanes
+    found = False
+    while k < whole and not found:
+        line = cb.cast(x.load((row, k), lanes), value.dtype)
+        found = same(line, cb.splat(value, lanes)).any()
+        if not found:
+            k += lanes
+    while k < stop - 1 and not same(cb.cast(x[row, k], value.dtype), value):
+        k += 1
+    return k
+
+
+@cb.func
+def same(a, b):
+    """Equal, or both NaN."""
+    if a.dtype.is_float:
+        return (a == b) | ((a != a) & (b != b))
+    return a == b
+
+
+@cb.kernel
+def arg_rows(
+    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN before all.
+
+    In every lane the best block of lines is kept; only in the best of all is looked for the element.
+    """
+    row = cb.CUBE_POS
+    n = x.shape[1]
+    step = greater if largest else lesser
+    none = cb.cast(cb.splat(start, lanes), acc)
+    zero = cb.cast(cb.splat(0, lanes), acc)
+    seen = cb.local((NOTES,), acc, lanes=lanes)
+    for j in cb.unroll(range(NOTES)):
+        seen[j] = zero
+    best = none
+    block = cb.splat(cb.cast(0, cb.i32), lanes)
+    whole = n // lanes * lanes
+    size = BLOCK * STREAMS * lanes
+    a = cb.local((STREAMS,), acc, lanes=lanes)
+    for first in range(0, whole, size):
+        for j in cb.unroll(range(STREAMS)):
+            a[j] = none
+        stop = cb.min(first + size, whole)
+        full = first + (stop - first) // (STREAMS * lanes) * (STREAMS * lanes)
+        for k in range(first, full, STREAMS * lanes):
+            for j in cb.unroll(range(STREAMS)):
+                line = cb.cast(x.load((row, k + j * lanes), lanes), acc)
+                a[j] = step(line, a[j])
+                if acc.is_float:
+                    seen[j % NOTES] = seen[j % NOTES] + line
+        for k in range(full, stop, lanes):
+            line = cb.cast(x.load((row, k), lanes), acc)
+            a[0] = step(line, a[0])
+            if acc.is_float:
+                seen[0] = seen[0] + line
+        line = joined((a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]), step)
+        take = line > best if largest else line < best
+        best = cb.select(take, line, best)
+        block = cb.select(take, cb.splat(cb.cast(first, cb.i32), lanes), block)
+    top = over_line(best, step, lanes)
+    last = cb.splat(cb.cast(n, cb.i32), lanes)
+    begin = over_line(cb.select(best == top, block, last), smaller_number, lanes)
+    index = place_of(x, row, begin, cb.min(begin + size, n), top, lanes)
+    for k in range(whole, n):
+        value = cb.cast(x[row, k], acc)
+        if first_better(value, top, largest):
+            top = value
+            index = k
+    if acc.is_float:
+        sums = (seen[0] + seen[1]) + (seen[2] + seen[3])
+        if (sums != sums).any():
+            found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+            if x[row, found] != x[row, found]:
+                index = found
+    out[row] = cb.cast(index, out.dtype)
+
+
+@cb.kernel
+def arg_pieces(
+    x: cb.Array, values: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int],
+    piece: cb.Comptime[int],
+):  # fmt: skip
+    """The same from values[r, p], the best of the p-th piece of row r."""
+    row = cb.CUBE_POS
+    top = values[row, 0]
+    best = 0
+    for p in range(1, values.shape[1]):
+        if first_better(values[row, p], top, largest):
+            top = values[row, p]
+            best = p
+    first = best * piece
+    out[row] = cb.cast(place_of(x, row, first, cb.min(first + piece, x.shape[1]), top, lanes), out.dtype)
+
+
+@cb.func
+def take_line(line, k, j, best, where, largest):
+    """A line of row k counts for the best ones of the j-th lines."""
+    take = first_better(line, best[j], largest)
+    best[j] = cb.select(take, line, best[j])
+    where[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), line.lanes), where[j])
+
+
+@cb.kernel
+def arg_columns(
+    x: cb.Array, values, out: cb.Array, largest: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
+    width: cb.Comptime[int], piece,
+):  # fmt: skip
+    """out[b, p, c] = index of the largest (or smallest) of the p-th piece of x[b, :, c], the first one of equals, NaN
+    before all; values[b, p, c] = that element, if there are `values`.
+
+    A cube does `width` columns, STREAMS rows at a time; the best ones and their places stay in the nearest cache. Only
+    where the best of the rows is better than all before, or one may be NaN, they are looked at one by one.
+    """
+    n, columns = x.shape[1], x.shape[2]
+    pieces = out.shape[1]
+    blocks = (columns + width - 1) // width
+    first = (cb.CUBE_POS % blocks) * width
+    p = (cb.CUBE_POS // blocks) % pieces
+    b = cb.CUBE_POS // (blocks * pieces)
+    begin = p * piece
+    stop = cb.min(begin + piece, n)
+    count = cb.min(width, columns - first)
+    lines = count // lanes
+    rest = count - lines * lanes
+    step = greater if largest else lesser
+    best = cb.local((width // lanes,), acc, lanes=lanes)
+    where = cb.local((width // lanes,), cb.i32, lanes=lanes)
+    for j in range((count + lanes - 1) // lanes):
+        best[j] = cb.cast(x.load((b, begin, first + j * lanes), lanes, valid=count - j * lanes), acc)
+        where[j] = cb.splat(cb.cast(begin, cb.i32), lanes)
+    whole = begin + 1 + (stop - begin - 1) // STREAMS * STREAMS
+    for k in range(begin + 1, whole, STREAMS):
+        for j in range(lines):
+            v = ()
+            for r in cb.unroll(range(STREAMS)):
+                v = v + (cb.cast(x.load((b, k + r, first + j * lanes), lanes), acc),)
+            top = joined(v, step)
+            change = top > best[j] if largest else top < best[j]
+            if acc.is_float:
+                sums = joined(v, added)
+                change = change | (sums != sums)
+            if change.any():
+                for r in cb.unroll(range(STREAMS)):
+                    take_line(v[r], k + r, j, best, where, largest)
+    for k in range(whole, stop):
+        for j in range(lines):
+            take_line(cb.cast(x.load((b, k, first + j * lanes), lanes), acc), k, j, best, where, largest)
+    if rest > 0:
+        for k in range(begin + 1, stop):
+            line = cb.cast(x.load((b, k, first + lines * lanes), lanes, valid=rest), acc)
+            take_line(line, k, lines, best, where, largest)
+    for j in range((count + lanes - 1) // lanes):
+        out.store((b, p, first + j * lanes), cb.cast(where[j], out.dtype), valid=count - j * lanes)
+        if values is not None:
+            values.store((b, p, first + j * lanes), cb.cast(best[j], values.dtype), valid=count - j * lanes)
+
+
+@cb.kernel
+def arg_columns_join(
+    values: cb.Array, where: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int]
+):
+    """out[b, 0, c] = where[b, p, c] of the best of the pieces p, the first one of equals."""
+    columns = values.shape[2]
+    blocks = (columns + lanes - 1) // lanes
+    b = cb.CUBE_POS // blocks
+    c = cb.CUBE_POS % blocks * lanes
+    best = values.load((b, 0, c), lanes, valid=columns - c)
+    place = where.load((b, 0, c), lanes, valid=columns - c)
+    for p in range(1, values.shape[1]):
+        line = values.load((b, p, c), lanes, valid=columns - c)
+        take = first_better(line, best, largest)
+        best = cb.select(take, line, best)
+        place = cb.select(take, where.load((b, p, c), lanes, valid=columns - c), place)
+    out.store((b, 0, c), place, valid=columns - c)

@@ -1,0 +1,107 @@
+"""Extremes and their places in every order of lines, pieces and tails: NaN, infinities of both signs, equals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cubepy as cb
+from cubepy import kernels as K
+from cubepy.kernels.elementwise import PAST
+from tests.staging import WHERE
+
+F = np.float32
+SHAPES = ((3, 7), (300, 17), (1, 33000))
+CARE = {"none": (), "nan": (np.nan,), "infinities": (np.inf, -np.inf), "both": (np.nan, np.inf, -np.inf)}
+
+
+def agree(x: np.ndarray, *names: str) -> None:
+    """As NumPy finds them; it compares narrow floats in float64 here."""
+    d = x.astype(np.float64) if x.dtype.kind not in "iu" else x
+    for axis in (None, *range(x.ndim)):
+        for name in names or ("max", "min", "argmax", "argmin"):
+            got, want = getattr(K, name)(x, axis), getattr(np, name)(d, axis)
+            np.testing.assert_array_equal(np.asarray(got).astype(np.asarray(want).dtype), want, f"{name} {axis}")
+
+
+@pytest.mark.parametrize("care", CARE)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_extremes_and_their_places(shape: tuple[int, ...], care: str) -> None:
+    random = np.random.default_rng(len(care) + len(shape))
+    x = np.round(random.standard_normal(shape) * 3).astype(F)  # many are equal
+    for value in CARE[care]:
+        x.reshape(-1)[random.integers(0, x.size, 3)] = value
+    agree(x)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64, np.int32, np.uint8], ids=str)
+def test_extremes_in_other_dtypes(dtype: Any) -> None:
+    random = np.random.default_rng(1)
+    x = (random.standard_normal((5, 300)) * 50).astype(dtype)
+    if np.dtype(dtype).kind not in "iu":
+        x[1, 17], x[2, 250] = np.nan, -np.inf
+    agree(x, "max", "argmin")
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan])
+def test_extremes_of_rows_of_one_value(value: float) -> None:
+    agree(np.full((3, 7), value, F))
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=15)
+def test_one_element_stands_out(data: Any) -> None:
+    """Wherever it is: in a line, behind the lines, in another piece."""
+    m, n = data.draw(st.sampled_from([(1, 2100), (3, 1050)]))
+    x = np.zeros((m, n), F)
+    x[data.draw(st.integers(0, m - 1)), data.draw(st.integers(0, n - 1))] = data.draw(st.sampled_from([1, -1, np.nan]))
+    for name in ("max", "argmax", "argmin"):
+        np.testing.assert_array_equal(getattr(K, name)(x, 1), getattr(np, name)(x, 1))
+
+
+def test_backends_agree_on_extremes_and_activations() -> None:
+    x = np.array([[1.5, np.nan, -2.0, 0.25] * 5, [3.0, -np.inf, np.inf, 3.0] * 5], F)
+    small = np.nan_to_num(x, posinf=9, neginf=-9)
+    done = K.max(x, 1), K.min(x, 0), K.argmax(x, 1), K.argmin(x, 0)
+    near = K.map(cb.tanh, small), K.gelu(small), K.gelu(small, "tanh")
+    with cb.use("python"):
+        same = K.max(x, 1), K.min(x, 0), K.argmax(x, 1), K.argmin(x, 0)
+        others = K.map(cb.tanh, small), K.gelu(small), K.gelu(small, "tanh")
+    for got, want in zip(done, same, strict=True):
+        np.testing.assert_array_equal(got, want)
+    for got, want in zip(near, others, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_tanh_within_two_units_of_the_last_place() -> None:
+    for dtype, wider in ((np.float32, np.float64), (np.float64, np.longdouble)):
+        x = np.concatenate([np.linspace(-12, 12, 20001), np.geomspace(1e-30, 30, 2001)]).astype(dtype)
+        exact = np.tanh(x.astype(wider))
+        got = K.map(cb.tanh, x)
+        assert (np.abs(got - exact) <= 2 * np.spacing(np.abs(exact).astype(dtype))).all() and np.abs(got).max() == 1
+    ends = K.map(cb.tanh, np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1e-45], F))
+    np.testing.assert_array_equal(ends, np.array([0.0, -0.0, 1, -1, np.nan, -1e-45], F))
+    assert np.signbit(ends[1])
+
+
+def test_gelu_far_from_zero() -> None:
+    x = np.array([np.inf, 1e30, 20, -20, -1e30, 0.0, np.nan], F)
+    for form in ("none", "tanh"):
+        assert K.gelu(x, form).tolist()[:6] == [np.inf, F(1e30), 20, 0, 0, 0] and np.isnan(K.gelu(x, form)[6])
+
+
+@pytest.mark.skipif(bool(WHERE), reason="about the caches of a CPU")
+def test_large_results_past_the_caches() -> None:
+    n = 4096
+    x = np.random.default_rng(2).standard_normal((PAST // 4 // n + 1, n), dtype=F)
+    d = x[-1].astype(np.float64)
+    got = K.layer_norm(x, n)
+    np.testing.assert_allclose(got[-1], (d - d.mean()) / np.sqrt(d.var() + 1e-5), atol=2e-5)
+    e = np.exp(d - d.max())
+    np.testing.assert_allclose(K.softmax(x)[-1], e / e.sum(), atol=1e-7)
+    np.testing.assert_allclose(K.map(cb.tanh, x.reshape(-1)[:-3])[-n + 3 :], np.tanh(d[:-3]), atol=1e-6)
