@@ -23,9 +23,3 @@ def add_one(x: cb.Array, out: cb.Array):
 def chain_of(x):
     """tanh(exp(-x x) + x / 2)"""
     return cb.tanh(cb.exp(-x * x) + 0.5 * x)
-
-
-@cb.func
-def add_relu_of(x, y):
-    """max(x + y, 0)"""
-    return cb.max(x + y, 0.0)

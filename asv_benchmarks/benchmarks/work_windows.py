@@ -255,6 +255,106 @@ def _exact_pool(x: np.ndarray, how: np.ndarray) -> np.ndarray:
     return windows[:, :, ::s, ::s, ::d, ::d].max((4, 5))
 
 
+def _images(k: int, s: int, p: int, n: int, c: int, side: int) -> tuple[np.ndarray, ...]:
+    out = (side + 2 * p - k) // s + 1
+    return draw(n, c, side, side), draw(n, c, out, out, seed=1), np.array([k, s, p])
+
+
+def _resized(n: int, c: int, side: int, out: int) -> tuple[np.ndarray, ...]:
+    return draw(n, c, side, side), draw(n, c, out, out, seed=1)
+
+
+def _as_torch(x: Any, last: bool) -> Any:
+    return x.to(memory_format=torch_module().channels_last) if last else x
+
+
+def _max_places(back: bool, last: bool) -> tuple[Any, Any]:
+    """Max pooling with the places of the maxima, or its gradient: cubepy and torch."""
+
+    def ours(x: np.ndarray, grad: np.ndarray, how: np.ndarray) -> Run:
+        x, grad = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)) if last else a for a in (x, grad))
+        settings, layout = how.tolist(), "NHWC" if last else "NCHW"
+        places = K.max_pool2d(x, *settings, return_indices=True, layout=layout)[1]
+        if back:
+            return lambda: K.max_pool2d_input(x.shape, grad, places, *settings, layout=layout)
+        return lambda: K.max_pool2d(x, *settings, return_indices=True, layout=layout)[0]
+
+    def torchs(x: Any, grad: Any, how: Any) -> Run:
+        x, grad, (k, s, p) = _as_torch(x, last), _as_torch(grad, last), how.tolist()
+        pool, ops = torch_module().nn.functional.max_pool2d, torch_module().ops.aten
+        places = pool(x, k, s, p, return_indices=True)[1]
+        if back:
+            function = ops.max_pool2d_with_indices_backward
+            return lambda: function(grad, x, [k, k], [s, s], [p, p], [1, 1], False, places)
+        return lambda: pool(x, k, s, p, return_indices=True)[0]
+
+    return ours, torchs
+
+
+def _averages(back: bool, last: bool) -> tuple[Any, Any]:
+    """Average pooling or its gradient."""
+
+    def ours(x: np.ndarray, grad: np.ndarray, how: np.ndarray) -> Run:
+        x, grad = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)) if last else a for a in (x, grad))
+        settings, layout = how.tolist(), "NHWC" if last else "NCHW"
+        if back:
+            return lambda: K.avg_pool2d_input(x.shape, grad, *settings, layout=layout)
+        return lambda: K.avg_pool2d(x, *settings, layout=layout)
+
+    def torchs(x: Any, grad: Any, how: Any) -> Run:
+        x, grad, (k, s, p) = _as_torch(x, last), _as_torch(grad, last), how.tolist()
+        if back:
+            function = torch_module().ops.aten.avg_pool2d_backward
+            return lambda: function(grad, x, [k, k], [s, s], [p, p], False, True, None)
+        return lambda: torch_module().nn.functional.avg_pool2d(x, k, s, p)
+
+    return ours, torchs
+
+
+def _parts(last: bool) -> tuple[Any, Any]:
+    """Averages of equal parts."""
+
+    def ours(x: np.ndarray, like: np.ndarray) -> Run:
+        x, size = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if last else x, like.shape[-1]
+        return lambda: K.adaptive_avg_pool2d(x, size, layout="NHWC" if last else "NCHW")
+
+    def torchs(x: Any, like: Any) -> Run:
+        x, size = _as_torch(x, last), like.shape[-1]
+        return lambda: torch_module().nn.functional.adaptive_avg_pool2d(x, size)
+
+    return ours, torchs
+
+
+def _interpolation(mode: str, back: bool, last: bool) -> tuple[Any, Any]:
+    """Images of another size, or the gradient."""
+
+    def ours(x: np.ndarray, grad: np.ndarray) -> Run:
+        x, grad = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)) if last else a for a in (x, grad))
+        size, layout = grad.shape[2], "NHWC" if last else "NCHW"
+        if back:
+            return lambda: K.interpolate_input(x.shape, grad, mode, layout=layout)
+        return lambda: K.interpolate(x, size=size, mode=mode, layout=layout)
+
+    def torchs(x: Any, grad: Any) -> Run:
+        x, grad = _as_torch(x, last), _as_torch(grad, last)
+        size, shape = list(grad.shape[2:]), list(x.shape)
+        if back:
+            function = getattr(torch_module().ops.aten, f"upsample_{mode}2d_backward")
+            more = [] if mode == "nearest" else [False]
+            return lambda: function(grad, size, shape, *more)
+        return lambda: torch_module().nn.functional.interpolate(x, size=size, mode=mode)
+
+    return ours, torchs
+
+
+def _pair(shapes: tuple[str, ...], data: Any, pair: tuple[Any, Any]) -> Work:
+    return Work(shapes, data, pair[0], None, pair[1])
+
+
+POOLED = ("3x2x1x8x64x64", "2x2x0x8x64x64", "5x1x2x8x64x64")  # window, stride, padding, batch, channels, side
+SIZES = ("8x64x64x128", "8x64x64x40")  # batch, channels, side, side of the result
+LAYOUTS = (("", False), ("_channels_last", True))
+
 WORKS = {
     "conv2d": Work(CONVOLUTIONS, _data, _ours, None, _torch, _onnx, _exact, _flops),
     "conv2d_channels_last": Work(CONVOLUTIONS, _data, _ours_last, None, _torch_last, _onnx, _exact, _flops),
@@ -291,3 +391,12 @@ WORKS = {
         "5x2x2x2x1x8x64",
     ),
 }  # fmt: skip
+for _name, _last in LAYOUTS:
+    WORKS[f"max_pool2d_places{_name}"] = _pair(POOLED, _images, _max_places(False, _last))
+    WORKS[f"max_pool2d_input{_name}"] = _pair(POOLED, _images, _max_places(True, _last))
+    WORKS[f"avg_pool2d{_name}"] = _pair(POOLED, _images, _averages(False, _last))
+    WORKS[f"avg_pool2d_input{_name}"] = _pair(POOLED, _images, _averages(True, _last))
+    WORKS[f"adaptive_avg_pool2d{_name}"] = _pair(("8x64x64x7",), _resized, _parts(_last))
+    for _mode in ("nearest", "bilinear", "bicubic"):
+        WORKS[f"interpolate_{_mode}{_name}"] = _pair(SIZES, _resized, _interpolation(_mode, False, _last))
+        WORKS[f"interpolate_{_mode}_input{_name}"] = _pair(SIZES, _resized, _interpolation(_mode, True, _last))

@@ -30,11 +30,14 @@ from cubepy.kernels.pad import pad
 from cubepy.kernels.pool_average import (
     adaptive_avg_pool1d,
     adaptive_avg_pool1d_input,
+    adaptive_avg_pool2d,
     adaptive_avg_pool2d_input,
     adaptive_avg_pool3d,
     adaptive_avg_pool3d_input,
     avg_pool1d,
     avg_pool1d_input,
+    avg_pool2d,
+    avg_pool2d_input,
     avg_pool3d,
     avg_pool3d_input,
 )
@@ -54,13 +57,7 @@ from cubepy.kernels.pool_max import (
 )
 from cubepy.kernels.random import Generator, bernoulli, manual_seed, normal, randint, uniform
 from cubepy.kernels.reduce import argmax, argmin, max, mean, min, prod, sum
-from cubepy.kernels.resample import (
-    adaptive_avg_pool2d,
-    avg_pool2d,
-    avg_pool2d_input,
-    interpolate,
-    interpolate_input,
-)  # fmt: skip
+from cubepy.kernels.resample import interpolate, interpolate_input  # fmt: skip
 from cubepy.kernels.scan import cumprod, cumsum
 from cubepy.kernels.scatter import index_put, scatter
 from cubepy.kernels.sort import argsort, sort, topk

@@ -9,6 +9,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, OutOfBoundsError, ShapeError
+from cubepy.kernels import gather_planes
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, lanes_for
@@ -166,11 +167,11 @@ def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any) -> 
         flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
         source, places, target = (as_blocks(contiguous(a), d) for a in (x, index, flat))
         blocks, m, columns = target.shape
-        if has_planes() or not isinstance(places, np.ndarray):
+        if has_planes():
+            gather_planes.gather(source, places, target, from_end)
+        elif not isinstance(places, np.ndarray):
             cubes = blocks * -(-m * columns // CHUNK)
-            gather_elements[cubes, UNITS if has_planes() else 1](
-                source, places, target, CHUNK, columns == 1, from_end, mode="checked"
-            )
+            gather_elements[cubes, 1](source, places, target, CHUNK, columns == 1, from_end, mode="checked")
         elif columns == 1:  # the host has looked at the indices
             flats = [a.reshape(blocks, -1) for a in (source, places, target)]
             gather_lines[blocks * -(-m // CHUNK), 1](*flats, CHUNK, from_end, 8, mode="unchecked")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels import pool_cubes, pool_places, pool_strips
+from cubepy.kernels import pool_arguments, pool_cubes, pool_places, pool_places_planes, pool_strips
 from cubepy.kernels.arguments import array_of, finish, float_array, output, per_axis, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous
@@ -90,15 +90,18 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
         source, target = five(contiguous(x), axes, last), five(value, axes, last)
         least = _least(x.dtype)
         strips = not (indices or parts or has_planes())
-        if has_planes() and axes == 2 and not (indices or parts) and x.dtype.kind not in "iu":
+        spots = None if place is None else five(place, axes, last)
+        if has_planes() and pool_places_planes.largest(source, target, spots, settings, least, parts, last):
+            pass
+        elif has_planes() and axes == 2 and not (indices or parts) and x.dtype.kind not in "iu":
             kernel, step, padding, dilation = (part[1:] for part in settings)
             if last:
                 pool_cubes.channels_last(source[:, 0], target[:, 0], step, padding, kernel, dilation)
             else:
                 pool_cubes.channels_first(source[:, 0, :, :, 0], target[:, 0, :, :, 0], step, padding, kernel, dilation)
         elif not (strips and pool_strips.run(source, target, *settings, least)):
-            spots = None if place is None else five(place, axes, last)
-            pool_places.largest(source, target, spots, settings, least, parts)
+            if has_planes() or not pool_arguments.largest(source, target, spots, settings, least, parts):
+                pool_places.largest(source, target, spots, settings, least, parts)
 
     def seen(a: Any) -> Any:
         a = a.transpose(back) if turned else a
@@ -129,7 +132,11 @@ def pooled_back(input_size: Any, grad: Any, indices: Any, axes: int, how: Any, l
     out = memory.empty(shape, g.dtype)
     if out.size:
         arrays = [five(contiguous(a), axes, last) for a in (g, spots)]
-        pool_places.largest_back(*arrays, five(out, axes, last), settings, parts)
+        arrays.append(five(out, axes, last))
+        if not has_planes():
+            pool_arguments.largest_back(*arrays)
+        elif not pool_places_planes.largest_back(*arrays, settings, parts, last):
+            pool_places.largest_back(*arrays, settings, parts)
     return wrap(out.reshape(shape[1:]) if alone else out)
 
 

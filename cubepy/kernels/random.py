@@ -15,12 +15,12 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
+from cubepy.kernels import random_planes
 from cubepy.kernels.arguments import array_of, number_of, output, whole, wholes, wrapper
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import device as devices
 
-UNITS = 256  # of a cube, where units are threads
-CHUNK = 4096  # blocks of a cube, where they are not
+CHUNK = 4096  # blocks of a cube
 
 
 @cb.func
@@ -81,13 +81,12 @@ def radius(words):
     bits = cb.bitcast(u, cb.u32) - cb.u32(0x3F3504F3)  # the mantissa's range becomes sqrt(1/2) to sqrt(2)
     exponent = cb.cast(cb.bitcast(bits, cb.i32) >> 23, cb.f32)
     f = cb.bitcast((bits & cb.u32(0x7FFFFF)) + cb.u32(0x3F3504F3), cb.f32) - 1.0
-    p = f * 7.0376836292e-2 - 1.1514610310e-1
+    p = f * (-2 * 7.0376836292e-2) + 2 * 1.1514610310e-1  # all times -2, which changes no rounding
     for c in cb.unroll((1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1, 2.0000714765e-1,
                         -2.4999993993e-1, 3.3333331174e-1)):  # fmt: skip
-        p = cb.fma(p, f, c)
+        p = cb.fma(p, f, -2 * c)
     square = f * f
-    log = cb.fma(exponent, 0.693147180559945, cb.fma(square * f, p, cb.fma(square, -0.5, f)))
-    return cb.sqrt(cb.max(log * -2.0, 0.0))
+    return cb.sqrt(cb.fma(exponent, -2 * 0.693147180559945, cb.fma(square * f, p, cb.fma(f, -2.0, square))))
 
 
 @cb.func
@@ -98,14 +97,12 @@ def sine_cosine(words):
     sine = cb.fma(cb.fma(cb.fma(s, -1.9515295891e-4, 8.3321608736e-3), s, -1.6666654611e-1), s * x, x)
     cosine = cb.fma(cb.fma(s, 2.443315711809948e-5, -1.388731625493765e-3), s, 4.166664568298827e-2)
     cosine = cb.fma(cosine, s * s, cb.fma(s, -0.5, 1.0))
-    quarter = words >> 30
-    swap = (quarter & cb.u32(1)) == 1
+    swap = (words & cb.u32(1 << 30)) != 0  # the highest two bits are the quarter
     first, second = cb.select(swap, sine, cosine), cb.select(swap, cosine, sine)
-    low = ((quarter ^ (quarter >> 1)) & cb.u32(1)) << 31
-    high = (quarter >> 1) << 31
+    low, high = words ^ (words << 1), words
     return (
-        cb.bitcast(cb.bitcast(second, cb.u32) ^ high, cb.f32),
-        cb.bitcast(cb.bitcast(first, cb.u32) ^ low, cb.f32),
+        cb.bitcast(cb.bitcast(second, cb.u32) ^ (high & cb.u32(1 << 31)), cb.f32),
+        cb.bitcast(cb.bitcast(first, cb.u32) ^ (low & cb.u32(1 << 31)), cb.f32),
     )
 
 
@@ -187,6 +184,16 @@ def fill(
             out.store(block * each, draws(kind, out.dtype, w, a, b, p, block * each, lanes))
 
 
+@cb.func
+def block_of(kind: cb.Comptime[str], dtype: cb.Comptime, seed, high, count, at, a, b, p):
+    """The elements of one block, number `count`, which are those from `at` on."""
+    k0, k1 = cb.cast(seed, cb.u32), cb.cast(seed >> 32, cb.u32)
+    s0, s1 = cb.cast(high, cb.u32), cb.cast(high >> 32, cb.u32)
+    low = cb.splat(count, 1)
+    w = philox(cb.cast(low, cb.u32), cb.cast(low >> 32, cb.u32), cb.splat(s0, 1), cb.splat(s1, 1), k0, k1)
+    return draws(kind, dtype, w, a, b, p, at, 1)
+
+
 class Generator:
     """A stream of random numbers: a seed, and how many blocks of it are used.
 
@@ -262,15 +269,19 @@ def _fill(result: Any, kind: str, a: Any, b: Any, generator: Generator | None, w
     blocks = -(-result.size // each)
     first = source.take(blocks)
     properties = _properties(result)
+    where = _device(result)
     if properties.plane_size > 1:
-        lanes, units, steps = 1, UNITS, 4
-    else:
-        lanes, units = properties.register_bytes // 4, 1
-        steps = max(1, min(CHUNK, -(-blocks // 2)) // lanes)
-        steps = 1 << (steps - 1).bit_length()
+        values = (flat.reshape(-1), p, source.seed, source.stream, first, a, b)
+        random_planes.fill(*values, block_of, kind, each, where)
+        if flat is not result:
+            result[...] = flat
+        return result
+    lanes, units = properties.register_bytes // 4, 1
+    steps = max(1, min(CHUNK, -(-blocks // 2)) // lanes)
+    steps = 1 << (steps - 1).bit_length()
     cubes = -(-blocks // (lanes * units * steps))
     fill[cubes, units](
-        flat.reshape(-1), p, source.seed, source.stream, first, a, b, kind, each, lanes, steps, device=_device(result)
+        flat.reshape(-1), p, source.seed, source.stream, first, a, b, kind, each, lanes, steps, device=where
     )
     if flat is not result:
         result[...] = flat

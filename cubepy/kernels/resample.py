@@ -1,22 +1,24 @@
 """Average pooling and interpolation: linear maps along one axis after the other, forward and backward.
 
 Every output place is a weighted sum of neighbours, so each of these operations is a small banded matrix for each axis,
-and its gradient is the transposed matrix. One kernel does both.
+and its gradient is the transposed matrix. One kernel does an axis; on a CPU one does the last two (see `band_lines`).
+Sums of 16-bit floats stay f32 between axes.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
+from cubepy.kernels import band_lines, resample_planes
 from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, wrapper
+from cubepy.kernels.bands import SAME, Band, part_band, point_band
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for
+from cubepy.kernels.elementwise import contiguous, lanes_for
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
@@ -60,84 +62,20 @@ def band_rows(
             out[row, j] = cb.cast(total, out.dtype)
 
 
-class Band:
-    """A banded matrix: row j has `weights[j]` from column `starts[j]` on."""
-
-    def __init__(self, dense: np.ndarray) -> None:
-        m, n = dense.shape
-        used = dense != 0
-        some = used.any(1)
-        self.columns = n
-        self.starts = np.where(some, used.argmax(1), 0).astype(np.int32)
-        ends = np.where(some, n - used[:, ::-1].argmax(1), 1)
-        taps = int((ends - self.starts).max(initial=1))
-        at = np.minimum(self.starts[:, None] + np.arange(taps), n - 1)
-        inside = self.starts[:, None] + np.arange(taps) < n
-        self.weights = np.where(inside, np.take_along_axis(dense, at, 1), 0).astype(np.float32)
-        self.rows = m
+def _sums(dtype: Any) -> Any:
+    """The dtype that sums have."""
+    return cb.f64 if as_dtype(dtype) == cb.f64 else cb.f32
 
 
-@lru_cache(maxsize=256)
-def _windows(n: int, m: int, k: int, s: int, p: int, include: bool, back: bool) -> Band:
-    """Averages of windows."""
-    start = np.arange(m) * s - p
-    end = np.minimum(start + k, n + p)
-    low, high = np.maximum(start, 0), np.minimum(end, n)
-    divisor = end - start if include else high - low
-    return _band(_between(n, low, high) / np.maximum(divisor, 1)[:, None], back)
-
-
-@lru_cache(maxsize=256)
-def _shares(n: int, m: int, back: bool) -> Band:
-    """Averages of m parts of equal size."""
-    j = np.arange(m)
-    low, high = j * n // m, -(-(j + 1) * n // m)
-    return _band(_between(n, low, high) / (high - low)[:, None], back)
-
-
-@lru_cache(maxsize=256)
-def _points(n: int, m: int, scale: float, mode: str, corners: bool, back: bool) -> Band:
-    """Values between places: nearest, linear or cubic (Keys, 1981, with a = -0.75)."""
-    j = np.arange(m)
-    dense = np.zeros((m, n))
-    if mode == "nearest":
-        np.add.at(dense, (j, np.minimum(np.floor(j * scale).astype(np.int64), n - 1)), 1)
-        return _band(dense, back)
-    at = j * ((n - 1) / max(m - 1, 1)) if corners else (j + 0.5) * scale - 0.5
-    if mode == "linear":
-        at = np.maximum(at, 0)
-        low = np.minimum(np.floor(at).astype(np.int64), n - 1)
-        part = at - low
-        np.add.at(dense, (j, low), 1 - part)
-        np.add.at(dense, (j, np.minimum(low + 1, n - 1)), part)
-        return _band(dense, back)
-    low = np.floor(at).astype(np.int64)
-    t, a = at - low, -0.75
-    near = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (t, 1 - t)]
-    far = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in (t + 1, 2 - t)]
-    for offset, weight in ((-1, far[0]), (0, near[0]), (1, near[1]), (2, far[1])):
-        np.add.at(dense, (j, np.clip(low + offset, 0, n - 1)), weight)
-    return _band(dense, back)
-
-
-def _between(n: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    k = np.arange(n)
-    return ((k >= low[:, None]) & (k < high[:, None])).astype(np.float64)
-
-
-def _band(dense: np.ndarray, back: bool) -> Band:
-    return Band(dense.T if back else dense)
-
-
-def _along(x: Any, d: int, band: Band) -> Any:
+def _along(x: Any, d: int, band: Band, dtype: Any) -> Any:
     """A contiguous array mapped along one axis."""
     shape = (*x.shape[:d], band.rows, *x.shape[d + 1 :])
-    out = memory.empty(shape, x.dtype)
+    out = memory.empty(shape, dtype)
     if out.size == 0:
         return out
-    starts, weights = memory.empty(band.starts.shape, np.int32), memory.empty(band.weights.shape, np.float32)
-    starts[...], weights[...] = band.starts, band.weights
-    acc = cb.f64 if as_dtype(x.dtype) == cb.f64 else cb.f32
+    acc = _sums(x.dtype)
+    starts, weights = memory.empty(band.starts.shape, np.int32), memory.empty(band.weights.shape, acc.numpy)
+    starts[...], weights[...] = band.tables(acc)
     wide = has_planes()
     columns = math.prod(x.shape[d + 1 :])
     if columns == 1:
@@ -155,111 +93,107 @@ def _along(x: Any, d: int, band: Band) -> Any:
     return out
 
 
-def _mapped(input: Any, bands: list[Band], axes: int, layout: str, out: Any) -> Any:
-    """The bands along the axes of size, the one that shrinks most first."""
-    first = 1 if layout == LAYOUTS[axes][1] else 2
-    value = contiguous(input)
-    for k in sorted(range(axes), key=lambda k: bands[k].rows / max(bands[k].columns, 1)):
-        value = _along(value, first + k, bands[k])
+def _image(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> Any:
+    """A contiguous array mapped along its last two axes of size, or the only one; into `target` if there is such."""
+    axes, shape = len(bands), list(x.shape)
+    at = x.ndim - axes - last
+    shape[at : at + axes] = [band.rows for band in bands]
+    out = memory.empty(tuple(shape), dtype) if target is None else target
+    down, across = bands if axes == 2 else (SAME, *bands)
+    size = ((1,) if axes == 1 else ()) + x.shape[at : at + axes]
+    if last:
+        flat = x.reshape(-1, *size, x.shape[-1]), out.reshape(-1, down.rows, across.rows, x.shape[-1])
+        done = band_lines.last(*flat, down, across, _sums(x.dtype))
+    else:
+        done = band_lines.first(
+            x.reshape(-1, *size), out.reshape(-1, down.rows, across.rows), down, across, _sums(x.dtype)
+        )
+    if not done:
+        return None
+    return out
+
+
+def _one_by_one(x: Any, bands: list[Band], first: int, dtype: Any) -> Any:
+    """The bands along axes from `first` on, the one that shrinks most first."""
+    between = np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    order = sorted(range(len(bands)), key=lambda k: bands[k].rows / max(bands[k].columns, 1))
+    for k in order:
+        x = _along(x, first + k, bands[k], dtype if k == order[-1] else between)
+    return x
+
+
+def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool = False) -> Any:
+    """The bands along the axes of size of x, which has a batch axis; `alone`: the result has none."""
+    axes = len(bands)
+    last = layout == LAYOUTS[axes][1]
+    order, back = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
+    turned = not last and x.shape[1] > 1 and not x.flags.c_contiguous and x.transpose(order).flags.c_contiguous
+    x, last = (x.transpose(order), True) if turned else (contiguous(x), last)
+    dtype, first = x.dtype, 1 if last else 2
+    sizes = tuple(band.rows for band in bands)
+    shape = (x.shape[0], *sizes, x.shape[-1]) if last else (*x.shape[:2], *sizes)
+    given, target = None, None
     if out is not None:
-        convert_into(output(out, value.shape, value.dtype), value)
-        return out
-    return value
+        seen = tuple(shape[d] for d in back) if turned else shape
+        given = output(out, seen[alone:], dtype)
+        target = given.reshape(shape) if given.flags.c_contiguous and not turned else None
+    wide = resample_planes.mapped(x, bands, last, target) if has_planes() and 0 not in x.shape else None
+    if wide is not None:
+        if target is not None:
+            return out
+        value = wide
+    elif has_planes() or 0 in x.shape:
+        value = _one_by_one(x, bands, first, dtype)
+    else:
+        value = _on_cpu(x, bands, last, dtype, target)
+    value = value.transpose(back) if turned else value
+    value = value.reshape(value.shape[1:]) if alone else value
+    if given is None:
+        return value
+    if not np.shares_memory(given, value):
+        given[...] = value
+    return out
 
 
-def _checked(input: Any, axes: int, layout: str, name: str) -> tuple[Any, tuple[int, ...]]:
+def _on_cpu(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> Any:
+    """The depth alone, where it makes the work less, and the image at once."""
+    first, between = 1 if last else 2, np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+    value, deep = x, bands[:-2]
+    growing = bool(deep) and deep[0].rows > deep[0].columns
+    if deep and not growing:
+        value = _along(value, first, deep[0], between)
+    done = _image(value, bands[-2:], last, between if growing else dtype, None if growing else target)
+    if done is None:
+        return _one_by_one(x, bands, first, dtype)
+    return _along(done, first, deep[0], dtype) if growing else done
+
+
+def checked(input: Any, axes: int, layout: str, name: str, either: bool = True) -> tuple[Any, tuple[int, ...], bool]:
+    """The array with a batch axis, its size, and whether that axis was added (`either`: it may be missing)."""
     x = float_array(input, "input")
     if layout not in LAYOUTS[axes]:
         raise ShapeError(f"layout is one of {LAYOUTS[axes]}, not {layout!r}")
-    if x.ndim != axes + 2:
-        raise ShapeError(f"{name} needs {axes + 2} axes ({layout}), not shape {x.shape}")
+    alone = either and x.ndim == axes + 1
+    if x.ndim != axes + 2 and not alone:
+        raise ShapeError(f"{name} needs {axes + 2} axes ({layout}){', or one less' * either}, not shape {x.shape}")
+    x = x.reshape(1, *x.shape) if alone else x
     size = tuple(x.shape[1:-1] if layout == LAYOUTS[axes][1] else x.shape[2:])
     if 0 in size:
         raise ShapeError(f"{name} of nothing: shape {x.shape}")
-    return x, size
+    return x, size, alone
 
 
-def _pool_bands(size: Any, kernel: Any, stride: Any, padding: Any, up: bool, include: bool, back: bool) -> list[Band]:
-    axes = len(size)
-    ks, ps = per_axis(kernel, axes, "kernel_size", 1), per_axis(padding, axes, "padding", 0)
-    ss = ks if stride is None else per_axis(stride, axes, "stride", 1)
-    bands = []
-    for n, k, s, p in zip(size, ks, ss, ps, strict=True):
-        if p > k // 2:
-            raise ShapeError(f"padding {p} is more than half of the window {k}")
-        span = n + 2 * p - k
-        m = (-(-span // s) if up else span // s) + 1
-        if up and (m - 1) * s >= n + p:
-            m -= 1  # the last window would begin behind the end
-        if span < 0 or m < 1:
-            raise ShapeError(f"a window of {k} does not fit into {n} with padding {p}")
-        bands.append(_windows(n, m, k, s, p, include, back))
-    return bands
-
-
-@placed
-def avg_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, *, layout: str = "NCHW", out: Any = None,
-) -> Any:  # fmt: skip
-    """Mean of every window, as `torch.nn.functional.avg_pool2d`.
-
-    Args:
-        input: (N, C, H, W), or (N, H, W, C) with layout "NHWC"; floats.
-        kernel_size, stride, padding: int or pair (height, width); stride defaults to the window.
-        ceil_mode: windows may hang over the end.
-        count_include_pad: whether padding counts among what is averaged.
-        layout: "NCHW" or "NHWC".
-        out: array to write.
+def size_of(shape: Any, axes: int, layout: str, grad: Any, name: str) -> tuple[int, ...]:
+    """The axes of size of an input of this shape, whose gradient (with its batch axis) has such a batch and channels.
 
     Raises:
-        ShapeError: wrong rank, padding above half the window, or a window that does not fit.
-
-    Example:
-        >>> import numpy as np
-        >>> avg_pool2d(np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2), 2)
-        array([[[[1.5]]]], dtype=float32)
+        ShapeError: they do not go together.
     """
-    x, size = _checked(input, 2, layout, "avg_pool2d")
-    bands = _pool_bands(size, kernel_size, stride, padding, ceil_mode, count_include_pad, False)
-    return finish(_mapped(x, bands, 2, layout, out), out, wrapper(input))
-
-
-@placed
-def avg_pool2d_input(
-    input_size: tuple[int, ...], grad_output: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True,
-) -> Any:  # fmt: skip
-    """The gradient of `avg_pool2d` by its input (N, C, H, W)."""
-    grad, size = _checked(grad_output, 2, "NCHW", "avg_pool2d_input")
-    bands = _pool_bands(tuple(input_size[2:]), kernel_size, stride, padding, ceil_mode, count_include_pad, True)
-    _fits(bands, size)
-    return wrapper(grad_output)(_mapped(grad, bands, 2, "NCHW", None))
-
-
-def _fits(bands: list[Band], size: tuple[int, ...]) -> None:
-    if tuple(b.columns for b in bands) != size:
-        raise ShapeError(f"the gradient has places {size}, the operation {tuple(b.columns for b in bands)}")
-
-
-@placed
-def adaptive_avg_pool2d(input: Any, output_size: Any, *, layout: str = "NCHW", out: Any = None) -> Any:
-    """Means of equal parts of the image, as `torch.nn.functional.adaptive_avg_pool2d`.
-
-    Args:
-        input: (N, C, H, W), or (N, H, W, C) with layout "NHWC"; floats.
-        output_size: int or pair (height, width).
-        layout, out: as for `avg_pool2d`.
-
-    Example:
-        >>> import numpy as np
-        >>> adaptive_avg_pool2d(np.ones((2, 3, 5, 7), np.float32), 1).shape
-        (2, 3, 1, 1)
-    """
-    x, size = _checked(input, 2, layout, "adaptive_avg_pool2d")
-    wanted = per_axis(output_size, 2, "output_size", 1)
-    bands = [_shares(n, m, False) for n, m in zip(size, wanted, strict=True)]
-    return finish(_mapped(x, bands, 2, layout, out), out, wrapper(input))
+    shape = tuple(shape) if len(shape) == axes + 2 else (1, *shape)
+    last = layout == LAYOUTS[axes][1]
+    if len(shape) != axes + 2 or shape[0] != grad.shape[0] or shape[-1 if last else 1] != grad.shape[-1 if last else 1]:
+        raise ShapeError(f"{name}: a gradient of shape {grad.shape} does not go with an input of shape {shape}")
+    return shape[1:-1] if last else shape[2:]
 
 
 MODES = {"nearest": (1, 2, 3), "area": (1, 2, 3), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
@@ -281,9 +215,9 @@ def _interpolation(size: tuple[int, ...], wanted: Any, factor: Any, mode: str, c
     if min(wanted) < 1:
         raise ShapeError(f"interpolate of {size} by {factor} leaves nothing")
     if mode == "area":
-        return [_shares(n, m, back) for n, m in zip(size, wanted, strict=True)]
+        return [part_band(n, m, back) for n, m in zip(size, wanted, strict=True)]
     kind = "nearest" if mode == "nearest" else ("cubic" if mode == "bicubic" else "linear")
-    return [_points(n, m, s, kind, corners, back) for n, m, s in zip(size, wanted, scales, strict=True)]
+    return [point_band(n, m, s, kind, corners, back) for n, m, s in zip(size, wanted, scales, strict=True)]
 
 
 @placed
@@ -314,17 +248,31 @@ def interpolate(
     if axes not in LAYOUTS:
         raise ShapeError(f"interpolate needs 3 to 5 axes, not {axes + 2}")
     layout = LAYOUTS[axes][0] if layout == "NCHW" else layout
-    x, there = _checked(input, axes, layout, "interpolate")
+    x, there, _ = checked(input, axes, layout, "interpolate", either=False)
     bands = _interpolation(there, size, scale_factor, mode, bool(align_corners), False)
-    return finish(_mapped(x, bands, axes, layout, out), out, wrapper(input))
+    return finish(mapped(x, bands, layout, out), out, wrapper(input))
 
 
 @placed
 def interpolate_input(
-    input_size: tuple[int, ...], grad_output: Any, mode: str = "nearest", align_corners: bool = False
-) -> Any:
-    """The gradient of `interpolate` (to a size, channels first) by its input of shape `input_size`."""
+    input_size: tuple[int, ...], grad_output: Any, mode: str = "nearest", align_corners: bool = False, *,
+    layout: str = "NCHW",
+) -> Any:  # fmt: skip
+    """The gradient of `interpolate` (to a size) by its input of shape `input_size`.
+
+    Args:
+        input_size: shape of the input.
+        grad_output: gradient by the result; floats.
+        mode, align_corners, layout: as for `interpolate`.
+
+    Raises:
+        ShapeError: shapes that do not go together.
+    """
     axes = len(input_size) - 2
-    grad, size = _checked(grad_output, axes, LAYOUTS[axes][0], "interpolate_input")
-    bands = _interpolation(tuple(input_size[2:]), size, None, mode, bool(align_corners), True)
-    return wrapper(grad_output)(_mapped(grad, bands, axes, LAYOUTS[axes][0], None))
+    if axes not in LAYOUTS:
+        raise ShapeError(f"interpolate_input needs 3 to 5 axes, not {axes + 2}")
+    layout = LAYOUTS[axes][0] if layout == "NCHW" else layout
+    grad, size, _ = checked(grad_output, axes, layout, "interpolate_input", either=False)
+    there = size_of(input_size, axes, layout, grad, "interpolate_input")
+    bands = _interpolation(there, size, None, mode, bool(align_corners), True)
+    return wrapper(grad_output)(mapped(grad, bands, layout))

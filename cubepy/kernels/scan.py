@@ -17,28 +17,12 @@ from cubepy.kernels import functions as f
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import first_lanes, has_planes, over_lanes
 from cubepy.kernels.elementwise import contiguous
+from cubepy.kernels.scan_columns_planes import along_columns
+from cubepy.kernels.scan_planes import along_rows, prefix_line, shifted
 from cubepy.lang.dtypes import DType, as_dtype, f32, i64, u64
 from cubepy.runtime import memory
 
 PIECE = 16384  # elements of a row that a cube of one unit scans
-UNITS = 256  # of a cube whose units work in planes
-ROUNDS = 4  # lines of a unit between two barriers there
-
-
-@cb.func
-def prefix_line(v, step, start, lanes: cb.Comptime[int]):
-    """The running `step` of a line, in log2(lanes) shifts."""
-    empty = cb.splat(start, lanes)
-    for k in cb.unroll(range(lanes.bit_length() - 1)):
-        by = 1 << k
-        v = step(cb.shuffle(empty, v, tuple(range(by)) + tuple(range(lanes, 2 * lanes - by))), v)
-    return v
-
-
-@cb.func
-def shifted(line, first, lanes: cb.Comptime[int]):
-    """The line moved up by one lane, with `first` in front."""
-    return cb.shuffle(cb.splat(first, lanes), line, (0,) + tuple(range(lanes, 2 * lanes - 1)))
 
 
 @cb.kernel
@@ -75,76 +59,6 @@ def scan_rows(
             running = done[lanes - 1]
 
 
-@cb.func
-def prefix_plane(v, step):
-    """The running `step` over the units of a plane."""
-    for k in cb.unroll(range(5)):
-        if (1 << k) < cb.PLANE_DIM:
-            before = cb.plane_shuffle_up(v, 1 << k)
-            v = cb.select(cb.UNIT_POS_PLANE >= (1 << k), step(before, v), v)
-    return v
-
-
-@cb.kernel
-def scan_rows_by_planes(
-    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece: cb.Comptime[int],
-    rounds: cb.Comptime[int],
-):  # fmt: skip
-    """The same with the units of a cube together: `rounds` lines a unit, scanned in lines, planes and the cube.
-
-    rounds * planes is at most the size of a plane, so that one plane scans the totals of all planes.
-    """
-    planes = cb.CUBE_DIM // cb.PLANE_DIM
-    board = cb.shared((2, rounds * planes), acc)
-    n = x.shape[1]
-    pieces = (n + piece - 1) // piece
-    row = cb.CUBE_POS // pieces
-    p = cb.CUBE_POS % pieces
-    nothing = cb.cast(start, acc)
-    running = nothing
-    if carry is not None:
-        running = carry[row, p]
-    stop = cb.min((p + 1) * piece, n)
-    side = 0
-    for first in range(p * piece, stop, cb.CUBE_DIM * lanes * rounds):
-        lines = ()
-        ends = ()
-        for j in cb.unroll(range(rounds)):
-            k = first + (j * cb.CUBE_DIM + cb.UNIT_POS) * lanes
-            v = cb.cast(x.load((row, k), lanes, valid=stop - k), acc)
-            if start != 0:
-                v = first_lanes(v, stop - k, nothing, lanes)
-            v = prefix_line(v, step, nothing, lanes)
-            lines = lines + (v,)
-            end = prefix_plane(v[lanes - 1], step)
-            ends = ends + (end,)
-            if cb.UNIT_POS_PLANE == cb.PLANE_DIM - 1:
-                board[side, j * planes + cb.PLANE_POS] = end
-        cb.sync_cube()
-        mine = nothing
-        if cb.UNIT_POS_PLANE < rounds * planes:
-            mine = board[side, cb.UNIT_POS_PLANE]
-        all_ends = prefix_plane(mine, step)
-        for j in cb.unroll(range(rounds)):
-            k = first + (j * cb.CUBE_DIM + cb.UNIT_POS) * lanes
-            place = j * planes + cb.PLANE_POS
-            before = cb.plane_shuffle(all_ends, cb.max(place - 1, 0))
-            before = cb.select(place > 0, step(running, before), running)
-            earlier = cb.plane_shuffle_up(ends[j], 1)
-            before = cb.select(cb.UNIT_POS_PLANE > 0, step(before, earlier), before)
-            if not totals:
-                done = step(cb.splat(before, lanes), lines[j])
-                if exclusive:
-                    done = shifted(done, before, lanes)
-                out.store((row, k), cb.cast(done, out.dtype), valid=stop - k)
-        running = step(running, cb.plane_shuffle(all_ends, rounds * planes - 1))
-        side = 1 - side
-    if totals:
-        if cb.UNIT_POS == 0:
-            out[row, p] = running
-
-
 @cb.kernel
 def scan_columns(
     x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
@@ -177,35 +91,30 @@ def scan_columns(
 
 def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
     """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with `start`."""
+    if has_planes():
+        along_rows(x, out, step, start, acc, exclusive)
+        return
     m, n = x.shape
-    widest = max(x.itemsize, acc.itemsize)
-    wide = has_planes()
-    lanes = max(1, (16 if wide else cb.device_properties_of().register_bytes) // widest)
-    unit = UNITS * lanes * ROUNDS if wide else lanes
-    piece = PIECE * (4 if wide else 1)
-    if m >= (512 if wide else 64) or n <= piece:
-        piece = max(unit, 1 << (n - 1).bit_length())
+    lanes = max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize))
+    piece = PIECE
+    if m >= 64 or n <= piece:
+        piece = max(lanes, 1 << (n - 1).bit_length())
     pieces = -(-n // piece)
     before = None
     if pieces > 1:
         ends = memory.empty((m, pieces), acc.numpy)
         before = memory.empty((m, pieces), acc.numpy)
-        _launch_rows(wide, m * pieces, x, ends, None, step, start, acc, exclusive, True, lanes, piece)
+        scan_rows[m * pieces, 1](x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="checked")
         scan_along_rows(ends, before, step, start, acc, True)
-    _launch_rows(wide, m * pieces, x, out, before, step, start, acc, exclusive, False, lanes, piece)
-
-
-def _launch_rows(wide: bool, cubes: int, *settings: Any) -> None:
-    if wide:
-        scan_rows_by_planes[cubes, UNITS](*settings, ROUNDS, mode="checked")
-    else:
-        scan_rows[cubes, 1](*settings, mode="checked")
+    scan_rows[m * pieces, 1](x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="checked")
 
 
 def _columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
     """Scan (batch, n, columns) along n."""
     b, n, c = x.shape
     wide = has_planes()
+    if wide and along_columns(x, out, step, start, acc, exclusive):
+        return
     lanes, units = (
         (1, 128) if wide else (4 * max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize)), 1)
     )

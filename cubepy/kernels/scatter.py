@@ -15,6 +15,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.config import config
 from cubepy.errors import DTypeError, ShapeError
+from cubepy.kernels import scatter_planes
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, copy
@@ -179,6 +180,13 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         raise ShapeError(f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
     check_indices(places, x.shape[d], "scatter")
     values = _values(src, places.shape, x.dtype)
+    if _any_order() and scatter_planes.fits(x, places, d):
+        target = output(out, x.shape, x.dtype)
+        flat = target if target.flags.c_contiguous else memory.empty(x.shape, x.dtype)
+        scatter_planes.scatter(*(contiguous(a) for a in (x, flat, places, values)), d, updated, update)
+        if flat is not target:
+            target[...] = flat
+        return finish(target, out, wrap)
     target = _copy_of(x, out)
     if places.size:
         part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))

@@ -1,4 +1,8 @@
-"""Sorting along an axis, by radix: stable, NaN last, in time linear in the length."""
+"""Sorting along an axis: values by networks of lines and buckets, places by radix (stable); NaN last.
+
+Whole launches wait for the last thread, so a sort of values is few of them: rows that a cache holds take one, longer
+ones five (`sort_buckets`).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,13 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import functions as f
+from cubepy.kernels import sort_buckets, topk_planes
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, whole, wrapper
 from cubepy.kernels.cube_wide import has_planes, power_of_two
 from cubepy.kernels.elementwise import contiguous
 from cubepy.kernels.radix import Keys, count_digits, move_keys, sort_rows, sort_short_rows, top_rows
 from cubepy.kernels.scan import scan_along_rows
+from cubepy.kernels.sort_lines import masks_of, sort_whole_rows
 from cubepy.lang.dtypes import as_dtype, i32
 from cubepy.runtime import memory
 
@@ -47,6 +53,14 @@ def _sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
         lanes = cb.device_properties_of().register_bytes // max(4, x.itemsize)
         room = max(lanes, power_of_two(n))
         sort_short_rows[-(-m // lanes), 1](source, target, room, keys, room, lanes, mode="checked")
+    elif indices is None:
+        wide = max(4, x.itemsize)
+        if n * wide <= sort_buckets.ROOM:
+            lanes = cb.device_properties_of().register_bytes // wide
+            flat = (source.reshape(-1), masks_of(keys), target.reshape(-1))
+            sort_whole_rows[m, 1](*flat, n, sort_buckets.ROOM // wide, lanes, mode="unchecked")
+        else:
+            sort_buckets.sort_by_buckets(source, target, masks_of(keys))
     elif n <= ROOM:
         digits = 11 if n >= 2048 and keys.bits > 16 else 8
         sort_rows[m, 1](
@@ -189,7 +203,11 @@ def topk(input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool 
     values, indices = memory.empty(shape, rows.dtype), memory.empty(shape, np.int64)
     if values.size:
         flat = rows.reshape(-1, n)
-        if has_planes() or k > MOST_BEST or n <= 4 * k:
+        if has_planes() and topk_planes.worth_it(rows.size, n, k, rows.itemsize):
+            bits, keys = f"u{rows.itemsize}", _keys(rows.dtype, largest, same_zeros=True)
+            found, at = values.reshape(-1, k).view(bits), indices.reshape(-1, k)
+            topk_planes.top_by_planes(flat.view(bits), found, at, k, keys)
+        elif has_planes() or k > MOST_BEST or n <= 4 * k:
             all_values, all_indices = memory.empty(flat.shape, flat.dtype), memory.empty(flat.shape, np.int64)
             _sorted_rows(flat, all_values, all_indices, largest)
             values[...] = all_values[:, :k].reshape(shape)

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.kernels import elementwise, movement, normalise, reduce
+from cubepy.kernels import elementwise, movement, normalise, reduce_lines, reduce_places
 from cubepy.kernels import elementwise_cubes as ec
 from cubepy.kernels import functions as f
 from cubepy.kernels import movement_cubes as mc
+from cubepy.kernels import movement_lines as ml
 from cubepy.kernels import normalise_cubes as nc
 from cubepy.kernels import pool_cubes as pc
 from cubepy.kernels import reduce_cubes as rc
+from cubepy.kernels import scan_planes as sp
 from cubepy.kernels.embedding import gather_rows
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
@@ -50,8 +52,9 @@ WINDOW = (1, 1, 0, 0, (3, 3), (1, 1))
 UNCHANGED = {
     "map_flat": (elementwise.map_flat, VECTOR, (VECTOR, VECTOR), f.add, 4, 8192),
     "map_rows": (elementwise.map_rows, F32, (F32, F32), f.add, (False, True), 4, 8192),
-    "reduce_rows": (reduce.reduce_rows, F32, F32, f.add, 0, cb.f32, 4, 16384, 8, 1.0),
-    "arg_rows": (reduce.arg_rows, F32, I64[0], True, 4),
+    "reduce_rows": (reduce_lines.reduce_rows, F32, F32, f.add, 0, cb.f32, 4, 16384, 8, True, False, 1.0),
+    "max_rows": (reduce_lines.reduce_rows, F32, F32, reduce_lines.greater, LOW, cb.f32, 4, 16384, 1, True, True, 1.0),
+    "arg_rows": (reduce_places.arg_rows, F32, I64[0], True, LOW, cb.f32, 4),
     "softmax_rows": (normalise.softmax_rows, F32, F32, 4, 4),
     "layer_norm_rows": (normalise.layer_norm_rows, F32, VECTOR, VECTOR, F32, 1e-5, 4, 4),
     "transpose_tiles": (movement.transpose_tiles, CUBE, CUBE, 4, 4),
@@ -93,7 +96,27 @@ WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
     "layer_norm_again": (4, 1, (nc.layer_norm_again, 512, F32, VECTOR, VECTOR, F32, 1e-5, cb.f32, AGAIN)),
     "transpose": (4, 4, (mc.transpose_shared, 256, CUBE, CUBE, mc.TilePlan(64, 4, 4))),
     "transpose_pairs": (4, 4, (mc.transpose_pairs, 256, WORDS, WORDS, mc.PairPlan(128, 32))),
-    "gather": (1, 1, (pc.gather_rows_wide, 256, I64[0], F32, F32, 4, 16)),
+    "gather": (4, 4, (pc.gather_rows_wide, 256, I64[0], F32, F32, 4, 16, 4, False)),
+    "gather_long": (4, 4, (pc.gather_rows_wide, 256, I64[0], F32, F32, 4, 256, 4, True)),
+    "flip": (1, 1, (ml.reverse_lines, 256, F32, F32, 4, 256, True)),
+    "scan_held": (8, 8, (sp.scan_held, 512, F32, F32, f.add, 0, cb.f32, False, sp.ScanPlan(4, 8, 512, 32, 1, True))),
+    "scan_chained": (
+        8,
+        8,
+        (
+            sp.scan_chained,
+            512,
+            F32,
+            F32,
+            WORDS[0, 0].astype(np.uint64),
+            f.add,
+            0,
+            cb.f32,
+            False,
+            sp.ScanPlan(4, 8, 512, 32),
+            128,
+        ),
+    ),
     "pool_last": (1, 1, (pc.pool_last, 256, IMAGE, IMAGE, *WINDOW, 4)),
     "pool_first": (0, 0, (pc.pool_first, 256, CUBE, CUBE, *WINDOW)),
 }

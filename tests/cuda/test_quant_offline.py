@@ -57,7 +57,9 @@ FLOATS = [
 def test_float_activations_stay_in_registers(
     size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
 ) -> None:
-    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True, True)
+    plan, _ = plan_floats(
+        *size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True, True
+    )
     code = floats_code(plan, dtype)
     sass = code.sass
     assert usage(code.cubin).stack == 0

@@ -80,3 +80,12 @@ def test_random_numbers_are_made_where_they_are_wanted(backend: PretendBackend) 
     with cb.use(NAME):
         assert isinstance(K.randint(5, size=3), DeviceArray)
         assert isinstance(K.uniform(out=np.zeros(3, F)), np.ndarray)
+
+
+def test_calls_of_several_results_are_repeated_with_other_arrays(backend: PretendBackend) -> None:
+    for _ in range(3):
+        x = draw(3, 50)
+        values, indices = K.topk(device_array.upload(x, devices.Device(NAME)), 4)
+        order = np.argsort(-x, 1, stable=True)[:, :4]
+        np.testing.assert_array_equal(indices.numpy(), order)
+        np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x, order, 1))

@@ -84,6 +84,7 @@ def packed_fma(a: Any, b: Any, c: Any, dtype: str) -> np.ndarray:
 
 ARITHMETIC: dict[str, Any] = {
     "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": int, "i32": i32, "u32": u32, "u64": u64,
+    "u8": lambda v: np.uint8(int(v) & 0xFF), "u16": lambda v: np.uint16(int(v) & 0xFFFF),
     "popcount": lambda v: int(v).bit_count(),
     "ctz": lambda v: (int(v) & -int(v)).bit_length() - 1,
     "f32": converted(np.float32), "f16": rounded("f16"), "bf16": rounded("bf16"), "bitcast": bitcast,

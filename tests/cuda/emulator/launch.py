@@ -76,7 +76,16 @@ def emulate(
     with np.errstate(all="ignore"):
         for *rest, first in np.ndindex(z, y, x // together):
             cluster = [
-                Cube(body, given, (first * together + k, *rest[::-1]), (x, y, z), units, code.text.shared_bytes, chance, late)
+                Cube(
+                    body,
+                    given,
+                    (first * together + k, *rest[::-1]),
+                    (x, y, z),
+                    units,
+                    code.text.shared_bytes,
+                    chance,
+                    late,
+                )
                 for k in range(together)
             ]
             for cube in cluster:

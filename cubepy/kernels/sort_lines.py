@@ -1,0 +1,227 @@
+"""Sorting within the cache by a network on lines, for one unit: no branch and no memory access depends on a key.
+
+What is sorted is seen as a matrix of `rows` lines. Blocks of 16 lines are sorted down their columns in registers
+(Batcher's odd-even merges, 1968); then sorted parts of columns, and at last whole columns, are merged in pairs: the
+second is taken in reverse, and what came out is bitonic, so that halving the distance sorts it. Steps of several
+distances are done at once on lines that are held in registers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.matmul_kernels import transpose_lines
+from cubepy.kernels.radix import masked_key, unmasked_key
+
+BLOCK = 16  # lines that are held in registers, and rows at least
+
+
+@lru_cache(maxsize=64)
+def masks_of(keys: Any) -> np.ndarray:
+    """`Keys.masks` as an array of what keys are held in."""
+    return np.array(keys.masks(), np.uint64 if keys.bits == 64 else np.uint32)
+
+
+def odd_even_pairs(n: int) -> tuple[tuple[int, int], ...]:
+    """Which of n lines are put in order, one pair after the other, to sort them all."""
+    pairs = []
+    p = 1
+    while p < n:
+        k = p
+        while k >= 1:
+            for j in range(k % p, n - k, 2 * k):
+                pairs += [(i, i + k) for i in range(j, min(j + k, n - k)) if i // (2 * p) == (i + k) // (2 * p)]
+            k //= 2
+        p *= 2
+    return tuple(pairs)
+
+
+def halving_pairs(n: int, apart: int) -> tuple[tuple[int, int], ...]:
+    """Pairs of n lines at the distances apart, apart / 2, ... 1."""
+    pairs = []
+    while apart >= 1:
+        pairs += [(i, i + apart) for i in range(n) if i & apart == 0]
+        apart //= 2
+    return tuple(pairs)
+
+
+def reversing_pairs(n: int) -> tuple[tuple[int, int], ...]:
+    """The first line with the last and so on; then distances n / 4, ... 1."""
+    return (*((i, n - 1 - i) for i in range(n // 2)), *halving_pairs(n, n // 4))
+
+
+def swapped(lanes: int, bits: int) -> tuple[int, ...]:
+    """Every lane takes the one whose number differs in these bits."""
+    return tuple(c ^ bits for c in range(lanes))
+
+
+def chosen(lanes: int, bit: int, second: bool) -> tuple[int, ...]:
+    """Lanes without the bit from the first line and lanes with it from the second, or the other way round."""
+    return tuple(c + lanes * ((c & bit != 0) != second) for c in range(lanes))
+
+
+@cb.func
+def exchange(held, pairs: cb.Comptime[tuple]):
+    """Put pairs of held lines in order, lane by lane."""
+    for pair in cb.unroll(pairs):
+        low = held[pair[0]]
+        high = held[pair[1]]
+        held[pair[0]] = cb.min(low, high)
+        held[pair[1]] = cb.max(low, high)
+
+
+@cb.func
+def halve(a, held, rows, apart, pairs: cb.Comptime[tuple], count: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """`pairs` of `count` lines at a time that lie `apart` lines from each other."""
+    for base in range(0, rows, count * apart):
+        for r in range(base, base + apart):
+            for k in cb.unroll(range(count)):
+                held[k] = a.load((r + k * apart) * lanes, lanes)
+            exchange(held, pairs)
+            for k in cb.unroll(range(count)):
+                a.store((r + k * apart) * lanes, held[k])
+
+
+@cb.func
+def reverse(a, held, rows, size, lanes: cb.Comptime[int]):
+    """The first step of merging the two halves of every `size` lines, and the one after it."""
+    apart = size // 4
+    for base in range(0, rows, size):
+        for i in range(apart):
+            low = base + i
+            high = base + size - 1 - i - apart
+            for k in cb.unroll(range(2)):
+                held[k] = a.load((low + k * apart) * lanes, lanes)
+                held[2 + k] = a.load((high + k * apart) * lanes, lanes)
+            exchange(held, reversing_pairs(4))
+            for k in cb.unroll(range(2)):
+                a.store((low + k * apart) * lanes, held[k])
+                a.store((high + k * apart) * lanes, held[2 + k])
+
+
+@cb.func
+def halve_lanes(line, bits: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """The steps between lanes at the distances bits, bits / 2, ... 1."""
+    for s in cb.unroll(range(bits.bit_length())):
+        other = cb.shuffle(line, line, swapped(lanes, bits >> s))
+        line = cb.shuffle(cb.min(line, other), cb.max(line, other), chosen(lanes, bits >> s, False))
+    return line
+
+
+@cb.func
+def reverse_lanes(a, rows, group: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """The steps between columns of merging the two halves of every `group` columns."""
+    half = group // 2
+    for r in range(rows // 2):
+        first = a.load(r * lanes, lanes)
+        last = a.load((rows - 1 - r) * lanes, lanes)
+        last = cb.shuffle(last, last, swapped(lanes, group - 1))
+        low = cb.min(first, last)
+        high = cb.max(first, last)
+        last = cb.shuffle(low, high, chosen(lanes, half, True))
+        last = cb.shuffle(last, last, swapped(lanes, group - 1))
+        a.store(r * lanes, halve_lanes(cb.shuffle(low, high, chosen(lanes, half, False)), half // 2, lanes))
+        a.store((rows - 1 - r) * lanes, halve_lanes(last, half // 2, lanes))
+
+
+@cb.func
+def sort_lines(a, rows, merges, lanes: cb.Comptime[int]):
+    """Sort the first rows * lanes elements of `a` column by column: a[r, c] is then element c * rows + r.
+
+    `rows` is a power of two, at least BLOCK; `merges` is the binary logarithm of rows / BLOCK * lanes.
+    """
+    held = cb.local(BLOCK, a.dtype, lanes=lanes)
+    halve(a, held, rows, 1, odd_even_pairs(BLOCK), BLOCK, lanes)
+    size = 2 * BLOCK
+    for left in range(merges - 1, -1, -1):
+        apart = rows // 2
+        if size <= rows:
+            reverse(a, held, rows, size, lanes)
+            apart = size // 8
+            size = size * 2
+        else:
+            for k in cb.unroll(range(lanes.bit_length() - 1)):
+                if left == k:
+                    reverse_lanes(a, rows, lanes >> k, lanes)
+        while apart >= 4 * BLOCK:
+            halve(a, held, rows, apart // 4, halving_pairs(8, 4), 8, lanes)
+            apart = apart // 8
+        if apart >= 2 * BLOCK:
+            halve(a, held, rows, apart // 2, halving_pairs(4, 2), 4, lanes)
+        elif apart >= BLOCK:
+            halve(a, held, rows, apart, halving_pairs(2, 1), 2, lanes)
+        halve(a, held, rows, 1, halving_pairs(BLOCK, BLOCK // 2), BLOCK, lanes)
+
+
+@cb.func
+def all_of(masks):
+    """The numbers of `Keys.masks`."""
+    return masks[0], masks[1], masks[2], masks[3], masks[4], masks[5]
+
+
+@cb.func
+def key_line(x, i, masks, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """A line of keys, made of elements if `fresh`."""
+    line = x.load(i, lanes)
+    if fresh:
+        return masked_key(line, x.dtype.bits, masks)
+    return line
+
+
+@cb.func
+def load_keys(x, first, n, a, size, masks, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """The keys of x[first : first + n] and, up to `size`, the largest key into `a`."""
+    whole = n // lanes * lanes
+    for i in range(0, whole, lanes):
+        a.store(i, key_line(x, first + i, masks, fresh, lanes))
+    for i in range(whole, n):
+        a.store(i, key_line(x, first + i, masks, fresh, 1))
+    for i in range(n, size):
+        a[i] = a.dtype((1 << a.dtype.bits) - 1)
+
+
+@cb.func
+def store_sorted(a, rows, out, first, n, masks, lanes: cb.Comptime[int]):
+    """The elements of the first n keys, in the order that `sort_lines` leaves."""
+    held = cb.local(lanes, a.dtype, lanes=lanes)
+    for r in range(0, rows, lanes):
+        lines = ()
+        for k in cb.unroll(range(lanes)):
+            lines = lines + (a.load((r + k) * lanes, lanes),)
+        lines = transpose_lines(lines, lanes)
+        for k in cb.unroll(range(lanes)):
+            held[k] = lines[k]
+        at = r
+        for c in range(cb.min(lanes, (n - r + rows - 1) // rows)):
+            line = cb.cast(unmasked_key(held[c], out.dtype.bits, masks), out.dtype)
+            if at + lanes <= n:
+                out.store(first + at, line)
+            else:
+                out.store(first + at, line, valid=n - at)
+            at = at + rows
+
+
+@cb.func
+def sort_part(x, first, n, out, a, masks, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """out[first : first + n] = the sorted elements of x there, which are keys already unless `fresh`."""
+    rows = BLOCK
+    merges = lanes.bit_length() - 1
+    while rows * lanes < n:
+        rows = rows * 2
+        merges = merges + 1
+    load_keys(x, first, n, a, rows * lanes, masks, fresh, lanes)
+    sort_lines(a, rows, merges, lanes)
+    store_sorted(a, rows, out, first, n, masks, lanes)
+
+
+@cb.kernel
+def sort_whole_rows(
+    x: cb.Array, masks: cb.Array, out: cb.Array, n, room: cb.Comptime[int], lanes: cb.Comptime[int]
+):  # fmt: skip
+    """Rows of n elements, at most `room`, one after the other in flat arrays; a cube of one unit does one."""
+    a = cb.shared(room, masks.dtype)
+    sort_part(x, cb.CUBE_POS * n, n, out, a, all_of(masks), True, lanes)

@@ -1,0 +1,115 @@
+"""What units of planes run for pools and interpolation, on the python backend against window-by-window definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+from cubepy.kernels import pool_average, pool_max, pool_places_planes, resample, resample_planes
+from cubepy.kernels.bands import Band, part_band
+from tests.kernels.test_pool_max import defined
+from tests.staging import WHERE
+
+pytestmark = pytest.mark.skipif(bool(WHERE), reason="a GPU runs these in the other tests")
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def with_planes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_max, "has_planes", lambda: True)
+    monkeypatch.setattr(resample, "has_planes", lambda: True)
+
+
+def turned(a: np.ndarray, last: bool) -> np.ndarray:
+    return np.ascontiguousarray(a.transpose(0, 2, 3, 1)) if last else a
+
+
+CASES = [
+    ((8, 24), (3, 2, 1, 1, False), False), ((7, 7), (3, 2, 1, 1, True), False), ((8, 6), (3, 2, 1, 1, False), True),
+    ((8, 8), (2, 2, 0, 1, True), False), ((6, 8), (5, 1, 2, 1, False), False), ((6, 4), (5, 1, 2, 1, False), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "settings", "last"), CASES, ids=str)
+def test_largest_values_their_places_and_the_gradient(size: tuple[int, int], settings: tuple, last: bool) -> None:
+    x = np.round(RNG.standard_normal((1, 4, *size), np.float32) * 4)  # with equals
+    x[0, 0, 2, 3:5], x[0, 1] = np.nan, -np.inf
+    want, places = defined(x, *settings)
+    layout = "NHWC" if last else "NCHW"
+    with cb.use("python"):
+        values = pool_max.max_pool2d(turned(x, last), *settings, layout=layout)
+        also, found = pool_max.max_pool2d(turned(x, last), *settings, return_indices=True, layout=layout)
+        grad = RNG.standard_normal(want.shape, np.float32)
+        back = pool_max.max_pool2d_input(
+            turned(x, last).shape, turned(grad, last), found, *settings, layout=layout
+        )  # fmt: skip
+    np.testing.assert_array_equal(values, turned(want, last))
+    np.testing.assert_array_equal(also, turned(want, last))
+    np.testing.assert_array_equal(found, turned(places, last))
+    slope = np.zeros((4, size[0] * size[1]))
+    for row, at, g in zip(slope, places.reshape(4, -1), grad.reshape(4, -1)):
+        np.add.at(row, at, g.astype(np.float64))
+    np.testing.assert_allclose(back, turned(slope.reshape(x.shape), last), atol=1e-5)
+
+
+def dense(band: Band) -> np.ndarray:
+    matrix = np.zeros((band.rows, band.columns))
+    for row, start, weights in zip(matrix, band.starts, band.weights):
+        n = min(len(weights), band.columns - start)
+        row[start : start + n] = weights[:n]
+    return matrix
+
+
+def interpolation(size: tuple, wanted: tuple, mode: str, back: bool, corners: bool = False) -> list[Band]:
+    return resample._interpolation(size, wanted, None, mode, corners, back)
+
+
+def averages(size: tuple, *how: Any) -> list[Band]:
+    return pool_average._bands(size, *how)
+
+
+MAPS = {
+    "average": (averages((8, 24), 3, 2, 1, False, True, None, False), (False, True)),
+    "average_over_the_end": (averages((9, 12), 3, 2, 1, True, False, None, False), (False,)),
+    "average_gradient": (averages((8, 24), 3, 2, 1, False, True, None, True), (False, True)),
+    "average_gradient_odd": (averages((7, 7), 3, 2, 1, False, False, None, True), (False,)),
+    "nearest_thirds": (interpolation((7, 9), (9, 11), "nearest", True), (False, True)),
+    "bilinear": (interpolation((4, 8), (8, 16), "bilinear", False), (False, True)),
+    "bilinear_gradient": (interpolation((4, 8), (8, 16), "bilinear", True), (False, True)),
+    "bilinear_any": (interpolation((7, 9), (11, 6), "bilinear", False), (False, True)),
+    "bilinear_corners": (interpolation((7, 8), (9, 16), "bilinear", False, True), (False,)),
+    "bicubic": (interpolation((4, 6), (8, 12), "bicubic", False), (False,)),
+    "bicubic_gradient": (interpolation((4, 6), (8, 12), "bicubic", True), (False,)),
+    "parts": ([part_band(9, 3, False), part_band(12, 5, False)], (False, True)),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_weighted_windows(name: str) -> None:
+    bands, layouts = MAPS[name]
+    x = RNG.standard_normal((1, 4, *(b.columns for b in bands)), np.float32)
+    want = np.einsum("ai,bj,ncij->ncab", dense(bands[0]), dense(bands[1]), x.astype(np.float64))
+    for last in layouts:
+        with cb.use("python"):
+            got = resample_planes.mapped(turned(x, last), bands, last)
+        assert got is not None
+        np.testing.assert_allclose(got, turned(want, last), atol=3e-6)
+
+
+def test_what_counts_keeps_its_infinity_at_the_edge_and_what_does_not_spreads_no_nan() -> None:
+    x = np.ones((1, 1, 4, 4), np.float32)
+    x[0, 0, 0, 0], x[0, 0, 3, 3] = np.inf, np.nan
+    with cb.use("python"):
+        got = pool_average.avg_pool2d(x, 3, 2, 1)
+        again = resample.interpolate(x, (7, 7), mode="bilinear", align_corners=True)
+    assert np.isposinf(got[0, 0, 0, 0]) and np.isnan(got).sum() == 1 and np.isinf(got).sum() == 1
+    assert not np.isnan(again[0, 0, 4, 4]) and np.isnan(again[0, 0, 5:, 5:]).all() and np.isnan(again).sum() == 4
+
+
+def test_too_many_taps_are_left_to_others() -> None:
+    assert resample_planes.mapped(np.ones((1, 1, 40, 40), np.float32), [part_band(40, 3, False)] * 2, False) is None
+    settings = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 2, 2))
+    assert pool_places_planes._planes(settings, (1, 1, 9, 9, 1), False) is None
