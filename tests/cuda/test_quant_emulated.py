@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import ml_dtypes
@@ -18,6 +19,7 @@ from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 
 pytest.importorskip("numba_cuda")
 from tests.cuda.emulator import emulate
+from tests.cuda.thorough import some
 
 SCHEMES = [("int8", None, True), ("int4", 32, False), ("int4", 32, True), ("int4", 64, False), ("int4", 128, True)]
 SMALL = Room(2, 100_000)  # as if the device had so few cores, so that planes take several panels
@@ -206,10 +208,16 @@ RING = Room(1, 60_000)
 """One core and little shared memory: short rings that the blocks of a row do not fill evenly."""
 
 
-@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 16, 17])
-@pytest.mark.parametrize(("group", "symmetric"), [(32, True), (64, False), (128, False), (256, True), (None, True)])
-def test_every_row_count_in_any_order(rows: int, group: int | None, symmetric: bool) -> None:
+ROWS = (1, 2, 7, 8, 9, 16, 17)
+KINDS = ((32, True), (64, False), (128, False), (256, True), (None, True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"), some(itertools.product(KINDS, ROWS), 0, 4, 6, 8, 12, 14, 18, 20, 22, 26, 28, 31, 34), ids=str
+)
+def test_every_row_count_in_any_order(kind: tuple[int | None, bool], rows: int) -> None:
     """Odd lengths, rings that wrap in the middle, and copies that come by chance: dtypes in turn."""
+    group, symmetric = kind
     dtype = (np.float32, np.float16, ml_dtypes.bfloat16)[(rows + (group or 0) // 32) % 3]
     outputs, inputs = 16 + rows, 5 * max(64, group or 0) - (0 if group else 23)
     weight = random_weight(outputs, inputs, "int4" if group else "int8", group, symmetric)

@@ -39,7 +39,7 @@ def test_extremes_and_their_places(shape: tuple[int, ...], care: str) -> None:
     agree(x)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64, np.int32, np.uint8], ids=str)
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float64, np.uint8], ids=str)
 def test_extremes_in_other_dtypes(dtype: Any) -> None:
     random = np.random.default_rng(1)
     x = (random.standard_normal((5, 300)) * 50).astype(dtype)
