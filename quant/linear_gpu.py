@@ -17,9 +17,10 @@ import cubepy as cb
 from cubepy.kernels.elementwise import contiguous
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.quant.gpu_weight import PlaneWeight, planes_of, supports
+from cubepy.quant.linear_gpu_blueprint import CHUNK, COLUMNS, PlaneBlueprint
 from cubepy.quant.linear_gpu_dense import dense_rows
 from cubepy.quant.linear_gpu_dynamic import ROW_UNITS, plane_product_bytes, quantize_rows_for_planes
-from cubepy.quant.linear_gpu_kernels import CHUNK, COLUMNS, PlaneBlueprint, arrange_rows, plane_product
+from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 from cubepy.quant.weight import QuantizedWeight
 from cubepy.runtime.device import Device, device_properties
 from cubepy.runtime.device_array import DeviceArray, empty

@@ -7,9 +7,8 @@ activations the other. Sums of int4 groups start at 1.5 * 2^23, so that their bi
 from __future__ import annotations
 
 import cubepy as cb
+from cubepy.quant.linear_gpu_blueprint import COLUMNS, PANEL
 from cubepy.quant.linear_gpu_kernels import (
-    COLUMNS,
-    PANEL,
     fact,
     fetch,
     fetch_rows,

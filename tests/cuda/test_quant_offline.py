@@ -10,8 +10,9 @@ import pytest
 
 import cubepy as cb
 from cubepy.quant.linear_gpu import Room, plan_bytes, plan_floats
+from cubepy.quant.linear_gpu_blueprint import PlaneBlueprint
 from cubepy.quant.linear_gpu_dynamic import plane_product_bytes, quantize_rows_for_planes
-from cubepy.quant.linear_gpu_kernels import PlaneBlueprint, arrange_rows, plane_product
+from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 
 pytest.importorskip("numba_cuda")
 from cubepy.backends.cuda.disassemble import count, usage

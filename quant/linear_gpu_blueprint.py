@@ -1,0 +1,141 @@
+"""The shape of the products of planes with packed weights: what a cube holds, and where in its shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+CHUNK = 64
+"""Inputs of one 16-byte load of a lane."""
+PANEL = 16
+COLUMNS = 8
+"""Columns of activations of one fragment."""
+
+
+@dataclass(frozen=True)
+class PlaneBlueprint:
+    """What changes the code of a product of planes.
+
+    Attributes:
+        rows: rows of activations where they are staged, else 0.
+        parts: bf16 numbers that stand for one activation.
+        tiles: fragments of eight columns.
+        group: inputs that share a scale, or 0 (int8).
+        symmetric: whether codes stand for n - 8 (int4).
+        planes: planes of a cube; they share its panels, and each takes blocks of its own.
+        panels: panels of a cube.
+        depth: blocks of a plane that are under way.
+        staged: where the cube rounds its few rows itself: for how many inputs there is room, else 0.
+        eight: whether activations are bytes.
+        bias, residual, activation: the epilogue.
+        whole: whether rows of activations are whole lines of eight.
+        early: whether the launch may begin before the one before it has ended: weights are fetched meanwhile.
+        splits: cubes of a cluster that share panels, and each takes blocks of its own.
+        raw: whether rows come as they are, bf16 of whole blocks, and every cube scales and adds them up itself.
+    """
+
+    rows: int
+    parts: int
+    tiles: int
+    group: int
+    symmetric: bool
+    planes: int
+    panels: int
+    depth: int
+    staged: int
+    eight: bool = False
+    bias: bool = False
+    residual: bool = False
+    activation: Any = None
+    whole: bool = False
+    early: bool = False
+    raw: bool = False
+    splits: int = 1
+
+    @property
+    def block(self) -> int:
+        """Inputs that a plane takes at a time: whole groups and whole chunks."""
+        return max(CHUNK, self.group)
+
+    @property
+    def width(self) -> int:
+        """Inputs whose sum is taken."""
+        return self.group or CHUNK
+
+    @property
+    def halves(self) -> int:
+        """Pieces of four bits of a code."""
+        return 1 if self.group else 2
+
+    @property
+    def loads(self) -> int:
+        """16-byte loads of a lane for a block of a panel."""
+        return self.block // CHUNK * self.halves
+
+    @property
+    def fact_words(self) -> int:
+        """Words that say the scales (and minimums) of a lane's two channels, for a block."""
+        return self.block // self.group * (1 if self.symmetric else 2) if self.group else 0
+
+    @property
+    def lines(self) -> int:
+        """16-byte loads of a lane for a block of activations."""
+        return 0 if self.staged else self.tiles * self.block // (64 if self.eight else 32)
+
+    @property
+    def starts(self) -> int:
+        """Words of a block's sums of activations."""
+        none = self.staged or self.eight or self.raw
+        return 0 if none else self.tiles * COLUMNS * (self.block // self.width)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether codes become bf16 weights, instead of sums of codes being scaled: cheaper for small groups."""
+        return self.raw and 0 < self.group < 128
+
+    @property
+    def pairs(self) -> int:
+        """Pieces of 16 bytes of a block's scales and minimums as pairs of bf16."""
+        return 8 * self.panels * (self.block // self.group) if self.rounded else 0
+
+    @property
+    def factor_lines(self) -> int:
+        """Pieces of 16 bytes of a block's factors."""
+        return self.block // 8 if self.raw else 0
+
+    @property
+    def slot(self) -> int:
+        """Pieces of 16 bytes of a block that is under way."""
+        others = 8 * self.panels * self.fact_words + self.starts
+        return 32 * (self.panels * self.loads + self.lines) + self.factor_lines + others // 4
+
+    @property
+    def turns(self) -> int:
+        """How often every unit stages eight activations of a row."""
+        return -(-self.staged // (8 * self.units))
+
+    @property
+    def columns(self) -> int:
+        """Columns of activations that a cube keeps."""
+        return self.rows * self.parts if self.staged else self.tiles * COLUMNS
+
+    @property
+    def span(self) -> int:
+        """Pieces of 16 bytes of a plane: its blocks under way, and at the end its sums."""
+        return max(self.pairs + self.depth * self.slot, self.panels * self.columns * PANEL // 4)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a cube."""
+        staged = self.columns * (2 * self.staged + 64 + 4 * self.staged // self.width) if self.staged else 0
+        return 16 * self.planes * self.span + staged
+
+    @property
+    def offset(self) -> float:
+        """What the sums of activations are multiplied with, to take away what codes stand too high."""
+        return -136.0 if self.group and self.symmetric else -128.0
+
+    @property
+    def units(self) -> int:
+        """Units of a cube."""
+        return 32 * self.planes
