@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels import pool_planes
 from cubepy.kernels.cube_wide import LINE_BYTES, address, line_of, multiple
 from cubepy.kernels.plane_lines import (
     TAPS,
@@ -23,6 +22,7 @@ from cubepy.kernels.plane_lines import (
     strips_of,
     values_of,
 )  # fmt: skip
+from cubepy.kernels.pool_planes import run as run_planes
 from cubepy.kernels.pool_planes import windowed
 
 ROWS = 8  # of a gradient that a unit makes, about
@@ -178,7 +178,7 @@ def largest(x: Any, out: Any, index: Any, settings: Any, least: Any, parts: bool
         return False
     kernel, stride, pad = how
     if index is None:
-        pool_planes.run(_plane(x, last), _plane(out, last), stride, pad, kernel, least, last)
+        run_planes(_plane(x, last), _plane(out, last), stride, pad, kernel, least, last)
     else:
         run(_plane(x, last), _plane(out, last), _plane(index, last), stride, pad, kernel, least, last)
     return True

@@ -66,8 +66,8 @@ def floats(
     residual: Any = None,
     room: Room = SMALL,
     seed: int = 0,
-) -> np.ndarray:
-    """The product with float activations."""
+) -> tuple[np.ndarray, float]:
+    """The product with float activations, and the error that it may have."""
     w = Arranged(weight)
     m, dtype = len(x), cb.as_dtype(x.dtype)
     plan, grid = plan_floats(
@@ -88,15 +88,15 @@ def floats(
             plan.parts)  # fmt: skip
     emulate(plane_product, plan.units, grid, source, factors, sums, w.words, w.facts, w.scales, bias, residual, out,
         weight.gain * (ROUNDED_GAIN if plan.rounded else 1), np.uint32(MAGIC), w.blocks, w.panels, plan, late=late, seed=seed)  # fmt: skip
-    return out
+    return out, ROUNDED_TOLERANCE if plan.rounded else TOLERANCE[x.dtype.name]
 
 
 def error(got: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(got.astype(np.float64) - expected) / np.linalg.norm(expected))
 
 
-# With bf16 the weights of small groups are rounded to bf16, as scales and minimums are before: about 5e-3 of a result.
-TOLERANCE = {"float32": 5e-6, "float16": 1e-3, "bfloat16": 8e-3}
+TOLERANCE = {"float32": 5e-6, "float16": 1e-3, "bfloat16": 6e-3}
+ROUNDED_TOLERANCE = 8e-3  # weights of small groups as bf16, and scales and minimums before: about 5e-3 of a result
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -105,7 +105,8 @@ def test_one_row_meets_packed_weights(scheme: str, group: int | None, symmetric:
     weight = random_weight(72, 384, scheme, group, symmetric)
     x = np.random.default_rng(1).normal(size=(1, 384)).astype(np.float32)
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
-    assert error(floats(x, weight, late), expected) < TOLERANCE["float32"]
+    got, tolerance = floats(x, weight, late)
+    assert error(got, expected) < tolerance
 
 
 def test_long_rows_are_staged_in_turns_and_come_through_a_short_ring() -> None:
@@ -117,7 +118,7 @@ def test_long_rows_are_staged_in_turns_and_come_through_a_short_ring() -> None:
     assert plan.turns > 1 and plan.planes * plan.depth < 19
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
     for late in (True, False):
-        assert error(floats(x, weight, late, room=room), expected) < 2e-5
+        assert error(floats(x, weight, late, room=room)[0], expected) < 2e-5
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
@@ -128,7 +129,8 @@ def test_rows_of_every_dtype_meet_int4(rows: int, dtype: Any) -> None:
     bias = np.arange(40).astype(np.float32)
     residual = np.random.default_rng(2).normal(size=(rows, 40)).astype(dtype)
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64) + bias + residual.astype(np.float64)
-    assert error(floats(x, weight, True, bias, residual), expected) < TOLERANCE[np.dtype(dtype).name]
+    got, tolerance = floats(x, weight, True, bias, residual)
+    assert error(got, expected) < tolerance
 
 
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
@@ -137,7 +139,8 @@ def test_several_rows_meet_packed_weights(scheme: str, group: int | None, symmet
     x = np.random.default_rng(3).normal(size=(11, 256)).astype(ml_dtypes.bfloat16)
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
     for late in (True, False):
-        assert error(floats(x, weight, late), expected) < TOLERANCE["bfloat16"]
+        got, tolerance = floats(x, weight, late)
+        assert error(got, expected) < tolerance
 
 
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
@@ -149,7 +152,8 @@ def test_cubes_of_a_cluster_share_panels(
     x = np.random.default_rng(3).normal(size=(17, 640)).astype(ml_dtypes.bfloat16)
     room = Room(5, 100_000, False, True)  # of a size that no other test plans for
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
-    assert error(floats(x, weight, 0.5, room=room), expected) < TOLERANCE["bfloat16"]
+    got, tolerance = floats(x, weight, 0.5, room=room)
+    assert error(got, expected) < tolerance
 
 
 @pytest.mark.parametrize("rows", [1, 11])
@@ -223,5 +227,5 @@ def test_every_row_count_in_any_order(kind: tuple[int | None, bool], rows: int) 
     weight = random_weight(outputs, inputs, "int4" if group else "int8", group, symmetric)
     x = np.random.default_rng(rows).normal(size=(rows, inputs)).astype(dtype)
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
-    got = floats(x, weight, (1.0, 0.5)[rows % 2], room=RING, seed=rows)
-    assert error(got, expected) < TOLERANCE[np.dtype(dtype).name]
+    got, tolerance = floats(x, weight, (1.0, 0.5)[rows % 2], room=RING, seed=rows)
+    assert error(got, expected) < tolerance

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.elementwise import PAST
+from tests.cuda.thorough import some
 from tests.staging import WHERE
 
 F = np.float32
@@ -39,7 +40,10 @@ def test_extremes_and_their_places(shape: tuple[int, ...], care: str) -> None:
     agree(x)
 
 
-@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float64, np.uint8], ids=str)
+DTYPES = (np.float16, ml_dtypes.bfloat16, np.float64, np.int32, np.uint8)
+
+
+@pytest.mark.parametrize("dtype", some(DTYPES, 1, 2, 4), ids=str)
 def test_extremes_in_other_dtypes(dtype: Any) -> None:
     random = np.random.default_rng(1)
     x = (random.standard_normal((5, 300)) * 50).astype(dtype)

@@ -1,0 +1,44 @@
+"""What the machine code of lines and loops looks like."""
+
+from __future__ import annotations
+
+import pytest
+
+numba = pytest.importorskip("numba")
+
+from tests.cpu.compiled_ops import compiled
+
+
+def assembly(body: str, *dtypes: str) -> str:
+    kernel = compiled(body, list(dtypes))
+    kernel.compile((numba.types.int64,) * (len(dtypes) + 2))
+    return next(iter(kernel.inspect_asm().values()))
+
+
+def _has_avx512() -> bool:
+    from numba.core.registry import cpu_target
+
+    return "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2]
+
+
+@pytest.mark.skipif(not _has_avx512(), reason="needs AVX-512")
+def test_lines_use_whole_registers_and_tiles_stay_in_them() -> None:
+    body = """c = stack("f32", 16, 8)
+for j in range(8):
+    store(c, j, splat(f32(0), 16))
+for k in range(n0):
+    v = load_line(p1, k * 16, 16)
+    for j in range(8):
+        store(c, j, fma(splat(load(p0, k * 8 + j), 16), v, load(c, j)))
+for j in range(8):
+    store_line(p2, j * 16, load(c, j))"""
+    text = assembly(body, "f32", "f32", "f32")
+    assert sum("vfmadd" in line and "zmm" in line for line in text.splitlines()) >= 8
+    assert not [line for line in text.splitlines() if "zmm" in line and ("(%rsp" in line or "(%rbp" in line)]
+
+
+@pytest.mark.skipif(not _has_avx512(), reason="needs AVX-512")
+def test_loops_of_scalar_math_are_vectorised() -> None:
+    body = "for i in range(n0):\n    store(p1, i, tanh(load(p0, i)) * exp(load(p0, i)))"
+    text = assembly(body, "f32", "f32")
+    assert any("vfmadd" in line and ("zmm" in line or "ymm" in line) for line in text.splitlines())
