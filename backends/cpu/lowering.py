@@ -15,6 +15,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
 from cubepy.backends.llvm.ops import Ptr
+from cubepy.backends.llvm.passes import lean
 from cubepy.backends.llvm.printing import Parameter
 
 SCALARS = {
@@ -27,6 +28,11 @@ _i64 = ir.IntType(64)
 
 def _type_of(p: Parameter) -> Any:
     return Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind]
+
+
+class Compiler(compiler.Compiler):  # type: ignore[misc]
+    def define_pipelines(self) -> list[Any]:
+        return [lean(p) for p in super().define_pipelines()]
 
 
 @global_compiler_lock
@@ -49,7 +55,9 @@ def lower(
         flags.fastmath = cpu.FastMathOptions(set(fast_math))
     library = target.codegen().create_library(symbol)
     arguments = tuple(_type_of(p) for p in parameters)
-    result = compiler.compile_extra(typing_context, target, fn, arguments, types.void, flags, {}, library=library)
+    result = compiler.compile_extra(
+        typing_context, target, fn, arguments, types.void, flags, {}, library=library, pipeline_class=Compiler
+    )
     _add_entry(target, library, result.fndesc, arguments, parameters, symbol)
     for linked in library._linking_libraries:
         library._final_module.link_in(linked._get_module_for_linking(), preserve=True)

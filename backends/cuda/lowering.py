@@ -17,6 +17,7 @@ from numba.core.fastmathpass import rewrite_module
 from cubepy.backends.cuda.ready import numpy_for_numba_cuda
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
+from cubepy.backends.llvm.passes import lean
 from cubepy.backends.llvm.printing import Parameter
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
@@ -46,14 +47,13 @@ def lower(
     fast_math: frozenset[str], noalias: bool, read_only: frozenset[str],
 ) -> list[str]:  # fmt: skip
     """NVVM IR of `fn` behind an entry point `symbol`; one text for each module."""
-    from numba.cuda.compiler import compile_cuda
     from numba.cuda.core.compiler_lock import global_compiler_lock
     from numba.cuda.cudadrv import nvvm
     from numba.cuda.descriptor import cuda_target
 
     arguments = tuple(_type_of(p) for p in parameters)
     with global_compiler_lock:
-        result = compile_cuda(fn, types.void, arguments, cc=cc, nvvm_options={"opt": 3})
+        result = _compile(fn, arguments, cc)
         library = result.library
         name = result.fndesc.llvm_func_name
         if fast_math:  # numba-cuda knows all liberties or none; these are the ones that were asked for
@@ -72,6 +72,31 @@ def lower(
         nvvm.set_launch_bounds(entry, limits)
         # LLVM 7 knows no type after byval.
         return [str(m).replace(f"byval([{MAP_BYTES} x i8])", "byval") for m in library.modules]
+
+
+def _compile(fn: Any, arguments: tuple[Any, ...], cc: tuple[int, int, str]) -> Any:
+    """What numba-cuda's `compile_cuda` does, with fewer passes."""
+    from numba.cuda import compiler
+    from numba.cuda.descriptor import cuda_target
+
+    class Compiler(compiler.CUDACompiler):  # type: ignore[misc]
+        def define_pipelines(self) -> list[Any]:
+            return [lean(p) for p in super().define_pipelines()]
+
+    flags = compiler.CUDAFlags()
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.inline = "never"
+    flags.error_model = "numpy"
+    flags.nvvm_options = {"opt": 3}
+    flags.compute_capability = cc
+    typing, target = cuda_target.typing_context, cuda_target.target_context
+    with compiler.utils.numba_target_override():
+        result = compiler.compile_extra(
+            typing, target, fn, arguments, types.void, flags, {}, pipeline_class=Compiler,
+            call_conv=compiler.CUDACallConv(target), abi_info={},
+        )  # fmt: skip
+    result.library.finalize()
+    return result
 
 
 def _add_entry(
