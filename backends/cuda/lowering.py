@@ -17,7 +17,7 @@ from numba.core.fastmathpass import rewrite_module
 from cubepy.backends.cuda.ready import numpy_for_numba_cuda
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
-from cubepy.backends.llvm.passes import lean
+from cubepy.backends.llvm.passes import lean, uncollected
 from cubepy.backends.llvm.printing import Parameter
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
@@ -42,6 +42,7 @@ def _type_of(p: Parameter) -> Any:
     return Ptr(p.dtype) if p.kind == "ptr" else SCALARS[p.kind]
 
 
+@uncollected()
 def lower(
     fn: Any, parameters: tuple[Parameter, ...], symbol: str, cc: tuple[int, int, str], bounds: Bounds,
     fast_math: frozenset[str], noalias: bool, read_only: frozenset[str],

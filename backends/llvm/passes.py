@@ -1,7 +1,10 @@
-"""Which of numba's passes a kernel needs."""
+"""Which of numba's passes a kernel needs, and how they run soonest."""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 NEEDLESS = frozenset(
@@ -24,3 +27,18 @@ def lean(pipeline: Any) -> Any:
     pipeline.passes[:] = [(step, text) for step, text in pipeline.passes if step.__name__ not in NEEDLESS]
     pipeline.finalize()
     return pipeline
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """While a kernel compiles, Python does not look for cycles: numba makes millions of objects and drops them all at
+    the end, and looking at them, and at all others of the process, again and again takes a quarter of the time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
