@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import itertools
 import random
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,9 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cubepy.backends.cuda import driver, memory, run, stream
+from cubepy.backends.cuda import driver, memory, replay, run, stream
+from cubepy.kernels import arguments
+from cubepy.runtime import device_array, tracing
+from cubepy.tensor import traces
 
 OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT = 2, 600, 400
+LINE = 256  # memory begins at multiples of it
 Kernel = Callable[[list[int]], None]
 
 
@@ -46,6 +51,15 @@ class FakeCuda:
         self.limit = limit
         self.contexts: list[int] = []
         self.homes: dict[int, int] = {}  # stream -> context
+        self.pointers: dict[str, Any] = {}  # functions for machine code
+
+    def pointer(self, name: str) -> int:
+        """Where machine code finds a function of the driver."""
+        if name not in self.pointers:
+            types, function = _FOR_MACHINE_CODE.get(name, ([ctypes.c_int64] * 4, None))
+            run = getattr(self, name) if function is None else lambda *given: function(self, *given)
+            self.pointers[name] = ctypes.CFUNCTYPE(ctypes.c_int, *types)(lambda *given: int(run(*given)))
+        return ctypes.cast(self.pointers[name], ctypes.c_void_p).value or 0
 
     def __getitem__(self, name: str) -> Any:
         function = getattr(self, name)
@@ -124,11 +138,11 @@ class FakeCuda:
         return 0
 
     def cuMemAlloc_v2(self, out: Any, size: int) -> int:
-        if sum(b.nbytes for b in self.blocks.values()) + size > self.limit:
+        if sum(b.nbytes - LINE for b in self.blocks.values()) + size > self.limit:
             return OUT_OF_MEMORY
-        raw = np.full(size, 0xAB, np.uint8)
-        out._obj.value = raw.ctypes.data
-        self.blocks[raw.ctypes.data] = raw
+        raw = np.full(size + LINE, 0xAB, np.uint8)
+        out._obj.value = address = -(-raw.ctypes.data // LINE) * LINE
+        self.blocks[address] = raw
         return 0
 
     def cuMemFree_v2(self, address: int) -> int:
@@ -246,6 +260,21 @@ class FakeCuda:
         return 0
 
 
+def _current(fake: FakeCuda, out: int) -> int:
+    ctypes.c_int64.from_address(out).value = fake.contexts[-1] if fake.contexts else 0
+    return 0
+
+
+def _launch(fake: FakeCuda, function: int, *rest: int) -> int:
+    return fake.cuLaunchKernel(ctypes.c_void_p(function), *map(ctypes.c_void_p, rest))
+
+
+_FOR_MACHINE_CODE: dict[str, tuple[list[Any], Any]] = {
+    "cuCtxGetCurrent": ([ctypes.c_int64], _current),
+    "cuLaunchKernel": ([ctypes.c_int64, *[ctypes.c_int32] * 7, *[ctypes.c_int64] * 3], _launch),
+}
+
+
 def kernel(words: int) -> Callable[[Kernel], Kernel]:
     """Say how many parameters a kernel has."""
 
@@ -262,7 +291,7 @@ def fake_cuda(
 ) -> Iterator[FakeCuda]:
     """Make the driver the fake one."""
     fake = FakeCuda(seed, limit)
-    run.entry.cache_clear()
+    _forget()
     with monkeypatch.context() as m:
         m.setattr(driver, "_library", fake)
         m.setattr(driver, "_reason", None)
@@ -270,6 +299,17 @@ def fake_cuda(
         m.setattr(driver, "_contexts", {})
         m.setattr(memory, "_pools", {})
         m.setattr(stream.per_thread, "streams", {})
+        m.setattr(stream, "_streams", weakref.WeakSet())
+        m.setattr(replay, "_address", fake.pointer)
         yield fake
         fake.cuCtxSynchronize()
+        _forget()
+
+
+def _forget() -> None:
+    """Nothing that was prepared for another driver is used."""
+    device_array._constants.clear()
     run.entry.cache_clear()
+    arguments._traces.known.clear()
+    traces._traces.known.clear()
+    tracing.forget()

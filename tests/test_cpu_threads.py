@@ -61,6 +61,12 @@ def test_long_work_on_few_elements_goes_on_all_threads(shared: list[int], cubes:
     assert out.tolist() == expected(cubes, 27, 100)
 
 
+def test_a_launch_that_went_on_all_threads_is_measured_no_more(shared: list[int]) -> None:
+    collatz[9, 1](np.zeros(9, np.uint64), 27, 2_000_000)
+    runner = list(collatz.launches.local.table.values())[-1].runner
+    assert shared == [1] and runner.parallel and not runner.trials, "calls of launches that are measured do not repeat"
+
+
 def test_short_work_on_few_elements_stays_on_one_thread(shared: list[int]) -> None:
     out = np.zeros(5, np.uint64)
     with cb.config.override(serial_us=10_000_000):

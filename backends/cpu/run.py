@@ -107,7 +107,7 @@ class CpuRunner:
         self.entry(0, first, self.at)
         left = (time.perf_counter_ns() - start) * (chunks - 1)
         if left > config.serial_us * 1000:
-            self.parallel = True
+            self.parallel, self.trials = True, 0
             self.share(1)
         else:
             self.trials -= 1

@@ -29,7 +29,33 @@ _LEGACY, _PER_THREAD = 1, 2
 
 
 class CudaGpu:
-    """NVIDIA GPUs, by ordinal."""
+    """NVIDIA GPUs, by ordinal.
+
+    Attributes:
+        here: `streams` of this thread, by ordinal.
+    """
+
+    here = per_thread
+
+    def pool(self, ordinal: int) -> memory.DevicePool:
+        """Where memory comes from."""
+        return memory.pool(ordinal)
+
+    def use(self, stream: NativeStream, owner: Any, writes: bool) -> None:
+        """Order the next work of a stream against the other users of memory."""
+        use(stream, owner, writes)
+
+    def layouts(self, tensors: type) -> Any:
+        """How layouts of PyTorch's tensors are looked up quickly (`layouts.finder`), or None."""
+        from cubepy.backends.cuda.layouts import finder
+
+        return finder(tensors)
+
+    def replays(self, ordinal: int) -> Any:
+        """A table of launches that machine code repeats, to be filled (`replay.Table`)."""
+        from cubepy.backends.cuda.replay import Table
+
+        return Table(context(ordinal).handle or 0)
 
     def allocate(self, ordinal: int, size: int) -> memory.Block:
         """Device memory for work on the thread's stream."""

@@ -7,10 +7,12 @@ the device has no memory left, and then waits for it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
 from ctypes import byref, c_size_t, c_void_p
+from typing import Any
 
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import api, check, context
@@ -37,16 +39,32 @@ class Block(Tracked):
     __slots__ = ("address", "arena", "home", "pool", "size")
 
     def __init__(self, address: int, size: int, pool: DevicePool, home: NativeStream) -> None:
-        super().__init__(home if home.capture is None else None)
         self.address, self.size, self.pool, self.home = address, size, pool, home
-        self.arena: Arena | None = None if home.capture is None else home.capture.arena
-        if self.arena is not None:
+        self.last: NativeStream | None = home
+        self.writer = self.readers = None
+        self.arena: Arena | None = None
+        if home.capture is not None:
+            self.last, self.arena = None, home.capture.arena
             self.arena.blocks.add(self)
 
     def __del__(self) -> None:
         pool = getattr(self, "pool", None)
-        if pool is not None:
+        if pool is None:
+            return
+        home = self.last
+        if home is None or self.arena is not None or driver._library is None or driver.forked:
             pool.release(self)
+            return
+        stats, size = pool.stats, self.size  # what `release` does, for memory that one stream used
+        stats.in_use -= size
+        stats.reserved += size
+        key = home, size
+        waiting = pool.free.get(key)
+        if waiting is None:
+            waiting = pool.free.setdefault(key, [])
+        waiting.append((self.address, ()))
+        if pool.free.get(key) is not waiting:
+            pool.stray(key, waiting)
 
 
 class Arena:
@@ -70,7 +88,11 @@ class Arena:
 
 
 class DevicePool:
-    """Reuses the memory of one GPU by size class and stream."""
+    """Reuses the memory of one GPU by size class and stream; it holds twice as much as was ever in use, at most.
+
+    Blocks come and go without the lock: Python takes from a list, adds to one, and changes a counter in one piece.
+    Whoever gives lists up or counts on what they hold has the lock, and takes from them one by one.
+    """
 
     def __init__(self, ordinal: int) -> None:
         self.context = context(ordinal)
@@ -86,27 +108,48 @@ class DevicePool:
             OutOfMemoryError: the limit (CUBEPY_MEMORY_LIMIT) or the device does not allow it.
         """
         size = rounded(size)
+        limit = config.memory_limit
         arena = None if stream.capture is None else stream.capture.arena
         if arena is not None and arena.free.get(size):
             return Block(arena.free[size].pop(), size, self, stream)
         with self.lock:
-            stats, limit = self.stats, config.memory_limit
+            stats = self.stats
             if limit and stats.in_use + size > limit:
                 self.trim()
                 raise OutOfMemoryError(
                     f"{size} bytes more than the {stats.in_use} in use on {self.label} exceed the limit of {limit}",
                     hint="raise CUBEPY_MEMORY_LIMIT, or release arrays",
                 )
-            address = self._reuse(size, stream, wait=False)
-            if address is None:
-                address = self._make(size, stream)
+            found = self._reuse(size, stream, wait=False)
+            address = self._make(size, stream) if found is None else found
             stats.in_use += size
             if stats.in_use > stats.peak:
                 stats.peak = stats.in_use
+            if found is None and stats.in_use + stats.reserved > 2 * stats.peak:
+                self.trim()
         if arena is not None:
             arena.home = stream
             arena.all.append((address, size))
         return Block(address, size, self, stream)
+
+    def short_way(self, size: int, name: str) -> tuple[list[str], dict[str, Any]]:
+        """`take` as lines of a function that knows a `stream` without a capture, and what they need by name.
+
+        Args:
+            size: in bytes.
+            name: of the variable for the block.
+        """
+        size = rounded(size)
+        scope = {"_take": self.take, "_free": self.free.get, "_stats": self.stats, "_Block": Block, "_pool": self}
+        if config.memory_limit:
+            return [f"{name} = _take({size}, stream)"], scope
+        return [
+            f"w = _free((stream, {size}))", "try:", "    w, others = w.pop()", "except (AttributeError, IndexError):",
+            f"    {name} = _take({size}, stream)", "else:", f"    {name} = _Block(w, {size}, _pool, stream)",
+            f"    _stats.reserved -= {size}", "    _stats.reuses += 1",
+            f"    w = _stats.in_use = _stats.in_use + {size}", "    if w > _stats.peak:", "        _stats.peak = w",
+            "    for w in others:", "        stream.wait(w)",
+        ], scope  # fmt: skip
 
     def _reuse(self, size: int, stream: NativeStream, wait: bool) -> int | None:
         waiting = self.free.get((stream, size))
@@ -116,11 +159,14 @@ class DevicePool:
                     stream.wait(owner)
                     waiting = blocks
                     if len(blocks) == 1:  # its stream may be that of a thread that is gone
-                        del self.free[owner, n]
+                        self.free.pop((owner, n), None)
                     break
-        if not waiting:
+        try:
+            address, others = waiting.pop() if waiting else (None, ())
+        except IndexError:  # somebody was faster
             return None
-        address, others = waiting.pop()
+        if address is None:
+            return None
         for other in others:
             stream.wait(other)
         self.stats.reserved -= size
@@ -151,7 +197,7 @@ class DevicePool:
         return made.value or 0
 
     def release(self, block: Block) -> None:
-        """Take a block back; about as much is kept as was ever in use."""
+        """Take a block back."""
         if not driver.usable():
             return
         if block.arena is not None:
@@ -171,8 +217,6 @@ class DevicePool:
                 waiting = self.free[home, size] = []
             waiting.append((block.address, others))
             stats.reserved += size
-            if stats.in_use + stats.reserved > max(stats.peak, SMALLEST) * 2:
-                self.trim()
 
     def put_back(self, blocks: list[tuple[int, int]], stream: NativeStream) -> None:
         """Take the memory of a graph back, whose work was on `stream`."""
@@ -191,15 +235,31 @@ class DevicePool:
         with self.lock:
             if any(stream.capture is not None for stream in all_streams(self.context.ordinal)):
                 return 0
-            free, self.free = self.free, {}
-            freed, self.stats.reserved = self.stats.reserved, 0
+            taken = [(size, self._drained(self.free.pop((stream, size)))) for stream, size in list(self.free)]
+            freed = sum(size * len(addresses) for size, addresses in taken)
+            self.stats.reserved -= freed
             if freed:
                 self.context.synchronize()
                 with self.context.active():
-                    for blocks in free.values():
-                        for address, _ in blocks:
+                    for _, addresses in taken:
+                        for address in addresses:
                             check(api().cuMemFree_v2(address), "giving memory back", self.label)
         return freed
+
+    @staticmethod
+    def _drained(waiting: list[Waiting]) -> list[int]:
+        """The addresses of a list, which is empty then; others may take from it meanwhile."""
+        addresses = []
+        with contextlib.suppress(IndexError):
+            while True:
+                addresses.append(waiting.pop()[0])
+        return addresses
+
+    def stray(self, key: tuple[NativeStream, int], waiting: list[Waiting]) -> None:
+        """Take in what came to a list after the list was given up."""
+        with self.lock, contextlib.suppress(IndexError):
+            while True:
+                self.free.setdefault(key, []).append(waiting.pop())
 
 
 @functools.lru_cache(4096)

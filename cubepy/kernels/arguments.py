@@ -13,11 +13,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cubepy.compiler.signature import exact
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
+from cubepy.lang.declare import Struct
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import memory, trace, tracing
 from cubepy.runtime.device import Device, current, gpu_of, use
 from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.far import FAR, WRAPPED, array_in, meet_torch
 from cubepy.runtime.interop import device_array
 from cubepy.runtime.leaves import PLAIN, lift
 from cubepy.runtime.shortcut import front
@@ -53,26 +56,54 @@ def repeated(function: F) -> F:
     and options alone: no look at elements on the host, no step of NumPy that writes what a launch writes, too.
     Outputs may begin anywhere; a call that finds one at a line of the cache is repeated for such only.
     """
-    return front(placed(function))  # type: ignore[return-value]
+    return front(placed(function), _far_away)  # type: ignore[return-value]
+
+
+def _far_away(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen) -> Any:
+    """A call of which an argument may be on a GPU."""
+    for value in args:
+        if type(value) in FAR:
+            where = home_of(value)
+            if where is not None:
+                return _run_on(where, function, args, kwargs, seen)
+    return function(*args, **kwargs)
 
 
 _traces = trace.Traces()
+Seen = Callable[[trace.Trace, list[DeviceArray]], None]
 
 
-def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | None = None) -> Any:
+    """Run a function on a device, from a trace where there is one; `seen` gets a trace that was used again."""
     if where.backend == "cpu" or gpu_of(where) is None or active or tracing.current() is not None:
         return _run_at(where, function, args, kwargs)
     arrays: list[DeviceArray] = []
     parts: list[Any] = [function, *kwargs]
-    values = [v if type(v) in PLAIN else lift(v) for v in (*args, *kwargs.values())]
-    for given, v in zip((*args, *kwargs.values()), values, strict=True):
+    values: list[Any] = []
+    wrap = None
+    for given in (*args, *kwargs.values()):
+        array = array_in(given)
+        if array is not None:  # a tensor stays one: it decides what the result is
+            wrap = given.__cubepy_wrap__
+            WRAPPED.add(type(given))
+            FAR.add(type(given))
+            arrays.append(array)
+            values.append(given)
+            parts.append(type(given))
+            continue
+        v = given if type(given) in PLAIN else lift(given)
+        values.append(v)
         if type(v) is DeviceArray:
-            if hasattr(given, "__cubepy_wrap__"):  # tensors have traces of their own
+            if hasattr(given, "__cubepy_wrap__"):  # a packed tensor
                 return _run_at(where, function, args, kwargs)
+            if type(given) is not DeviceArray and hasattr(given, "data_ptr"):
+                meet_torch(type(given), gpu_of(where))
             arrays.append(v)
             parts.append(DeviceArray)
+        elif isinstance(v, Struct) or (type(v) is tuple and any(type(x) is DeviceArray for x in v)):
+            return _run_at(where, function, args, kwargs)
         else:
-            parts.append((type(v), v))
+            parts.append(exact(v))
     key = (tuple(parts), trace.settings(where), trace.kind_of(arrays))
     out = kwargs.get("out")
     try:
@@ -81,13 +112,19 @@ def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -
         return _run_at(where, function, args, kwargs)
     if known is not None:
         result = known.replay(arrays)
-        return result if out is None else out
+        if seen is not None:
+            seen(known, arrays)
+        return out if out is not None else wrap(result) if wrap is not None and known.wrapped else result
     # The arrays themselves, not what they were made of (a tensor of PyTorch): the recorder knows them by their owners.
     with trace.Recorder(arrays) as recorder:
         options = dict(zip(kwargs, values[len(args) :], strict=True))
         result = _run_at(where, function, tuple(values[: len(args)]), options)
-    done = result if out is None else next((v for v in values if getattr(v, "address", None) == _address(out)), None)
-    _traces.keep(key, recorder, done, where)
+    done = array_in(result) if wrap is not None and type(result) in WRAPPED else result
+    if out is not None:
+        done = next((v for v in arrays if v.address == _address(out)), None)
+    kept = _traces.keep(key, recorder, done, where)
+    if kept is not None:
+        kept.wrapped = done is not result
     return result if out is None else out
 
 

@@ -286,16 +286,16 @@ class Calls:
         self.seen: dict[Any, bool] = {}  # whether to try again
         tracing.tables += [self.ready, self.seen]
 
-    def long_way(self, key: Any, values: tuple[Any, ...], out: int, call: Callable[[], Any]) -> Any:
+    def long_way(self, key: Any, values: tuple[Any, ...], out: int | None, call: Callable[[], Any]) -> Any:
         """`call()`, recorded when it comes for the second time.
 
         Args:
             key: what decides the launches, but for settings: layouts of arrays, other values.
             values: the arguments.
-            out: which of them is the array to write, if it is not None.
+            out: which of them is the array to write, if it is not None; None where no function has one.
             call: the call.
         """
-        if tracing.detours or current().backend != "cpu" or not all(map(_plain, values)):
+        if tracing.detours or current().backend != "cpu" or not all(map(plain, values)):
             return call()
         state = self.seen.get(key)
         if state is None:  # may be the only one, and may be measured
@@ -304,7 +304,7 @@ class Calls:
                 self.ready.clear()
             self.seen[key] = True
             return call()
-        written, place = values[out], out % len(values)
+        written, place = (None, 0) if out is None else (values[out], out % len(values))
         same: tuple[int, ...] = ()
         if written is not None:
             shared = [n for n, v in enumerate(values) if type(v) is np.ndarray and np.may_share_memory(v, written)]
@@ -344,6 +344,6 @@ def _replay() -> Any:
     return replay()
 
 
-def _plain(value: Any) -> bool:
+def plain(value: Any) -> bool:
     """Whether an argument can be kept in a key."""
-    return type(value) in _OPTIONS or isinstance(value, np.dtype) or (type(value) is tuple and all(map(_plain, value)))
+    return type(value) in _OPTIONS or isinstance(value, np.dtype) or (type(value) is tuple and all(map(plain, value)))

@@ -43,8 +43,11 @@ class Recorder:
     def __init__(self, inputs: Sequence[da.DeviceArray]) -> None:
         self.inputs = inputs
         self.owners: dict[int, tuple[int, int]] = {}  # owner -> (input or allocation, its address)
+        self.shared: dict[int, list[int]] = {}  # owner -> its inputs
         for n, array in enumerate(inputs):
             self.owners.setdefault(id(array.owner), (n, array.address))
+            self.shared.setdefault(id(array.owner), []).append(n)
+        self.bound = False  # whether places hold only for inputs that lie to each other as these do
         self.sizes: list[int] = []
         self.kept: list[Any] = []  # owners stay alive, so that no other gets their identity
         self.steps: list[Any] = []
@@ -75,13 +78,23 @@ class Recorder:
 
     def place(self, array: Any) -> Place | da.DeviceArray:
         """Where an array is; a constant stays the same array."""
-        found = self.owners.get(id(array.owner))
-        if found is None:  # somebody keeps it; for which inputs it is right is not known here
+        known = self.owners.get(id(array.owner))
+        if known is None:  # somebody keeps it; for which inputs it is right is not known here
             self.spoiled = True
-        if found is None or found is CONSTANT:
+        if known is None or known is CONSTANT:
             return array  # type: ignore[no-any-return]
-        source, address = found
+        source, address = known
+        if source >= 0 and len(self.shared[id(array.owner)]) > 1:
+            source = self.input_with(array, self.shared[id(array.owner)])
+            address = self.inputs[source].address
         return source, array.address - address, array.layout, array.writeable
+
+    def input_with(self, array: da.DeviceArray, inputs: list[int]) -> int:
+        """Which of the inputs on one piece of memory an array is a part of."""
+        low, high = span(array)
+        inside = [n for n in inputs if span(self.inputs[n])[0] <= low and high <= span(self.inputs[n])[1]]
+        self.bound |= not inside
+        return next((n for n in inside if self.inputs[n].address == array.address), (inside or inputs)[0])
 
     def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
         """A kernel was launched."""
@@ -111,7 +124,9 @@ class Trace:
     def __init__(self, recorder: Recorder, result: Any, device: Device) -> None:
         self.gpu, self.ordinal = gpu_of(device), device.ordinal
         self.sizes = tuple(recorder.sizes)
-        self.steps = tuple(recorder.steps)
+        self.steps = self.recorded = tuple(recorder.steps)
+        self.bound, self.wrapped = recorder.bound, False
+        self.tried: set[Any] = set()  # keys of calls that it was tried to write a function for (`far`)
         self.fresh = True
         self.launches = sum(runner is not None for _, runner, _ in self.steps)
         self.several = type(result) is tuple
@@ -127,22 +142,22 @@ class Trace:
         tracing.spoil()
         counters.launches += self.launches
         for function, runner, places in self.steps:
-            values = [_found(p, inputs, taken) for p in places]
+            values = [found(p, inputs, taken) for p in places]
             if runner is None:
                 function(*values)
             elif function is None or not function(values, None):
                 runner.run(values, ())
         if self.several:
-            return tuple([_found(p, inputs, taken) for p in self.results])
-        return _found(self.results[0], inputs, taken)
+            return tuple([found(p, inputs, taken) for p in self.results])
+        return found(self.results[0], inputs, taken)
 
 
-def _found(place: Any, inputs: Sequence[da.DeviceArray], taken: list[Any]) -> Any:
+def found(place: Any, inputs: Sequence[da.DeviceArray], taken: list[Any]) -> Any:
     """What is at a place of a call. (No closure: one that calls itself would keep the memory until the next
     collection of garbage.)"""
     if type(place) is not tuple:
         if type(place) is MapPlace:
-            array = _found(place.array, inputs, taken)
+            array = found(place.array, inputs, taken)
             return ArrayMap(array, array, place.box, place.swizzle)
         return place
     source, offset, layout, writeable = place
@@ -161,17 +176,18 @@ class Traces(threading.local):
     def __init__(self) -> None:
         self.known: dict[Any, Trace] = {}
 
-    def keep(self, key: Any, recorder: Recorder, result: Any, device: Device) -> None:
+    def keep(self, key: Any, recorder: Recorder, result: Any, device: Device) -> Trace | None:
         """Keep what was recorded, if it can be repeated."""
         results = result if type(result) is tuple else (result,)
         if recorder.spoiled or any(type(r) is not da.DeviceArray for r in results):
-            return
+            return None
         made = Trace(recorder, result, device)
         if recorder.spoiled:  # the result is memory that somebody else keeps
-            return
+            return None
         if len(self.known) >= self.LIMIT:
             self.known.clear()
         self.known[key] = made
+        return made
 
 
 def settings(device: Device) -> tuple[Any, ...]:
@@ -191,13 +207,30 @@ def _ripened(step: Any) -> Any:
 
 def kind_of(inputs: Sequence[da.DeviceArray | None]) -> tuple[Any, ...]:
     """What of the inputs decides a trace: layouts, alignment, and which of them share memory."""
-    seen: dict[int, int] = {}
     out: list[Any] = []
     for n, array in enumerate(inputs):
         if array is None:
             out.append(None)
             continue
-        first = seen.setdefault(id(array.owner), n)
-        shared = (first, array.address - inputs[first].address) if first != n else None  # type: ignore[union-attr]
-        out.append((array.layout, array.address & 127, array.writeable, shared))
+        shared = [(m, array.address - v.address) for m, v in enumerate(inputs[:n]) if v is not None and near(v, array)]
+        out.append((array.layout, array.address & 127, array.writeable, *shared))
     return tuple(out)
+
+
+def span(array: da.DeviceArray) -> tuple[int, int]:
+    """The addresses of an array's first byte and of one past its last."""
+    low, high = array.layout.extent
+    return array.address + low, array.address + high
+
+
+def near(one: da.DeviceArray, other: da.DeviceArray) -> bool:
+    """Whether two arrays are of one piece of memory, or their spans meet."""
+    if one.owner is other.owner:
+        return True
+    return meet(one, other)
+
+
+def meet(one: da.DeviceArray, other: da.DeviceArray) -> bool:
+    """Whether the spans of two arrays have bytes in common."""
+    (low, high), (first, last) = span(one), span(other)
+    return max(low, first) < min(high, last)

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from cubepy.compiler.signature import exact
 from cubepy.errors import DeviceError, LaunchError, ShapeError
 from cubepy.lang.dtypes import DType
+from cubepy.runtime import tracing
 from cubepy.runtime.device import current, gpu_of, use
 from cubepy.runtime.trace import Recorder as LaunchRecorder
+from cubepy.tensor import traces
 from cubepy.tensor.execute import run
 from cubepy.tensor.infer import Spec, infer
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
@@ -110,15 +112,21 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
     """
+    key = None
+    if traces.seen and not tracing.detours:
+        key, values = traces.key_of(op, inputs, attrs)
+        if key is not None and (swift := traces.swift(key, values)) is not None:
+            return _result(op, inputs, attrs, swift)
     device = _common_device(op, inputs)
     storages: Sequence[Any] = [None if t is None else t.storage for t in inputs]
     call = None
     if device.backend != "cpu" and gpu_of(device) is not None:
-        viewed = view_of(op, storages, attrs) if len(storages) == 1 else None
+        viewed = view_of(op, storages, attrs, key) if len(storages) == 1 else None
         if viewed is not None:
             return _result(op, inputs, attrs, viewed)
         call = Call(op, storages, attrs, device)
-        repeated = call.repeat()
+        call.note(inputs)
+        repeated = call.repeat(key)
         if repeated is not None:
             return _result(op, inputs, attrs, repeated)
         storages = call.stores

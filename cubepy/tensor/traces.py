@@ -5,13 +5,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cubepy.runtime import trace
+from cubepy.compiler.signature import exact
+from cubepy.runtime import far, trace, tracing
 from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import DeviceArray, constant_on
+from cubepy.runtime.repeat import REFUSED
 from cubepy.runtime.stats import active
 from cubepy.tensor.storage import Dense, Storage
 
 _traces = trace.Traces()
+_calls = far.Calls()
+_numbers: dict[int, DeviceArray] = {}
+"""Numbers on the device that they were used on last, by the identities of their tensors."""
+_UNLIKE = frozenset({int, float, tuple})  # types whose values may be equal to others that mean something else
+seen: list[bool] = []
+"""Not empty as soon as an op ran on a GPU."""
+
+
+def key_of(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """What decides the launches of an op of tensors, and the arrays that it reads; (None, ...) where unknown."""
+    parts: list[Any] = [op]
+    values: list[Any] = []
+    for t in inputs:
+        if t is None:
+            parts.append(None)
+            continue
+        store = t.storage
+        if type(store) is Dense:
+            array = store.array
+            if type(array) is not DeviceArray:
+                array = _numbers.get(t.id)
+                if array is None:
+                    return None, values
+            parts.append(array.layout)
+            values.append(array)
+        else:
+            plan = store.plan()
+            if plan is None:
+                return None, values
+            arrays = list(store.read())
+            if any(type(a) is not DeviceArray for a in arrays):
+                return None, values
+            parts += [plan, len(arrays), *[a.layout for a in arrays]]
+            values += arrays
+    if attrs:
+        parts += attrs
+        parts += [exact(v) if type(v) in _UNLIKE else v for v in attrs.values()]
+    return tuple(parts), values
+
+
+def swift(key: Any, values: list[Any]) -> Dense | None:
+    """The result of an op that came before, by the shortest way; None, with nothing done, where there is none."""
+    again = _calls.ready.get(key)
+    if again is None:
+        return None
+    array = again(*values)
+    return None if array is REFUSED else made(array)
 
 
 class Call:
@@ -26,6 +75,8 @@ class Call:
     __slots__ = ("arrays", "device", "key", "stores")
 
     def __init__(self, op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], device: Device) -> None:
+        if not seen:
+            seen.append(True)
         arrays: list[Any] = []
         plans: list[Any] = []
         stores: list[Any] = []
@@ -50,10 +101,23 @@ class Call:
             kind = trace.kind_of(arrays)
             self.key = (op, tuple(plans), tuple(attrs.items()), trace.settings(device), kind)
 
-    def repeat(self) -> Dense | None:
-        """The result by the trace of an earlier call, if there is one."""
+    def repeat(self, key: Any) -> Dense | None:
+        """The result by the trace of an earlier call, if there is one; `key` is that of the op (`key_of`)."""
         known = _traces.known.get(self.key)
-        return None if known is None or active else made(known.replay(self.arrays))
+        if known is None or active:
+            return None
+        array = known.replay(self.arrays)
+        if key is not None and not tracing.detours:
+            _calls.keep(key, self.arrays, None, known, self.arrays)
+        return made(array)
+
+    def note(self, inputs: Sequence[Any]) -> None:
+        """Remember where the numbers among the tensors are."""
+        for t, store in zip(inputs, self.stores, strict=True):
+            if t is not None and type(store) is Dense and store.array is not t.storage.array:
+                if len(_numbers) >= _VIEWS:
+                    _numbers.clear()
+                _numbers[t.id] = store.array
 
     def keep(self, recorder: trace.Recorder, result: Any) -> None:
         """Keep what was recorded for later calls."""
@@ -73,7 +137,7 @@ _views: dict[Any, tuple[Any, int]] = {}
 _VIEWS = 4096
 
 
-def view_of(op: str, storages: Sequence[Any], attrs: dict[str, Any]) -> Dense | None:
+def view_of(op: str, storages: Sequence[Any], attrs: dict[str, Any], key: Any) -> Dense | None:
     """The result of an op that gave a view of such an array before: no launch, and no search for one."""
     store = storages[0]
     if type(store) is not Dense or type(store.array) is not DeviceArray:
@@ -82,6 +146,8 @@ def view_of(op: str, storages: Sequence[Any], attrs: dict[str, Any]) -> Dense | 
     found = _views.get((op, array.layout, tuple(attrs.items())))
     if found is None:
         return None
+    if key is not None:
+        _calls.ready[key] = far.view(*found)
     return made(DeviceArray(array.address + found[1], found[0], array.owner, array.writeable))
 
 
