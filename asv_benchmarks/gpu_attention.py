@@ -25,8 +25,12 @@ BACKWARD = (
     ("bfloat16", 4, 16, 16, 4096, 128), ("bfloat16", 1, 16, 16, 16384, 128), ("bfloat16", 4, 32, 8, 4096, 128),
     ("bfloat16", 4, 32, 32, 4096, 64),
 )  # fmt: skip
-# dtype, mask: what the routine of planes does
-GENERAL = (("bfloat16", True), ("float32", False))
+# dtype, mask, length, width: masks, and f32
+GENERAL = (
+    ("bfloat16", "padding", 2048, 64), ("bfloat16", "padding", 4096, 128), ("bfloat16", "random", 2048, 64),
+    ("bfloat16", "random", 4096, 128), ("bfloat16", "window", 4096, 64), ("bfloat16", "numbers", 2048, 64),
+    ("bfloat16", "numbers", 4096, 128), ("float32", "", 2048, 64),
+)  # fmt: skip
 
 
 def milliseconds(runs: dict[str, Callable[[], Any]], stream: Any) -> dict[str, float]:
@@ -91,8 +95,8 @@ def rows() -> Iterator[dict[str, str]]:
         for causal in (False, True):
             for problem in BACKWARD:
                 yield backward(problem, causal, own)
-        for dtype, masked in GENERAL:
-            yield general(dtype, masked, own)
+        for other in GENERAL:
+            yield general(*other, own)
 
 
 def draw(dtype: str, *shape: int) -> Any:
@@ -162,23 +166,41 @@ def backward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, s
     return row(f"attention gradients, {named(*problem, causal)}", flops, ms, "torch (cuDNN)", error)
 
 
-def general(dtype: str, masked: bool, stream: Any) -> dict[str, str]:
-    """One row for masks or f32."""
+def mask_of(kind: str, b: int, length: int) -> Any:
+    """A mask: of padding (sequences from all to half of the length), random, a window of 512 keys, or added numbers."""
+    import torch
+
+    places = torch.arange(length, device="cuda")
+    if kind == "padding":
+        lengths = torch.linspace(1.0, 0.5, b, device="cuda") * length
+        return (places < lengths[:, None])[:, None, None]
+    if kind == "random":
+        return torch.rand(b, 1, length, length, device="cuda") < 0.7
+    if kind == "window":
+        return (places[:, None] - places).abs() < 256
+    return draw("bfloat16", b, 1, length, length) if kind else None
+
+
+def general(dtype: str, kind: str, length: int, d: int, stream: Any) -> dict[str, str]:
+    """One row for masks or f32; operations are counted as without a mask."""
     import torch
     from torch.nn import functional as F
 
     from cubepy.kernels import attention
 
-    b, h, length, d = 4, 16, 2048, 64
+    b, h = 4, 16
     q, k, v, out = (draw(dtype, b, h, length, d) for _ in range(4))
-    mask = torch.rand(b, 1, length, length, device="cuda") < 0.7 if masked else None
+    mask = mask_of(kind, b, length)
     runs = {
         "ours": lambda: attention(q, k, v, attn_mask=mask, out=out),
         "torch": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
     }
     ms = milliseconds(runs, stream)
     s = q[:1, :1].double() @ k[:1, :1].double().transpose(2, 3) / math.sqrt(d)
-    s = s if mask is None else s.masked_fill(~mask[:1], -math.inf)
+    if kind == "numbers":
+        s = s + mask[:1].double()
+    elif kind:
+        s = s.masked_fill(~mask.expand(b, 1, length, length)[:1], -math.inf)
     error = distance(out, torch.softmax(s, -1) @ v[:1, :1].double())
-    what = f"attention{' with a mask' if masked else ''}, {named(dtype, b, h, h, length, d, False)}"
+    what = f"attention{f' with a mask ({kind})' if kind else ''}, {named(dtype, b, h, h, length, d, False)}"
     return row(what, 4 * b * h * length**2 * d, ms, "torch", error)

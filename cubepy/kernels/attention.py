@@ -234,7 +234,7 @@ def attention(
         return finish(result, out, wrap)
     q, k, v = (a if a.strides[3] == a.itemsize else copy(a) for a in (q, k, v))
     full = (q.shape[0], q.shape[1], length, k.shape[2])
-    mask, kind = _mask(attn_mask, full)
+    mask, kind = stretched_mask(attn_mask, full)
     p = cb.device_properties_of()
     factor = 1.0 / math.sqrt(depth) if scale is None else float(scale)
     if by_matrix_units(q, k, v, mask, kind, result, None, bool(is_causal), factor, p):
@@ -259,10 +259,11 @@ def by_matrix_units(
     if "mma" not in p.features:
         return False
     width = max(q.shape[3], v.shape[3])
-    if kind == "none" and width % 8 == 0 and out.strides[3] == out.itemsize:
-        plan = hopper.plan_for(q, k, v, causal, p)
+    # A mask is added before scores are scaled there, and hidden scores are less than others before they are.
+    if (kind == "none" or factor > 0) and width % 8 == 0 and out.strides[3] == out.itemsize:
+        plan = hopper.plan_for(q, k, v, causal, p, mask, kind)
         if plan is not None:
-            hopper.launch(*(a if hopper.copyable(a) else copy(a) for a in (q, k, v)), out, lse, factor, plan, p)
+            hopper.launch(*(a if hopper.copyable(a) else copy(a) for a in (q, k, v)), out, lse, factor, plan, p, mask)
             return True
     plan_of_planes = planes.plan_for(q, k, v, mask, kind, causal, p)
     if plan_of_planes is None:
@@ -271,7 +272,7 @@ def by_matrix_units(
     return True
 
 
-def _mask(value: Any, shape: tuple[int, ...]) -> tuple[Any, str]:
+def stretched_mask(value: Any, shape: tuple[int, ...]) -> tuple[Any, str]:
     """The mask stretched to (B, H, L, S) with unit stride at its end, and its kind."""
     if value is None:
         return None, "none"

@@ -18,22 +18,25 @@ from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_hopper_backward as backward
 from cubepy.kernels import attention_matrices as matrices
 from cubepy.kernels.arguments import array_of, float_array, placed, wrapper
-from cubepy.kernels.attention import attention, by_matrix_units
+from cubepy.kernels.attention import attention, by_matrix_units, stretched_mask
 from cubepy.kernels.elementwise import copy
 from cubepy.runtime import memory
 
 
 @placed
-def attention_forward(query: Any, key: Any, value: Any, is_causal: bool = False, scale: float | None = None) -> Any:
+def attention_forward(
+    query: Any, key: Any, value: Any, is_causal: bool = False, scale: float | None = None, attn_mask: Any = None
+) -> Any:
     """The attention, and the log-sum-exp of each row of scores, which the gradients need.
 
     Args:
         query: (B, H, L, D) floats; key: (B, G, S, D), G divides H; value: (B, G, S, E).
         is_causal: query i sees keys 0 to i.
         scale: factor of the products, 1 / sqrt(D) by default.
+        attn_mask: broadcastable to (B, H, L, S): bool (true: may look) or floats that are added.
 
     Returns:
-        The result (B, H, L, E), and f32 (B, H, L).
+        The result (B, H, L, E), and f32 (B, H, L): -inf for a query that may look at nothing.
 
     Raises:
         ShapeError: shapes that do not go together.
@@ -52,28 +55,29 @@ def attention_forward(query: Any, key: Any, value: Any, is_causal: bool = False,
     lse = memory.empty(q.shape[:3], np.dtype(np.float32))
     factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
     q, k, v = (a if a.strides[3] == a.itemsize else copy(a) for a in (q, k, v))
-    if not by_matrix_units(q, k, v, None, "none", out, lse, bool(is_causal), factor, p):
-        attention(q, k, v, is_causal=is_causal, scale=factor, out=out)
-        matrices.log_sums(q, k, lse, factor, bool(is_causal))
+    mask, kind = stretched_mask(attn_mask, (*q.shape[:3], k.shape[2]))
+    if not by_matrix_units(q, k, v, mask, kind, out, lse, bool(is_causal), factor, p):
+        attention(q, k, v, mask, is_causal, factor, out=out)
+        matrices.log_sums(q, k, mask, kind, lse, factor, bool(is_causal))
     return wrap(out), wrap(lse)
 
 
 @placed
 def attention_gradients(
     grad: Any, query: Any, key: Any, value: Any, result: Any, lse: Any, is_causal: bool = False,
-    scale: float | None = None,
+    scale: float | None = None, attn_mask: Any = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """The gradients of `attention_forward` by query, key and value.
 
     Args:
         grad: (B, H, L, D), the gradient of the result.
-        query, key, value, is_causal, scale: as they were given.
+        query, key, value, is_causal, scale, attn_mask: as they were given.
         result, lse: what `attention_forward` returned.
 
     Returns:
         Arrays like query, key and value. Devices with `wgmma` have a routine for 16-bit floats whose widths are
-        multiples of 8 up to 128; its sums are in f32, and the order in which the query's are added varies. Elsewhere
-        two f32 arrays (B, H, L, S) are made.
+        multiples of 8 up to 128, without a mask or with one that is the same for all heads and queries; its sums are
+        in f32, and the order in which the query's are added varies. Elsewhere two f32 arrays (B, H, L, S) are made.
 
     Raises:
         ShapeError: shapes that do not go together.
@@ -84,15 +88,18 @@ def attention_gradients(
     if do.shape != out.shape or out.shape[:3] != q.shape[:3]:
         raise ShapeError(f"a gradient of shape {do.shape} does not go with a result of shape {out.shape}")
     p = cb.device_properties_of()
-    plan = backward.plan_for(q, k, v, do, bool(is_causal), p)
+    mask, kind = stretched_mask(attn_mask, (*q.shape[:3], k.shape[2]))
+    plan = backward.plan_for(q, k, v, do, bool(is_causal), p, mask, kind)
     factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    if plan is not None and plan.mask != "none" and factor <= 0:
+        plan = None
     if plan is None or config.deterministic:  # its gradient of queries is added up in no fixed order
-        found = matrices.gradients(do, q, k, v, out, array_of(lse), factor, bool(is_causal))
+        found = matrices.gradients(do, q, k, v, mask, kind, out, array_of(lse), factor, bool(is_causal))
         return wrap(found[0]), wrap(found[1]), wrap(found[2])
     q, k, v, do = (a if hopper.copyable(a) else copy(a) for a in (q, k, v, do))
     out = out if out.strides[3] == out.itemsize else copy(out)
     dq, dk, dv = (memory.empty(a.shape, a.dtype) for a in (q, k, v))
-    backward.launch(do, q, k, v, out, array_of(lse), dq, dk, dv, factor, plan)
+    backward.launch(do, q, k, v, out, array_of(lse), dq, dk, dv, factor, plan, mask)
     return wrap(dq), wrap(dk), wrap(dv)
 
 

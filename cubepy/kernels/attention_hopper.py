@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels import attention_hopper_masks as masking
+from cubepy.kernels.attention_hopper_masks import BY_KEY, HIDDEN, ITEM_BYTES, LOG2E, LOWEST, ROW_BYTES
 from cubepy.runtime.device import DeviceProperties
 
 GROUP = 128
 """Units that issue a product together: four planes."""
 BLOCK = 64
 """Rows of a product, and columns of a tile in shared memory: 128 bytes, what the copy engine swizzles."""
-LOWEST = -(2.0**100)
-"""The score of a key that may not be seen: finite, so that differences stay numbers, and exact in products."""
 LN2 = 0.6931471805599453
-LOG2E = 1.4426950408889634
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ class HopperAttention:
         keys: keys of a block, a multiple of 16.
         stages: blocks of keys, and of values, that are under way.
         causal: a query sees keys up to its own place.
+        mask: "none", "keys" (bool) or "key bias" (added), the same for all rows, or "bool", "f16", "bf16", "f32".
+        chosen: blocks that the mask hides are known before and left out, and tiles are given out as cubes are free.
     """
 
     depth: int = 128
@@ -43,6 +44,8 @@ class HopperAttention:
     keys: int = 128
     stages: int = 2
     causal: bool = False
+    mask: str = "none"
+    chosen: bool = False
 
     @property
     def rows(self) -> int:
@@ -59,15 +62,43 @@ class HopperAttention:
         """Registers of a unit that copies, and of one that computes; all fit what a launch takes."""
         return (40, 232) if self.groups == 2 else (32, 160)
 
+    @property
+    def mask_columns(self) -> int:
+        """Elements of a row of the mask's tiles in shared memory; bools are in pairs."""
+        return ROW_BYTES // max(2, ITEM_BYTES.get(self.mask, 4))
+
+    @property
+    def mask_boxes(self) -> int:
+        """Tiles of the mask beside each other for a block."""
+        return self.keys * ITEM_BYTES.get(self.mask, 0) // ROW_BYTES
+
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes of a block's part of the mask."""
+        if self.mask == "none":
+            return 0
+        return self.keys * 4 if self.mask in BY_KEY else self.rows * self.keys * ITEM_BYTES[self.mask]
+
+    @property
+    def mask_stage(self) -> int:
+        """Bytes from a block's part of the mask in shared memory to the next one's; the copy engine's are 128 apart."""
+        return -(-self.mask_bytes // ROW_BYTES) * ROW_BYTES
+
+    @property
+    def longest_first(self) -> bool:
+        """Whether rows differ in work, and those with most come first."""
+        return self.causal or (self.chosen and self.mask not in BY_KEY)
+
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
-        return (self.rows + 2 * self.stages * self.keys) * self.depth * 2
+        barriers = 8 * (2 + 4 * self.stages) + 8 * self.stages
+        return (self.rows + 2 * self.stages * self.keys) * self.depth * 2 + self.stages * self.mask_stage + barriers
 
 
 @cb.func
-def place_of(tile, tiles, row_tiles, heads, causal: cb.Comptime[bool]):
+def place_of(tile, tiles, row_tiles, heads, longest_first: cb.Comptime[bool]):
     """Batch, head and first tile row: the heads of a row together, longest rows first, where rows differ in work."""
-    if causal:
+    if longest_first:
         every = tiles // row_tiles
         row = row_tiles - 1 - tile // every
         which = tile % every
@@ -87,11 +118,24 @@ def blocks_of(row, keys, plan):
 
 
 @cb.func
-def bring(shared, at, source, b, h, row, count: cb.Comptime[int], depth: cb.Comptime[int], bar, slot):
-    """Start copying `count` rows, 64 columns after 64 columns."""
-    cb.barrier_expect(bar, slot, count * depth * 2)
+def bring(shared, at, source, b, h, row, count: cb.Comptime[int], depth: cb.Comptime[int], bar, slot, more):
+    """Start copying `count` rows, 64 columns after 64 columns; `more` bytes will arrive beside them."""
+    cb.barrier_expect(bar, slot, count * depth * 2 + more)
     for c in cb.unroll(range(depth // BLOCK)):
         cb.tma_load(shared, at + c * count * BLOCK, source, (b, h, row, c * BLOCK), bar, slot)
+
+
+@cb.func
+def bring_keys(tiles, masks, told, k, mask, known, place, b, g, h, row, block, after, bar, slot, plan):
+    """Start copying a block of keys and its part of the mask, and say which block it is and whether one comes after."""
+    plain = masking.is_plain(known, place, block, plan)
+    if plan.chosen:
+        told[slot] = block * 4 + cb.cast(after >= 0, cb.i32) * 2 + plain
+    more = cb.select(plain != 0, 0, plan.mask_bytes)
+    bring(tiles, slot * plan.keys * plan.depth, k, b, g, block * plan.keys, plan.keys, plan.depth, bar, slot, more)
+    if plan.mask != "none":
+        if plain == 0:
+            masking.bring_mask(masks, slot, mask, b, h, row, block, bar, plan)
 
 
 @cb.func
@@ -122,11 +166,11 @@ def start_sums(o, p, values, slot, plan):
 
 @cb.func
 def hide(s, start: cb.Comptime[int], limit, plan):
-    """Give the keys of a row from `limit` on, counted from the unit's first column, the lowest score."""
+    """Hide the keys of a row from `limit` on, counted from the unit's first column."""
     for j in range(plan.keys // 8):
         for e in range(2):
             if 8 * j + e >= limit:
-                s[4 * j + start + e] = LOWEST
+                s[4 * j + start + e] = HIDDEN
 
 
 @cb.func
@@ -208,12 +252,13 @@ def write_rows(o, out, dtype, b, h, row, lane, upper, lower, first, columns: cb.
 @cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
 def hopper_attend(
     q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, out: cb.Array, lse, heads, shared_heads, batches, length,
-    seen, scale: cb.f32, plan: cb.Comptime,
+    seen, scale: cb.f32, plan: cb.Comptime, mask=None, known=None,
 ):  # fmt: skip
     """out[b, h] = softmax(scale * q[b, h] @ k[b, g].T) @ v[b, g] with g = h // shared_heads, and its log-sum-exp.
 
     q (B, H, L, D), k and v (B, G, S, D) of 16-bit floats; out (B, H, L, D // 2) words; lse (B, H, L) f32 or None. A
-    launch has at most one cube for each core of the device. scale is in units of log 2.
+    launch has at most one cube for each core of the device. scale is in units of log 2. `mask` and `known` are what
+    `attention_hopper_masks.prepare` gives.
     """
     rows, depth, keys, stages = plan.rows, plan.depth, plan.keys, plan.stages
     loaded = cb.barrier(1, 1)
@@ -223,6 +268,11 @@ def hopper_attend(
     queries = cb.shared(rows * depth, q.dtype)
     key_tiles = cb.shared(stages * keys * depth, k.dtype)
     value_tiles = cb.shared(stages * keys * depth, v.dtype)
+    masks, told, told_tile = queries, queries, queries
+    if plan.mask != "none":
+        masks = cb.shared(stages * plan.mask_stage // mask[0].dtype.itemsize, mask[0].dtype)
+    if plan.chosen:
+        told, told_tile = cb.shared(stages, cb.i32), cb.shared(1, cb.i32)
     row_tiles = (length + rows - 1) // rows
     tiles = row_tiles * heads * batches
     tile = cb.CUBE_POS
@@ -235,29 +285,50 @@ def hopper_attend(
         cb.set_registers(plan.registers[0], False)
         if cb.UNIT_POS == 0:
             while tile < tiles:
-                b, h, row = place_of(tile, tiles, row_tiles, heads, plan.causal)
+                b, h, row = place_of(tile, tiles, row_tiles, heads, plan.longest_first)
                 g = h // shared_heads
                 cb.barrier_wait(freed, 0, 1 - turn)
                 turn = 1 - turn
-                bring(queries, 0, q, b, h, row * rows, rows, depth, loaded, 0)
-                block = blocks_of(row, seen, plan) - 1
+                if plan.chosen:
+                    told_tile[0] = tile
+                bring(queries, 0, q, b, h, row * rows, rows, depth, loaded, 0, 0)
+                place = masking.place_of_known(mask, b, h, row, row_tiles, (seen + keys - 1) // keys, plan)
+                block = masking.next_block(known, place, blocks_of(row, seen, plan), plan)
+                if plan.chosen:
+                    block = cb.max(block, 0)  # a row that sees nothing is computed, too
+                after = masking.next_block(known, place, block, plan)
                 cb.barrier_wait(key_free, slot, 1 - phase)
-                bring(key_tiles, slot * keys * depth, k, b, g, block * keys, keys, depth, key_full, slot)
+                bring_keys(
+                    key_tiles, masks, told, k, mask, known, place, b, g, h, row, block, after, key_full, slot, plan
+                )
                 while block >= 0:
                     last, last_phase = slot, phase
                     slot = slot + 1
                     if slot == stages:
                         slot = 0
                         phase = 1 - phase
-                    if block > 0:
+                    later = -1
+                    if after >= 0:
+                        later = masking.next_block(known, place, after, plan)
                         cb.barrier_wait(key_free, slot, 1 - phase)
-                        bring(key_tiles, slot * keys * depth, k, b, g, (block - 1) * keys, keys, depth, key_full, slot)
+                        bring_keys(
+                            key_tiles, masks, told, k, mask, known, place, b, g, h, row, after, later, key_full, slot,
+                            plan,
+                        )  # fmt: skip
                     cb.barrier_wait(value_free, last, 1 - last_phase)
-                    bring(value_tiles, last * keys * depth, v, b, g, block * keys, keys, depth, value_full, last)
-                    block = block - 1
-                tile = tile + step
-                if plan.causal:
-                    step = 2 * cb.CUBE_COUNT - step
+                    bring(value_tiles, last * keys * depth, v, b, g, block * keys, keys, depth, value_full, last, 0)
+                    block = after
+                    after = later
+                if plan.chosen:
+                    tile = cb.atomic_add(known[1], 0, 1)
+                else:
+                    tile = tile + step
+                    if plan.causal:
+                        step = 2 * cb.CUBE_COUNT - step
+            if plan.chosen:
+                cb.barrier_wait(freed, 0, 1 - turn)
+                told_tile[0] = tile
+                cb.barrier_arrive(loaded, 0)
     else:
         cb.set_registers(plan.registers[1], True)
         s = cb.local(keys // 2, cb.f32)
@@ -268,8 +339,15 @@ def hopper_attend(
         leader = lane == 0
         inside = cb.PLANE_POS % 4 * 16 + group * BLOCK + lane // 4
         column = lane % 4 * 2
+        plane = cb.PLANE_POS % 4 * 16 + group * BLOCK
+        inverse = LOG2E / scale
         while tile < tiles:
-            b, h, row_tile = place_of(tile, tiles, row_tiles, heads, plan.causal)
+            if plan.chosen:
+                cb.barrier_wait(loaded, 0, turn)
+                tile = told_tile[0]
+                if tile >= tiles:
+                    break
+            b, h, row_tile = place_of(tile, tiles, row_tiles, heads, plan.longest_first)
             row = row_tile * rows + inside
             block = blocks_of(row_tile, seen, plan) - 1
             for i in range(depth // 2):
@@ -277,8 +355,12 @@ def hopper_attend(
             cb.barrier_wait(loaded, 0, turn)
             turn = 1 - turn
             cb.barrier_wait(key_full, slot, phase)
+            block, follow, plain = masking.told_block(told, slot, block, plan)
             start_scores(s, queries, group, key_tiles, slot, plan)
             cb.wgmma_wait(0, s)
+            if plan.mask != "none":
+                if plain == 0:
+                    masking.mask_scores(s, masks, slot, plane, inverse, plan)
             if leader:
                 cb.barrier_arrive(key_free, slot)
             limit = seen - block * keys - column
@@ -292,18 +374,21 @@ def hopper_attend(
             top0, top1 = tops_of(s, cb.f32(LOWEST), cb.f32(LOWEST), plan)
             sum0, sum1 = weigh(s, scale, -top0 * scale, -top1 * scale, cb.f32(0.0), cb.f32(0.0), plan)
             fragments(p, s, q.dtype, keys // 16)
-            while block > 0:
+            while follow > 0:
                 last, last_phase = slot, phase
                 slot = slot + 1
                 if slot == stages:
                     slot = 0
                     phase = 1 - phase
-                block = block - 1
                 cb.barrier_wait(key_full, slot, phase)
+                block, follow, plain = masking.told_block(told, slot, block - 1, plan)
                 start_scores(s, queries, group, key_tiles, slot, plan)
                 cb.barrier_wait(value_full, last, last_phase)
                 start_sums(o, p, value_tiles, last, plan)
                 cb.wgmma_wait(1, s)
+                if plan.mask != "none":
+                    if plain == 0:
+                        masking.mask_scores(s, masks, slot, plane, inverse, plan)
                 if leader:
                     cb.barrier_arrive(key_free, slot)
                 if plan.causal:
@@ -348,14 +433,20 @@ def hopper_attend(
             if slot == stages:
                 slot = 0
                 phase = 1 - phase
-            write_rows(o, out, q.dtype, b, h, row, lane, 1.0 / sum0, 1.0 / sum1, 0, depth)
-            tile = tile + step
-            if plan.causal:
-                step = 2 * cb.CUBE_COUNT - step
+            upper, lower = 1.0 / sum0, 1.0 / sum1
+            if plan.mask != "none":
+                upper, lower = cb.select(sum0 == 0.0, 0.0, upper), cb.select(sum1 == 0.0, 0.0, lower)
+            write_rows(o, out, q.dtype, b, h, row, lane, upper, lower, 0, depth)
+            if not plan.chosen:
+                tile = tile + step
+                if plan.causal:
+                    step = 2 * cb.CUBE_COUNT - step
 
 
-def plan_for(q: Any, k: Any, v: Any, causal: bool, p: DeviceProperties) -> HopperAttention | None:
-    """The blueprint for a problem, or None where this routine cannot do it.
+def plan_for(
+    q: Any, k: Any, v: Any, causal: bool, p: DeviceProperties, mask: Any = None, kind: str = "none"
+) -> HopperAttention | None:
+    """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask: "none", "bool", "float".
 
     Widths up to 256 are rounded up: the copy engine fills with zeros what lies beyond an array.
     """
@@ -366,11 +457,14 @@ def plan_for(q: Any, k: Any, v: Any, causal: bool, p: DeviceProperties) -> Hoppe
         return None
     if any(a.shape[3] % 8 for a in (q, k, v)):
         return None
-    if width <= 64:
-        return HopperAttention(64, 3, 128, 2, causal)
-    if width <= 128:
-        return HopperAttention(128, 2, 128, 2, causal)
-    return HopperAttention(256, 2, 80, 2, causal)
+    known = masking.kind_of(mask, kind)
+    if known is None:
+        return None
+    keys = 96 if known == "f32" else 128
+    chosen = masking.worth_a_survey(mask, known, width)
+    depth, groups, keys = (64, 3, keys) if width <= 64 else (128, 2, keys) if width <= 128 else (256, 2, 80)
+    plan = HopperAttention(depth, groups, keys, 2, causal, known, chosen)
+    return plan if depth < 256 or known in ("none", *BY_KEY) else None
 
 
 def copyable(array: Any, repeats: bool = False) -> bool:
@@ -390,12 +484,15 @@ def tiles_of(array: Any, rows: int) -> Any:
 
 
 def launch(
-    q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, plan: HopperAttention, p: DeviceProperties
-) -> None:
+    q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, plan: HopperAttention, p: DeviceProperties,
+    mask: Any = None,
+) -> None:  # fmt: skip
     """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there is one."""
     batches, heads, length = q.shape[:3]
-    tiles = batches * heads * -(-length // plan.rows)
-    hopper_attend[min(tiles, p.cores), plan.units](
+    cubes = min(batches * heads * -(-length // plan.rows), p.cores)
+    given = masking.prepare(mask, length, k.shape[2], scale * LOG2E, cubes, plan)
+    hopper_attend[cubes, plan.units](
         tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys), out.view(np.uint32), lse, heads,
-        heads // k.shape[1], batches, length, k.shape[2], scale * LOG2E, plan, mode="unchecked",
+        heads // k.shape[1], batches, length, k.shape[2], scale * LOG2E, plan, given.mask, given.known,
+        mode="unchecked",
     )  # fmt: skip

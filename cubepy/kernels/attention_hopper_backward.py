@@ -1,8 +1,8 @@
 """The gradients of attention for Hopper: keys stay in a cube, queries pass by.
 
 The structure is that of FlashAttention-2 and -3 (Dao, 2023; Shah et al., 2024). A cube owns 128 keys and values; two
-groups of 128 units own 64 of them each and keep the gradients of these in registers. For every block of 64 queries
-the scores are computed again, turned over (keys by queries), so that the weights already lie as operands of the next
+groups of 128 units own 64 of them each and keep the gradients of these in registers. For every block of queries the
+scores are computed again, turned over (keys by queries), so that the weights already lie as operands of the next
 product. The gradients of queries are added to an f32 array by all cubes; a last pass rounds them. Measured in
 docs/design/attention-hopper.md.
 """
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels import attention_hopper_masks as masking
 from cubepy.kernels.attention_hopper import (
     BLOCK,
     GROUP,
@@ -32,8 +33,8 @@ from cubepy.runtime.device import DeviceProperties
 
 KEYS = 128
 """Keys of a cube: two groups of 64."""
-QUERIES = 64
-"""Queries of a step."""
+CACHE = 24 << 20
+"""Bytes of queries, gradients and sums of heads that are done together: half of the second-level cache."""
 PASS_UNITS = 256
 """Units of a cube of the pass before."""
 
@@ -47,6 +48,8 @@ class HopperGradients:
         query_stages, grad_stages: blocks of queries, and of the result's gradient, that are under way.
         causal: a query sees keys up to its own place.
         ragged: the keys are no multiple of 128.
+        queries: queries of a step, 64 or, at depth 64, 128.
+        mask: "none", "keys" (bool) or "key bias" (added), the same for all queries and heads.
     """
 
     depth: int = 128
@@ -54,16 +57,34 @@ class HopperGradients:
     grad_stages: int = 3
     causal: bool = False
     ragged: bool = False
+    queries: int = 64
+    mask: str = "none"
 
     @property
     def units(self) -> int:
         """Units of a cube."""
         return 3 * GROUP
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether each group has its own rows of a step's query gradients, and not its own columns."""
+        return self.queries == 2 * BLOCK
+
+    @property
+    def part(self) -> int:
+        """Numbers of a step's query gradients that a unit has."""
+        return self.queries * self.depth // (2 * GROUP)
+
+    @property
+    def by_key(self) -> bool:
+        """Whether keys are hidden, or have something added to their scores, whatever the query."""
+        return self.ragged or self.mask != "none"
+
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
         stages = self.query_stages + self.grad_stages
-        return 2 * (2 * KEYS * self.depth + stages * QUERIES * self.depth + 2 * KEYS * QUERIES) + 4 * stages * QUERIES
+        tiles = 2 * KEYS * self.depth + stages * self.queries * self.depth + 2 * KEYS * self.queries
+        return 2 * tiles + 4 * stages * self.queries
 
 
 @cb.func
@@ -74,8 +95,8 @@ def start_turned(s, own, group, others, slot, plan):
         inside = d % 4 * 16
         cb.wgmma(
             s, own, group * BLOCK * BLOCK + d // 4 * KEYS * BLOCK + inside,
-            others, slot * QUERIES * plan.depth + d // 4 * QUERIES * BLOCK + inside,
-            QUERIES, own.dtype, accumulate=d > 0,
+            others, slot * plan.queries * plan.depth + d // 4 * plan.queries * BLOCK + inside,
+            plan.queries, own.dtype, accumulate=d > 0,
         )  # fmt: skip
     cb.wgmma_commit()
 
@@ -84,10 +105,10 @@ def start_turned(s, own, group, others, slot, plan):
 def start_value_grads(dv, p, grads, slot, plan):
     """dv += p @ grads, started; the weights p are in registers."""
     cb.wgmma_fence(dv)
-    for j in cb.unroll(range(QUERIES // 16)):
+    for j in cb.unroll(range(plan.queries // 16)):
         cb.wgmma(
-            dv, p[j], 0, grads, slot * QUERIES * plan.depth + j * 16 * BLOCK, plan.depth, grads.dtype,
-            transpose_b=True, b_lead=QUERIES * BLOCK,
+            dv, p[j], 0, grads, slot * plan.queries * plan.depth + j * 16 * BLOCK, plan.depth, grads.dtype,
+            transpose_b=True, b_lead=plan.queries * BLOCK,
         )  # fmt: skip
     cb.wgmma_commit()
 
@@ -96,32 +117,36 @@ def start_value_grads(dv, p, grads, slot, plan):
 def start_key_grads(dk, ds, at, queries, slot, plan):
     """dk += ds @ queries, started; the group's own part of ds lies in shared memory."""
     cb.wgmma_fence(dk)
-    for j in cb.unroll(range(QUERIES // 16)):
+    for j in cb.unroll(range(plan.queries // 16)):
         cb.wgmma(
-            dk, ds, at + j * 16, queries, slot * QUERIES * plan.depth + j * 16 * BLOCK, plan.depth, queries.dtype,
-            transpose_b=True, b_lead=QUERIES * BLOCK,
+            dk, ds, at + j // 4 * KEYS * BLOCK + j % 4 * 16,
+            queries, slot * plan.queries * plan.depth + j * 16 * BLOCK, plan.depth, queries.dtype,
+            transpose_b=True, b_lead=plan.queries * BLOCK,
         )  # fmt: skip
     cb.wgmma_commit()
 
 
 @cb.func
 def start_query_grads(dq, ds, at, keys, group, plan):
-    """dq = ds.T @ keys, started: all keys of the cube, half of the columns."""
+    """dq = ds.T @ keys, started: all keys of the cube, half of the columns or of the rows."""
     half = plan.depth // 2
     column = group * half * KEYS if half == BLOCK else group * half
+    row, columns = 0, half
+    if plan.by_rows:
+        row, column, columns = group * KEYS * BLOCK, 0, plan.depth
     cb.wgmma_fence()
     for j in cb.unroll(range(KEYS // 16)):
         cb.wgmma(
-            dq, ds, at + j * 16 * BLOCK, keys, column + j * 16 * BLOCK, half, keys.dtype,
+            dq, ds, at + row + j * 16 * BLOCK, keys, column + j * 16 * BLOCK, columns, keys.dtype,
             accumulate=j > 0, transpose_a=True, transpose_b=True,
         )  # fmt: skip
     cb.wgmma_commit()
 
 
 @cb.func
-def hide_turned(s, first):
+def hide_turned(s, first, plan):
     """Give queries before `first` (from the unit's first column; 8 more for the lower row) the lowest score."""
-    for j in range(QUERIES // 8):
+    for j in range(plan.queries // 8):
         for e in range(2):
             if 8 * j + e < first:
                 s[4 * j + e] = LOWEST
@@ -132,35 +157,44 @@ def hide_turned(s, first):
 @cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
 def hopper_gradients(
     q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, grad: cb.TensorMap, lse: cb.TensorMap, delta: cb.TensorMap,
-    dq: cb.Array, dk: cb.Array, dv: cb.Array, heads, key_heads, batches, length, seen, scale: cb.f32,
-    plan: cb.Comptime,
+    dq: cb.Array, dk: cb.Array, dv: cb.Array, heads, key_heads, batches, length, seen, band, scale: cb.f32,
+    plan: cb.Comptime, padding=None,
 ):  # fmt: skip
     """dk and dv of one block of keys, and its part of dq.
 
-    q, grad (B, H, L, D), k, v (B, G, S, D) of 16-bit floats; lse and delta (B * H, steps * 64) f32: log-sum-exp in
+    q, grad (B, H, L, D), k, v (B, G, S, D) of 16-bit floats; lse and delta (B * H, steps * queries) f32: log-sum-exp in
     units of log 2 (infinite beyond L) and the sums of grad * out; dq f32 in the order of accumulators (B * H, steps,
-    2, D / 8, 128, 4), dk and dv (B, G, S, D // 2) words.
+    2, part / 4, 128, 4), dk and dv (B, G, S, D // 2) words. Where causal, `band` key heads are done together, with
+    the keys that most queries see first. padding: numbers of keys and what is known of blocks, as
+    `attention_hopper_masks.survey_keys` gives them, and the step from batch to batch.
     """
-    depth, query_stages, grad_stages = plan.depth, plan.query_stages, plan.grad_stages
+    depth, query_stages, grad_stages, rows = plan.depth, plan.query_stages, plan.grad_stages, plan.queries
     half = depth // 2
     loaded = cb.barrier(1, 1)
     query_full, query_free = cb.barrier(query_stages, 1), cb.barrier(query_stages, 8)
     grad_full, grad_free = cb.barrier(grad_stages, 1), cb.barrier(grad_stages, 8)
     keys = cb.shared(KEYS * depth, k.dtype)
     values = cb.shared(KEYS * depth, v.dtype)
-    queries = cb.shared(query_stages * QUERIES * depth, q.dtype)
-    grads = cb.shared(grad_stages * QUERIES * depth, grad.dtype)
-    ds = cb.shared(2 * KEYS * QUERIES, q.dtype)
-    tops = cb.shared(query_stages * QUERIES, cb.f32)
-    deltas = cb.shared(grad_stages * QUERIES, cb.f32)
+    queries = cb.shared(query_stages * rows * depth, q.dtype)
+    grads = cb.shared(grad_stages * rows * depth, grad.dtype)
+    ds = cb.shared(2 * KEYS * rows, q.dtype)
+    tops = cb.shared(query_stages * rows, cb.f32)
+    deltas = cb.shared(grad_stages * rows, cb.f32)
     owners = batches * key_heads
     blocks = (seen + KEYS - 1) // KEYS
-    steps = (length + QUERIES - 1) // QUERIES
-    block = cb.CUBE_POS // owners if plan.causal else cb.CUBE_POS % blocks
-    owner = cb.CUBE_POS % owners if plan.causal else cb.CUBE_POS // blocks
+    steps = (length + rows - 1) // rows
+    block, owner = cb.CUBE_POS % blocks, cb.CUBE_POS // blocks
+    if plan.causal:
+        start = cb.CUBE_POS // (band * blocks) * band
+        beside = cb.min(band, owners - start)
+        inside = cb.CUBE_POS - start * blocks
+        block, owner = inside // beside, start + inside % beside
     b, g = owner // key_heads, owner % key_heads
     shared_heads = heads // key_heads
-    first = cb.min(steps, block * (KEYS // QUERIES)) if plan.causal else 0
+    first = cb.min(steps, block * (KEYS // rows)) if plan.causal else 0
+    if plan.mask != "none":
+        if padding[1][b * padding[2], block] == 0:
+            first = steps  # nobody sees these keys
     slot = 0
     phase = 0
     grad_slot = 0
@@ -176,18 +210,18 @@ def hopper_gradients(
                 h = g * shared_heads + other
                 for step in range(first, steps):
                     cb.barrier_wait(query_free, slot, 1 - phase)
-                    cb.barrier_expect(query_full, slot, QUERIES * (2 * depth + 4))
+                    cb.barrier_expect(query_full, slot, rows * (2 * depth + 4))
                     for c in cb.unroll(range(depth // BLOCK)):
-                        place = slot * QUERIES * depth + c * QUERIES * BLOCK
-                        cb.tma_load(queries, place, q, (b, h, step * QUERIES, c * BLOCK), query_full, slot)
-                    cb.tma_load(tops, slot * QUERIES, lse, (b * heads + h, step * QUERIES), query_full, slot)
+                        place = slot * rows * depth + c * rows * BLOCK
+                        cb.tma_load(queries, place, q, (b, h, step * rows, c * BLOCK), query_full, slot)
+                    cb.tma_load(tops, slot * rows, lse, (b * heads + h, step * rows), query_full, slot)
                     cb.barrier_wait(grad_free, grad_slot, 1 - grad_phase)
-                    cb.barrier_expect(grad_full, grad_slot, QUERIES * (2 * depth + 4))
+                    cb.barrier_expect(grad_full, grad_slot, rows * (2 * depth + 4))
                     for c in cb.unroll(range(depth // BLOCK)):
-                        place = grad_slot * QUERIES * depth + c * QUERIES * BLOCK
-                        cb.tma_load(grads, place, grad, (b, h, step * QUERIES, c * BLOCK), grad_full, grad_slot)
+                        place = grad_slot * rows * depth + c * rows * BLOCK
+                        cb.tma_load(grads, place, grad, (b, h, step * rows, c * BLOCK), grad_full, grad_slot)
                     row = b * heads + h
-                    cb.tma_load(deltas, grad_slot * QUERIES, delta, (row, step * QUERIES), grad_full, grad_slot)
+                    cb.tma_load(deltas, grad_slot * rows, delta, (row, step * rows), grad_full, grad_slot)
                     slot = slot + 1
                     if slot == query_stages:
                         slot = 0
@@ -198,12 +232,12 @@ def hopper_gradients(
                         grad_phase = 1 - grad_phase
     else:
         cb.set_registers(240, True)
-        s = cb.local(QUERIES // 2, cb.f32)
-        t = cb.local(QUERIES // 2, cb.f32)
-        part = cb.local(half // 2, cb.f32)
+        s = cb.local(rows // 2, cb.f32)
+        t = cb.local(rows // 2, cb.f32)
+        part = cb.local(plan.part, cb.f32)
         sum_k = cb.local(half, cb.f32)
         sum_v = cb.local(half, cb.f32)
-        p = cb.local(QUERIES // 16, cb.u32, lanes=4)
+        p = cb.local(rows // 16, cb.u32, lanes=4)
         for i in range(half):
             sum_k[i] = 0.0
             sum_v[i] = 0.0
@@ -213,6 +247,17 @@ def hopper_gradients(
         row = block * KEYS + cb.PLANE_POS % 4 * 16 + group * BLOCK + lane // 4
         column = lane % 4 * 2
         own_rows = group * BLOCK * BLOCK + cb.PLANE_POS % 4 * 16 * BLOCK + lane % 16 * BLOCK
+        # Added to the exponents of a unit's two keys. Changing s itself, ptxas would not let products overlap.
+        upper, lower = cb.f32(0.0), cb.f32(0.0)
+        if plan.mask == "keys":
+            upper = cb.min(upper, padding[0][b * padding[2], row])
+            lower = cb.min(lower, padding[0][b * padding[2], row + 8])
+        if plan.mask == "key bias":
+            upper = padding[0][b * padding[2], row] * scale
+            lower = padding[0][b * padding[2], row + 8] * scale
+        if plan.ragged:
+            upper = cb.select(row >= seen, cb.f32(masking.HIDDEN), upper)
+            lower = cb.select(row + 8 >= seen, cb.f32(masking.HIDDEN), lower)
         turn = 0
         last = 0
         done = 0
@@ -229,37 +274,39 @@ def hopper_gradients(
             cb.barrier_wait(grad_full, grad_slot, grad_phase)
             start_turned(t, values, group, grads, grad_slot, plan)
             if plan.causal:
-                if (block + 1) * KEYS > step * QUERIES:
-                    hide_turned(s, row - step * QUERIES - column)
-            if plan.ragged:
-                for j in range(QUERIES // 8):
-                    for e in range(2):
-                        if row >= seen:
-                            s[4 * j + e] = LOWEST
-                        if row + 8 >= seen:
-                            s[4 * j + 2 + e] = LOWEST
-            for j in range(QUERIES // 8):
+                if (block + 1) * KEYS > step * rows:
+                    hide_turned(s, row - step * plan.queries - column, plan)
+            for j in range(rows // 8):
                 for e in range(2):
-                    top = tops[slot * QUERIES + 8 * j + column + e]
-                    s[4 * j + e] = cb.exp2(cb.fma(s[4 * j + e], scale, -top))
-                    s[4 * j + 2 + e] = cb.exp2(cb.fma(s[4 * j + 2 + e], scale, -top))
-            fragments(p, s, q.dtype, QUERIES // 16)
+                    top = tops[slot * rows + 8 * j + column + e]
+                    one, other_one = cb.fma(s[4 * j + e], scale, -top), cb.fma(s[4 * j + 2 + e], scale, -top)
+                    if plan.by_key:
+                        one, other_one = one + upper, other_one + lower
+                    s[4 * j + e] = cb.exp2(one)
+                    s[4 * j + 2 + e] = cb.exp2(other_one)
+            if not plan.by_rows:
+                fragments(p, s, q.dtype, rows // 16)
             # As in the forward kernel: a branch, so that the wait stays behind the exponentials.
             cb.barrier_wait(grad_full, grad_slot, grad_phase)
             cb.wgmma_wait(0, sum_k, t)
             if done > 0:
                 if leader:
                     cb.barrier_arrive(query_free, last)
-            for j in range(QUERIES // 8):
+            for j in range(rows // 8):
                 for e in range(2):
-                    less = deltas[grad_slot * QUERIES + 8 * j + column + e]
+                    less = deltas[grad_slot * rows + 8 * j + column + e]
                     t[4 * j + e] = s[4 * j + e] * (t[4 * j + e] - less)
                     t[4 * j + 2 + e] = s[4 * j + 2 + e] * (t[4 * j + 2 + e] - less)
-            start_value_grads(sum_v, p, grads, grad_slot, plan)
-            place = turn * KEYS * QUERIES
-            for j in range(QUERIES // 16):
-                column_block = (2 * j + lane // 16) ^ (lane % 8)
-                cb.store_matrix(ds, place + own_rows + column_block * 8, fragment(t, 8 * j, q.dtype))
+            if not plan.by_rows:
+                start_value_grads(sum_v, p, grads, grad_slot, plan)
+            place = turn * KEYS * rows
+            for j in range(rows // 16):
+                column_block = (2 * (j % 4) + lane // 16) ^ (lane % 8)
+                own = place + j // 4 * KEYS * BLOCK + own_rows
+                cb.store_matrix(ds, own + column_block * 8, fragment(t, 8 * j, q.dtype))
+            if plan.by_rows:  # with 128 queries the weights as operands fit only where t was
+                fragments(p, s, q.dtype, rows // 16)
+                start_value_grads(sum_v, p, grads, grad_slot, plan)
             cb.fence_async()
             done = done + 1
             last = slot
@@ -277,8 +324,8 @@ def hopper_gradients(
             cb.wgmma_wait(1, s, sum_v, part)
             if leader:
                 cb.barrier_arrive(grad_free, grad_slot)
-            at = (((base + other) * steps + step) * 2 + group) * (QUERIES * half) + cb.UNIT_POS % GROUP * 4
-            for i in range(half // 8):
+            at = (((base + other) * steps + step) * 2 + group) * (rows * half) + cb.UNIT_POS % GROUP * 4
+            for i in range(plan.part // 4):
                 line = cb.concat(line_of(part[4 * i], part[4 * i + 1]), line_of(part[4 * i + 2], part[4 * i + 3]))
                 cb.add_line(dq, at + i * GROUP * 4, line)
             step = step + 1
@@ -320,64 +367,80 @@ def prepare_gradients(
         if cb.UNIT_POS_PLANE == 0:
             delta[row // padded, i] = total
             top = lse[b, h, cb.min(i, out.shape[2] - 1)] * LOG2E
-            tops[row // padded, i] = top if i < out.shape[2] else float("inf")
+            sees = i < out.shape[2] and top != -float("inf")
+            tops[row // padded, i] = top if sees else float("inf")
 
 
 @cb.kernel
 def round_query_grads(
-    sums: cb.Array, dq: cb.Array, scale: cb.f32, heads, steps, *, dtype: cb.Comptime, depth: cb.Comptime
+    sums: cb.Array, dq: cb.Array, scale: cb.f32, heads, steps, *, dtype: cb.Comptime, plan: cb.Comptime
 ):
     """dq (B, H, L, D // 2) words from the sums of `hopper_gradients`.
 
-    A cube of 128 units for 64 rows of half the columns.
+    A cube of 128 units for 64 rows of half the columns, or of all of them.
     """
-    half = depth // 2
     group = cb.CUBE_POS % 2
     step = cb.CUBE_POS // 2 % steps
     which = cb.CUBE_POS // 2 // steps
     lane = cb.UNIT_POS_PLANE
-    o = cb.local(half // 2, cb.f32)
-    for i in range(half // 8):
-        line = sums.load(cb.CUBE_POS * (QUERIES * half) + i * GROUP * 4 + cb.UNIT_POS * 4, 4)
+    o = cb.local(plan.part, cb.f32)
+    for i in range(plan.part // 4):
+        line = sums.load(cb.CUBE_POS * (plan.part * GROUP) + i * GROUP * 4 + cb.UNIT_POS * 4, 4)
         for e in cb.unroll(range(4)):
             o[4 * i + e] = line[e]
-    row = step * QUERIES + cb.UNIT_POS // 32 * 16 + lane // 4
-    write_rows(o, dq, dtype, which // heads, which % heads, row, lane, scale, scale, group * (half // 2), half)
+    row = step * plan.queries + cb.UNIT_POS // 32 * 16 + lane // 4
+    first = group * (plan.depth // 4)
+    if plan.by_rows:
+        row, first = row + group * BLOCK, 0
+    write_rows(o, dq, dtype, which // heads, which % heads, row, lane, scale, scale, first, 2 * plan.part)
 
 
-def plan_for(q: Any, k: Any, v: Any, grad: Any, causal: bool, p: DeviceProperties) -> HopperGradients | None:
+def plan_for(
+    q: Any, k: Any, v: Any, grad: Any, causal: bool, p: DeviceProperties, mask: Any = None, kind: str = "none"
+) -> HopperGradients | None:
     """The blueprint for a problem, or None where this routine cannot do it; widths are rounded up."""
     if not {"wgmma", "tma"} <= p.features or q.dtype.itemsize != 2 or q.dtype.kind == "i":
         return None
     widths = (q.shape[3], v.shape[3])
     if not q.dtype == k.dtype == v.dtype == grad.dtype or any(n % 8 for n in widths) or not 0 < max(widths) <= 128:
         return None
-    return HopperGradients(64 if max(widths) <= 64 else 128, 3, 3, causal, ragged=k.shape[2] % KEYS != 0)
+    padding = masking.kind_of(mask, kind)
+    if padding not in ("none", *masking.BY_KEY) or (padding != "none" and mask.shape[1] > 1 and mask.strides[1] != 0):
+        return None
+    depth, queries = (64, 128) if max(widths) <= 64 else (128, 64)
+    return HopperGradients(depth, 3, 3, causal, k.shape[2] % KEYS != 0, queries, padding)
 
 
 def launch(
     grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, dq: Any, dk: Any, dv: Any, scale: float,
-    plan: HopperGradients,
+    plan: HopperGradients, mask: Any = None,
 ) -> None:  # fmt: skip
     """Write the gradients of queries, keys and values (all (B, H or G, L or S, D)) in three passes."""
     batches, heads, length = q.shape[:3]
-    depth = plan.depth
+    depth, queries = plan.depth, plan.queries
     key_heads, seen = k.shape[1:3]
-    steps = -(-length // QUERIES)
+    steps = -(-length // queries)
     f32 = np.dtype(np.float32)
-    tops, delta = (memory.empty((batches * heads, steps * QUERIES), f32) for _ in range(2))
+    tops, delta = (memory.empty((batches * heads, steps * queries), f32) for _ in range(2))
     planes = PASS_UNITS // 32
     cubes = -(-delta.size // planes)
     prepare_gradients[cubes, PASS_UNITS](out, grad, lse, tops, delta, lanes=depth // 32, mode="unchecked")
-    sums = memory.empty((batches * heads * steps * QUERIES * depth,), f32)
+    sums = memory.empty((batches * heads * steps * queries * depth,), f32)
     sums[...] = 0
-    box = (1, QUERIES)
+    box = (1, queries)
     cubes = batches * key_heads * -(-seen // KEYS)
+    padding = None
+    if plan.mask != "none":
+        counter = memory.empty((1,), np.dtype(np.int32))
+        numbers, known, (each, _) = masking.numbers_of_keys(mask, seen, scale * LOG2E, KEYS, counter, 0)
+        padding = (numbers, known, 1 if each > 1 else 0)
+    band = max(1, CACHE // (8 * length * depth * (heads // key_heads)))
     hopper_gradients[cubes, plan.units](
-        tiles_of(q, QUERIES), tiles_of(k, KEYS), tiles_of(v, KEYS), tiles_of(grad, QUERIES),
+        tiles_of(q, queries), tiles_of(k, KEYS), tiles_of(v, KEYS), tiles_of(grad, queries),
         cb.tensor_map(tops, box, swizzle=0), cb.tensor_map(delta, box, swizzle=0), sums, dk.view(np.uint32),
-        dv.view(np.uint32), heads, key_heads, batches, length, seen, scale * LOG2E, plan, mode="unchecked",
+        dv.view(np.uint32), heads, key_heads, batches, length, seen, band, scale * LOG2E, plan, padding,
+        mode="unchecked",
     )  # fmt: skip
     round_query_grads[2 * batches * heads * steps, GROUP](
-        sums, dq.view(np.uint32), scale, heads, steps, dtype=as_dtype(q.dtype), depth=depth, mode="unchecked"
+        sums, dq.view(np.uint32), scale, heads, steps, dtype=as_dtype(q.dtype), plan=plan, mode="unchecked"
     )

@@ -18,9 +18,23 @@ from cubepy.runtime import memory
 F32 = np.dtype(np.float32)
 
 
+@cb.func
+def masked(score, mask, r, j, kind: cb.Comptime):
+    """A score of row r, of head r // L and query r % L, as the mask (B, H, L, S) leaves it."""
+    if kind != "none":
+        length = mask.shape[2]
+        h = r // length
+        value = mask[h // mask.shape[1], h % mask.shape[1], r % length, j]
+        if kind == "bool":
+            score = cb.select(value, score, cb.f32(-float("inf")))
+        else:
+            score = score + cb.cast(value, cb.f32)
+    return score
+
+
 @cb.kernel
-def row_log_sums(s: cb.Array, lse: cb.Array, scale: cb.f32, length, causal: cb.Comptime[bool]):
-    """lse[r] = log of the sum of exp(scale * s[r]); row r belongs to query r % length. A unit for each row."""
+def row_log_sums(s: cb.Array, lse: cb.Array, mask, scale: cb.f32, length, causal: cb.Comptime[bool], kind: cb.Comptime):
+    """lse[r] = log of the sum of exp(scale * s[r] + mask); row r belongs to query r % length. A unit for each row."""
     r = cb.ABSOLUTE_POS
     if r < lse.size:
         stop = s.shape[1]
@@ -28,11 +42,11 @@ def row_log_sums(s: cb.Array, lse: cb.Array, scale: cb.f32, length, causal: cb.C
             stop = cb.min(stop, r % length + 1)
         top = cb.f32(-float("inf"))
         for j in range(stop):
-            top = cb.nan_max(top, s[r, j] * scale)
+            top = cb.nan_max(top, masked(s[r, j] * scale, mask, r, j, kind))
         total = cb.f32(0.0)
         for j in range(stop):
-            total = total + cb.exp(s[r, j] * scale - top)
-        lse[r] = top + cb.log(total)
+            total = total + cb.exp(masked(s[r, j] * scale, mask, r, j, kind) - top)
+        lse[r] = top if top == -float("inf") else top + cb.log(total)
 
 
 @cb.kernel
@@ -48,13 +62,16 @@ def row_dots(a: cb.Array, b: cb.Array, dots: cb.Array):
 
 @cb.kernel
 def score_gradients(
-    s: cb.Array, dp: cb.Array, lse: cb.Array, delta: cb.Array, scale: cb.f32, length, causal: cb.Comptime[bool]
-):
+    s: cb.Array, dp: cb.Array, lse: cb.Array, delta: cb.Array, mask, scale: cb.f32, length,
+    causal: cb.Comptime[bool], kind: cb.Comptime,
+):  # fmt: skip
     """s becomes the weights, dp (gradients by weights) becomes the gradients by scores. A unit for each element."""
     i = cb.ABSOLUTE_POS
     if i < s.size:
         r, j = i // s.shape[1], i % s.shape[1]
-        weight = cb.exp(s[r, j] * scale - lse[r])
+        weight = cb.exp(masked(s[r, j] * scale, mask, r, j, kind) - lse[r])
+        if kind != "none":
+            weight = weight if lse[r] != -float("inf") else 0.0  # a query that sees nothing
         if causal:
             weight = weight if j <= r % length else 0.0
         s[r, j] = weight
@@ -72,14 +89,14 @@ def scores(q: Any, k: Any) -> Any:
     return matmul(grouped(q, k.shape[1]), k.transpose(0, 1, 3, 2), dtype=F32)
 
 
-def log_sums(q: Any, k: Any, lse: Any, scale: float, causal: bool) -> None:
-    """Write the log-sum-exp of each row of scores."""
+def log_sums(q: Any, k: Any, mask: Any, kind: str, lse: Any, scale: float, causal: bool) -> None:
+    """Write the log-sum-exp of each row of scores; `kind` of mask (B, H, L, S): "none", "bool" or "float"."""
     s = scores(q, k)
-    row_log_sums[cb.over(lse)](s.reshape(-1, k.shape[2]), lse.reshape(-1), scale, q.shape[2], causal)
+    row_log_sums[cb.over(lse)](s.reshape(-1, k.shape[2]), lse.reshape(-1), mask, scale, q.shape[2], causal, kind)
 
 
 def gradients(
-    grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, scale: float, causal: bool
+    grad: Any, q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, scale: float, causal: bool
 ) -> tuple[Any, Any, Any]:
     """The gradients by queries, keys and values."""
     groups, seen = k.shape[1:3]
@@ -90,7 +107,7 @@ def gradients(
     row_dots[cb.over(delta)](do.reshape(-1, width), grouped(out, groups).reshape(-1, width), delta)
     flat = [a.reshape(-1, seen) for a in (s, dp)]
     whole = lse if lse.flags.c_contiguous else copy(lse)
-    score_gradients[cb.over(s)](*flat, whole.reshape(-1), delta, scale, q.shape[2], causal)
+    score_gradients[cb.over(s)](*flat, whole.reshape(-1), delta, mask, scale, q.shape[2], causal, kind)
     s, dp = (a if q.dtype == F32 else a.astype(q.dtype) for a in (s, dp))
     dq = matmul(dp, k, dtype=q.dtype).reshape(q.shape)
     dk = matmul(dp.transpose(0, 1, 3, 2), grouped(q, groups), dtype=k.dtype)

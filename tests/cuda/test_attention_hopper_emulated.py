@@ -19,6 +19,7 @@ from cubepy.kernels.attention_hopper_backward import (
     round_query_grads,
 )
 from tests.cuda.emulator import emulate
+from tests.cuda.thorough import some
 
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 
@@ -27,9 +28,10 @@ def draw(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, F32).astype(BF16)
 
 
-def weights(q: np.ndarray, k: np.ndarray, causal: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The matrix of weights and its log-sum-exp, in float64."""
+def weights(q: np.ndarray, k: np.ndarray, causal: bool, hidden: slice = slice(0, 0)) -> tuple[np.ndarray, np.ndarray]:
+    """The matrix of weights and its log-sum-exp, in float64, with some keys hidden."""
     s = q.astype(np.float64) @ k.swapaxes(2, 3) / math.sqrt(q.shape[3])
+    s[..., hidden] = -np.inf
     if causal:
         s = np.where(np.tril(np.ones(s.shape[2:], np.bool_)), s, -np.inf)
     w = np.exp(s - s.max(-1, keepdims=True))
@@ -65,17 +67,27 @@ def test_forward(
     assert np.abs(lse - right_lse).max() < 1e-5
 
 
-def test_backward() -> None:
-    heads, length, seen, width = 2, 70, 140, 40
-    plan = HopperGradients(64, 3, 3, causal=True, ragged=True)
+@pytest.mark.parametrize(
+    ("plan", "length"),
+    some([(HopperGradients(64, 3, 3, True, True, 128, "keys"), 150), (HopperGradients(128, 3, 3, True, True), 70)], 0),
+    ids=str,
+)
+def test_backward(plan: HopperGradients, length: int) -> None:
+    heads, seen, width = 2, 140, 40
     q, grad = draw(1, 1, heads, length, width), draw(4, 1, heads, length, width)
     k, v = draw(2, 1, 1, seen, width), draw(3, 1, 1, seen, width)
-    w, lse = weights(q, wide(k, heads), True)
+    hidden = slice(120, 300) if plan.mask == "keys" else slice(0, 0)  # all of the second block of keys
+    w, lse = weights(q, wide(k, heads), True, hidden)
+    padding = None
+    if plan.mask == "keys":
+        numbers = np.full((1, 256), np.inf, F32)
+        numbers[:, hidden] = -np.inf
+        padding = (numbers, np.array([[2, 0]], np.uint8), 0)
     do, keys = grad.astype(np.float64), wide(k, heads)
     dp = do @ wide(v, heads).swapaxes(2, 3)
     delta = (w * dp).sum(-1)
     ds = w * (dp - delta[..., None]) / math.sqrt(width)
-    rows = -(-length // 64) * 64
+    rows = -(-length // plan.queries) * plan.queries
     tops, deltas = np.full((heads, rows), np.nan, F32), np.full((heads, rows), np.nan, F32)
     sums = np.zeros(heads * rows * plan.depth, F32)
     out, lse = (w @ wide(v, heads)).astype(BF16), lse.astype(F32)
@@ -83,15 +95,15 @@ def test_backward() -> None:
     assert np.isposinf(tops[:, length:]).all() and not deltas[:, length:].any()
     assert np.abs(deltas[:, :length] - delta[0]).max() < 0.1
     dq, dk, dv = (np.full(a.shape, np.nan, BF16) for a in (q, k, v))
-    vectors = [cb.tensor_map(a, (1, 64), swizzle=0) for a in (tops, deltas)]
+    vectors = [cb.tensor_map(a, (1, plan.queries), swizzle=0) for a in (tops, deltas)]
     scale = 1 / math.sqrt(width)
     emulate(
-        hopper_gradients, plan.units, 2, tiles_of(q, 64), tiles_of(k, 128), tiles_of(v, 128), tiles_of(grad, 64),
-        *vectors, sums, dk.view(np.uint32), dv.view(np.uint32), heads, 1, 1, length, seen, scale * LOG2E, plan,
+        hopper_gradients, plan.units, 2, tiles_of(q, plan.queries), tiles_of(k, 128), tiles_of(v, 128),
+        tiles_of(grad, plan.queries), *vectors, sums, dk.view(np.uint32), dv.view(np.uint32), heads, 1, 1, length, seen, 1, scale * LOG2E, plan, padding,
     )  # fmt: skip
     emulate(
-        round_query_grads, 128, 2 * heads * rows // 64, sums, dq.view(np.uint32), scale, heads, rows // 64,
-        dtype=cb.bf16, depth=plan.depth,
+        round_query_grads, 128, 2 * heads * rows // plan.queries, sums, dq.view(np.uint32), scale, heads,
+        rows // plan.queries, dtype=cb.bf16, plan=plan,
     )  # fmt: skip
     close(dq, ds @ keys)
     close(dk, (ds.swapaxes(2, 3) @ q.astype(np.float64)).sum(1, keepdims=True))

@@ -17,7 +17,9 @@ from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from cubepy.kernels.attention_hopper import HopperAttention, hopper_attend
 from cubepy.kernels.attention_hopper_backward import HopperGradients, hopper_gradients
+from cubepy.kernels.attention_hopper_masks import UNITS, survey, survey_keys
 from cubepy.kernels.attention_planes import PlaneAttention, quick_attend
+from tests.cuda.thorough import some
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -49,28 +51,56 @@ def check(code: Any, name: str, least: int) -> None:
     assert count(text, name)[name] >= least
 
 
-@pytest.mark.parametrize("plan", [HopperAttention(128, 2, 128, 2, True), HopperAttention(64, 3, 128, 2)], ids=str)
+FORWARD = [
+    HopperAttention(64, 3, 128, 2, True, "bf16", True),
+    HopperAttention(128, 2, 128, 2, True),
+    HopperAttention(64, 3, 128, 2),
+    HopperAttention(128, 2, 128, 2, True, "bool", True),
+    HopperAttention(128, 2, 96, 2, False, "f32"),
+]
+
+
+@pytest.mark.parametrize("plan", some(FORWARD, 0, 1), ids=str)
 def test_forward(plan: HopperAttention) -> None:
     words, lse = zeros(1, 2, 512, plan.depth // 2, dtype=np.uint32), zeros(1, 2, 512, dtype=np.float32)
+    mask = known = None
+    if plan.mask != "none":
+        whole = zeros(1, 2, 512, 512, dtype={"bool": np.uint16, "f32": np.float32}.get(plan.mask, BF16))
+        mask = (cb.tensor_map(whole, (1, 1, plan.rows, plan.mask_columns)), 0, 1)
+    if plan.chosen:
+        known = (zeros(8, dtype=np.uint8), zeros(1, dtype=np.int32))
     code = compile_for(
         "sm_90a", hopper_attend, plan.units, tiles(plan.rows, plan.depth), tiles(plan.keys, plan.depth),
-        tiles(plan.keys, plan.depth), words, lse, 2, 1, 1, 512, 512, 0.1, plan, mode="unchecked",
+        tiles(plan.keys, plan.depth), words, lse, 2, 1, 1, 512, 512, 0.1, plan, mask, known, mode="unchecked",
     )  # fmt: skip
     check(code, "HGMMA", plan.depth // 16 + plan.keys // 16)
     assert count(code.sass, "USETMAXREG", "UTMALDG")["USETMAXREG"] == 2
 
 
-def test_backward() -> None:
-    plan = HopperGradients(128, causal=True)
+@pytest.mark.parametrize(
+    "plan", some([HopperGradients(64, queries=128, causal=True), HopperGradients(128, causal=True)], 0), ids=str
+)
+def test_backward(plan: HopperGradients) -> None:
     words, rows = zeros(1, 2, 512, plan.depth // 2, dtype=np.uint32), zeros(2, 512, dtype=np.float32)
     sums = zeros(2 * 512 * plan.depth, dtype=np.float32)
     code = compile_for(
-        "sm_90a", hopper_gradients, plan.units, tiles(64, plan.depth), tiles(128, plan.depth),
-        tiles(128, plan.depth), tiles(64, plan.depth), cb.tensor_map(rows, (1, 64), swizzle=0),
-        cb.tensor_map(rows, (1, 64), swizzle=0), sums, words, words.copy(), 2, 2, 1, 512, 512, 0.1, plan,
+        "sm_90a", hopper_gradients, plan.units, tiles(plan.queries, plan.depth), tiles(128, plan.depth),
+        tiles(128, plan.depth), tiles(plan.queries, plan.depth), cb.tensor_map(rows, (1, plan.queries), swizzle=0),
+        cb.tensor_map(rows, (1, plan.queries), swizzle=0), sums, words, words.copy(), 2, 2, 1, 512, 512, 1, 0.1, plan,
         mode="unchecked",
     )  # fmt: skip
     check(code, "HGMMA", 2 * plan.depth // 16)
+
+
+def test_surveys_of_masks() -> None:
+    known, counter = zeros(1, 4, 4, dtype=np.uint8), zeros(1, dtype=np.int32)
+    for kernel, units, mask, rest in (
+        (survey_keys, 32, zeros(1, 1, 1, 512, dtype=np.bool_), (zeros(1, 512, dtype=np.float32), known[0])),
+        (survey, UNITS, zeros(1, 1, 512, 128, dtype=np.uint32), (known,)),
+    ):
+        sizes = (128,) if kernel is survey_keys else (128, 128)
+        code = compile_for("sm_90a", kernel, units, mask, *rest, counter, 4, 0.1, *sizes, mode="unchecked")
+        assert usage(code.cubin).stack == 0
 
 
 def test_planes() -> None:

@@ -102,6 +102,31 @@ def test_masks(dtype: Any, kind: str) -> None:
     close(ours, expected(*arrays, mask=mask), TOLERANCE[dtype])
 
 
+# dtype, shape (before queries and keys are 200 and 304), width, causal; blocks of nothing, of everything, of both
+MASKS = [
+    (np.bool_, (2, 1, 1, 304), 64, False), (np.bool_, (2, 1, 1, 304), 256, True), (F32, (1, 8, 1, 304), 128, True),
+    (np.bool_, (1, 1, 200, 304), 64, True), (np.bool_, (2, 8, 200, 304), 128, False), (BF16, (1, 1, 200, 304), 128, True),
+    (F16, (2, 8, 200, 304), 64, False), (F32, (2, 1, 200, 304), 64, False), (np.bool_, (2, 1, 200, 301), 64, False),
+]  # fmt: skip
+
+
+def hiding(dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A mask, or numbers to be added, that hides the second block of keys and shows the first."""
+    rng = np.random.default_rng(7)
+    shown = rng.random(shape) < 0.6
+    shown[..., :128] = True
+    shown[..., 128:256] = False
+    return shown if dtype == np.bool_ else np.where(shown, rng.standard_normal(shape), -np.inf).astype(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "shape", "width", "causal"), MASKS)
+def test_masks_by_tiles(dtype: Any, shape: tuple[int, ...], width: int, causal: bool) -> None:
+    arrays = inputs(BF16, 2, 8, 2, 200, shape[3], width)
+    mask = hiding(dtype, shape)
+    ours = K.attention(*on_device(arrays), attn_mask=upload(mask, HERE), is_causal=causal)
+    close(ours, expected(*arrays, causal, mask), TOLERANCE[BF16])
+
+
 def test_a_query_that_sees_nothing_gives_zeros() -> None:
     arrays = inputs(BF16, 1, 1, 1, 40, 40, 64)
     mask = np.ones((40, 40), np.bool_)
@@ -132,12 +157,23 @@ GRADIENTS = [
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("case", GRADIENTS, ids=str)
 def test_gradients(case: Any, causal: bool) -> None:
+    check_gradients(case, causal, None)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, F32])
+@pytest.mark.parametrize("case", GRADIENTS[1:3], ids=str)
+def test_gradients_with_padding(case: Any, dtype: Any) -> None:
+    check_gradients(case, dtype == np.bool_, hiding(dtype, (case[1], 1, 1, case[5])))
+
+
+def check_gradients(case: Any, causal: bool, mask: np.ndarray | None) -> None:
     dtype, g, h = case[0], case[3], case[2]
     q, k, v = arrays = inputs(*case)
     grad = draw(4, dtype, *q.shape)
-    out, lse = attention_forward(*on_device(arrays), is_causal=causal)
-    ours = attention_gradients(upload(grad, HERE), *on_device(arrays), out, lse, is_causal=causal)
-    w, exact_lse = weights(q, k, causal, None, None)
+    far_mask = None if mask is None else upload(mask, HERE)
+    out, lse = attention_forward(*on_device(arrays), is_causal=causal, attn_mask=far_mask)
+    ours = attention_gradients(upload(grad, HERE), *on_device(arrays), out, lse, is_causal=causal, attn_mask=far_mask)
+    w, exact_lse = weights(q, k, causal, mask, None)
     assert np.abs(lse.numpy() - exact_lse).max() < 1e-4
     do, scale = grad.astype(np.float64), 1 / math.sqrt(q.shape[3])
     wide_k, wide_v = (np.repeat(a, h // g, axis=1).astype(np.float64) for a in (k, v))

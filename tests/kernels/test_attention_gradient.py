@@ -13,6 +13,7 @@ from cubepy.errors import ShapeError
 from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
 from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import upload
+from tests.cuda.thorough import some
 from tests.pretend import pretend
 
 
@@ -42,6 +43,26 @@ def test_gradients(heads: int, groups: int, scale: Any, causal: bool) -> None:
     np.testing.assert_allclose(lse, np.log(total)[..., 0], atol=1e-5)
     np.testing.assert_allclose(out, w @ wide_v, atol=1e-5)
     for ours, exact in zip(found, right, strict=True):
+        np.testing.assert_allclose(ours, exact, atol=1e-5)
+
+
+@pytest.mark.parametrize("added", some([False, True], 0))
+def test_gradients_with_a_mask(added: bool) -> None:
+    q, k, v, grad = (draw(n, 2, 2, 7, 5) for n in range(4))
+    shown = np.random.default_rng(5).random((2, 1, 7, 7)) < 0.6
+    shown[1, 0, 2] = False
+    mask = np.where(shown, draw(6, 2, 1, 7, 7), np.float32(-np.inf)) if added else shown
+    out, lse = attention_forward(q, k, v, attn_mask=mask)
+    found = attention_gradients(grad, q, k, v, out, lse, attn_mask=mask)
+    factor = 1 / math.sqrt(5)
+    s = q.astype(np.float64) @ k.swapaxes(2, 3) * factor + (mask if added else np.where(shown, 0, -np.inf))
+    w = np.exp(s)
+    total = w.sum(-1, keepdims=True)
+    w = w / np.where(total == 0, 1, total)
+    dp = grad @ v.swapaxes(2, 3)
+    ds = w * (dp - (w * dp).sum(-1, keepdims=True)) * factor
+    assert np.isneginf(lse[1, :, 2]).all() and not out[1, :, 2].any()
+    for ours, exact in zip((out, *found), (w @ v, ds @ k, ds.swapaxes(2, 3) @ q, w.swapaxes(2, 3) @ grad), strict=True):
         np.testing.assert_allclose(ours, exact, atol=1e-5)
 
 

@@ -92,7 +92,7 @@ ARITHMETIC: dict[str, Any] = {
     "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_log2": np.log2, "splat": splat,
     "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
     "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),
-    "line_min": lambda line: plain(line.min()), "pack": lambda v, d: np.asarray(v).astype(DTYPES[d]).view(np.uint32),
+    "line_min": lambda line: plain(line.min()), "line_all": lambda line: plain(np.all(line)), "pack": lambda v, d: np.asarray(v).astype(DTYPES[d]).view(np.uint32),
     "packed_fma": packed_fma, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value
        {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "and_": "&", "or_": "|", "xor": "^",

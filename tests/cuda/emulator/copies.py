@@ -82,7 +82,7 @@ class Engine:
     def tile(p: Place, i: Any, swizzle: int, nbytes: int) -> np.ndarray:
         """The bytes of a tile, in their order in the array."""
         start = p.byte(i)
-        assert start % (1024 if swizzle else 16) == 0, "a tile starts at the wrong byte"
+        assert start % (1024 if swizzle else 128) == 0, "a tile starts at the wrong byte"
         return np.asarray(permuted(start + np.arange(nbytes), swizzle))
 
     def some_land(self, now: bool) -> bool:

@@ -28,7 +28,7 @@ IN_PLANES: dict[str, Answer] = {
     "sync_plane": lambda calls: [None] * PLANE, "mma": mma, "load_matrix": load_matrix, "store_matrix": store_matrix,
     "plane_shuffle_xor": lambda calls: [calls[k ^ int(calls[k][1])][0] for k in range(PLANE)],
     "plane_sum": of_all(lambda values: type(values[0])(sum(values))), "plane_max": of_all(max),
-    "plane_min": of_all(min), "plane_any": of_all(any),
+    "plane_min": of_all(min), "plane_any": of_all(any), "plane_all": of_all(all),
     "plane_shuffle": lambda calls: [calls[int(c[1]) % PLANE][0] for c in calls],
     "plane_shuffle_up": lambda calls: [calls[k - n if (n := int(calls[k][1])) <= k else k][0] for k in range(PLANE)],
     "plane_inclusive_sum": lambda calls: list(accumulate(c[0] for c in calls)),
