@@ -30,7 +30,9 @@ FLOATS = tuple(
 OTHERS = (
     (1, 14336, 4096, "int8", None, True, "float"), (1, 4096, 14336, "int8", None, True, "float"),
     (16, 14336, 4096, "int8", None, True, "float"), (4, 14336, 4096, "int4", 32, False, "float"),
-    (64, 14336, 4096, "int4", 32, False, "float"), (128, 14336, 4096, "int4", 32, False, "float"),
+    *((m, n, k, "int4", 32, False, "float")
+      for m in (32, 64, 128, 512) for n, k in ((14336, 4096), (4096, 14336), (4096, 4096))),
+    (64, 14336, 4096, "int4", 128, True, "float"), (64, 14336, 4096, "int8", None, True, "float"),
     (1, 14336, 4096, "int8", None, True, "int8"), (16, 14336, 4096, "int8", None, True, "int8"),
     (1, 14336, 4096, "int4", 32, False, "int8"), (16, 14336, 4096, "int4", 32, False, "int8"),
 )  # fmt: skip

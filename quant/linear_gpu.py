@@ -1,7 +1,8 @@
 """The routines of linear layers with quantized weights on a GPU: which kernel, its shape, and the launches.
 
-A device with matrix units of planes takes groups of 32, 64, 128 or 256 inputs, and int8, as they lie packed; other
-groups, and float activations of many rows, meet a dense copy of the weight that lives for one call.
+A device with matrix units of planes takes groups of 32, 64, 128 or 256 inputs, and int8, as they lie packed, and so do
+those of Hopper for rows of 16 bits, however many; other groups, and many rows of floats elsewhere, meet a dense copy of
+the weight that lives for one call.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from cubepy.quant.linear_gpu_blueprint import CHUNK, COLUMNS, PlaneBlueprint
 from cubepy.quant.linear_gpu_dense import dense_rows
 from cubepy.quant.linear_gpu_dynamic import ROW_UNITS, plane_product_bytes, quantize_rows_for_planes
 from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
+from cubepy.quant.linear_gpu_wide import Wide
+from cubepy.quant.linear_gpu_wide_plan import plan_wide, wide_rows
 from cubepy.quant.weight import QuantizedWeight
 from cubepy.runtime.device import Device, device_properties
 from cubepy.runtime.device_array import DeviceArray, empty
@@ -35,15 +38,21 @@ _MOST_PANELS = {1: 7, 2: 7, 3: 4, 4: 4}
 """Panels of a cube by the fragments of columns: their sums stay in registers."""
 _DENSE_ROWS = 128
 """Rows of float activations from which a dense copy of the weight is faster. Measured on an H200."""
+_FEW_ROWS = 16
+"""Rows that products of planes always take."""
+_WIDE_ROWS = 2048
+"""Rows from which a dense copy is about as fast as products of groups. Measured on an H200."""
 
 
 class Room(NamedTuple):
-    """Cores of a device, bytes of shared memory of a cube, whether launches may overlap, and clusters of cubes."""
+    """Cores of a device, bytes of shared memory of a cube, and features: whether launches may overlap, clusters of
+    cubes, products of groups of planes."""
 
     cores: int
     shared: int
     overlap: bool = False
     cluster: bool = False
+    groups: bool = False
 
 
 def takes(weight: QuantizedWeight, device: Device) -> bool:
@@ -80,11 +89,55 @@ def linear_on_gpu(
         return out
     if weight.scheme.activations == "int8":
         _with_bytes(flat, planes_of(weight), bias, beside, function, flat_out)
-    elif len(flat) <= _DENSE_ROWS:
+        return out
+    chosen = route(
+        weight.codes.shape[0], columns, len(flat), weight.scheme.group or 0, weight.scheme.symmetric,
+        cb.as_dtype(x.dtype), room(x.device), bias is not None, residual is not None, function, rows % 4 == 0,
+    )  # fmt: skip
+    if isinstance(chosen, Wide):
+        wide_rows(flat, planes_of(weight), bias, beside, function, flat_out, chosen)
+    elif chosen == "planes":
         _with_floats(flat, planes_of(weight), bias, beside, function, flat_out)
     else:
         dense_rows(flat, weight, bias, beside, function, flat_out)
     return out
+
+
+@cache
+def route(
+    panels: int, inputs: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
+    residual: bool, function: Any, whole: bool,
+) -> Wide | str:  # fmt: skip
+    """What multiplies m rows of float activations: a plan of `linear_gpu_wide`, "planes", or a "dense" copy.
+
+    The costs are microseconds of an H200, by millions of codes: that of planes grows with the columns of bf16 (f16 has
+    two for each row), that of a dense copy is the copy, and a matmul that reads it once or is bound by its products.
+
+    Example:
+        >>> hopper = Room(132, 232448, True, True, True)
+        >>> route(896, 4096, 16, 32, False, cb.bf16, hopper, False, False, None, True)
+        'planes'
+        >>> route(896, 4096, 128, 32, False, cb.bf16, hopper, False, False, None, True).columns
+        128
+    """
+    usual = "planes" if m <= _DENSE_ROWS else "dense"
+    if not _FEW_ROWS < m <= _WIDE_ROWS or not target.groups or dtype not in (cb.bf16, cb.f16):
+        return usual
+    chunks = -(-inputs // max(CHUNK, group)) * max(1, group // CHUNK)
+    found = plan_wide(
+        panels, chunks, m, group, symmetric, target.cores, target.shared, target.overlap, bias, residual, function,
+        whole,
+    )  # fmt: skip
+    if found is None:
+        return usual
+    plan, cost = found
+    codes = panels * chunks * 1024e-6
+    columns = -(-m // COLUMNS) * COLUMNS * (1 if dtype is cb.bf16 else 2)
+    if m <= _DENSE_ROWS:
+        other = 4 + codes * columns * (0.0127 if group else 0.0069)
+    else:
+        other = 5 + codes * (1.1 + max(0.5, 0.0025 * m))
+    return plan if cost <= other else usual
 
 
 def _with_bytes(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function: Any, out: Any) -> None:
@@ -248,4 +301,5 @@ def room(device: Device) -> Room:
         properties.max_shared_memory,
         "overlap" in properties.features,
         "cluster" in properties.features,
+        properties.features >= {"wgmma", "tma", "cluster"},
     )

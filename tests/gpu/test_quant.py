@@ -11,7 +11,7 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from cubepy.kernels.functions import ACTIVATIONS
-from cubepy.quant import Quantized, QuantizedWeight, parse_scheme
+from cubepy.quant import Quantized, QuantizedWeight, linear_gpu, linear_gpu_wide_plan, parse_scheme
 from cubepy.quant.linear import quantized_linear
 from cubepy.runtime.device import as_device
 from cubepy.runtime.device_array import upload
@@ -54,6 +54,31 @@ def test_float_activations_meet_dequantized_weights(options: dict[str, Any], row
     got = on_gpu(x, weight, dtype=dtype)
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
     assert error(got, expected) < TOLERANCE[np.dtype(dtype).name]
+
+
+@pytest.mark.parametrize(("options", "n", "rows", "dtype", "tolerance"), [
+    ({"scheme": "int4"}, 4102, 40, ml_dtypes.bfloat16, 8e-3), ({"scheme": "int8"}, 4102, 33, np.float16, 1e-3),
+    ({"scheme": "int4", "group": 128, "symmetric": True}, 4104, 100, np.float16, 1e-3),
+    ({"scheme": "int4", "group": 64}, 4100, 300, ml_dtypes.bfloat16, 8e-3),
+], ids=str)  # fmt: skip
+def test_groups_of_planes_take_many_rows(
+    options: dict[str, Any], n: int, rows: int, dtype: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scales and minimums are rounded to bf16 there, and weights: hence more than the rounding of results."""
+    if not linear_gpu.room(as_device("cuda")).groups:
+        pytest.skip("a GPU without wgmma")
+    monkeypatch.setattr(linear_gpu_wide_plan, "microseconds", lambda *_: 0.0)  # whatever is faster for this size
+    linear_gpu.route.cache_clear()
+    linear_gpu_wide_plan.plan_wide.cache_clear()
+    try:
+        weight = weight_of(n, 1024, "float", **options)
+        rng = np.random.default_rng(rows)
+        x, bias = rng.normal(size=(rows, 1024)).astype(dtype), rng.normal(size=n).astype(np.float32)
+        expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64) + bias
+        assert error(on_gpu(x, weight, bias=bias, dtype=dtype), expected) < tolerance
+    finally:
+        linear_gpu.route.cache_clear()
+        linear_gpu_wide_plan.plan_wide.cache_clear()
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 32), (17, 96), (4096, 1024), (130, 4096), (2048, 14336)])
