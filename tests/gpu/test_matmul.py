@@ -197,6 +197,26 @@ def test_many_tiles_and_stages() -> None:
         assert np.linalg.norm(got[:, n // 2].astype(np.float64) - column) <= 4e-3 * np.linalg.norm(column)
 
 
+@pytest.mark.parametrize("flips", [(False, True), (True, False)], ids=str)
+def test_pairs_of_cubes_share_a_long_depth(flips: tuple[bool, bool]) -> None:
+    """Fewer tiles than half of the cores."""
+    for m, k, n in [(40, 2304, 200), (72, 4096, 136), (64, 2056, 1032)]:
+        a, b = operand(m, k, BF16, flips[0], 1), operand(k, n, BF16, flips[1], 2)
+        bias, residual = random((n,), BF16, 3), random((m, n), BF16, 4)
+        got = K.matmul(on_gpu(a), on_gpu(b), bias=on_gpu(bias), residual=on_gpu(residual), alpha=0.5)
+        close(got, 0.5 * (wide(a) @ wide(b)) + wide(bias) + wide(residual))
+
+
+def test_plain_f32_that_fills_the_device() -> None:
+    """Tiles of the copy engine; they hang over every edge, and stages wrap around."""
+    for m, k, n in [(1540, 200, 1412), (4096, 36, 520), (2048, 1032, 2052)]:
+        a, b = random((m, k), np.float32, 1), random((n, k), np.float32, 2)
+        bias, residual = random((n,), np.float32, 3), random((m, n), np.float32, 4)
+        close(K.matmul(on_gpu(a), on_gpu(b.T)), wide(a) @ wide(b.T))
+        got = K.matmul(on_gpu(a), on_gpu(b.T), bias=on_gpu(bias), residual=on_gpu(residual), activation="relu")
+        close(got, np.maximum(wide(a) @ wide(b.T) + wide(bias), 0) + wide(residual))
+
+
 def test_a_packed_matrix_is_the_matrix() -> None:
     a, b = random((40, 64), np.float32, 1), random((64, 48), np.float32, 2)
     close(K.matmul(on_gpu(a), K.prepack(on_gpu(b))), wide(a) @ wide(b))

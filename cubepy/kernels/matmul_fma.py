@@ -1,0 +1,146 @@
+"""f32 products by plain arithmetic on a GPU whose copy engine brings the tiles.
+
+Without matrix units a core's limit is what it reads from shared memory, and every instruction that is no product.
+Tiles come to shared memory as they lie in memory, 32 of K at a time, and nothing goes through registers on the way. A
+line that a unit reads is four of K of one row; the copy engine's swizzle keeps lines of eight rows in different banks.
+A unit holds 16 by 8 sums, so it reads one line for every 21 products. Measured against cuBLAS in
+docs/design/gemm-hopper.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.matmul_epilogue import finish_line
+from cubepy.kernels.matmul_hopper import tile_place
+
+DEPTH = 32
+"""K of a stage: 128 bytes of a row, which the copy engine swizzles."""
+LANES = 4
+ROW_LANES = 4
+COLUMN_LANES = 8
+PLANE = 32
+WIDE = 8
+"""Columns of a unit's sums."""
+
+
+@dataclass(frozen=True)
+class Fma:
+    """What changes the code of the f32 product.
+
+    Attributes:
+        rows, columns: a cube's tile.
+        high: rows of a unit's sums.
+        stages: tiles of A and B that are under way.
+        cubes: how many cubes a core runs at once.
+        band: rows of tiles that are walked together.
+        bias, residual, activation, scaled: the epilogue.
+    """
+
+    rows: int = 128
+    columns: int = 128
+    high: int = 16
+    stages: int = 3
+    cubes: int = 2
+    band: int = 16
+    bias: bool = False
+    residual: bool = False
+    activation: Any = None
+    scaled: bool = False
+
+    @property
+    def units(self) -> int:
+        """Units of a cube."""
+        return self.rows * self.columns // (self.high * WIDE)
+
+
+@cb.func
+def lines(ring, at, pick, q, count):
+    """Four of K, line `q` of the stage, of `count` rows that are eight apart; the first begins at `at`."""
+    held = cb.local(count, cb.f32, lanes=LANES)
+    here = at + (q ^ pick) * LANES
+    for n in cb.unroll(range(count)):
+        held[n] = ring.load(here + 8 * n * DEPTH, LANES)
+    return held
+
+
+@cb.func
+def turned(y):
+    """Lines of K of eight columns as lines of eight columns, one K after the other."""
+    one = cb.interleave(cb.interleave(y[0], y[4]), cb.interleave(y[2], y[6]))
+    two = cb.interleave(cb.interleave(y[1], y[5]), cb.interleave(y[3], y[7]))
+    return cb.interleave(one, two)
+
+
+@cb.func
+def bring(ring, slot, a, b, batch_a, batch_b, row, column, step, full, blueprint):
+    """Start bringing a stage of both operands."""
+    rows, columns = blueprint.rows, blueprint.columns
+    at = slot * (rows + columns) * DEPTH
+    cb.barrier_expect(full, slot, (rows + columns) * DEPTH * 4)
+    cb.tma_load(ring, at, a, (batch_a, row, step * DEPTH), full, slot)
+    cb.tma_load(ring, at + rows * DEPTH, b, (batch_b, column, step * DEPTH), full, slot)
+
+
+@cb.kernel(fast_math=("contract", "nsz"))
+def fma_product(
+    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, row_tiles, column_tiles, steps,
+    batches_a, batches_b, blueprint: cb.Comptime,
+):  # fmt: skip
+    """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube makes a tile."""
+    cb.resident(blueprint.cubes)
+    rows, columns, stages, high = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.high
+    full = cb.barrier(stages, 1)
+    ring = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
+    batch, row, column = tile_place(cb.CUBE_POS, row_tiles, column_tiles, blueprint.band)
+    row = row * rows
+    column = column * columns
+    batch_a = cb.min(batch, batches_a - 1)
+    batch_b = cb.min(batch, batches_b - 1)
+    if cb.UNIT_POS == 0:
+        for s in range(cb.min(steps, stages)):
+            bring(ring, s, a, b, batch_a, batch_b, row, column, s, full, blueprint)
+    lane = cb.UNIT_POS_PLANE
+    lane_row = lane // 2 % ROW_LANES  # neighbours share a row, and those two apart a column: two reads at a time
+    lane_column = lane % 2 + lane // 8 * 2
+    beside = columns // (COLUMN_LANES * WIDE)
+    part_row = cb.PLANE_POS // beside
+    top = part_row // 2 * 8 * high + part_row % 2 * ROW_LANES + lane_row  # two planes share every eight rows
+    left = cb.PLANE_POS % beside * COLUMN_LANES * WIDE + lane_column
+    pick_a = top % 8
+    pick_b = left % 8
+    acc = cb.local(high, cb.f32, lanes=WIDE)
+    for i in cb.unroll(range(high)):
+        acc[i] = cb.splat(0.0, WIDE)
+    slot = 0
+    phase = 0
+    for step in range(steps):
+        cb.barrier_wait(full, slot, phase)
+        at = slot * (rows + columns) * DEPTH
+        for q in range(DEPTH // LANES):
+            y = turned(lines(ring, at + (rows + left) * DEPTH, pick_b, q, WIDE))
+            x = lines(ring, at + top * DEPTH, pick_a, q, high)
+            for k in cb.unroll(range(LANES)):
+                line = cb.slice_line(y, k * WIDE, WIDE)
+                for i in cb.unroll(range(high)):
+                    acc[i] = cb.fma(cb.splat(x[i][k], WIDE), line, acc[i])
+        cb.sync_cube()
+        if cb.UNIT_POS == 0 and step + stages < steps:
+            bring(ring, slot, a, b, batch_a, batch_b, row, column, step + stages, full, blueprint)
+        slot = slot + 1
+        if slot == stages:
+            slot = 0
+            phase = 1 - phase
+    pitch = columns + LANES  # the sums go where the stages were, so that results are stored in lines
+    for i in cb.unroll(range(high)):
+        for j in cb.unroll(range(WIDE)):
+            ring[top * pitch + left + (8 * i * pitch + 8 * j)] = acc[i][j]
+    cb.sync_cube()
+    for n in range(cb.UNIT_POS, rows * columns // LANES, blueprint.units):
+        r = n // (columns // LANES)
+        c = n % (columns // LANES) * LANES
+        finish_line(
+            ring.load(r * pitch + c, LANES), out, bias, residual, alpha, batch, row + r, column + c, blueprint
+        )  # fmt: skip

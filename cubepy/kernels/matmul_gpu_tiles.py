@@ -1,0 +1,118 @@
+"""Routines of `K.matmul` on Hopper that the persistent kernel does not suit: too few tiles, and f32 without tf32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.matmul_fma import DEPTH, Fma, fma_product
+from cubepy.kernels.matmul_gpu import NARROW_FLOATS, activation_for, extras, map_of, once, oriented
+from cubepy.kernels.matmul_hopper import BLOCK, ROW_BYTES
+from cubepy.kernels.matmul_problem import Product, result_dtype
+from cubepy.kernels.matmul_thin import Thin, thin_product
+from cubepy.lang.dtypes import as_dtype
+from cubepy.tune import Routine
+
+LEAST_STEPS = 32
+"""Stages of K, at least, for which two cubes are faster than one: their sums take a microsecond to meet."""
+
+
+class ThinRoutine(Routine):
+    """16-bit floats where tiles are fewer than cores: pairs of cubes share K, so that all cores bring the matrix."""
+
+    name = "thin"
+
+    def group(self, key: Product) -> int:
+        """With the other kernel of wgmma."""
+        return 3
+
+    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+        """The device has wgmma and clusters, operands are 16-bit floats, and rows are aligned."""
+        if not {"wgmma", "tma", "cluster", "overlap"} <= properties.features:
+            return "the device has no clusters"
+        if problem.a != problem.b or problem.a not in NARROW_FLOATS or result_dtype(problem).bits > 32:
+            return f"it takes 16-bit floats, not {problem.a} and {problem.b}"
+        return None if problem.aligned else "the copy engine wants rows aligned to 16 bytes"
+
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Thin]:
+        """One tile a pair, where all pairs run at once and K is long."""
+        plan = Thin()
+        tiles = problem.batch * -(-problem.m // plan.rows) * -(-problem.n // plan.columns)
+        steps = problem.k * as_dtype(problem.a).itemsize // ROW_BYTES
+        if tiles * plan.parts <= properties.cores and steps >= LEAST_STEPS:
+            yield plan
+
+    def launch(self, blueprint: Thin, problem: Product, args: tuple[Any, ...]) -> None:
+        """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
+        x, y, out, bias, residual, function, alpha = args
+        a, a_along_k = oriented(once(x))
+        b, b_along_k = oriented(once(y).transpose(0, 2, 1))
+        plan = _thin_plan(
+            blueprint, not a_along_k, not b_along_k, bias is not None, residual is not None,
+            activation_for(function, as_dtype(out.dtype)), float(alpha),
+        )  # fmt: skip
+        depth = ROW_BYTES // x.itemsize
+        batch, m, n = out.shape
+        row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
+        thin_product[batch * row_tiles * column_tiles * plan.parts, plan.units](
+            map_of(a, plan.rows, depth) if a_along_k else map_of(a, depth, BLOCK),
+            map_of(b, plan.columns, depth) if b_along_k else map_of(b, depth, BLOCK),
+            out, bias, residual, float(alpha), row_tiles, column_tiles, -(-x.shape[2] // depth), a.shape[0],
+            b.shape[0], plan, mode="unchecked",
+        )  # fmt: skip
+
+
+@cache
+def _thin_plan(
+    plan: Thin, transpose_a: bool, transpose_b: bool, bias: bool, residual: bool, activation: Any, alpha: float
+) -> Thin:
+    return Thin(
+        plan.rows, plan.columns, plan.stages, plan.parts, transpose_a, transpose_b,
+        **extras(bias, residual, activation, alpha),
+    )  # fmt: skip
+
+
+class FmaRoutine(Routine):
+    """f32 by plain arithmetic, with tiles that the copy engine brings."""
+
+    name = "fma"
+
+    def group(self, key: Product) -> int:
+        """Before the kernel for any strides."""
+        return 2
+
+    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+        """The device has a copy engine, everything is f32, and rows are aligned."""
+        if "tma" not in properties.features:
+            return "the device has no copy engine"
+        if problem.tf32 or (problem.a, problem.b, result_dtype(problem).name) != ("f32", "f32", "f32"):
+            return "it takes f32 that is not to be rounded"
+        return None if problem.aligned else "the copy engine wants neighbours along K, and rows aligned to 16 bytes"
+
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Fma]:
+        """One tile, where there is one for every core."""
+        plan = Fma()
+        if problem.batch * -(-problem.m // plan.rows) * -(-problem.n // plan.columns) >= properties.cores:
+            yield plan
+
+    def launch(self, blueprint: Fma, problem: Product, args: tuple[Any, ...]) -> None:
+        """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
+        x, y, out, bias, residual, function, alpha = args
+        a, b = once(x), once(y).transpose(0, 2, 1)
+        plan = _fma_plan(blueprint, bias is not None, residual is not None, function, float(alpha))
+        batch, m, n = out.shape
+        row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
+        fma_product[batch * row_tiles * column_tiles, plan.units](
+            map_of(a, plan.rows, DEPTH), map_of(b, plan.columns, DEPTH), out, bias, residual, float(alpha), row_tiles,
+            column_tiles, -(-x.shape[2] // DEPTH), a.shape[0], b.shape[0], plan, mode="unchecked",
+        )  # fmt: skip
+
+
+@cache
+def _fma_plan(plan: Fma, bias: bool, residual: bool, activation: Any, alpha: float) -> Fma:
+    return Fma(
+        plan.rows, plan.columns, plan.high, plan.stages, plan.cubes, plan.band,
+        **extras(bias, residual, activation, alpha),
+    )  # fmt: skip
