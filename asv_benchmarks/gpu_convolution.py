@@ -23,6 +23,8 @@ LAYERS = (
     (1024, 14, 256, 1, 1), (256, 14, 256, 3, 1), (1024, 14, 512, 1, 1), (512, 14, 512, 3, 2), (512, 7, 2048, 1, 1),
     (1024, 14, 2048, 1, 2), (2048, 7, 512, 1, 1), (512, 7, 512, 3, 1),
 )  # fmt: skip
+# channels, side, filters, window, stride, groups
+GROUPED = ((128, 56, 128, 3, 1, 128), (512, 14, 512, 3, 1, 512), (128, 56, 128, 3, 1, 32), (512, 14, 512, 3, 1, 32))
 SQUARES = ((64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1))
 
 
@@ -76,8 +78,73 @@ def compare(
     }  # fmt: skip
 
 
+def compare_more(
+    batch: int, layer: tuple[int, ...], stream: Any, what: str = "conv2d", groups: int = 1, first: bool = False
+) -> dict[str, str]:  # fmt: skip
+    """One row of groups, or of a gradient ("conv_input", "conv_weight"), in f16. The peer's is convolution_backward."""
+    import torch
+
+    from cubepy import kernels as K
+
+    channels, side, filters, window, stride = layer
+    padding = window // 2
+    form = torch.contiguous_format if first else torch.channels_last
+    out_side = (side + 2 * padding - window) // stride + 1
+    size = 2 * batch * (channels * side**2 + filters * out_side**2)
+    sets = max(2, min(10, int(CACHE / size) + 1))
+
+    def draw(*shape: int) -> Any:
+        return torch.randn(*shape, device="cuda", dtype=torch.float16).to(memory_format=form)
+
+    xs = [draw(batch, channels, side, side) for _ in range(sets)]
+    grads = [draw(batch, filters, out_side, out_side) for _ in range(sets)]
+    w = (draw(filters, channels // groups, window, window) * (channels // groups * window**2) ** -0.5).to(
+        memory_format=form
+    )
+    settings = (stride, padding, 1, groups)
+    masks = {"conv_input": (True, False, False), "conv_weight": (False, True, False)}
+
+    def theirs(i: int) -> Any:
+        if what == "conv2d":
+            return torch.nn.functional.conv2d(xs[i], w, None, *settings)
+        done = torch.ops.aten.convolution_backward(
+            grads[i], xs[i], w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, masks[what]
+        )
+        return done[0] if what == "conv_input" else done[1]
+
+    def ours(i: int) -> Any:
+        if what == "conv2d":
+            return K.conv2d(xs[i], w, None, *settings)
+        if what == "conv_input":
+            return K.conv_input(tuple(xs[i].shape), w, grads[i], *settings)
+        return K.conv_weight(xs[i], tuple(w.shape), grads[i], *settings)
+
+    flops = 2 * batch * out_side**2 * filters * channels // groups * window**2
+    calls = max(sets, min(24, int(4e-3 / max(flops / 5e14, size / 3e12))))
+    mine, other = milliseconds([ours, theirs], calls, sets, stream)
+    some = slice(0, batch if what == "conv_weight" else SAMPLE)
+    x, grad = xs[0][some].double(), grads[0][some].double()
+    if what == "conv2d":
+        right = torch.nn.functional.conv2d(x, w.double(), None, *settings)
+    elif what == "conv_input":
+        right = torch.nn.grad.conv2d_input(tuple(x.shape), w.double(), grad, *settings)
+    else:
+        right = torch.nn.grad.conv2d_weight(x, tuple(w.shape), grad, *settings)
+    got = torch.as_tensor(ours(0), device="cuda")
+    error = float(((got if what == "conv_weight" else got[some]).double() - right).norm() / right.norm())
+    extra = (f", {groups} groups" if groups > 1 else "") + (", channels first" if first else "")
+    return {
+        "work": f"{what} {window}x{window} {channels}-{filters} of ({batch}, {side}, {side}), stride {stride}, "
+        f"float16{extra}",
+        "ours": f"{mine * 1e3:.1f} us, {flops / mine / 1e9:.0f} TFLOP/s, {size / mine / 1e6:.0f} GB/s",
+        "peer": f"{other * 1e3:.1f} us, {flops / other / 1e9:.0f} TFLOP/s (cuDNN)",
+        "ratio": f"{other / mine:.2f}", "error": f"{error:.1e}",
+    }  # fmt: skip
+
+
 def rows() -> Iterator[dict[str, str]]:
-    """ResNet-50's layers at batch 64, its 3x3 layers at other batches, dtypes, layouts and with an epilogue."""
+    """ResNet-50's layers at batch 64, its 3x3 layers at other batches, dtypes, layouts and with an epilogue; groups and
+    gradients."""
     import torch
 
     import cubepy as cb
@@ -94,6 +161,14 @@ def rows() -> Iterator[dict[str, str]]:
             yield compare(64, layer, own, fused=True)
         for layer in (*SQUARES[:2], LAYERS[3]):
             yield compare(64, layer, own, first=True)
+        for *grouped, groups in GROUPED:
+            for first in (False, True):
+                yield compare_more(64, tuple(grouped), own, groups=groups, first=first)
+        for what in ("conv_input", "conv_weight"):
+            for layer in (*SQUARES, LAYERS[6], LAYERS[4]):
+                yield compare_more(64, layer, own, what)
+            yield compare_more(64, SQUARES[1], own, what, first=True)
+            yield compare_more(64, GROUPED[0][:5], own, what, GROUPED[0][5])
 
 
 if __name__ == "__main__":

@@ -391,12 +391,12 @@ WORKS = {
         "5x2x2x2x1x8x64",
     ),
 }  # fmt: skip
-for _name, _last in LAYOUTS:
-    WORKS[f"max_pool2d_places{_name}"] = _pair(POOLED, _images, _max_places(False, _last))
-    WORKS[f"max_pool2d_input{_name}"] = _pair(POOLED, _images, _max_places(True, _last))
-    WORKS[f"avg_pool2d{_name}"] = _pair(POOLED, _images, _averages(False, _last))
-    WORKS[f"avg_pool2d_input{_name}"] = _pair(POOLED, _images, _averages(True, _last))
-    WORKS[f"adaptive_avg_pool2d{_name}"] = _pair(("8x64x64x7",), _resized, _parts(_last))
+for _name, _is_last in LAYOUTS:
+    WORKS[f"max_pool2d_places{_name}"] = _pair(POOLED, _images, _max_places(False, _is_last))
+    WORKS[f"max_pool2d_input{_name}"] = _pair(POOLED, _images, _max_places(True, _is_last))
+    WORKS[f"avg_pool2d{_name}"] = _pair(POOLED, _images, _averages(False, _is_last))
+    WORKS[f"avg_pool2d_input{_name}"] = _pair(POOLED, _images, _averages(True, _is_last))
+    WORKS[f"adaptive_avg_pool2d{_name}"] = _pair(("8x64x64x7",), _resized, _parts(_is_last))
     for _mode in ("nearest", "bilinear", "bicubic"):
-        WORKS[f"interpolate_{_mode}{_name}"] = _pair(SIZES, _resized, _interpolation(_mode, False, _last))
-        WORKS[f"interpolate_{_mode}_input{_name}"] = _pair(SIZES, _resized, _interpolation(_mode, True, _last))
+        WORKS[f"interpolate_{_mode}{_name}"] = _pair(SIZES, _resized, _interpolation(_mode, False, _is_last))
+        WORKS[f"interpolate_{_mode}_input{_name}"] = _pair(SIZES, _resized, _interpolation(_mode, True, _is_last))

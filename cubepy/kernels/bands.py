@@ -7,6 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.runtime import tracing
+
+
+def noted(*tables: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Arrays that never change, which calls that are repeated read again where they are."""
+    if tracing.recording and (recorder := tracing.current()) is not None:
+        for table in tables:
+            recorder.number(table)
+    return tables
+
 
 class Band:
     """A banded matrix: row j has `weights[j]` from column `starts[j]` on."""
@@ -16,7 +26,8 @@ class Band:
         used = dense != 0
         some = used.any(1)
         self.columns = n
-        self.starts = np.maximum.accumulate(np.where(some, used.argmax(1), 0)).astype(np.int32)
+        first = np.where(some, used.argmax(1), n - 1)
+        self.starts = np.minimum.accumulate(first[::-1])[::-1].astype(np.int32)  # they never go back
         ends = np.where(some, n - used[:, ::-1].argmax(1), self.starts + 1)
         taps = int((ends - self.starts).max(initial=1))
         at = np.minimum(self.starts[:, None] + np.arange(taps), n - 1)
@@ -25,12 +36,27 @@ class Band:
         self.rows = m
         self.made: dict[Any, Any] = {}
 
-    def tables(self, acc: Any, least: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def tables(self, acc: Any, least: int = 0) -> tuple[np.ndarray, ...]:
         """The starts, and the weights in the dtype that sums have, zeros behind them up to `least` in a row."""
         if (acc, least) not in self.made:
             more = max(0, least - self.weights.shape[1])
             self.made[acc, least] = np.pad(self.weights, ((0, 0), (0, more))).astype(acc.numpy)
-        return self.starts, self.made[acc, least]
+        return noted(self.starts, self.made[acc, least])
+
+    @property
+    def picks(self) -> bool:
+        """Whether every row is one column as it is."""
+        if "picks" not in self.made:
+            self.made["picks"] = self.weights.shape[1] == 1 and bool((self.weights == 1).all())
+        return bool(self.made["picks"])
+
+    @property
+    def whole(self) -> float | None:
+        """The one weight of all columns, if there is one row."""
+        if "whole" not in self.made:
+            even = self.weights.shape == (1, self.columns) and bool((self.weights == self.weights[0, 0]).all())
+            self.made["whole"] = float(self.weights[0, 0]) if even else None
+        return self.made["whole"]  # type: ignore[no-any-return]
 
     def chunk(self, most: int) -> int:
         """How many neighbouring rows look at `most` columns or fewer; 0 if even one may look at more."""

@@ -14,8 +14,8 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, whole, wrapper
 from cubepy.kernels.convolution_block import convolve
 from cubepy.kernels.convolution_gpu import convolve_on_gpu
-from cubepy.kernels.convolution_grouped import FEW, FLAT, by_group
-from cubepy.kernels.convolution_plan import LIGHT, plan_of, tile, to_widen
+from cubepy.kernels.convolution_grouped import FEW, FLAT, HALF, by_group
+from cubepy.kernels.convolution_plan import LIGHT, plan_of, tile_for, to_widen
 from cubepy.kernels.convolution_pointwise import by_points
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.convolution_turn import pack_filters
@@ -107,9 +107,9 @@ def _taps(w: Any, groups: int) -> Any:
 
 def _panelled(w: Any, groups: int) -> PackedFilter:
     """Filters in panels for the block kernel."""
-    _, lines, lanes = tile()
-    width = lines * lanes
     filters, taps = w.shape[0] // groups, math.prod(w.shape[2:])
+    _, lines, lanes = tile_for(filters)
+    width = lines * lanes
     panels = -(-filters // width)
     out = memory.empty((groups, panels, taps, w.shape[1], width), np.float32)
     if out.size:
@@ -249,16 +249,17 @@ def _on_cpu(
         run(after_sum(function), [out, add], out)
         return
     if few:
-        taps = w.panels if isinstance(w, PackedFilter) else _taps(w, groups)
+        taps = w.panels if isinstance(w, PackedFilter) else w.reshape(groups, -1, w.shape[1], math.prod(w.shape[2:]))
         if by_group(view, taps, bias, out, problem, channels_last, function):
             return
         w = contiguous(taps).reshape(w.shape)
     packed = w if isinstance(w, PackedFilter) else _panelled(w, groups)
     last = view.flags.c_contiguous
     first = (0, view.ndim - 1, *range(1, view.ndim - 1))
-    if add is None and not channels_last and packed.shape[1] <= FLAT and packed.panels.shape[:2] == (1, 1):
-        taps = packed.panels.reshape(-1, packed.shape[1], packed.panels.shape[3]).transpose(2, 1, 0)
-        if by_group(view, taps[None, : packed.shape[0]], bias, out, problem, False, function):
+    filters, flat = packed.shape[0] // groups, packed.shape[1] <= FLAT if groups == 1 else w.shape[0] <= HALF * groups
+    if add is None and not channels_last and flat and packed.panels.shape[1] == 1:
+        taps = packed.panels.reshape(groups, -1, packed.shape[1], packed.panels.shape[3]).transpose(0, 3, 2, 1)
+        if by_group(view, taps[:, :filters], bias, out, problem, False, function):
             return
     if not last and not view.transpose(first).flags.c_contiguous:
         view, last = contiguous(view), True
@@ -282,7 +283,8 @@ def _on_cpu(
         out, add = out.reshape(1, n * places, -1), None if add is None else add.reshape(1, n * places, -1)
         n, problem = 1, replace(problem, size=(1, 1, n * places), out=(1, 1, n * places))
     cubes, geometry, plan = plan_of(
-        problem, n, packed.shape[0] // groups, packed.shape[1], packed.panels.shape[:2], last, channels_last,
+        problem, n, filters, packed.shape[1],
+        (*packed.panels.shape[:2], packed.panels.shape[3]), last, channels_last,
         view.dtype == np.float32, address(out) % 64 == 0, bias is not None, add is not None, function,
     )  # fmt: skip
     convolve[cubes, 1](flat, packed.panels.reshape(-1), bias, add, out, geometry, plan, mode="unchecked")

@@ -11,12 +11,15 @@ from cubepy.errors import ShapeError
 from cubepy.kernels.arguments import float_array, output, placed, whole, wholes, wrapper
 from cubepy.kernels.convolution import LAYOUTS, PackedFilter, _convolve, _three
 from cubepy.kernels.convolution_channels import channels_by_phases, channels_by_weight
+from cubepy.kernels.convolution_channelwise import weight_by_channel_on_gpu
+from cubepy.kernels.convolution_gpu_back import by_remainders
 from cubepy.kernels.convolution_grouped import FEW
 from cubepy.kernels.convolution_phases import Phases, by_phases
-from cubepy.kernels.convolution_plan import tile
+from cubepy.kernels.convolution_plan import tile_for
 from cubepy.kernels.convolution_routes import Problem, columns_of
 from cubepy.kernels.convolution_turn import turned_panels
 from cubepy.kernels.convolution_weight import by_places
+from cubepy.kernels.convolution_weight_hopper import by_places_on_gpu
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.matmul import matmul
@@ -71,10 +74,20 @@ def _transposed(
         result = _on_cpu(x, w, bias, layout, axes, *settings, out)
         if result is not None:
             return wrap(result) if out is None else out
+    sizes = [
+        (n - 1) * s - 2 * p + d * (k - 1) + m + 1
+        for n, s, p, d, k, m in zip(view.shape[1:-1], step, cut, dil, w.shape[2:], more, strict=True)
+    ]
+    if min(sizes) < 1:
+        raise ShapeError(f"a transposed convolution of {x.shape} with filters {w.shape} has no place: {sizes}")
+    if has_planes() and x.size and w.size:
+        result = _on_gpu(x, w, bias, layout, axes, *settings, out)
+        if result is not None:
+            return wrap(result) if out is None else out
     spread = view
     if any(s > 1 for s in step):
-        sizes = tuple((n - 1) * s + 1 for n, s in zip(view.shape[1:-1], step, strict=True))
-        spread = memory.empty((view.shape[0], *sizes, view.shape[-1]), view.dtype)
+        apart = tuple((n - 1) * s + 1 for n, s in zip(view.shape[1:-1], step, strict=True))
+        spread = memory.empty((view.shape[0], *apart, view.shape[-1]), view.dtype)
         spread[...] = 0
         spread[(slice(None), *(slice(None, None, s) for s in step), slice(None))] = view
     widths: list[int] = []
@@ -101,10 +114,12 @@ def _on_cpu(
     dense = groups == 1 or w.shape[1] > FEW  # what a convolution takes in panels
     if all(s == 1 for s in step) and not any(more) and min(around) >= 0 and (dense or w.shape[1] < NARROW):
         if dense:
-            panels = turned_panels(w, groups, True, math.prod(tile()[1:]))
+            panels = turned_panels(w, groups, True, math.prod(tile_for(w.shape[1])[1:]))
             turned = PackedFilter(panels, (filters, w.shape[0] // groups, *window), groups)
         else:
-            turned = _turned(w, groups)
+            taps = w[(slice(None),) * 2 + (slice(None, None, -1),) * axes]
+            taps = taps.reshape(groups, w.shape[0] // groups, w.shape[1], -1).transpose(0, 2, 1, 3)
+            turned = PackedFilter(taps, (filters, w.shape[0] // groups, *window), groups)
         return _convolve(x, turned, bias, 1, around, dil, groups, layout, None, None, out, axes)
     sizes = [
         (n - 1) * s - p + m + a + 1 for n, s, p, m, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
@@ -136,6 +151,33 @@ def _on_cpu(
         convert_into(output(out, target.shape, x.dtype), target)
         return out
     return target if channels_last == is_last else transpose(target, tuple(range(axes + 2)))
+
+
+def _on_gpu(
+    x: Any, w: Any, bias: Any, layout: str, axes: int, step: Any, cut: Any, more: Any, dil: Any, groups: int, out: Any
+) -> Any:  # fmt: skip
+    """The transposed convolution without zeros between the elements of x; None: there is no kernel for it."""
+    view = x if layout == LAYOUTS[axes][1] else x.transpose(0, *range(2, axes + 2), 1)
+    n, c = view.shape[0], view.shape[-1]
+    around = tuple(d * (k - 1) - p for d, k, p in zip(dil, w.shape[2:], cut, strict=True))
+    sizes = tuple(
+        (m - 1) * s - p + r + a + 1 for m, s, p, r, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
+    )
+    made = None
+    if groups == 1 and math.prod(w.shape[2:]) * math.prod(step) > 1:
+        add = None if bias is None else float_array(bias, "bias")
+        if add is not None and add.shape != (w.shape[1],):
+            raise ShapeError(f"bias has shape {add.shape}, but there are {w.shape[1]} filters")
+        made = by_remainders(view, w, add, sizes, step, cut, dil)
+    if made is None:
+        if any(s > 1 for s in step) or any(more) or min(around) < 0:
+            return None
+        return _convolve(x, _turned(w, groups), bias, 1, around, dil, groups, layout, None, None, out, axes)
+    channels_last = layout == LAYOUTS[axes][1] or (view.flags.c_contiguous and c > 1 and view.size > n * c)
+    target = made if layout == LAYOUTS[axes][1] else made.transpose(0, axes + 1, *range(1, axes + 1))
+    if channels_last and out is None:
+        return target
+    return transpose(target, tuple(range(axes + 2)), out=out)
 
 
 def _repeated(
@@ -203,6 +245,7 @@ def conv_transpose3d(
     return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 3, out)
 
 
+@placed
 def conv_input(
     input_size: tuple[int, ...], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1,
@@ -276,7 +319,16 @@ def _by_weight(
         lines = _channels_last(grad, False).reshape(x.shape[0], *problem.out, groups)
         channels_by_weight(seen, lines, result.reshape(1, groups, -1), problem)
         return wrap(result)
-    view = contiguous(x.transpose(0, *range(2, axes + 2), 1))
+    last = (0, *range(2, axes + 2), 1)
+    if groups == 1 and by_places_on_gpu(
+        x.transpose(last), grad.transpose(last), result.reshape(filters, channels, -1), problem
+    ):
+        return wrap(result)
+    if has_planes() and filters == channels == 1 and weight_by_channel_on_gpu(
+        x.transpose(last), grad.transpose(last), result.reshape(groups, -1), problem
+    ):  # fmt: skip
+        return wrap(result)
+    view = contiguous(x.transpose(last))
     seen = grad.reshape(*grad.shape[:2], -1).transpose(1, 0, 2)
     for g in range(groups):
         columns = columns_of(view, problem, g * channels, channels)

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.convolution_block import begin_of
+from cubepy.kernels.convolution_depthwise import add_row
 from cubepy.kernels.convolution_phases import NUMBERS, Phases, number, phase_of
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.convolution_weight import fold_sums
 from cubepy.runtime import memory
 
 SPAN = 8  # columns of a window that are written out
+TILE = 8  # places of a phase that are made at once
+
+Products = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True)
@@ -181,6 +186,112 @@ def channel_phases(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, lanes: c
                 place_of(x, taps, bias, out, n, d, h, at + q * stride_w, see, last, counts, c, g, True, lanes)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What changes the code of a transposed convolution whose columns of the window are written out.
+
+    Attributes:
+        places, lanes: of a tile; its places are of one phase of the stride.
+        phases: for each phase its products, and the first and the last column that place 0 sees.
+    """
+
+    places: int
+    lanes: int
+    phases: tuple[tuple[tuple[Products, ...], int, int], ...]
+
+
+@cb.func
+def phase_tile(x, taps, bias, out, n, d, h, w, stride, q, c, see, last, counts, g, products: cb.Comptime, plan):
+    """Places w, w + stride, .. of one phase, which see input from column q on, for a line of channels."""
+    places, lanes = plan.places, plan.lanes
+    window_h, window_w = number(g, "window_h"), number(g, "window_w")
+    start = cb.cast(cb.splat(0.0, lanes), cb.f32)
+    if bias is not None:
+        start = cb.cast(bias.load(c, lanes), cb.f32)
+    acc = cb.local(places, cb.f32, lanes=lanes)
+    for p in cb.unroll(range(places)):
+        acc[p] = start
+    for t in range(counts[0]):
+        in_d = see[0] + t * number(g, "apart_d")
+        if in_d >= 0 and in_d < x.shape[1]:
+            for u in range(counts[1]):
+                in_h = see[1] + u * number(g, "apart_h")
+                if in_h >= 0 and in_h < x.shape[2]:
+                    tap = (last[0] - t * number(g, "every_d")) * window_h + last[1] - u * number(g, "every_h")
+                    lines = ()
+                    for v, columns, pairs in cb.unroll(products):
+                        for k in cb.unroll(columns):
+                            lines = lines + (cb.cast(x.load((n, in_d, in_h, q + k, c), lanes), cb.f32),)
+                        add_row(acc, lines, taps.load((tap * window_w + v, c), lanes), pairs)
+    for p in cb.unroll(range(places)):
+        out.store((n, d, h, w + p * stride, c), cb.cast(acc[p], out.dtype))
+
+
+@cb.kernel
+def channel_rows(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, plan: cb.Comptime):
+    """`channel_phases` with what is known of the columns: tiles of places of a phase, which share their taps."""
+    h = cb.CUBE_POS % out.shape[2]
+    d = cb.CUBE_POS // out.shape[2] % out.shape[1]
+    n = cb.CUBE_POS // (out.shape[2] * out.shape[1])
+    lanes, places, stride = plan.lanes, plan.places, len(plan.phases)
+    last_d, count_d, see_d = phase_of(d % number(g, "stride_d"), g, "d")
+    last_h, count_h, see_h = phase_of(h % number(g, "stride_h"), g, "h")
+    see_d, see_h = see_d + d // number(g, "stride_d"), see_h + h // number(g, "stride_h")
+    counts = (count_d, count_h)
+    hang = out.shape[4] - lanes
+    for at in cb.unroll(range(stride)):
+        products, low, high = plan.phases[at]
+        last_w, count_w, see_w = phase_of(at, g, "w")
+        many = (out.shape[3] - at + stride - 1) // stride
+        begin = cb.min(many, cb.max(0, -low))
+        stop = cb.max(begin, cb.min(many, x.shape[3] - high))
+        if stop - begin < places:
+            stop = begin
+        for block in range(begin, stop, places):
+            q = cb.min(block, stop - places)
+            for c in range(0, out.shape[4], lanes):
+                phase_tile(
+                    x, taps, bias, out, n, d, h, at + q * stride, stride, q, cb.min(c, hang), (see_d, see_h),
+                    (last_d, last_h), counts, g, products, plan,
+                )  # fmt: skip
+        for k in range(many - (stop - begin)):  # what sees columns outside
+            q = k if k < begin else k + stop - begin
+            for c in range(0, out.shape[4], lanes):
+                place_of(
+                    x, taps, bias, out, n, d, h, at + q * stride, (see_d, see_h, see_w + q), (last_d, last_h, last_w),
+                    (count_d, count_h, count_w), cb.min(c, hang), g, False, lanes,
+                )  # fmt: skip
+
+
+def products_of(places: int, taps: list[tuple[int, int]]) -> tuple[Products, ...]:
+    """For each tap and what place 0 sees through it: the tap, columns of a row that are seen for the first time, and
+    pairs of a place and of what it sees, counted in that order."""
+    known: list[int] = []
+    found = []
+    for v, first in taps:
+        seen = [(p, p + first) for p in range(places)]
+        more = tuple(k for _, k in seen if k not in known)
+        known += more
+        found.append((v, more, tuple((p, known.index(k)) for p, k in seen)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def rows_of(problem: Phases, channels: int) -> Rows | None:
+    """The blueprint with columns written out, or None."""
+    lanes = cb.device_properties_of().register_bytes // 4
+    window, step, apart = problem.window[2], problem.stride[2], problem.dilation[2]
+    if channels < lanes or window > SPAN or step > 4:
+        return None
+    phases = []
+    for at in range(step):
+        reach = at + problem.cut[2]
+        taps = [(v, (reach - v * apart) // step) for v in range(window) if (reach - v * apart) % step == 0]
+        low, high = min((k for _, k in taps), default=0), max((k for _, k in taps), default=0)
+        phases.append((products_of(TILE, taps), low, high))
+    return Rows(TILE, lanes, tuple(phases))
+
+
 def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases) -> None:
     """out (N, *problem.out, C), of x (N, *problem.size, C) and taps (window, C) in f32, all contiguous."""
     known = {
@@ -190,4 +301,8 @@ def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases) 
     }
     lanes = cb.device_properties_of().register_bytes // 4
     numbers = tuple(known.get(name, 0) for name in NUMBERS)
-    channel_phases[math.prod(out.shape[:3]), 1](x, taps, bias, out, numbers, lanes, mode="unchecked")
+    plan = rows_of(problem, out.shape[4])
+    if plan is None:
+        channel_phases[math.prod(out.shape[:3]), 1](x, taps, bias, out, numbers, lanes, mode="unchecked")
+    else:
+        channel_rows[math.prod(out.shape[:3]), 1](x, taps, bias, out, numbers, plan, mode="unchecked")

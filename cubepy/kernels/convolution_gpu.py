@@ -9,9 +9,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 import cubepy as cb
+from cubepy.kernels.convolution_channelwise import by_channel_on_gpu
 from cubepy.kernels.convolution_hopper import CHANNELS, HopperWindow, hopper_convolution
-from cubepy.kernels.convolution_layout import in_order, laid_out
+from cubepy.kernels.convolution_layout import in_blocks, in_order, laid_out
+from cubepy.kernels.convolution_ranges import added
 from cubepy.kernels.convolution_routes import Problem, by_columns
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.matmul import matmul
@@ -29,6 +33,10 @@ TILES = {
 }  # fmt: skip
 """What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and the launch (measured
 on an H200 with ResNet-50's layers)."""
+RANGES = 8
+"""Ranges that a sum is cut into, at most."""
+ADDING = 0.25, 5e-8
+"""What adding ranges costs: a launch, and each byte that is written and read (as 1 to 128 images of 7 x 7 took)."""
 PHASES = 2
 """The largest stride that the kernel takes along height and width."""
 
@@ -52,12 +60,16 @@ def convolve_on_gpu(
             if as_rows or as_planes or not suits(view, w, problem):
                 by_product(view, w, bias, target, channels_last, function)
                 return
-        if suits(view, w, problem):
-            x, taps, problem = laid_out(view, w, problem)
+    elif by_channel_on_gpu(view, w, bias, target, problem, channels_last, function):
+        return
+    if suits(view, w, problem):
+        laid = (*laid_out(view, w, problem), 0) if groups == 1 else in_blocks(view, w, problem, groups)
+        if laid is not None:
+            x, taps, problem, group = laid
             direct = channels_last and place_of(target) % ALIGNMENT == 0 and len(taps) == filters
             spatial = target.shape[1:-1] if channels_last else target.shape[2:]
             last = target if direct else memory.empty((n, *spatial, len(taps)), target.dtype)
-            by_boxes(x, taps, bias, last, problem, function)
+            by_boxes(x, taps, bias, last, problem, function, group)
             if not channels_last:
                 transpose(last[..., :filters], (0, last.ndim - 1, *range(1, last.ndim - 1)), out=target)
             elif not direct:
@@ -96,7 +108,7 @@ def by_product(view: Any, w: Any, bias: Any, target: Any, channels_last: bool, f
 
 
 def suits(view: Any, w: Any, problem: Problem) -> bool:
-    """Whether the Hopper kernel takes a convolution of one group, if need be laid out anew."""
+    """Whether the Hopper kernel takes a convolution, if need be laid out anew."""
     depth, tall, wide = problem.stride
     return (
         {"wgmma", "tma"} <= cb.device_properties_of().features
@@ -108,21 +120,39 @@ def suits(view: Any, w: Any, problem: Problem) -> bool:
     )
 
 
-def by_boxes(x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any) -> None:
-    """out (N, *out, F), contiguous, by the Hopper kernel: x (N, *size, C), taps (F, taps, C)."""
-    cores = cb.device_properties_of().cores
-    cubes, arguments = prepared(x, taps, bias, out, problem, function, cores)
+def by_boxes(x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, group: int = 0) -> None:
+    """out (N, *out, F), contiguous, by the Hopper kernel: x (N, *size, C), taps (F, taps, C of `group` filters)."""
+    cores, n = cb.device_properties_of().cores, x.shape[0]
+    c = taps.shape[2] if group else x.shape[-1]
+    steps = math.prod(problem.window) * -(-c // CHANNELS)
+    plan, ranges = plan_for(n, problem.out, len(taps), steps, cores, group)
+    if ranges == 1:
+        cubes, arguments = prepared(x, taps, bias, out, problem, function, cores, plan, group=group)
+        hopper_convolution[cubes, UNITS](*arguments, mode="unchecked")
+        return
+    if plan.columns == CHANNELS:  # 64 columns of f32 go through two buffers, not one
+        plan = replace(plan, stages=plan.stages - 2)
+    box, counts = box_for(n, problem.out, plan.rows)
+    sums = memory.empty((ranges * counts[0] * box[0], *out.shape[1:]), np.float32)
+    cubes, arguments = prepared(x, taps, None, sums, problem, None, cores, plan, group=group, ranges=ranges)
     hopper_convolution[cubes, UNITS](*arguments, mode="unchecked")
+    added(sums, bias, out, ranges, activation_for(function, as_dtype(out.dtype)))
 
 
 def prepared(
-    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, cores: int, plan: Any = None
-) -> tuple[int, tuple[Any, ...]]:
-    """Cubes and arguments of a launch; the plan is chosen by what its tiles cost, unless one is given."""
-    n, c, filters = x.shape[0], x.shape[-1], len(taps)
+    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, cores: int, plan: Any = None,
+    walk: Four | None = None, group: int = 0, ranges: int = 1,
+) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
+    """Cubes and arguments of a launch; the plan is chosen by what its tiles cost, unless one is given.
+
+    `walk` is the first tap and the steps to the next ones along the window's axes, by default all in their order; so
+    many filters as `group` see the same channels (0: all do). With several `ranges` of the sum, out has images for
+    each, whole boxes.
+    """
+    n, c, filters = x.shape[0], taps.shape[2] if group else x.shape[-1], len(taps)
     steps = math.prod(problem.window) * -(-c // CHANNELS)
     if plan is None:
-        plan = tile_for(n, problem.out, filters, steps, cores)
+        plan = tile_for(n, problem.out, filters, steps, cores, group)
     phases = problem.stride[1:]
     plan = _with(plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)))
     box, counts = box_for(n, problem.out, plan.rows)
@@ -132,9 +162,15 @@ def prepared(
     column_tiles = -(-filters // plan.columns)
     arguments = (
         *maps, *[None] * (4 - len(maps)), cb.tensor_map(starting_well(taps), (plan.columns, 1, CHANNELS)),
-        map_of(in_boxes(out), box), bias, counts, column_tiles, problem.window, problem.dilation, problem.pad, c, plan,
+        map_of(in_boxes(out), box), bias, counts, column_tiles, problem.window, problem.dilation, problem.pad, c,
+        walk or (0, *steps_of(problem.window)), group or filters, ranges, -(-steps // ranges), plan,
     )  # fmt: skip
-    return min(math.prod(counts) * column_tiles, cores), arguments
+    return min(math.prod(counts) * column_tiles * ranges, cores), arguments
+
+
+def steps_of(window: tuple[int, int, int]) -> tuple[int, int, int]:
+    """From a tap to the next one along the window's axes."""
+    return window[1] * window[2], window[2], 1
 
 
 @lru_cache
@@ -202,14 +238,30 @@ def sides(n: int) -> list[int]:
     return [*below, *SIDES[len(below) : len(below) + 1]]
 
 
+def tile_for(
+    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0
+) -> HopperWindow:  # fmt: skip
+    """The tile whose rounds cost least, if sums are not cut; a tile's filters are of one group of so many."""
+    return plan_for(n, places, filters, steps, cores, group, 1)[0]
+
+
 @lru_cache(maxsize=1024)
-def tile_for(n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int) -> HopperWindow:
-    """The tile whose rounds cost least."""
+def plan_for(
+    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES
+) -> tuple[HopperWindow, int]:  # fmt: skip
+    """The tile, and the ranges of the sum, at most so many, that cost least."""
     depth = steps * ROW_BYTES / 2048
 
-    def cost(tile: HopperWindow) -> float:
+    def cost(choice: tuple[HopperWindow, int]) -> float:
+        tile, ranges = choice
         each, end, start = TILES[tile]
-        tiles = math.prod(box_for(n, places, tile.rows)[1]) * -(-filters // tile.columns)
-        return (each + end / depth) * -(-tiles // cores) + start
+        rounds = -(-math.prod(box_for(n, places, tile.rows)[1]) * -(-filters // tile.columns) * ranges // cores)
+        adding = ADDING[0] + ADDING[1] * n * math.prod(places) * filters * (8 * ranges + 2) if ranges > 1 else 0.0
+        return (each * -(-steps // ranges) / steps + end / depth) * rounds + start + adding / depth
 
-    return min(TILES, key=cost)
+    def whole(ranges: int) -> bool:
+        """Whether none of so many ranges is empty."""
+        return -(-steps // -(-steps // ranges)) == ranges
+
+    tiles = [tile for tile in TILES if group % tile.columns == 0]
+    return min(((t, r) for t in tiles for r in range(1, min(most, steps) + 1) if whole(r)), key=cost)

@@ -13,12 +13,14 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.convolution_depthwise import by_channel
+from cubepy.kernels.convolution_planes import by_plane
 from cubepy.kernels.convolution_routes import Problem, in_three
 from cubepy.kernels.elementwise import contiguous
 from cubepy.kernels.movement import transpose
 from cubepy.runtime import memory
 
-FEW = 32  # filters of a group: the lanes of the kernel that makes more lie along the filters
+FEW = 15  # filters of a group: the lanes of the kernel that makes more lie along the filters
+HALF = 16  # filters of a group that are made faster here, if places are neighbours in memory
 FLAT = 4  # channels of an image, whose places are the longer neighbourhood
 ROOM = 6144  # elements of a cube's copy of the input that leave half of a first-level cache free
 LARGEST = 40960  # what it may have at most
@@ -245,10 +247,16 @@ def by_group(view: Any, taps: Any, bias: Any, out: Any, problem: Problem, channe
     if channels_last and channels == filters == 1:
         by_channel(in_three(contiguous(view)), taps, bias, out.reshape(n, *problem.out, groups), problem, function)
         return True
+    x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
+    if (
+        channels == filters == 1
+        and x.flags.c_contiguous
+        and by_plane(view, taps[:, 0, 0], bias, out, problem, function)
+    ):
+        return True
     found = plan_for(problem, channels, filters, function)
     if found is None:
         return False
-    x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
     if view.flags.c_contiguous and not x.flags.c_contiguous:  # channels last: turned before, and after
         x = transpose(view.reshape(n, -1, view.shape[-1]), (0, 2, 1))
     x = contiguous(x).reshape(n, groups * channels, *problem.size)

@@ -83,6 +83,21 @@ def bring_tap(tiles, at, xs, place, shift, channel, full, slot, phases):
 
 
 @cb.func
+def step_place(step, window, channels):
+    """The tap, along depth, height and width, and the first channel of a step."""
+    pieces = (channels + CHANNELS - 1) // CHANNELS
+    tap = step // pieces
+    t = tap // (window[1] * window[2])
+    return (t, tap // window[2] % window[1], tap % window[2]), (step - tap * pieces) * CHANNELS
+
+
+@cb.func
+def steps_of(part, per, steps):
+    """How many steps a range of the sum has."""
+    return cb.min(per, steps - part * per)
+
+
+@cb.func
 def write_box(acc, staging, shift, consumer, out, place, column, blueprint):
     """The epilogue, 64 columns after the other: all planes of a tile put theirs into shared memory, as the copy engine
     swizzles, and one unit has the engine write the box. Where there are several, two buffers take turns."""
@@ -119,13 +134,15 @@ def write_box(acc, staging, shift, consumer, out, place, column, blueprint):
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_convolution(
     x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, bias, counts, column_tiles, window, dilation,
-    pad, channels, blueprint: cb.Comptime,
+    pad, channels, walk, group, ranges, per, blueprint: cb.Comptime,
 ):  # fmt: skip
     """out[n, d, h, w, f] = function(sum of taps and channels of x * weight[f, tap, channel] + bias[f]).
 
     x and its further phases (N, D, H, W, C), or without the depth; boxes have 64 channels. weight is (filters, taps,
-    channels). `counts` are the boxes of the output along images, depth, height and width. A launch has at most one
-    cube for each core of the device.
+    channels). `counts` are the boxes of the output along images, depth, height and width. `walk` is the window's first
+    tap and the steps to the next ones along its axes; `group` filters see the same `channels`, the next ones the next.
+    The sum's steps (a tap and 64 channels) are cut into `ranges` of `per`, each with images of its own in out, whole
+    boxes. A launch has at most one cube for each core of the device.
     """
     rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
     width = ROW_BYTES // out.dtype.itemsize
@@ -137,7 +154,8 @@ def hopper_convolution(
     staging = cb.shared((2 if blueprint.turns else 1) * min(2, columns // width) * rows * width, out.dtype)
     shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
     row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
-    tiles = row_tiles * column_tiles
+    tiles = row_tiles * column_tiles * ranges
+    steps = window[0] * window[1] * window[2] * ((channels + CHANNELS - 1) // CHANNELS)
     slot = 0
     phase = 0
     tile = cb.CUBE_POS
@@ -145,53 +163,60 @@ def hopper_convolution(
         cb.set_registers(40, False)
         if cb.UNIT_POS == 0:
             while tile < tiles:
-                _, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
+                part, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
                 place = box_start(row, counts, box_of(x))
-                tap = 0
-                for t in range(window[0]):
-                    for u in range(window[1]):
-                        for v in range(window[2]):
-                            seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
-                            for channel in range(0, channels, CHANNELS):
-                                cb.barrier_wait(empty, slot, 1 - phase)
-                                cb.barrier_expect(full, slot, x.nbytes + weight.nbytes)
-                                bring_tap(
-                                    tiles_a, slot * rows * CHANNELS, (x, x1, x2, x3), place, seen, channel, full, slot,
-                                    blueprint.phases,
-                                )  # fmt: skip
-                                cb.tma_load(
-                                    tiles_b, slot * columns * CHANNELS, weight, (column * columns, tap, channel), full,
-                                    slot,
-                                )  # fmt: skip
-                                slot = slot + 1
-                                if slot == stages:
-                                    slot = 0
-                                    phase = 1 - phase
-                            tap = tap + 1
+                near = column * columns // group * channels
+                (t, u, v), channel = step_place(part * per, window, channels)
+                for _step in range(steps_of(part, per, steps)):
+                    seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
+                    tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
+                    cb.barrier_wait(empty, slot, 1 - phase)
+                    cb.barrier_expect(full, slot, x.nbytes + weight.nbytes)
+                    bring_tap(
+                        tiles_a, slot * rows * CHANNELS, (x, x1, x2, x3), place, seen, near + channel, full, slot,
+                        blueprint.phases,
+                    )  # fmt: skip
+                    cb.tma_load(
+                        tiles_b, slot * columns * CHANNELS, weight, (column * columns, tap, channel), full, slot
+                    )
+                    slot = slot + 1
+                    if slot == stages:
+                        slot = 0
+                        phase = 1 - phase
+                    channel = channel + CHANNELS
+                    if channel >= channels:
+                        channel = 0
+                        v = v + 1
+                        if v == window[2]:
+                            v = 0
+                            u = u + 1
+                            if u == window[1]:
+                                u = 0
+                                t = t + 1
                 tile = tile + cb.CUBE_COUNT
     else:
         cb.set_registers(232, True)
         acc = cb.local(share * columns // GROUP, cb.f32)
-        steps = window[0] * window[1] * window[2] * ((channels + CHANNELS - 1) // CHANNELS)
         consumer = cb.UNIT_POS // GROUP - 1
         own = 0 if blueprint.turns else consumer * share  # its first row in a tile
         mine = consumer
         turn_phase = 1 - consumer
         leader = cb.UNIT_POS % GROUP == 0
         while tile < tiles:
+            part, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
+            count = steps_of(part, per, steps)
             if blueprint.turns and mine != 0:  # the other's tile: its stages go by
-                ahead = slot + steps
+                ahead = slot + count
                 phase = (phase + ahead // stages) % 2
                 slot = ahead % stages
             else:
-                _, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
                 if blueprint.bias:
                     bring_bias(shift, bias, consumer, column * columns, columns)
                 if blueprint.turns:
                     cb.barrier_wait(order, consumer, turn_phase)
                     turn_phase = 1 - turn_phase
                 previous = 0
-                for step in range(steps):
+                for step in range(count):
                     cb.barrier_wait(full, slot, phase)
                     cb.wgmma_fence()
                     stage_product(
@@ -217,8 +242,9 @@ def hopper_convolution(
                 cb.wgmma_wait(0, acc)
                 if blueprint.turns and leader:
                     cb.barrier_arrive(empty, previous)
-                place = box_start(row, counts, box_of(out))
-                write_box(acc, staging, shift, consumer, out, place, column * columns, blueprint)
+                image, d, h, w = box_start(row, counts, box_of(out))
+                image = image + part * counts[0] * box_of(out)[0]
+                write_box(acc, staging, shift, consumer, out, (image, d, h, w), column * columns, blueprint)
             mine = 1 - mine
             tile = tile + cb.CUBE_COUNT
         if leader:

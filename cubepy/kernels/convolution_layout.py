@@ -52,6 +52,22 @@ def lay_filters(w: cb.Array, out: cb.Array, inner):
 
 
 @cb.kernel
+def lay_blocks(w: cb.Array, out: cb.Array, filters, together):
+    """out[f, t, c] = w[f, c - C * j, t] for the j-th of the `together` groups that make a block, with zeros where w has
+    nothing; a group has so many `filters`, and C channels. A unit does an element."""
+    at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
+    j = at % out.shape[2]
+    t = at // out.shape[2] % out.shape[1]
+    f = at // out.shape[2] // out.shape[1]
+    if f < out.shape[0]:
+        c = j - f // filters % together * w.shape[1]
+        if c >= 0 and c < w.shape[1]:
+            out[f, t, j] = w[f, c, t]
+        else:
+            out[f, t, j] = 0
+
+
+@cb.kernel
 def fold(x: cb.Array, out: cb.Array, above, before, few: cb.Comptime[int], lanes: cb.Comptime[int]):
     """out[n, h, w, (i * 2 + j) * C + c] = x[n, 2 h + i - above, 2 w + j - before, c], with zeros where x has nothing.
 
@@ -130,6 +146,22 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
         flat = view.reshape(n, math.prod(size[:-1]), size[-1], c)
         view = widened(flat, size[-1], whole, 0).reshape(n, *size, whole)
     return view, filters_of(w.reshape(filters, c, -1, 1), whole, whole), problem
+
+
+def in_blocks(view: Any, w: Any, problem: Problem, groups: int) -> tuple[Any, Any, Problem, int] | None:
+    """The input, filters (F, taps, channels of a block), the convolution, and the filters of a block; None: none fits.
+
+    Groups of few channels make blocks of `ROW`, whose filters are zero for the channels of other groups. So what is not
+    finite in a channel reaches all filters of its block.
+    """
+    c, filters = w.shape[1], w.shape[0] // groups
+    together = 1 if c % ROW == 0 else ROW // c if ROW % c == 0 else 0
+    if together == 0 or groups % together or filters * together % ROW or c * groups % MEASURE:
+        return None
+    taps = memory.empty((w.shape[0], math.prod(w.shape[2:]), c * together), w.dtype)
+    flat = in_order(w).reshape(w.shape[0], c, -1)
+    lay_blocks[-(-taps.size // UNITS), UNITS](flat, taps, filters, together, mode="unchecked")
+    return view, taps, problem, filters * together
 
 
 def folds(problem: Problem, c: int) -> bool:

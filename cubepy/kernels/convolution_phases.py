@@ -18,7 +18,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.convolution_block import begin_of, copy_run, fill_zero
-from cubepy.kernels.convolution_plan import computed
+from cubepy.kernels.convolution_plan import computed, tile_for
 from cubepy.kernels.convolution_turn import turn_square, turned_panels
 from cubepy.kernels.elementwise import contiguous
 from cubepy.runtime import memory
@@ -26,23 +26,6 @@ from cubepy.runtime import memory
 ROOM = 40960  # elements of a cube's copy of the input
 BOARD = 320  # places of a cube's board of sums: together with the copy, what a cube may have of its own
 PLACES = 192  # places of a phase that a cube makes, at most
-
-
-TILES = ((6, 4), (8, 3), (12, 2), (14, 1))  # rows and lines that fill 32 registers
-FEW_TILES = ((6, 2), (11, 1))  # and 16
-
-
-def tile_for(filters: int) -> tuple[int, int, int]:
-    """Rows, lines and lanes of the register tile that wastes least on so many filters of a group."""
-    p = cb.device_properties_of()
-    lanes = p.register_bytes // 4
-
-    def cost(shape: tuple[int, int]) -> float:
-        rows, lines = shape
-        loads = (rows + lines) / (rows * lines)  # of which there are as many as products in a cycle
-        return -(-filters // (lines * lanes)) * lines * max(1.0, loads * 0.9 + 0.5)
-
-    return (*min(TILES if p.vector_registers >= 32 else FEW_TILES, key=cost), lanes)
 
 
 @dataclass(frozen=True)

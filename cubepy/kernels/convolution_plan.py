@@ -19,14 +19,33 @@ PLACES = 224  # output places of a cube, at most, unless a row has more
 PIECE = 1 << 19  # bytes of a panel that stay in the second-level cache beside the input
 STREAM = 8 << 20  # bytes of a result that is stored past the caches
 SEEN_OFTEN = 1024  # places that see every filter: with fewer, filters come from memory, with more, they stay near
+TILES = ((6, 4), (8, 3), (12, 2), (12, 1))  # rows and lines that fill 32 registers
+FEW_TILES = ((6, 2), (11, 1))  # and 16
 LIGHT = (None, ACTIVATIONS["relu"])
 
 
-def tile() -> tuple[int, int, int]:
-    """Rows, lines and lanes of the register tile for this CPU."""
-    p = cb.device_properties_of()
-    lanes = p.register_bytes // 4
-    return (6, 4, lanes) if p.vector_registers >= 32 else (6, 2, lanes)
+def tiles() -> tuple[tuple[int, int], ...]:
+    """Rows and lines of the register tiles of this CPU."""
+    return TILES if cb.device_properties_of().vector_registers >= 32 else FEW_TILES
+
+
+def tile_for(filters: int) -> tuple[int, int, int]:
+    """Rows, lines and lanes of the register tile that wastes least on so many filters of a group."""
+    lanes = cb.device_properties_of().register_bytes // 4
+
+    def cost(shape: tuple[int, int]) -> float:
+        rows, lines = shape
+        loads = (rows + lines) / (rows * lines)  # of which there are as many as products in a cycle
+        return -(-filters // (lines * lanes)) * lines * max(1.0, loads * 0.9 + 0.5)
+
+    return (*min(tiles(), key=cost), lanes)
+
+
+def tile(width: int = 0) -> tuple[int, int, int]:
+    """Rows, lines and lanes of the register tile for panels of so many filters; 0: the widest."""
+    lanes = cb.device_properties_of().register_bytes // 4
+    rows, lines = next((t for t in tiles() if t[1] * lanes == width), tiles()[0])
+    return rows, lines, lanes
 
 
 def extent(problem: Problem, block: int) -> tuple[int, int, int]:
@@ -110,18 +129,18 @@ def cuts_of(
 
 @lru_cache(maxsize=1024)
 def plan_of(
-    problem: Problem, n: int, filters: int, channels: int, counts: tuple[int, int], last: bool, channels_last: bool,
-    single: bool, aligned: bool, bias: bool, add: bool, function: Any,
+    problem: Problem, n: int, filters: int, channels: int, counts: tuple[int, int, int], last: bool,
+    channels_last: bool, single: bool, aligned: bool, bias: bool, add: bool, function: Any,
 ) -> tuple[int, Any, Plan]:  # fmt: skip
     """Cubes, integers and blueprint of a convolution on this CPU.
 
-    `counts`: groups and panels of the packed filters; `last`: channels of the input are neighbours in memory;
+    `counts`: groups, panels and width of the packed filters; `last`: channels of the input are neighbours in memory;
     `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read where it is, unless
     it would be converted again and again.
     """
-    tiles = rows, lines, lanes = tile()
-    groups, panels = counts
-    taps, width = math.prod(problem.window), lines * lanes
+    groups, panels, width = counts
+    tiles = rows, lines, lanes = tile(width)
+    taps = math.prod(problem.window)
     direct = not any(problem.pad) and (single or to_widen(problem, channels))
     many = n * groups * problem.out[0]
     cuts, panel_cuts = cuts_of(

@@ -19,8 +19,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.convolution_block import begin_of
-from cubepy.kernels.convolution_phases import tile_for
-from cubepy.kernels.convolution_plan import computed
+from cubepy.kernels.convolution_plan import computed, tile_for
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.convolution_turn import turn_square
 from cubepy.kernels.elementwise import contiguous, convert_into

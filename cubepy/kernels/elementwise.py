@@ -15,6 +15,8 @@ from cubepy.errors import KernelTypeError, LaunchError
 from cubepy.kernels import elementwise_cubes
 from cubepy.kernels.arguments import array_of, finish, output, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
+from cubepy.kernels.elementwise_cubes import unravelled
+from cubepy.kernels.movement_tiles import swapped
 from cubepy.kernels.shapes import broadcast_shape, merged
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
@@ -23,7 +25,8 @@ from cubepy.runtime import memory
 from cubepy.runtime.device_array import DeviceArray, constant_on
 from cubepy.runtime.pointers import address
 
-CHUNK = 8192
+CHUNK = 8192  # elements of a cube
+CUBES = 32  # at least, so that threads finish together
 PAST = 32 << 20  # bytes of a result that no cache holds
 
 
@@ -47,19 +50,36 @@ def map_rows(
     inputs,
     function: cb.Comptime,
     fixed: cb.Comptime[tuple],
+    rows,
     lanes: cb.Comptime[int],
     chunk: cb.Comptime[int],
 ):
-    """The same for strided arrays of one shape; `fixed[k]`: input k is constant along the last axis."""
+    """The same for strided arrays of one shape; `fixed[k]`: input k is constant along the last axis.
+
+    A cube does a piece of a row, or several rows where they are short.
+    """
     last = out.ndim - 1
     pieces = (out.shape[last] + chunk - 1) // chunk
-    row = cb.CUBE_POS // pieces
+    row = cb.CUBE_POS // pieces * rows
     first = (cb.CUBE_POS % pieces) * chunk
-    lead = ()
-    for d in cb.unroll(range(last - 1, -1, -1)):
-        lead = (row % out.shape[d],) + lead
-        row = row // out.shape[d]
-    map_run(out, inputs, lead, function, fixed, first, cb.min(first + chunk, out.shape[last]), lanes, False)
+    stop = cb.min(first + chunk, out.shape[last])
+    count = cb.min(rows, out.size // out.shape[last] - row)
+    lead = unravelled(row, out.shape, last) if last > 0 else ()
+    for _ in range(count):
+        map_run(out, inputs, lead, function, fixed, first, stop, lanes, False)
+        lead = following(lead, out.shape)
+
+
+@cb.func
+def following(lead, shape):
+    """The coordinates of the next row, without a division."""
+    found = ()
+    carry = True
+    for d in cb.unroll(range(len(lead) - 1, -1, -1)):
+        at = cb.select(carry, lead[d] + 1, lead[d])
+        carry = at >= shape[d]
+        found = (cb.select(carry, 0 * at, at),) + found
+    return found
 
 
 @cb.func
@@ -173,6 +193,8 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     if has_planes():
         elementwise_cubes.run(function, dest, inputs, function is not identity)
         return
+    if function is identity and dest.ndim > 1 and dest.dtype == inputs[0].dtype and swapped(dest, inputs[0]):
+        return
     lanes = lanes_for(dest, *inputs)
     if isinstance(function, Builtin) or not plain(function):
         lanes *= 2  # two registers side by side: more is under way in long chains of instructions
@@ -184,8 +206,9 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
             map_flat[cubes, 1](dest, tuple(inputs), function, lanes, CHUNK, mode="unchecked")
         return
     fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
-    rows, pieces = dest.size // dest.shape[-1], -(-dest.shape[-1] // CHUNK)
-    map_rows[rows * pieces, 1](dest, tuple(inputs), function, fixed, lanes, CHUNK, mode="unchecked")
+    count, pieces = dest.size // dest.shape[-1], -(-dest.shape[-1] // CHUNK)
+    rows = builtins.max(1, builtins.min(CHUNK // dest.shape[-1], count // CUBES))
+    map_rows[-(-count // rows) * pieces, 1](dest, tuple(inputs), function, fixed, rows, lanes, CHUNK, mode="unchecked")
 
 
 def lanes_for(*arrays: np.ndarray) -> int:

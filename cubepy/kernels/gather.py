@@ -8,24 +8,17 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import DTypeError, OutOfBoundsError, ShapeError
+from cubepy.errors import ShapeError
 from cubepy.kernels import gather_planes
-from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous, lanes_for
+from cubepy.kernels.elementwise import contiguous, copy, lanes_for
+from cubepy.kernels.gather_planes import places_of
+from cubepy.kernels.indices import check_indices, length_of
 from cubepy.runtime import memory
 
 CHUNK = 4096  # elements of a cube
 UNITS = 256
-MANY, PART = 1 << 15, 1 << 14  # indices that are looked at by a kernel, and how many by a cube
-
-
-@cb.func
-def place_of(index, n, from_end: cb.Comptime[bool]):
-    """An index as a place; with `from_end` negative ones count from the end."""
-    if from_end:
-        return cb.select(index < 0, index + cb.cast(n, index.dtype), index)
-    return index
 
 
 @cb.kernel
@@ -40,11 +33,11 @@ def gather_elements(
     first = (cb.CUBE_POS % chunks) * chunk
     for k in range(first + cb.UNIT_POS, cb.min(first + chunk, run), cb.CUBE_DIM):
         if single:
-            out[b, k, 0] = x[b, place_of(index[b, k, 0], n, from_end), 0]
+            out[b, k, 0] = x[b, places_of(index[b, k, 0], n, from_end), 0]
         else:
             j = k // columns
             c = k % columns
-            out[b, j, c] = x[b, place_of(index[b, j, c], n, from_end), c]
+            out[b, j, c] = x[b, places_of(index[b, j, c], n, from_end), c]
 
 
 @cb.func
@@ -74,7 +67,7 @@ def gather_lines(
             places = cb.select(places < 0, places + cb.cast(n, places.dtype), places)
         out.store((b, k), picked_line(x, b, places, None, lanes))
     for k in range(whole, stop):
-        out[b, k] = x[b, place_of(index[b, k], n, from_end)]
+        out[b, k] = x[b, places_of(index[b, k], n, from_end)]
 
 
 @cb.kernel
@@ -94,7 +87,7 @@ def gather_columns(
                 places = cb.select(places < 0, places + cb.cast(n, places.dtype), places)
             out.store((b, j, c), picked_line(x, b, places, c, lanes))
         for c in range(whole, columns):
-            out[b, j, c] = x[b, place_of(index[b, j, c], n, from_end), c]
+            out[b, j, c] = x[b, places_of(index[b, j, c], n, from_end), c]
 
 
 @cb.kernel
@@ -109,51 +102,19 @@ def select_rows(x: cb.Array, index: cb.Array, out: cb.Array, lanes: cb.Comptime[
 
 
 @cb.kernel
-def extremes(index: cb.Array, low: cb.Array, high: cb.Array, chunk: cb.Comptime[int], lanes: cb.Comptime[int]):
-    """The smallest and the largest index of each chunk."""
-    first = cb.CUBE_POS * chunk
-    stop = cb.min(first + chunk, index.size)
-    whole = first + (stop - first) // (2 * lanes) * (2 * lanes)
-    least, most = cb.splat(index[first], lanes), cb.splat(index[first], lanes)
-    less, more = least, most
-    for k in range(first, whole, 2 * lanes):
-        one, two = index.load(k, lanes), index.load(k + lanes, lanes)
-        least, most = cb.min(least, one), cb.max(most, one)
-        less, more = cb.min(less, two), cb.max(more, two)
-    least, most = cb.min(least, less), cb.max(most, more)
-    for k in range(whole, stop):
-        least, most = cb.min(least, cb.splat(index[k], lanes)), cb.max(most, cb.splat(index[k], lanes))
-    smallest, largest = least[0], most[0]
-    for j in cb.unroll(range(1, lanes)):
-        smallest, largest = cb.min(smallest, least[j]), cb.max(largest, most[j])
-    low[cb.CUBE_POS] = smallest
-    high[cb.CUBE_POS] = largest
-
-
-def ends_of(index: np.ndarray) -> tuple[int, int]:
-    """The smallest and the largest of some indices."""
-    if index.size < MANY or not index.flags.c_contiguous or index.dtype.byteorder == ">":
-        return int(index.min()), int(index.max())
-    flat = index.reshape(-1)
-    cubes = -(-flat.size // PART)
-    low, high = (memory.empty((cubes,), index.dtype) for _ in range(2))
-    extremes[cubes, 1](flat, low, high, PART, max(1, 64 // index.itemsize), mode="unchecked", device="cpu")
-    return int(low.min()), int(high.max())
-
-
-def check_indices(index: Any, n: int, what: str, from_end: bool = False) -> None:
-    """Refuse indices that are no integers or, where the host can see them, outside of an axis.
-
-    Raises:
-        DTypeError, OutOfBoundsError: as it says.
-    """
-    if index.dtype.kind not in "iu":
-        raise DTypeError(f"{what} needs integer indices, not {index.dtype}")
-    if isinstance(index, np.ndarray) and index.size:
-        low, high = ends_of(index)
-        if low < (-n if from_end else 0) or high >= n:
-            bad = high if high >= n else low
-            raise OutOfBoundsError(f"{what}: the index {bad} is outside an axis of length {n}")
+def select_slices(x: cb.Array, index: cb.Array, out: cb.Array, rows, lanes: cb.Comptime[int]):
+    """The same for one unit, `rows` rows a cube."""
+    m, columns = out.shape[1], out.shape[2]
+    groups = (m + rows - 1) // rows
+    b = cb.CUBE_POS // groups
+    first = (cb.CUBE_POS % groups) * rows
+    whole = columns // lanes * lanes
+    for j in range(first, cb.min(first + rows, m)):
+        row = index[j]
+        for c in range(0, whole, lanes):
+            out.store((b, j, c), x.load((b, row, c), lanes))
+        if whole < columns:
+            out.store((b, j, whole), x.load((b, row, whole), lanes, valid=columns - whole), valid=columns - whole)
 
 
 def as_blocks(x: Any, d: int) -> Any:
@@ -173,14 +134,20 @@ def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any) -> 
             cubes = blocks * -(-m * columns // CHUNK)
             gather_elements[cubes, 1](source, places, target, CHUNK, columns == 1, from_end, mode="checked")
         elif columns == 1:  # the host has looked at the indices
-            flats = [a.reshape(blocks, -1) for a in (source, places, target)]
-            gather_lines[blocks * -(-m // CHUNK), 1](*flats, CHUNK, from_end, 8, mode="unchecked")
+            flats = (a.reshape(blocks, -1) for a in (source, places, target))
+            _one_column(*flats, from_end)
         else:
             rows = max(1, CHUNK // columns)
             gather_columns[blocks * -(-m // rows), 1](source, places, target, rows, from_end, 8, mode="unchecked")
         if flat is not result:
-            result[...] = flat
+            copy(flat, out=result)
     return finish(result, out, wrap)
+
+
+def _one_column(source: Any, places: Any, target: Any, from_end: bool) -> None:
+    """target[b, k] = source[b, places[b, k]] on a CPU."""
+    blocks, m = target.shape
+    gather_lines[blocks * -(-m // CHUNK), 1](source, places, target, CHUNK, from_end, 8, mode="unchecked")
 
 
 @placed
@@ -204,11 +171,17 @@ def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         array([[1, 1],
                [4, 3]])
     """
+    check_indices(array_of(index, "index"), length_of(array_of(input, "input"), axis), "gather")
+    return _gather_known(input, axis, index, out=out)
+
+
+@repeated
+def _gather_known(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
+    """`gather` by indices that were looked at."""
     wrap, x, places = wrapper(input, index), array_of(input, "input"), array_of(index, "index")
     d = axis_of(axis, x.ndim)
     if places.ndim != x.ndim or any(a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d):
         raise ShapeError(f"gather along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
-    check_indices(places, x.shape[d], "gather")
     part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))
     return _gather(x[part], places, d, out, False, wrap)
 
@@ -232,6 +205,15 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
         >>> take_along_axis(np.array([5, 3, 4]), np.array([1, 2, -3]))
         array([3, 4, 5])
     """
+    array = array_of(x)
+    n = array.size if axis is None else length_of(array, axis)
+    check_indices(array_of(indices, "indices"), n, "take_along_axis", from_end=True)
+    return _take_known(x, indices, axis, out=out)
+
+
+@repeated
+def _take_known(x: Any, indices: Any, axis: int | None, *, out: Any = None) -> Any:
+    """`take_along_axis` by indices that were looked at."""
     wrap, array, places = wrapper(x, indices), array_of(x), array_of(indices, "indices")
     if axis is None:
         array, axis = contiguous(array).reshape(-1), 0
@@ -240,7 +222,6 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
         raise ShapeError(
             f"take_along_axis of shape {array.shape} needs indices of rank {array.ndim}, not {places.ndim}"
         )
-    check_indices(places, array.shape[d], "take_along_axis", from_end=True)
     try:
         full = np.broadcast_shapes(
             tuple(1 if k == d else n for k, n in enumerate(array.shape)),
@@ -275,23 +256,44 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         array([[2, 2, 1],
                [4, 4, 3]])
     """
+    check_indices(array_of(index, "index"), length_of(array_of(input, "input"), axis), "select")
+    return _select_known(input, axis, index, out=out)
+
+
+@repeated
+def _select_known(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
+    """`select` by indices that were looked at."""
     wrap, x, places = wrapper(input, index), array_of(input, "input"), array_of(index, "index")
     d = axis_of(axis, x.ndim)
     if places.ndim != 1:
         raise ShapeError(f"select needs indices of rank 1, not of shape {places.shape}")
-    check_indices(places, x.shape[d], "select")
     shape = (*x.shape[:d], places.shape[0], *x.shape[d + 1 :])
     result = output(out, shape, x.dtype)
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(shape, x.dtype)
         source, target = as_blocks(contiguous(x), d), as_blocks(flat, d)
-        lanes = lanes_for(source)
         if target.shape[2] == 1:  # one column: rows of one element would be a cube each
-            spread = np.broadcast_to(places, target.shape[:2])
-            result[...] = _gather(source[:, :, 0], spread, 1, None, False, lambda a: a).reshape(shape)
-            return finish(result, out, wrap)
-        units = min(UNITS, max(32, target.shape[2] // lanes)) if has_planes() else 1
-        select_rows[target.shape[0] * target.shape[1], units](source, places, target, lanes, mode="checked")
+            spread = np.broadcast_to(contiguous(places), target.shape[:2])
+            if has_planes() or not isinstance(places, np.ndarray):
+                _gather(source[:, :, 0], spread, 1, flat.reshape(target.shape[:2]), False, lambda a: a)
+            else:
+                _one_column(source[:, :, 0], spread, target[:, :, 0], False)
+        else:
+            select_rows_of(source, places, target)
         if flat is not result:
-            result[...] = flat
+            copy(flat, out=result)
     return finish(result, out, wrap)
+
+
+def select_rows_of(source: Any, places: Any, target: Any) -> None:
+    """target[b, j] = source[b, places[j]] for contiguous arrays of rank 3."""
+    blocks, m, columns = target.shape
+    lanes = lanes_for(source)
+    if has_planes():
+        units = min(UNITS, max(32, columns // lanes))
+        select_rows[blocks * m, units](source, places, target, lanes, mode="checked")
+    elif isinstance(places, np.ndarray):  # the host has looked at the indices
+        rows = max(1, CHUNK // columns)
+        select_slices[blocks * -(-m // rows), 1](source, places, target, rows, lanes, mode="unchecked")
+    else:
+        select_rows[blocks * m, 1](source, places, target, lanes, mode="checked")

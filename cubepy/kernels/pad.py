@@ -9,46 +9,85 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import movement_lines
-from cubepy.kernels.arguments import array_of, finish, output, placed, wholes, wrapper
+from cubepy.kernels.arguments import array_of, finish, output, repeated, wholes, wrapper
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous, lanes_for
+from cubepy.kernels.elementwise import contiguous, convert_into, following, lanes_for
+from cubepy.kernels.elementwise_cubes import unravelled
 from cubepy.kernels.movement_lines import source_of
 from cubepy.runtime import memory
 
 MODES = ("constant", "reflect", "replicate")
+CHUNK = 8192  # elements of the rows of a cube
+CUBES = 32  # at least, so that threads finish together
+
+
+@cb.func
+def copy_run(x, places, at, out, lead, to, count, lanes: cb.Comptime[int]):
+    """`count` neighbours of a row of x to a row of out; the last line overlaps the one before."""
+    if count >= lanes:
+        for k in range(0, count - lanes, lanes):
+            out.store(lead + (to + k,), x.load(places + (at + k,), lanes))
+        out.store(lead + (to + count - lanes,), x.load(places + (at + count - lanes,), lanes))
+    else:
+        for k in range(count):
+            out[lead + (to + k,)] = x[places + (at + k,)]
+
+
+@cb.func
+def fill_run(out, lead, to, count, fill, lanes: cb.Comptime[int]):
+    """The same number in `count` neighbours of a row."""
+    if count >= lanes:
+        line = cb.splat(fill, lanes)
+        for k in range(0, count - lanes, lanes):
+            out.store(lead + (to + k,), line)
+        out.store(lead + (to + count - lanes,), line)
+    else:
+        for k in range(count):
+            out[lead + (to + k,)] = fill
 
 
 @cb.kernel
-def pad_rows(x: cb.Array, out: cb.Array, before, value, how: cb.Comptime[str], lanes: cb.Comptime[int]):
-    """One row of out for a cube: lines where the row comes from a row of x, single elements at its ends."""
+def pad_rows(
+    x: cb.Array, out: cb.Array, before, unit, rows, value, how: cb.Comptime[str], lanes: cb.Comptime[int]
+):  # fmt: skip
+    """`rows` rows of out for a cube, each a copy of a row of x between what is added at its ends.
+
+    A place of the last axis is `unit` neighbours, which stay together; `before` counts places.
+    """
     last = out.ndim - 1
-    row = cb.CUBE_POS
-    inside = True
-    lead = ()
-    places = ()
-    for d in cb.unroll(range(last - 1, -1, -1)):
-        at = row % out.shape[d]
-        from_x = source_of(at - before[d], x.shape[d], how)
-        inside = inside and from_x >= 0
-        lead = (at,) + lead
-        places = (cb.max(from_x, 0),) + places
-        row = row // out.shape[d]
-    n, total = x.shape[last], out.shape[last]
+    n, total = x.shape[last] // unit, out.shape[last] // unit
+    begin = cb.min(cb.max(before[last], 0), total)
+    end = cb.min(cb.max(before[last] + n, begin), total)
     fill = cb.cast(value, out.dtype)
-    for k in range(cb.UNIT_POS * lanes, total, cb.CUBE_DIM * lanes):
-        at = k - before[last]
-        if inside and at >= 0 and at + lanes <= n and k + lanes <= total:
-            out.store(lead + (k,), x.load(places + (at,), lanes))
+    row = cb.CUBE_POS * rows
+    lead = unravelled(row, out.shape, last) if last > 0 else ()
+    for _ in range(cb.min(rows, out.size // out.shape[last] - row)):
+        inside = True
+        places = ()
+        for d in cb.unroll(range(last)):
+            from_x = source_of(lead[d] - before[d], x.shape[d], how)
+            inside = inside and from_x >= 0
+            places = places + (cb.max(from_x, 0),)
+        if inside:
+            copy_run(x, places, (begin - before[last]) * unit, out, lead, begin * unit, (end - begin) * unit, lanes)
+            if how == "constant":
+                fill_run(out, lead, 0, begin * unit, fill, lanes)
+                fill_run(out, lead, end * unit, (total - end) * unit, fill, lanes)
+            else:
+                for q in range(begin):
+                    copy_run(
+                        x, places, source_of(q - before[last], n, how) * unit, out, lead, q * unit, unit, lanes
+                    )  # fmt: skip
+                for q in range(end, total):
+                    copy_run(
+                        x, places, source_of(q - before[last], n, how) * unit, out, lead, q * unit, unit, lanes
+                    )  # fmt: skip
         else:
-            for j in range(k, cb.min(k + lanes, total)):
-                from_x = source_of(j - before[last], n, how)
-                if inside and from_x >= 0:
-                    out[lead + (j,)] = x[places + (from_x,)]
-                else:
-                    out[lead + (j,)] = fill
+            fill_run(out, lead, 0, total * unit, fill, lanes)
+        lead = following(lead, out.shape)
 
 
-@placed
+@repeated
 def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: Any = None) -> Any:
     """Elements added at the ends of axes, as `torch.nn.functional.pad`.
 
@@ -96,10 +135,21 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
             if has_planes():
                 movement_lines.pad(s, t, ahead, fill, mode)
             else:
-                pad_rows[t.size // t.shape[-1], 1](s, t, ahead, fill, mode, lanes_for(s), mode="checked")
+                _by_rows(s, t, ahead, fill, mode)
         if flat is not result:
-            result[...] = flat
+            convert_into(result, flat)
     return finish(result, out, wrap)
+
+
+def _by_rows(x: Any, out: Any, before: tuple[int, ...], value: Any, mode: str) -> None:
+    """Rows on a CPU: a last axis that is not padded is one with the axis before it, whose places it is."""
+    unit = 1
+    if x.ndim > 1 and x.shape[-1] == out.shape[-1] and not before[-1]:
+        unit, before = x.shape[-1], before[:-1]
+        x, out = (a.reshape(*a.shape[:-2], -1) for a in (x, out))
+    count = out.size // out.shape[-1]
+    rows = max(1, min(CHUNK // out.shape[-1], count // CUBES))
+    pad_rows[-(-count // rows), 1](x, out, before, unit, rows, value, mode, lanes_for(x), mode="unchecked")
 
 
 def _joined(x: Any, out: Any, before: list[int]) -> tuple[Any, Any, tuple[int, ...]]:

@@ -23,6 +23,8 @@ FAR = (1 << 31) - 1  # a place behind all others
 @cb.func
 def reach(first, spread, count, size):
     """From which member of a window on, and up to which, its places are inside."""
+    if first >= 0 and first + (count - 1) * spread < size:  # most are, and divisions take long
+        return 0 * count, count
     low = (cb.max(0, -first) + spread - 1) // spread
     return low, cb.max(low, cb.min(count, (size - 1 - first) // spread + 1))
 
@@ -93,11 +95,14 @@ def largest_pixels(
     u0, u1 = reach(a0, dilation[0], ka, x.shape[1])
     v0, v1 = reach(b0, dilation[1], kb, x.shape[2])
     whole = x.shape[4] // lanes * lanes
+    wide = x.shape[4] // (4 * lanes) * (4 * lanes)
     for j in range(out.shape[3]):
         c0, kc = window(j, x.shape[3], out.shape[3], kernel[2], stride[2], pad[2], parts)
         w0, w1 = reach(c0, dilation[2], kc, x.shape[3])
         corner, low, high = (a0, b0, c0), (u0, v0, w0), (u1, v1, w1)
-        for c in range(0, whole, lanes):
+        for c in range(0, wide, 4 * lanes):
+            largest_pixel(x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, 4 * lanes)
+        for c in range(wide, whole, lanes):
             largest_pixel(x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, lanes)
         if whole < x.shape[4]:
             largest_pixel(x, out, index, n, h, i, j, whole, corner, low, high, dilation, least, True, lanes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import finish, per_axis, placed, wrapper
+from cubepy.kernels.arguments import finish, per_axis, placed, repeated, wrapper
 from cubepy.kernels.bands import Band, part_band, window_band
 from cubepy.kernels.resample import LAYOUTS, checked, mapped, size_of
 
@@ -64,7 +64,7 @@ def _pool(axes: int) -> Any:
         >>> avg_pool{axes}d(np.ones((1, 1, {", ".join("2" * axes)}), np.float32), 2).shape
         (1, 1, {", ".join("1" * axes)})
     """
-    return placed(avg_pool)
+    return repeated(avg_pool)
 
 
 def _pool_input(axes: int) -> Any:
@@ -113,7 +113,7 @@ def _adaptive(axes: int) -> Any:
     Raises:
         ShapeError: wrong rank or an empty input.
     """
-    return placed(adaptive_avg_pool)
+    return repeated(adaptive_avg_pool)
 
 
 def _adaptive_input(axes: int) -> Any:

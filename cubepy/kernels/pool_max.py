@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels import pool_arguments, pool_cubes, pool_places, pool_places_planes, pool_strips
-from cubepy.kernels.arguments import array_of, finish, float_array, output, per_axis, placed, wrapper
+from cubepy.kernels import pool_arguments, pool_chosen, pool_cubes, pool_places, pool_places_planes, pool_strips
+from cubepy.kernels.arguments import array_of, finish, float_array, output, per_axis, placed, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous
+from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.runtime import memory
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -109,7 +109,7 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
 
     result = seen(value)
     if out is not None and not np.shares_memory(given, value):
-        given[...] = result
+        convert_into(given, result)
     result = finish(result, out, wrap)
     return (result, wrap(seen(place))) if indices else result
 
@@ -134,7 +134,8 @@ def pooled_back(input_size: Any, grad: Any, indices: Any, axes: int, how: Any, l
         arrays = [five(contiguous(a), axes, last) for a in (g, spots)]
         arrays.append(five(out, axes, last))
         if not has_planes():
-            pool_arguments.largest_back(*arrays)
+            if not pool_chosen.run(*arrays, settings, parts):
+                pool_arguments.largest_back(*arrays)
         elif not pool_places_planes.largest_back(*arrays, settings, parts, last):
             pool_places.largest_back(*arrays, settings, parts)
     return wrap(out.reshape(shape[1:]) if alone else out)
@@ -153,7 +154,7 @@ def _parts(output_size: Any) -> Any:
     return how
 
 
-@placed
+@repeated
 def max_pool1d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False, *, layout: str = "NCL", out: Any = None,
@@ -169,7 +170,7 @@ def max_pool1d(
     return pooled(input, 1, how, return_indices, layout, out, "max_pool1d")
 
 
-@placed
+@repeated
 def max_pool2d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False, *, layout: str = "NCHW", out: Any = None,
@@ -197,7 +198,7 @@ def max_pool2d(
     return pooled(input, 2, how, return_indices, layout, out, "max_pool2d")
 
 
-@placed
+@repeated
 def max_pool3d(
     input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
     return_indices: bool = False, *, layout: str = "NCDHW", out: Any = None,
@@ -258,7 +259,7 @@ def _adaptive(axes: int) -> Any:
     Raises:
         ShapeError: wrong rank or an empty input.
     """
-    return placed(adaptive_max_pool)
+    return repeated(adaptive_max_pool)
 
 
 def _adaptive_gradient(axes: int) -> Any:

@@ -8,11 +8,16 @@ same digit find each other through a word of shared memory (Merrill and Grimshaw
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.cube_wide import first_lanes
 from cubepy.kernels.matmul_kernels import transpose_lines
+from cubepy.runtime import memory
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,38 @@ def key_at(x, row, i, keys, first: cb.Comptime[bool]):
     if first:
         return to_key(x[row, i], keys)
     return x[row, i]
+
+
+class Pass(NamedTuple):
+    """What one digit's pass over rows of keys reads and writes.
+
+    Attributes:
+        here, order: keys (elements in the first pass) and their indices, None where they are their own.
+        out, out_order: where both go; None for what nobody wants.
+        first, last: whether elements become keys, and keys elements again.
+    """
+
+    here: Any
+    order: Any
+    out: Any
+    out_order: Any
+    first: bool
+    last: bool
+
+
+def passes_of(x: Any, values: Any, indices: Any, keys: Keys, digits: int) -> Iterator[Pass]:
+    """The passes that sort x (rows, n) into `values` and its permutation into `indices`, either of which may be None:
+    back and forth between two spare arrays."""
+    passes = -(-keys.bits // digits)
+    wide = np.uint64 if keys.bits == 64 else np.uint32
+    spare = [memory.empty(x.shape, wide) for _ in range(min(passes - 1, 2))]
+    spare_order = [memory.empty(x.shape, np.int32) if indices is not None else None for _ in spare]
+    here, order = x, None
+    for p in range(passes):
+        last = p == passes - 1
+        out, out_order = (values, indices) if last else (spare[p % 2], spare_order[p % 2])
+        yield Pass(here, order, out, out_order, p == 0, last)
+        here, order = out, out_order
 
 
 @cb.kernel
@@ -321,3 +358,36 @@ def top_rows(
     for i in range(k):
         out[row, i] = cb.cast(from_key(a[0, i], keys), out.dtype)
         out_indices[row, i] = cb.cast(order[0, i], out_indices.dtype)
+
+
+@cb.kernel
+def top_few(
+    x: cb.Array, out: cb.Array, out_indices: cb.Array, k, keys: cb.Comptime, room: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """The same for a small k: the best so far are in order all the time, and each new one takes its place there."""
+    wide = cb.u64 if keys.bits == 64 else cb.u32
+    row, n = cb.CUBE_POS, x.shape[1]
+    best = cb.shared(room, wide)
+    order = cb.shared(room, cb.i32)
+    limit = wide(0)
+    filled = 0
+    for first in range(0, n, lanes):
+        line = to_key(x.load((row, first), lanes, valid=n - first), keys)
+        better = line < cb.splat(limit, lanes)
+        if filled < k or better.any():
+            for j in range(first, cb.min(first + lanes, n)):
+                key = to_key(x[row, j], keys)
+                if filled < k or key < limit:
+                    at = cb.min(filled, k - 1)
+                    while at > 0 and key < best[cb.max(at - 1, 0)]:
+                        best[at] = best[at - 1]
+                        order[at] = order[at - 1]
+                        at = at - 1
+                    best[at] = key
+                    order[at] = j
+                    filled = cb.min(filled + 1, k)
+                    limit = best[filled - 1]
+    for i in range(k):
+        out[row, i] = cb.cast(from_key(best[i], keys), out.dtype)
+        out_indices[row, i] = cb.cast(order[i], out_indices.dtype)

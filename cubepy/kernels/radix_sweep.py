@@ -16,7 +16,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels import functions as f
 from cubepy.kernels.cube_wide import line_of, multiple
-from cubepy.kernels.radix import digit_of, from_key, key_at, to_key
+from cubepy.kernels.radix import digit_of, from_key, key_at, passes_of, to_key
 from cubepy.kernels.scan_planes import prefix_plane
 from cubepy.runtime import memory
 
@@ -245,14 +245,7 @@ def sort_by_sweeps(x: Any, values: Any, indices: Any, keys: Any) -> None:
     cubes = max(1, min(-(-n // line), 8 * cb.device_properties_of().cores // m))
     piece = -(-n // (cubes * line)) * line
     count_all_digits[m * -(-n // piece), UNITS](x, seen, piece, keys, lanes, mode="unchecked")
-    wide = np.uint64 if keys.bits == 64 else np.uint32
-    spare = [memory.empty((m, n), wide) for _ in range(min(passes - 1, 2))]
-    spare_order = [memory.empty((m, n), np.int32) if indices is not None else None for _ in spare]
-    here, order = x, None
-    for p in range(passes):
-        first, last = p == 0, p == passes - 1
-        out, out_order = (values, indices) if last else (spare[p % 2], spare_order[p % 2])
+    for p, (here, order, out, out_order, first, last) in enumerate(passes_of(x, values, indices, keys, 8)):
         sweep[m * tiles, UNITS](
             here, order, seen, drawn, state, out, out_order, p, tiles, keys, first, last, plan, mode="unchecked"
         )
-        here, order = out, out_order

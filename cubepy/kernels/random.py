@@ -16,9 +16,10 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import random_planes
-from cubepy.kernels.arguments import array_of, number_of, output, whole, wholes, wrapper
+from cubepy.kernels.arguments import array_of, number_of, output, repeated, whole, wholes, wrapper
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import device as devices
+from cubepy.runtime import tracing
 
 CHUNK = 4096  # blocks of a cube
 
@@ -169,12 +170,18 @@ def draws(kind: cb.Comptime[str], dtype: cb.Comptime, w, a, b, p, at, lanes: cb.
 
 @cb.kernel
 def fill(
-    out: cb.Array, p, seed: cb.u64, high: cb.u64, first: cb.u64, a, b, kind: cb.Comptime[str],
-    each: cb.Comptime[int], lanes: cb.Comptime[int], steps: cb.Comptime[int],
+    out: cb.Array, p, state: cb.Array, ends: cb.Array, kind: cb.Comptime[str], each: cb.Comptime[int],
+    lanes: cb.Comptime[int], steps: cb.Comptime[int],
 ):  # fmt: skip
-    """out[i] = the element that its block gives; a unit makes `steps` lines of `lanes` blocks of `each` elements."""
+    """out[i] = the element that its block gives; a unit makes `steps` lines of `lanes` blocks of `each` elements.
+
+    `state` holds the seed, the high half of the counter and the first block, `ends` the two numbers of the
+    distribution: in memory, since a launch that is repeated has the same arguments.
+    """
+    seed, high, first = state[0], state[1], state[2]
     k0, k1 = cb.cast(seed, cb.u32), cb.cast(seed >> 32, cb.u32)
     s0, s1 = cb.cast(high, cb.u32), cb.cast(high >> 32, cb.u32)
+    a, b = ends[0], ends[1]
     for step in range(steps):
         block = ((cb.CUBE_POS * steps + step) * cb.CUBE_DIM + cb.UNIT_POS) * lanes
         if block * each < out.size:
@@ -264,28 +271,41 @@ def _fill(result: Any, kind: str, a: Any, b: Any, generator: Generator | None, w
     if result.size == 0:
         return result
     source = default_generator if generator is None else generator
-    flat = result if result.flags.c_contiguous else np.empty_like(result, order="C", subok=False)
+    contiguous = result.flags.c_contiguous
+    flat = (result if contiguous else np.empty_like(result, order="C", subok=False)).reshape(-1)
     each = 4 // words
-    blocks = -(-result.size // each)
-    first = source.take(blocks)
-    properties = _properties(result)
-    where = _device(result)
+    first = source.take(-(-result.size // each))
+    if isinstance(flat, np.ndarray):
+        state = np.array((source.seed, source.stream, first), np.uint64)
+        _fill_host(state, np.array((a, b), a.dtype), p, kind, each, out=flat)
+    else:
+        _fill_wide(flat, p, source.seed, source.stream, first, a, b, kind, each)
+    if not contiguous:
+        result[...] = flat.reshape(result.shape)
+    return result
+
+
+@repeated
+def _fill_host(state: Any, ends: Any, p: Any, kind: str, each: int, *, out: Any = None) -> Any:
+    """Fill an array of rank 1 on the host, from what a generator gave."""
+    properties = _properties(out)
     if properties.plane_size > 1:
-        values = (flat.reshape(-1), p, source.seed, source.stream, first, a, b)
-        random_planes.fill(*values, block_of, kind, each, where)
-        if flat is not result:
-            result[...] = flat
-        return result
-    lanes, units = properties.register_bytes // 4, 1
+        tracing.spoil()  # the numbers are arguments of the launch
+        _fill_wide(out, p, *(int(n) for n in state), *ends, kind, each)
+        return out
+    blocks = -(-out.size // each)
+    lanes = properties.register_bytes // 4
     steps = max(1, min(CHUNK, -(-blocks // 2)) // lanes)
     steps = 1 << (steps - 1).bit_length()
-    cubes = -(-blocks // (lanes * units * steps))
-    fill[cubes, units](
-        flat.reshape(-1), p, source.seed, source.stream, first, a, b, kind, each, lanes, steps, device=where
-    )
-    if flat is not result:
-        result[...] = flat
-    return result
+    fill[-(-blocks // (lanes * steps)), 1](out, p, state, ends, kind, each, lanes, steps, device=_device(out))
+    return out
+
+
+def _fill_wide(
+    out: Any, p: Any, seed: int, stream: int, first: int, a: Any, b: Any, kind: str, each: int
+) -> None:  # fmt: skip
+    """Fill an array of rank 1 where units work in planes."""
+    random_planes.fill(out, p, seed, stream, first, a, b, block_of, kind, each, _device(out))
 
 
 def _device(array: Any) -> Any:

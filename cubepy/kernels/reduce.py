@@ -25,10 +25,12 @@ from cubepy.runtime import memory
 PIECE = 32768  # elements of a row that one cube reduces
 WIDTH = 1024  # columns that one cube reduces
 ARG_WIDTH = 2048  # columns that one cube finds the largest of
+NARROW = 512  # columns that few are folded to
+FOLDS = (2, 4, 8, 16, 32, 64, 128)  # rows that become one
 CUBES = 32  # as many as columns are cut for, so that threads finish together
 
 
-def _arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
+def arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
     """The array as (kept, reduced) with unit stride along `reduced`, or as (batch, reduced, columns).
 
     Copies only when no arrangement of strides will do. The flag says which of the two it is.
@@ -72,9 +74,16 @@ def _reduce(
         elif not axes:
             target[...] = array
         else:
-            data, by_rows = _arranged(array, axes)
+            data, by_rows = arranged(array, axes)
             _run(data, by_rows, target, step, start, acc, result, 1.0 / count if mean else 1.0)
     return finish(target if final or out is not None else target[()], out, wrap)
+
+
+def scaled_sum(x: Any, axes: tuple[int, ...], out: Any, scale: float) -> None:
+    """scale * the sum over some axes into `out`, which has the shape of the others, and floats as x has."""
+    acc, result = _sum_dtypes(x)
+    data, by_rows = arranged(x, axes)
+    _run(data, by_rows, out, f.add, 0, acc, result, scale)
 
 
 def _run(
@@ -108,18 +117,22 @@ def _rows(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start: An
 
 
 def _columns(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start: Any, acc: DType, scale: float) -> None:
-    """The same of (batch, n, columns)."""
-    b, _, c = data.shape
+    """The same of (batch, n, columns). Some rows of few columns count as one, so that memory is read in long runs."""
+    b, n, c = data.shape
+    solid = data.strides[1] == c * data.itemsize
+    fold = builtins.max((g for g in FOLDS if g * c <= NARROW and n % g == 0 and n >= 64 * g and solid), default=1)
+    if fold > 1:
+        data = data.reshape(b, n // fold, fold * c)
     lanes = lanes_for(data, np.empty(0, acc.numpy))
     width, blocks, pieces, piece = _column_cuts(data, lanes, WIDTH)
-    last = pieces == 1
-    part = target.reshape(b, 1, c) if last else memory.empty((b, pieces, c), acc.numpy)
-    factor = scale if last else 1.0
+    last = pieces == fold == 1
+    part = target.reshape(b, 1, c) if last else memory.empty((b, pieces, fold * c), acc.numpy)
+    side = not solid or fold * c > NARROW  # short rows that follow each other are read in this order
     reduce_columns[blocks * pieces, 1](
-        data, part, step, right, start, acc, lanes, width, piece, factor, mode="unchecked"
+        data, part, step, right, start, acc, lanes, width, piece, scale if last else 1.0, side, mode="unchecked"
     )
     if not last:
-        _columns(part, target, step, right, start, acc, scale)
+        _columns(part.reshape(b, pieces * fold, c), target, step, right, start, acc, scale)
 
 
 def _column_cuts(data: np.ndarray, lanes: int, most: int) -> tuple[int, int, int, int]:
@@ -220,7 +233,7 @@ def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
         if has_planes():
             _arg_by_cubes(array.view(np.uint8) if array.dtype == np.bool_ else array, axes, target, largest)
             return finish(target if final or out is not None else target[()], out, wrap)
-        data, by_rows = _arranged(array.view(np.uint8) if array.dtype == np.bool_ else array, axes)
+        data, by_rows = arranged(array.view(np.uint8) if array.dtype == np.bool_ else array, axes)
         flat = target if target.flags.c_contiguous else memory.empty(target.shape, np.int64)
         (_arg_rows if by_rows else _arg_columns)(data, flat, largest)
         if flat is not target:
@@ -262,7 +275,7 @@ def _arg_columns(data: np.ndarray, target: np.ndarray, largest: bool) -> None:
 
 def _arg_by_cubes(array: Any, axes: tuple[int, ...], target: Any, largest: bool) -> None:
     flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
-    data, by_rows = _arranged(array, axes)
+    data, by_rows = arranged(array, axes)
     (reduce_cubes.arg_rows if by_rows else reduce_cubes.arg_columns)(data, flat, largest)
     if flat is not target:
         target[...] = flat

@@ -124,14 +124,18 @@ def any_nan(x, row, first, whole, stop, lanes: cb.Comptime[int]):
 
 @cb.func
 def down_rows(
-    x, b, begin, stop, first, lines, rest, sums, step, start, acc, lanes: cb.Comptime[int], careful: cb.Comptime[bool]
-):
-    """`step` down rows [begin, stop) into the lines `sums`; whether a NaN was seen, for `careful`."""
+    x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes: cb.Comptime[int],
+    careful: cb.Comptime[bool],
+):  # fmt: skip
+    """`step` down rows [begin, stop) into the lines `sums`; whether a NaN was seen, for `careful`.
+
+    With `side` STREAMS rows are read side by side, else one after the other.
+    """
     none = cb.cast(cb.splat(start, lanes), acc)
     seen = cb.cast(cb.splat(0, lanes), acc)
     for j in range(lines + (1 if rest > 0 else 0)):
         sums[j] = none
-    whole = begin + cb.max(stop - begin, 0) // STREAMS * STREAMS
+    whole = begin + cb.max(stop - begin, 0) // STREAMS * STREAMS if side else begin
     for k in range(begin, whole, STREAMS):
         for j in range(lines):
             v = ()
@@ -158,12 +162,12 @@ def down_rows(
 @cb.kernel
 def reduce_columns(
     x: cb.Array, out: cb.Array, step: cb.Comptime, right: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    lanes: cb.Comptime[int], width: cb.Comptime[int], piece: cb.Comptime[int], scale,
+    lanes: cb.Comptime[int], width: cb.Comptime[int], piece: cb.Comptime[int], scale, side,
 ):  # fmt: skip
     """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns).
 
-    A cube does `width` columns; STREAMS rows are read side by side, the sums stay in the nearest cache. Where `right`
-    is another function than `step`, it is what is right for NaN too.
+    A cube does `width` columns; with `side` STREAMS rows are read side by side; the sums stay in the nearest cache.
+    Where `right` is another function than `step`, it is what is right for NaN too.
     """
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]
@@ -178,9 +182,9 @@ def reduce_columns(
     begin = p * piece
     stop = cb.min(begin + piece, n)
     if step is right:
-        down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, lanes, False)
-    elif down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, lanes, True):
-        down_rows(x, b, begin, stop, first, lines, rest, sums, right, start, acc, lanes, False)
+        down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, False)
+    elif down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, True):
+        down_rows(x, b, begin, stop, first, lines, rest, sums, right, start, acc, side, lanes, False)
     for j in range((count + lanes - 1) // lanes):
         value = sums[j]
         if out.dtype.is_float:

@@ -14,11 +14,12 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
-from cubepy.kernels import band_lines, resample_planes
-from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, wrapper
+from cubepy.kernels import band_direct, band_lines, band_picks, resample_planes
+from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, repeated, wrapper
 from cubepy.kernels.bands import SAME, Band, part_band, point_band
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous, lanes_for
+from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for
+from cubepy.kernels.reduce import scaled_sum
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
@@ -100,14 +101,18 @@ def _image(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> An
     shape[at : at + axes] = [band.rows for band in bands]
     out = memory.empty(tuple(shape), dtype) if target is None else target
     down, across = bands if axes == 2 else (SAME, *bands)
+    acc = _sums(x.dtype)
     size = ((1,) if axes == 1 else ()) + x.shape[at : at + axes]
     if last:
         flat = x.reshape(-1, *size, x.shape[-1]), out.reshape(-1, down.rows, across.rows, x.shape[-1])
-        done = band_lines.last(*flat, down, across, _sums(x.dtype))
-    else:
-        done = band_lines.first(
-            x.reshape(-1, *size), out.reshape(-1, down.rows, across.rows), down, across, _sums(x.dtype)
+        done = (
+            band_picks.last(*flat, down, across)
+            or band_direct.run(*flat, down, across, acc)
+            or band_lines.last(*flat, down, across, acc)
         )
+    else:
+        planes = x.reshape(-1, *size), out.reshape(-1, down.rows, across.rows)
+        done = band_picks.first(*planes, down, across) or band_lines.first(*planes, down, across, acc)
     if not done:
         return None
     return out
@@ -151,14 +156,22 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
     if given is None:
         return value
     if not np.shares_memory(given, value):
-        given[...] = value
+        convert_into(given, value)
     return out
 
 
 def _on_cpu(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> Any:
-    """The depth alone, where it makes the work less, and the image at once."""
+    """The depth alone, where it makes the work less, and the image at once; means of whole images are sums."""
     first, between = 1 if last else 2, np.dtype(np.float32) if dtype.itemsize == 2 else dtype
     value, deep = x, bands[:-2]
+    scale = math.prod(band.whole or 0.0 for band in bands)
+    if scale:
+        size = tuple(range(first, first + len(bands)))
+        out = target
+        if out is None:
+            out = memory.empty(tuple(1 if d in size else n for d, n in enumerate(x.shape)), dtype)
+        scaled_sum(x, size, out.reshape(tuple(n for d, n in enumerate(out.shape) if d not in size)), scale)
+        return out
     growing = bool(deep) and deep[0].rows > deep[0].columns
     if deep and not growing:
         value = _along(value, first, deep[0], between)
@@ -220,7 +233,7 @@ def _interpolation(size: tuple[int, ...], wanted: Any, factor: Any, mode: str, c
     return [point_band(n, m, s, kind, corners, back) for n, m, s in zip(size, wanted, scales, strict=True)]
 
 
-@placed
+@repeated
 def interpolate(
     input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False, *,
     layout: str = "NCHW", out: Any = None,

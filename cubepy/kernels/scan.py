@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
 from cubepy.kernels import functions as f
-from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, axis_of, finish, output, repeated, wrapper
 from cubepy.kernels.cube_wide import first_lanes, has_planes, over_lanes
-from cubepy.kernels.elementwise import contiguous
+from cubepy.kernels.elementwise import contiguous, copy
 from cubepy.kernels.scan_columns_planes import along_columns
 from cubepy.kernels.scan_planes import along_rows, prefix_line, shifted
 from cubepy.lang.dtypes import DType, as_dtype, f32, i64, u64
@@ -159,7 +157,7 @@ def _scan(x: Any, axis: Any, exclusive: bool, out: Any, step: Any, start: int) -
             rows = contiguous(array.transpose(moved))
             done = memory.empty(rows.shape, target.dtype)
             scan_along_rows(rows.reshape(-1, n), done.reshape(-1, n), step, start, acc, exclusive)
-            target[...] = done.transpose(tuple(int(k) for k in np.argsort(moved)))
+            copy(done.transpose(tuple(moved.index(k) for k in range(array.ndim))), out=target)
             return finish(target, out, wrap)
         source = contiguous(array)
         flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
@@ -169,11 +167,11 @@ def _scan(x: Any, axis: Any, exclusive: bool, out: Any, step: Any, start: int) -
             shape = (-1, n, columns)
             _columns(source.reshape(shape), flat.reshape(shape), step, start, acc, exclusive)
         if flat is not target:
-            target[...] = flat
+            copy(flat, out=target)
     return finish(target, out, wrap)
 
 
-@placed
+@repeated
 def cumsum(x: Any, axis: Any = None, *, exclusive: bool = False, out: Any = None) -> Any:
     """Running sums along an axis, as `numpy.cumsum`; small integers sum in 64 bits.
 
@@ -191,7 +189,7 @@ def cumsum(x: Any, axis: Any = None, *, exclusive: bool = False, out: Any = None
     return _scan(x, axis, exclusive, out, f.add, 0)
 
 
-@placed
+@repeated
 def cumprod(x: Any, axis: Any = None, *, exclusive: bool = False, out: Any = None) -> Any:
     """Running products along an axis, as `numpy.cumprod`; `exclusive` starts with 1.
 

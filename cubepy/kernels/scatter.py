@@ -16,17 +16,19 @@ import cubepy as cb
 from cubepy.config import config
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import scatter_planes
-from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, wrapper
+from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous, copy
-from cubepy.kernels.gather import as_blocks, check_indices
+from cubepy.kernels.elementwise import contiguous, copy, lanes_for
+from cubepy.kernels.gather import as_blocks
+from cubepy.kernels.indices import check_indices, length_of
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime import memory
+from cubepy.runtime import memory, tracing
 
 UPDATES = ("assign", "add", "mul", "min", "max")
 COLUMNS = 64  # that one unit owns
 UNITS = 256
-SMALL = 1 << 18  # bytes that are copied at once; more go to memory of the pool, by all threads
+NEAR = 1 << 18  # bytes of a row that stays in a near cache between its copy and its updates
+PARTS = 8  # that columns of one index list are cut into, at most, so that threads share them
 
 
 @cb.func
@@ -72,9 +74,16 @@ def scatter_columns(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Co
 
 
 @cb.kernel
-def scatter_row(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str]):
-    """The same where there is one column, by a unit for each block: out[b, index[b, j]] is updated with src[b, j]."""
+def scatter_row(x, out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str], lanes: cb.Comptime[int]):
+    """The same where there is one column, by a unit for each block: out[b, index[b, j]] is updated with src[b, j].
+    If there is an x, the block is copied from it before, and is in the nearest cache then."""
     b = cb.CUBE_POS
+    if x is not None:
+        whole = out.shape[1] // lanes * lanes
+        for k in range(0, whole, lanes):
+            out.store((b, k), x.load((b, k), lanes))
+        for k in range(whole, out.shape[1]):
+            out[b, k] = x[b, k]
     for j in range(index.shape[1]):
         place = index[b, j]
         out[b, place] = updated(out[b, place], cb.cast(src[b, j], out.dtype), update)
@@ -115,6 +124,41 @@ def put_rows(
                 update_place(out, 0, row, c, values[j, c], update, False)
 
 
+@cb.kernel
+def put_lines(
+    out: cb.Array, indices, values: cb.Array, sizes, columns, update: cb.Comptime[str], lanes: cb.Comptime[int]
+):  # fmt: skip
+    """The same for one unit that owns `columns` columns: out[row] is updated with values[j] for all j in order."""
+    width = out.shape[1]
+    first = cb.CUBE_POS * columns
+    stop = cb.min(first + columns, width)
+    whole = first + (stop - first) // lanes * lanes
+    for j in range(values.shape[0]):
+        row = row_of(indices, sizes, j)
+        for c in range(first, whole, lanes):
+            update_line(out, row, c, values.load((j, c), lanes), lanes, update, lanes)
+        if whole < stop:
+            left = stop - whole
+            update_line(out, row, whole, values.load((j, whole), lanes, valid=left), left, update, lanes)
+
+
+@cb.func
+def update_line(out, row, c, line, left, update: cb.Comptime[str], lanes: cb.Comptime[int]):
+    """Update out[row, c], ... with the first `left` lanes of a line."""
+    line = cb.cast(line, out.dtype)
+    if update != "assign":
+        line = updated(out.load((row, c), lanes, valid=left), line, update)
+    out.store((row, c), line, valid=left)
+
+
+@cb.kernel
+def put_elements(out: cb.Array, indices, values: cb.Array, sizes, update: cb.Comptime[str]):
+    """The same where rows are elements, for one unit."""
+    for j in range(values.shape[0]):
+        place = row_of(indices, sizes, j)
+        out[place] = updated(out[place], cb.cast(values[j], out.dtype), update)
+
+
 @cb.func
 def row_of(indices, sizes, j):
     """The row, in C order, that the j-th entries of the index lists name; negative ones count from the end."""
@@ -134,11 +178,10 @@ def _checked(update: str) -> str:
 def _copy_of(x: Any, out: Any) -> Any:
     """What to write: a contiguous copy of x, or `out` itself where that can be used."""
     if out is None:
-        small = x.nbytes < SMALL or not isinstance(x, np.ndarray)
-        return x.copy() if x.flags.c_contiguous and small else copy(x)
+        return copy(x)
     target = output(out, x.shape, x.dtype)
     if target is not x:
-        target[...] = x
+        copy(x, out=target)
     return target
 
 
@@ -173,19 +216,32 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         >>> scatter(np.zeros(3), 0, np.array([0, 2, 2]), np.array([1.0, 2.0, 3.0]), "add")
         array([1., 0., 5.])
     """
-    wrap, x, places = wrapper(input, index, src), array_of(input, "input"), array_of(index, "index")
+    x, places = array_of(input, "input"), array_of(index, "index")
     _checked(update)
+    if places.ndim == x.ndim:
+        check_indices(places, length_of(x, axis), "scatter")
+    return _scatter_known(input, axis, index, src, update, out=out)
+
+
+@repeated
+def _scatter_known(input: Any, axis: int, index: Any, src: Any, update: str, *, out: Any = None) -> Any:
+    """`scatter` by indices that were looked at."""
+    wrap, x, places = wrapper(input, index, src), array_of(input, "input"), array_of(index, "index")
     d = axis_of(axis, x.ndim)
     if places.ndim != x.ndim or any(a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d):
         raise ShapeError(f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
-    check_indices(places, x.shape[d], "scatter")
     values = _values(src, places.shape, x.dtype)
     if _any_order() and scatter_planes.fits(x, places, d):
         target = output(out, x.shape, x.dtype)
         flat = target if target.flags.c_contiguous else memory.empty(x.shape, x.dtype)
         scatter_planes.scatter(*(contiguous(a) for a in (x, flat, places, values)), d, updated, update)
         if flat is not target:
-            target[...] = flat
+            copy(flat, out=target)
+        return finish(target, out, wrap)
+    if out is None and _by_rows(x, places, d):
+        target = memory.empty(x.shape, x.dtype)
+        rows = (a.reshape(-1, a.shape[d]) for a in (x, target, contiguous(places), contiguous(values)))
+        scatter_row[x.size // x.shape[d], 1](*rows, update, lanes_for(x), mode="unchecked")
         return finish(target, out, wrap)
     target = _copy_of(x, out)
     if places.size:
@@ -196,14 +252,23 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
             scatter_elements[-(-places.size // UNITS), UNITS](dest, where, source, update, places.size, mode="checked")
         elif where.shape[2] == 1 and isinstance(where, np.ndarray):  # the host has looked at the indices
             blocks = [a.reshape(len(a), -1) for a in (dest, where, source)]
-            scatter_row[dest.shape[0], 1](*blocks, update, mode="unchecked")
+            scatter_row[dest.shape[0], 1](None, *blocks, update, 1, mode="unchecked")
         else:
             columns = _columns()
             cubes = dest.shape[0] * -(-where.shape[2] // columns)
-            scatter_columns[cubes, 1](dest, where, source, update, columns, mode="checked")
+            known = "unchecked" if isinstance(where, np.ndarray) else "checked"  # the host has looked at the indices
+            scatter_columns[cubes, 1](dest, where, source, update, columns, mode=known)
         if not np.shares_memory(dest, target):
-            target[part] = dest.reshape(work.shape)
+            copy(dest.reshape(work.shape), out=target[part])
     return finish(target, out, wrap)
+
+
+def _by_rows(x: Any, places: Any, d: int) -> bool:
+    """Whether rows can be copied by the unit that updates them: on a CPU, where the host has looked at the indices."""
+    single = math.prod(x.shape[d + 1 :]) == 1 and x.flags.c_contiguous and x.dtype != np.bool_
+    single = single and x.shape[d] * x.itemsize <= NEAR
+    same = all(a == b for k, (a, b) in enumerate(zip(x.shape, places.shape, strict=True)) if k != d)
+    return single and same and places.size > 0 and isinstance(places, np.ndarray) and not has_planes()
 
 
 def _any_order() -> bool:
@@ -224,6 +289,8 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
             raise DTypeError(f"src must hold numbers, not {values.dtype}")
         one = memory.empty((1,) * len(shape), dtype)
         one[...] = values
+        if not isinstance(src, np.ndarray) and tracing.recording and (recorder := tracing.current()) is not None:
+            recorder.number(one)
         return np.broadcast_to(one, shape)
     if values.ndim != len(shape) or any(a < b for a, b in zip(values.shape, shape)):
         raise ShapeError(f"src of shape {values.shape} does not cover an index of shape {shape}")
@@ -258,13 +325,22 @@ def index_put(input: Any, indices: Any, values: Any, update: str = "assign", *, 
         raise ShapeError(f"index_put into {x.ndim} axes takes 1 to {x.ndim} index arrays, not {len(lists)}")
     for k, one in enumerate(lists):
         check_indices(one, x.shape[k], "index_put", from_end=True)
+    given = array_of(values, "values")
+    if given.ndim == 0:
+        as_dtype(given.dtype)  # refuses what is no number
+        given, number = memory.empty((1,), x.dtype), given
+        given[...] = number
+    done = _put_known(x, given, *lists, update=update, out=None if out is None else array_of(out, "out"))
+    return finish(done, out, wrap)
+
+
+@repeated
+def _put_known(*arrays: Any, update: str, out: Any = None) -> Any:
+    """`index_put` into the first array of the second one, by indices that were looked at."""
+    x, given, *lists = arrays
     try:
         shape = np.broadcast_shapes(*(i.shape for i in lists))
         rest = x.shape[len(lists) :]
-        given = array_of(values, "values")
-        if given.ndim == 0:
-            given, number = memory.empty((1,), x.dtype), given
-            given[...] = number
         spread = np.broadcast_to(given, (*shape, *rest))
     except ValueError:
         raise ShapeError("the shapes of indices and values do not broadcast together") from None
@@ -275,11 +351,18 @@ def index_put(input: Any, indices: Any, values: Any, update: str = "assign", *, 
         dest = work.reshape(1, -1, width)
         flat = tuple(contiguous(np.broadcast_to(i, shape)).reshape(-1) for i in lists)
         source = contiguous(spread).reshape(count, width)
-        atomic, columns = _any_order(), _columns()
-        units = UNITS if atomic else 1
-        cubes = -(-count * width // UNITS) if atomic else -(-width // columns)
         sizes = tuple(x.shape[: len(lists)])
-        put_rows[cubes, units](dest, flat, source, sizes, count, update, columns, atomic, mode="checked")
+        if has_planes() or dest.dtype == np.bool_:  # which are no lines
+            atomic, columns = _any_order(), _columns()
+            units = UNITS if atomic else 1
+            cubes = -(-count * width // UNITS) if atomic else -(-width // columns)
+            put_rows[cubes, units](dest, flat, source, sizes, count, update, columns, atomic, mode="checked")
+        elif width == 1:
+            put_elements[1, 1](dest.reshape(-1), flat, source.reshape(-1), sizes, update, mode="unchecked")
+        else:
+            lanes = lanes_for(dest, source)
+            columns = -(-width // (PARTS * lanes)) * lanes
+            put_lines[-(-width // columns), 1](dest[0], flat, source, sizes, columns, update, lanes, mode="unchecked")
         if not np.shares_memory(dest, target):
-            target[...] = dest.reshape(target.shape)
-    return finish(target, out, wrap)
+            copy(dest.reshape(target.shape), out=target)
+    return target

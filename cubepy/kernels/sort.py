@@ -1,7 +1,7 @@
 """Sorting along an axis: values by networks of lines and buckets, places by radix (stable); NaN last.
 
 Whole launches wait for the last thread, so a sort of values is few of them: rows that a cache holds take one, longer
-ones five (`sort_buckets`).
+ones one more for every doubling (`sort_runs`), the longest five (`sort_buckets`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import functions as f
-from cubepy.kernels import sort_buckets, topk_planes
-from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, whole, wrapper
+from cubepy.kernels import sort_buckets, sort_runs, topk_planes
+from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, repeated, whole, wrapper
 from cubepy.kernels.cube_wide import has_planes, power_of_two
-from cubepy.kernels.elementwise import contiguous
-from cubepy.kernels.radix import Keys, count_digits, move_keys, sort_rows, sort_short_rows, top_rows
+from cubepy.kernels.elementwise import contiguous, copy
+from cubepy.kernels.radix import Keys, count_digits, move_keys, passes_of, sort_rows, sort_short_rows, top_few, top_rows
 from cubepy.kernels.scan import scan_along_rows
 from cubepy.kernels.sort_lines import masks_of, sort_whole_rows
 from cubepy.lang.dtypes import as_dtype, i32
@@ -26,6 +26,7 @@ from cubepy.runtime import memory
 SHORT = 64  # longest row that is sorted beside others, each in a lane
 ROOM = 8192  # longest row that is sorted within the cache, by one unit
 PIECES = 8  # of a long row, at most
+FEW, FEW_OF = 16, 1 << 16  # largest k of topk that is kept in order all the time, and the longest row
 MOST_BEST = 1024  # largest k of topk that is collected without sorting all
 
 
@@ -55,10 +56,12 @@ def _sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
         sort_short_rows[-(-m // lanes), 1](source, target, room, keys, room, lanes, mode="checked")
     elif indices is None:
         wide = max(4, x.itemsize)
-        if n * wide <= sort_buckets.ROOM:
+        if n * wide <= (sort_runs.RUN if m == 1 else sort_buckets.ROOM):
             lanes = cb.device_properties_of().register_bytes // wide
             flat = (source.reshape(-1), masks_of(keys), target.reshape(-1))
             sort_whole_rows[m, 1](*flat, n, sort_buckets.ROOM // wide, lanes, mode="unchecked")
+        elif n <= sort_runs.MOST:
+            sort_runs.sort_by_runs(source, target, masks_of(keys))
         else:
             sort_buckets.sort_by_buckets(source, target, masks_of(keys))
     elif n <= ROOM:
@@ -82,26 +85,18 @@ def _by_pieces(x: Any, values: Any, indices: Any, keys: Keys) -> None:
     """The passes over long rows, cut into pieces."""
     m, n = x.shape
     digits = 11 if keys.bits > 16 else 8
-    passes = -(-keys.bits // digits)
     pieces = max(1, min(PIECES, n // 8192)) if m < PIECES else 1
     piece = -(-n // pieces)
     pieces = -(-n // piece)
     counts = memory.empty((m, 1 << digits, pieces), np.int32)
     places = memory.empty(counts.shape, np.int32)
-    wide = np.uint64 if keys.bits == 64 else np.uint32
-    spare = [memory.empty((m, n), wide) for _ in range(min(passes - 1, 2))]
-    spare_order = [memory.empty((m, n), np.int32) if indices is not None else None for _ in spare]
-    here, order = x, None
-    for p in range(passes):
-        first, last = p == 0, p == passes - 1
-        out, out_order = (values, indices) if last else (spare[p % 2], spare_order[p % 2])
+    for p, (here, order, out, out_order, first, last) in enumerate(passes_of(x, values, indices, keys, digits)):
         count_digits[m * pieces, 1](here, counts, p * digits, piece, keys, digits, first, mode="unchecked")
         flat = (m, counts.size // m)
         scan_along_rows(counts.reshape(flat), places.reshape(flat), f.add, 0, i32, True)
         move_keys[m * pieces, 1](
             here, order, places, out, out_order, p * digits, piece, keys, digits, first, last, mode="unchecked"
         )
-        here, order = out, out_order
 
 
 def _prepared(x: Any, axis: Any, name: str) -> tuple[Any, int, tuple[int, ...]]:
@@ -116,9 +111,9 @@ def _prepared(x: Any, axis: Any, name: str) -> tuple[Any, int, tuple[int, ...]]:
     return contiguous(array.transpose(moved)), d, moved
 
 
-def _back(rows: Any, target: Any, moved: tuple[int, ...]) -> None:
-    """Write what was sorted along the last axis to where the axis came from."""
-    target[...] = rows.transpose(tuple(int(k) for k in np.argsort(moved)))
+def _order_back(moved: tuple[int, ...]) -> tuple[int, ...]:
+    """The permutation that undoes one."""
+    return tuple(moved.index(d) for d in range(len(moved)))
 
 
 def _sort(x: Any, axis: Any, descending: bool, out: Any, by_index: bool) -> Any:
@@ -134,11 +129,11 @@ def _sort(x: Any, axis: Any, descending: bool, out: Any, by_index: bool) -> Any:
         flat = done.reshape(-1, n)
         _sorted_rows(rows.reshape(-1, n), None if by_index else flat, flat if by_index else None, descending)
         if not straight:
-            _back(done, target, moved)
+            copy(done.transpose(_order_back(moved)), out=target)
     return finish(target, out, wrap)
 
 
-@placed
+@repeated
 def sort(x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None) -> Any:
     """The elements in order along an axis, as `numpy.sort`: NaN last (first when descending).
 
@@ -156,7 +151,7 @@ def sort(x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None) -
     return _sort(x, axis, descending, out, by_index=False)
 
 
-@placed
+@repeated
 def argsort(x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None) -> Any:
     """The indices (i64) that sort an axis, as `numpy.argsort(x, axis, stable=True)`: equal elements keep their order.
 
@@ -169,6 +164,47 @@ def argsort(x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None
         array([0, 2, 3, 1])
     """
     return _sort(x, axis, descending, out, by_index=True)
+
+
+@repeated
+def _topk(input: Any, k: int, axis: int, largest: bool, *, out: None = None) -> tuple[Any, Any]:
+    """`topk`, as it is repeated."""
+    wrap = wrapper(input)
+    rows, _, moved = _prepared(input, axis, "topk")
+    n = rows.shape[-1]
+    k = whole(k, "k")
+    if not 0 <= k <= n:
+        raise ShapeError(f"topk of {k} elements of an axis of length {n}")
+    shape = (*rows.shape[:-1], k)
+    values, indices = memory.empty(shape, rows.dtype), memory.empty(shape, np.int64)
+    if values.size:
+        flat = rows.reshape(-1, n)
+        if has_planes() and topk_planes.worth_it(rows.size, n, k, rows.itemsize):
+            bits, keys = f"u{rows.itemsize}", _keys(rows.dtype, largest, same_zeros=True)
+            found, at = values.reshape(-1, k).view(bits), indices.reshape(-1, k)
+            topk_planes.top_by_planes(flat.view(bits), found, at, k, keys)
+        elif has_planes() or k > MOST_BEST or n <= 4 * k:
+            all_values, all_indices = memory.empty(flat.shape, flat.dtype), memory.empty(flat.shape, np.int64)
+            _sorted_rows(flat, all_values, all_indices, largest)
+            copy(all_values[:, :k], out=values.reshape(-1, k))
+            copy(all_indices[:, :k], out=indices.reshape(-1, k))
+        elif k <= FEW and n <= FEW_OF:
+            keys = _keys(rows.dtype, largest, same_zeros=True)
+            lanes = max(1, cb.device_properties_of().register_bytes // max(4, rows.itemsize))
+            found = values.reshape(-1, k).view(f"u{rows.itemsize}")
+            top_few[flat.shape[0], 1](
+                flat.view(found.dtype), found, indices.reshape(-1, k), k, keys, FEW, lanes, mode="unchecked"
+            )
+        else:
+            keys = _keys(rows.dtype, largest, same_zeros=True)
+            lanes = max(1, cb.device_properties_of().register_bytes // max(4, rows.itemsize))
+            unsigned = f"u{rows.itemsize}"
+            top_rows[flat.shape[0], 1](
+                flat.view(unsigned), values.reshape(-1, k).view(unsigned), indices.reshape(-1, k), k, 256, keys,
+                max(128, power_of_two(2 * k) + lanes), lanes, mode="checked",
+            )  # fmt: skip
+    order = _order_back(moved)
+    return wrap(contiguous(values.transpose(order))), wrap(contiguous(indices.transpose(order)))
 
 
 @placed
@@ -193,32 +229,4 @@ def topk(input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool 
         >>> topk(np.array([3, 1, 4, 1, 5]), 2)
         (array([5, 4]), array([4, 2]))
     """
-    wrap = wrapper(input)
-    rows, _d, moved = _prepared(input, axis, "topk")
-    n = rows.shape[-1]
-    k = whole(k, "k")
-    if not 0 <= k <= n:
-        raise ShapeError(f"topk of {k} elements of an axis of length {n}")
-    shape = (*rows.shape[:-1], k)
-    values, indices = memory.empty(shape, rows.dtype), memory.empty(shape, np.int64)
-    if values.size:
-        flat = rows.reshape(-1, n)
-        if has_planes() and topk_planes.worth_it(rows.size, n, k, rows.itemsize):
-            bits, keys = f"u{rows.itemsize}", _keys(rows.dtype, largest, same_zeros=True)
-            found, at = values.reshape(-1, k).view(bits), indices.reshape(-1, k)
-            topk_planes.top_by_planes(flat.view(bits), found, at, k, keys)
-        elif has_planes() or k > MOST_BEST or n <= 4 * k:
-            all_values, all_indices = memory.empty(flat.shape, flat.dtype), memory.empty(flat.shape, np.int64)
-            _sorted_rows(flat, all_values, all_indices, largest)
-            values[...] = all_values[:, :k].reshape(shape)
-            indices[...] = all_indices[:, :k].reshape(shape)
-        else:
-            keys = _keys(rows.dtype, largest, same_zeros=True)
-            lanes = max(1, cb.device_properties_of().register_bytes // max(4, rows.itemsize))
-            unsigned = f"u{rows.itemsize}"
-            top_rows[flat.shape[0], 1](
-                flat.view(unsigned), values.reshape(-1, k).view(unsigned), indices.reshape(-1, k), k, 256, keys,
-                max(128, power_of_two(2 * k) + lanes), lanes, mode="checked",
-            )  # fmt: skip
-    order = tuple(int(a) for a in np.argsort(moved))
-    return wrap(values.transpose(order)), wrap(indices.transpose(order))
+    return _topk(input, k, axis, largest)  # type: ignore[no-any-return]

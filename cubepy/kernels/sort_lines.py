@@ -16,13 +16,21 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.matmul_kernels import transpose_lines
 from cubepy.kernels.radix import masked_key, unmasked_key
+from cubepy.runtime import tracing
 
 BLOCK = 16  # lines that are held in registers, and rows at least
 
 
-@lru_cache(maxsize=64)
 def masks_of(keys: Any) -> np.ndarray:
-    """`Keys.masks` as an array of what keys are held in."""
+    """`Keys.masks` as an array of what keys are held in; a call that is repeated reads it again."""
+    masks = _masks(keys)
+    if tracing.recording and (recorder := tracing.current()) is not None:
+        recorder.number(masks)
+    return masks
+
+
+@lru_cache(maxsize=64)
+def _masks(keys: Any) -> np.ndarray:
     return np.array(keys.masks(), np.uint64 if keys.bits == 64 else np.uint32)
 
 

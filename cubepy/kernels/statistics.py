@@ -13,15 +13,31 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import functions as f
-from cubepy.kernels.arguments import array_of, axes_of, finish, float_array, number_of, output, placed, wrapper
+from cubepy.kernels import statistics_lines as lines
+from cubepy.kernels.arguments import (
+    array_of,
+    axes_of,
+    finish,
+    float_array,
+    number_of,
+    output,
+    placed,
+    repeated,
+    wrapper,
+)
 from cubepy.kernels.cube_wide import first_lanes, has_planes, over_lanes, over_units
-from cubepy.kernels.elementwise import contiguous, lanes_for, map
+from cubepy.kernels.elementwise import contiguous, copy, lanes_for, map
+from cubepy.kernels.reduce import arranged
 from cubepy.kernels.reduce import max as largest
 from cubepy.kernels.reduce import min as smallest
+from cubepy.kernels.statistics_lines import exponential, itself, lowest_finite, magnitude, power, squared
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
 UNITS = 256
+PIECE = 16384  # elements of a row that one cube looks at
+TRUTHS = 1 << 17  # the same, where an element is only compared
+CUBES = 32  # as many as columns are cut for, so that threads finish together
 
 
 @cb.func
@@ -34,42 +50,6 @@ def over_row(x, row, n, value, step, start, acc: cb.Comptime, lanes: cb.Comptime
             v = first_lanes(v, n - k, cb.cast(start, acc), lanes)
         total = step(total, v)
     return over_units(over_lanes(total, step, lanes), step, cb.CUBE_DIM, board)
-
-
-@cb.func
-def itself(v, shift):
-    """v"""
-    return v
-
-
-@cb.func
-def squared(v, shift):
-    """(v - shift)^2"""
-    return (v - shift) * (v - shift)
-
-
-@cb.func
-def magnitude(v, shift):
-    """|v|"""
-    return cb.abs(v)
-
-
-@cb.func
-def power(v, shift):
-    """|v|^shift"""
-    return cb.pow(cb.abs(v), shift)
-
-
-@cb.func
-def exponential(v, shift):
-    """e^(v - shift)"""
-    return cb.exp(v - shift)
-
-
-@cb.func
-def lowest_finite(top):
-    """The maximum as something to subtract: infinite ones would give NaN."""
-    return cb.select(cb.isinf(top), cb.cast(0, top.dtype), top)
 
 
 @cb.kernel
@@ -112,20 +92,57 @@ def _statistic(x: Any, axis: Any, keepdims: bool, out: Any, kind: str, number: f
         if n == 0:
             result[...] = empty
         else:
-            kept = tuple(d for d in range(array.ndim) if d not in axes)
-            rows = contiguous(array.transpose((*kept, *axes))).reshape(-1, n)
-            flat = memory.empty((rows.shape[0],), array.dtype)
-            acc = cb.f64 if as_dtype(array.dtype) == cb.f64 else cb.f32
-            wide = has_planes()
-            lanes = max(1, 16 // max(4, array.itemsize)) if wide else lanes_for(rows)
-            row_statistic[rows.shape[0], UNITS if wide else 1](
-                rows, flat, kind, float(number), acc, lanes, mode="checked"
-            )
-            result[...] = flat.reshape(final)
+            flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
+            (_by_cubes if has_planes() else _by_lines)(array, axes, flat, kind, float(number))
+            if flat is not result:
+                copy(flat, out=result)
     return finish(result if final or out is not None else result[()], out, wrap)
 
 
-@placed
+def _by_cubes(array: Any, axes: tuple[int, ...], result: Any, kind: str, number: float) -> None:
+    """The statistic over some axes into the contiguous `result`, where units work in planes."""
+    kept = tuple(d for d in range(array.ndim) if d not in axes)
+    rows = contiguous(array.transpose((*kept, *axes))).reshape(result.size, -1)
+    lanes = 16 // max(4, array.itemsize)
+    row_statistic[result.size, UNITS](
+        rows, result.reshape(-1), "norm" if kind == "norm3" else kind, number, _sums(array), lanes, mode="checked"
+    )
+
+
+def _sums(array: Any) -> Any:
+    return cb.f64 if as_dtype(array.dtype) == cb.f64 else cb.f32
+
+
+def _by_lines(array: Any, axes: tuple[int, ...], result: Any, kind: str, number: float) -> None:
+    """The same on a CPU."""
+    acc, lanes = _sums(array), lanes_for(array)
+    data, by_rows = arranged(array, axes)
+    n, size = data.shape[1], result.size
+    if by_rows:
+        pieces, piece, b, c = -(-n // PIECE), PIECE, size, 1
+        if pieces == 1:
+            how = (kind, number, acc, lanes, PIECE, True)
+            lines.statistic_of_rows[size, 1](data, result.reshape(size, 1), *how, mode="unchecked")
+            return
+        parts = memory.empty((size, pieces, 2, 1), acc.numpy)
+        lines.statistic_of_rows[size * pieces, 1](data, parts, kind, number, acc, lanes, PIECE, False, mode="unchecked")
+    else:
+        b, c = data.shape[0], data.shape[2]
+        blocks = b * -(-c // (lines.LINES * lanes))
+        pieces = max(1, min(-(-n // (2 * lines.ROWS)), CUBES // blocks))
+        piece = -(-n // pieces)
+        pieces = -(-n // piece)
+        parts = memory.empty((b, pieces, 2, c), acc.numpy)
+        lines.statistic_of_columns[blocks * pieces, 1](
+            data, parts, kind, number, acc, lanes, piece, pieces, mode="unchecked"
+        )
+    along = 1 if c == 1 else lanes
+    lines.join_pieces[b * -(-c // along), 1](
+        parts, result.reshape(b, c), kind, number, n, piece, along, mode="unchecked"
+    )
+
+
+@repeated
 def var(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None) -> Any:
     """Variance over axes (all by default), as `numpy.var`, from the differences to the mean.
 
@@ -144,13 +161,13 @@ def var(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out:
     return _statistic(x, axis, keepdims, out, "var", number_of(ddof, "ddof"), math.nan)
 
 
-@placed
+@repeated
 def std(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None) -> Any:
     """Standard deviation over axes, as `numpy.std`."""
     return _statistic(x, axis, keepdims, out, "std", number_of(ddof, "ddof"), math.nan)
 
 
-@placed
+@repeated
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """log(sum(exp(x))) over axes, from the maximum down, as `torch.logsumexp`.
 
@@ -162,7 +179,7 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = No
     return _statistic(x, axis, keepdims, out, "logsumexp", 0.0, -math.inf)
 
 
-@placed
+@repeated
 def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """The vector norm (sum |x|^ord)^(1/ord) over axes, as `numpy.linalg.vector_norm`.
 
@@ -182,7 +199,7 @@ def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False, *, ou
     ord = number_of(ord, "ord")
     if not ord > 0:
         raise ShapeError(f"the order of a norm is positive, not {ord}")
-    kind = {1: "norm1", 2: "norm2", math.inf: "largest"}.get(ord, "norm")
+    kind = {1: "norm1", 2: "norm2", 3: "norm3", math.inf: "largest"}.get(ord, "norm")
     return _statistic(x, axis, keepdims, out, kind, 0.0 if math.isinf(ord) else ord)
 
 
@@ -192,19 +209,45 @@ def nonzero(v):
     return cb.select(v != 0, 1, 0)
 
 
-def _truth(x: Any, axis: Any, keepdims: bool, out: Any, reduce: Any, empty: bool) -> Any:
+@repeated
+def _truth(x: Any, axis: Any, keepdims: bool, every: bool, *, out: Any = None) -> Any:
+    """Whether all, or some, elements are not 0, as an array in any case."""
     wrap, array = wrapper(x), array_of(x)
     axes = axes_of(axis, array.ndim)
     final = tuple(1 if d in axes else n for d, n in enumerate(array.shape) if keepdims or d not in axes)
     result = output(out, final, np.bool_)
-    if result.size:
-        if array.size == 0:
-            result[...] = empty
+    if result.size and array.size == 0:
+        result[...] = every
+    elif result.size:
+        flat = result if result.flags.c_contiguous else memory.empty(final, np.bool_)
+        data = array.view(np.uint8) if array.dtype == np.bool_ else array
+        rows, by_rows = (data, False) if has_planes() else arranged(data, axes)
+        if by_rows:
+            _truth_of_rows(rows, flat.view(np.uint8), every)
         else:
-            mask = array.view(np.uint8) if array.dtype == np.bool_ else map(nonzero, array, dtype=cb.u8)
-            found = reduce(mask, axes, keepdims)
-            result[...] = np.bool_(found) if isinstance(found, np.generic) else found.view(np.bool_)
-    return finish(result if final or out is not None else result[()], out, wrap)
+            mask = data if array.dtype == np.bool_ else map(nonzero, array, dtype=cb.u8)
+            (smallest if every else largest)(mask, axes, keepdims, out=flat.view(np.uint8))
+        if flat is not result:
+            copy(flat, out=result)
+    return finish(result, out, wrap)
+
+
+def _truth_of_rows(rows: Any, result: Any, every: bool) -> None:
+    """The same of (rows, n), unit stride along n, into contiguous bytes."""
+    while True:
+        m, n = rows.shape
+        pieces = -(-n // TRUTHS)
+        found = result.reshape(m, 1) if pieces == 1 else memory.empty((m, pieces), np.uint8)
+        lanes = cb.device_properties_of().register_bytes // rows.itemsize
+        lines.truth_of_rows[m * pieces, 1](rows, found, every, lanes, TRUTHS, mode="unchecked")
+        if pieces == 1:
+            return
+        rows = found
+
+
+def _number(found: Any, out: Any) -> Any:
+    """An array of rank 0 as a number, as NumPy gives it."""
+    return found[()] if out is None and type(found) is np.ndarray and not found.ndim else found
 
 
 @placed
@@ -216,10 +259,10 @@ def any(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) ->
         >>> any(np.array([[0, 1], [0, 0]]), axis=1)
         array([ True, False])
     """
-    return _truth(x, axis, keepdims, out, largest, False)
+    return _number(_truth(x, axis, keepdims, False, out=out), out)
 
 
 @placed
 def all(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
     """Whether no element is zero, as `numpy.all`."""
-    return _truth(x, axis, keepdims, out, smallest, True)
+    return _number(_truth(x, axis, keepdims, True, out=out), out)

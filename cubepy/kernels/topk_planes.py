@@ -132,8 +132,7 @@ def walk(x, given, row, begin, stop, k, most, kept, order, counts, keys, plan):
             for r in cb.unroll(range(plan.rounds)):
                 i = base + r * hop
                 v = x.load((row, i), lanes, valid=stop - i)
-                v = to_key(v, keys) if plan.first else v
-                lines[r] = first_of(v, stop - i, wide(keys.ones))
+                lines[r] = first_of(to_key(v, keys) if plan.first else v, stop - i, wide(keys.ones))
         if open_:
             for r in cb.unroll(range(plan.rounds)):
                 i = base + r * hop

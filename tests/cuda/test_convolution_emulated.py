@@ -9,9 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cubepy.kernels.convolution_gpu import prepared
+import cubepy as cb
+from cubepy.kernels.convolution_gpu import box_for, in_boxes, prepared
+from cubepy.kernels.convolution_gpu_back import launches_of
 from cubepy.kernels.convolution_hopper import HopperWindow, hopper_convolution
-from cubepy.kernels.convolution_layout import laid_out
+from cubepy.kernels.convolution_layout import in_blocks, laid_out
+from cubepy.kernels.convolution_ranges import added
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.kernels.matmul_hopper import UNITS
@@ -27,12 +30,12 @@ Three = tuple[int, int, int]
 def convolution(
     plan: HopperWindow, shape: tuple[int, ...], filters: int, window: Three, stride: Three = (1, 1, 1),
     pad: Three = (0, 0, 0), dilation: Three = (1, 1, 1), cores: int = 2, dtype: Any = np.float16, bias: bool = False,
-    seed: int = 0,
+    seed: int = 0, groups: int = 1, ranges: int = 1,
 ) -> float:  # fmt: skip
     """The relative error of one emulated convolution of (N, D, H, W, C), of rank 4 without D where that is 1."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(shape).astype(dtype)
-    w = rng.standard_normal((filters, shape[4], *window)).astype(dtype)
+    w = rng.standard_normal((filters, shape[4] // groups, *window)).astype(dtype)
     add = rng.standard_normal(filters).astype(dtype) if bias else None
     reach = [d * (k - 1) for d, k in zip(dilation, window)]
     places = tuple((n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(shape[1:4], pad, reach, stride))
@@ -41,14 +44,33 @@ def convolution(
     view, target = (x[:, 0], out[:, 0]) if flat else (x, out)
     problem = Problem(shape[1:4], window, stride, pad, dilation, places)  # type: ignore[arg-type]
     function = ACTIVATIONS["relu"] if bias else None
-    view, taps, smaller = laid_out(view, w, problem)
-    cubes, arguments = prepared(view, taps, add, target, smaller, function, cores, plan)
+    if groups == 1:
+        view, taps, smaller = laid_out(view, w, problem)
+        group = 0
+    else:
+        with cb.use("cpu"):
+            view, taps, smaller, group = in_blocks(view, w, problem, groups)  # type: ignore[misc]
+    if ranges == 1:
+        cubes, arguments = prepared(view, taps, add, target, smaller, function, cores, plan, group=group)
+    else:
+        box, counts = box_for(shape[0], places, plan.rows)  # type: ignore[arg-type]
+        sums = np.full((ranges * counts[0] * box[0], *target.shape[1:]), np.nan, np.float32)
+        cubes, arguments = prepared(view, taps, None, sums, smaller, None, cores, plan, ranges=ranges)
     emulate(hopper_convolution, UNITS, cubes, *arguments, late=1 - seed % 2 / 2, seed=seed)
+    if ranges > 1:
+        with cb.use("cpu"):
+            added(sums, add, target, ranges, function)
     wide = np.pad(x.astype(np.float64), [(0, 0), *((p, p) for p in pad), (0, 0)])
     right = np.zeros(out.shape)
     for tap in itertools.product(*map(range, window)):
         seen = [slice(t * d, t * d + (m - 1) * s + 1, s) for t, d, m, s in zip(tap, dilation, places, stride)]
-        right += wide[(slice(None), *seen)] @ w[(..., *tap)].astype(np.float64).T
+        for g in range(groups):
+            f, c = filters // groups, w.shape[1]
+            some, these = (
+                wide[(slice(None), *seen)][..., g * c : (g + 1) * c],
+                w[(slice(g * f, (g + 1) * f), slice(None), *tap)],
+            )
+            right[..., g * f : (g + 1) * f] += some @ these.astype(np.float64).T
     if bias:
         right = np.maximum(right + add.astype(np.float64), 0)  # type: ignore[union-attr]
     return float(np.linalg.norm(out.astype(np.float64) - right) / np.linalg.norm(right))
@@ -75,6 +97,10 @@ CASES: dict[str, tuple[HopperWindow, tuple[int, ...], int, dict[str, Any]]] = {
         SMALL, (2, 1, 13, 14, 3), 16, {"window": (1, 7, 7), "pad": (0, 3, 3), "stride": (1, 2, 2)},
     ),
     "channels that are no measure": (SMALL, (1, 1, 6, 7, 20), 16, {**SAME, "bias": True}),
+    "groups of few channels": (SMALL, (1, 1, 6, 7, 128), 128, {**SAME, "groups": 8, "bias": True}),
+    "groups of many channels": (SMALL, (1, 1, 6, 7, 128), 256, {**SAME, "groups": 2, "stride": (1, 2, 2)}),
+    "ranges of the sum": (TURNS, (3, 1, 5, 7, 192), 136, {**SAME, "ranges": 4, "bias": True, "cores": 3}),
+    "ranges of the sum, shared tiles": (SHARED, (2, 1, 5, 7, 72), 264, {**SAME, "ranges": 2}),
     "volumes": (HopperWindow(64, 128, 2), (1, 4, 5, 6, 8), 80, {"window": (3, 2, 1), "pad": (2, 0, 1)}),
 }  # fmt: skip
 
@@ -90,3 +116,23 @@ def test_any_order_of_units_and_copies(seed: int) -> None:
     """One cube, several tiles: rings, turns and buffers wrap around."""
     plan = HopperWindow(64, 128, 3) if seed % 2 else HopperWindow(128, 64, 2, turns=False)
     assert convolution(plan, (5, 1, 6, 6, 32), 136, (1, 2, 2), cores=1, seed=seed) < 4e-4
+
+
+@pytest.mark.parametrize(("stride", "cut", "dilation"), [(1, 1, 1), (2, 1, 1), (3, 0, 2)])
+def test_results_by_remainders(stride: int, cut: int, dilation: int) -> None:
+    """A transposed convolution without zeros between the elements of its input."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 5, 6, 64)).astype(np.float16)
+    w = rng.standard_normal((64, 16, 3, 3)).astype(np.float16)
+    sizes = tuple((n - 1) * stride - 2 * cut + 2 * dilation + 1 for n in x.shape[1:3])
+    out = np.zeros((2, *sizes, 16), np.float16)
+    taps = np.ascontiguousarray(w.transpose(1, 2, 3, 0)).reshape(16, 9, 64)
+    settings = ((stride,) * 2, (cut,) * 2, (dilation,) * 2)
+    for cubes, arguments in launches_of(in_boxes(x), taps, None, out, (3, 3), *settings, 2):
+        emulate(hopper_convolution, UNITS, cubes, *arguments)
+    room = np.zeros((2, *(n + 2 * cut for n in sizes), 16))
+    for u, v in itertools.product(range(3), repeat=2):
+        at = [slice(k * dilation, k * dilation + (n - 1) * stride + 1, stride) for k, n in zip((u, v), x.shape[1:3])]
+        room[:, at[0], at[1]] += x.astype(np.float64) @ w[:, :, u, v].astype(np.float64)
+    right = room[:, cut : cut + sizes[0], cut : cut + sizes[1]]
+    assert np.linalg.norm(out - right) < 4e-4 * np.linalg.norm(right)

@@ -13,6 +13,7 @@ from cubepy.kernels.convolution_gpu import TILES, box_for, prepared, tile_for
 from cubepy.kernels.convolution_hopper import HopperWindow, hopper_convolution
 from cubepy.kernels.convolution_layout import laid_out
 from cubepy.kernels.convolution_routes import Problem
+from cubepy.kernels.convolution_weight_hopper import FOLDERS, fold_taps
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.kernels.matmul_hopper import BLOCK, UNITS
 from cubepy.runtime import device as devices
@@ -90,6 +91,28 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
         lambda x, w: K.conv2d(x, w, padding=3, layout="NHWC"), (zeros(2, 40, 40, 3), zeros(64, 3, 7, 7)),
         ["widen", "lay_filters", "hopper_convolution"],
     ),
+    "every channel has its own filter": (
+        lambda x, w: K.conv2d(x, w, padding=1, groups=64, layout="NHWC"), (LAST, zeros(64, 1, 3, 3)), ["channelwise_last"],
+    ),
+    "every channel has its own filter, channels first": (
+        lambda x, w: K.conv2d(x, w, padding=1, groups=64), (IMAGE, zeros(64, 1, 3, 3)), ["channelwise_first"],
+    ),
+    "groups": (
+        lambda x, w: K.conv2d(x, w, padding=1, groups=16, layout="NHWC"), (LAST, zeros(64, 4, 3, 3)),
+        ["lay_blocks", "hopper_convolution"],
+    ),
+    "the gradient by the input": (
+        lambda g, w: K.conv_input((2, 64, 28, 32), w, g, 2, 1), (IMAGE, FILTERS),
+        [*["transpose_pairs"] * 2, *["hopper_convolution"] * 4, "transpose_pairs"],
+    ),
+    "the gradient by the filters": (
+        lambda x, g: K.conv_weight(x.transpose(0, 3, 1, 2), (64, 64, 3, 3), g.transpose(0, 3, 1, 2), 1, 1),
+        (LAST, LAST), ["hopper_weight", "fold_ranges"],
+    ),
+    "the gradient by filters of channels": (
+        lambda x, g: K.conv_weight(x.transpose(0, 3, 1, 2), (64, 1, 3, 3), g.transpose(0, 3, 1, 2), 1, 1, 1, 64),
+        (LAST, LAST), ["channelwise_weight", "reduce_columns_wide"],
+    ),
     "long strides": (lambda x, w: K.conv2d(x, w, stride=3, layout="NHWC"), (LAST, FILTERS), ["hopper_product"]),
     "single": (
         lambda x, w: K.conv2d(x, w, layout="NHWC"), (LAST.astype(np.float32), FILTERS.astype(np.float32)), ["simt_product"],
@@ -104,18 +127,34 @@ def test_what_runs_a_convolution(route: str) -> None:
     with recording("sm_90a") as launches:
         function(*(device_array.upload(a, devices.current()) for a in arrays))
     found = [kernel.__name__ for kernel, _ in launches]
-    copies = {"map_rows_wide", "map_lines", "pad_rows", "transpose_shared"}
+    copies = {"add_ranges", "map_rows_wide", "map_lines", "pad_rows", "transpose_shared"}
     assert [name for name in found if name not in copies] == wanted
 
 
+SPILLS = [
+    "few channels",
+    "few channels, every place",
+    "every channel has its own filter",
+    "the gradient by the filters",
+    "the gradient by filters of channels",
+]
+
+
 @pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
-@pytest.mark.parametrize("route", ["few channels", "few channels, every place"])
-def test_laying_out_spills_nothing(route: str) -> None:
+@pytest.mark.parametrize("route", SPILLS)
+def test_nothing_spills(route: str) -> None:
     function, arrays, names = ROUTES[route]
     with recording("sm_90a") as launches:
         function(*(device_array.upload(a, devices.current()) for a in arrays))
     stacks = {kernel.__name__: usage(code.cubin).stack for kernel, code in launches}
-    assert stacks == dict.fromkeys(names, 0)
+    assert set(names) <= set(stacks) and not any(stacks.values())
+
+
+@pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
+def test_sums_of_all_taps_stay_in_registers() -> None:
+    sums, out = np.zeros((3, 64, 9 * 64), np.float32), zeros(64, 9 * 64)
+    code = compile_for("sm_90a", fold_taps, FOLDERS, sums, out, 64, 9, mode="unchecked")
+    assert usage(code.cubin).stack == 0
 
 
 @pytest.mark.parametrize("batch", [8, 32, 64, 128])

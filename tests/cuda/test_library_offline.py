@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.kernels import elementwise, movement, normalise, reduce_lines, reduce_places
+from cubepy.kernels import elementwise, movement_tiles, normalise, reduce_lines, reduce_places
 from cubepy.kernels import elementwise_cubes as ec
 from cubepy.kernels import functions as f
 from cubepy.kernels import movement_cubes as mc
@@ -20,7 +20,7 @@ from cubepy.kernels import normalise_cubes as nc
 from cubepy.kernels import pool_cubes as pc
 from cubepy.kernels import reduce_cubes as rc
 from cubepy.kernels import scan_planes as sp
-from cubepy.kernels.embedding import gather_rows
+from cubepy.kernels.gather import select_slices
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
@@ -51,14 +51,14 @@ WINDOW = (1, 1, 0, 0, (3, 3), (1, 1))
 
 UNCHANGED = {
     "map_flat": (elementwise.map_flat, VECTOR, (VECTOR, VECTOR), f.add, 4, 8192),
-    "map_rows": (elementwise.map_rows, F32, (F32, F32), f.add, (False, True), 4, 8192),
+    "map_rows": (elementwise.map_rows, F32, (F32, F32), f.add, (False, True), 1, 4, 8192),
     "reduce_rows": (reduce_lines.reduce_rows, F32, F32, f.add, 0, cb.f32, 4, 16384, 8, True, False, 1.0),
     "max_rows": (reduce_lines.reduce_rows, F32, F32, reduce_lines.greater, LOW, cb.f32, 4, 16384, 1, True, True, 1.0),
     "arg_rows": (reduce_places.arg_rows, F32, I64[0], True, LOW, cb.f32, 4),
     "softmax_rows": (normalise.softmax_rows, F32, F32, 4, 4),
     "layer_norm_rows": (normalise.layer_norm_rows, F32, VECTOR, VECTOR, F32, 1e-5, 4, 4),
-    "transpose_tiles": (movement.transpose_tiles, CUBE, CUBE, 4, 4),
-    "gather_rows": (gather_rows, I64[0], F32, F32, 4, 16),
+    "transpose_tiles": (movement_tiles.transpose_tiles, CUBE, CUBE, 4, 4),
+    "select_slices": (select_slices, CUBE, I64[0], CUBE, 16, 4),
 }
 """Kernels written for one unit: right on a GPU too, where the others are faster."""
 

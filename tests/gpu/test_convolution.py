@@ -139,3 +139,64 @@ def test_every_tile_walks_over_many_boxes(plan: HopperWindow, stride: int) -> No
         cubes, arguments = prepared(given, taps, None, out, problem, None, cores, plan)
         hopper_convolution[cubes, UNITS](*arguments, mode="unchecked")
         close(out, want, np.float16)
+
+
+GROUPED = [  # input, filters, stride, padding, dilation, groups
+    ((3, 128, 14, 15), (128, 4, 3, 3), 1, 1, 1, 32),
+    ((2, 128, 14, 15), (256, 64, 3, 3), 2, 1, 1, 2),
+    ((3, 32, 30, 56), (32, 1, 3, 3), 1, 1, 1, 32),
+    ((2, 24, 31, 28), (48, 1, 5, 3), (2, 1), (1, 2), (1, 2), 24),
+    ((2, 17, 9, 7), (17, 1, 7, 7), 1, 3, 1, 17),
+    ((2, 6, 12, 12), (9, 2, 3, 3), 1, 1, 1, 3),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(("shape", "filters", "stride", "padding", "dilation", "groups"), GROUPED, ids=str)
+def test_groups_in_every_layout(
+    shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, groups: int, dtype: Any
+) -> None:
+    x, w, b = draw(*shape, dtype=dtype), draw(*filters, dtype=dtype, seed=1), draw(filters[0], dtype=dtype, seed=2)
+    rest = (stride, padding, dilation)
+    c, f = filters[1], filters[0] // groups
+    parts = [defined(x[:, g * c : (g + 1) * c], w[g * f : (g + 1) * f], *rest) for g in range(groups)]
+    want = np.maximum(np.concatenate(parts, 1) + b.astype(np.float64)[:, None, None], 0)
+    for place in (last, lambda a: upload(a, GPU)):
+        close(K.conv2d(place(x), upload(w, GPU), upload(b, GPU), *rest, groups, activation="relu"), want, dtype)
+
+
+GRADIENTS = [  # input, filters, stride, padding, dilation, groups
+    ((4, 64, 28, 28), (64, 64, 3, 3), 1, 1, 1, 1),
+    ((3, 72, 15, 14), (136, 72, 3, 3), 2, 1, 1, 1),
+    ((2, 64, 14, 14), (256, 64, 1, 1), 2, 0, 1, 1),
+    ((70, 128, 7, 7), (64, 128, 3, 3), 1, 1, 1, 1),
+    ((2, 16, 21, 20), (24, 16, 4, 5), (3, 2), (1, 2), (2, 1), 1),
+    ((2, 10, 9, 9), (7, 10, 3, 3), 1, 1, 1, 1),
+    ((3, 32, 13, 28), (32, 1, 3, 3), 1, 1, 1, 32),
+    ((3, 32, 13, 28), (32, 1, 5, 5), 2, 2, 1, 32),
+]
+
+
+@pytest.mark.parametrize(("shape", "filters", "stride", "padding", "dilation", "groups"), GRADIENTS, ids=str)
+def test_gradients_in_every_layout(
+    shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, groups: int
+) -> None:
+    x, w = draw(*shape), draw(*filters, seed=1)
+    s, p, d = (v if isinstance(v, tuple) else (v, v) for v in (stride, padding, dilation))
+    out = [
+        (n + 2 * b - e * (k - 1) - 1) // a + 1 for n, k, a, b, e in zip(shape[2:], filters[2:], s, p, d, strict=True)
+    ]
+    grad = draw(shape[0], filters[0], *out, seed=2)
+    wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (p[0],) * 2, (p[1],) * 2])
+    by_input, by_filter = np.zeros(wide.shape), np.zeros(filters)
+    c, f = filters[1], filters[0] // groups
+    for g, u, v in itertools.product(range(groups), range(filters[2]), range(filters[3])):
+        here, there = slice(g * c, (g + 1) * c), slice(g * f, (g + 1) * f)
+        rows, columns = (slice(k * e, k * e + (m - 1) * a + 1, a) for k, e, m, a in zip((u, v), d, out, s, strict=True))
+        given = grad[:, there].astype(np.float64)
+        by_input[:, here, rows, columns] += np.einsum("nfhw,fc->nchw", given, w[there, :, u, v].astype(np.float64))
+        by_filter[there, :, u, v] = np.einsum("nfhw,nchw->fc", given, wide[:, here, rows, columns])
+    by_input = by_input[:, :, p[0] : p[0] + shape[2], p[1] : p[1] + shape[3]]
+    for place in (last, lambda a: upload(a, GPU)):
+        close(K.conv_input(shape, place(w), place(grad), stride, padding, dilation, groups), by_input, x.dtype)
+        close(K.conv_weight(place(x), filters, place(grad), stride, padding, dilation, groups), by_filter, x.dtype)

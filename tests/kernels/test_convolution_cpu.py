@@ -25,6 +25,9 @@ CASES = [  # input, filters, stride, padding, dilation, groups
     ((2, 5, 20, 20), (11, 5, 1, 1), 1, 0, 1, 1),  # lines of places, the last one alone
     ((1, 160, 4, 100), (160, 5, 1, 1), 1, 0, 1, 32),
     ((1, 40, 2, 600), (40, 20, 3, 3), 1, 1, 1, 2),  # rows too long for a cube
+    ((2, 17, 7, 9), (17, 1, 3, 3), 1, 1, 1, 17),  # rows shorter than a line
+    ((1, 19, 11, 70), (19, 1, 3, 3), 2, 1, 1, 19),  # the first line of a row, the last, and one between them
+    ((1, 32, 9, 9), (32, 16, 3, 3), 1, 1, 1, 2),  # a line of filters
 ]
 
 
@@ -120,6 +123,7 @@ def test_later_calls_repeat_the_launches_with_other_arrays() -> None:
 def test_large_results_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (convolution_depthwise, convolution_plan, convolution_pointwise):
         monkeypatch.setattr(module, "STREAM", 1 << 16)
+    monkeypatch.setattr(convolution_depthwise, "FAR", 1 << 16)
     x = draw(2, 64, 9, 32)
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     for filters, padding, groups, layout in (

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
+from tests.cuda.thorough import THOROUGH
 from tests.staging import DEVICES, WHERE
 
 F = np.float32
@@ -263,6 +264,8 @@ def test_attention(b: int, h: int, g: int, length: int, s: int, d: int) -> None:
     q, k, v = draw(b, h, length, d), draw(b, g, s, d), draw(b, g, s, d)
     close(K.attention(q, k, v), reference_attention(q, k, v), 3e-6)
     close(K.attention(q, k, v, is_causal=True), reference_attention(q, k, v, causal=True), 3e-6)
+    if d in (17, 128) and not THOROUGH:
+        return
     mask = RNG.random((b, 1, 1, s)) > 0.3
     close(K.attention(q, k, v, mask), reference_attention(q, k, v, mask), 3e-6)
     bias = draw(length, s)

@@ -30,7 +30,8 @@ def test_philox_gives_the_published_vectors(counter: tuple, key: tuple, want: tu
     out = np.zeros(4, np.uint32)
     low, high = counter[0] | counter[1] << 32, counter[2] | counter[3] << 32
     lanes = 2 if device == "python" else cb.device_properties_of().register_bytes // 4
-    fill[1, 1](out, None, key[0] | key[1] << 32, high, low, 0, 0, "words", 4, lanes, 1, device=device)
+    state = np.array((key[0] | key[1] << 32, high, low), np.uint64)
+    fill[1, 1](out, None, state, np.zeros(2, np.float32), "words", 4, lanes, 1, device=device)
     assert tuple(out.tolist()) == want
 
 
@@ -74,7 +75,7 @@ def test_uniform_numbers_fill_the_unit_interval_evenly() -> None:
 def test_normal_numbers_are_box_and_mullers() -> None:
     n = 4096
     words = np.zeros(n, np.uint32)
-    fill[1, 1](words, None, 9, 0, 0, 0, 0, "words", 4, 16, 64)
+    fill[1, 1](words, None, np.array((9, 0, 0), np.uint64), np.zeros(2, np.float32), "words", 4, 16, 64)
     pairs = words.reshape(-1, 2).astype(np.float64)
     r = np.sqrt(-2 * np.log((pairs[:, 0] + 0.5) / 2**32))
     low = ((pairs[:, 1].astype(np.int64) << 2) % 2**32 + 2**31) % 2**32 - 2**31

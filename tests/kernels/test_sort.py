@@ -104,19 +104,30 @@ def check_long(dtype: Any, n: int) -> None:
         np.testing.assert_array_equal(np.signbit(got), np.signbit(K.sort(x, descending=descending)))
 
 
-def test_keys_that_have_a_bin_each_are_only_counted() -> None:
+def test_keys_that_have_a_bin_each_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubepy.kernels.sort_runs.MOST", 0)
     x = draw(np.float16, 70_000)
     want = np.sort(x.astype(F)).astype(np.float16)  # NumPy 2.4 misplaces some float16 beside NaN and infinities
     np.testing.assert_array_equal(K.sort(x), want)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
-def test_rows_that_no_cache_holds(dtype: Any) -> None:
+def test_rows_that_no_cache_holds(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cubepy.kernels.sort_runs.MOST", 0)  # by buckets
     check_long(dtype, 60_001)
 
 
-def test_buckets_on_the_python_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("dtype", "n"), some([(np.float32, 50_003), (np.int64, 33_000)], 0))
+def test_rows_that_a_few_caches_hold(dtype: Any, n: int) -> None:
+    check_long(dtype, n)
+
+
+@pytest.mark.parametrize("most", [0, 1 << 18])
+def test_long_rows_on_the_python_backend(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """By buckets, and by runs that are merged."""
     monkeypatch.setattr("cubepy.kernels.sort_buckets.ROOM", 1024)
+    monkeypatch.setattr("cubepy.kernels.sort_runs.RUN", 1024)
+    monkeypatch.setattr("cubepy.kernels.sort_runs.MOST", most)
     x = RNG.standard_normal(700).astype(F)
     x[::3] = x[0]
     with cb.use("python"):

@@ -1,0 +1,105 @@
+"""Transposed convolutions by the Hopper kernel (gradients by the input too), without zeros between the elements.
+
+Place i of the input and tap k go to place s i + d k - p of the result. So the places of the result that leave one
+remainder by the stride see some taps of the window, in opposite order: a convolution of stride 1 with a negative
+dilation, whose results lie `s` apart in memory. There is one launch for each remainder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.convolution_gpu import in_boxes, prepared, steps_of, suits
+from cubepy.kernels.convolution_hopper import hopper_convolution
+from cubepy.kernels.convolution_layout import MEASURE, in_order
+from cubepy.kernels.convolution_routes import Problem
+from cubepy.kernels.matmul_hopper import UNITS
+from cubepy.runtime import memory
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What the places of the result with one remainder see along an axis.
+
+    Attributes:
+        start, places: the first place, and how many there are.
+        first, step, taps: of the window, the first tap, from it to the next one, and how many there are.
+        dilation, pad: tap j of place q sees place q + j * dilation - pad.
+    """
+
+    start: int
+    places: int
+    first: int
+    step: int
+    taps: int
+    dilation: int
+    pad: int
+
+
+@lru_cache(maxsize=1024)
+def remainders(size: int, window: int, stride: int, dilation: int, cut: int) -> tuple[Remainder, ...]:
+    """All of an axis of `size` places of the result."""
+    found = []
+    for start in range(min(stride, size)):
+        seen = [k for k in range(window) if (start + cut - k * dilation) % stride == 0]
+        first, step = (seen[0] if seen else 0), (seen[1] - seen[0] if len(seen) > 1 else 1)
+        found.append(
+            Remainder(
+                start, -(-(size - start) // stride), first, step, len(seen), -(step * dilation // stride),
+                -((start + cut - first * dilation) // stride),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def launches_of(
+    x: Any, taps: Any, bias: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, cores: int
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Cubes and arguments of the launches that make out (N, *sizes, F): x (N, *size, C) as `in_boxes` gives it, taps
+    (F, taps, C). Places that no tap goes to are left as they are."""
+    axes = out.ndim - 2
+    ones, zeros = (1,) * (3 - axes), (0,) * (3 - axes)
+    size: Any = (1,) * (5 - x.ndim) + tuple(x.shape[1:-1])
+    window, sizes = ones + tuple(window), ones + tuple(out.shape[1:-1])
+    steps = steps_of(window)
+    axis = zip(sizes, window, ones + stride, ones + dilation, zeros + cut, strict=True)
+    for some in itertools.product(*(remainders(*numbers) for numbers in axis)):
+        if math.prod(r.taps for r in some):
+            problem = Problem(
+                size, tuple(r.taps for r in some), (1, 1, 1), tuple(r.pad for r in some),
+                tuple(r.dilation for r in some), tuple(r.places for r in some),
+            )  # type: ignore[arg-type]  # fmt: skip
+            first = sum(r.first * s for r, s in zip(some, steps, strict=True))
+            walk: Any = (first, *(r.step * s for r, s in zip(some, steps, strict=True)))
+            keys = (slice(r.start, None, s) for r, s in zip(some[3 - axes :], stride, strict=True))
+            yield prepared(x, taps, bias, out[(slice(None), *keys)], problem, None, cores, walk=walk)
+
+
+def by_remainders(view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any) -> Any:
+    """(N, *sizes, filters), or None where the kernel does not take it: view (N, *size, C), w (C, filters, *window)."""
+    size: Any = (1,) * (5 - view.ndim) + tuple(view.shape[1:-1])
+    plain = Problem(size, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), size)
+    if not suits(view, w, plain) or w.shape[0] % MEASURE or w.shape[1] % MEASURE:
+        return None
+    window = w.shape[2:]
+    empty = any(
+        r.taps == 0
+        for numbers in zip(sizes, window, stride, dilation, cut, strict=True)
+        for r in remainders(*numbers)
+    )  # fmt: skip
+    if empty and bias is not None:
+        return None
+    taps = in_order(w.transpose(1, *range(2, w.ndim), 0)).reshape(w.shape[1], -1, w.shape[0])
+    out = memory.empty((view.shape[0], *sizes, w.shape[1]), view.dtype)
+    if empty:
+        out[...] = 0
+    cores = cb.device_properties_of().cores
+    for cubes, arguments in launches_of(in_boxes(view), taps, bias, out, window, stride, cut, dilation, cores):
+        hopper_convolution[cubes, UNITS](*arguments, mode="unchecked")
+    return out

@@ -1,0 +1,43 @@
+"""Convolutions on Hopper whose tiles leave cores idle: the sum is cut into ranges, which a second kernel adds.
+
+Sums are in f32; they are added in an order that never changes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cubepy as cb
+
+UNITS = 128
+LANES = 8
+
+
+@cb.kernel
+def add_ranges(sums: cb.Array, bias, out: cb.Array, ranges: cb.Comptime[int], function: cb.Comptime):
+    """out[place, f] = function(sum over ranges of sums[range, place, f] + bias[f]); a unit does a line of filters."""
+    across = out.shape[1] // LANES
+    at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
+    f, place = at % across * LANES, at // across
+    if place < out.shape[0]:
+        lines = ()
+        for k in cb.unroll(range(ranges)):
+            lines = lines + (sums.load((k, place, f), LANES),)
+        total = lines[0]
+        for k in cb.unroll(range(1, ranges)):
+            total = total + lines[k]
+        if bias is not None:
+            total = total + cb.cast(bias.load(f, LANES, valid=bias.shape[0] - f), cb.f32)
+        if function is not None:
+            total = function(total)
+        out.store((place, f), cb.cast(total, out.dtype))
+
+
+def added(sums: Any, bias: Any, out: Any, ranges: int, function: Any) -> None:
+    """out (N, *places, F) of sums (ranges of at least N images, *places, F); both are contiguous, F a multiple of 8."""
+    filters, places = out.shape[-1], math.prod(out.shape[:-1])
+    parts = sums.reshape(ranges, -1, filters)[:, :places]
+    add_ranges[-(-places * filters // LANES // UNITS), UNITS](
+        parts, bias, out.reshape(-1, filters), ranges, function, mode="unchecked"
+    )
