@@ -93,6 +93,7 @@ ARITHMETIC: dict[str, Any] = {
     "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
     "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),
     "line_min": lambda line: plain(line.min()), "line_all": lambda line: plain(np.all(line)), "pack": lambda v, d: np.asarray(v).astype(DTYPES[d]).view(np.uint32),
+    "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "sqrt": np.sqrt,
     "packed_fma": packed_fma, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value
        {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "and_": "&", "or_": "|", "xor": "^",

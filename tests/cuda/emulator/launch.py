@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import random
 from functools import lru_cache
 from typing import Any
@@ -68,23 +69,23 @@ def emulate(
         if value is not None and p.kind != "comptime":
             for part in value if isinstance(value, tuple) else (value,):
                 words += array_words(part) if isinstance(part, np.ndarray) else [part]
-    given = [ARITHMETIC.get(p.kind, lambda v: v)(w) for p, w in zip(code.text.parameters, words, strict=True)]
     x, y, z = (*(cubes if isinstance(cubes, tuple) else (cubes,)), 1, 1)[:3]
+    run_cubes(code, words, (x, y, z), late, seed)
+    return code
+
+
+def run_cubes(code: Any, words: list[Any], cubes: tuple[int, int, int], late: float, seed: int) -> None:
+    """Run compiled code with the words of its parameters."""
+    given = [ARITHMETIC.get(p.kind, lambda v: v)(w) for p, w in zip(code.text.parameters, words, strict=True)]
+    x, y, z = cubes
     together, *others = code.program.cluster
     assert others == [1, 1] and x % together == 0, "clusters are whole, and along x"
-    chance, body = random.Random(seed), translated(code.text.text)
+    chance, body, units = random.Random(seed), translated(code.text.text), math.prod(code.program.units)
     with np.errstate(all="ignore"):
         for *rest, first in np.ndindex(z, y, x // together):
             cluster = [
                 Cube(
-                    body,
-                    given,
-                    (first * together + k, *rest[::-1]),
-                    (x, y, z),
-                    units,
-                    code.text.shared_bytes,
-                    chance,
-                    late,
+                    body, given, (first * together + k, *rest[::-1]), cubes, units, code.text.shared_bytes, chance, late
                 )
                 for k in range(together)
             ]
@@ -92,4 +93,3 @@ def emulate(
                 cube.cluster = cluster
             for _ in zip(*(cube.run() for cube in cluster), strict=True):
                 pass
-    return code

@@ -22,17 +22,20 @@ def plain(value: Any) -> Any:
 
 
 class Place:
-    """Elements in memory, from some byte of a cube's shared memory (or of nowhere, for an array) on."""
+    """Elements in memory, from some byte of a cube's shared memory (or of nowhere, for an array) on.
 
-    __slots__ = ("dtype", "items", "narrow", "start")
+    `first` of them lie before the one that has index 0.
+    """
 
-    def __init__(self, items: np.ndarray, start: int = -1) -> None:
-        self.items, self.dtype, self.start = items, items.dtype, start
+    __slots__ = ("dtype", "first", "items", "narrow", "start")
+
+    def __init__(self, items: np.ndarray, start: int = -1, first: int = 0) -> None:
+        self.items, self.dtype, self.start, self.first = items, items.dtype, start, first
         self.narrow = items.dtype in NARROW
 
     def part(self, i: Any, count: int) -> np.ndarray:
         """Some neighbours, as they lie."""
-        at = int(i)
+        at = int(i) + self.first
         assert 0 <= at and at + count <= len(self.items), f"elements {at} to {at + count} of {len(self.items)}"
         return self.items[at : at + count]
 
@@ -72,6 +75,27 @@ def load_line(p: Any, i: Any, lanes: int, *_: Any) -> np.ndarray:
         return p[int(i) : int(i) + lanes].copy()
     part = p.part(i, lanes)
     return part.astype(np.float32) if p.narrow else part.copy()
+
+
+def load_if(p: Any, i: Any, ok: Any) -> Any:
+    return load(p, i) if ok else np.float32(0) if p.narrow else plain(p.dtype.type(0))
+
+
+def store_if(p: Any, i: Any, value: Any, ok: Any) -> None:
+    if ok:
+        store(p, i, value)
+
+
+def gather_line(p: Place, index: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    out = np.zeros(len(index), np.float32 if p.narrow else p.dtype)
+    for lane in np.flatnonzero(mask):
+        out[lane] = p.part(index[lane], 1)[0]
+    return out
+
+
+def scatter_line(p: Place, index: np.ndarray, line: np.ndarray, mask: np.ndarray) -> None:
+    for lane in np.flatnonzero(mask):
+        p.part(index[lane], 1)[0] = line[lane]
 
 
 def load_line_part(p: Place, i: Any, lanes: int, valid: Any, *_: Any) -> np.ndarray:
@@ -120,5 +144,6 @@ COMBINED: dict[str, Any] = {
 MEMORY_OPS: dict[str, Any] = {
     "load": load, "store": store, "load_line": load_line, "load_line_part": load_line_part, "store_line": store_line,
     "store_line_part": store_line_part, "add_line": add_line, "stack": stack,
-    "atomic_rmw": atomic_rmw,
+    "atomic_rmw": atomic_rmw, "load_if": load_if, "store_if": store_if, "gather_line": gather_line,
+    "scatter_line": scatter_line, "store_line_stream": store_line,
 }  # fmt: skip

@@ -1,0 +1,83 @@
+"""Whole functions of the library on an emulated Hopper GPU: what the host chooses, lays out and launches, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from cubepy import kernels as K
+from cubepy.runtime.device_array import upload
+
+pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
+from tests.cuda.emulator.device import emulated
+from tests.cuda.thorough import some
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+Put = Callable[[np.ndarray], Any]
+
+
+def draw(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) * 8).astype(dtype)
+
+
+def near(got: Any, want: np.ndarray, tolerance: float) -> None:
+    found = got.numpy().astype(np.float64)
+    assert found.shape == want.shape and np.linalg.norm(found - want) <= tolerance * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("dtype", some([np.float16, np.float32, BF16, np.int64, np.uint8, np.float64], 0, 4), ids=str)
+def test_sort_and_topk(dtype: Any) -> None:
+    x = np.abs(draw(2, 150)).astype(dtype)
+    with emulated() as gpu:
+        far = upload(x, gpu)
+        np.testing.assert_array_equal(K.sort(far).numpy(), np.sort(x))
+        order = np.argsort(x, stable=True)
+        np.testing.assert_array_equal(K.argsort(far).numpy(), order)
+        values, places = K.topk(far, 5, largest=False)
+        np.testing.assert_array_equal(places.numpy(), order[:, :5])
+        np.testing.assert_array_equal(values.numpy(), np.sort(x)[:, :5])
+
+
+FILTERS = [  # input, filters, stride, padding, groups; layouts with channels last in memory and first
+    ((2, 16, 6, 8), (16, 1, 3, 3), 1, 1, 16),
+    ((1, 64, 6, 8), (64, 64, 3, 3), 1, 1, 1),
+    ((1, 64, 8, 8), (64, 64, 3, 3), 2, 1, 1),
+    ((1, 64, 6, 8), (64, 8, 3, 3), 1, 1, 8),
+]
+
+
+@pytest.mark.parametrize(("shape", "filters", "stride", "padding", "groups"), some(FILTERS, 0), ids=str)
+def test_convolutions_and_their_gradients(
+    shape: tuple[int, ...], filters: tuple[int, ...], stride: int, padding: int, groups: int
+) -> None:
+    """As the CPU does them in f32."""
+    x, w = draw(*shape, dtype=np.float16), draw(*filters, dtype=np.float16, seed=1)
+    rest = (stride, padding, 1, groups)
+    exact = [a.astype(np.float32) for a in (x, w)]
+    want = K.conv2d(*exact, None, *rest)
+    g = draw(*want.shape, dtype=np.float16, seed=2)
+    by_input = K.conv_input(shape, exact[1], g.astype(np.float32), *rest)
+    by_filters = K.conv_weight(exact[0], filters, g.astype(np.float32), *rest)
+    with emulated() as gpu:
+        puts: tuple[Put, ...] = (
+            lambda a: upload(a, gpu),
+            lambda a: upload(np.ascontiguousarray(a.transpose(0, 2, 3, 1)), gpu).transpose((0, 3, 1, 2)),
+        )
+        for put in puts:
+            near(K.conv2d(put(x), put(w), None, *rest), want, 5e-4)
+            near(K.conv_input(shape, put(w), put(g), *rest), by_input, 5e-4)
+            near(K.conv_weight(put(x), filters, put(g), *rest), by_filters, 5e-4)
+
+
+def test_softmax_sums_and_gathers() -> None:
+    x, index = draw(3, 70), np.random.default_rng(1).integers(0, 70, (3, 9))
+    with emulated() as gpu:
+        far = upload(x, gpu)
+        e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+        near(K.softmax(far), e / e.sum(1, keepdims=True), 1e-6)
+        near(K.sum(far[:, ::-1], 0), x.astype(np.float64)[:, ::-1].sum(0), 1e-6)
+        np.testing.assert_array_equal(K.gather(far, 1, upload(index, gpu)).numpy(), np.take_along_axis(x, index, 1))
