@@ -11,13 +11,13 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.quant.gpu_weight import PlaneWeight
-from cubepy.quant.linear_gpu_wide import CHUNK, Wide, permute_rows, wide_product
+from cubepy.quant.linear_gpu_wide import CHUNK, SMALLER, Wide, permute_rows, wide_product
 from cubepy.runtime.device_array import DeviceArray, empty
 
 MAGIC = 0x64006400
 """1024 and 1024 as f16."""
-GAINS = {("bf16", True): 2.0**22, ("bf16", False): 2.0**6, ("f16", True): 1.0, ("f16", False): 1.0}
-"""What weights are too small by, by the dtype and whether codes have groups."""
+GAINS = {("bf16", True): 2.0**22, ("bf16", False): 2.0**6, ("f16", True): 1 / SMALLER, ("f16", False): 1 / SMALLER}
+"""What weights and activations are too small by, by the dtype and whether codes have groups."""
 COLUMNS = (32, 64, 96, 128)
 """Rows of activations that a cube may take."""
 _MOST_STAGES = 16

@@ -83,6 +83,12 @@ def test_groups_of_planes_multiply_packed_weights(case: tuple[Any, ...]) -> None
     assert error(wide(x, weight, plan, late, bias, residual) - bias, expected - bias) < tolerance
 
 
+def test_large_f16_activations_stay_finite() -> None:
+    x, factors, rows = np.full((1, 64), 60000, np.float16), np.full(64, 2, np.float16), np.zeros((1, 32), np.uint32)
+    emulate(permute_rows, 256, (1,), x, factors, rows, False)
+    assert (rows.view(np.float16) == 15000).all()
+
+
 PLANS = [
     (Wide(64, 2, 2, 1, 2, 32, False, early=True, apart=True), BF16), (Wide(128, 2, 2, 1, 2, 32, False, early=True), BF16),
     (Wide(128, 2, 1, 2, 2, 0, True, early=True, apart=True), np.float16), (Wide(32, 2, 1, 1, 2, 128, True, early=True), BF16),
