@@ -12,6 +12,8 @@ from cubepy import kernels as K
 from cubepy.kernels.convolution_gpu import TILES, box_for, prepared, tile_for
 from cubepy.kernels.convolution_hopper import HopperWindow, hopper_convolution
 from cubepy.kernels.convolution_layout import laid_out
+from cubepy.kernels.convolution_ranges import UNITS as ADDERS
+from cubepy.kernels.convolution_ranges import add_ranges
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.convolution_weight_hopper import FOLDERS, fold_taps
 from cubepy.kernels.functions import ACTIVATIONS
@@ -151,9 +153,11 @@ def test_nothing_spills(route: str) -> None:
 
 
 @pytest.mark.skipif(not has_disassembler(), reason="reading SASS needs cuobjdump")
-def test_sums_of_all_taps_stay_in_registers() -> None:
+def test_sums_of_all_taps_and_of_ranges_stay_in_registers() -> None:
     sums, out = np.zeros((3, 64, 9 * 64), np.float32), zeros(64, 9 * 64)
     code = compile_for("sm_90a", fold_taps, FOLDERS, sums, out, 64, 9, mode="unchecked")
+    assert usage(code.cubin).stack == 0
+    code = compile_for("sm_90a", add_ranges, ADDERS, sums, out[0], out, 3, ACTIVATIONS["gelu"], mode="unchecked")
     assert usage(code.cubin).stack == 0
 
 
