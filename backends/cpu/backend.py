@@ -11,6 +11,7 @@ from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.emit import emit
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import threads
+from cubepy.backends.cpu.tiles import TILES, tiles_granted
 from cubepy.backends.llvm.printing import Emitted
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
@@ -122,7 +123,8 @@ def _properties() -> DeviceProperties:
             n
             for n, f in (("int8_dot", ("avx512vnni", "avxvnni")), ("bf16_dot", ("avx512bf16",)), ("f16c", ("f16c",)))
             if on & set(f)
-        ),
+        )
+        | ({"tiles"} if TILES <= on and tiles_granted() else set()),
     )
 
 

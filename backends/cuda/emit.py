@@ -122,15 +122,6 @@ class CudaPrinter(Printer):
     def stmt_Barrier(self, s: Barrier) -> None:
         self.line("sync_plane()" if s.plane else "sync_cube()")
 
-    def stmt_Hardware(self, s: Hardware) -> None:
-        values = [self.value(a) if a.type.lanes or not a.type.dtype.is_int else self.index(a) for a in s.args]
-        parts = [*(self.var(m.name) for m in s.mems), *values, *map(repr, s.attrs)]
-        call = f"{s.op}({', '.join(parts)})"
-        if s.target is None:
-            self.line(call)
-        else:
-            self.assign(s.target, call)
-
     def value(self, e: Expr) -> str:
         """An expression; the special function unit computes some of f32 where the kernel takes the liberty `afn`."""
         if e.op == "call" and e.attr in APPROXIMATE and e.type.dtype.name == "f32" and "afn" in self.program.fast_math:

@@ -22,6 +22,7 @@ from cubepy.compiler.ir import (
     DebugPrint,
     Expr,
     For,
+    Hardware,
     If,
     Mem,
     Prefetch,
@@ -181,6 +182,16 @@ class Printer(MemoryText):
             self.line(f"store({self.var(name)}, unit, {text})")
         else:
             self.line(f"{self.var(name)} = {text}")
+
+    def stmt_Hardware(self, s: Hardware) -> None:
+        """An instruction of matrix units or copy engines: the op of its name."""
+        values = [self.value(a) if a.type.lanes or not a.type.dtype.is_int else self.index(a) for a in s.args]
+        parts = [*(self.var(m.name) for m in s.mems), *values, *map(repr, s.attrs)]
+        call = f"{s.op}({', '.join(parts)})"
+        if s.target is None:
+            self.line(call)
+        else:
+            self.assign(s.target, call)
 
     def stmt_If(self, s: If) -> None:
         then, orelse, cond = s.then, s.orelse, s.cond

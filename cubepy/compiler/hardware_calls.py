@@ -88,9 +88,9 @@ def element(s: Lowering, mem: Mem, where: Value, what: str) -> Expr:
             f"{what} is not contiguous, so one position does not say where",
             hint="give a tuple with an index for each axis",
         )
-    strides = _strides(s, mem)[-len(coords) :] if several else _strides(s, mem)[-1:]
+    steps = strides(s, mem)[-len(coords) :] if several else strides(s, mem)[-1:]
     terms: list[Value] = []
-    for index, stride in zip(coords, strides, strict=True):
+    for index, stride in zip(coords, steps, strict=True):
         known = index.value if isinstance(index, Const) else s.as_index(index)
         if isinstance(known, Expr):
             terms.append(known if stride == Const(1) else convert.binary("mul", known, stride, s.index))
@@ -102,7 +102,8 @@ def element(s: Lowering, mem: Mem, where: Value, what: str) -> Expr:
     return s.as_index(total)
 
 
-def _strides(s: Lowering, mem: Mem) -> tuple[Value, ...]:
+def strides(s: Lowering, mem: Mem) -> tuple[Value, ...]:
+    """How far neighbours along each axis are apart, in elements."""
     if mem.shape is not None:
         return tuple(Const(math.prod(mem.shape[d + 1 :])) for d in range(mem.ndim))
     last = mem.ndim - 1

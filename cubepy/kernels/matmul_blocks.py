@@ -22,6 +22,7 @@ DEPTH = 256  # of a piece: 32 columns of it fill the first-level cache
 DEEPEST = 2048  # of a piece on the stack, half of the second-level cache
 FEW = 128  # rows with which reading b takes longer than multiplying
 BLOCK = 512  # rows of a cube: enough to pay for packing, and A stays in the second-level cache
+MATRIX_TILE = (32, 2, 16)  # rows, lines and lanes of the sums that a matrix unit makes at a time
 ALONE = 1 << 18  # products of numbers or words that one core does before another has begun
 SMALL = 1 << 16  # bytes of a matrix that needs no packing, since the first-level cache holds it as it is
 
@@ -49,6 +50,11 @@ class TilePlan:
     beforehand: bool = False
     wide: int = 1
 
+    @property
+    def matrix(self) -> bool:
+        """Whether a matrix unit multiplies."""
+        return self.kind != "f32" and self.rows == MATRIX_TILE[0]
+
 
 def tile() -> tuple[int, int, int]:
     """Rows, lines and lanes of the register tile for the current device."""
@@ -58,6 +64,8 @@ def tile() -> tuple[int, int, int]:
 @cache
 def tile_of(p: cb.DeviceProperties, kind: str = "f32") -> tuple[int, int, int]:
     """Rows, lines and lanes of the register tile for a device."""
+    if "tiles" in p.features and kind != "f32":
+        return MATRIX_TILE
     lanes = p.register_bytes // 4
     if kind == "i8":  # LLVM moves broadcasts of bytes up, which then need registers
         return (4, 4 if p.vector_registers >= 32 else 2, lanes)
@@ -117,7 +125,7 @@ class Tile(Routine):
         yield first  # all that is needed without tuning
         shapes = [(6, 4), (8, 3), (12, 2), (14, 2)] if properties.vector_registers >= 32 else [(6, 2), (4, 3)]
         if kind != "f32":  # lines of words are mixed pairwise
-            shapes = [(rows, lines), (rows + 1, lines)]
+            shapes = [(rows, lines), *([] if first.matrix else [(rows + 1, lines)])]
         fitting = [s for s in shapes if not problem.packed or s[1] * lanes == problem.packed]
         bases = [blocks(problem, *shape, lanes, kind, properties.cores) for shape in fitting]
         plans = dict.fromkeys([first, *bases, *(plan for base in bases for plan in varied(problem, base))])
@@ -192,7 +200,9 @@ def varied(problem: Product, base: TilePlan) -> Iterator[TilePlan]:
 def blueprint_of(plan: TilePlan, source: str, bias: bool, residual: bool, mask: bool, function: Any) -> Blueprint:
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
     wide = 1 if source == "panels" else plan.wide
-    return Blueprint(plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide)
+    return Blueprint(
+        plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide, matrix=plan.matrix
+    )
 
 
 def product(

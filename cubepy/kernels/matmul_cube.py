@@ -86,7 +86,10 @@ def byte_sum(a, batch, row, lanes):
 @cb.func
 def tile_sums(done, a, b, batch, batch_b, row, here, panel, first_k, last_k, origin, blueprint):
     """done = `here` rows of a times one panel, which begins with row `origin` of b."""
-    if here == blueprint.rows:
+    if blueprint.matrix:
+        cb.tile_dot(done, here, a, (batch, row, first_k), b, (batch_b, panel, first_k - origin, 0), last_k - first_k,
+                    blueprint.kind)  # fmt: skip
+    elif here == blueprint.rows:
         tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, blueprint)
     else:
         for r in range(here):

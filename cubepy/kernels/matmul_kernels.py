@@ -26,6 +26,7 @@ class Blueprint:
         source: how b lies: in "panels", or in "rows" or "columns" that are packed piece by piece.
         wide: how many panels are packed at a time, which reads as much more of each row of b.
         channels: with dot products, results that a cube makes side by side.
+        matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`).
     """
 
     rows: int
@@ -39,6 +40,7 @@ class Blueprint:
     source: str = "panels"
     wide: int = 1
     channels: int = 1
+    matrix: bool = False
 
     @property
     def exact(self) -> bool:

@@ -12,6 +12,7 @@ FEATURES = {
     "tma": "copies of whole tiles by a copy engine",
     "wgmma": "asynchronous matrix products of four planes",
     "cluster": "clusters of cubes that reach each other's shared memory",
+    "tiles": "matrix products of tiles in memory by a CPU's matrix unit",
     "overlap": "launches that begin while the launch before them ends",
 }
 """What the features of `DeviceProperties.features` that these builtins need stand for."""
@@ -79,6 +80,12 @@ _BY_FEATURE = {
         "the cluster.",
         "load_cluster": "`load_cluster(shared, i, rank)`: element i of the same shared memory of another cube of the "
         "cluster; between `sync_cluster()` after it was written and before that cube ends.",
+    },
+    "tiles": {
+        "tile_dot": "`tile_dot(sums, rows, a, i, b, j, words, dtype)`: sums = `rows` rows of a from a[i] on times 32 "
+        "columns of b from b[j] on. Words (u32) hold two bf16 or four bytes that are neighbours along the depth: a has "
+        "rows of `words` of them, b has `words` rows of 32. dtype is that of a (bf16, i8, u8); bytes of b have the other "
+        "sign. sums is local memory of up to 32 rows of 32 f32 or i32. For cubes of one unit.",
     },
     "overlap": {
         "wait_previous": "`wait_previous()`: wait for the launches before this one on its stream, and see what they "
