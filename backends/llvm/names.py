@@ -10,7 +10,7 @@ OPS = frozenset(
     i64 i8 insert interleave inv iota isinf isnan le line_all line_any line_max line_min line_prod line_sum load
     load_if load_line load_line_part log log1p log2 lt maximum maxnum minimum minnum mod mul ne neg not_ offset or_
     popcount pow_ prefetch print_values ptr_at report rint rsqrt scatter_line select shl shr shuffle sin slice_line
-    splat sqrt stack store store_if store_line store_line_part store_line_stream sub take tanh tile_dot truediv trunc u16 u32
-    u64 u8 xor Line Ptr OPS load_or_report check_line
+    splat sqrt stack store store_if store_line store_line_part store_line_stream sub take tanh tile_dot truediv
+    trunc u16 u32 u64 u8 xor Line Ptr OPS load_or_report check_line
     """.split()
 )

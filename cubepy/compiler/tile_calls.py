@@ -11,8 +11,8 @@ from cubepy.compiler.values import ArrayValue, Const, TupleValue, Value, describ
 from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 
-MOST_ROWS, COLUMNS = 32, 32
-"""Of the sums of one call: two tiles of 16 each way."""
+COLUMNS = 32
+"""Of the sums of one call: two tiles of 16."""
 KINDS = {"bf16": dt.f32, "i8": dt.i32, "u8": dt.i32}
 """What sums are made of, by the elements of a."""
 
@@ -22,11 +22,9 @@ def sums_of(value: Value, dtype: dt.DType) -> Mem:
     mem = value.mem if isinstance(value, ArrayValue) else None
     if mem is None or mem.kind != "local" or mem.dtype is not dtype or mem.shape is None:
         raise KernelTypeError(f"the sums of cb.tile_dot must be local memory of {dtype.name}, not {describe(value)}")
-    if math.prod(mem.shape[1:]) * max(mem.lanes, 1) != COLUMNS or mem.shape[0] > MOST_ROWS:
+    if math.prod(mem.shape[1:]) * max(mem.lanes, 1) != COLUMNS:
         shape = (*mem.shape, mem.lanes) if mem.lanes else mem.shape
-        raise KernelTypeError(
-            f"the sums of cb.tile_dot have rows of {COLUMNS} and at most {MOST_ROWS} of them, not shape {shape}"
-        )
+        raise KernelTypeError(f"the sums of cb.tile_dot have rows of {COLUMNS}, not shape {shape}")
     return mem
 
 
@@ -56,8 +54,9 @@ def _tile_dot(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     if dtype.name not in KINDS:
         raise DTypeError(f"cb.tile_dot does not take {dtype.name}", hint=f"it takes {', '.join(KINDS)}")
     mem = sums_of(total, KINDS[dtype.name])
-    if isinstance(rows, Const) and not 1 <= s.comptime_int(rows, "the rows of cb.tile_dot") <= MOST_ROWS:
-        raise KernelTypeError(f"cb.tile_dot takes 1 to {MOST_ROWS} rows, not {rows.value}")
+    most = (mem.shape or (0,))[0]
+    if isinstance(rows, Const) and not 1 <= s.comptime_int(rows, "the rows of cb.tile_dot") <= most:
+        raise KernelTypeError(f"cb.tile_dot takes 1 to {most} rows here, the rows of its sums, not {rows.value}")
     left, left_at = operand(s, a, i, "the first operand of cb.tile_dot")
     right, right_at = operand(s, b, j, "the second operand of cb.tile_dot")
     s.read |= {left.name, right.name}

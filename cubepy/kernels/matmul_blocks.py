@@ -22,7 +22,7 @@ DEPTH = 256  # of a piece: 32 columns of it fill the first-level cache
 DEEPEST = 2048  # of a piece on the stack, half of the second-level cache
 FEW = 128  # rows with which reading b takes longer than multiplying
 BLOCK = 512  # rows of a cube: enough to pay for packing, and A stays in the second-level cache
-MATRIX_TILE = (32, 2, 16)  # rows, lines and lanes of the sums that a matrix unit makes at a time
+NEAR = 1 << 19  # bytes of b, packed, that stay in the second-level cache beside a's rows
 ALONE = 1 << 18  # products of numbers or words that one core does before another has begun
 SMALL = 1 << 16  # bytes of a matrix that needs no packing, since the first-level cache holds it as it is
 
@@ -38,6 +38,7 @@ class TilePlan:
         kind: what sums are made of (see `matmul_words`).
         wide: panels that are packed at a time.
         beforehand: whether all of b is packed first.
+        matrix: whether a matrix unit multiplies.
     """
 
     rows: int
@@ -49,11 +50,7 @@ class TilePlan:
     kind: str = "f32"
     beforehand: bool = False
     wide: int = 1
-
-    @property
-    def matrix(self) -> bool:
-        """Whether a matrix unit multiplies."""
-        return self.kind != "f32" and self.rows == MATRIX_TILE[0]
+    matrix: bool = False
 
 
 def tile() -> tuple[int, int, int]:
@@ -64,8 +61,6 @@ def tile() -> tuple[int, int, int]:
 @cache
 def tile_of(p: cb.DeviceProperties, kind: str = "f32") -> tuple[int, int, int]:
     """Rows, lines and lanes of the register tile for a device."""
-    if "tiles" in p.features and kind != "f32":
-        return MATRIX_TILE
     lanes = p.register_bytes // 4
     if kind == "i8":  # LLVM moves broadcasts of bytes up, which then need registers
         return (4, 4 if p.vector_registers >= 32 else 2, lanes)
@@ -118,6 +113,10 @@ class Tile(Routine):
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[TilePlan]:
         """The tile that fills the registers, in blocks that keep all cores busy; then variations of both."""
         kind = kind_of(problem, properties) or "f32"
+        if kind != "f32" and "tiles" in properties.features:
+            base = matrix_blocks(problem, kind, properties.cores)
+            yield from dict.fromkeys([base, *varied(problem, base)])
+            return
         rows, lines, lanes = tile_of(properties, kind)
         if problem.packed:
             lines = problem.packed // lanes
@@ -125,7 +124,7 @@ class Tile(Routine):
         yield first  # all that is needed without tuning
         shapes = [(6, 4), (8, 3), (12, 2), (14, 2)] if properties.vector_registers >= 32 else [(6, 2), (4, 3)]
         if kind != "f32":  # lines of words are mixed pairwise
-            shapes = [(rows, lines), *([] if first.matrix else [(rows + 1, lines)])]
+            shapes = [(rows, lines), (rows + 1, lines)]
         fitting = [s for s in shapes if not problem.packed or s[1] * lanes == problem.packed]
         bases = [blocks(problem, *shape, lanes, kind, properties.cores) for shape in fitting]
         plans = dict.fromkeys([first, *bases, *(plan for base in bases for plan in varied(problem, base))])
@@ -174,6 +173,20 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
         options = range(least, least + 1)
     count = next((c for c in options if even(cubes * c, cores)), least)
     return TilePlan(rows, lines, lanes, -(-tiles // count), group, depth, kind, beforehand, wide)
+
+
+def matrix_blocks(problem: Product, kind: str, cores: int) -> TilePlan:
+    """Blocks for a CPU's matrix unit, which is so fast that reading a and b and writing the sums decide."""
+    panels, batch, k = -(-problem.n // 32), problem.batch, -(-problem.k // PER_WORD[kind])
+    rows = next((r for r in (128, 64) if batch * -(-problem.m // r) * panels >= 2 * cores), 32)
+    cubes = batch * -(-problem.m // rows)
+    if 4 * k * problem.n <= NEAR and cubes >= 2 * cores:  # a cube makes whole rows of the result
+        plan = TilePlan(rows, 2, 16, 1, panels, DEEPEST, kind, matrix=True)
+        return replace(plan, beforehand=True, depth=0) if kind == "bf16" else plan
+    plan = replace(blocks(problem, rows, 2, 16, kind, cores), matrix=True)
+    if problem.m > 2 * BLOCK and kind == "bf16":  # several blocks of rows would each pack b
+        return replace(plan, beforehand=True, depth=0)
+    return plan
 
 
 def even(cubes: int, cores: int) -> bool:

@@ -55,7 +55,7 @@ def block_product(
             for panel in range(side, cb.min(side + wide, last)):
                 whole = (panel + 1) * width <= columns
                 for tile in range(first_row, last_row, rows):
-                    row = cb.min(tile, cb.max(m - rows, 0))  # the last tile does some rows again
+                    row = tile if blueprint.matrix else cb.min(tile, cb.max(m - rows, 0))  # some rows are done again
                     here = cb.min(rows, m - row)
                     if blueprint.source == "panels":
                         tile_sums(done, a, b, batch, batch_b, row, here, panel, start, end, 0, blueprint)

@@ -34,7 +34,7 @@ def test_a_step_is_four_products_of_four_tiles(kind: str) -> None:
         cpu="sapphirerapids", features="+amx-tile,+amx-bf16,+amx-int8", opt=3
     )
     text = machine.emit_assembly(parsed)
-    assert text.count("ldtilecfg") == 2 and text.count("tilerelease") == 1
+    assert text.count("ldtilecfg") == 6 and text.count("tilerelease") == 1
     loops = [re.findall(r"^\s+(\w+)", body, re.M) for body in re.split(r"^\.\w+:", text, flags=re.M)]
     widest = max(loops, key=lambda loop: loop.count(INSTRUCTIONS[kind]))
     assert widest.count(INSTRUCTIONS[kind]) == 4 and widest.count("tileloadd") == 4

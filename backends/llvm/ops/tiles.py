@@ -2,7 +2,8 @@
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18. Two tiles of a and two of b
 make four of the sums, so each that is loaded is used twice; a step takes 16 words along the depth. The shapes of the
-tiles are set by a block of 64 bytes: where rows or words are fewer than a tile, nothing beyond them is read.
+tiles are set by a block of 64 bytes: where rows or words are fewer than a tile, nothing beyond them is read. Setting
+them takes as long as two steps, so rows are many to a call.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ INSTRUCTIONS = {"bf16": "tdpbf16ps", "i8": "tdpbsud", "u8": "tdpbusd"}
 """By the elements of a; bytes of b have the other sign."""
 SIDE = 16  # rows of a tile, and words of a row
 LINE = 4 * SIDE  # bytes of a row
+BLOCK = 2 * SIDE  # rows that are multiplied at a time
 SUMS, LEFT, RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)  # numbers of the tiles
 VOID, BYTES = ir.VoidType(), I8.as_pointer()
 
@@ -40,7 +42,6 @@ class _Function:
         self.b = b = ir.IRBuilder(self.function.append_basic_block())
         self.config = b.alloca(I8, _n(LINE))
         self.config.align = LINE
-        self.two = b.icmp_signed(">", self.rows, _n(SIDE))
         whole, rest = b.lshr(words, _n(4)), b.and_(words, _n(SIDE - 1))
         with b.if_then(b.icmp_signed(">", whole, _n(0))):
             self.part(_n(0), whole, ir.Constant(I1, 1), _n(SIDE))
@@ -59,11 +60,9 @@ class _Function:
     def at(self, base: Any, offset: Any) -> Any:
         return self.b.gep(base, [offset])
 
-    def shape(self, words: Any) -> None:
-        """Set the shapes: a's tiles are `words` wide, and b's have so many rows."""
+    def shape(self, top: Any, low: Any, words: Any) -> None:
+        """Set the shapes: rows of the upper and the lower tiles; a's are `words` wide, and b's have so many rows."""
         b = self.b
-        top = b.select(self.two, _n(SIDE), self.rows)
-        low = b.select(self.two, b.sub(self.rows, _n(SIDE)), _n(1))
         width = b.mul(words, _n(4))
         shapes = [(top, _n(LINE))] * 2 + [(low, _n(LINE))] * 2 + [(top, width), (low, width)] + [(words, _n(LINE))] * 2
         for k in range(0, LINE, 8):
@@ -80,17 +79,26 @@ class _Function:
         self.b.store(value if kind == I64 else self.b.trunc(value, kind), address, align=1)
 
     def part(self, first: Any, steps: Any, fresh: Any, words: Any) -> None:
-        """Steps from word `first` on; the sums begin at zero where they are `fresh`."""
-        self.shape(words)
-        with self.b.if_else(self.two) as (both, one):
-            with both:
-                self.steps(first, steps, fresh, 2)
-            with one:
-                self.steps(first, steps, fresh, 1)
-
-    def steps(self, first: Any, steps: Any, fresh: Any, lefts: int) -> None:
-        """The sums of one or two tiles of a's rows times both of b's columns."""
+        """Steps from word `first` on for all rows; the sums begin at zero where they are `fresh`."""
         b = self.b
+        whole, rest = b.lshr(self.rows, _n(5)), b.and_(self.rows, _n(BLOCK - 1))
+        with b.if_then(b.icmp_signed(">", whole, _n(0))):
+            self.shape(_n(SIDE), _n(SIDE), words)
+            with cgutils.for_range(b, whole, intp=I64) as loop:
+                self.steps(b.mul(loop.index, _n(BLOCK)), first, steps, fresh, 2)
+        row = b.mul(whole, _n(BLOCK))
+        with b.if_then(b.icmp_signed(">", rest, _n(SIDE))):
+            self.shape(_n(SIDE), b.sub(rest, _n(SIDE)), words)
+            self.steps(row, first, steps, fresh, 2)
+        few = b.and_(b.icmp_signed(">", rest, _n(0)), b.icmp_signed("<=", rest, _n(SIDE)))
+        with b.if_then(few):
+            self.shape(rest, _n(1), words)
+            self.steps(row, first, steps, fresh, 1)
+
+    def steps(self, row: Any, first: Any, steps: Any, fresh: Any, lefts: int) -> None:
+        """The sums of one or two tiles of a's rows, from `row` on, times both of b's columns."""
+        b = self.b
+        sums, start = self.at(self.sums, b.mul(row, self.pitch)), self.at(self.a, b.mul(row, self.a_pitch))
         below, a_below = b.mul(self.pitch, _n(SIDE)), b.mul(self.a_pitch, _n(SIDE))
         places = [b.add(below if k // 2 else _n(0), _n(LINE * (k % 2))) for k in SUMS[: 2 * lefts]]
         with b.if_else(fresh) as (yes, no):
@@ -99,10 +107,10 @@ class _Function:
                     self.call("tilezero", k)
             with no:
                 for k, place in enumerate(places):
-                    self.call("tileloadd64", k, self.at(self.sums, place), self.pitch)
+                    self.call("tileloadd64", k, self.at(sums, place), self.pitch)
         with cgutils.for_range(b, steps, intp=I64) as loop:
             word = b.add(first, b.mul(loop.index, _n(SIDE)))
-            left, right = self.at(self.a, b.mul(word, _n(4))), self.at(self.b_, b.mul(word, self.b_pitch))
+            left, right = self.at(start, b.mul(word, _n(4))), self.at(self.b_, b.mul(word, self.b_pitch))
             for k, tile in enumerate(RIGHT):
                 self.call("tileloadd64", tile, self.at(right, _n(LINE * k)), self.b_pitch)
             for k in range(lefts):
@@ -110,7 +118,7 @@ class _Function:
                 for j, tile in enumerate(RIGHT):
                     self.call(INSTRUCTIONS[self.kind], SUMS[2 * k + j], LEFT[k], tile)
         for k, place in enumerate(places):
-            self.call("tilestored64", k, self.at(self.sums, place), self.pitch)
+            self.call("tilestored64", k, self.at(sums, place), self.pitch)
 
 
 def tile_function(module: ir.Module, kind: str) -> ir.Function:
