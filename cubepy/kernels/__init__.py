@@ -10,6 +10,7 @@ from typing import Any
 from cubepy.errors import ShapeError
 from cubepy.kernels import functions, views
 from cubepy.kernels.attention import attention
+from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
 from cubepy.kernels.concat import concat, flip
 from cubepy.kernels.convolution import conv1d, conv2d, conv3d, prepack_filter
 from cubepy.kernels.convolution_backward import (
@@ -87,7 +88,8 @@ __all__ = [
     "Generator", "adaptive_avg_pool1d", "adaptive_avg_pool1d_input", "adaptive_avg_pool2d",
     "adaptive_avg_pool2d_input", "adaptive_avg_pool3d", "adaptive_avg_pool3d_input", "adaptive_max_pool1d",
     "adaptive_max_pool1d_input", "adaptive_max_pool2d", "adaptive_max_pool2d_input", "adaptive_max_pool3d",
-    "adaptive_max_pool3d_input", "all", "any", "argmax", "argmin", "argsort", "attention", "avg_pool1d",
+    "adaptive_max_pool3d_input", "all", "any", "argmax", "argmin", "argsort", "attention", "attention_forward",
+    "attention_gradients", "avg_pool1d",
     "avg_pool1d_input", "avg_pool2d", "avg_pool2d_input", "avg_pool3d", "avg_pool3d_input", "batch_norm", "bernoulli",
     "concat", "conv1d", "conv2d", "conv3d", "conv_input", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "conv_weight", "copy", "cumprod", "cumsum", "embedding", "flip", "functions", "gather", "gelu", "group_norm",

@@ -52,10 +52,11 @@ class Blueprint:
 
 
 @cb.kernel
-def attend(q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, scale, shared_heads, plan: cb.Comptime):
+def attend(q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, scale, shared_heads, plan: cb.Comptime):
     """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g = h // shared_heads.
 
-    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does `tiles` register tiles of rows.
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does `tiles` register tiles of rows. `lse`
+    (B, H, L), if it is there, gets the log of each row's sum of exponentials.
     """
     rows, lanes, keys = plan.rows, plan.lanes, plan.keys
     length, heads, depth, width = q.shape[2], q.shape[1], q.shape[3], v.shape[3]
@@ -91,6 +92,8 @@ def attend(q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, scale, sh
                 weigh(weights, top, total, sums, mask, i, at, b, h, place, start, count, scale, plan)
             add_values(sums, weights, v, b, g, row - first, start, count, width, plan)
     for i in range(stop - first):
+        if lse is not None:
+            lse[b, h, first + i] = top[i] + cb.log(total[i]) if total[i] > 0 else top[i]
         inverse = 1.0 / total[i] if total[i] > 0 else 0.0
         for j in range(plan.head_lines):
             value = cb.cast(sums[i, j] * inverse, out.dtype)
@@ -239,16 +242,24 @@ def attention(
     factor = 1.0 / math.sqrt(depth) if scale is None else float(scale)
     if by_matrix_units(q, k, v, mask, kind, result, None, bool(is_causal), factor, p):
         return finish(result, out, wrap)
-    lanes = p.register_bytes // 4
-    rows, lines = (6, 4) if p.vector_registers >= 32 else (6, 2)
-    tiles = 1 if length <= rows else min(8, -(-length // rows))
-    plan = Blueprint(rows, lines, lanes, tiles, -(-max(width, depth) // lanes), bool(is_causal), kind)
-    cubes = q.shape[0] * q.shape[1] * -(-length // (rows * tiles))
     target = result if result.strides[3] == result.itemsize else memory.empty(result.shape, result.dtype)
-    attend[cubes, 1](q, k, v, mask, target, factor, q.shape[1] // k.shape[1], plan, mode="unchecked")
+    by_lines(q, k, v, mask, kind, target, None, bool(is_causal), factor, p)
     if target is not result:
         result[...] = target
     return finish(result, out, wrap)
+
+
+def by_lines(
+    q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, causal: bool, factor: float,
+    p: cb.DeviceProperties,
+) -> None:  # fmt: skip
+    """The attention, and its log-sum-exp if `lse` is there, with tiles of lines: on any device, made for CPUs."""
+    lanes, length = p.register_bytes // 4, q.shape[2]
+    rows, lines = (6, 4) if p.vector_registers >= 32 else (6, 2)
+    tiles = 1 if length <= rows else min(8, -(-length // rows))
+    plan = Blueprint(rows, lines, lanes, tiles, -(-max(v.shape[3], q.shape[3]) // lanes), causal, kind)
+    cubes = q.shape[0] * q.shape[1] * -(-length // (rows * tiles))
+    attend[cubes, 1](q, k, v, mask, out, lse, factor, q.shape[1] // k.shape[1], plan, mode="unchecked")
 
 
 def by_matrix_units(

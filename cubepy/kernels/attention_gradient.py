@@ -1,7 +1,7 @@
 """Attention for training: the result with its log-sum-exp, and the gradients.
 
 `attention_forward` keeps the log-sum-exp of each row, `attention_gradients` computes the weights again from it (Dao et
-al., 2022). Where a device has matrix units that its routines use, no matrix of scores is ever written.
+al., 2022). On a CPU, and with matrix units that the routines use, no matrix of scores is ever written.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import numpy as np
 import cubepy as cb
 from cubepy.config import config
 from cubepy.errors import ShapeError
+from cubepy.kernels import attention_gradient_lines as lines
 from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_hopper_backward as backward
 from cubepy.kernels import attention_matrices as matrices
 from cubepy.kernels.arguments import array_of, float_array, placed, wrapper
-from cubepy.kernels.attention import attention, by_matrix_units, stretched_mask
+from cubepy.kernels.attention import attention, by_lines, by_matrix_units, stretched_mask
+from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import copy
 from cubepy.runtime import memory
 
@@ -56,9 +58,15 @@ def attention_forward(
     factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
     q, k, v = (a if a.strides[3] == a.itemsize else copy(a) for a in (q, k, v))
     mask, kind = stretched_mask(attn_mask, (*q.shape[:3], k.shape[2]))
-    if not by_matrix_units(q, k, v, mask, kind, out, lse, bool(is_causal), factor, p):
-        attention(q, k, v, mask, is_causal, factor, out=out)
-        matrices.log_sums(q, k, mask, kind, lse, factor, bool(is_causal))
+    if out.size == 0 or k.shape[2] == 0:
+        out[...] = 0
+        lse[...] = -np.inf
+    elif not by_matrix_units(q, k, v, mask, kind, out, lse, bool(is_causal), factor, p):
+        if has_planes():
+            attention(q, k, v, mask, is_causal, factor, out=out)
+            matrices.log_sums(q, k, mask, kind, lse, factor, bool(is_causal))
+        else:
+            by_lines(q, k, v, mask, kind, out, lse, bool(is_causal), factor, p)
     return wrap(out), wrap(lse)
 
 
@@ -75,12 +83,19 @@ def attention_gradients(
         result, lse: what `attention_forward` returned.
 
     Returns:
-        Arrays like query, key and value. Devices with `wgmma` have a routine for 16-bit floats whose widths are
-        multiples of 8 up to 128, without a mask or with one that is the same for all heads and queries; its sums are
-        in f32, and the order in which the query's are added varies. Elsewhere two f32 arrays (B, H, L, S) are made.
+        Arrays like query, key and value, in memory that does not grow with L * S. Devices with `wgmma` have a routine
+        for 16-bit floats whose widths are multiples of 8 up to 128, without a mask or with one that is the same for
+        all heads and queries; its sums are in f32, and the order in which the query's are added varies.
 
     Raises:
         ShapeError: shapes that do not go together.
+
+    Example:
+        >>> import numpy as np
+        >>> q = np.ones((1, 2, 3, 4), np.float32)
+        >>> result, lse = attention_forward(q, q, q)
+        >>> [float(np.abs(g).max().round(2)) for g in attention_gradients(q, q, q, q, result, lse)]
+        [0.0, 0.0, 1.0]
     """
     wrap = wrapper(grad, query, key, value)
     q, k, v, do, out = (array_of(a) for a in (query, key, value, grad, result))
@@ -89,12 +104,18 @@ def attention_gradients(
         raise ShapeError(f"a gradient of shape {do.shape} does not go with a result of shape {out.shape}")
     p = cb.device_properties_of()
     mask, kind = stretched_mask(attn_mask, (*q.shape[:3], k.shape[2]))
+    if q.size == 0 or k.size == 0 or v.size == 0:
+        empty = [memory.empty(a.shape, a.dtype) for a in (q, k, v)]
+        for a in empty:
+            a[...] = 0
+        return wrap(empty[0]), wrap(empty[1]), wrap(empty[2])
     plan = backward.plan_for(q, k, v, do, bool(is_causal), p, mask, kind)
     factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
     if plan is not None and plan.mask != "none" and factor <= 0:
         plan = None
     if plan is None or config.deterministic:  # its gradient of queries is added up in no fixed order
-        found = matrices.gradients(do, q, k, v, mask, kind, out, array_of(lse), factor, bool(is_causal))
+        routine = matrices if has_planes() else lines
+        found = routine.gradients(do, q, k, v, mask, kind, out, array_of(lse), factor, bool(is_causal))
         return wrap(found[0]), wrap(found[1]), wrap(found[2])
     q, k, v, do = (a if hopper.copyable(a) else copy(a) for a in (q, k, v, do))
     out = out if out.strides[3] == out.itemsize else copy(out)

@@ -1,11 +1,13 @@
-"""The gradients of attention by matrices of scores, for what no routine without them takes: any device, dtype, width.
+"""The gradients of attention by matrices of scores, for what no routine without them takes on a GPU: any dtype, width.
 
-It needs two f32 arrays (B, H, L, S). Query heads that share keys lie below each other in memory, so that a key head's
-queries are the rows of one product, and its sums over heads need no work of their own.
+Query heads that share keys lie below each other in memory, so that a key head's queries are the rows of one product,
+and its sums over heads need no work of their own. Two f32 matrices of scores are made at a time, of as many key heads,
+or of as many rows of one, as `MOST` allows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from cubepy.kernels.matmul import matmul
 from cubepy.runtime import memory
 
 F32 = np.dtype(np.float32)
+MOST = 1 << 26
+"""Scores of a matrix."""
 
 
 @cb.func
@@ -33,19 +37,21 @@ def masked(score, mask, r, j, kind: cb.Comptime):
 
 
 @cb.kernel
-def row_log_sums(s: cb.Array, lse: cb.Array, mask, scale: cb.f32, length, causal: cb.Comptime[bool], kind: cb.Comptime):
-    """lse[r] = log of the sum of exp(scale * s[r] + mask); row r belongs to query r % length. A unit for each row."""
-    r = cb.ABSOLUTE_POS
-    if r < lse.size:
-        stop = s.shape[1]
+def row_log_sums(
+    s: cb.Array, lse: cb.Array, mask, scale: cb.f32, length, first, causal: cb.Comptime[bool], kind: cb.Comptime
+):  # fmt: skip
+    """lse[r] = log of the sum of exp(scale * s[r - first] + mask); row r is query r % length. A unit a row of s."""
+    own = cb.ABSOLUTE_POS
+    if own < s.shape[0]:
+        stop, r = s.shape[1], first + own
         if causal:
             stop = cb.min(stop, r % length + 1)
         top = cb.f32(-float("inf"))
         for j in range(stop):
-            top = cb.nan_max(top, masked(s[r, j] * scale, mask, r, j, kind))
+            top = cb.nan_max(top, masked(s[own, j] * scale, mask, r, j, kind))
         total = cb.f32(0.0)
         for j in range(stop):
-            total = total + cb.exp(masked(s[r, j] * scale, mask, r, j, kind) - top)
+            total = total + cb.exp(masked(s[own, j] * scale, mask, r, j, kind) - top)
         lse[r] = top if top == -float("inf") else top + cb.log(total)
 
 
@@ -62,54 +68,72 @@ def row_dots(a: cb.Array, b: cb.Array, dots: cb.Array):
 
 @cb.kernel
 def score_gradients(
-    s: cb.Array, dp: cb.Array, lse: cb.Array, delta: cb.Array, mask, scale: cb.f32, length,
+    s: cb.Array, dp: cb.Array, lse: cb.Array, delta: cb.Array, mask, scale: cb.f32, length, first,
     causal: cb.Comptime[bool], kind: cb.Comptime,
 ):  # fmt: skip
     """s becomes the weights, dp (gradients by weights) becomes the gradients by scores. A unit for each element."""
     i = cb.ABSOLUTE_POS
     if i < s.size:
-        r, j = i // s.shape[1], i % s.shape[1]
-        weight = cb.exp(masked(s[r, j] * scale, mask, r, j, kind) - lse[r])
+        own, j = i // s.shape[1], i % s.shape[1]
+        r = first + own
+        weight = cb.exp(masked(s[own, j] * scale, mask, r, j, kind) - lse[r])
         if kind != "none":
             weight = weight if lse[r] != -float("inf") else 0.0  # a query that sees nothing
         if causal:
             weight = weight if j <= r % length else 0.0
-        s[r, j] = weight
-        dp[r, j] = weight * (dp[r, j] - delta[r]) * scale
+        s[own, j] = weight
+        dp[own, j] = weight * (dp[own, j] - delta[r]) * scale
 
 
 def grouped(a: Any, groups: int) -> Any:
-    """(B, H, L, D) as (B, G, H / G * L, D)."""
+    """(B, H, L, D) as (B * G, H / G * L, D)."""
     whole = a if a.flags.c_contiguous else copy(a)
-    return whole.reshape(a.shape[0], groups, -1, a.shape[3])
+    return whole.reshape(a.shape[0] * groups, -1, a.shape[3])
 
 
-def scores(q: Any, k: Any) -> Any:
-    """The products of queries with the keys of their group: f32 (B, G, H / G * L, S)."""
-    return matmul(grouped(q, k.shape[1]), k.transpose(0, 1, 3, 2), dtype=F32)
+def pieces(heads: int, rows: int, seen: int) -> Iterator[tuple[slice, slice]]:
+    """Key heads, and rows of them, whose scores fit."""
+    some = max(1, MOST // (rows * seen))
+    least = rows if some > 1 else max(1, min(rows, MOST // seen))
+    for head in range(0, heads, some):
+        for row in range(0, rows, least):
+            yield slice(head, min(head + some, heads)), slice(row, min(row + least, rows))
 
 
 def log_sums(q: Any, k: Any, mask: Any, kind: str, lse: Any, scale: float, causal: bool) -> None:
     """Write the log-sum-exp of each row of scores; `kind` of mask (B, H, L, S): "none", "bool" or "float"."""
-    s = scores(q, k)
-    row_log_sums[cb.over(lse)](s.reshape(-1, k.shape[2]), lse.reshape(-1), mask, scale, q.shape[2], causal, kind)
+    groups, seen = k.shape[1:3]
+    queries, keys = grouped(q, groups), grouped(k, groups)
+    for heads, rows in pieces(*queries.shape[:2], seen):
+        s = matmul(queries[heads, rows], keys[heads].transpose(0, 2, 1), dtype=F32).reshape(-1, seen)
+        first = heads.start * queries.shape[1] + rows.start
+        row_log_sums[cb.over(s[:, 0])](s, lse.reshape(-1), mask, scale, q.shape[2], first, causal, kind)
 
 
 def gradients(
     grad: Any, q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, scale: float, causal: bool
 ) -> tuple[Any, Any, Any]:
     """The gradients by queries, keys and values."""
-    groups, seen = k.shape[1:3]
-    do = grouped(grad, groups)
-    s, dp = scores(q, k), matmul(do, v.transpose(0, 1, 3, 2), dtype=F32)
+    groups, seen, length = k.shape[1], k.shape[2], q.shape[2]
+    do, results, queries, keys, values = (grouped(a, groups) for a in (grad, out, q, k, v))
     delta = memory.empty((lse.size,), F32)
-    width = grad.shape[3]
-    row_dots[cb.over(delta)](do.reshape(-1, width), grouped(out, groups).reshape(-1, width), delta)
-    flat = [a.reshape(-1, seen) for a in (s, dp)]
-    whole = lse if lse.flags.c_contiguous else copy(lse)
-    score_gradients[cb.over(s)](*flat, whole.reshape(-1), delta, mask, scale, q.shape[2], causal, kind)
-    s, dp = (a if q.dtype == F32 else a.astype(q.dtype) for a in (s, dp))
-    dq = matmul(dp, k, dtype=q.dtype).reshape(q.shape)
-    dk = matmul(dp.transpose(0, 1, 3, 2), grouped(q, groups), dtype=k.dtype)
-    dv = matmul(s.transpose(0, 1, 3, 2), do, dtype=v.dtype)
-    return dq, dk, dv
+    row_dots[cb.over(delta)](do.reshape(-1, do.shape[2]), results.reshape(-1, do.shape[2]), delta)
+    sums = (lse if lse.flags.c_contiguous else copy(lse)).reshape(-1)
+    whole = queries.shape[1] * seen <= MOST  # else gradients by keys and values are added up, in f32
+    dq = memory.empty(queries.shape, q.dtype)
+    dk, dv = (memory.empty(a.shape, a.dtype if whole else F32) for a in (keys, values))
+    for heads, rows in pieces(*queries.shape[:2], seen):
+        some, their = queries[heads, rows], do[heads, rows]
+        s = matmul(some, keys[heads].transpose(0, 2, 1), dtype=F32)
+        dp = matmul(their, values[heads].transpose(0, 2, 1), dtype=F32)
+        flat = [a.reshape(-1, seen) for a in (s, dp)]
+        first = heads.start * queries.shape[1] + rows.start
+        score_gradients[cb.over(s)](*flat, sums, delta, mask, scale, length, first, causal, kind)
+        s, dp = (a if q.dtype == F32 else a.astype(q.dtype) for a in (s, dp))
+        matmul(dp, keys[heads], dtype=q.dtype, out=dq[heads, rows])
+        for target, factor, other in ((dk, dp, some), (dv, s, their)):
+            at = target[heads]
+            before = at if rows.start else None
+            matmul(factor.transpose(0, 2, 1), other, dtype=target.dtype, residual=before, out=at)
+    dk, dv = (a if whole else a.astype(b.dtype) for a, b in ((dk, k), (dv, v)))
+    return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)

@@ -22,6 +22,7 @@ DEPTH = 256  # of a piece: 32 columns of it fill the first-level cache
 DEEPEST = 2048  # of a piece on the stack, half of the second-level cache
 FEW = 128  # rows with which reading b takes longer than multiplying
 BLOCK = 512  # rows of a cube: enough to pay for packing, and A stays in the second-level cache
+SHALLOW = 64  # words along K with which a matrix unit takes less time than writing its sums
 NEAR = 1 << 19  # bytes of b, packed, that stay in the second-level cache beside a's rows
 ALONE = 1 << 18  # products of numbers or words that one core does before another has begun
 SMALL = 1 << 16  # bytes of a matrix that needs no packing, since the first-level cache holds it as it is
@@ -178,7 +179,8 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
 def matrix_blocks(problem: Product, kind: str, cores: int) -> TilePlan:
     """Blocks for a CPU's matrix unit, which is so fast that reading a and b and writing the sums decide."""
     panels, batch, k = -(-problem.n // 32), problem.batch, -(-problem.k // PER_WORD[kind])
-    rows = next((r for r in (128, 64) if batch * -(-problem.m // r) * panels >= 2 * cores), 32)
+    sides = (128, 64) if k > SHALLOW else ()  # the sums of more rows lie in more pages than a core stores to at once
+    rows = next((r for r in sides if batch * -(-problem.m // r) * panels >= 2 * cores), 32)
     cubes = batch * -(-problem.m // rows)
     if 4 * k * problem.n <= NEAR and cubes >= 2 * cores:  # a cube makes whole rows of the result
         plan = TilePlan(rows, 2, 16, 1, panels, DEEPEST, kind, matrix=True)
@@ -210,12 +212,15 @@ def varied(problem: Product, base: TilePlan) -> Iterator[TilePlan]:
 
 
 @cache
-def blueprint_of(plan: TilePlan, source: str, bias: bool, residual: bool, mask: bool, function: Any) -> Blueprint:
+def blueprint_of(
+    plan: TilePlan, source: str, once: bool, bias: bool, residual: bool, mask: bool, function: Any
+) -> Blueprint:
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
     wide = 1 if source == "panels" else plan.wide
     return Blueprint(
-        plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide, matrix=plan.matrix
-    )
+        plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide, matrix=plan.matrix,
+        once=once,
+    )  # fmt: skip
 
 
 def product(
@@ -233,7 +238,10 @@ def product(
 ) -> None:
     """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, out (batch, M, N), b as `block_product` says."""
     batch, m, n = out.shape
-    blueprint = blueprint_of(plan, source, bias is not None, residual is not None, mask is not None, function)
+    depth = plan.depth or x.shape[2]
+    blueprint = blueprint_of(
+        plan, source, x.shape[2] <= depth, bias is not None, residual is not None, mask is not None, function
+    )
     tiles, panels = -(-m // plan.rows), -(-n // blueprint.width)
     row_blocks = -(-tiles // plan.block_rows)
     if plan.kind == "i8":
@@ -241,5 +249,5 @@ def product(
     cubes = batch * row_blocks * -(-panels // plan.block_panels)
     block_product[cubes, 1](
         x, b, out, bias, residual, mask, float(alpha), float(fill), row_blocks, plan.block_panels,
-        plan.depth or x.shape[2], 1 if source == "panels" else plan.depth, blueprint, mode="unchecked",
+        depth, 1 if source == "panels" else plan.depth, blueprint, mode="unchecked",
     )  # fmt: skip

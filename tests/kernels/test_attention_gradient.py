@@ -10,6 +10,7 @@ import pytest
 
 import cubepy as cb
 from cubepy.errors import ShapeError
+from cubepy.kernels import attention_matrices as matrices
 from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
 from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import upload
@@ -23,11 +24,12 @@ def draw(seed: int, *shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("heads", "groups", "scale"), [(2, 2, None), (6, 2, 0.3)])
-def test_gradients(heads: int, groups: int, scale: Any, causal: bool) -> None:
-    q, grad = draw(1, 2, heads, 9, 5), draw(2, 2, heads, 9, 7)
-    k, v = draw(3, 2, groups, 12, 5), draw(4, 2, groups, 12, 7)
+def test_gradients(heads: int, groups: int, scale: Any, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By blocks (several of queries and of keys), and by matrices of scores of which a head's rows are made in turn."""
+    q, grad = draw(1, 2, heads, 110, 5), draw(2, 2, heads, 110, 7)
+    k, v = draw(3, 2, groups, 150, 5), draw(4, 2, groups, 150, 7)
     out, lse = attention_forward(q, k, v, causal, scale)
-    found = attention_gradients(grad, q, k, v, out, lse, causal, scale)
+    found = [attention_gradients(grad, q, k, v, out, lse, causal, scale)]
     factor = 1 / math.sqrt(5) if scale is None else scale
     each = heads // groups
     wide_k, wide_v = (np.repeat(a.astype(np.float64), each, axis=1) for a in (k, v))
@@ -42,8 +44,14 @@ def test_gradients(heads: int, groups: int, scale: Any, causal: bool) -> None:
     right = (ds @ wide_k, together(ds.swapaxes(2, 3) @ q), together(w.swapaxes(2, 3) @ grad))
     np.testing.assert_allclose(lse, np.log(total)[..., 0], atol=1e-5)
     np.testing.assert_allclose(out, w @ wide_v, atol=1e-5)
-    for ours, exact in zip(found, right, strict=True):
-        np.testing.assert_allclose(ours, exact, atol=1e-5)
+    for most in (150 * 40, 150 * 110 * heads):
+        monkeypatch.setattr(matrices, "MOST", most)
+        found.append(matrices.gradients(grad, q, k, v, None, "none", out, lse, factor, causal))
+        matrices.log_sums(q, k, None, "none", (sums := np.empty_like(lse)), factor, causal)
+        np.testing.assert_allclose(sums, lse, atol=1e-5)
+    for triple in found:
+        for ours, exact in zip(triple, right, strict=True):
+            np.testing.assert_allclose(ours, exact, atol=3e-5)
 
 
 @pytest.mark.parametrize("added", some([False, True], 0))
