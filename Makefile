@@ -4,8 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PYTEST_ARGS ?= -n auto --maxprocesses 8
+# Of scripts/gpu_check.py: --sanitize, --benchmarks, --only STEP
+GPU_ARGS ?=
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test gpu-test lint bench docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +38,9 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+gpu-test: $(VENV)/.test
+	$(BIN)/python scripts/gpu_check.py $(GPU_ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/python -m ruff check .

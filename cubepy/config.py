@@ -78,6 +78,7 @@ KNOBS = (
     Knob("serial_elements", 16384, _integer(0), "launches on fewer array elements start on one thread"),
     Knob("serial_us", 50, _integer(0), "and go on all threads where more than these microseconds are left; 0: never"),
     Knob("memory_limit", 0, _integer(0), "bytes that the pool may give out; 0: no limit"),
+    Knob("memory_pool", True, _switch, "on a GPU, released memory is given out again; 0 for compute-sanitizer"),
     Knob("deterministic", False, _switch, "on a GPU, sums in a fixed order where there are faster ones without"),
     Knob("tune", "none", _choice("none", "quick", "full"), "how long unknown problems may be measured at first use"),
     Knob("debug", 0, _integer(0, 7), "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source"),
@@ -112,6 +113,7 @@ class Config:
     serial_elements: int
     serial_us: int
     memory_limit: int
+    memory_pool: bool
     deterministic: bool
     tune: str
     debug: int

@@ -5,7 +5,9 @@
     python scripts/gpu_check.py --only tests --only racecheck --out logs
 
 What each step printed is in the folder `--out`, beside `summary.json`; the exit status is the number of failed steps.
-The sanitizers are compute-sanitizer of the CUDA toolkit; a machine without it skips them and says so.
+The sanitizers are compute-sanitizer of the CUDA toolkit; a machine without it skips them and says so. They run at the
+same time, each in several processes, after a run without them has compiled the kernels; arrays do not share memory
+then, so that what lies beyond an array is nobody's. A planted mistake must be found each time.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,68 +30,126 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/gpu", "tests/conformance", "tests/cuda/test_matrix.py", "tests/test_random_kernels.py")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 PARTS = ("memory_bound", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start")
-FAULTY = "not fault and not out_of_bounds and not assert"  # tests that make mistakes on purpose
+SANITIZED = ("tests/conformance", "tests/cuda/test_matrix.py")
+PLANTED = ("memcheck", "racecheck", "initcheck")  # what `tests.gpu.planted` has a mistake for
+HONEST = "not cpu and not python and not fault and not out_of_bounds and not assert"
+"""Without the tests that make mistakes on purpose."""
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+WORKERS = max(1, (os.cpu_count() or 1) - 2)
+SECONDS = 900
+LIBRARY = "memcheck-library"
+ON_GPU = {"CUBEPY_TEST_DEVICE": "cuda"}
+FOUND = 9  # the exit status of a sanitizer that found a mistake
+COUNTED = re.compile(r"(\d+) (passed|failed|errors?|hazards?)\b")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command, and how many seconds it may take."""
+    """Commands that run at the same time, and the exit status that each should have."""
 
     name: str
-    command: list[str]
-    seconds: int
+    commands: list[list[str]]
     variables: dict[str, str] = field(default_factory=dict)
+    expected: int = 0
 
 
-def steps(out: Path, sanitize: bool, benchmarks: bool) -> list[Step]:
-    """What is run, in order."""
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, "-k"]
-    spread = ["-n", "8"] if importlib.util.find_spec("xdist") else []
+def rounds(out: Path, sanitize: bool, benchmarks: bool, only: list[str]) -> list[list[Step]]:
+    """What is run: the steps of a round at the same time, one round after the other."""
+    spread = ["-n", str(WORKERS), "--dist", "worksteal"] if importlib.util.find_spec("xdist") else []
     found = [
-        Step("tests", [*pytest, "not cpu and not python", *spread], 900),
-        Step(
-            "library",
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernels", *spread],
-            900,
-            {"CUBEPY_TEST_DEVICE": "cuda"},
-        ),
+        [Step("tests", [[*PYTEST, *TESTS, "-k", "not cpu and not python", *spread]])],
+        [Step("library", [[*PYTEST, "tests/kernels", *spread]], ON_GPU)],
     ]
-    if sanitize and shutil.which("compute-sanitizer"):
-        for tool in TOOLS:
-            wrapped = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
-            found.append(Step(tool, [*wrapped, *pytest[:6], "tests/conformance", "-k", f"cuda and {FAULTY}"], 900))
-    elif sanitize:
+    tools = [tool for tool in (*TOOLS, LIBRARY) if tool in only or (sanitize and not only)]
+    if tools and shutil.which("compute-sanitizer"):
+        found += sanitizers([tool for tool in tools if tool != LIBRARY], spread)
+        if LIBRARY in tools:
+            tests = tests_of("tests/kernels", **ON_GPU)
+            found.append([under("memcheck", LIBRARY, tests, WORKERS, ON_GPU)])
+    elif tools:
         print("compute-sanitizer is not on the path: no sanitizers", flush=True)
-    if benchmarks:
-        table = [sys.executable, "asv_benchmarks/gpu.py"]
-        for part in PARTS:
-            files = ["--write", str(out / f"{part}.md"), "--json", str(out / f"{part}.json")]
-            found.append(Step(part, [*table, "--only", part, *files], 900))
-    return found
+    for part in PARTS if benchmarks or only else ():
+        files = ["--write", str(out / f"{part}.md"), "--json", str(out / f"{part}.json")]
+        found.append([Step(part, [[sys.executable, "asv_benchmarks/gpu.py", "--only", part, *files]])])
+    wanted = {*only, "compiled", *(f"{tool}-planted" for tool in only)}
+    return [[step for step in steps if not only or step.name in wanted] for steps in found]
 
 
-def run(step: Step, out: Path) -> dict[str, object]:
-    """Run a step with its output in a file; its status and last line."""
-    log = out / f"{step.name}.log"
-    start = time.perf_counter()
+def sanitizers(tools: list[str], spread: list[str]) -> list[list[Step]]:
+    """The tools side by side, after a run that compiles."""
+    if not tools:
+        return []
+    tests = tests_of(*SANITIZED)
+    steps = [under(tool, tool, tests, -(-WORKERS // len(tools)), {}) for tool in tools]
+    for tool in tools:
+        if tool in PLANTED:
+            command = [*wrapped(tool), sys.executable, "-m", "tests.gpu.planted", tool]
+            steps.append(Step(f"{tool}-planted", [command], {"CUBEPY_MEMORY_POOL": "0"}, FOUND))
+    return [[Step("compiled", [[*PYTEST, *SANITIZED, "-k", HONEST, *spread]])], steps]
+
+
+def tests_of(*paths: str, **variables: str) -> list[str]:
+    """The tests in files, without those that make mistakes on purpose."""
+    listing = [*PYTEST, *paths, "-k", HONEST, "--collect-only"]
+    env = {**os.environ, **variables}
+    listed = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=False, env=env)
+    return [line for line in listed.stdout.splitlines() if "::" in line]
+
+
+def wrapped(tool: str) -> list[str]:
+    """What comes before a command that runs under a tool."""
+    return ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(FOUND)]
+
+
+def under(tool: str, name: str, tests: list[str], parts: int, variables: dict[str, str]) -> Step:
+    """Tests under a tool, in so many processes."""
+    shares = [tests[k::parts] for k in range(parts)]
+    commands = [[*wrapped(tool), *PYTEST, "--durations=3", *share] for share in shares if share]
+    return Step(name, commands, {"CUBEPY_MEMORY_POOL": "0", **variables})
+
+
+def run(step: Step, number: int, log: Path) -> int:
+    """Run a command of a step with its output in a file; its exit status."""
     with log.open("w") as file:
         try:
-            status = subprocess.run(
-                step.command,
+            return subprocess.run(
+                step.commands[number],
                 cwd=ROOT,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                timeout=step.seconds,
+                timeout=SECONDS,
                 check=False,
                 env={**os.environ, **step.variables},
             ).returncode
         except subprocess.TimeoutExpired:
-            status = 124
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return {
-        "step": step.name, "status": status, "seconds": round(time.perf_counter() - start, 1),
-        "last": lines[-1][:200] if lines else "", "failed": [line[:200] for line in lines if line.startswith("FAILED")],
-    }  # fmt: skip
+            return 124
+
+
+def together(steps: list[Step], out: Path) -> list[dict[str, object]]:
+    """Run the commands of several steps; for each step its status, its time and what its last lines count."""
+    jobs = [(step, n, out / f"{step.name}.{n}.log") for step in steps for n in range(len(step.commands))]
+    start = time.perf_counter()
+    with ThreadPoolExecutor(WORKERS) as pool:
+        statuses = list(pool.map(lambda job: run(*job), jobs))
+    seconds, rows = round(time.perf_counter() - start, 1), []
+    for step in steps:
+        mine = [(log, status) for (s, _, log), status in zip(jobs, statuses, strict=True) if s is step]
+        counts: Counter[str] = Counter()
+        with (out / f"{step.name}.log").open("w") as whole:
+            for log, _ in mine:
+                text = log.read_text(errors="replace")
+                whole.write(text)
+                log.unlink()
+                for number, what in COUNTED.findall("\n".join(text.splitlines()[-3:])):
+                    counts[what.rstrip("s")] += int(number)
+        lines = (out / f"{step.name}.log").read_text().splitlines()
+        rows.append({
+            "step": step.name, "status": max(status != step.expected for _, status in mine),
+            "seconds": seconds, **counts,
+            "last": next((line[:200] for line in reversed(lines) if line.strip()), ""),
+            "found": [line[:200] for line in lines if line.startswith(("FAILED", "=========     at "))],
+        })  # fmt: skip
+    return rows
 
 
 def main() -> int:
@@ -94,17 +157,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sanitize", action="store_true", help="also run compute-sanitizer's four tools")
     parser.add_argument("--benchmarks", action="store_true", help="also measure the table of docs/benchmarks.md")
-    parser.add_argument("--only", action="append", help="a step (may be given several times)")
+    parser.add_argument("--only", action="append", default=[], help="a step (may be given several times)")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="folder of the logs")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    found = []
-    for step in steps(options.out, options.sanitize, options.benchmarks):
-        if not options.only or step.name in options.only:
-            found.append(run(step, options.out))
-            print(
-                f"{step.name:<14}{found[-1]['status']:>4}{found[-1]['seconds']:>8} s  {found[-1]['last']}", flush=True
-            )
+    found: list[dict[str, object]] = []
+    for steps in rounds(options.out, options.sanitize, options.benchmarks, options.only):
+        for row in together(steps, options.out):
+            found.append(row)
+            counted = ", ".join(f"{row[k]} {k}" for k in ("passed", "failed", "error", "hazard") if k in row)
+            print(f"{row['step']:<14}{row['status']:>4}{row['seconds']:>8} s  {counted or row['last']}", flush=True)
             (options.out / "summary.json").write_text(json.dumps(found, indent=1))
     return sum(1 for row in found if row["status"])
 

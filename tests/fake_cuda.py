@@ -23,13 +23,13 @@ from cubepy.kernels import arguments
 from cubepy.runtime import device_array, tracing
 from cubepy.tensor import traces
 
-OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT = 2, 600, 400
+OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 2, 600, 400, 700
 LINE = 256  # memory begins at multiples of it
 Kernel = Callable[[list[int]], None]
 
 
 class FakeCuda:
-    """Devices that share one memory; each thread's current context is what was set last.
+    """Devices whose kernels may not touch each other's memory; each thread's current context is what was set last.
 
     Attributes:
         kernels: by name; each gets the words of its parameters.
@@ -50,7 +50,7 @@ class FakeCuda:
         self.graphs: dict[int, list[tuple[str, Any]]] = {}
         self.limit = limit
         self.contexts: list[int] = []
-        self.homes: dict[int, int] = {}  # stream -> context
+        self.homes: dict[int, int] = {}  # stream or memory -> context
         self.pointers: dict[str, Any] = {}  # functions for machine code
 
     def pointer(self, name: str) -> int:
@@ -142,7 +142,7 @@ class FakeCuda:
             return OUT_OF_MEMORY
         raw = np.full(size + LINE, 0xAB, np.uint8)
         out._obj.value = address = -(-raw.ctypes.data // LINE) * LINE
-        self.blocks[address] = raw
+        self.blocks[address], self.homes[address] = raw, self.contexts[-1]
         return 0
 
     def cuMemFree_v2(self, address: int) -> int:
@@ -229,6 +229,9 @@ class FakeCuda:
             ctypes.c_int64.from_address(ctypes.c_void_p.from_address(parameters + 8 * n).value or 0).value
             for n in range(kernel.words)  # type: ignore[attr-defined]
         ]
+        others = [(at, at + len(b) - LINE) for at, b in self.blocks.items() if self.homes[at] != self.contexts[-1]]
+        if any(low <= w < high for w in words for low, high in others):
+            return ILLEGAL_ADDRESS
         return self.put(handle, "run", lambda: kernel(words))
 
     # Graphs
@@ -265,12 +268,19 @@ def _current(fake: FakeCuda, out: int) -> int:
     return 0
 
 
+def _pop(fake: FakeCuda, out: int) -> int:
+    ctypes.c_int64.from_address(out).value = fake.contexts.pop()
+    return 0
+
+
 def _launch(fake: FakeCuda, function: int, *rest: int) -> int:
     return fake.cuLaunchKernel(ctypes.c_void_p(function), *map(ctypes.c_void_p, rest))
 
 
 _FOR_MACHINE_CODE: dict[str, tuple[list[Any], Any]] = {
     "cuCtxGetCurrent": ([ctypes.c_int64], _current),
+    "cuCtxPushCurrent_v2": ([ctypes.c_int64], None),
+    "cuCtxPopCurrent_v2": ([ctypes.c_int64], _pop),
     "cuLaunchKernel": ([ctypes.c_int64, *[ctypes.c_int32] * 7, *[ctypes.c_int64] * 3], _launch),
 }
 

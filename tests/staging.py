@@ -83,7 +83,7 @@ class Stage:
         """What a function gave, with every device array in it copied to the host; an argument is itself again."""
         if isinstance(v, da.DeviceArray):
             given = next((a for a, there in self.given if there is v), None)
-            return v.numpy() if given is None else given
+            return _as_there(v) if given is None else given
         if isinstance(v, (tuple, list)):
             parts = [self.result(x) for x in v]
             return type(v)(*parts) if hasattr(v, "_fields") else type(v)(parts)
@@ -95,6 +95,12 @@ class Stage:
             result = copy.numpy()[before : before + flat.size]
             if flat.flags.writeable:
                 flat[...] = result
+
+
+def _as_there(v: da.DeviceArray) -> np.ndarray:
+    """A copy on the host whose axes have the order that they have in the device's memory."""
+    order = sorted(range(v.ndim), key=lambda d: -v.strides[d])
+    return v.transpose(order).numpy().transpose(np.argsort(order))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cubepy.backends.cuda import driver, failures, memory, module
+from cubepy.backends.cuda import driver, failures, faults, memory, module
 from cubepy.errors import BackendCompileError, DeviceError, DTypeError, LaunchError, OutOfMemoryError
 from cubepy.runtime import dlpack
 from cubepy.runtime.device import Device
@@ -115,6 +115,14 @@ def test_grids_beyond_the_hardware_are_refused() -> None:
     module.check_grid((2**31 - 1, 65535, 65535), "k")
     with pytest.raises(LaunchError, match="65536 cubes along y"):
         module.check_grid((1, 65536, 1), "k")
+    with pytest.raises(LaunchError, match="at most 64 along z"):
+        module.check_grid((1, 1, 1), "k", (1, 1, 128))
+
+
+def test_a_launch_site_is_no_line_of_generated_code() -> None:
+    scope = {"launch_site": faults.launch_site}
+    exec(compile("def front():\n    return launch_site()", "<front of a function>", "exec"), scope)
+    assert scope["front"]().function == "test_a_launch_site_is_no_line_of_generated_code"  # type: ignore[attr-defined]
 
 
 def test_block_sizes_grow_by_an_eighth_at_most() -> None:

@@ -297,14 +297,15 @@ def test_a_launch_that_fails_raises(fake: FakeCuda, monkeypatch: pytest.MonkeyPa
         plus(x, y)
 
 
-def test_a_thread_that_works_in_another_context(fake: FakeCuda) -> None:
+def test_a_thread_that_works_in_another_context(fake: FakeCuda, repetitions: Repetitions) -> None:
     x, y = some(), some()
     a, b = new(x), new(y)
     for _ in range(4):
         plus(a, b)
     fake.cuCtxPushCurrent_v2(0x999)  # another library's
+    before = repetitions.long
     same(plus(a, b), x + y)
-    assert fake.contexts[-1] == 0x999
+    assert fake.contexts[-1] == 0x999 and repetitions.long == before
     fake.contexts.pop()
 
 
@@ -316,6 +317,7 @@ def test_several_devices(monkeypatch: pytest.MonkeyPatch, repetitions: Repetitio
                 found = plus(new(x, ordinal), new(y, ordinal))
                 assert found.device.ordinal == ordinal
                 same(found, x + y)
+        assert repetitions.long == 2, "the context of the thread does not matter"
         with pytest.raises(LaunchError):
             plus(new(x, 0), new(y, 1))
 
@@ -451,3 +453,19 @@ def test_ops_of_tensors_are_repeated(fake: FakeCuda, monkeypatch: pytest.MonkeyP
         if n == 2:
             before = len(long)
     assert len(long) == before
+
+
+def test_numbers_come_to_the_device_of_the_other_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cubepy.tensor.execute import _DENSE
+
+    def add(dtype: Any, *given: DeviceArray) -> Any:
+        shape = np.broadcast_shapes(*(v.shape for v in given))
+        return plus.__wrapped__(*(np.broadcast_to(v, shape) for v in given))
+
+    monkeypatch.setitem(_DENSE, "add", add)
+    for _ in start(monkeypatch, 1, devices=2):
+        x = some()
+        found = cb.tensor(new(x))
+        for n in range(6):
+            found = (1.0 + found + 2.0).to(f"cuda:{n % 2}")
+            same(found, x := 1 + x + 2)

@@ -15,9 +15,10 @@ import pytest
 from cubepy.backends.cuda import memory, quick
 from cubepy.backends.cuda.gpu import CudaGpu
 from cubepy.backends.cuda.graph import Capture
-from cubepy.backends.cuda.module import Loadable
+from cubepy.backends.cuda.module import Loadable, Module
 from cubepy.backends.cuda.run import CudaRunner
 from cubepy.backends.cuda.stream import NativeStream, thread_stream
+from cubepy.config import config
 from cubepy.errors import LaunchError, OutOfMemoryError
 from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import DeviceArray
@@ -179,6 +180,12 @@ def test_out_of_memory_frees_what_waits_and_tries_again(monkeypatch: pytest.Monk
             GPU.allocate(0, 900_000)
         big.clear()
         assert GPU.allocate(0, 900_000).size >= 900_000
+        monkeypatch.setattr(FakeCuda, "cuModuleLoadDataEx", lambda self, out, *rest: 2 if self.blocks else 0)
+        assert Module(b"", thread_stream(0).context).handle is None  # the pool has given the block back
+        held = GPU.allocate(0, 1)
+        with pytest.raises(OutOfMemoryError, match="loading a module"):
+            Module(b"", thread_stream(0).context)
+        del held
         gc.collect()
 
 
@@ -193,6 +200,17 @@ def test_a_block_of_another_stream_is_taken_before_giving_up(monkeypatch: pytest
         assert again.address == address
         fake.reached[99] = 1
         del again
+        gc.collect()
+
+
+def test_every_array_has_memory_of_its_own_for_a_memory_checker(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_cuda(monkeypatch) as fake, config.override(memory_pool=False):
+        first, second = GPU.allocate(0, 70_002), GPU.allocate(0, 1)
+        assert (first.size, second.size) == (70_004, 4)
+        del first
+        third = GPU.allocate(0, 70_002)
+        assert set(fake.blocks) == {second.address, third.address} and memory.pool(0).stats.reuses == 0
+        del second, third
         gc.collect()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import Context, api, check
+from cubepy.backends.cuda.memory import with_room
 from cubepy.errors import KernelAssertionError, LaunchError, Location, OutOfBoundsError
 
 WORDS = 4
@@ -27,7 +28,8 @@ class Faults:
     def __init__(self, where: Context) -> None:
         self.context, made = where, c_void_p()
         with where.active():
-            check(api().cuMemAlloc_v2(byref(made), RECORD * SLOTS), "allocating fault records", where.label)
+            code = with_room(where.ordinal, lambda: api().cuMemAlloc_v2(byref(made), RECORD * SLOTS))
+            check(code, "allocating fault records", where.label)
         self.address = made.value or 0
         self.host = (ctypes.c_int64 * (WORDS * SLOTS))()
         self.pending: list[tuple[Any, Location | None, int]] = []  # executable, launch site, slot
@@ -101,7 +103,7 @@ def launch_site() -> Location | None:
     """The innermost Python line outside cubepy."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
+        module = frame.f_globals.get("__name__", "cubepy")  # code that cubepy writes has no name
         if module != "cubepy" and not module.startswith("cubepy."):
             return Location(frame.f_code.co_filename, frame.f_lineno, function=frame.f_code.co_name)
         frame = frame.f_back

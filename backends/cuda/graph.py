@@ -6,7 +6,7 @@ from ctypes import byref, c_int, c_size_t, c_void_p
 
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import Context, api, check, context
-from cubepy.backends.cuda.memory import Arena, pool
+from cubepy.backends.cuda.memory import Arena, pool, with_room
 from cubepy.backends.cuda.stream import NativeStream, all_streams, set_thread_stream, thread_stream
 from cubepy.errors import LaunchError
 from cubepy.runtime.order import Tracked, order
@@ -108,7 +108,8 @@ class NativeGraph:
         self.checks = list(self.faults.pending) if self.faults is not None else []
         made, n = c_void_p(), c_size_t()
         with where.active():
-            check(api().cuGraphInstantiateWithFlags(byref(made), handle, 0), "instantiating a graph", where.label)
+            code = with_room(where.ordinal, lambda: api().cuGraphInstantiateWithFlags(byref(made), handle, 0))
+            check(code, "instantiating a graph", where.label)
             self.executable = made.value or 0
             check(api().cuGraphGetNodes(handle, None, byref(n)), "asking for the nodes of a graph", where.label)
             found = (c_void_p * max(1, n.value))()

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import threading
 import weakref
+from collections.abc import Callable
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any
 
@@ -107,7 +108,7 @@ class DevicePool:
         Raises:
             OutOfMemoryError: the limit (CUBEPY_MEMORY_LIMIT) or the device does not allow it.
         """
-        size = rounded(size)
+        size = rounded(size) if config.memory_pool else exact(size)
         limit = config.memory_limit
         arena = None if stream.capture is None else stream.capture.arena
         if arena is not None and arena.free.get(size):
@@ -120,6 +121,8 @@ class DevicePool:
                     f"{size} bytes more than the {stats.in_use} in use on {self.label} exceed the limit of {limit}",
                     hint="raise CUBEPY_MEMORY_LIMIT, or release arrays",
                 )
+            if not config.memory_pool:
+                self.trim()  # nothing is left to reuse
             found = self._reuse(size, stream, wait=False)
             address = self._make(size, stream) if found is None else found
             stats.in_use += size
@@ -139,10 +142,10 @@ class DevicePool:
             size: in bytes.
             name: of the variable for the block.
         """
-        size = rounded(size)
+        asked, size = size, rounded(size)
         scope = {"_take": self.take, "_free": self.free.get, "_stats": self.stats, "_Block": Block, "_pool": self}
-        if config.memory_limit:
-            return [f"{name} = _take({size}, stream)"], scope
+        if config.memory_limit or not config.memory_pool:
+            return [f"{name} = _take({asked}, stream)"], scope
         return [
             f"w = _free((stream, {size}))", "try:", "    w, others = w.pop()", "except (AttributeError, IndexError):",
             f"    {name} = _take({size}, stream)", "else:", f"    {name} = _Block(w, {size}, _pool, stream)",
@@ -270,6 +273,20 @@ def rounded(size: int) -> int:
     if size <= 4096:
         return 1 << (size - 1).bit_length()
     return size_class(size)
+
+
+def exact(size: int) -> int:
+    """The size of a block that ends where its array ends, so that a memory checker sees what goes beyond.
+
+    Atomics of narrow elements read the whole word, which is theirs.
+    """
+    return max(4, size + -size % 4)
+
+
+def with_room(ordinal: int, call: Callable[[], int]) -> int:
+    """The code of a call of the driver that may need memory; made again when the pool had some to give back."""
+    code = call()
+    return call() if code == OUT_OF_MEMORY and pool(ordinal).trim() else code
 
 
 _pools: dict[int, DevicePool] = {}

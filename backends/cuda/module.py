@@ -11,10 +11,12 @@ from typing import Any
 
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import Context, api, check, context
+from cubepy.backends.cuda.memory import with_room
 from cubepy.errors import BackendCompileError, LaunchError, SharedMemoryError
 
 STATIC_SHARED = 48 * 1024  # more than this for a cube must be asked for
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
+UNITS_ALONG_Z = 64
 _FUNCTION_ATTRIBUTES = {
     "max_units": 0, "shared_bytes": 1, "const_bytes": 2, "local_bytes": 3, "registers": 4, "binary_version": 6,
     "max_dynamic_shared": 8, "preferred_carveout": 9,
@@ -31,7 +33,7 @@ class Module:
         options = (c_int * 2)(5, 6)  # CU_JIT_ERROR_LOG_BUFFER and its size
         values = (c_void_p * 2)(ctypes.addressof(log), len(log))
         with where.active():
-            code = api().cuModuleLoadDataEx(byref(handle), image, 2, options, values)
+            code = with_room(where.ordinal, lambda: api().cuModuleLoadDataEx(byref(handle), image, 2, options, values))
         if code and log.value:
             raise BackendCompileError(f"the driver refuses generated code: {log.value.decode(errors='replace')}")
         check(code, "loading a module", where.label)
@@ -135,12 +137,17 @@ class Loadable:
         return found
 
 
-def check_grid(cubes: Sequence[int], name: str) -> None:
+def check_grid(cubes: Sequence[int], name: str, units: Sequence[int] = (1, 1, 1)) -> None:
     """Refuse grids that the hardware cannot count.
 
     Raises:
-        LaunchError: too many cubes along an axis.
+        LaunchError: too many cubes, or units of a cube, along an axis.
     """
+    if units[2] > UNITS_ALONG_Z:
+        raise LaunchError(
+            f"{name} is launched on cubes of {tuple(units)} units; a GPU takes at most {UNITS_ALONG_Z} along z",
+            hint="put the longest axis first",
+        )
     for n, most, axis in zip(cubes, GRID_LIMITS, "xyz", strict=True):
         if n > most:
             raise LaunchError(
@@ -210,6 +217,7 @@ def launch_config(cubes: Sequence[int], units: Sequence[int], shared_bytes: int,
 TENSOR_DTYPES = {
     "uint8": 0, "int8": 0, "bool": 0, "float8_e4m3fn": 0, "float8_e5m2": 0, "uint16": 1, "int16": 1, "uint32": 2,
     "int32": 3, "uint64": 4, "int64": 5, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
+    "tf32": 11,
 }  # fmt: skip
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
@@ -231,7 +239,7 @@ def tensor_map(
 
     Args:
         address: of the data, a multiple of 16.
-        dtype: name of a dtype of `TENSOR_DTYPES`, or something with a `name`.
+        dtype: name of a dtype of `TENSOR_DTYPES`, or something with a `name`; "tf32" is f32 that copies round.
         shape: of the array, outermost axis first, 1 to 5 axes.
         strides: in bytes, outermost first; the last must be the element's size, the others multiples of 16.
         box: what one copy takes along each axis, at most 256; the last axis at most `swizzle` bytes.

@@ -4,7 +4,7 @@ Python needs half a microsecond to pass the arguments of a launch to the driver,
 Here a table holds everything but the addresses and the stream. The code looks at the addresses, copies the blocks
 onto its stack (threads share a table), puts the addresses in and calls the driver. Words of a table, all int64:
 
-    context, words of all blocks, parameters of all launches, rows of each kind below, addresses of four functions
+    context, rows of each kind below, addresses of functions
     rows of the kinds
     alignments  address, what its low seven bits must be
     overlaps    address, its first byte and one past the last, another one and its two: nothing may be in both
@@ -26,6 +26,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from cubepy.backends.cpu.entries import builtin, python_function
 from cubepy.backends.cpu.replay import REFUSED, Code
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.run import F32, INTEGER, MAP_WORDS, CudaRunner
@@ -35,12 +36,14 @@ from cubepy.runtime.far import Unsuitable
 SYMBOL = "cubepy_cuda_replay"
 ROWS = ("alignments", "overlaps", "relations", "words", "places", "maps", "parameters", "steps")
 SIZES = (2, 6, 3, 1, 3, 3, 1, 11)
-FUNCTIONS = ("cuCtxGetCurrent", "cuLaunchKernel", "cuLaunchKernelEx", "cuTensorMapReplaceAddress")
+FUNCTIONS = (
+    "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel", "cuLaunchKernelEx",
+    "cuTensorMapReplaceAddress",
+)  # fmt: skip
 HEAD = 1 + len(ROWS) + len(FUNCTIONS)
 PLAIN, CONFIGURED, OTHER = range(3)  # kinds of steps
 MOST = 64
 """Addresses that a call can have."""
-_FASTCALL = 0x80  # METH_FASTCALL: a function gets an array of arguments and their number
 _STREAM = 4  # the word of a configuration where the stream is
 _LINE = 64  # tensor maps begin at multiples of it
 _word, _int = ir.IntType(64), ir.IntType(32)
@@ -72,8 +75,15 @@ class _Function(Code):
         kind = ir.FunctionType(gives, [a.type for a in arguments]).as_pointer()
         return self.b.call(self.b.inttoptr(address, kind), arguments)
 
+    def functions(self, table: Any) -> list[Any]:
+        """The addresses of functions of the driver."""
+        return [self.load(table, 1 + len(ROWS) + n) for n in range(len(FUNCTIONS))]
+
     def entry(self) -> None:
-        """The function that Python calls: it turns Python's numbers into words, and lets other threads go on."""
+        """The function that Python calls: it turns Python's numbers into words, and lets other threads go on.
+
+        It works in the context of the table, and leaves that of the thread as it was.
+        """
         function = ir.Function(self.module, ir.FunctionType(_word, [_word] * 3), SYMBOL)
         self.b = b = ir.IRBuilder(function.append_basic_block())
         _, values, count = function.args
@@ -86,15 +96,18 @@ class _Function(Code):
 
         self.rows(values, count, 1, number)
         thread = self.driver(python_function("PyEval_SaveThread"), gives=_word)
-        given = self.word(words, ir.Constant(_word, 2))
-        code = b.call(self.all, (self.load(words), self.load(words, 1), given))
+        given, table, own = self.word(words, ir.Constant(_word, 2)), self.load(words), self.room(ir.Constant(_word, 1))
+        current, push, pop = self.functions(table)[:3]
+        self.store(own, ir.Constant(_word, 0))
+        self.driver(current, own)
+        elsewhere = b.icmp_signed("!=", self.load(own), self.load(table))
+        with b.if_then(elsewhere):
+            self.driver(push, self.load(table))
+        code = b.call(self.all, (table, self.load(words, 1), given))
+        with b.if_then(elsewhere):
+            self.driver(pop, own)
         self.driver(python_function("PyEval_RestoreThread"), thread, gives=ir.VoidType())
         b.ret(self.driver(python_function("PyLong_FromLongLong"), code, gives=_word))
-
-
-def python_function(name: str) -> Any:
-    """Where a function of Python is, as a word."""
-    return ir.Constant(_word, ctypes.cast(ctypes.pythonapi[name], ctypes.c_void_p).value)
 
 
 def text() -> str:
@@ -106,11 +119,7 @@ def text() -> str:
     b, load, table = f.b, f.load, f.table
     number = partial(ir.Constant, _word)
     counts = {name: load(table, 1 + n) for n, name in enumerate(ROWS)}
-    current, launch, extended, replace = (load(table, 1 + len(ROWS) + n) for n in range(len(FUNCTIONS)))
-    own = f.room(number(1))
-    f.store(own, number(0))
-    f.driver(current, own)
-    f.leave(b.icmp_signed("!=", load(own), load(table)), number(REFUSED))
+    launch, extended, replace = f.functions(table)[3:]
     block, parameters, code = f.room(counts["words"]), f.room(counts["parameters"]), b.alloca(_int)
 
     def alignment(row: Any, _: Any) -> None:
@@ -169,31 +178,10 @@ def text() -> str:
     return str(f.module)
 
 
-class _Method(ctypes.Structure):
-    """What Python calls PyMethodDef."""
-
-    _fields_ = (("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
-
-
-def builtin(code: str, symbol: str) -> Any:
-    """Machine code `(itself, address of arguments, their number)` as a built-in function of Python."""
-    from cubepy.backends.cpu import compile as native
-
-    method = _Method(symbol.encode(), native.load_text(code, symbol), _FASTCALL, None)
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-        ("PyCFunction_NewEx", ctypes.pythonapi)
-    )
-    _alive.append(method)
-    return make(ctypes.addressof(method), None, None)
-
-
 @cache
 def entry() -> Any:
     """The machine code for Python: through ctypes the call would take longer than the code itself."""
     return builtin(text(), SYMBOL)
-
-
-_alive: list[Any] = []
 
 
 class Table:

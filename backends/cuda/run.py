@@ -47,7 +47,7 @@ class CudaRunner:
     def __init__(self, exe: Any, leaves: Sequence[Any], cubes: Dim3, ordinal: int = 0) -> None:
         self.exe, self.ordinal, self.empty = exe, ordinal, math.prod(cubes) == 0
         name = exe.program.name
-        check_grid(cubes, name)
+        check_grid(cubes, name, exe.units)
         function: Function = exe.loadable.on(ordinal)
         self.context = function.context
         words: list[int] = []

@@ -18,9 +18,9 @@ from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import scatter_planes
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous, copy, lanes_for
+from cubepy.kernels.elementwise import contiguous, convert_into, copy, lanes_for
 from cubepy.kernels.gather import as_blocks
-from cubepy.kernels.indices import check_indices, length_of
+from cubepy.kernels.indices import check_indices
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory, tracing
 
@@ -195,7 +195,7 @@ def _working(x: Any, update: str) -> Any:
     return x
 
 
-@placed
+@repeated
 def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign", *, out: Any = None) -> Any:
     """A copy of `input` where place index[i, j, ...] along an axis is updated with src[i, j, ...], as `torch.scatter`.
 
@@ -216,20 +216,12 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         >>> scatter(np.zeros(3), 0, np.array([0, 2, 2]), np.array([1.0, 2.0, 3.0]), "add")
         array([1., 0., 5.])
     """
-    x, places = array_of(input, "input"), array_of(index, "index")
-    _checked(update)
-    if places.ndim == x.ndim:
-        check_indices(places, length_of(x, axis), "scatter")
-    return _scatter_known(input, axis, index, src, update, out=out)
-
-
-@repeated
-def _scatter_known(input: Any, axis: int, index: Any, src: Any, update: str, *, out: Any = None) -> Any:
-    """`scatter` by indices that were looked at."""
     wrap, x, places = wrapper(input, index, src), array_of(input, "input"), array_of(index, "index")
+    _checked(update)
     d = axis_of(axis, x.ndim)
     if places.ndim != x.ndim or any(a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d):
         raise ShapeError(f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
+    check_indices(places, x.shape[d], "scatter")
     values = _values(src, places.shape, x.dtype)
     if _any_order() and scatter_planes.fits(x, places, d):
         target = output(out, x.shape, x.dtype)
@@ -259,7 +251,7 @@ def _scatter_known(input: Any, axis: int, index: Any, src: Any, update: str, *, 
             known = "unchecked" if isinstance(where, np.ndarray) else "checked"  # the host has looked at the indices
             scatter_columns[cubes, 1](dest, where, source, update, columns, mode=known)
         if not np.shares_memory(dest, target):
-            copy(dest.reshape(work.shape), out=target[part])
+            convert_into(target[part], dest.reshape(work.shape))
     return finish(target, out, wrap)
 
 
@@ -297,7 +289,6 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return values[tuple(slice(0, n) for n in shape)]
 
 
-@placed
 def index_put(input: Any, indices: Any, values: Any, update: str = "assign", *, out: Any = None) -> Any:
     """A copy of `input` where the places `input[indices]` are updated with `values`, as `torch.index_put`.
 
@@ -318,26 +309,35 @@ def index_put(input: Any, indices: Any, values: Any, update: str = "assign", *, 
         array([[0., 2.],
                [1., 0.]])
     """
-    wrap, x = wrapper(input, values), array_of(input, "input")
-    _checked(update)
-    lists = tuple(array_of(i, "indices") for i in (indices if isinstance(indices, (tuple, list)) else (indices,)))
-    if not 1 <= len(lists) <= x.ndim:
-        raise ShapeError(f"index_put into {x.ndim} axes takes 1 to {x.ndim} index arrays, not {len(lists)}")
-    for k, one in enumerate(lists):
-        check_indices(one, x.shape[k], "index_put", from_end=True)
-    given = array_of(values, "values")
+    lists = indices if type(indices) is tuple else tuple(indices) if isinstance(indices, (tuple, list)) else (indices,)
+    if type(input) is np.ndarray and type(values) is np.ndarray and values.ndim:
+        return _put(input, values, *lists, update=update, out=out)
+    return _put_any(input, lists, values, update, out)
+
+
+@placed
+def _put_any(input: Any, lists: tuple[Any, ...], values: Any, update: str, out: Any) -> Any:
+    """`index_put` of tensors and numbers."""
+    wrap, x, given = wrapper(input, values), array_of(input, "input"), array_of(values, "values")
     if given.ndim == 0:
         as_dtype(given.dtype)  # refuses what is no number
         given, number = memory.empty((1,), x.dtype), given
         given[...] = number
-    done = _put_known(x, given, *lists, update=update, out=None if out is None else array_of(out, "out"))
+    places = (array_of(i, "indices") for i in lists)
+    done = _put(x, given, *places, update=update, out=None if out is None else array_of(out, "out"))
     return finish(done, out, wrap)
 
 
 @repeated
-def _put_known(*arrays: Any, update: str, out: Any = None) -> Any:
-    """`index_put` into the first array of the second one, by indices that were looked at."""
-    x, given, *lists = arrays
+def _put(*arrays: Any, update: str, out: Any = None) -> Any:
+    """`index_put` into the first array of the second one, by the others."""
+    x, given = arrays[:2]
+    lists = [array_of(i, "indices") for i in arrays[2:]]
+    _checked(update)
+    if not 1 <= len(lists) <= x.ndim:
+        raise ShapeError(f"index_put into {x.ndim} axes takes 1 to {x.ndim} index arrays, not {len(lists)}")
+    for k, one in enumerate(lists):
+        check_indices(one, x.shape[k], "index_put", from_end=True)
     try:
         shape = np.broadcast_shapes(*(i.shape for i in lists))
         rest = x.shape[len(lists) :]
@@ -364,5 +364,5 @@ def _put_known(*arrays: Any, update: str, out: Any = None) -> Any:
             columns = -(-width // (PARTS * lanes)) * lanes
             put_lines[-(-width // columns), 1](dest[0], flat, source, sizes, columns, update, lanes, mode="unchecked")
         if not np.shares_memory(dest, target):
-            copy(dest.reshape(target.shape), out=target)
-    return target
+            convert_into(target, dest.reshape(target.shape))
+    return finish(target, out, lambda array: array)

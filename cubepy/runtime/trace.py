@@ -31,6 +31,7 @@ class MapPlace(NamedTuple):
     array: Any
     box: tuple[int, ...]
     swizzle: int
+    tf32: bool
 
 
 class Recorder:
@@ -73,6 +74,9 @@ class Recorder:
         self.kept.append(owner)
         self.owners[id(owner)] = CONSTANT
 
+    def judged(self, flag: Any) -> None:
+        """The host looked at numbers, which are parts of the key."""
+
     def number(self, array: Any) -> None:
         """An array was made of a number; it comes to the device as a constant."""
 
@@ -107,7 +111,7 @@ class Recorder:
         if isinstance(value, da.DeviceArray):
             return self.place(value)
         if isinstance(value, ArrayMap):
-            return MapPlace(self.place(value.array), value.box, value.swizzle)
+            return MapPlace(self.place(value.array), value.box, value.swizzle, value.tf32)
         self.spoiled |= not isinstance(value, (bool, int, float))
         return value
 
@@ -158,7 +162,7 @@ def found(place: Any, inputs: Sequence[da.DeviceArray], taken: list[Any]) -> Any
     if type(place) is not tuple:
         if type(place) is MapPlace:
             array = found(place.array, inputs, taken)
-            return ArrayMap(array, array, place.box, place.swizzle)
+            return ArrayMap(array, array, place.box, place.swizzle, place.tf32)
         return place
     source, offset, layout, writeable = place
     if source >= 0:

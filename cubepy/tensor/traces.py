@@ -15,8 +15,8 @@ from cubepy.tensor.storage import Dense, Storage
 
 _traces = trace.Traces()
 _calls = far.Calls()
-_numbers: dict[int, DeviceArray] = {}
-"""Numbers on the device that they were used on last, by the identities of their tensors."""
+_numbers: dict[tuple[int, int], DeviceArray] = {}
+"""Numbers on the GPUs that they were used on, by the identities of their tensors and the ordinals."""
 _UNLIKE = frozenset({int, float, tuple})  # types whose values may be equal to others that mean something else
 seen: list[bool] = []
 """Not empty as soon as an op ran on a GPU."""
@@ -34,7 +34,7 @@ def key_of(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any, 
         if type(store) is Dense:
             array = store.array
             if type(array) is not DeviceArray:
-                array = _numbers.get(t.id)
+                array = _numbers.get((t.id, _ordinal(inputs)))
                 if array is None:
                     return None, values
             parts.append(array.layout)
@@ -52,6 +52,14 @@ def key_of(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any, 
         parts += attrs
         parts += [exact(v) if type(v) in _UNLIKE else v for v in attrs.values()]
     return tuple(parts), values
+
+
+def _ordinal(inputs: Sequence[Any]) -> int:
+    """Of the GPU that the numbers among the inputs come to: where the other inputs are; -1 where there are none."""
+    for t in inputs:
+        if t is not None and t.made_by[0] != "constant":
+            return t.storage.device.ordinal  # type: ignore[no-any-return]
+    return -1
 
 
 def swift(key: Any, values: list[Any]) -> Dense | None:
@@ -112,12 +120,12 @@ class Call:
         return made(array)
 
     def note(self, inputs: Sequence[Any]) -> None:
-        """Remember where the numbers among the tensors are."""
+        """Remember where the numbers among the tensors are on this GPU."""
         for t, store in zip(inputs, self.stores, strict=True):
             if t is not None and type(store) is Dense and store.array is not t.storage.array:
                 if len(_numbers) >= _VIEWS:
                     _numbers.clear()
-                _numbers[t.id] = store.array
+                _numbers[t.id, self.device.ordinal] = store.array
 
     def keep(self, recorder: trace.Recorder, result: Any) -> None:
         """Keep what was recorded for later calls."""

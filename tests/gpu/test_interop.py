@@ -138,3 +138,7 @@ def test_jax_arrays_are_shared() -> None:
     x = cb.tensor(theirs)
     assert x.tolist() == list(range(8))
     assert jax.dlpack.from_dlpack(x + 1).tolist() == list(range(1, 9))
+    out = empty((8,), np.float32, HERE)
+    for _ in range(3):
+        axpy[cb.over(8)](2.0, theirs, theirs, out)
+        assert out.tolist() == [3.0 * n for n in range(8)]

@@ -223,29 +223,28 @@ def _log1p(b: Any, dtype: str, x: Any) -> Any:
     return b.select(b.fcmp_ordered("==", x, const(x.type, 0.0)), x, y)
 
 
-def _tanh_by_scale(b: Any, t: Table, x: Any) -> Any:
-    """(1 - e) / (1 + e) with e = exp(-2 |x|) = 2**n * (1 + p), where one instruction multiplies with powers of two.
+def _tanh(b: Any, dtype: str, x: Any) -> Any:
+    """(1 - e) / (1 + e) with e = exp(-2 |x|) = 2**n * (1 + p).
 
     Both sums are those of 1 -+ 2**n, which is exact, and p * 2**n: the first keeps its precision near zero. From
     `tanh_end` on the result is 1. What the lower part of ln 2 would add to r counts 2**n times less than p.
     """
+    t = TABLES[dtype]
     one, end = const(x.type, 1.0), const(x.type, t.tanh_end)
     size = math(b, "fabs", x)
-    size = b.select(b.fcmp_ordered(">", size, end), end, size)
-    n = math(b, "rint", b.fmul(size, const(x.type, -2.0 * t.log2_e)))
-    r = fma(b, n, const(x.type, -t.ln2_high), b.fmul(size, const(x.type, -2.0)))
-    p = _expm1_small(b, t, r)
-    scale = scaled_by(b, one, n)
-    minus = negated(b, scale)
-    return math(b, "copysign", b.fdiv(fma(b, p, minus, b.fsub(one, scale)), fma(b, p, scale, b.fadd(one, scale))), x)
-
-
-def _tanh(b: Any, dtype: str, x: Any) -> Any:
-    """-t / (2 + t) with t = expm1(-2 |x|)."""
     if width_of(b, x.type):
-        return _tanh_by_scale(b, TABLES[dtype], x)
-    e = expm1_value(b, dtype, b.fmul(math(b, "fabs", x), const(x.type, -2.0)))
-    return math(b, "copysign", b.fdiv(negated(b, e), b.fadd(e, const(x.type, 2.0))), x)
+        size = b.select(b.fcmp_ordered(">", size, end), end, size)
+        n = math(b, "rint", b.fmul(size, const(x.type, -2.0 * t.log2_e)))
+        scale = scaled_by(b, one, n)
+    else:
+        size = b.select(b.fcmp_ordered("<", size, end), size, end)  # NaN is no number to convert
+        n, k = _nearest(b, t, b.fmul(size, const(x.type, -2.0 * t.log2_e)))
+        scale = power_of_two(b, t, k, x.type)
+    r = fma(b, n, const(x.type, -t.ln2_high), b.fmul(size, const(x.type, -2.0)))
+    p, minus = _expm1_small(b, t, r), negated(b, scale)
+    above = fma(b, p, minus, b.fsub(one, scale, flags=KEPT))
+    y = math(b, "copysign", b.fdiv(above, fma(b, p, scale, b.fadd(one, scale, flags=KEPT))), x)
+    return y if width_of(b, x.type) else b.select(is_nan(b, x), x, y)
 
 
 def _power_on_gpu(b: Any, x: Any) -> Any:
