@@ -23,6 +23,8 @@ NAN = float("nan")
 AXES = ("x", "y", "z")
 APPROXIMATE = ("exp", "exp2", "log", "log2")
 """What the special function unit computes, with `afn`."""
+ORDINARY = frozenset({"nnan", "ninf"})
+"""Liberties with which a square root needs no path for rare numbers."""
 WIDEST = 16
 """Bytes of the widest access."""
 WIDE_ALIGNMENT = 1024
@@ -123,9 +125,12 @@ class CudaPrinter(Printer):
         self.line("sync_plane()" if s.plane else "sync_cube()")
 
     def value(self, e: Expr) -> str:
-        """An expression; the special function unit computes some of f32 where the kernel takes the liberty `afn`."""
-        if e.op == "call" and e.attr in APPROXIMATE and e.type.dtype.name == "f32" and "afn" in self.program.fast_math:
-            return f"approximate_{e.attr}({self.value(e.args[0])})"
+        """An expression; some functions of f32 take fewer instructions where the kernel takes liberties."""
+        if e.op == "call" and e.type.dtype.name == "f32":
+            if e.attr in APPROXIMATE and "afn" in self.program.fast_math:
+                return f"approximate_{e.attr}({self.value(e.args[0])})"
+            if e.attr == "sqrt" and ORDINARY <= self.program.fast_math:
+                return f"plain_sqrt({self.value(e.args[0])})"
         return super().value(e)
 
     def expr_plane(self, e: Expr) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from cubepy.backends.cpu.entries import builtin, python_function
 from cubepy.backends.cpu.replay import Code
-from cubepy.backends.cuda.replay import builtin, python_function
 
 SYMBOL = "cubepy_cuda_layouts"
 AXES = 8

@@ -18,7 +18,8 @@ def encoded(value: ArrayMap) -> bytes:
     found = _made.get(key)
     if found is None:
         array = value.array
-        made = module.tensor_map(where, array.dtype.name, array.shape, array.strides, value.box, swizzle=value.swizzle)
+        name = "tf32" if value.tf32 else array.dtype.name
+        made = module.tensor_map(where, name, array.shape, array.strides, value.box, swizzle=value.swizzle)
         if len(_made) >= LIMIT:
             _made.clear()
         found = _made[key] = bytes(made)

@@ -2,8 +2,9 @@
 
 A row of that matrix is an output place, a column a tap of the window and a channel. What a step of the sum needs of it
 is a box of the input, shifted by the tap: places of a tile are a box of the output, and the copy engine brings such a
-box with 64 channels in one copy, with zeros beyond the edges, which is the padding. With a stride of 2 the input is
-taken as its even and its odd rows (and columns), each an array of its own: a tap's places all lie in one of them.
+box with 64 channels (32 of f32, as tf32) in one copy, with zeros beyond the edges, which is the padding. With a stride
+of 2 the input is taken as its even and its odd rows (and columns), each an array of its own: a tap's places all lie in
+one of them.
 
 Cubes, rings of stages, turns and the order of tiles are the matmul's; results go to the array box by box too.
 """
@@ -13,20 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import cubepy as cb
-from cubepy.kernels.matmul_hopper import (
-    BLOCK,
-    GROUP,
-    PLANE_ROWS,
-    ROW_BYTES,
-    Hopper,
-    bring_bias,
-    stage_fragment,
-    stage_product,
-    tile_place,
-)
-
-CHANNELS = 64
-"""Channels of a step: a row of a stage has `ROW_BYTES`, and elements have 16 bits."""
+from cubepy.kernels.matmul_hopper import PLANE_ROWS, UNITS, Hopper, bring_bias, stage_fragment, tile_place
+from cubepy.kernels.matmul_ring import BLOCK, GROUP, ROW_BYTES, multiply_tile, next_slot, ring_of, skip_slots
 
 
 @dataclass(frozen=True)
@@ -38,6 +27,13 @@ class HopperWindow(Hopper):
     """
 
     phases: tuple[int, int] = (1, 1)
+    cubes = 1
+    """Of a core."""
+
+    @property
+    def units(self) -> int:
+        """Units of a cube."""
+        return UNITS
 
 
 @cb.func
@@ -83,18 +79,37 @@ def bring_tap(tiles, at, xs, place, shift, channel, full, slot, phases):
 
 
 @cb.func
-def step_place(step, window, channels):
+def bring_filters(tiles, at, weight, column, tap, channel, full, slot, blueprint):
+    """Start bringing a tap of a tile's filters, from a channel on."""
+    if blueprint.transpose_b:
+        for j in cb.unroll(range(0, blueprint.columns, BLOCK)):
+            cb.tma_load(tiles, at + j * BLOCK, weight, (channel, tap, column + j), full, slot)
+    else:
+        cb.tma_load(tiles, at, weight, (column, tap, channel), full, slot)
+
+
+@cb.func
+def step_place(step, window, channels, depth: cb.Comptime[int]):
     """The tap, along depth, height and width, and the first channel of a step."""
-    pieces = (channels + CHANNELS - 1) // CHANNELS
+    pieces = (channels + depth - 1) // depth
     tap = step // pieces
     t = tap // (window[1] * window[2])
-    return (t, tap // window[2] % window[1], tap % window[2]), (step - tap * pieces) * CHANNELS
+    return (t, tap // window[2] % window[1], tap % window[2]), (step - tap * pieces) * depth
 
 
 @cb.func
 def steps_of(part, per, steps):
     """How many steps a range of the sum has."""
     return cb.min(per, steps - part * per)
+
+
+@cb.func
+def store_box(out, place, column, staging, first):
+    """Start writing the box of the output that starts at a place."""
+    if out.ndim == 4:
+        cb.tma_store(out, (place[0], place[2], place[3], column), staging, first)
+    else:
+        cb.tma_store(out, (place[0], place[1], place[2], place[3], column), staging, first)
 
 
 @cb.func
@@ -123,11 +138,7 @@ def write_box(acc, staging, shift, consumer, out, place, column, blueprint):
         cb.fence_async()
         cb.sync_group(3 + seat, team)
         if leader:
-            at = column + n * width
-            if out.ndim == 4:
-                cb.tma_store(out, (place[0], place[2], place[3], at), staging, first)
-            else:
-                cb.tma_store(out, (place[0], place[1], place[2], place[3], at), staging, first)
+            store_box(out, place, column + n * width, staging, first)
             cb.tma_commit()
 
 
@@ -138,24 +149,23 @@ def hopper_convolution(
 ):  # fmt: skip
     """out[n, d, h, w, f] = function(sum of taps and channels of x * weight[f, tap, channel] + bias[f]).
 
-    x and its further phases (N, D, H, W, C), or without the depth; boxes have 64 channels. weight is (filters, taps,
-    channels). `counts` are the boxes of the output along images, depth, height and width. `walk` is the window's first
-    tap and the steps to the next ones along its axes; `group` filters see the same `channels`, the next ones the next.
-    The sum's steps (a tap and 64 channels) are cut into `ranges` of `per`, each with images of its own in out, whole
-    boxes. A launch has at most one cube for each core of the device.
+    x and its further phases (N, D, H, W, C), or without the depth; boxes have `ROW_BYTES` of channels. weight is
+    (filters, taps, channels), or (channels, taps, filters) of 16 bits with `transpose_b`. `counts` are the boxes of the
+    output along images, depth, height and width. `walk` is the window's first tap and the steps to the next ones along
+    its axes; `group` filters see the same `channels`, the next ones the next. The sum's steps (a tap and a box's
+    channels) are cut into `ranges` of `per`, each with images of its own in out, whole boxes. A launch has at most one
+    cube for each core of the device.
     """
     rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
     width = ROW_BYTES // out.dtype.itemsize
-    full = cb.barrier(stages, 1)
-    empty = cb.barrier(stages, 1 if blueprint.turns else 2)
-    order = cb.barrier(2, 1)
-    tiles_a = cb.shared(stages * rows * CHANNELS, x.dtype)
-    tiles_b = cb.shared(stages * columns * CHANNELS, weight.dtype)
+    depth = ROW_BYTES // x.dtype.itemsize
+    ring = ring_of(blueprint, x.dtype, weight.dtype)
+    full, empty, _order, tiles_a, tiles_b = ring
     staging = cb.shared((2 if blueprint.turns else 1) * min(2, columns // width) * rows * width, out.dtype)
     shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
     row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
     tiles = row_tiles * column_tiles * ranges
-    steps = window[0] * window[1] * window[2] * ((channels + CHANNELS - 1) // CHANNELS)
+    steps = window[0] * window[1] * window[2] * ((channels + depth - 1) // depth)
     slot = 0
     phase = 0
     tile = cb.CUBE_POS
@@ -166,24 +176,23 @@ def hopper_convolution(
                 part, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
                 place = box_start(row, counts, box_of(x))
                 near = column * columns // group * channels
-                (t, u, v), channel = step_place(part * per, window, channels)
+                (t, u, v), channel = step_place(part * per, window, channels, depth)
                 for _step in range(steps_of(part, per, steps)):
                     seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
                     tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
                     cb.barrier_wait(empty, slot, 1 - phase)
-                    cb.barrier_expect(full, slot, x.nbytes + weight.nbytes)
+                    cb.barrier_expect(
+                        full, slot, x.nbytes + weight.nbytes * (columns // BLOCK if blueprint.transpose_b else 1)
+                    )
                     bring_tap(
-                        tiles_a, slot * rows * CHANNELS, (x, x1, x2, x3), place, seen, near + channel, full, slot,
+                        tiles_a, slot * rows * depth, (x, x1, x2, x3), place, seen, near + channel, full, slot,
                         blueprint.phases,
                     )  # fmt: skip
-                    cb.tma_load(
-                        tiles_b, slot * columns * CHANNELS, weight, (column * columns, tap, channel), full, slot
+                    bring_filters(
+                        tiles_b, slot * columns * depth, weight, column * columns, tap, channel, full, slot, blueprint
                     )
-                    slot = slot + 1
-                    if slot == stages:
-                        slot = 0
-                        phase = 1 - phase
-                    channel = channel + CHANNELS
+                    slot, phase = next_slot(slot, phase, stages)
+                    channel = channel + depth
                     if channel >= channels:
                         channel = 0
                         v = v + 1
@@ -198,50 +207,19 @@ def hopper_convolution(
         cb.set_registers(232, True)
         acc = cb.local(share * columns // GROUP, cb.f32)
         consumer = cb.UNIT_POS // GROUP - 1
-        own = 0 if blueprint.turns else consumer * share  # its first row in a tile
         mine = consumer
-        turn_phase = 1 - consumer
+        turn = 1 - consumer
         leader = cb.UNIT_POS % GROUP == 0
         while tile < tiles:
             part, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
             count = steps_of(part, per, steps)
             if blueprint.turns and mine != 0:  # the other's tile: its stages go by
-                ahead = slot + count
-                phase = (phase + ahead // stages) % 2
-                slot = ahead % stages
+                slot, phase = skip_slots(slot, phase, count, stages)
             else:
                 if blueprint.bias:
                     bring_bias(shift, bias, consumer, column * columns, columns)
-                if blueprint.turns:
-                    cb.barrier_wait(order, consumer, turn_phase)
-                    turn_phase = 1 - turn_phase
-                previous = 0
-                for step in range(count):
-                    cb.barrier_wait(full, slot, phase)
-                    cb.wgmma_fence()
-                    stage_product(
-                        acc, tiles_a, (slot * rows + own) * CHANNELS, tiles_b, slot * columns * CHANNELS, step > 0,
-                        blueprint, CHANNELS,
-                    )  # fmt: skip
-                    cb.wgmma_commit()
-                    if blueprint.turns:
-                        cb.wgmma_wait(1)
-                        if leader and step > 0:
-                            cb.barrier_arrive(empty, previous)
-                        previous = slot
-                    else:  # the other consumer's products are under way meanwhile
-                        cb.wgmma_wait(0)
-                        if leader:
-                            cb.barrier_arrive(empty, slot)
-                    slot = slot + 1
-                    if slot == stages:
-                        slot = 0
-                        phase = 1 - phase
-                if blueprint.turns and leader:
-                    cb.barrier_arrive(order, 1 - consumer)
-                cb.wgmma_wait(0, acc)
-                if blueprint.turns and leader:
-                    cb.barrier_arrive(empty, previous)
+                slot, phase = multiply_tile(acc, ring, slot, phase, turn, count, blueprint, blueprint.turns)
+                turn = 1 - turn
                 image, d, h, w = box_start(row, counts, box_of(out))
                 image = image + part * counts[0] * box_of(out)[0]
                 write_box(acc, staging, shift, consumer, out, (image, d, h, w), column * columns, blueprint)

@@ -19,9 +19,10 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.convolution_gpu import Four, in_boxes, map_of, suits, without_places_between
 from cubepy.kernels.convolution_hopper import HopperWindow, box_of, box_start, bring_box
-from cubepy.kernels.convolution_layout import MEASURE
+from cubepy.kernels.convolution_layout import MEASURE, of_a_block
 from cubepy.kernels.convolution_routes import Problem
-from cubepy.kernels.matmul_hopper import BLOCK, GROUP, PLANE_ROWS, ROW_BYTES, UNITS, stage_product, write_tile
+from cubepy.kernels.matmul_hopper import PLANE_ROWS, UNITS, write_tile
+from cubepy.kernels.matmul_ring import BLOCK, GROUP, ROW_BYTES, multiply_tile, next_slot, ring_of, skip_slots
 from cubepy.runtime import memory
 
 PLACES = 64
@@ -61,34 +62,32 @@ def view_of(piece, pieces, window, dilation, pad, phases):
 
 
 @cb.func
-def bring_view(tiles, at, xs, place, view, full, slot, phases):
-    """Start bringing 64 columns: a tap's view of a box, 64 channels of it."""
+def bring_view(tiles, at, xs, place, view, near, full, slot, phases):
+    """Start bringing 64 columns: a tap's view of a box, 64 channels of it; those of a block begin at `near`."""
     seen = (place[0], place[1] + view[0], place[2] + view[1], place[3] + view[2])
     if phases[0] * phases[1] == 1:
-        bring_box(tiles, at, xs[0], seen, view[4], full, slot)
+        bring_box(tiles, at, xs[0], seen, near + view[4], full, slot)
     else:
         for k in cb.unroll(range(phases[0] * phases[1])):
             if view[3] == k:
-                bring_box(tiles, at, xs[k], seen, view[4], full, slot)
+                bring_box(tiles, at, xs[k], seen, near + view[4], full, slot)
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_weight(
     x: cb.TensorMap, x1, x2, x3, grad: cb.TensorMap, sums: cb.TensorMap, counts, row_tiles, tiles, items, per, window,
-    dilation, pad, pieces, blueprint: cb.Comptime,
+    dilation, pad, pieces, group, blueprint: cb.Comptime,
 ):  # fmt: skip
     """sums[range, f, (tap, channel)] = sum over a range's places of grad[place, f] * x[place seen by tap, channel].
 
     x and its further phases (N, D, H, W, C), or without the depth; grad alike, places of the output; boxes have 64
     places and channels. `counts` are the boxes along images, depth, height and width, `per` of a range; a tap has
-    `pieces` of 64 channels. Items are tiles of every range. A launch has at most one cube for each core of the device.
+    `pieces` of 64 channels, and so many filters as `group` see the same ones, the next ones the next. Items are tiles
+    of every range. A launch has at most one cube for each core of the device.
     """
     rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
-    full = cb.barrier(stages, 1)
-    empty = cb.barrier(stages, 1 if blueprint.turns else 2)
-    order = cb.barrier(2, 1)
-    tiles_a = cb.shared(stages * rows * PLACES, grad.dtype)
-    tiles_b = cb.shared(stages * columns * PLACES, x.dtype)
+    ring = ring_of(blueprint, grad.dtype, x.dtype)
+    full, empty, _order, tiles_a, tiles_b = ring
     staging = cb.shared(4 * BLOCK * ROW_BYTES // sums.dtype.itemsize, sums.dtype)
     arrived = cb.barrier(16, 1)
     shift = cb.shared(1, cb.f32)
@@ -105,6 +104,7 @@ def hopper_weight(
                 first, steps = range_of(item, tiles, per, boxes)
                 row = item % tiles % row_tiles
                 column = item % tiles // row_tiles
+                near = row * rows // group * pieces * BLOCK
                 views = ()  # divisions take long, so none is left for the steps
                 for j in cb.unroll(range(columns // BLOCK)):
                     piece = column * (columns // BLOCK) + j
@@ -118,7 +118,9 @@ def hopper_weight(
                         bring_box(tiles_a, at, grad, (i, d, h, w), row * rows + j * BLOCK, full, slot)
                     for j in cb.unroll(range(columns // BLOCK)):
                         at = (slot * columns + j * BLOCK) * PLACES
-                        bring_view(tiles_b, at, (x, x1, x2, x3), (i, d, h, w), views[j], full, slot, blueprint.phases)
+                        bring_view(
+                            tiles_b, at, (x, x1, x2, x3), (i, d, h, w), views[j], near, full, slot, blueprint.phases
+                        )
                     w = w + box[3]
                     if w >= ends[3]:
                         w = 0
@@ -129,10 +131,7 @@ def hopper_weight(
                             if d >= ends[1]:
                                 d = 0
                                 i = i + box[0]
-                    slot = slot + 1
-                    if slot == stages:
-                        slot = 0
-                        phase = 1 - phase
+                    slot, phase = next_slot(slot, phase, stages)
                 item = item + cb.CUBE_COUNT
     else:
         cb.set_registers(224, True)
@@ -140,41 +139,15 @@ def hopper_weight(
         consumer = cb.UNIT_POS // GROUP - 1
         own = 0 if blueprint.turns else consumer * share  # its first row in a tile
         mine = consumer
-        turn_phase = 1 - consumer
+        turn = 1 - consumer
         done = 0
-        leader = cb.UNIT_POS % GROUP == 0
         while item < items:
             _, steps = range_of(item, tiles, per, boxes)
             if blueprint.turns and mine != 0:  # the other's item: its stages go by
-                ahead = slot + steps
-                phase = (phase + ahead // stages) % 2
-                slot = ahead % stages
+                slot, phase = skip_slots(slot, phase, steps, stages)
             else:
-                if blueprint.turns:
-                    cb.barrier_wait(order, consumer, turn_phase)
-                    turn_phase = 1 - turn_phase
-                previous = 0
-                for step in range(steps):
-                    cb.barrier_wait(full, slot, phase)
-                    cb.wgmma_fence()
-                    stage_product(
-                        acc, tiles_a, (slot * rows + own) * PLACES, tiles_b, slot * columns * PLACES, step > 0,
-                        blueprint, PLACES,
-                    )  # fmt: skip
-                    cb.wgmma_commit()
-                    cb.wgmma_wait(1)
-                    if leader and step > 0:
-                        cb.barrier_arrive(empty, previous)
-                    previous = slot
-                    slot = slot + 1
-                    if slot == stages:
-                        slot = 0
-                        phase = 1 - phase
-                if blueprint.turns and leader:
-                    cb.barrier_arrive(order, 1 - consumer)
-                cb.wgmma_wait(0, acc)
-                if leader:
-                    cb.barrier_arrive(empty, previous)
+                slot, phase = multiply_tile(acc, ring, slot, phase, turn, steps, blueprint, True)
+                turn = 1 - turn
                 write_tile(
                     acc, staging, shift, consumer, sums, None, arrived, done, 1.0, item // tiles,
                     item % tiles % row_tiles * rows + own, item % tiles // row_tiles * columns, blueprint,
@@ -187,8 +160,11 @@ def hopper_weight(
 
 
 @cb.kernel
-def fold_ranges(sums: cb.Array, out: cb.Array, width, lanes: cb.Comptime[int], ahead: cb.Comptime[int]):
-    """out[f, c, tap] = sum over ranges of sums[range, f, tap * width + c]; a unit does a line of channels."""
+def fold_ranges(
+    sums: cb.Array, out: cb.Array, width, filters, together, lanes: cb.Comptime[int], ahead: cb.Comptime[int]
+):  # fmt: skip
+    """out[f, c, tap] = sum over ranges of sums[range, f, tap * width + C * j + c] for the j-th of the `together` groups
+    that make a block; a group has so many `filters`, and C channels. A unit does a line of channels."""
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     across = out.shape[1] // lanes
     c = at % across * lanes
@@ -198,14 +174,15 @@ def fold_ranges(sums: cb.Array, out: cb.Array, width, lanes: cb.Comptime[int], a
         total = cb.cast(cb.splat(0.0, lanes), cb.f32)
         ranges = sums.shape[0]
         whole = ranges // ahead * ahead
+        at = tap * width + f // filters % together * out.shape[1] + c
         for first in range(0, whole, ahead):
             lines = ()
             for k in cb.unroll(range(ahead)):
-                lines = lines + (sums.load((first + k, f, tap * width + c), lanes),)
+                lines = lines + (sums.load((first + k, f, at), lanes),)
             for k in cb.unroll(range(ahead)):
                 total = total + lines[k]
         for k in range(whole, ranges):
-            total = total + sums.load((k, f, tap * width + c), lanes)
+            total = total + sums.load((k, f, at), lanes)
         for k in cb.unroll(range(lanes)):
             out[f, c + k, tap] = cb.cast(total[k], out.dtype)
 
@@ -249,14 +226,14 @@ def box_for(n: int, places: tuple[int, int, int]) -> tuple[Four, Four]:
 
 
 @lru_cache(maxsize=1024)
-def plan_of(filters: int, pieces: int, boxes: int, cores: int) -> tuple[HopperWindow, int]:
-    """The tile, and the boxes of a range: what takes the fewest cycles by an estimate.
+def plan_of(filters: int, pieces: int, boxes: int, cores: int, group: int) -> tuple[HopperWindow, int]:
+    """The tile, of filters of one `group`, and the boxes of a range: what takes the fewest cycles by an estimate.
 
     A step takes as long as its products or, at 38 bytes a cycle from the second-level cache, as its bytes (measured on
     an H200 with the forward convolution); the end of an item writes its sums, which are read again.
     """
     best: tuple[float, HopperWindow, int] | None = None
-    for plan in TILES:
+    for plan in TILES if group == filters else [tile for tile in TILES if group % tile.rows == 0]:
         tiles = -(-filters // plan.rows) * -(-pieces * BLOCK // plan.columns)
         step = max(plan.rows * plan.columns / 32, 3.4 * (plan.rows + plan.columns))
         for rounds in (1, 2, 3, 4, 6, 8):
@@ -270,14 +247,18 @@ def plan_of(filters: int, pieces: int, boxes: int, cores: int) -> tuple[HopperWi
 
 
 def prepared(
-    x: Any, grad: Any, problem: Problem, cores: int, chosen: tuple[HopperWindow, int] | None = None
+    x: Any, grad: Any, problem: Problem, cores: int, chosen: tuple[HopperWindow, int] | None = None, blocks: int = 1
 ) -> tuple[int, tuple[Any, ...], Any]:
-    """Cubes and arguments of a launch, and its sums: x (N, *size, C) and grad (N, *out, F) as `in_boxes` gives them."""
-    n, c, filters = x.shape[0], x.shape[-1], grad.shape[-1]
+    """Cubes and arguments of a launch, and its sums: x (N, *size, C) and grad (N, *out, F) as `in_boxes` gives them.
+
+    Channels and filters fall into so many blocks, of multiples of 64 if there are several.
+    """
+    n, c, filters = x.shape[0], x.shape[-1] // blocks, grad.shape[-1]
+    group = filters // blocks
     taps, pieces = math.prod(problem.window), -(-c // BLOCK)
     box, counts = box_for(n, problem.out)
     boxes = math.prod(counts)
-    plan, per = chosen or plan_of(filters, taps * pieces, boxes, cores)
+    plan, per = chosen or plan_of(filters, taps * pieces, boxes, cores, group)
     plan = replace(plan, phases=problem.stride[1:])
     tall, wide = plan.phases
     parts = [x[:, ..., i::tall, j::wide, :] for i in range(tall) for j in range(wide)]
@@ -289,28 +270,41 @@ def prepared(
     arguments = (
         *maps, *[None] * (4 - len(maps)), map_of(grad, box),
         cb.tensor_map(sums, (1, PLANE_ROWS, ROW_BYTES // sums.itemsize)), counts, row_tiles, row_tiles * column_tiles,
-        items, per, problem.window, problem.dilation, problem.pad, pieces, plan,
+        items, per, problem.window, problem.dilation, problem.pad, pieces, group, plan,
     )  # fmt: skip
     return min(items, cores), arguments, sums
 
 
-def by_places_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -> bool:
-    """out (F, C, taps) = the gradient by the filters, if the kernel takes it: view (N, *size, C), grad (N, *out, F)."""
+def by_places_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: int) -> bool:
+    """out (F, C of a group, taps) = the gradient by the filters, if the kernel takes it: view (N, *size, C), grad (N,
+    *out, F).
+
+    Groups of few channels make blocks of 64, of whose products those of a filter with its own group are kept.
+    """
+    filters, c = out.shape[0] // groups, out.shape[1]
+    together = 1 if groups == 1 else of_a_block(c, filters, groups)
     view, problem = without_places_between(view, problem)
-    if not suits(view, grad, problem) or view.shape[-1] % MEASURE or grad.shape[-1] % MEASURE:
+    if together == 0 or view.itemsize > 2 or not suits(view, grad, problem):
         return False
-    cubes, arguments, sums = prepared(in_boxes(view), in_boxes(grad), problem, cb.device_properties_of().cores)
+    if view.shape[-1] % MEASURE or grad.shape[-1] % MEASURE:
+        return False
+    cores = cb.device_properties_of().cores
+    cubes, arguments, sums = prepared(in_boxes(view), in_boxes(grad), problem, cores, None, groups // together)
     hopper_weight[cubes, UNITS](*arguments, mode="unchecked")
-    folded(sums, out)
+    folded(sums, out, filters, together)
     return True
 
 
-def folded(sums: Any, out: Any) -> None:
-    """out (F, C, taps), contiguous, of sums (ranges, F, taps * (C or more)); C is a multiple of 4."""
+def folded(sums: Any, out: Any, group: int, together: int = 1) -> None:
+    """out (F, C, taps), contiguous, of sums (ranges, F, taps * (C or more)), as `fold_ranges` takes them from blocks of
+    groups of so many filters."""
     filters, channels, taps = out.shape
     width = sums.shape[2] // taps
-    if 1 < taps <= TOGETHER and filters * channels // 4 >= MANY:
+    lanes = 4 if channels % 4 == 0 else 1
+    if together == 1 and lanes == 4 and 1 < taps <= TOGETHER and filters * channels // 4 >= MANY:
         units = filters * channels // 4
         fold_taps[-(-units // FOLDERS), FOLDERS](sums, out.reshape(filters, -1), width, taps, mode="unchecked")
         return
-    fold_ranges[-(-out.size // 4 // FOLDERS), FOLDERS](sums, out, width, 4, AHEAD, mode="unchecked")
+    fold_ranges[-(-out.size // lanes // FOLDERS), FOLDERS](
+        sums, out, width, group, together, lanes, AHEAD, mode="unchecked"
+    )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.compiler.signature import exact
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, finish, output, placed, repeated, wrapper
+from cubepy.kernels.arguments import array_of, finish, output, placed, repeated, rounds_to_tf32, wrapper
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.elementwise import map as map_
 from cubepy.kernels.functions import ACTIVATIONS
@@ -162,8 +162,7 @@ def _matmul(
     full = (*batch, m, n)
     shape = (*batch, *(() if row else (m,)), *(() if column else (n,)))
     kept = None if mask is None else _mask(mask, shape)
-    if precision not in (None, "tf32"):
-        raise DTypeError(f"there is no precision {precision!r}", hint='precision="tf32", or none')
+    tf32 = rounds_to_tf32(precision)
     promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
     dtype = promoted if dtype is None else as_dtype(dtype)
     if promoted.is_float != dtype.is_float or dtype.bits < promoted.bits:
@@ -180,7 +179,7 @@ def _matmul(
         fused = kept.reshape(full) if kept is not None and on_host else None
         _floats(
             x, y, result.reshape(full) if result.flags.c_contiguous else result, full, *extra, activation, alpha,
-            precision == "tf32", fused, fill,
+            tf32, fused, fill,
         )  # fmt: skip
         if kept is not None and not on_host:
             _fill(result, kept, fill)

@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import cubepy as cb
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epilogue:
+    """The part of a blueprint that says how a product ends: `activation(alpha * sum + bias) + residual`.
+
+    Attributes:
+        bias, residual: whether there are any.
+        activation: a function of the kernel language, or None.
+        scaled: alpha is not 1.
+    """
+
+    bias: bool = False
+    residual: bool = False
+    activation: Any = None
+    scaled: bool = False
 
 
 @cb.func

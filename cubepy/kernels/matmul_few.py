@@ -8,10 +8,9 @@ fragments. The planes of a cube share K, and their sums meet in shared memory. U
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul_epilogue import finish_line
+from cubepy.kernels.matmul_epilogue import Epilogue, finish_line
 
 UNITS = 256
 PLANES = 8
@@ -22,25 +21,22 @@ TURN = 64
 
 
 @dataclass(frozen=True)
-class Few:
-    """What changes the code of a product of few rows.
+class Few(Epilogue):
+    """What changes the code of a product of few rows, beside the epilogue.
 
     Attributes:
         dtype: name of the operands' dtype.
         rows: with `dot`, the rows; otherwise 8 or 16.
         groups: with `dot`, columns of a plane; otherwise groups of eight columns of a cube.
         dot: dot products by plain arithmetic instead of matrix units.
-        bias, residual, activation, scaled: the epilogue.
+        early: a launch may begin while the one before it ends; not with `dot`.
     """
 
     dtype: str
     rows: int = 8
     groups: int = 2
     dot: bool = False
-    bias: bool = False
-    residual: bool = False
-    activation: Any = None
-    scaled: bool = False
+    early: bool = False
 
     @property
     def columns(self) -> int:
@@ -76,6 +72,9 @@ def few_rows(
     x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime
 ):  # fmt: skip
     """out[0] = epilogue(a @ b.T) for x, y: the words (u32) of a (M, K) and b (N, K), K a multiple of 8."""
+    if blueprint.early:
+        cb.start_next()
+        cb.wait_previous()
     m, n, width = x.shape[0], y.shape[0], x.shape[1]
     lane = cb.UNIT_POS_PLANE
     low = lane // 4

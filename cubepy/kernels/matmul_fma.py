@@ -10,11 +10,11 @@ docs/design/gemm-hopper.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul_epilogue import finish_line
+from cubepy.kernels.matmul_epilogue import Epilogue, finish_line
 from cubepy.kernels.matmul_hopper import tile_place
+from cubepy.kernels.matmul_ring import next_slot
 
 DEPTH = 32
 """K of a stage: 128 bytes of a row, which the copy engine swizzles."""
@@ -27,8 +27,8 @@ WIDE = 8
 
 
 @dataclass(frozen=True)
-class Fma:
-    """What changes the code of the f32 product.
+class Fma(Epilogue):
+    """What changes the code of the f32 product, beside the epilogue.
 
     Attributes:
         rows, columns: a cube's tile.
@@ -36,7 +36,6 @@ class Fma:
         stages: tiles of A and B that are under way.
         cubes: how many cubes a core runs at once.
         band: rows of tiles that are walked together.
-        bias, residual, activation, scaled: the epilogue.
     """
 
     rows: int = 128
@@ -45,10 +44,6 @@ class Fma:
     stages: int = 3
     cubes: int = 2
     band: int = 16
-    bias: bool = False
-    residual: bool = False
-    activation: Any = None
-    scaled: bool = False
 
     @property
     def units(self) -> int:
@@ -72,6 +67,30 @@ def turned(y):
     one = cb.interleave(cb.interleave(y[0], y[4]), cb.interleave(y[2], y[6]))
     two = cb.interleave(cb.interleave(y[1], y[5]), cb.interleave(y[3], y[7]))
     return cb.interleave(one, two)
+
+
+@cb.func
+def seat(columns, high):
+    """The first row and column of a unit's sums; the further ones are eight apart."""
+    lane = cb.UNIT_POS_PLANE
+    lane_row = lane // 2 % ROW_LANES  # neighbours share a row, and those two apart a column: two reads at a time
+    lane_column = lane % 2 + lane // 8 * 2
+    beside = columns // (COLUMN_LANES * WIDE)
+    part_row = cb.PLANE_POS // beside
+    top = part_row // 2 * 8 * high + part_row % 2 * ROW_LANES + lane_row  # two planes share every eight rows
+    return top, cb.PLANE_POS % beside * COLUMN_LANES * WIDE + lane_column
+
+
+@cb.func
+def stage_sums(acc, ring, at_a, at_b, pick_a, pick_b, high):
+    """acc += one stage, of rows that begin at `at_a` and columns that begin at `at_b`."""
+    for q in range(DEPTH // LANES):
+        y = turned(lines(ring, at_b, pick_b, q, WIDE))
+        x = lines(ring, at_a, pick_a, q, high)
+        for k in cb.unroll(range(LANES)):
+            line = cb.slice_line(y, k * WIDE, WIDE)
+            for i in cb.unroll(range(high)):
+                acc[i] = cb.fma(cb.splat(x[i][k], WIDE), line, acc[i])
 
 
 @cb.func
@@ -102,13 +121,7 @@ def fma_product(
     if cb.UNIT_POS == 0:
         for s in range(cb.min(steps, stages)):
             bring(ring, s, a, b, batch_a, batch_b, row, column, s, full, blueprint)
-    lane = cb.UNIT_POS_PLANE
-    lane_row = lane // 2 % ROW_LANES  # neighbours share a row, and those two apart a column: two reads at a time
-    lane_column = lane % 2 + lane // 8 * 2
-    beside = columns // (COLUMN_LANES * WIDE)
-    part_row = cb.PLANE_POS // beside
-    top = part_row // 2 * 8 * high + part_row % 2 * ROW_LANES + lane_row  # two planes share every eight rows
-    left = cb.PLANE_POS % beside * COLUMN_LANES * WIDE + lane_column
+    top, left = seat(columns, high)
     pick_a = top % 8
     pick_b = left % 8
     acc = cb.local(high, cb.f32, lanes=WIDE)
@@ -119,20 +132,11 @@ def fma_product(
     for step in range(steps):
         cb.barrier_wait(full, slot, phase)
         at = slot * (rows + columns) * DEPTH
-        for q in range(DEPTH // LANES):
-            y = turned(lines(ring, at + (rows + left) * DEPTH, pick_b, q, WIDE))
-            x = lines(ring, at + top * DEPTH, pick_a, q, high)
-            for k in cb.unroll(range(LANES)):
-                line = cb.slice_line(y, k * WIDE, WIDE)
-                for i in cb.unroll(range(high)):
-                    acc[i] = cb.fma(cb.splat(x[i][k], WIDE), line, acc[i])
+        stage_sums(acc, ring, at + top * DEPTH, at + (rows + left) * DEPTH, pick_a, pick_b, high)
         cb.sync_cube()
         if cb.UNIT_POS == 0 and step + stages < steps:
             bring(ring, slot, a, b, batch_a, batch_b, row, column, step + stages, full, blueprint)
-        slot = slot + 1
-        if slot == stages:
-            slot = 0
-            phase = 1 - phase
+        slot, phase = next_slot(slot, phase, stages)
     pitch = columns + LANES  # the sums go where the stages were, so that results are stored in lines
     for i in cb.unroll(range(high)):
         for j in cb.unroll(range(WIDE)):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import cubepy as cb
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.functions_narrow import NARROW
+from cubepy.kernels.matmul_epilogue import Epilogue
 from cubepy.kernels.matmul_few import MOST_DOT_ROWS, MOST_ROWS, PLANES, Few, dot_rows, few_rows
 from cubepy.kernels.matmul_few import UNITS as FEW_UNITS
-from cubepy.kernels.matmul_hopper import BLOCK, PLANE_ROWS, ROW_BYTES, Hopper, hopper_product
+from cubepy.kernels.matmul_hopper import PLANE_ROWS, Hopper, hopper_product
 from cubepy.kernels.matmul_hopper import UNITS as HOPPER_UNITS
 from cubepy.kernels.matmul_mma import DEPTH_BYTES, Mma, mma_product
 from cubepy.kernels.matmul_mma import UNITS as MMA_UNITS
 from cubepy.kernels.matmul_problem import Product, result_dtype
+from cubepy.kernels.matmul_ring import BLOCK, ROW_BYTES
 from cubepy.kernels.matmul_simt import UNITS as SIMT_UNITS
 from cubepy.kernels.matmul_simt import Simt, simt_product
 from cubepy.kernels.shapes import strided
@@ -24,6 +27,7 @@ from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.pointers import address
 from cubepy.tune import Routine
 
+P = TypeVar("P", bound=Epilogue)
 ALIGNMENT = 16
 """Bytes by which the copy engine and asynchronous copies want rows to be aligned."""
 NARROW_FLOATS = ("f16", "bf16")
@@ -33,6 +37,9 @@ HOPPER_TILES = {
 }  # fmt: skip
 """What tiles cost, in parts of a launch of one round of 128 x 128: a round of them, its end where K is 2 KiB long, and
 the launch (measured on an H200)."""
+EARLY_BYTES = 8192, 2048
+"""Bytes of K up to which launches overlap: of several rows of tiles of 128 rows, and of others (measured on an H200).
+Where they do, cubes are not in order on the cores, so that neighbours no longer read together what they share."""
 FUSED_END = 4
 """How much more a round's end costs with an epilogue, where nothing hides it."""
 
@@ -73,12 +80,12 @@ def once(a: Any) -> Any:
     return a[:1] if a.strides[0] == 0 else a
 
 
-def map_of(a: Any, rows: int, columns: int) -> Any:
+def map_of(a: Any, rows: int, columns: int, tf32: bool = False) -> Any:
     """A tensor map with boxes of one batch; axes of length 1 get strides that maps allow."""
     step = -(-a.shape[2] * a.itemsize // ALIGNMENT) * ALIGNMENT
     row = a.strides[1] if a.shape[1] != 1 else step
     batch = a.strides[0] if a.shape[0] != 1 else row * a.shape[1]
-    return cb.tensor_map(strided(a, a.shape, (batch, row, a.itemsize)), (1, rows, columns))
+    return cb.tensor_map(strided(a, a.shape, (batch, row, a.itemsize)), (1, rows, columns), tf32=tf32)
 
 
 def activation_for(function: Any, dtype: DType) -> Any:
@@ -86,10 +93,16 @@ def activation_for(function: Any, dtype: DType) -> Any:
     return NARROW.get(function, function) if dtype.bits == 16 else function
 
 
+def fitted(blueprint: P, args: tuple[Any, ...], **orders: bool) -> P:
+    """A blueprint with the epilogue of a product's arguments, and with the orders of its operands."""
+    _, _, out, bias, residual, function, alpha = args
+    activation = activation_for(function, as_dtype(out.dtype))
+    return _fitted(blueprint, bias is not None, residual is not None, activation, float(alpha) != 1, **orders)
+
+
 @cache
-def extras(bias: bool, residual: bool, activation: Any, alpha: float) -> dict[str, Any]:
-    """The epilogue's part of a blueprint."""
-    return {"bias": bias, "residual": residual, "activation": activation, "scaled": alpha != 1.0}
+def _fitted(blueprint: P, bias: bool, residual: bool, activation: Any, scaled: bool, **orders: bool) -> P:
+    return replace(blueprint, bias=bias, residual=residual, activation=activation, scaled=scaled, **orders)
 
 
 class HopperRoutine(Routine):
@@ -134,34 +147,22 @@ class HopperRoutine(Routine):
 
     def launch(self, blueprint: Hopper, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, function, alpha = args
+        x, y, out, bias, residual, _, alpha = args
         a, a_along_k = oriented(once(x))
         b, b_along_k = oriented(once(y).transpose(0, 2, 1))
-        plan = _hopper_plan(
-            blueprint, not a_along_k, not b_along_k, bias is not None, residual is not None,
-            activation_for(function, as_dtype(out.dtype)), float(alpha),
-        )  # fmt: skip
+        early = x.shape[2] * x.itemsize <= EARLY_BYTES[blueprint.rows < 128 or out.shape[1] <= blueprint.rows]
+        plan = fitted(blueprint, args, transpose_a=not a_along_k, transpose_b=not b_along_k, early=early)
         depth, width = ROW_BYTES // x.itemsize, ROW_BYTES // out.itemsize
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
-        cores = cb.device_properties_of().cores
+        cores, tf32 = cb.device_properties_of().cores, problem.a == "f32"
         hopper_product[min(batch * row_tiles * column_tiles, cores), HOPPER_UNITS](
-            map_of(a, plan.rows, depth) if a_along_k else map_of(a, depth, BLOCK),
-            map_of(b, plan.columns, depth) if b_along_k else map_of(b, depth, BLOCK),
+            map_of(a, plan.rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
+            map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
             map_of(out, PLANE_ROWS, width), bias, None if residual is None else map_of(residual, PLANE_ROWS, width),
             float(alpha), batch, row_tiles, column_tiles, -(-x.shape[2] // depth), a.shape[0], b.shape[0], plan,
             mode="unchecked",
         )  # fmt: skip
-
-
-@cache
-def _hopper_plan(
-    plan: Hopper, transpose_a: bool, transpose_b: bool, bias: bool, residual: bool, activation: Any, alpha: float
-) -> Hopper:
-    return Hopper(
-        plan.rows, plan.columns, plan.stages, plan.band, plan.turns, transpose_a, transpose_b,
-        **extras(bias, residual, activation, alpha),
-    )  # fmt: skip
 
 
 class MmaRoutine(Routine):
@@ -193,14 +194,11 @@ class MmaRoutine(Routine):
 
     def launch(self, blueprint: Mma, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, function, alpha = args
+        x, y, out, bias, residual, _, alpha = args
         narrow = x.itemsize == 2
         a, a_along_k = oriented(once(x)) if narrow else (once(x), True)
         b, b_along_k = oriented(once(y).transpose(0, 2, 1)) if narrow else (once(y).transpose(0, 2, 1), True)
-        plan = _mma_plan(
-            blueprint, a_along_k, b_along_k, copies(a), copies(b), bias is not None, residual is not None,
-            activation_for(function, as_dtype(out.dtype)), float(alpha),
-        )  # fmt: skip
+        plan = fitted(blueprint, args, a_along_k=a_along_k, b_along_k=b_along_k, a_async=copies(a), b_async=copies(b))
         batch, m, n = out.shape
         cubes = batch * -(-m // plan.rows) * -(-n // plan.columns)
         steps = -(-x.shape[2] // (DEPTH_BYTES // x.itemsize))
@@ -210,23 +208,6 @@ class MmaRoutine(Routine):
 def copies(a: Any) -> bool:
     """Whether copies of 16 bytes suit an operand: aligned rows that are whole numbers of them."""
     return aligned(a) and a.shape[2] * a.itemsize % ALIGNMENT == 0
-
-
-@cache
-def _mma_plan(
-    plan: Mma, a_along_k: bool, b_along_k: bool, a_async: bool, b_async: bool, bias: bool, residual: bool,
-    activation: Any, alpha: float,
-) -> Mma:  # fmt: skip
-    return Mma(
-        plan.rows,
-        plan.columns,
-        plan.stages,
-        a_along_k,
-        b_along_k,
-        a_async,
-        b_async,
-        **extras(bias, residual, activation, alpha),
-    )
 
 
 class SimtRoutine(Routine):
@@ -253,32 +234,14 @@ class SimtRoutine(Routine):
 
     def launch(self, blueprint: Simt, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, function, alpha = args
+        x, y, out, bias, residual, _, alpha = args
         a, a_along_k = oriented(once(x))
         b, b_along_k = oriented(once(y).transpose(0, 2, 1))
-        plan = _simt_plan(
-            blueprint, a_along_k, b_along_k, bias is not None, residual is not None,
-            activation_for(function, as_dtype(out.dtype)), float(alpha),
-        )  # fmt: skip
+        plan = fitted(blueprint, args, a_along_k=a_along_k, b_along_k=b_along_k)
         batch, m, n = out.shape
         cubes = batch * -(-m // plan.rows) * -(-n // plan.columns)
         steps = -(-x.shape[2] // plan.depth)
         simt_product[cubes, SIMT_UNITS](a, b, out, bias, residual, float(alpha), steps, plan, mode="unchecked")
-
-
-@cache
-def _simt_plan(
-    plan: Simt, a_along_k: bool, b_along_k: bool, bias: bool, residual: bool, activation: Any, alpha: float
-) -> Simt:
-    return Simt(
-        plan.dtype,
-        plan.rows,
-        plan.columns,
-        plan.depth,
-        a_along_k,
-        b_along_k,
-        **extras(bias, residual, activation, alpha),
-    )
 
 
 class FewRoutine(Routine):
@@ -305,28 +268,21 @@ class FewRoutine(Routine):
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Few]:
         """Fewer columns a cube where there are few of them."""
         mma = "mma" in properties.features and problem.a == problem.b and problem.a in NARROW_FLOATS
-        if mma and problem.k % 8 == 0 and problem.aligned:
-            for groups in (2, 4, 1):
-                yield Few(problem.a, 8 if problem.m <= 8 else 16, groups)
-        else:
-            for groups in (2, 4, 1):
-                yield Few(problem.a, problem.m, groups, True)
+        dot = not (mma and problem.k % 8 == 0 and problem.aligned)
+        rows = problem.m if dot else 8 if problem.m <= 8 else 16
+        for groups in (2, 4, 1):
+            plan = Few(problem.a, rows, groups, dot)
+            # of two launches at once, cubes of 8 rows would stand unevenly on the cores, unless there are many
+            many = rows > 8 or -(-problem.n // plan.columns) > 4 * properties.cores
+            yield replace(plan, early="overlap" in properties.features and many and not dot)
 
     def launch(self, blueprint: Few, problem: Product, args: tuple[Any, ...]) -> None:
         """out (1, M, N) = epilogue(x (1, M, K) @ y (1, K, N))."""
-        x, y, out, bias, residual, function, alpha = args
+        x, y, out, bias, residual, _, alpha = args
         x, y = x if aligned(x) else copy(x), y[0].T
         x = x[0]
-        plan = _few_plan(
-            blueprint, bias is not None, residual is not None, activation_for(function, as_dtype(out.dtype)),
-            float(alpha),
-        )  # fmt: skip
+        plan = fitted(blueprint, args)  # fmt: skip
         kernel, columns = dot_rows, plan.groups * PLANES
         if not plan.dot:
             x, y, kernel = x.view("u4"), y.view("u4"), few_rows
         kernel[-(-y.shape[0] // columns), FEW_UNITS](x, y, out, bias, residual, float(alpha), plan, mode="unchecked")
-
-
-@cache
-def _few_plan(plan: Few, bias: bool, residual: bool, activation: Any, alpha: float) -> Few:
-    return Few(plan.dtype, plan.rows, plan.groups, plan.dot, **extras(bias, residual, activation, alpha))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.matmul_fma import DEPTH, Fma, fma_product
-from cubepy.kernels.matmul_gpu import NARROW_FLOATS, activation_for, extras, map_of, once, oriented
-from cubepy.kernels.matmul_hopper import BLOCK, ROW_BYTES
+from cubepy.kernels.matmul_gpu import NARROW_FLOATS, fitted, map_of, once, oriented
 from cubepy.kernels.matmul_problem import Product, result_dtype
+from cubepy.kernels.matmul_ring import BLOCK, ROW_BYTES
 from cubepy.kernels.matmul_thin import Thin, thin_product
 from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import Routine
@@ -46,13 +45,10 @@ class ThinRoutine(Routine):
 
     def launch(self, blueprint: Thin, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, function, alpha = args
+        x, y, out, bias, residual, _, alpha = args
         a, a_along_k = oriented(once(x))
         b, b_along_k = oriented(once(y).transpose(0, 2, 1))
-        plan = _thin_plan(
-            blueprint, not a_along_k, not b_along_k, bias is not None, residual is not None,
-            activation_for(function, as_dtype(out.dtype)), float(alpha),
-        )  # fmt: skip
+        plan = fitted(blueprint, args, transpose_a=not a_along_k, transpose_b=not b_along_k)
         depth = ROW_BYTES // x.itemsize
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
@@ -62,16 +58,6 @@ class ThinRoutine(Routine):
             out, bias, residual, float(alpha), row_tiles, column_tiles, -(-x.shape[2] // depth), a.shape[0],
             b.shape[0], plan, mode="unchecked",
         )  # fmt: skip
-
-
-@cache
-def _thin_plan(
-    plan: Thin, transpose_a: bool, transpose_b: bool, bias: bool, residual: bool, activation: Any, alpha: float
-) -> Thin:
-    return Thin(
-        plan.rows, plan.columns, plan.stages, plan.parts, transpose_a, transpose_b,
-        **extras(bias, residual, activation, alpha),
-    )  # fmt: skip
 
 
 class FmaRoutine(Routine):
@@ -99,20 +85,12 @@ class FmaRoutine(Routine):
 
     def launch(self, blueprint: Fma, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
-        x, y, out, bias, residual, function, alpha = args
+        x, y, out, bias, residual, _, alpha = args
         a, b = once(x), once(y).transpose(0, 2, 1)
-        plan = _fma_plan(blueprint, bias is not None, residual is not None, function, float(alpha))
+        plan = fitted(blueprint, args)
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
         fma_product[batch * row_tiles * column_tiles, plan.units](
             map_of(a, plan.rows, DEPTH), map_of(b, plan.columns, DEPTH), out, bias, residual, float(alpha), row_tiles,
             column_tiles, -(-x.shape[2] // DEPTH), a.shape[0], b.shape[0], plan, mode="unchecked",
         )  # fmt: skip
-
-
-@cache
-def _fma_plan(plan: Fma, bias: bool, residual: bool, activation: Any, alpha: float) -> Fma:
-    return Fma(
-        plan.rows, plan.columns, plan.high, plan.stages, plan.cubes, plan.band,
-        **extras(bias, residual, activation, alpha),
-    )  # fmt: skip

@@ -10,24 +10,19 @@ docs/design/gemm-hopper.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import cubepy as cb
+from cubepy.kernels.matmul_epilogue import Epilogue
+from cubepy.kernels.matmul_ring import BLOCK, GROUP, ROW_BYTES, load_tile, multiply_tile, next_slot, ring_of, skip_slots
 
-GROUP = 128
-"""Units that issue a product together: four planes."""
 UNITS = 3 * GROUP
-ROW_BYTES = 128
-"""Bytes of a row of a tile in shared memory: what the copy engine swizzles."""
-BLOCK = 64
-"""Rows of one matrix instruction."""
 PLANE_ROWS = 16
 """Rows of the result that a plane holds of each instruction."""
 
 
 @dataclass(frozen=True)
-class Hopper:
-    """What changes the code of the Hopper matmul.
+class Hopper(Epilogue):
+    """What changes the code of the Hopper matmul, beside the epilogue.
 
     Attributes:
         rows: rows of a tile, 64 or 128.
@@ -37,7 +32,7 @@ class Hopper:
         turns: the two consumers take turns with whole tiles; otherwise each does half the rows of every tile.
         transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes only.
         transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's weight.
-        bias, residual, activation, scaled: the epilogue.
+        early: a launch may begin while the one before it ends.
     """
 
     rows: int = 128
@@ -47,10 +42,7 @@ class Hopper:
     turns: bool = True
     transpose_a: bool = False
     transpose_b: bool = False
-    bias: bool = False
-    residual: bool = False
-    activation: Any = None
-    scaled: bool = False
+    early: bool = False
 
     @property
     def share(self) -> int:
@@ -70,33 +62,6 @@ def tile_place(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
     here = cb.min(row_tiles - index * band, band)
     column = left // here
     return batch, index * band + left - column * here, column
-
-
-@cb.func
-def load_tile(shared, at, source, batch, along, k, count, depth, transposed, bar, slot):
-    """Bring `count` rows (or, transposed, columns) of an operand, from `along` on, and `depth` of K from k on."""
-    if transposed:
-        for j in cb.unroll(range(0, count, BLOCK)):
-            cb.tma_load(shared, at + j * depth, source, (batch, k, along + j), bar, slot)
-    else:
-        cb.tma_load(shared, at, source, (batch, along, k), bar, slot)
-
-
-@cb.func
-def stage_product(acc, a, at_a, b, at_b, started, blueprint, depth):
-    """acc (+)= one stage: every matrix instruction takes 32 bytes of K."""
-    step = depth // 4
-    half = blueprint.columns // 2
-    for q in cb.unroll(range(4)):
-        for m in cb.unroll(range(blueprint.share // BLOCK)):
-            in_a = (q * step * BLOCK + m * BLOCK * depth) if blueprint.transpose_a else (q * step + m * BLOCK * depth)
-            in_b = q * step * BLOCK if blueprint.transpose_b else q * step
-            cb.wgmma(
-                acc, a, at_a + in_a, b, at_b + in_b, blueprint.columns, a.dtype, accumulate=started or q > 0,
-                transpose_a=blueprint.transpose_a, transpose_b=blueprint.transpose_b, start=m * half,
-                a_lead=BLOCK * depth if blueprint.transpose_a else 0,
-                b_lead=BLOCK * depth if blueprint.transpose_b else 0,
-            )  # fmt: skip
 
 
 @cb.func
@@ -204,15 +169,15 @@ def hopper_product(
     """out[batch] = epilogue(a[batch] @ b[batch]); a launch has at most one cube for each core of the device."""
     rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
     depth = ROW_BYTES // a.dtype.itemsize
-    full = cb.barrier(stages, 1)
-    empty = cb.barrier(stages, 1 if blueprint.turns else 2)
-    order = cb.barrier(2, 1)
-    tiles_a = cb.shared(stages * rows * depth, a.dtype)
-    tiles_b = cb.shared(stages * columns * depth, b.dtype)
+    ring = ring_of(blueprint, a.dtype, b.dtype)
+    full, empty, _order, tiles_a, tiles_b = ring
     staging = cb.shared(4 * BLOCK * ROW_BYTES // out.dtype.itemsize, out.dtype)
     arrived = cb.barrier(16, 1)
     shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
     tiles = batches * row_tiles * column_tiles
+    if blueprint.early:
+        cb.start_next()
+        cb.wait_previous()
     slot = 0
     phase = 0
     tile = cb.CUBE_POS
@@ -234,10 +199,7 @@ def hopper_product(
                         tiles_b, slot * columns * depth, b, batch_b, column * columns, step * depth, columns, depth,
                         blueprint.transpose_b, full, slot,
                     )  # fmt: skip
-                    slot = slot + 1
-                    if slot == stages:
-                        slot = 0
-                        phase = 1 - phase
+                    slot, phase = next_slot(slot, phase, stages)
                 tile = tile + cb.CUBE_COUNT
     else:
         cb.set_registers(232, True)
@@ -245,48 +207,17 @@ def hopper_product(
         consumer = cb.UNIT_POS // GROUP - 1
         own = 0 if blueprint.turns else consumer * share  # its first row in a tile
         mine = consumer
-        turn_phase = 1 - consumer
+        turn = 1 - consumer
         done = 0
-        leader = cb.UNIT_POS % GROUP == 0
         while tile < tiles:
             if blueprint.turns and mine != 0:  # the other's tile: its stages go by
-                ahead = slot + steps
-                phase = (phase + ahead // stages) % 2
-                slot = ahead % stages
+                slot, phase = skip_slots(slot, phase, steps, stages)
             else:
                 batch, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
                 if blueprint.bias:
                     bring_bias(shift, bias, consumer, column * columns, columns)
-                if blueprint.turns:
-                    cb.barrier_wait(order, consumer, turn_phase)
-                    turn_phase = 1 - turn_phase
-                previous = 0
-                for step in range(steps):
-                    cb.barrier_wait(full, slot, phase)
-                    cb.wgmma_fence()
-                    stage_product(
-                        acc, tiles_a, (slot * rows + own) * depth, tiles_b, slot * columns * depth, step > 0, blueprint,
-                        depth,
-                    )  # fmt: skip
-                    cb.wgmma_commit()
-                    if blueprint.turns:
-                        cb.wgmma_wait(1)
-                        if leader and step > 0:
-                            cb.barrier_arrive(empty, previous)
-                        previous = slot
-                    else:  # the other consumer's products are under way meanwhile
-                        cb.wgmma_wait(0)
-                        if leader:
-                            cb.barrier_arrive(empty, slot)
-                    slot = slot + 1
-                    if slot == stages:
-                        slot = 0
-                        phase = 1 - phase
-                if blueprint.turns and leader:
-                    cb.barrier_arrive(order, 1 - consumer)
-                cb.wgmma_wait(0, acc)
-                if blueprint.turns and leader:
-                    cb.barrier_arrive(empty, previous)
+                slot, phase = multiply_tile(acc, ring, slot, phase, turn, steps, blueprint, blueprint.turns)
+                turn = 1 - turn
                 write_tile(
                     acc, staging, shift, consumer, out, residual, arrived, done, alpha, batch, row * rows + own,
                     column * columns, blueprint,

@@ -7,10 +7,10 @@ loads and stores where they are not. Rows of a stage are padded by 16 bytes, so 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul_epilogue import finish_line
+from cubepy.kernels.matmul_epilogue import Epilogue, finish_line
+from cubepy.kernels.matmul_simt import tile_start
 
 UNITS = 256
 PIECE = 16
@@ -20,15 +20,14 @@ DEPTH_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Mma:
-    """What changes the code of the matmul with `cb.mma`.
+class Mma(Epilogue):
+    """What changes the code of the matmul with `cb.mma`, beside the epilogue.
 
     Attributes:
         rows, columns: a cube's tile; its eight planes stand two by four.
         stages: stages of the ring.
         a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own (16-bit dtypes).
         a_async, b_async: its last axis is contiguous, aligned to 16 bytes, and a multiple of them long.
-        bias, residual, activation, scaled: the epilogue.
     """
 
     rows: int = 128
@@ -38,10 +37,6 @@ class Mma:
     b_along_k: bool = True
     a_async: bool = False
     b_async: bool = False
-    bias: bool = False
-    residual: bool = False
-    activation: Any = None
-    scaled: bool = False
 
 
 @cb.func
@@ -81,7 +76,10 @@ def fragment(shared, at, row, k, pitch, along_k, of_a):
     of_row = (low if of_a else high) * 8 + lane % 8
     of_k = (high if of_a else low) * half
     if along_k:
-        return cb.load_matrix(shared, at + (row + of_row) * pitch + k + of_k, 4)
+        found = cb.load_matrix(shared, at + (row + of_row) * pitch + k + of_k, 4)
+        if shared.dtype.itemsize == 4:  # matrix units would cut off what tf32 does not hold
+            found = cb.pack(cb.unpack(found, shared.dtype), shared.dtype)
+        return found
     of_row = (low if of_a else high) * 8
     of_k = (high if of_a else low) * 8 + lane % 8
     return cb.load_matrix(shared, at + (k + of_k) * pitch + row + of_row, 4, transpose=True)
@@ -119,11 +117,7 @@ def mma_product(
     span_b = (columns if blueprint.b_along_k else depth) * pitch_of(columns, depth, blueprint.b_along_k, size)
     tiles_a = cb.shared(stages * span_a, a.dtype)
     tiles_b = cb.shared(stages * span_b, b.dtype)
-    column_tiles = (out.shape[2] + columns - 1) // columns
-    row_tiles = (out.shape[1] + rows - 1) // rows
-    row = cb.CUBE_POS // column_tiles % row_tiles * rows
-    column = cb.CUBE_POS % column_tiles * columns
-    batch = cb.CUBE_POS // (row_tiles * column_tiles)
+    batch, row, column = tile_start(out, rows, columns)
     batch_a = cb.min(batch, a.shape[0] - 1)
     batch_b = cb.min(batch, b.shape[0] - 1)
     high = rows // 2

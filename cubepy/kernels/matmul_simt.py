@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul_epilogue import finish_line
+from cubepy.kernels.matmul_epilogue import Epilogue, finish_line
 
 UNITS = 256
 SIDE = 16
@@ -19,15 +19,14 @@ UNROLL = 2
 
 
 @dataclass(frozen=True)
-class Simt:
-    """What changes the code of the plain matmul.
+class Simt(Epilogue):
+    """What changes the code of the plain matmul, beside the epilogue.
 
     Attributes:
         dtype: of products and sums.
         rows, columns: a cube's tile, multiples of 64.
         depth: K of a stage.
         a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own.
-        bias, residual, activation, scaled: the epilogue.
     """
 
     dtype: Any = cb.f32
@@ -36,10 +35,15 @@ class Simt:
     depth: int = 16
     a_along_k: bool = True
     b_along_k: bool = True
-    bias: bool = False
-    residual: bool = False
-    activation: Any = None
-    scaled: bool = False
+
+
+@cb.func
+def tile_start(out, rows, columns):
+    """Batch, row and column where this cube's tile of the result starts: tiles beside each other come first."""
+    column_tiles = (out.shape[2] + columns - 1) // columns
+    row_tiles = (out.shape[1] + rows - 1) // rows
+    row = cb.CUBE_POS // column_tiles % row_tiles * rows
+    return cb.CUBE_POS // (row_tiles * column_tiles), row, cb.CUBE_POS % column_tiles * columns
 
 
 @cb.func
@@ -86,11 +90,7 @@ def simt_product(
     tiles_b = cb.shared(2 * depth * pitch_b, dtype)
     held_a = cb.local(rows * depth // LANES // UNITS, dtype, lanes=LANES)
     held_b = cb.local(columns * depth // LANES // UNITS, dtype, lanes=LANES)
-    column_tiles = (out.shape[2] + columns - 1) // columns
-    row_tiles = (out.shape[1] + rows - 1) // rows
-    row = cb.CUBE_POS // column_tiles % row_tiles * rows
-    column = cb.CUBE_POS % column_tiles * columns
-    batch = cb.CUBE_POS // (row_tiles * column_tiles)
+    batch, row, column = tile_start(out, rows, columns)
     batch_a = cb.min(batch, a.shape[0] - 1)
     batch_b = cb.min(batch, b.shape[0] - 1)
     top = cb.UNIT_POS // SIDE * LANES

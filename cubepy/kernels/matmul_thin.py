@@ -9,19 +9,18 @@ the operands into a ring which holds much of a cube's part of K. Measured agains
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul_epilogue import finish_line
-from cubepy.kernels.matmul_hopper import BLOCK, GROUP, ROW_BYTES, load_tile, stage_product
+from cubepy.kernels.matmul_epilogue import Epilogue, finish_line
+from cubepy.kernels.matmul_ring import BLOCK, GROUP, ROW_BYTES, load_tile, next_slot, stage_product
 
 PLANE = 32
 PAIR = 2
 
 
 @dataclass(frozen=True)
-class Thin:
-    """What changes the code of a product of few rows of tiles.
+class Thin(Epilogue):
+    """What changes the code of a product of few rows of tiles, beside the epilogue.
 
     Attributes:
         rows: rows of a tile, 64 or 128.
@@ -30,7 +29,6 @@ class Thin:
         parts: cubes of a cluster, which share K.
         transpose_a: A is stored (K, M). 16-bit dtypes only.
         transpose_b: B is stored (K, N) as NumPy does; then columns are a multiple of 64.
-        bias, residual, activation, scaled: the epilogue.
     """
 
     rows: int = 64
@@ -39,10 +37,6 @@ class Thin:
     parts: int = 2
     transpose_a: bool = False
     transpose_b: bool = False
-    bias: bool = False
-    residual: bool = False
-    activation: Any = None
-    scaled: bool = False
 
     @property
     def share(self) -> int:
@@ -97,16 +91,13 @@ def thin_product(
                 load_tile(
                     tiles_a, slot * rows * depth, a, batch_a, row, k, rows, depth, blueprint.transpose_a, full, slot
                 )
-                slot = slot + 1
-                if slot == stages:
-                    slot = 0
-                    phase = 1 - phase
+                slot, phase = next_slot(slot, phase, stages)
     else:
         acc = cb.local(columns // PAIR, cb.f32)
         group = cb.UNIT_POS // GROUP
         for n in cb.unroll(range(columns // PAIR)):
             acc[n] = 0.0
-        for step in range(count):
+        for _step in range(count):
             cb.barrier_wait(full, slot, phase)
             cb.wgmma_fence()
             stage_product(
@@ -117,10 +108,7 @@ def thin_product(
             cb.wgmma_wait(0)
             if cb.UNIT_POS % GROUP == 0:
                 cb.barrier_arrive(empty, slot)
-            slot = slot + 1
-            if slot == stages:
-                slot = 0
-                phase = 1 - phase
+            slot, phase = next_slot(slot, phase, stages)
         cb.wgmma_wait(0, acc)
         lane = cb.UNIT_POS_PLANE
         to = (cb.PLANE_POS * 16 + lane // 4) * pitch + lane % 4 * PAIR

@@ -2,7 +2,8 @@
 
 There is one for arrays of the host and, made when the first one comes, one for arrays on a GPU. Their signature is the
 function's own, so Python itself matches arguments to parameters. A key holds the layouts of arrays, 0 for options that
-have their default, and other options with their types.
+have their default, and other options with their types. On the host machine code writes a shorter one, in which options
+stand for themselves alone; where that is not known the key is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cubepy.runtime import device, far, tracing
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.repeat import REFUSED, Calls
 
-UNPACKED = 3  # so many of any number of arrays are looked at without a loop
+UNPACKED = 3  # so many of any number of arrays on a GPU are looked at without a loop
 
 
 def front(function: Callable[..., Any], away: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,33 +37,37 @@ def front(function: Callable[..., Any], away: Callable[..., Any]) -> Callable[..
     scope: dict[str, Any] = {  # names that no parameter has
         "_ndarray": np.ndarray, "_tracing": tracing, "_here": device._current.get, "_other": exact, "_Func": Func,
         "_get": calls.ready.get, "_REFUSED": REFUSED, "_long_way": calls.long_way, "_function": function,
-        "_FAR": far.FAR,
+        "_FAR": far.FAR, "_short_of": calls.short_of, "_quick": calls.quick.get, "_learn": calls.learn,
     }  # fmt: skip
+    calls.scope = scope
     several = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
     first = f"{several} and type({several}[0])" if several else f"type({parameters[0].name})"
     heads, passed = _heads(parameters, scope)
-    lines = _keys(parameters, None)
-    if several:
-        counts = range(1, UNPACKED + 1)
-        known = [f"if len({several}) == {n}:" + _indented(_keys(parameters, n)) for n in counts]
-        lines = ["\nel".join(known) + "\nelse:" + _indented(lines)]
+    keys, values = _keys(parameters)
     names = [p.name for p in parameters]
     call = f"_function({', '.join(passed)})"
     out = names.index("out") - len(names) if "out" in names else None
-    body = "\n            ".join("\n".join(lines).split("\n"))
     text = f"""
 def {function.__name__}({", ".join(heads)}):
     if {first} is _ndarray and not _tracing.detours:
         _where = _here()
         if _where is None or _where.backend == "cpu":
-            {body}
+            _values = {", ".join(values)},
+            _short = _short_of(_values)
+            _known = _quick(_short)
+            if _known is not None:
+                _result = _known(_values)
+                if _result is not _REFUSED:
+                    return _result
+            _key = {", ".join(keys)},
             try:
                 _again = _get(_key)
             except TypeError:
                 return {call}
-            if _again is not None:
+            if _again is not None and _again is not _known:
                 _result = _again(_values)
                 if _result is not _REFUSED:
+                    _learn(_short, _values, _again)
                     return _result
             return _long_way(_key, _values, {out}, lambda: {call})
     if {first} in _FAR and not _tracing.detours:
@@ -175,30 +180,21 @@ def _far_keys(parameters: Sequence[inspect.Parameter], count: int | None) -> tup
     return before, keys, values
 
 
-def _keys(parameters: Sequence[inspect.Parameter], count: int | None) -> list[str]:
-    """Lines that form the key and the values, for so many arrays where any number of them may come."""
+def _keys(parameters: Sequence[inspect.Parameter]) -> tuple[list[str], list[str]]:
+    """The parts of the key, and the values."""
     layout = "({0}.dtype, {0}.shape, {0}.strides) if type({0}) is _ndarray else _other({0})"
-    before, keys, values = [], [], []
+    keys, values = [], []
     for n, p in enumerate(parameters):
         x = p.name
-        if p.kind is not p.VAR_POSITIONAL:
-            key = layout.format(x)
-            if p.default is not p.empty:
-                key = f"0 if {x} is _default_{n} else {key}"
-            elif any(q.kind is q.VAR_POSITIONAL for q in parameters):
-                key = f"{x} if type({x}) is _Func else {key}"
-            keys.append(key)
-            values.append(x)
-        elif count is None:
+        if p.kind is p.VAR_POSITIONAL:
             keys.append(f"*[{layout.format('_v')} for _v in {x}]")
             values.append(f"*{x}")
-        else:
-            each = [f"_{x}{k}" for k in range(count)]
-            before.append(f"{', '.join(each)}, = {x}")
-            keys += [layout.format(v) for v in each]
-            values += each
-    return [*before, f"_key = {', '.join(keys)},", f"_values = {', '.join(values)},"]
-
-
-def _indented(lines: list[str]) -> str:
-    return "".join(f"\n    {line}" for line in lines)
+            continue
+        key = layout.format(x)
+        if p.default is not p.empty:
+            key = f"0 if {x} is _default_{n} else {key}"
+        elif any(q.kind is q.VAR_POSITIONAL for q in parameters):
+            key = f"{x} if type({x}) is _Func else {key}"
+        keys.append(key)
+        values.append(x)
+    return keys, values

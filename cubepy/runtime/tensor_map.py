@@ -27,16 +27,19 @@ class ArrayMap(TensorMap):
         array: the array, whose address, shape and strides count.
         box: elements that one copy takes along each axis.
         swizzle: bytes of a row in shared memory whose 16-byte blocks are permuted.
+        tf32: whether copies to shared memory round to tf32.
         spec: what of it decides the code.
         key: what of it decides the 128 bytes that the hardware reads, besides the address.
     """
 
-    __slots__ = ("array", "box", "key", "source", "spec", "swizzle")
+    __slots__ = ("array", "box", "key", "source", "spec", "swizzle", "tf32")
 
-    def __init__(self, source: Any, array: np.ndarray | DeviceArray, box: tuple[int, ...], swizzle: int) -> None:
-        self.source, self.array, self.box, self.swizzle = source, array, box, swizzle
+    def __init__(
+        self, source: Any, array: np.ndarray | DeviceArray, box: tuple[int, ...], swizzle: int, tf32: bool = False
+    ) -> None:
+        self.source, self.array, self.box, self.swizzle, self.tf32 = source, array, box, swizzle, tf32
         self.spec = TensorMapSpec(as_dtype(array.dtype), box, swizzle)
-        self.key = (array.dtype, array.shape, array.strides, box, swizzle)
+        self.key = (array.dtype, array.shape, array.strides, box, swizzle, tf32)
 
     @property
     def address(self) -> int:
@@ -47,7 +50,7 @@ class ArrayMap(TensorMap):
         return f"<tensor map of {self.array.dtype.name}{list(self.array.shape)}, box {list(self.box)}>"
 
 
-def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128) -> ArrayMap:
+def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128, tf32: bool = False) -> ArrayMap:
     """A tensor map, to be passed to a parameter annotated `cb.TensorMap`.
 
     Args:
@@ -55,11 +58,13 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128) -> ArrayMap
         box: elements that one copy takes along each axis, innermost last, at most 256.
         swizzle: 0, 32, 64 or 128: the bytes of a row of the box, at most; blocks of 16 bytes are permuted in shared
             memory so that columns are read without bank conflicts, as `cb.wgmma` expects.
+        tf32: f32 is rounded to tf32 (10 bits of fraction, to nearest) on its way to shared memory. Matrix units would
+            cut off what they do not take, which is less exact, and they use more power for it.
 
     Raises:
         ShapeError: a rank, or a box that does not fit the array's rank or the limits.
         LaunchError: an address, stride or row that is no multiple of 16 bytes, or an unknown swizzle.
-        DTypeError: elements that the copy engine does not have.
+        DTypeError: elements that the copy engine does not have, or others than f32 to be rounded to tf32.
 
     Example:
         >>> import numpy as np, cubepy as cb
@@ -72,6 +77,8 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128) -> ArrayMap
     dtype = as_dtype(data.dtype)
     if dtype.bits not in (8, 16, 32, 64) or dtype.kind == "b":
         raise DTypeError(f"a tensor map cannot hold {dtype.name}", hint="view its bytes as uint8")
+    if tf32 and dtype.name != "f32":
+        raise DTypeError(f"{dtype.name} is not rounded to tf32", hint="leave out tf32=True")
     box = tuple(int(n) for n in box)
     if not 2 <= data.ndim <= 5 or len(box) != data.ndim:
         raise ShapeError(f"a tensor map has 2 to 5 axes and a box of as many, not {data.ndim} and {len(box)}")
@@ -89,7 +96,7 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128) -> ArrayMap
             f"positive multiples of {LINE}",
             hint="copy it, or pad its rows",
         )
-    made = ArrayMap(array, data, box, swizzle)
+    made = ArrayMap(array, data, box, swizzle, tf32)
     if made.address % LINE:
         raise LaunchError(f"the data of a tensor map must start at a multiple of {LINE} bytes")
     return made

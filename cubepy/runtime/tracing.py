@@ -62,6 +62,15 @@ def spoil() -> None:
             recorder.spoiled = True
 
 
+def judged(flag: Any) -> None:
+    """The call goes on because the last launch left its flag (an int64 that was zero before) as it was: a repetition
+    must look at its own."""
+    if recording:
+        recorder = current()
+        if recorder is not None:
+            recorder.judged(flag)
+
+
 def changed() -> None:
     """What the library chooses from now on may differ: traces that were made before do not hold."""
     global generation

@@ -297,6 +297,7 @@ BAD_MAPS = [
     ((np.zeros((64, 64), np.float32).T, (16, 32)), E.LaunchError, "the strides"),
     ((np.zeros((64, 64), np.float32), (16, 32), 48), E.LaunchError, "no swizzle of 48"),
     ((np.zeros((64, 64), bool), (16, 32)), E.DTypeError, "cannot hold bool"),
+    ((np.zeros((64, 64), np.float16), (16, 32), 64, True), E.DTypeError, "f16 is not rounded to tf32"),
     ((7, (16, 32)), E.LaunchError, "made of an array, not of int"),
 ]
 

@@ -25,10 +25,9 @@ def rounded(dtype: str) -> Callable[[Any], Any]:
     return lambda value: np.asarray(value, np.float32).astype(DTYPES[dtype]).astype(np.float32)[()]
 
 
-def i32(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.astype(np.int32)
-    return (int(value) + (1 << 31)) % (1 << 32) - (1 << 31)
+def signed(dtype: Any) -> Callable[[Any], Any]:
+    half = 1 << 8 * np.dtype(dtype).itemsize - 1
+    return lambda v: v.astype(dtype) if isinstance(v, np.ndarray) else (int(v) + half) % (2 * half) - half
 
 
 def u32(value: Any) -> Any:
@@ -82,18 +81,32 @@ def packed_fma(a: Any, b: Any, c: Any, dtype: str) -> np.ndarray:
     return (x * y + z).astype(DTYPES[dtype]).view(np.uint32)
 
 
+def tf32_of(x: np.ndarray, even: bool) -> np.ndarray:
+    """f32 with 10 bits of fraction, to nearest; what lies in the middle to even, or away from zero."""
+    bits = x.view(np.uint32)
+    half = 0xFFF + (bits >> 13 & 1) if even else 0x1000
+    return np.where(np.isfinite(x), bits + half & 0xFFFFE000, bits).astype(np.uint32).view(np.float32)
+
+
+def pack(line: Any, dtype: str) -> np.ndarray:
+    """The words of a fragment."""
+    x = np.asarray(line).astype(DTYPES[dtype])
+    return (tf32_of(x, even=False) if dtype == "f32" else x).view(np.uint32)
+
+
 ARITHMETIC: dict[str, Any] = {
-    "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": int, "i32": i32, "u32": u32, "u64": u64,
+    "INF": np.float32(np.inf), "NAN": np.float32(np.nan), "i64": int, "u32": u32, "u64": u64,
+    "i8": signed(np.int8), "i16": signed(np.int16), "i32": signed(np.int32),
     "u8": lambda v: np.uint8(int(v) & 0xFF), "u16": lambda v: np.uint16(int(v) & 0xFFFF),
     "popcount": lambda v: int(v).bit_count(),
     "ctz": lambda v: (int(v) & -int(v)).bit_length() - 1,
     "f32": converted(np.float32), "f16": rounded("f16"), "bf16": rounded("bf16"), "bitcast": bitcast,
-    "neg": lambda a: -a, "fma": fma, "minnum": smaller, "maxnum": larger, "maximum": np.maximum, "select": select, "rint": np.rint,
+    "neg": lambda a: -a, "absolute": np.abs, "fma": fma, "minnum": smaller, "maxnum": larger, "maximum": np.maximum, "select": select, "rint": np.rint,
     "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_log2": np.log2, "splat": splat,
     "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
     "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),
-    "line_min": lambda line: plain(line.min()), "line_all": lambda line: plain(np.all(line)), "pack": lambda v, d: np.asarray(v).astype(DTYPES[d]).view(np.uint32),
-    "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "sqrt": np.sqrt,
+    "line_min": lambda line: plain(line.min()), "line_all": lambda line: plain(np.all(line)), "line_any": lambda line: plain(np.any(line)), "pack": pack,
+    "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "sqrt": np.sqrt, "plain_sqrt": np.sqrt,
     "packed_fma": packed_fma, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value
        {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "and_": "&", "or_": "|", "xor": "^",

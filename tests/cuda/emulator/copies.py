@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.cuda.emulator.arithmetic import tf32_of
 from tests.cuda.emulator.barriers import Barrier
 from tests.cuda.emulator.matrices import permuted
 from tests.cuda.emulator.memory import Place
@@ -59,7 +60,7 @@ class Engine:
         whole = np.zeros(source.box, source.array.dtype)
         inside, at = box_parts(source, coords)
         whole[at] = source.array[inside]
-        data = whole.reshape(-1).view(np.uint8)
+        data = (tf32_of(whole, even=True) if source.tf32 else whole).reshape(-1).view(np.uint8)
         where = self.tile(to, i, source.swizzle, data.size)
 
         def land() -> None:
