@@ -79,22 +79,29 @@ def compare(
 
 
 def compare_more(
-    batch: int, layer: tuple[int, ...], stream: Any, what: str = "conv2d", groups: int = 1, first: bool = False
+    batch: int, layer: tuple[int, ...], stream: Any, what: str = "conv2d", groups: int = 1, first: bool = False,
+    dtype: str = "float16",
 ) -> dict[str, str]:  # fmt: skip
-    """One row of groups, or of a gradient ("conv_input", "conv_weight"), in f16. The peer's is convolution_backward."""
+    """One row of groups, of f32, or of a gradient ("conv_input", "conv_weight"). The peer's is convolution_backward.
+
+    The dtype "tf32" is float32 that both may round.
+    """
     import torch
 
     from cubepy import kernels as K
 
     channels, side, filters, window, stride = layer
     padding = window // 2
+    precision = "tf32" if dtype == "tf32" else None
+    kind = torch.float32 if precision else getattr(torch, dtype)
+    torch.backends.cudnn.allow_tf32 = precision is not None
     form = torch.contiguous_format if first else torch.channels_last
     out_side = (side + 2 * padding - window) // stride + 1
-    size = 2 * batch * (channels * side**2 + filters * out_side**2)
+    size = kind.itemsize * batch * (channels * side**2 + filters * out_side**2)
     sets = max(2, min(10, int(CACHE / size) + 1))
 
     def draw(*shape: int) -> Any:
-        return torch.randn(*shape, device="cuda", dtype=torch.float16).to(memory_format=form)
+        return torch.randn(*shape, device="cuda", dtype=kind).to(memory_format=form)
 
     xs = [draw(batch, channels, side, side) for _ in range(sets)]
     grads = [draw(batch, filters, out_side, out_side) for _ in range(sets)]
@@ -114,10 +121,10 @@ def compare_more(
 
     def ours(i: int) -> Any:
         if what == "conv2d":
-            return K.conv2d(xs[i], w, None, *settings)
+            return K.conv2d(xs[i], w, None, *settings, precision=precision)
         if what == "conv_input":
-            return K.conv_input(tuple(xs[i].shape), w, grads[i], *settings)
-        return K.conv_weight(xs[i], tuple(w.shape), grads[i], *settings)
+            return K.conv_input(tuple(xs[i].shape), w, grads[i], *settings, precision=precision)
+        return K.conv_weight(xs[i], tuple(w.shape), grads[i], *settings, precision=precision)
 
     flops = 2 * batch * out_side**2 * filters * channels // groups * window**2
     calls = max(sets, min(24, int(4e-3 / max(flops / 5e14, size / 3e12))))
@@ -135,7 +142,7 @@ def compare_more(
     extra = (f", {groups} groups" if groups > 1 else "") + (", channels first" if first else "")
     return {
         "work": f"{what} {window}x{window} {channels}-{filters} of ({batch}, {side}, {side}), stride {stride}, "
-        f"float16{extra}",
+        f"{dtype}{extra}",
         "ours": f"{mine * 1e3:.1f} us, {flops / mine / 1e9:.0f} TFLOP/s, {size / mine / 1e6:.0f} GB/s",
         "peer": f"{other * 1e3:.1f} us, {flops / other / 1e9:.0f} TFLOP/s (cuDNN)",
         "ratio": f"{other / mine:.2f}", "error": f"{error:.1e}",
@@ -143,8 +150,8 @@ def compare_more(
 
 
 def rows() -> Iterator[dict[str, str]]:
-    """ResNet-50's layers at batch 64, its 3x3 layers at other batches, dtypes, layouts and with an epilogue; groups and
-    gradients."""
+    """ResNet-50's layers at batch 64, its 3x3 layers at other batches, dtypes, layouts and with an epilogue; groups,
+    gradients and f32."""
     import torch
 
     import cubepy as cb
@@ -169,6 +176,10 @@ def rows() -> Iterator[dict[str, str]]:
                 yield compare_more(64, layer, own, what)
             yield compare_more(64, SQUARES[1], own, what, first=True)
             yield compare_more(64, GROUPED[0][:5], own, what, GROUPED[0][5])
+        for dtype in ("float32", "tf32"):
+            for what in ("conv2d", "conv_input", "conv_weight"):
+                for layer in SQUARES[:3]:
+                    yield compare_more(64, layer, own, what, dtype=dtype)
 
 
 if __name__ == "__main__":

@@ -261,6 +261,13 @@ def number_of(value: Any, name: str) -> float:
     raise ArgumentError(f"{name} must be a number, not {_shown(value)}")
 
 
+def rounds_to_tf32(precision: str | None) -> bool:
+    """Whether f32 operands may be rounded for matrix units."""
+    if precision not in (None, "tf32"):
+        raise DTypeError(f"there is no precision {precision!r}", hint='precision="tf32", or none')
+    return precision is not None
+
+
 def _shown(value: Any) -> str:
     shape = getattr(value, "shape", None)
     return f"{value!r}"[:60] if shape is None else f"an array of shape {shape} and dtype {getattr(value, 'dtype', '?')}"

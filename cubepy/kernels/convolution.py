@@ -11,7 +11,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, whole, wrapper
+from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, rounds_to_tf32, whole, wrapper
 from cubepy.kernels.convolution_block import convolve
 from cubepy.kernels.convolution_gpu import convolve_on_gpu
 from cubepy.kernels.convolution_grouped import FEW, FLAT, HALF, by_group
@@ -121,14 +121,16 @@ def _panelled(w: Any, groups: int) -> PackedFilter:
 
 def _repeated(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
-    activation: Any, add: Any, out: Any, axes: int,
+    activation: Any, add: Any, precision: str | None, out: Any, axes: int,
 ) -> Any:  # fmt: skip
     """`_convolve`, or the launches of an earlier call with arrays of the same layouts (see `matmul_again`)."""
     packed = type(weight) is PackedFilter
     filters = weight.panels if packed else weight
     arrays = (input, filters, *(v for v in (bias, add) if v is not None))
     if any(type(v) is not np.ndarray for v in arrays) or (out is not None and type(out) is not np.ndarray):
-        return _convolve(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, axes)
+        return _convolve(
+            input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, axes, precision
+        )  # fmt: skip
     first, last = LAYOUTS[axes]
     turned = None
     if layout == first and out is None and input.ndim == axes + 2 and not input.flags.c_contiguous:
@@ -141,14 +143,16 @@ def _repeated(
     shape = weight.shape if packed else None
     aligned = out is None or address(out) % 64 == 0  # some kernels store past the caches if it is
     settings = (stride, padding, dilation, groups, layout, activation)
-    options = (_convolve, shape, settings, axes, aligned, bias is None, add is None)
-    result = again(arrays, out, options, lambda: _convolve(arrays[0], weight, bias, *settings, add, out, axes))
+    options = (_convolve, shape, settings, axes, precision, aligned, bias is None, add is None)
+    result = again(
+        arrays, out, options, lambda: _convolve(arrays[0], weight, bias, *settings, add, out, axes, precision)
+    )
     return result if turned is None else result.transpose(turned)
 
 
 def _convolve(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
-    activation: Any, add: Any, out: Any, axes: int,
+    activation: Any, add: Any, out: Any, axes: int, precision: str | None = None,
 ) -> Any:  # fmt: skip
     wrap, x = wrapper(input), float_array(input, "input")
     first, last = LAYOUTS[axes]
@@ -175,7 +179,7 @@ def _convolve(
         if m < 1:
             raise ShapeError(f"a window of {k} with dilation {d} does not fit into {length} with padding {p}")
         places.append(m)
-    problem = Problem(size, window, step, pad, dil, tuple(places))
+    problem = Problem(size, window, step, pad, dil, tuple(places), rounds_to_tf32(precision))
     filters = w.shape[0]
     b = None if bias is None else float_array(bias, "bias")
     if b is not None and b.shape != (filters,):
@@ -263,9 +267,12 @@ def _on_cpu(
             return
     if not last and not view.transpose(first).flags.c_contiguous:
         view, last = contiguous(view), True
-    if not last and groups == 1 and packed.shape[1] >= DEEP and math.prod(problem.window) > 1:
+    deep = groups == 1 and packed.shape[1] >= DEEP and math.prod(problem.window) > 1
+    many = filters if view.dtype == np.float32 and (last or deep) else 0
+    wide = to_widen(problem, packed.shape[1], many)
+    if wide and deep and not last:  # nothing else turns it
         view, last = transpose(view.transpose(first), (0, *range(2, view.ndim), 1)), True
-    if any(problem.pad) and to_widen(problem, packed.shape[1]):
+    if wide and any(problem.pad):
         edges = tuple(p for p in reversed(problem.pad[5 - view.ndim :]) for _ in range(2))
         size = tuple(a + 2 * b for a, b in zip(problem.size, problem.pad, strict=True))
         problem = replace(problem, size=size, pad=(0, 0, 0))
@@ -293,7 +300,7 @@ def _on_cpu(
 @placed
 def conv1d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
-    layout: str = "NCL", activation: Any = None, add: Any = None, out: Any = None,
+    layout: str = "NCL", activation: Any = None, add: Any = None, precision: str | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Convolution along one axis, as `torch.nn.functional.conv1d`.
 
@@ -306,6 +313,7 @@ def conv1d(
         layout: "NCL" or "NLC". A NCL view of channels-last memory runs as NLC.
         activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
         add: array of the result's shape, added before the activation; None: nothing.
+        precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default they are not used.
         out: array to write.
 
     Raises:
@@ -316,13 +324,13 @@ def conv1d(
         >>> conv1d(np.ones((2, 3, 5), np.float32), np.ones((4, 3, 3), np.float32), padding=1).shape
         (2, 4, 5)
     """
-    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, 1)
+    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, precision, out, 1)
 
 
 @placed
 def conv2d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
-    layout: str = "NCHW", activation: Any = None, add: Any = None, out: Any = None,
+    layout: str = "NCHW", activation: Any = None, add: Any = None, precision: str | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Convolution of images, as `torch.nn.functional.conv2d`.
 
@@ -335,6 +343,7 @@ def conv2d(
         layout: "NCHW" or "NHWC". A NCHW view of channels-last memory runs as NHWC.
         activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
         add: array of the result's shape, added before the activation; None: nothing.
+        precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default they are not used.
         out: array to write.
 
     Raises:
@@ -345,13 +354,13 @@ def conv2d(
         >>> conv2d(np.ones((2, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32), padding=1).shape
         (2, 4, 5, 5)
     """
-    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, 2)
+    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, precision, out, 2)
 
 
 @placed
 def conv3d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
-    layout: str = "NCDHW", activation: Any = None, add: Any = None, out: Any = None,
+    layout: str = "NCDHW", activation: Any = None, add: Any = None, precision: str | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Convolution of volumes, as `torch.nn.functional.conv3d`.
 
@@ -364,6 +373,7 @@ def conv3d(
         layout: "NCDHW" or "NDHWC". A NCDHW view of channels-last memory runs as NDHWC.
         activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
         add: array of the result's shape, added before the activation; None: nothing.
+        precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default they are not used.
         out: array to write.
 
     Raises:
@@ -374,4 +384,4 @@ def conv3d(
         >>> conv3d(np.ones((2, 3, 5, 5, 5), np.float32), np.ones((4, 3, 3, 3, 3), np.float32), padding=1).shape
         (2, 4, 5, 5, 5)
     """
-    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, 3)
+    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, precision, out, 3)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import float_array, output, placed, whole, wholes, wrapper
+from cubepy.kernels.arguments import float_array, output, placed, rounds_to_tf32, whole, wholes, wrapper
 from cubepy.kernels.convolution import LAYOUTS, PackedFilter, _convolve, _three
 from cubepy.kernels.convolution_channels import channels_by_phases, channels_by_weight
 from cubepy.kernels.convolution_channelwise import weight_by_channel_on_gpu
@@ -19,6 +19,7 @@ from cubepy.kernels.convolution_plan import tile_for
 from cubepy.kernels.convolution_routes import Problem, columns_of
 from cubepy.kernels.convolution_turn import turned_panels
 from cubepy.kernels.convolution_weight import by_places
+from cubepy.kernels.convolution_weight_gpu import by_windows_on_gpu
 from cubepy.kernels.convolution_weight_hopper import by_places_on_gpu
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
@@ -52,7 +53,7 @@ def _channels_last(x: Any, already: bool) -> Any:
 
 def _transposed(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any,
-    layout: str, axes: int, out: Any,
+    layout: str, axes: int, precision: str | None, out: Any,
 ) -> Any:  # fmt: skip
     wrap, x, w = wrapper(input), float_array(input, "input"), float_array(weight, "weight")
     first, last = LAYOUTS[axes]
@@ -81,7 +82,7 @@ def _transposed(
     if min(sizes) < 1:
         raise ShapeError(f"a transposed convolution of {x.shape} with filters {w.shape} has no place: {sizes}")
     if has_planes() and x.size and w.size:
-        result = _on_gpu(x, w, bias, layout, axes, *settings, out)
+        result = _on_gpu(x, w, bias, layout, axes, *settings, precision, out)
         if result is not None:
             return wrap(result) if out is None else out
     spread = view
@@ -94,7 +95,7 @@ def _transposed(
     for k, d, p, m in zip(w.shape[2:], dil, cut, more, strict=True):
         widths = [d * (k - 1) - p, d * (k - 1) - p + m, *widths]
     wide = pad(contiguous(spread), (0, 0, *widths)) if any(widths) else spread
-    result = _convolve(wide, _turned(w, groups), bias, 1, 0, dil, groups, last, None, None, None, axes)
+    result = _convolve(wide, _turned(w, groups), bias, 1, 0, dil, groups, last, None, None, None, axes, precision)
     if layout == first:
         result = result.transpose(0, axes + 1, *range(1, axes + 1))
     if out is not None:
@@ -154,7 +155,8 @@ def _on_cpu(
 
 
 def _on_gpu(
-    x: Any, w: Any, bias: Any, layout: str, axes: int, step: Any, cut: Any, more: Any, dil: Any, groups: int, out: Any
+    x: Any, w: Any, bias: Any, layout: str, axes: int, step: Any, cut: Any, more: Any, dil: Any, groups: int,
+    precision: str | None, out: Any,
 ) -> Any:  # fmt: skip
     """The transposed convolution without zeros between the elements of x; None: there is no kernel for it."""
     view = x if layout == LAYOUTS[axes][1] else x.transpose(0, *range(2, axes + 2), 1)
@@ -168,11 +170,11 @@ def _on_gpu(
         add = None if bias is None else float_array(bias, "bias")
         if add is not None and add.shape != (w.shape[1],):
             raise ShapeError(f"bias has shape {add.shape}, but there are {w.shape[1]} filters")
-        made = by_remainders(view, w, add, sizes, step, cut, dil)
+        made = by_remainders(view, w, add, sizes, step, cut, dil, rounds_to_tf32(precision))
     if made is None:
         if any(s > 1 for s in step) or any(more) or min(around) < 0:
             return None
-        return _convolve(x, _turned(w, groups), bias, 1, around, dil, groups, layout, None, None, out, axes)
+        return _convolve(x, _turned(w, groups), bias, 1, around, dil, groups, layout, None, None, out, axes, precision)
     channels_last = layout == LAYOUTS[axes][1] or (view.flags.c_contiguous and c > 1 and view.size > n * c)
     target = made if layout == LAYOUTS[axes][1] else made.transpose(0, axes + 1, *range(1, axes + 1))
     if channels_last and out is None:
@@ -182,10 +184,10 @@ def _on_gpu(
 
 def _repeated(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any,
-    layout: str, axes: int, out: Any,
+    layout: str, axes: int, precision: str | None, out: Any,
 ) -> Any:  # fmt: skip
     """`_transposed`, or the launches of an earlier call with arrays of the same layouts (see `matmul_again`)."""
-    settings = (stride, padding, output_padding, groups, dilation, layout, axes)
+    settings = (stride, padding, output_padding, groups, dilation, layout, axes, precision)
     arrays = (input, weight) if bias is None else (input, weight, bias)
     if any(type(v) is not np.ndarray for v in arrays) or (out is not None and type(out) is not np.ndarray):
         return _transposed(input, weight, bias, *settings, out)
@@ -195,7 +197,7 @@ def _repeated(
         view = input.transpose(0, *range(2, axes + 2), 1)
         if view.flags.c_contiguous and view.shape[-1] > 1:  # channels-last memory gives channels-last memory
             turned, arrays = (0, axes + 1, *range(1, axes + 1)), (view, *arrays[1:])
-            settings = (*settings[:5], last, axes)
+            settings = (*settings[:5], last, axes, precision)
     result = again(arrays, out, (_transposed, *settings), lambda: _transposed(arrays[0], weight, bias, *settings, out))
     return result if turned is None else result.transpose(turned)
 
@@ -203,16 +205,16 @@ def _repeated(
 @placed
 def conv_transpose1d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1, *, layout: str = "NCL", out: Any = None,
+    groups: int = 1, dilation: Any = 1, *, layout: str = "NCL", precision: str | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Transposed convolution along one axis, as `torch.nn.functional.conv_transpose1d`."""
-    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 1, out)
+    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 1, precision, out)
 
 
 @placed
 def conv_transpose2d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1, *, layout: str = "NCHW", out: Any = None,
+    groups: int = 1, dilation: Any = 1, *, layout: str = "NCHW", precision: str | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Transposed convolution of images, as `torch.nn.functional.conv_transpose2d`.
 
@@ -223,6 +225,7 @@ def conv_transpose2d(
         stride, padding, output_padding, dilation: int or 2 of them.
         groups: channels and filters fall into so many groups.
         layout: "NCHW" or "NHWC".
+        precision: as the convolution's.
         out: array to write.
 
     Raises:
@@ -233,22 +236,22 @@ def conv_transpose2d(
         >>> conv_transpose2d(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 4, 2, 2), np.float32), stride=2).shape
         (1, 4, 6, 6)
     """
-    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 2, out)
+    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 2, precision, out)
 
 
 @placed
 def conv_transpose3d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1, *, layout: str = "NCDHW", out: Any = None,
+    groups: int = 1, dilation: Any = 1, *, layout: str = "NCDHW", precision: str | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Transposed convolution of volumes, as `torch.nn.functional.conv_transpose3d`."""
-    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 3, out)
+    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 3, precision, out)
 
 
 @placed
 def conv_input(
     input_size: tuple[int, ...], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1,
+    groups: int = 1, *, precision: str | None = None,
 ) -> Any:  # fmt: skip
     """The gradient of a convolution by its input, as `torch.nn.grad.conv2d_input` (in 1 to 3 axes, channels first).
 
@@ -256,7 +259,7 @@ def conv_input(
         input_size: shape of the input, (N, C, *size).
         weight: (filters, channels / groups, *window).
         grad_output: (N, filters, *places).
-        stride, padding, dilation, groups: as the convolution's.
+        stride, padding, dilation, groups, precision: as the convolution's.
 
     Example:
         >>> import numpy as np
@@ -280,11 +283,14 @@ def conv_input(
     )
     if any(m < 0 for m in more):
         raise ShapeError(f"a gradient of shape {grad_output.shape} does not come from an input of shape {input_size}")
-    return wrap(_repeated(grad_output, weight, None, step, cut, more, groups, dil, LAYOUTS[axes][0], axes, None))
+    return wrap(
+        _repeated(grad_output, weight, None, step, cut, more, groups, dil, LAYOUTS[axes][0], axes, precision, None)
+    )
 
 
 def _by_weight(
-    input: Any, grad_output: Any, weight_size: tuple[int, ...], stride: Any, padding: Any, dilation: Any, groups: int
+    input: Any, grad_output: Any, weight_size: tuple[int, ...], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str | None,
 ) -> Any:  # fmt: skip
     """`conv_weight`."""
     wrap, x, grad = wrapper(input), float_array(input, "input"), float_array(grad_output, "grad_output")
@@ -295,6 +301,7 @@ def _by_weight(
     problem = Problem(
         ones + tuple(x.shape[2:]), ones + tuple(weight_size[2:]), _three(stride, "stride", axes, 1),
         _three(padding, "padding", axes, 0), _three(dilation, "dilation", axes, 1), ones + tuple(grad.shape[2:]),
+        rounds_to_tf32(precision),
     )  # fmt: skip
     groups = whole(groups, "groups")
     filters, channels = weight_size[0] // max(groups, 1), weight_size[1]
@@ -320,20 +327,18 @@ def _by_weight(
         channels_by_weight(seen, lines, result.reshape(1, groups, -1), problem)
         return wrap(result)
     last = (0, *range(2, axes + 2), 1)
-    if groups == 1 and by_places_on_gpu(
-        x.transpose(last), grad.transpose(last), result.reshape(filters, channels, -1), problem
-    ):
-        return wrap(result)
-    if has_planes() and filters == channels == 1 and weight_by_channel_on_gpu(
-        x.transpose(last), grad.transpose(last), result.reshape(groups, -1), problem
-    ):  # fmt: skip
-        return wrap(result)
+    if has_planes():
+        pair, by_tap = (x.transpose(last), grad.transpose(last)), result.reshape(weight_size[0], channels, -1)
+        if filters == channels == 1 and weight_by_channel_on_gpu(*pair, result.reshape(groups, -1), problem):
+            return wrap(result)
+        if by_places_on_gpu(*pair, by_tap, problem, groups) or by_windows_on_gpu(*pair, by_tap, problem, groups):
+            return wrap(result)
     view = contiguous(x.transpose(last))
     seen = grad.reshape(*grad.shape[:2], -1).transpose(1, 0, 2)
     for g in range(groups):
         columns = columns_of(view, problem, g * channels, channels)
         part = contiguous(seen[g * filters : (g + 1) * filters]).reshape(filters, -1)
-        product = matmul(part, columns).reshape(filters, math.prod(weight_size[2:]), channels)
+        product = matmul(part, columns, precision=precision).reshape(filters, math.prod(weight_size[2:]), channels)
         convert_into(result[g * filters : (g + 1) * filters].reshape(filters, channels, -1), product.transpose(0, 2, 1))
     return wrap(result)
 
@@ -341,7 +346,7 @@ def _by_weight(
 @placed
 def conv_weight(
     input: Any, weight_size: tuple[int, ...], grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1,
+    groups: int = 1, *, precision: str | None = None,
 ) -> Any:  # fmt: skip
     """The gradient of a convolution by its filters, as `torch.nn.grad.conv2d_weight` (in 1 to 3 axes, channels first).
 
@@ -349,7 +354,7 @@ def conv_weight(
         input: (N, C, *size).
         weight_size: shape of the filters, (filters, channels / groups, *window).
         grad_output: (N, filters, *places).
-        stride, padding, dilation, groups: as the convolution's.
+        stride, padding, dilation, groups, precision: as the convolution's.
 
     Example:
         >>> import numpy as np
@@ -357,7 +362,7 @@ def conv_weight(
         (4, 3, 3, 3)
     """
     weight_size = wholes(weight_size, "weight_size")
-    settings = (weight_size, stride, padding, dilation, groups)
+    settings = (weight_size, stride, padding, dilation, groups, precision)
     if type(input) is not np.ndarray or type(grad_output) is not np.ndarray:
         return _by_weight(input, grad_output, *settings)
     return again((input, grad_output), None, (_by_weight, *settings), lambda: _by_weight(input, grad_output, *settings))

@@ -28,7 +28,8 @@ FEW_TAPS = 9  # with more, with strides or with few rows, boxes are half as high
 HIGH = 4  # rows of a unit's box, channels first
 WRITTEN_OUT = 64  # taps whose products are written out for all rows of a box; with more, a box is one row
 NEAR = 8, 4  # lines of channels and boxes down the image of neighbouring units, at most
-STRIP, BUSY = 8, 1 << 16  # rows of a range, at most, and units that keep a device busy
+STRIP, BUSY = 16, 1 << 16  # boxes of a range, at most, and units that keep a device busy
+SUMS = 50  # elements of the sums by taps that a unit holds, at most
 WIDEST = 64  # columns of a window, dilation included
 
 
@@ -275,52 +276,80 @@ def by_channel_on_gpu(
     return True
 
 
+@cb.func
+def line_at(x, image, row, column, c, edge: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """A line of channels in f32, with zeros where there is none: then it is the one of the nearest place, not taken."""
+    if not edge:
+        return cb.cast(x.load((image, row, column, c), lanes), cb.f32)
+    there = row >= 0 and row < x.shape[1] and column >= 0 and column < x.shape[2]
+    near = (image, cb.clamp(row, 0, x.shape[1] - 1), cb.clamp(column, 0, x.shape[2] - 1), c)
+    return cb.select(there, cb.cast(x.load(near, lanes), cb.f32), cb.cast(cb.splat(0.0, lanes), cb.f32))
+
+
+@cb.func
+def add_box(acc, x, grad, origin, place, edge: cb.Comptime[bool], plan: cb.Comptime[Box]):
+    """The products of a box of the gradient that starts at `place` with what it sees, from `origin` on."""
+    lanes, rows, places, wide, step = plan.lanes, plan.rows, plan.places, plan.window[2], plan.dilation[2]
+    image, top, left, c = origin
+    given = ()
+    for r in cb.unroll(range(rows)):
+        for p in cb.unroll(range(places)):
+            given = given + (line_at(grad, place[0], place[1] + r, place[2] + p, c, edge, lanes),)
+    for i, pairs in cb.unroll(seen_rows(plan)):
+        seen = ()
+        for j in cb.unroll(range(reach(plan))):
+            seen = seen + (line_at(x, image, top + i, left + j, c, edge, lanes),)
+        for r, below in cb.unroll(pairs):
+            for v in cb.unroll(range(wide)):
+                for p in cb.unroll(range(places)):
+                    k = below * wide + v
+                    acc[k] = cb.fma(seen[p * plan.stride[2] + v * step], given[r * places + p], acc[k])
+
+
 @cb.kernel
-def channelwise_weight(x: cb.Array, grad: cb.Array, sums: cb.Array, strip, depth, pad_d, pad_h, plan: cb.Comptime[Box]):
+def channelwise_weight(
+    x: cb.Array, grad: cb.Array, sums: cb.Array, per, cuts, depth, pad_d, pad_h, tall, plan: cb.Comptime[Box]
+):  # fmt: skip
     """sums[range, tap, c] = sum over a range's places of grad[place, c] * x[place seen by tap, c], channels last.
 
-    x and grad are (N * D, H, W, C), `depth` their two D: with fewer axes the compiler sees that lines are aligned. A
-    range is `strip` rows of an image. A unit does a line of channels for a row of the window.
+    x and grad are (N * D, H, W, C), `depth` their two D: with fewer axes the compiler sees that lines are aligned. An
+    image has `cuts` ranges, of `per` boxes. A unit does a line of channels for all rows of the plan's window, which are
+    all `tall` rows of the window, or one of them.
     """
-    lanes, places, wide, step = plan.lanes, plan.places, plan.window[2], plan.dilation[2]
+    if "mma" in cb.device_properties().features:
+        cb.resident(3)
+    lanes, rows, places, wide = plan.lanes, plan.rows, plan.places, plan.window[2]
     across = sums.shape[2] // lanes
-    high = plan.window[0] * plan.window[1]
+    parts = tall // plan.window[1]  # units for the rows of a window
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     c = multiple(at % across * lanes, lanes)
     at = at // across
-    t, u = at % high // plan.window[1], at % plan.window[1]
-    part = at // high
+    u = at % parts
+    t = at // parts % plan.window[0]
+    part = at // (parts * plan.window[0])
     if part < sums.shape[0]:
-        strips = (grad.shape[1] + strip - 1) // strip
-        top = part % strips * strip
-        image = part // strips
+        image = part // cuts
         d, n = image % depth[1], image // depth[1]
         deep = d * plan.stride[0] + t * plan.dilation[0] - pad_d
-        acc = cb.local(wide, cb.f32, lanes=lanes)
-        nothing = cb.cast(cb.splat(0.0, lanes), cb.f32)
-        for v in cb.unroll(range(wide)):
-            acc[v] = cb.splat(0.0, lanes)
-        for h in range(top, cb.min(top + strip, grad.shape[1])):
-            row = h * plan.stride[1] + u * plan.dilation[1] - pad_h
-            if deep >= 0 and deep < depth[0] and row >= 0 and row < x.shape[1]:
-                for w in range(0, grad.shape[2], places):
-                    left, at = w * plan.stride[2] - plan.pad, multiple(c, lanes)
-                    given = ()
-                    for p in cb.unroll(range(places)):
-                        line = cb.cast(grad.load((image, h, cb.min(w + p, grad.shape[2] - 1), at), lanes), cb.f32)
-                        given = given + (cb.select(w + p < grad.shape[2], line, nothing),)
-                    seen = ()
-                    for j in cb.unroll(range(reach(plan))):
-                        there = left + j >= 0 and left + j < x.shape[2]
-                        line = cb.cast(
-                            x.load((n * depth[0] + deep, row, cb.clamp(left + j, 0, x.shape[2] - 1), at), lanes), cb.f32
-                        )
-                        seen = seen + (cb.select(there, line, nothing),)
-                    for v in cb.unroll(range(wide)):
-                        for p in cb.unroll(range(places)):
-                            acc[v] = cb.fma(seen[p * plan.stride[2] + v * step], given[p], acc[v])
-        for v in cb.unroll(range(wide)):
-            sums.store((part, (t * plan.window[1] + u) * wide + v, multiple(c, lanes)), acc[v])
+        acc = cb.local(plan.window[1] * wide, cb.f32, lanes=lanes)
+        for k in cb.unroll(range(plan.window[1] * wide)):
+            acc[k] = cb.splat(0.0, lanes)
+        beside = (grad.shape[2] + places - 1) // places
+        first = part % cuts * per
+        stop = cb.min(first + per, (grad.shape[1] + rows - 1) // rows * beside)
+        for box in range(first, stop if deep >= 0 and deep < depth[0] else first):
+            h, w = box // beside * rows, box % beside * places
+            top, left = h * plan.stride[1] + u * plan.dilation[1] - pad_h, w * plan.stride[2] - plan.pad
+            whole = h + rows <= grad.shape[1] and w + places <= grad.shape[2] and top >= 0 and left >= 0
+            whole = whole and top + seen_rows(plan)[-1][0] < x.shape[1] and left + reach(plan) <= x.shape[2]
+            origin = (n * depth[0] + deep, top, left, multiple(c, lanes))
+            if whole:  # neither clamps nor choices
+                add_box(acc, x, grad, origin, (image, h, w), False, plan)
+            else:
+                add_box(acc, x, grad, origin, (image, h, w), True, plan)
+        for k in cb.unroll(range(plan.window[1] * wide)):
+            tap = (t * tall + u * plan.window[1]) * wide + k
+            sums.store((part, tap, multiple(c, lanes)), acc[k])
 
 
 def weight_by_channel_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -> bool:
@@ -335,20 +364,23 @@ def weight_by_channel_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -
     x, seen = (a.reshape(-1, *a.shape[2:]) for a in (x, seen))
     lanes = min(line_of(x), line_of(seen))
     lanes = lanes if c % lanes == 0 else 1
-    while lanes * problem.window[2] > WRITTEN_OUT:
+    deep, tall, wide = problem.window
+    below = tall if tall * wide * min(lanes, 2) <= SUMS else 1  # rows of the window that a unit does
+    while lanes > 1 and lanes * below * wide > SUMS:
         lanes //= 2
-    places = min(PLACES, 1 << (problem.out[2] - 1).bit_length())
+    rows, places = (min(PLACES, 1 << (k - 1).bit_length()) for k in problem.out[1:])
+    rows = min(rows, ROWS // 2) if max(problem.stride) > 1 else rows  # so that lines stay in registers
     box = Box(
-        1, places, lanes, problem.window, problem.stride, problem.dilation, problem.pad[2], 1, None
+        rows, places, lanes, (deep, below, wide), problem.stride, problem.dilation, problem.pad[2], 1, None
     )  # fmt: skip
-    taps, high = math.prod(problem.window), problem.window[0] * problem.window[1]
-    strip = max(1, min(STRIP, n * problem.out[0] * problem.out[1] * high * (c // lanes) // BUSY))
-    ranges = n * problem.out[0] * -(-problem.out[1] // strip)
-    sums = memory.empty((ranges, taps, c), np.float32)
-    units = ranges * high * (c // lanes)
-    channelwise_weight[-(-units // UNITS), UNITS](
-        x, seen, sums, strip, (problem.size[0], problem.out[0]), *problem.pad[:2], box, mode="unchecked"
+    images, boxes = n * problem.out[0], -(-problem.out[1] // rows) * -(-problem.out[2] // places)
+    each = deep * (tall // below) * (c // lanes)
+    per = max(1, min(STRIP, images * boxes * each // BUSY))
+    cuts = -(-boxes // per)
+    sums = memory.empty((images * cuts, deep * tall * wide, c), np.float32)
+    channelwise_weight[-(-images * cuts * each // UNITS), UNITS](
+        x, seen, sums, per, cuts, (problem.size[0], problem.out[0]), *problem.pad[:2], tall, box, mode="unchecked"
     )  # fmt: skip
-    total = reduce_sum(sums.reshape(ranges, taps * c), axis=0).reshape(taps, c)
+    total = reduce_sum(sums.reshape(images * cuts, -1), axis=0).reshape(-1, c)
     convert_into(out, total.T)
     return True

@@ -13,14 +13,15 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.convolution_channelwise import by_channel_on_gpu
-from cubepy.kernels.convolution_hopper import CHANNELS, HopperWindow, hopper_convolution
+from cubepy.kernels.convolution_fma import FmaWindow, fma_convolution
+from cubepy.kernels.convolution_hopper import HopperWindow, hopper_convolution
 from cubepy.kernels.convolution_layout import in_blocks, in_order, laid_out
 from cubepy.kernels.convolution_ranges import added
 from cubepy.kernels.convolution_routes import Problem, by_columns
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.matmul import matmul
 from cubepy.kernels.matmul_gpu import ALIGNMENT, NARROW_FLOATS, activation_for, place_of
-from cubepy.kernels.matmul_hopper import ROW_BYTES, UNITS
+from cubepy.kernels.matmul_ring import BLOCK, ROW_BYTES
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.shapes import strided
 from cubepy.lang.dtypes import as_dtype
@@ -29,10 +30,12 @@ from cubepy.runtime import memory
 TILES = {
     HopperWindow(128, 256, 4, turns=False): (1.57, 0.26, 0.20), HopperWindow(128, 128, 5): (0.87, 0.015, 0.13),
     HopperWindow(128, 64, 8): (0.68, 0.015, 0.13), HopperWindow(64, 128, 8): (0.62, 0.015, 0.22),
-    HopperWindow(64, 64, 10): (0.48, 0.015, 0.28),
+    HopperWindow(64, 64, 10): (0.48, 0.015, 0.28), HopperWindow(256, 64, 4, turns=False): (1.0, 0.13, 0.20),
 }  # fmt: skip
 """What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and the launch (measured
 on an H200 with ResNet-50's layers)."""
+PLAIN_TILES = {FmaWindow(128, 128): (15.0, 0.5, 0.2), FmaWindow(128, 64, stages=2, cubes=4): (15.0, 0.5, 0.2)}
+"""The same for plain arithmetic."""
 RANGES = 8
 """Ranges that a sum is cut into, at most."""
 ADDING = 0.25, 5e-8
@@ -44,6 +47,7 @@ SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 128)
 """Sides of boxes."""
 
 Four = tuple[int, int, int, int]
+Tile = HopperWindow | FmaWindow
 
 
 def convolve_on_gpu(
@@ -58,7 +62,7 @@ def convolve_on_gpu(
             as_rows = channels_last and view.flags.c_contiguous
             as_planes = not channels_last and bias is None
             if as_rows or as_planes or not suits(view, w, problem):
-                by_product(view, w, bias, target, channels_last, function)
+                by_product(view, w, bias, target, channels_last, function, problem.precision)
                 return
     elif by_channel_on_gpu(view, w, bias, target, problem, channels_last, function):
         return
@@ -92,27 +96,30 @@ def without_places_between(view: Any, problem: Problem) -> tuple[Any, Problem]:
     return view[tuple(keys)], replace(problem, size=tuple(size), stride=tuple(stride))
 
 
-def by_product(view: Any, w: Any, bias: Any, target: Any, channels_last: bool, function: Any) -> None:
+def by_product(
+    view: Any, w: Any, bias: Any, target: Any, channels_last: bool, function: Any, precision: str | None
+) -> None:  # fmt: skip
     """A window of one place: a product of matrices, whose last step has bias and activation."""
     n, c = view.shape[0], view.shape[-1]
     matrix = contiguous(w).reshape(-1, c)
     if channels_last:
         rows = in_order(view).reshape(-1, c)
-        matmul(rows, matrix.T, bias=bias, activation=function, out=target.reshape(-1, w.shape[0]))
+        matmul(rows, matrix.T, bias=bias, activation=function, out=target.reshape(-1, w.shape[0]), precision=precision)
     elif bias is None:
         planes = contiguous(view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))).reshape(n, c, -1)
-        matmul(matrix, planes, activation=function, out=target.reshape(n, w.shape[0], -1))
+        matmul(matrix, planes, activation=function, out=target.reshape(n, w.shape[0], -1), precision=precision)
     else:
-        done = matmul(in_order(view).reshape(-1, c), matrix.T, bias=bias, activation=function)
+        done = matmul(in_order(view).reshape(-1, c), matrix.T, bias=bias, activation=function, precision=precision)
         transpose(done.reshape(n, -1, w.shape[0]), (0, 2, 1), out=target.reshape(n, w.shape[0], -1))
 
 
 def suits(view: Any, w: Any, problem: Problem) -> bool:
-    """Whether the Hopper kernel takes a convolution, if need be laid out anew."""
+    """Whether the kernels for Hopper take a convolution, if need be laid out anew."""
     depth, tall, wide = problem.stride
+    name = as_dtype(view.dtype).name
     return (
         {"wgmma", "tma"} <= cb.device_properties_of().features
-        and as_dtype(view.dtype).name in NARROW_FLOATS
+        and name in (*NARROW_FLOATS, "f32")
         and view.dtype == w.dtype
         and depth == 1
         and max(tall, wide) <= PHASES
@@ -120,52 +127,72 @@ def suits(view: Any, w: Any, problem: Problem) -> bool:
     )
 
 
-def by_boxes(x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, group: int = 0) -> None:
-    """out (N, *out, F), contiguous, by the Hopper kernel: x (N, *size, C), taps (F, taps, C of `group` filters)."""
+def by_boxes(
+    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, group: int = 0, walk: Four | None = None,
+    across: bool = False,
+) -> None:  # fmt: skip
+    """out (N, *out, F) by the kernels for Hopper; the rest as for `prepared`."""
     cores, n = cb.device_properties_of().cores, x.shape[0]
     c = taps.shape[2] if group else x.shape[-1]
-    steps = math.prod(problem.window) * -(-c // CHANNELS)
-    plan, ranges = plan_for(n, problem.out, len(taps), steps, cores, group)
+    steps = math.prod(problem.window) * -(-c // (ROW_BYTES // x.itemsize))
+    most = RANGES if out.flags.c_contiguous else 1
+    plan, ranges = plan_for(n, problem.out, out.shape[-1], steps, cores, group, most, is_plain(x, problem))
     if ranges == 1:
-        cubes, arguments = prepared(x, taps, bias, out, problem, function, cores, plan, group=group)
-        hopper_convolution[cubes, UNITS](*arguments, mode="unchecked")
+        launch(*prepared(x, taps, bias, out, problem, function, cores, plan, walk, group, 1, across))
         return
-    if plan.columns == CHANNELS:  # 64 columns of f32 go through two buffers, not one
-        plan = replace(plan, stages=plan.stages - 2)
     box, counts = box_for(n, problem.out, plan.rows)
     sums = memory.empty((ranges * counts[0] * box[0], *out.shape[1:]), np.float32)
-    cubes, arguments = prepared(x, taps, None, sums, problem, None, cores, plan, group=group, ranges=ranges)
-    hopper_convolution[cubes, UNITS](*arguments, mode="unchecked")
+    launch(*prepared(x, taps, None, sums, problem, None, cores, plan, walk, group, ranges, across))
     added(sums, bias, out, ranges, activation_for(function, as_dtype(out.dtype)))
+
+
+def is_plain(x: Any, problem: Problem) -> bool:
+    """Whether products are f32's, without matrix units."""
+    return x.itemsize == 4 and not problem.tf32
+
+
+def launch(cubes: int, arguments: tuple[Any, ...]) -> None:
+    """Run what `prepared` gives."""
+    plan = arguments[-1]
+    kernel: Any = fma_convolution if isinstance(plan, FmaWindow) else hopper_convolution
+    kernel[cubes, plan.units](*arguments, mode="unchecked")
 
 
 def prepared(
     x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, cores: int, plan: Any = None,
-    walk: Four | None = None, group: int = 0, ranges: int = 1,
+    walk: Four | None = None, group: int = 0, ranges: int = 1, across: bool = False,
 ) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
-    """Cubes and arguments of a launch; the plan is chosen by what its tiles cost, unless one is given.
+    """Cubes and arguments of a launch: out (N, *out, F), x (N, *size, C), taps (F, taps, C of `group` filters), or (C,
+    taps, F) of 16 bits if they lie `across`. The plan is chosen by what its tiles cost, unless one is given.
 
     `walk` is the first tap and the steps to the next ones along the window's axes, by default all in their order; so
     many filters as `group` see the same channels (0: all do). With several `ranges` of the sum, out has images for
     each, whole boxes.
     """
-    n, c, filters = x.shape[0], taps.shape[2] if group else x.shape[-1], len(taps)
-    steps = math.prod(problem.window) * -(-c // CHANNELS)
+    n, c, filters = x.shape[0], taps.shape[2] if group else x.shape[-1], taps.shape[2 if across else 0]
+    depth = ROW_BYTES // x.itemsize
+    steps = math.prod(problem.window) * -(-c // depth)
     if plan is None:
-        plan = tile_for(n, problem.out, filters, steps, cores, group)
+        plan = tile_for(n, problem.out, filters, steps, cores, group, is_plain(x, problem))
+    if isinstance(plan, HopperWindow):
+        two = plan.turns and plan.columns == BLOCK and out.itemsize == 4  # f32 goes through two buffers, not one
+        plan = replace(plan, stages=plan.stages - 2 * two, transpose_b=across)
     phases = problem.stride[1:]
     plan = _with(plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)))
     box, counts = box_for(n, problem.out, plan.rows)
     x = in_boxes(x)
     parts = [x[:, ..., i :: phases[0], j :: phases[1], :] for i in range(phases[0]) for j in range(phases[1])]
-    maps = [map_of(part, box) for part in parts]
+    tf32 = problem.tf32 and x.itemsize == 4
+    maps = [map_of(part, box, tf32) for part in parts]
     column_tiles = -(-filters // plan.columns)
     arguments = (
-        *maps, *[None] * (4 - len(maps)), cb.tensor_map(starting_well(taps), (plan.columns, 1, CHANNELS)),
+        *maps, *[None] * (4 - len(maps)),
+        cb.tensor_map(starting_well(taps), (depth, 1, BLOCK) if across else (plan.columns, 1, depth), tf32=tf32),
         map_of(in_boxes(out), box), bias, counts, column_tiles, problem.window, problem.dilation, problem.pad, c,
         walk or (0, *steps_of(problem.window)), group or filters, ranges, -(-steps // ranges), plan,
     )  # fmt: skip
-    return min(math.prod(counts) * column_tiles * ranges, cores), arguments
+    tiles = math.prod(counts) * column_tiles * ranges
+    return tiles if isinstance(plan, FmaWindow) else min(tiles, cores), arguments
 
 
 def steps_of(window: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -174,7 +201,7 @@ def steps_of(window: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 @lru_cache
-def _with(plan: HopperWindow, phases: tuple[int, int], bias: bool, activation: Any) -> HopperWindow:
+def _with(plan: Tile, phases: tuple[int, int], bias: bool, activation: Any) -> Tile:
     return replace(plan, phases=phases, bias=bias, activation=activation)
 
 
@@ -200,15 +227,16 @@ def starting_well(a: Any) -> Any:
     return out
 
 
-def map_of(a: Any, box: Four) -> Any:
-    """A tensor map with boxes of 64 channels; axes of length 1 get strides that maps allow."""
+def map_of(a: Any, box: Four, tf32: bool = False) -> Any:
+    """A tensor map with boxes of `ROW_BYTES` of channels; axes of length 1 get strides that maps allow. `tf32`: f32
+    is rounded on its way."""
     strides = [a.itemsize]
     step = -(-a.shape[-1] * a.itemsize // ALIGNMENT) * ALIGNMENT
     for n, s in zip(a.shape[-2::-1], a.strides[-2::-1], strict=True):
         strides.append(s if n != 1 else step)
         step = strides[-1] * n
     sides = box if a.ndim == 5 else (box[0], *box[2:])
-    return cb.tensor_map(strided(a, a.shape, tuple(strides[::-1])), (*sides, ROW_BYTES // a.itemsize))
+    return cb.tensor_map(strided(a, a.shape, tuple(strides[::-1])), (*sides, ROW_BYTES // a.itemsize), tf32=tf32)
 
 
 @lru_cache(maxsize=1024)
@@ -239,23 +267,26 @@ def sides(n: int) -> list[int]:
 
 
 def tile_for(
-    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0
-) -> HopperWindow:  # fmt: skip
+    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, plain: bool = False
+) -> Tile:  # fmt: skip
     """The tile whose rounds cost least, if sums are not cut; a tile's filters are of one group of so many."""
-    return plan_for(n, places, filters, steps, cores, group, 1)[0]
+    return plan_for(n, places, filters, steps, cores, group, 1, plain)[0]
 
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES
-) -> tuple[HopperWindow, int]:  # fmt: skip
+    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES,
+    plain: bool = False,
+) -> tuple[Tile, int]:  # fmt: skip
     """The tile, and the ranges of the sum, at most so many, that cost least."""
     depth = steps * ROW_BYTES / 2048
+    costs: dict[Any, tuple[float, float, float]] = PLAIN_TILES if plain else TILES  # type: ignore[assignment]
 
-    def cost(choice: tuple[HopperWindow, int]) -> float:
+    def cost(choice: tuple[Tile, int]) -> float:
         tile, ranges = choice
-        each, end, start = TILES[tile]
-        rounds = -(-math.prod(box_for(n, places, tile.rows)[1]) * -(-filters // tile.columns) * ranges // cores)
+        each, end, start = costs[tile]
+        tiles = math.prod(box_for(n, places, tile.rows)[1]) * -(-filters // tile.columns) * ranges
+        rounds = -(-tiles // (cores * tile.cubes))
         adding = ADDING[0] + ADDING[1] * n * math.prod(places) * filters * (8 * ranges + 2) if ranges > 1 else 0.0
         return (each * -(-steps // ranges) / steps + end / depth) * rounds + start + adding / depth
 
@@ -263,5 +294,5 @@ def plan_for(
         """Whether none of so many ranges is empty."""
         return -(-steps // -(-steps // ranges)) == ranges
 
-    tiles = [tile for tile in TILES if group % tile.columns == 0]
+    tiles = [tile for tile in costs if group % tile.columns == 0]
     return min(((t, r) for t in tiles for r in range(1, min(most, steps) + 1) if whole(r)), key=cost)

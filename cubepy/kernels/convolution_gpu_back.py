@@ -14,12 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import cubepy as cb
-from cubepy.kernels.convolution_gpu import in_boxes, prepared, steps_of, suits
-from cubepy.kernels.convolution_hopper import hopper_convolution
+from cubepy.kernels.convolution_gpu import Four, by_boxes, in_boxes, steps_of, suits
 from cubepy.kernels.convolution_layout import MEASURE, in_order
 from cubepy.kernels.convolution_routes import Problem
-from cubepy.kernels.matmul_hopper import UNITS
 from cubepy.runtime import memory
 
 
@@ -58,11 +55,11 @@ def remainders(size: int, window: int, stride: int, dilation: int, cut: int) -> 
     return tuple(found)
 
 
-def launches_of(
-    x: Any, taps: Any, bias: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, cores: int
-) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Cubes and arguments of the launches that make out (N, *sizes, F): x (N, *size, C) as `in_boxes` gives it, taps
-    (F, taps, C). Places that no tap goes to are left as they are."""
+def parts_of(
+    x: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, tf32: bool = False
+) -> Iterator[tuple[Any, Problem, Four]]:
+    """The parts that make out (N, *sizes, F) of x (N, *size, C): views of out, each with its convolution and how that
+    walks over the window. Places that no tap goes to are in none."""
     axes = out.ndim - 2
     ones, zeros = (1,) * (3 - axes), (0,) * (3 - axes)
     size: Any = (1,) * (5 - x.ndim) + tuple(x.shape[1:-1])
@@ -73,18 +70,20 @@ def launches_of(
         if math.prod(r.taps for r in some):
             problem = Problem(
                 size, tuple(r.taps for r in some), (1, 1, 1), tuple(r.pad for r in some),
-                tuple(r.dilation for r in some), tuple(r.places for r in some),
+                tuple(r.dilation for r in some), tuple(r.places for r in some), tf32,
             )  # type: ignore[arg-type]  # fmt: skip
             first = sum(r.first * s for r, s in zip(some, steps, strict=True))
             walk: Any = (first, *(r.step * s for r, s in zip(some, steps, strict=True)))
             keys = (slice(r.start, None, s) for r, s in zip(some[3 - axes :], stride, strict=True))
-            yield prepared(x, taps, bias, out[(slice(None), *keys)], problem, None, cores, walk=walk)
+            yield out[(slice(None), *keys)], problem, walk
 
 
-def by_remainders(view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any) -> Any:
+def by_remainders(
+    view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any, tf32: bool
+) -> Any:  # fmt: skip
     """(N, *sizes, filters), or None where the kernel does not take it: view (N, *size, C), w (C, filters, *window)."""
     size: Any = (1,) * (5 - view.ndim) + tuple(view.shape[1:-1])
-    plain = Problem(size, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), size)
+    plain = Problem(size, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), size, tf32)
     if not suits(view, w, plain) or w.shape[0] % MEASURE or w.shape[1] % MEASURE:
         return None
     window = w.shape[2:]
@@ -95,11 +94,13 @@ def by_remainders(view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: An
     )  # fmt: skip
     if empty and bias is not None:
         return None
-    taps = in_order(w.transpose(1, *range(2, w.ndim), 0)).reshape(w.shape[1], -1, w.shape[0])
+    across = w.itemsize == 2  # matrix units take 16 bits in either order
+    order = (0, *range(2, w.ndim), 1) if across else (1, *range(2, w.ndim), 0)
+    taps = in_order(w.transpose(order)).reshape(w.shape[order[0]], -1, w.shape[order[-1]])
     out = memory.empty((view.shape[0], *sizes, w.shape[1]), view.dtype)
     if empty:
         out[...] = 0
-    cores = cb.device_properties_of().cores
-    for cubes, arguments in launches_of(in_boxes(view), taps, bias, out, window, stride, cut, dilation, cores):
-        hopper_convolution[cubes, UNITS](*arguments, mode="unchecked")
+    x = in_boxes(view)
+    for part, problem, walk in parts_of(x, out, window, stride, cut, dilation, tf32):
+        by_boxes(x, taps, bias, part, problem, None, walk=walk, across=across)
     return out

@@ -148,6 +148,14 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
     return view, filters_of(w.reshape(filters, c, -1, 1), whole, whole), problem
 
 
+def of_a_block(c: int, filters: int, groups: int) -> int:
+    """How many groups of so many channels and filters make a block; 0: none fits."""
+    together = 1 if c % ROW == 0 else ROW // c if ROW % c == 0 else 0
+    if together == 0 or groups % together or filters * together % ROW or c * groups % MEASURE:
+        return 0
+    return together
+
+
 def in_blocks(view: Any, w: Any, problem: Problem, groups: int) -> tuple[Any, Any, Problem, int] | None:
     """The input, filters (F, taps, channels of a block), the convolution, and the filters of a block; None: none fits.
 
@@ -155,11 +163,13 @@ def in_blocks(view: Any, w: Any, problem: Problem, groups: int) -> tuple[Any, An
     finite in a channel reaches all filters of its block.
     """
     c, filters = w.shape[1], w.shape[0] // groups
-    together = 1 if c % ROW == 0 else ROW // c if ROW % c == 0 else 0
-    if together == 0 or groups % together or filters * together % ROW or c * groups % MEASURE:
+    together = of_a_block(c, filters, groups)
+    if together == 0:
         return None
     taps = memory.empty((w.shape[0], math.prod(w.shape[2:]), c * together), w.dtype)
-    flat = in_order(w).reshape(w.shape[0], c, -1)
+    last = w.transpose(0, *range(2, w.ndim), 1)  # filters in channels-last memory are taken as they lie
+    as_last = last.flags.c_contiguous
+    flat = last.reshape(w.shape[0], -1, c).transpose(0, 2, 1) if as_last else in_order(w).reshape(w.shape[0], c, -1)
     lay_blocks[-(-taps.size // UNITS), UNITS](flat, taps, filters, together, mode="unchecked")
     return view, taps, problem, filters * together
 

@@ -18,6 +18,7 @@ class Problem:
 
     Attributes:
         size, window, stride, pad, dilation, out: along depth, height, width.
+        tf32: whether a GPU may round f32 to tf32.
     """
 
     size: tuple[int, int, int]
@@ -26,6 +27,12 @@ class Problem:
     pad: tuple[int, int, int]
     dilation: tuple[int, int, int]
     out: tuple[int, int, int]
+    tf32: bool = False
+
+    @property
+    def precision(self) -> str | None:
+        """As the matmul's."""
+        return "tf32" if self.tf32 else None
 
 
 def in_three(view: Any) -> Any:
@@ -69,7 +76,8 @@ def by_columns(
         columns = columns_of(view, problem, g * channels, channels)
         part = slice(g * filters, (g + 1) * filters)
         add = None if bias is None else contiguous(bias[part])
-        done = matmul(columns, matrix[g].T, bias=add, activation=function).reshape(n, -1, filters)
+        done = matmul(columns, matrix[g].T, bias=add, activation=function, precision=problem.precision)
+        done = done.reshape(n, -1, filters)
         convert_into(
             out[:, :, part] if channels_last else out[:, part], done if channels_last else done.transpose(0, 2, 1)
         )

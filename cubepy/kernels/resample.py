@@ -147,7 +147,7 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
         if target is not None:
             return out
         value = wide
-    elif has_planes() or 0 in x.shape:
+    elif has_planes() or 0 in x.shape or not isinstance(x, np.ndarray):
         value = _one_by_one(x, bands, first, dtype)
     else:
         value = _on_cpu(x, bands, last, dtype, target)

@@ -11,7 +11,7 @@ import pytest
 
 import cubepy as cb
 from cubepy.kernels.convolution_gpu import box_for, in_boxes, prepared
-from cubepy.kernels.convolution_gpu_back import launches_of
+from cubepy.kernels.convolution_gpu_back import parts_of
 from cubepy.kernels.convolution_hopper import HopperWindow, hopper_convolution
 from cubepy.kernels.convolution_layout import in_blocks, laid_out
 from cubepy.kernels.convolution_ranges import added
@@ -126,9 +126,11 @@ def test_results_by_remainders(stride: int, cut: int, dilation: int) -> None:
     w = rng.standard_normal((64, 16, 3, 3)).astype(np.float16)
     sizes = tuple((n - 1) * stride - 2 * cut + 2 * dilation + 1 for n in x.shape[1:3])
     out = np.zeros((2, *sizes, 16), np.float16)
-    taps = np.ascontiguousarray(w.transpose(1, 2, 3, 0)).reshape(16, 9, 64)
+    order, columns = ((0, 2, 3, 1), 16) if stride == 2 else ((1, 2, 3, 0), 64)
+    taps = np.ascontiguousarray(w.transpose(order)).reshape(-1, 9, columns)
     settings = ((stride,) * 2, (cut,) * 2, (dilation,) * 2)
-    for cubes, arguments in launches_of(in_boxes(x), taps, None, out, (3, 3), *settings, 2):
+    for part, problem, walk in parts_of(in_boxes(x), out, (3, 3), *settings):
+        cubes, arguments = prepared(x, taps, None, part, problem, None, 2, walk=walk, across=stride == 2)
         emulate(hopper_convolution, UNITS, cubes, *arguments)
     room = np.zeros((2, *(n + 2 * cut for n in sizes), 16))
     for u, v in itertools.product(range(3), repeat=2):

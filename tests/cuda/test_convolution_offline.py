@@ -105,7 +105,7 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
     ),
     "the gradient by the input": (
         lambda g, w: K.conv_input((2, 64, 28, 32), w, g, 2, 1), (IMAGE, FILTERS),
-        [*["transpose_pairs"] * 2, *["hopper_convolution"] * 4, "transpose_pairs"],
+        ["transpose_pairs", *["hopper_convolution"] * 4, "transpose_pairs"],
     ),
     "the gradient by the filters": (
         lambda x, g: K.conv_weight(x.transpose(0, 3, 1, 2), (64, 64, 3, 3), g.transpose(0, 3, 1, 2), 1, 1),
@@ -117,7 +117,16 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
     ),
     "long strides": (lambda x, w: K.conv2d(x, w, stride=3, layout="NHWC"), (LAST, FILTERS), ["hopper_product"]),
     "single": (
-        lambda x, w: K.conv2d(x, w, layout="NHWC"), (LAST.astype(np.float32), FILTERS.astype(np.float32)), ["simt_product"],
+        lambda x, w: K.conv2d(x, w, layout="NHWC"), (LAST.astype(np.float32), FILTERS.astype(np.float32)),
+        ["fma_convolution"],
+    ),
+    "single, rounded": (
+        lambda x, w: K.conv2d(x, w, layout="NHWC", precision="tf32"),
+        (LAST.astype(np.float32), FILTERS.astype(np.float32)), ["hopper_convolution"],
+    ),
+    "the gradient by filters of groups": (
+        lambda x, g: K.conv_weight(x.transpose(0, 3, 1, 2), (64, 32, 3, 3), g.transpose(0, 3, 1, 2), 1, 1, 1, 2),
+        (LAST.astype(np.float32), LAST.astype(np.float32)), ["window_weight", "fold_ranges"],
     ),
 }  # fmt: skip
 
@@ -129,11 +138,12 @@ def test_what_runs_a_convolution(route: str) -> None:
     with recording("sm_90a") as launches:
         function(*(device_array.upload(a, devices.current()) for a in arrays))
     found = [kernel.__name__ for kernel, _ in launches]
-    copies = {"add_ranges", "map_rows_wide", "map_lines", "pad_rows", "transpose_shared"}
+    copies = {"add_ranges", "map_rows_wide", "map_lines", "pad_rows", "lines_of", "rows_of", "transpose_shared"}
     assert [name for name in found if name not in copies] == wanted
 
 
 SPILLS = [
+    "single",
     "few channels",
     "few channels, every place",
     "every channel has its own filter",

@@ -41,7 +41,7 @@ def gradient(
     taps = window[0] * window[1] * window[2]
     out = np.full((filters, shape[4], taps), np.nan, np.float32)
     with cb.use("cpu"):
-        folded(sums, out)
+        folded(sums, out, len(out))
     wide = np.pad(x.astype(np.float64), [(0, 0), *((p, p) for p in pad), (0, 0)])
     right = np.zeros(out.shape)
     for k, tap in enumerate(itertools.product(*map(range, window))):
