@@ -177,7 +177,8 @@ def _movement() -> Iterator[Work]:
     yield Work("embedding, rows of 128, 1 GiB", 2 * GIB, lambda: K.embedding(picks, table),
                lambda: F.embedding(picks, table), equal(lambda: F.embedding(picks, table)))  # fmt: skip
     index = torch.randint(0, SIDE, (SIDE, SIDE // 4), device="cuda")
-    moved = index.numel() * (8 + 4 + 4)
+    touched = torch.zeros(SIDE, SIDE // 8, dtype=torch.bool, device="cuda").scatter_(1, index // 8, True)
+    moved = index.numel() * (8 + 4) + 32 * int(touched.sum())  # memory is read by pieces of 32 bytes
     yield Work("gather along rows", moved, lambda: K.gather(x, 1, index), lambda: torch.gather(x, 1, index),
                equal(lambda: torch.gather(x, 1, index)))  # fmt: skip
     added = torch.randn(SIDE, SIDE // 4, device="cuda")

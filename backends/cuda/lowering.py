@@ -6,7 +6,9 @@ map is 128 bytes), so that the host lays an argument block out without knowing t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -82,7 +84,7 @@ def _compile(fn: Any, arguments: tuple[Any, ...], cc: tuple[int, int, str]) -> A
 
     class Compiler(compiler.CUDACompiler):  # type: ignore[misc]
         def define_pipelines(self) -> list[Any]:
-            return [lean(p) for p in super().define_pipelines()]
+            return [lean(p, {compiler.CUDANativeLowering: _quick_lowering()}) for p in super().define_pipelines()]
 
     flags = compiler.CUDAFlags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
@@ -98,6 +100,31 @@ def _compile(fn: Any, arguments: tuple[Any, ...], cc: tuple[int, int, str]) -> A
         )  # fmt: skip
     result.library.finalize()
     return result
+
+
+@cache
+def _quick_lowering() -> type:
+    """numba-cuda's pass that makes LLVM of a function, but for its search for variables that are set once, which goes
+    through a block again for each of its variables: half a minute of a kernel of 12000 statements."""
+    from numba.cuda.compiler import CUDANativeLowering
+    from numba.cuda.core import ir as numba_ir
+    from numba.cuda.core.analysis import compute_use_defs, must_use_alloca
+    from numba.cuda.core.compiler_machinery import register_pass
+    from numba.cuda.lowering import CUDALower
+
+    class Lower(CUDALower):  # type: ignore[misc]
+        def _find_singly_assigned_variable(self) -> None:
+            blocks = self.func_ir.blocks
+            times = Counter(s.target.name for b in blocks.values() for s in b.find_insts(numba_ir.assign_types))
+            elsewhere = must_use_alloca(blocks).union(*compute_use_defs(blocks).usemap.values())
+            self._singly_assigned_vars = {name for name, n in times.items() if n == 1 and name not in elsewhere}
+            self._blk_local_varmap: dict[str, Any] = {}
+
+    @register_pass(mutates_CFG=True, analysis_only=False)  # type: ignore[untyped-decorator]
+    class QuickLowering(CUDANativeLowering):  # type: ignore[misc]
+        lowering_class = Lower
+
+    return QuickLowering
 
 
 def _add_entry(

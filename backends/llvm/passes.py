@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 NEEDLESS = frozenset(
@@ -17,14 +18,15 @@ NEEDLESS = frozenset(
 )  # fmt: skip
 
 
-def lean(pipeline: Any) -> Any:
-    """A pipeline of numba without the passes that generated code has no use for.
+def lean(pipeline: Any, instead: Mapping[type, type] = MappingProxyType({})) -> Any:
+    """A pipeline of numba without the passes that generated code has no use for, others `instead` of some.
 
     Every variable of a kernel keeps its type, there are no closures and no `with`, and branches were decided before.
     Single assignment alone looks at the whole function once for each variable; without these passes a kernel takes
     half the time to compile, and LLVM makes the same instructions of it.
     """
-    pipeline.passes[:] = [(step, text) for step, text in pipeline.passes if step.__name__ not in NEEDLESS]
+    kept = [(step, text) for step, text in pipeline.passes if step.__name__ not in NEEDLESS]
+    pipeline.passes[:] = [(instead.get(step, step), text) for step, text in kept]
     pipeline.finalize()
     return pipeline
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import pdb
+from functools import lru_cache
 from typing import Any
 
 from cubepy.compiler import convert
@@ -273,13 +274,19 @@ class Calls(Loops, Lowering):
         for name, value in list(self.frame.env.items()):  # parameters that a runtime loop changes are variables
             if isinstance(value, (Const, Expr)) and (*self.frame.path, name) in self.facts.runtime:
                 self.frame.env[name] = self.assign(name, value)
-        returns = [n for n in ast.walk(tree) if isinstance(n, ast.Return)]
-        self.frame.returns = len(returns) > 1
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.For, ast.While)) and any(isinstance(n, ast.Return) for n in ast.walk(node)):
-                self.set_flag(False)
-                break
+        count, in_loops = returns_of(tree)
+        self.frame.returns = count > 1
+        if in_loops:
+            self.set_flag(False)
         self.block(list(tree.body))
+
+
+@lru_cache(maxsize=4096)
+def returns_of(tree: ast.FunctionDef) -> tuple[int, bool]:
+    """How many returns a function has, and whether a loop holds one."""
+    loops = (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While)))
+    held = any(isinstance(n, ast.Return) for loop in loops for n in ast.walk(loop))
+    return sum(isinstance(n, ast.Return) for n in ast.walk(tree)), held
 
 
 def bind_parameters(

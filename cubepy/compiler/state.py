@@ -54,6 +54,7 @@ class State:
         self.types: dict[str, VType] = {}
         self.keys: dict[Key, str] = {}
         self.taken: set[str] = set()
+        self.copies: dict[str, int] = {}
         self.out: list[Stmt] = []
         self.frame: Frame = None  # type: ignore[assignment]
         self.shared: list[Mem] = []
@@ -74,10 +75,10 @@ class State:
     def fresh(self, hint: str) -> str:
         """A variable name not yet used, close to the user's."""
         hint = "".join(c if c.isalnum() or c == "_" else "_" for c in hint).strip("_") or "t"
-        name, n = hint, 1
-        while name in self.taken:
+        n = self.copies.get(hint, 0) + 1
+        while (name := hint if n == 1 else f"{hint}_{n}") in self.taken:
             n += 1
-            name = f"{hint}_{n}"
+        self.copies[hint] = n  # the next one need not ask for those before it
         self.taken.add(name)
         return name
 

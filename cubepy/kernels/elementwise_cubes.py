@@ -7,8 +7,11 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.cube_wide import line_of, multiple, power_of_two
+from cubepy.kernels.functions_narrow import NARROW
+from cubepy.lang.dtypes import as_dtype
 
 UNITS = 256  # of a cube
+QUICK = ("contract", "afn", "nsz")
 AHEAD = 4  # lines that a unit reads before it writes the first, of all inputs together
 
 
@@ -50,8 +53,7 @@ def widened(line):
     return line
 
 
-@cb.kernel
-def map_lines(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
+def lines_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
     """out[i] = function(inputs[0][i], ...) for arrays of rank 1; a unit's lines are a cube's width apart."""
     hop = cb.CUBE_DIM * plan.lanes
     begin = cb.CUBE_POS * (hop * plan.ahead)
@@ -70,6 +72,11 @@ def map_lines(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[Li
             out.store(k, converted(result, out.dtype, plan.lanes), valid=out.size - k)
 
 
+map_lines = cb.kernel(lines_of)
+quick_lines = cb.kernel(fast_math=QUICK)(lines_of)
+"""For functions of `functions_narrow`."""
+
+
 @cb.func
 def unravelled(row, shape, axes: cb.Comptime[int]):
     """The coordinates of the row with this number, along the first `axes` axes."""
@@ -80,8 +87,7 @@ def unravelled(row, shape, axes: cb.Comptime[int]):
     return (row,) + lead
 
 
-@cb.kernel
-def map_rows_wide(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
+def rows_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
     """The same for strided arrays of one shape and of rank 2 or more: `plan.across` units lie along the last axis, the
     others of a cube along the rows."""
     last = out.ndim - 1
@@ -112,23 +118,32 @@ def map_rows_wide(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptim
             out.store(here, converted(result, out.dtype, plan.lanes), valid=n - k)
 
 
+map_rows_wide = cb.kernel(rows_of)
+quick_rows = cb.kernel(fast_math=QUICK)(rows_of)
+"""For functions of `functions_narrow`."""
+
+
 def run(function: Any, dest: Any, inputs: list[Any], computes: bool = True) -> None:
     """dest = function(*inputs) for arrays of one shape whose axes are merged where they can be.
 
     Copies (`computes` is false) are fastest when cubes read few bytes in a row; functions hide their own time behind
     several reads.
     """
+    result = as_dtype(dest.dtype)
+    quick = NARROW.get(function) if result.is_float and result.bits == 16 else None
     fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
     lanes = line_of(dest, *(a for a, f in zip(inputs, fixed, strict=True) if not f))
     ahead = max(1, AHEAD // len(inputs)) if computes else 1
     if dest.ndim == 1:
         plan = LinePlan(lanes, ahead, fixed)
         cubes = -(-dest.size // (UNITS * lanes * ahead))
-        map_lines[cubes, UNITS](dest, tuple(inputs), function, plan, mode="unchecked")
+        kernel = map_lines if quick is None else quick_lines
+        kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")
         return
     n = dest.shape[-1]
     across = min(UNITS, power_of_two(-(-n // lanes)))
     plan = LinePlan(lanes, ahead, fixed, across)
     down = UNITS // across * ahead
     cubes = -(-(dest.size // n) // down) * -(-n // (across * lanes))
-    map_rows_wide[cubes, UNITS](dest, tuple(inputs), function, plan, mode="unchecked")
+    kernel = map_rows_wide if quick is None else quick_rows
+    kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")

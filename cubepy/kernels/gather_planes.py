@@ -20,6 +20,8 @@ DENSE = 4  # elements of a row for each index, at most: a row with fewer is not 
 @cb.func
 def places_of(index, n, from_end: cb.Comptime[bool]):
     """A line of indices as places; with `from_end` negative ones count from the end."""
+    if from_end and index.dtype.bits < 32:  # n need not fit
+        index = cb.cast(index, cb.i32)
     if from_end:
         return cb.select(index < 0, index + cb.cast(n, index.dtype), index)
     return index

@@ -18,13 +18,19 @@ TAPS = 8  # of a result along an axis, which are written out
 
 @dataclass(frozen=True)
 class Steps:
-    """How results go along an axis: result r of a block of `outs` takes `taps` places from lows[r] on, counted from the
-    first place of the block, which is `ins` behind that of the block before."""
+    """How results go along an axis: result r of a block of `outs` takes `taps` places, `apart` from each other, from
+    lows[r] on, counted from the first place of the block, which is `ins` behind that of the block before."""
 
     outs: int
     ins: int
     lows: tuple[int, ...]
     taps: int
+    apart: int = 1
+
+    @property
+    def reach(self) -> int:
+        """From the first place of a result to behind the last."""
+        return (self.taps - 1) * self.apart + 1
 
     @property
     def low(self) -> int:
@@ -34,7 +40,7 @@ class Steps:
     @property
     def span(self) -> int:
         """From the first place of a block to behind the last."""
-        return max(self.lows) + self.taps - self.low
+        return max(self.lows) + self.reach - self.low
 
     def places(self, blocks: int) -> int:
         """Of so many blocks together."""
@@ -48,7 +54,8 @@ class PlanePlan:
     `last`: channels are last, and a result is a line of `lanes` of them; otherwise a unit's results in a row are a
     line if `lanes` is not 1. `loads`: where a unit reads along a row, from the first place of its first block on: the
     place, how many neighbours at once, and whether they may lie outside. `margin`: rows of a unit's own blocks may lie
-    outside, too. `ragged`: some of a unit's results may lie outside.
+    outside, too. `ragged`: some of a unit's results may lie outside. `resident`: cubes that should find room on a core,
+    where that is not left to the compiler.
     """
 
     down: Steps
@@ -60,6 +67,14 @@ class PlanePlan:
     loads: tuple[tuple[int, int, bool], ...]
     margin: bool
     ragged: bool
+    resident: int = 0
+
+
+@cb.func
+def fill_core(plan: cb.Comptime[PlanePlan]):
+    """Registers for as many cubes as the plan wants on a core."""
+    if plan.resident and "mma" in cb.device_properties().features:
+        cb.resident(plan.resident)
 
 
 def row_loads(across: Steps, columns: int, lanes: int, margin: bool) -> tuple[tuple[int, int, bool], ...]:
@@ -189,15 +204,16 @@ def place_in_row(q: int, v: int, plan: PlanePlan) -> int:
 
 
 @cb.func
-def store_row(out, p, i, j, c, values, plan):
-    """A unit's results of row i from column j on; nothing where the row or columns are outside."""
+def store_row(out, p, i, j, c, values, plan, at: cb.Comptime[int] = 0):
+    """A unit's results of row i from column j on: values[at] and following. Nothing where the row or columns are
+    outside."""
     if plan.last:
         for q in cb.unroll(range(plan.columns)):
             if not plan.ragged or (i < out.shape[1] and j + q < out.shape[2]):
-                out.store((p, i, j + q, c), cb.cast(values[q], out.dtype))
+                out.store((p, i, j + q, c), cb.cast(values[at + q], out.dtype))
     elif plan.lanes == 1:
         for q in cb.unroll(range(plan.columns)):
             if not plan.ragged or (i < out.shape[1] and j + q < out.shape[2]):
-                out[p, i, j + q] = cb.cast(values[q], out.dtype)
+                out[p, i, j + q] = cb.cast(values[at + q], out.dtype)
     elif not plan.ragged or i < out.shape[1]:
-        out.store((p, i, multiple(j, plan.columns)), cb.cast(values.load(0, plan.columns), out.dtype))
+        out.store((p, i, multiple(j, plan.columns)), cb.cast(values.load(at, plan.columns), out.dtype))

@@ -3,10 +3,13 @@ rows as in `pool_planes`. Nothing is scattered: every place of the gradient look
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cubepy as cb
+from cubepy.kernels import reduce_cubes
 from cubepy.kernels.cube_wide import LINE_BYTES, address, line_of, multiple
+from cubepy.kernels.functions import larger
 from cubepy.kernels.plane_lines import (
     TAPS,
     UNITS,
@@ -24,7 +27,9 @@ from cubepy.kernels.plane_lines import (
 )  # fmt: skip
 from cubepy.kernels.pool_planes import run as run_planes
 from cubepy.kernels.pool_planes import windowed
+from cubepy.runtime import memory
 
+REACH = 16  # of a window along an axis that is written out
 ROWS = 8  # of a gradient that a unit makes, about
 
 
@@ -173,15 +178,70 @@ def _plane(a: Any, last: bool) -> Any:
 
 def largest(x: Any, out: Any, index: Any, settings: Any, least: Any, parts: bool, last: bool) -> bool:
     """`pool_places.largest` for what units of planes do best; whether it was done."""
+    if index is None:
+        settings = even_parts(x.shape[1:4], out.shape[1:4]) if parts else settings
+        return settings is not None and all_axes(x, out, settings, least, last)
     how = _planes(settings, x.shape, parts)
     if how is None:
         return False
     kernel, stride, pad = how
-    if index is None:
-        run_planes(_plane(x, last), _plane(out, last), stride, pad, kernel, least, last)
-    else:
-        run(_plane(x, last), _plane(out, last), _plane(index, last), stride, pad, kernel, least, last)
+    run(_plane(x, last), _plane(out, last), _plane(index, last), stride, pad, kernel, least, last)
     return True
+
+
+def even_parts(size: tuple[int, ...], counts: tuple[int, ...]) -> Any:
+    """Windows that are parts of equal size, if there are such."""
+    if any(n % m for n, m in zip(size, counts, strict=True)):
+        return None
+    each = tuple(n // m for n, m in zip(size, counts, strict=True))
+    return each, each, (0, 0, 0), (1, 1, 1)
+
+
+def all_axes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
+    """Largest values of (batch, depth, height, width, channels), of images first and then along the depth; whether it
+    was done."""
+    kernel, stride, pad, dilation = settings
+    batch, depth, high, wide, channels = x.shape
+    fits = all(n == k * m for n, k, m in zip(x.shape[1:4], kernel, out.shape[1:4], strict=True))
+    if fits and kernel == stride and not any(pad) and max(kernel) > TAPS:
+        reduce_parts(x, out, least)
+        return True
+    reach = max((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+    if max(reach, *stride) > REACH or max(depth, high) * wide * high >= 2**31:
+        return False
+    flat = (kernel[0], stride[0], pad[0]) == (1, 1, 0)
+    between = out if flat else memory.empty((batch, depth, *out.shape[2:]), x.dtype)
+    tail = (channels,) if last else ()
+    image = x.reshape(batch * depth, high, wide, *tail), between.reshape(batch * depth, *out.shape[2:4], *tail)
+    run_planes(*image, *(a[1:] for a in (stride, pad, kernel, dilation)), least, last)
+    if not flat:
+        n = out.shape[2] * out.shape[3]
+        column = between.reshape(batch, depth, n, *tail), out.reshape(batch, out.shape[1], n, *tail)
+        run_planes(*column, (stride[0], 1), (pad[0], 0), (kernel[0], 1), (dilation[0], 1), least, last)
+    return True
+
+
+def reduce_parts(x: Any, out: Any, least: Any) -> None:
+    """Largest values of parts of equal size, by reductions along one axis after the other."""
+    axes: list[tuple[int, int]] = []
+    for n, m in zip(x.shape[1:4], out.shape[1:4], strict=True):
+        if axes and m == 1:  # all of it, with what lies around it
+            axes[-1] = (axes[-1][0] * n, axes[-1][1])
+        else:
+            axes.append((n, m))
+    value, acc, tail = x, cb.as_dtype(x.dtype).compute, x.shape[4]
+    for at in range(len(axes) - 1, -1, -1):
+        n, m = axes[at]
+        lead = x.shape[0] * math.prod(n for n, _ in axes[:at])
+        if n != m:
+            done = all(n == m for n, m in axes[:at])
+            target = out.reshape(-1) if done else memory.empty((lead * m * tail,), x.dtype)
+            if tail == 1:
+                reduce_cubes.rows(value.reshape(lead * m, n // m), target, larger, least, acc, 1.0)
+            else:
+                reduce_cubes.columns(value.reshape(lead * m, n // m, tail), target, larger, least, acc, 1.0)
+            value = target
+        tail *= m
 
 
 def largest_back(grad: Any, index: Any, out: Any, settings: Any, parts: bool, last: bool) -> bool:
@@ -197,7 +257,7 @@ def largest_back(grad: Any, index: Any, out: Any, settings: Any, parts: bool, la
 def run(x: Any, out: Any, index: Any, step: Any, pad: Any, kernel: Any, least: Any, last: bool) -> None:
     """Largest values of the windows of (planes, height, width), or with `last` of (batch, height, width, channels),
     and their places."""
-    plan, groups, strips = windowed(x, out, step, pad, kernel, last)
+    plan, groups, strips = windowed(x, out, step, pad, kernel, last, 8 if last and kernel[0] > 3 * step[0] else 4, 2)
     total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
     max_windows_places[-(-total // UNITS), UNITS](x, out, index, groups, strips, least, acc, plan, mode="unchecked")

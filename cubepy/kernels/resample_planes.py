@@ -4,7 +4,7 @@ pass, a line of results and several rows of them at a time."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from cubepy.kernels.plane_lines import (
     PlanePlan,
     Steps,
     coordinates,
+    fill_core,
     lined,
     nothing,
     place_in_row,
@@ -35,16 +36,31 @@ from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.device_array import constant_on
 
 ROWS = 4  # of results that a unit makes
+FULL = 3  # cubes on a core where 64 values make a result: left alone, ptxas takes registers for two (7 % slower)
+NEAR = 3  # results from an end on that may have weights of their own
+SAME = 1e-11  # by which equal weights may differ, as j * scale rounds
 MANY = 8  # with more than 3 taps, where rows share more
 
 
 @dataclass(frozen=True)
 class Weights:
     """Of an axis: `steady[r][v]` for tap v of result r of a block where they are the same in all blocks, else None and
-    they come from a table. `holes`: some are 0 inside, and must not spread NaN."""
+    they come from a table. `holes`: some are 0 inside, and must not spread NaN. `ends`: what the first and the last
+    results have more than steady weights: (result, tap, weight), where the last result has number -1."""
 
     steady: tuple[tuple[float, ...], ...] | None
     holes: bool
+    ends: tuple[tuple[int, int, float], ...] = ()
+
+    def by_unit(self, results: int, each: int) -> tuple[tuple[int, tuple[tuple[int, int, float], ...]], ...]:
+        """The ends of so many results for units that make `each`: a unit (the last is -1), and (result of it, tap,
+        weight)."""
+        found: dict[int, list[tuple[int, int, float]]] = {}
+        units = -(-results // each)
+        for r, v, weight in self.ends:
+            unit, at = divmod(r % results, each)
+            found.setdefault(unit if r >= 0 else unit - units, []).append((at, v, weight))
+        return tuple((unit, tuple(terms)) for unit, terms in found.items())
 
 
 @cb.func
@@ -74,6 +90,21 @@ def sum_up(sums, where, values, taps: cb.Comptime[tuple], weights, first_weight,
                 sums[where] = cb.fma(values[taps[v]], weight, sums[where])
 
 
+@cb.func
+def at_ends(sums, first: cb.Comptime[int], values, taps: cb.Comptime, units, unit, ends: cb.Comptime[tuple]):
+    """sums[first + q] with what result q of this unit has more than steady weights; taps[q] are its places."""
+    for at, terms in cb.unroll(ends):
+        if unit == (at if at >= 0 else units + at):
+            add_terms(sums, first, values, taps, terms)
+
+
+@cb.func
+def add_terms(sums, first: cb.Comptime[int], values, taps: cb.Comptime, terms: cb.Comptime[tuple]):
+    """Add values with their weights to the results of a unit."""
+    for q, v, weight in cb.unroll(terms):
+        sums[first + q] = cb.fma(values[taps[q][v]], weight, sums[first + q])
+
+
 def counting(weights: tuple[float, ...]) -> tuple[int, ...]:
     """Those that are not 0."""
     return tuple(v for v, w in enumerate(weights) if w)
@@ -90,6 +121,22 @@ def taps_down(plan: PlanePlan, r: int, q: int) -> tuple[int, ...]:
     return tuple((first + u) * plan.columns + q for u in range(plan.down.taps))
 
 
+def all_taps_across(plan: PlanePlan) -> tuple[tuple[int, ...], ...]:
+    """`taps_across` of all results."""
+    return tuple(taps_across(plan, q) for q in range(plan.columns))
+
+
+def all_taps_down(plan: PlanePlan, r: int) -> tuple[tuple[int, ...], ...]:
+    """`taps_down` of all results of row r."""
+    return tuple(taps_down(plan, r, q) for q in range(plan.columns))
+
+
+def ends_of(ends: tuple[Any, ...], r: int, columns: int) -> tuple[Any, ...]:
+    """Those of row r, for each of its columns."""
+    mine = ((at, [t for t in terms if t[0] == r]) for at, terms in ends)
+    return tuple((at, tuple((q, v, w) for _, v, w in terms for q in range(columns))) for at, terms in mine if terms)
+
+
 def ready(down: Steps, blocks: int, k: int) -> tuple[int, ...]:
     """The rows of results whose last row of places is k."""
     last = lambda r: r // down.outs * down.ins + down.lows[r % down.outs] + down.taps - 1 - down.low
@@ -100,12 +147,14 @@ def ready(down: Steps, blocks: int, k: int) -> tuple[int, ...]:
 def weighted_windows(
     x: cb.Array, out: cb.Array, row_weights, column_weights, row_starts, column_starts, groups, strips,
     acc: cb.Comptime, plan: cb.Comptime[PlanePlan], downwards: cb.Comptime[Weights], sideways: cb.Comptime[Weights],
+    ends: cb.Comptime[tuple],
 ):  # fmt: skip
     """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window.
 
     Units lie along channels or columns, of which there are `groups`, then along the `strips` of rows. What weights and
-    starts are not in tables is None.
+    starts are not in tables is None. `ends`: of both axes, by unit.
     """
+    fill_core(plan)
     t = cb.ABSOLUTE_POS
     lines = out.shape[3] // plan.lanes if plan.last else 1
     if t < out.shape[0] * strips * groups * lines:
@@ -144,11 +193,13 @@ def weighted_windows(
                     q % plan.across.outs,
                     plan,
                 )
+            at_ends(rows, k * columns, values, all_taps_across(plan), groups, group, ends[1])
             for r in cb.unroll(ready(plan.down, plan.blocks, k)):
                 first_row = (i + r) * plan.down.taps
                 for q in cb.unroll(range(columns)):
                     taps = taps_down(plan, r, q)
                     sum_up(results, q, rows, taps, row_weights, first_row, downwards, r % plan.down.outs, plan)
+                at_ends(results, 0, rows, all_taps_down(plan, r), strips, strip, ends_of(ends[0], r, columns))
                 store_row(out, p, i + r, j, c, results, plan)
 
 
@@ -209,19 +260,30 @@ def _steps(first: np.ndarray, behind: np.ndarray, some: np.ndarray, outs: int, i
 
 
 def _weights(filled: np.ndarray, inside: np.ndarray, steps: Steps, even: bool) -> Weights:
-    """Whether weights are the same in all blocks, wherever they count."""
-    holes = bool((inside & (filled == 0)).any())
-    steady = []
-    for r in range(steps.outs):
-        mine, there = filled[r :: steps.outs], inside[r :: steps.outs]
-        one = []
-        for v in range(steps.taps):
-            values = mine[there[:, v], v]
-            if not even or (values.size and values.min() != values.max()):
-                return Weights(None, holes)
-            one.append(float(values[0]) if values.size else 0.0)
-        steady.append(tuple(one))
-    return Weights(tuple(steady), False)
+    """Whether weights are the same in all blocks, wherever they count, but for the results next to the ends."""
+    holes = Weights(None, bool((inside & (filled == 0)).any()))
+    if not even:
+        return holes
+    outs, taps = steps.outs, steps.taps
+    steady = np.zeros((outs, taps))
+    for r in range(outs):
+        for v in range(taps):
+            values = filled[r::outs, v][inside[r::outs, v]]
+            steady[r, v] = round(float(values[len(values) // 2]), 12) if values.size else 0.0  # whatever the size
+    usual = np.resize(steady, filled.shape)
+    other = inside & (np.abs(filled - usual) > SAME)
+    if (other & (filled == 0)).any():  # a sum of steady weights and others would spread NaN
+        return holes
+    rows = np.flatnonzero(other.any(1))
+    m = len(filled)
+    if rows.size and np.minimum(rows, m - 1 - rows).max() >= NEAR:
+        return holes
+    ends = tuple(
+        (int(j if 2 * j < m else j - m), int(v), float(filled[j, v] - usual[j, v]))
+        for j in rows
+        for v in np.flatnonzero(other[j])
+    )
+    return Weights(tuple(map(tuple, steady.tolist())), False, ends)
 
 
 IDENTITY = Regular(Steps(1, 1, (0,), 1), Weights(((1.0,),), False), np.ones((1, 1)), None)
@@ -258,9 +320,11 @@ def plane_plan(
     groups, strips, margin, ragged = strips_of(x, out, down.steps, blocks, columns)
     outside = across.starts is not None or groups * (columns // across.steps.outs * across.steps.ins) > x.shape[2]
     loads = row_loads(across.steps, columns, 1 if last else lanes, outside)
+    many = not last and x.itemsize == 4 and min(down.steps.taps, across.steps.taps) == TAPS
     plan = PlanePlan(
-        down.steps, across.steps, blocks, columns, last, lanes, loads, margin or down.starts is not None, ragged
-    )
+        down.steps, across.steps, blocks, columns, last, lanes, loads, margin or down.starts is not None, ragged,
+        FULL if many else 0,
+    )  # fmt: skip
     return plan, groups, strips
 
 
@@ -274,8 +338,10 @@ def window_sums(x: Any, out: Any, down: Regular, across: Regular, last: bool, ro
         tables.append(_there(_padded(axis.table, n, acc)) if axis.weights.steady is None else None)
     for axis in (down, across):
         tables.append(None if axis.starts is None else _there(axis.starts))
+    ends = (down.weights.by_unit(out.shape[1], high), across.weights.by_unit(out.shape[2], plan.columns))
+    weights = (replace(axis.weights, ends=()) for axis in (down, across))  # the same code whatever the size
     weighted_windows[-(-total // UNITS), UNITS](
-        x, out, *tables, groups, strips, acc, plan, down.weights, across.weights, mode="unchecked"
+        x, out, *tables, groups, strips, acc, plan, *weights, ends, mode="unchecked"
     )
 
 

@@ -1,7 +1,10 @@
 """Scans along columns where units work in planes: every element is read once and written once.
 
 A cube holds a tile of rows and columns in registers, each unit a line of columns of a few rows below each other. What
-comes before a tile is passed on from the tile above it through memory, as in `scan_planes`.
+comes before a tile is passed on from the tile above it through memory, as in `scan_planes`: words of 64 bits, half of
+which number the tile (from 1 on) that shows the other half. A tile shows its word only after it has seen that of the
+tile above, so two words for each column do for all tiles, and they stay in the cache: a word is written again by a
+tile after next, when the tile between has read it.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.cube_wide import line_of, multiple, power_of_two
-from cubepy.kernels.scan_planes import HELD, UNITS, cleared, fill_core, seen, show
+from cubepy.kernels.scan_planes import HELD, UNITS, cleared, fill_core
 from cubepy.lang.dtypes import DType
 
 LINES = 16  # single elements that a unit holds
 SHORT = 8  # tiles that may wait for each other wherever they are
+HALF = (1 << 32) - 1
 SIDE_BY_SIDE = 24  # columns of tiles that keep the device busy while each waits for the one above
 
 
@@ -52,6 +56,43 @@ def store_rows(out, b, k, c, lines, before, step, whole: cb.Comptime[bool], plan
             out.store((b, k + j, c), line)
         else:
             out.store((b, k + j, c), line, valid=out.shape[2] - c if k + j < out.shape[1] else 0)
+
+
+@cb.func
+def shown(state, at, number, wanted):
+    """The word at `at` that tile `number` shows, once it does; 0 for units that want none."""
+    word = cb.u64(0)
+    waiting = wanted
+    while cb.plane_any(waiting):
+        if waiting:
+            word = cb.atomic_or(state, at, cb.u64(0))
+            waiting = cb.cast(word >> 32, cb.i32) != number
+    return word & cb.u64(HALF)
+
+
+@cb.func
+def pass_on(state, at, p, columns, total, step, nothing, inside):
+    """`step` over what comes before tile p in one column, whose `total` is shown to the tile below with it.
+
+    `at`: the first of the column's words. For units that are `inside`; the others of a plane come along.
+    """
+    mine = at + p % 2 * columns
+    other = at + (p + 1) % 2 * columns
+    wanted = inside and p > 0
+    mark = cb.cast(p + 1, cb.u64) << 32
+    word = shown(state, other, p, wanted)
+    if nothing.dtype.bits == 64:
+        word = word | (shown(state, other + 2 * columns, p, wanted) << 32)
+        ahead = cb.select(wanted, cb.bitcast(word, nothing.dtype), nothing)
+        bits = cb.bitcast(step(ahead, total), cb.u64)
+        if inside:
+            cb.atomic_exchange(state, mine + 2 * columns, (bits >> 32) | mark)
+    else:
+        ahead = cb.select(wanted, cb.bitcast(cb.cast(word, cb.u32), nothing.dtype), nothing)
+        bits = cb.cast(cb.bitcast(step(ahead, total), cb.u32), cb.u64)
+    if inside:
+        cb.atomic_exchange(state, mine, (bits & cb.u64(HALF)) | mark)
+    return ahead
 
 
 @cb.kernel
@@ -96,22 +137,30 @@ def scan_columns_chained(
     board.store((v, u * plan.lanes), running)
     cb.sync_cube()
     before = cb.splat(nothing, plan.lanes)
+    columns = blocks * width
+    for begin in range(0, width, cb.CUBE_DIM):  # a unit a column: all of them wait at the same time
+        inside = begin + cb.UNIT_POS < width
+        column = cb.min(begin + cb.UNIT_POS, width - 1)
+        total = board[0, column]
+        for r in cb.unroll(range(1, down)):
+            total = step(total, board[r, column])
+        at = 1 + b * (words_of(acc) * columns) + t % blocks * width + column
+        ahead = pass_on(state, at, p, columns, total, step, nothing, inside)
+        if inside:
+            above[column] = ahead
     for r in range(v):
         before = step(before, board.load((r, u * plan.lanes), plan.lanes))
-    if v == down - 1:
-        total = step(before, running)
-        here = 1 + t * width + u
-        last = here - blocks * width
-        for q in cb.unroll(range(plan.lanes)):
-            ahead = seen(state, last + q * plan.across, p > 0, nothing)
-            show(state, here + q * plan.across, step(ahead, total[q]))
-            above[u * plan.lanes + q] = ahead
     cb.sync_cube()
     before = step(above.load(u * plan.lanes, plan.lanes), before)
     if whole:
         store_rows(out, b, k, c, done, before, step, True, plan)
     else:
         store_rows(out, b, k, c, done, before, step, False, plan)
+
+
+def words_of(acc: DType) -> int:
+    """Words of the state for a column."""
+    return acc.itemsize // 2
 
 
 def along_columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> bool:
@@ -124,7 +173,6 @@ def along_columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive
     tiles = -(-n // (UNITS // across * plan.lines))
     if tiles > SHORT and b * blocks < SIDE_BY_SIDE:
         return False
-    cubes = b * blocks * tiles
-    state = cleared((1 + cubes * across * lanes) * (acc.itemsize // 4))
-    scan_columns_chained[cubes, UNITS](x, out, state, step, start, acc, exclusive, plan, mode="unchecked")
+    state = cleared(1 + b * blocks * across * lanes * words_of(acc))
+    scan_columns_chained[b * blocks * tiles, UNITS](x, out, state, step, start, acc, exclusive, plan, mode="unchecked")
     return True

@@ -55,6 +55,49 @@ def test_largest_values_their_places_and_the_gradient(size: tuple[int, int], set
     np.testing.assert_allclose(back, turned(slope.reshape(x.shape), last), atol=1e-5)
 
 
+WIDER = [  # size, kernel, stride, padding, dilation: gaps, many places, depth, a depth without strides
+    ((7, 8), (3, 2), (1, 2), (1, 1), (2, 3)), ((9, 8), (9, 2), (1, 1), (4, 1), (1, 1)),
+    ((4, 6, 8), (3, 2, 3), (2, 1, 2), (1, 0, 1), (1, 1, 1)), ((3, 4, 5), (2, 1, 1), (1, 1, 1), (0, 0, 0), (2, 1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "kernel", "step", "pad", "gaps"), WIDER, ids=str)
+@pytest.mark.parametrize("last", [False, True])
+def test_largest_values_of_wider_windows(size: Any, kernel: Any, step: Any, pad: Any, gaps: Any, last: bool) -> None:
+    x = RNG.standard_normal((2, 4, *size), np.float32)
+    x[0, 0, ..., 1, 2], x[1, 1] = np.nan, -np.inf
+    around = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in pad)), constant_values=-np.inf)
+    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, gaps))
+    axes = tuple(range(2, x.ndim))
+    views = np.lib.stride_tricks.sliding_window_view(around, reach, axes)
+    picks = (..., *(slice(None, None, s) for s in step), *(slice(None, None, d) for d in gaps))
+    want = views[picks].max(tuple(range(-len(size), 0)))
+    order = (0, *axes, 1) if last else tuple(range(x.ndim))
+    pool, layout = getattr(pool_max, f"max_pool{len(size)}d"), "NDHWC" if len(size) == 3 else "NHWC"
+    layout = layout if last else layout[0] + "C" + layout[1:-1]
+    with cb.use("python"):
+        got = pool(np.ascontiguousarray(x.transpose(order)), kernel, step, pad, gaps, layout=layout)
+    np.testing.assert_array_equal(got, want.transpose(order))
+
+
+def test_parts_of_equal_size_are_windows() -> None:
+    x = RNG.standard_normal((1, 2, 6, 8), np.float32)
+    with cb.use("python"):
+        got = pool_max.adaptive_max_pool2d(x, (3, 2))
+    np.testing.assert_array_equal(got, x.reshape(1, 2, 3, 2, 2, 4).max((3, 5)))
+
+
+@pytest.mark.parametrize("counts", [(1, 1, 1), (2, 1, 3), (1, 2, 4), (4, 2, 1)])
+@pytest.mark.parametrize("last", [False, True])
+def test_large_parts_of_equal_size_are_reduced(counts: tuple[int, ...], last: bool) -> None:
+    x = RNG.standard_normal((2, 4, 18, 12, 3 if last else 1), np.float32)
+    out = np.zeros((2, *counts, x.shape[4]), np.float32)
+    parts = tuple(n for pair in zip(counts, np.divide((4, 18, 12), counts).astype(int)) for n in pair)
+    with cb.use("python"):
+        pool_places_planes.reduce_parts(x, out, -np.inf)
+    np.testing.assert_array_equal(out, x.reshape(2, *parts, -1).max((2, 4, 6)))
+
+
 def dense(band: Band) -> np.ndarray:
     matrix = np.zeros((band.rows, band.columns))
     for row, start, weights in zip(matrix, band.starts, band.weights):
@@ -113,3 +156,7 @@ def test_too_many_taps_are_left_to_others() -> None:
     assert resample_planes.mapped(np.ones((1, 1, 40, 40), np.float32), [part_band(40, 3, False)] * 2, False) is None
     settings = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 2, 2))
     assert pool_places_planes._planes(settings, (1, 1, 9, 9, 1), False) is None
+    x = np.ones((1, 1, 40, 40, 1), np.float32)
+    wide = ((1, 20, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1))
+    assert not pool_places_planes.largest(x, x[:, :, :21, :38], None, wide, 0.0, False, False)
+    assert not pool_places_planes.largest(x, x[:, :, :3, :3], None, wide, 0.0, True, False)

@@ -78,9 +78,9 @@ def test_normal_numbers_are_box_and_mullers() -> None:
     fill[1, 1](words, None, np.array((9, 0, 0), np.uint64), np.zeros(2, np.float32), "words", 4, 16, 64)
     pairs = words.reshape(-1, 2).astype(np.float64)
     r = np.sqrt(-2 * np.log((pairs[:, 0] + 0.5) / 2**32))
-    low = ((pairs[:, 1].astype(np.int64) << 2) % 2**32 + 2**31) % 2**32 - 2**31
-    angle = np.pi / 4 * low / 2**31 + np.pi / 2 * (words[1::2] >> 30)
-    want = np.stack([r * np.cos(angle), r * np.sin(angle)], 1).reshape(-1)
+    angle = np.pi / 2**31 * (words[1::2] << 1).view(np.int32) / 2
+    mirror = 1.0 - 2.0 * (words[1::2] >> 31)
+    want = np.stack([r * np.cos(angle) * mirror, r * np.sin(angle)], 1).reshape(-1)
     np.testing.assert_allclose(K.normal(size=n, generator=K.Generator(9)), want, rtol=0, atol=2e-6)
 
 
