@@ -21,6 +21,8 @@ from cubepy.quant.gpu_weight import PlaneWeight, planes_of, supports
 from cubepy.quant.linear_gpu_blueprint import CHUNK, COLUMNS, PlaneBlueprint
 from cubepy.quant.linear_gpu_dense import dense_rows
 from cubepy.quant.linear_gpu_dynamic import ROW_UNITS, plane_product_bytes, quantize_rows_for_planes
+from cubepy.quant.linear_gpu_few import few_product
+from cubepy.quant.linear_gpu_few_blueprint import FewBlueprint
 from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 from cubepy.quant.linear_gpu_wide import Wide
 from cubepy.quant.linear_gpu_wide_plan import plan_wide, wide_rows
@@ -31,9 +33,16 @@ from cubepy.runtime.device_array import DeviceArray, empty
 MAGIC = 0x43004300
 ROUNDED_GAIN = 2.0**22
 """What weights as bf16 are too small by."""
-_STAGED_COLUMNS = 4
-_STAGED_INPUTS = 1 << 15
+_FEW_INPUTS = 1 << 15
+"""Inputs of all rows of a product of few rows: every cube keeps their digits."""
 _DEEPEST = 8
+_DEEPEST_ROWS = 4
+"""Blocks under way where the ring has rows, too: with five, 16 x 4096 x 14336 took 4% longer."""
+_RING_BYTES = 112 << 10
+"""Bytes of codes that a cube of few rows has under way, if two blocks of a plane are no more: one row of 4096 x 14336
+took 11.0 us, and 11.6 us with 160 KB. Measured on an H200."""
+_AHEAD_BYTES = 68 << 10
+"""Bytes of codes that a cube of few rows asks for before its rows: these queue behind them."""
 _MOST_PANELS = {1: 7, 2: 7, 3: 4, 4: 4}
 """Panels of a cube by the fragments of columns: their sums stay in registers."""
 _DENSE_ROWS = 128
@@ -134,6 +143,8 @@ def route(
     codes = panels * chunks * 1024e-6
     columns = -(-m // COLUMNS) * COLUMNS * (1 if dtype is cb.bf16 else 2)
     if m <= _DENSE_ROWS:
+        if columns > 32:  # strips of 32 columns
+            columns = -(-columns // 32) * 32
         other = 4 + codes * columns * (0.0127 if group else 0.0069)
     else:
         other = 5 + codes * (1.1 + max(0.5, 0.0025 * m))
@@ -160,16 +171,30 @@ def _with_bytes(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function:
 
 
 def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function: Any, out: Any) -> None:
+    """Activations as digits of integers, or as sums of bf16."""
+    shape = (weight.panels, weight.blocks, len(x), weight.group, weight.symmetric, cb.as_dtype(x.dtype), room(x.device))
+    epilogue = (bias is not None, residual is not None, function)
+    few = plan_few(*shape, *epilogue, x.shape[1] % 8 == 0)
+    if few is not None:
+        plan, cubes = few
+        few_product[cubes, plan.units](
+            x, weight.input_scale, weight.words, weight.facts, weight.scales, bias, residual, out, weight.gain,
+            weight.blocks, weight.panels, plan, mode="unchecked", device=out.device,
+        )  # fmt: skip
+    else:
+        _with_sums(
+            x, weight, bias, residual, out, *plan_floats(*shape, *epilogue, x.shape[1] == weight.blocks * weight.block)
+        )
+
+
+def _with_sums(
+    x: Any, weight: PlaneWeight, bias: Any, residual: Any, out: Any, plan: PlaneBlueprint, grid: tuple[int, int]
+) -> None:
     """Activations as sums of bf16."""
-    plan, grid = plan_floats(
-        weight.panels, weight.blocks, len(x), weight.group, weight.symmetric, cb.as_dtype(x.dtype), room(x.device),
-        bias is not None, residual is not None, function, x.shape[1] % 8 == 0,
-        x.shape[1] == weight.blocks * weight.block,
-    )  # fmt: skip
     sums, factors = weight.none, weight.input_scale
     if plan.raw:
         x, factors = x.view(np.uint32), factors.view(np.uint32)
-    elif not plan.staged:
+    else:
         tiles = grid[1] * plan.tiles
         fragments = empty((weight.blocks * weight.block // 32, tiles * 128), np.uint32, x.device)
         sums = empty((weight.blocks * weight.block // plan.width, tiles * COLUMNS), np.uint32, x.device)
@@ -186,35 +211,77 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
 
 
 @cache
-def plan_floats(
+def plan_few(
     panels: int, blocks: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
-    residual: bool, function: Any, whole: bool = False, exact: bool = False,
-) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
-    """The blueprint for m rows of float activations, and cubes along the panels and along the rows.
+    residual: bool, function: Any, whole: bool = False,
+) -> tuple[FewBlueprint, int] | None:  # fmt: skip
+    """The blueprint for one to four rows of float activations, and the number of cubes; None for more, or without
+    room for their digits.
 
-    `whole`: rows are lines of eight; `exact`: they are whole blocks.
+    `whole`: rows are lines of eight.
 
     Example:
         >>> import cubepy as cb
-        >>> plan, cubes = plan_floats(896, 64, 1, 32, False, cb.bf16, Room(132, 232448), False, False, None)
-        >>> bool(plan.staged), plan.panels, cubes
-        (True, 7, (128, 1))
+        >>> plan, cubes = plan_few(896, 64, 1, 32, False, cb.bf16, Room(132, 232448), False, False, None)
+        >>> plan.planes, plan.panels, cubes
+        (16, 7, 128)
+        >>> plan_few(896, 64, 5, 32, False, cb.bf16, Room(132, 232448), False, False, None) is None
+        True
+    """
+    digits = 2 if dtype in (cb.bf16, cb.f16) else 4
+    if m * digits > COLUMNS or m * blocks * max(CHUNK, group) > _FEW_INPUTS:
+        return None
+    count = best_panels(panels, target.cores, _MOST_PANELS[1])
+    planes = min(16, blocks)
+
+    def shaped(planes: int, depth: int) -> FewBlueprint:
+        return FewBlueprint(
+            m, digits, group, symmetric, planes, count, depth, -(-blocks // planes), 1, bias, residual, function, whole,
+            target.overlap,
+        )  # fmt: skip
+
+    while planes > 4 and shaped(planes, min(2, -(-blocks // planes))).shared_bytes > target.shared:
+        planes //= 2
+    if shaped(planes, 1).shared_bytes > target.shared:
+        return None
+    depth = 1
+    while depth < min(_DEEPEST, -(-blocks // planes)) and shaped(planes, depth + 1).shared_bytes <= target.shared:
+        if depth > 1 and 16 * planes * shaped(planes, depth + 1).span > _RING_BYTES:
+            break
+        depth += 1
+    plan = shaped(planes, depth)
+    if not plan.once:
+        plan = replace(plan, ahead=max(1, min(depth, _AHEAD_BYTES // (16 * planes * plan.slot))))
+    return plan, -(-panels // count)
+
+
+@cache
+def plan_floats(
+    panels: int, blocks: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
+    residual: bool, function: Any, exact: bool = False,
+) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
+    """The blueprint for m rows of float activations, and cubes along the panels and along the rows.
+
+    `exact`: rows are whole blocks.
+
+    Example:
+        >>> import cubepy as cb
+        >>> plan, cubes = plan_floats(896, 64, 5, 32, False, cb.bf16, Room(132, 232448), False, False, None)
+        >>> plan.tiles, plan.panels, cubes
+        (1, 7, (128, 1))
     """
     inputs = blocks * max(CHUNK, group)
     parts = 1 if dtype is cb.bf16 else 2 if dtype is cb.f16 or m > 1 else 3
     columns = m * parts
-    staged = columns <= _STAGED_COLUMNS and columns * inputs <= _STAGED_INPUTS
-    tiles = 1 if staged else min(-(-columns // COLUMNS), 4)
-    strips = 1 if staged else -(-columns // (COLUMNS * tiles))
-    raw = exact and dtype is cb.bf16 and not staged
+    tiles = min(-(-columns // COLUMNS), 4)
+    strips = -(-columns // (COLUMNS * tiles))
+    raw = exact and dtype is cb.bf16
     count, splits = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles]), 1
     if raw and target.cluster:
-        count, splits = best_split(panels * strips, blocks, target.cores, _MOST_PANELS[tiles], tiles)
-    room = -(-(-(-blocks // splits) * max(CHUNK, group)) // 2048) * 2048
+        count, splits = best_split(panels * strips, inputs // CHUNK, target.cores, _MOST_PANELS[tiles], tiles)
     plan = PlaneBlueprint(
-        m if staged else 0, parts, tiles, group, symmetric, 16, count, 1, room if staged else 0, False, bias, residual,
-        function, whole, target.overlap, raw, splits,
-    )  # fmt: skip
+        parts, tiles, group, symmetric, 16, count, 1, False, bias, residual, function, target.overlap, raw, splits
+    )
     return fitted(plan, -(-blocks // splits), target), (-(-panels // count) * splits, strips)
 
 
@@ -227,9 +294,7 @@ def plan_bytes(
     tiles = min(-(-m // COLUMNS), 4)
     strips = -(-m // (COLUMNS * tiles))
     count = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles])
-    plan = PlaneBlueprint(
-        0, 1, tiles, group, symmetric, 16, count, 1, 0, True, bias, residual, function, True, target.overlap
-    )
+    plan = PlaneBlueprint(1, tiles, group, symmetric, 16, count, 1, True, bias, residual, function, target.overlap)
     return fitted(plan, blocks, target), (-(-panels // count), strips)
 
 
@@ -256,10 +321,10 @@ def _filled(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
 
     while planes > 1 and not fits(planes, 2 if planes > 4 and planes < blocks else 1):
         planes //= 2
-    depth = 1
-    while depth < min(_DEEPEST, -(-blocks // planes)) and fits(planes, depth + 1):
+    depth, each = 1, -(-blocks // planes)
+    while depth < min(_DEEPEST_ROWS if plan.raw else _DEEPEST, each) and fits(planes, depth + 1):
         depth += 1
-    return replace(plan, planes=planes, depth=depth)
+    return replace(plan, planes=planes, depth=depth, once=not plan.eight and each <= min(depth, _DEEPEST_ROWS))
 
 
 def best_panels(jobs: int, cores: int, most: int) -> int:
@@ -274,10 +339,10 @@ def best_panels(jobs: int, cores: int, most: int) -> int:
     return min(range(1, most + 1), key=lambda count: math.ceil(math.ceil(jobs / count) / cores) * (count + 2))
 
 
-def best_split(jobs: int, blocks: int, cores: int, most: int, tiles: int) -> tuple[int, int]:
+def best_split(jobs: int, chunks: int, cores: int, most: int, tiles: int) -> tuple[int, int]:
     """How many panels a cube takes, and whether two cubes of a cluster share them: then fewer read all activations.
 
-    A block of activations costs as much as a panel for each tile of columns, and a cube's start half a plane's blocks.
+    A chunk of activations costs as much as a panel for each tile of columns, and a cube's start as 32 of them.
     Clusters of four or more leave cores idle, because groups of cores are not multiples of them.
 
     Example:
@@ -288,7 +353,7 @@ def best_split(jobs: int, blocks: int, cores: int, most: int, tiles: int) -> tup
     def cost(choice: tuple[int, int]) -> int:
         count, splits = choice
         waves = math.ceil(math.ceil(jobs / count) * splits / cores)
-        return waves * (math.ceil(blocks / splits) * (count + tiles) + 32 * splits)
+        return waves * (math.ceil(chunks / splits) * (count + tiles) + 32 * splits)
 
     return min(((count, splits) for splits in (1, 2) for count in range(1, most + 1)), key=cost)
 

@@ -17,7 +17,6 @@ class PlaneBlueprint:
     """What changes the code of a product of planes.
 
     Attributes:
-        rows: rows of activations where they are staged, else 0.
         parts: bf16 numbers that stand for one activation.
         tiles: fragments of eight columns.
         group: inputs that share a scale, or 0 (int8).
@@ -25,16 +24,14 @@ class PlaneBlueprint:
         planes: planes of a cube; they share its panels, and each takes blocks of its own.
         panels: panels of a cube.
         depth: blocks of a plane that are under way.
-        staged: where the cube rounds its few rows itself: for how many inputs there is room, else 0.
         eight: whether activations are bytes.
         bias, residual, activation: the epilogue.
-        whole: whether rows of activations are whole lines of eight.
         early: whether the launch may begin before the one before it has ended: weights are fetched meanwhile.
         splits: cubes of a cluster that share panels, and each takes blocks of its own.
         raw: whether rows come as they are, bf16 of whole blocks, and every cube scales and adds them up itself.
+        once: whether all blocks of a plane are under way at once.
     """
 
-    rows: int
     parts: int
     tiles: int
     group: int
@@ -42,15 +39,14 @@ class PlaneBlueprint:
     planes: int
     panels: int
     depth: int
-    staged: int
     eight: bool = False
     bias: bool = False
     residual: bool = False
     activation: Any = None
-    whole: bool = False
     early: bool = False
     raw: bool = False
     splits: int = 1
+    once: bool = False
 
     @property
     def block(self) -> int:
@@ -80,13 +76,12 @@ class PlaneBlueprint:
     @property
     def lines(self) -> int:
         """16-byte loads of a lane for a block of activations."""
-        return 0 if self.staged else self.tiles * self.block // (64 if self.eight else 32)
+        return self.tiles * self.block // (64 if self.eight else 32)
 
     @property
     def starts(self) -> int:
         """Words of a block's sums of activations."""
-        none = self.staged or self.eight or self.raw
-        return 0 if none else self.tiles * COLUMNS * (self.block // self.width)
+        return 0 if self.eight or self.raw else self.tiles * COLUMNS * (self.block // self.width)
 
     @property
     def rounded(self) -> bool:
@@ -110,14 +105,9 @@ class PlaneBlueprint:
         return 32 * (self.panels * self.loads + self.lines) + self.factor_lines + others // 4
 
     @property
-    def turns(self) -> int:
-        """How often every unit stages eight activations of a row."""
-        return -(-self.staged // (8 * self.units))
-
-    @property
     def columns(self) -> int:
         """Columns of activations that a cube keeps."""
-        return self.rows * self.parts if self.staged else self.tiles * COLUMNS
+        return self.tiles * COLUMNS
 
     @property
     def span(self) -> int:
@@ -127,8 +117,7 @@ class PlaneBlueprint:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
-        staged = self.columns * (2 * self.staged + 64 + 4 * self.staged // self.width) if self.staged else 0
-        return 16 * self.planes * self.span + staged
+        return 16 * self.planes * self.span
 
     @property
     def offset(self) -> float:

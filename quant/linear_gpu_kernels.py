@@ -86,42 +86,6 @@ def arrange_rows(
             sums[group, tile * 8 + lane // 4] = cb.bitcast(total * offset, cb.u32)
 
 
-@cb.func
-def stage_loads(lines, gains, x, factors, first, plan):
-    """Start loading the rows and their factors from an input on; nothing here waits for them."""
-    last = x.shape[1] - 8
-    for turn in cb.unroll(range(plan.turns)):
-        k = cb.min(first + (turn * plan.units + cb.UNIT_POS) * 8, last)
-        gains[turn] = factors.load((k,), 8)
-        for row in cb.unroll(range(plan.rows)):
-            lines[turn * plan.rows + row] = x.load((row, k), 8)
-
-
-@cb.func
-def stage_rows(lines, gains, staged, sums, x, factors, first, plan):
-    """Round the rows from an input on into shared memory, with offset times the sum of each group."""
-    eighths = plan.staged // 8
-    for turn in cb.unroll(range(plan.turns)):
-        at = turn * plan.units + cb.UNIT_POS
-        for row in cb.unroll(range(plan.rows)):
-            if plan.whole:
-                value = cb.cast(lines[turn * plan.rows + row], cb.f32) * cb.cast(gains[turn], cb.f32)
-                if first + at * 8 >= x.shape[1]:
-                    value = cb.splat(cb.f32(0.0), 8)
-            else:
-                value = scaled(x, factors, row, first + at * 8)
-            pieces = split(value, plan.parts)
-            for part in cb.unroll(range(plan.parts)):
-                column = row * plan.parts + part
-                total = cb.unpack(pieces[part], cb.bf16).sum()
-                for step in cb.unroll(range(plan.width.bit_length() - 4)):
-                    total = total + cb.plane_shuffle_xor(total, 1 << step)
-                if at < eighths:
-                    staged.store((column * (eighths + 4) + at) * 4, pieces[part])
-                    if at % (plan.width // 8) == 0:
-                        sums[column, at // (plan.width // 8)] = total * cb.f32(plan.offset)
-
-
 @cb.kernel
 def plane_product(
     x: cb.Array, factors: cb.Array, sums: cb.Array, words: cb.Array, facts: cb.Array, scales: cb.Array, bias,
@@ -129,9 +93,8 @@ def plane_product(
 ):  # fmt: skip
     """out = epilogue(gain * (x * factors) @ W.T); W is words with facts or, in int8, scales.
 
-    Staged, x is (M, K) and sums is not read; raw, x and factors are the words of (M, K) and (K,), and sums is not
-    read; else x and sums are what `arrange_rows` makes. Everything else comes through a ring of blocks in shared
-    memory, of which every lane copies what it reads.
+    Raw, x and factors are the words of (M, K) and (K,), and sums is not read; else x and sums are what `arrange_rows`
+    makes. Everything comes through a ring of blocks in shared memory, of which every lane copies what it reads.
     """
     lane = cb.UNIT_POS_PLANE
     plane = cb.PLANE_POS
@@ -146,48 +109,55 @@ def plane_product(
         blocks = cb.min(blocks, origin + each)
     ring = cb.shared(plan.planes * plan.span * 4, cb.u32)
     mine = plane * plan.span + plan.pairs
-    if plan.early:
-        cb.start_next()
-    lines = cb.local((max(1, plan.turns * plan.rows),), x.dtype, lanes=8)
-    gains = cb.local((max(1, plan.turns),), factors.dtype, lanes=8)
     # The first block, then the rows, so that these do not queue behind a whole ring.
     fetch_weights(ring, mine, words, facts, origin + plane, blocks, panels, first, lane, plan)
     if plan.early:
         cb.wait_previous()
     fetch_rows(ring, mine, x, factors, sums, origin + plane, blocks, lane, plan)
-    if plan.staged and plan.whole:
-        stage_loads(lines, gains, x, factors, origin * plan.block, plan)
     for d in cb.unroll(range(1, plan.depth)):
         block = origin + plane + d * plan.planes
         fetch(ring, mine + d * plan.slot, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan)
-    staged = ring
-    if plan.staged:
-        staged = cb.shared(plan.columns * (plan.staged // 8 + 4) * 4, cb.u32)
-        sums = cb.shared((plan.columns, plan.staged // plan.width), cb.f32)
-        stage_rows(lines, gains, staged, sums, x, factors, origin * plan.block, plan)
-        cb.sync_cube()
     total = cb.local((count, tiles), cb.f32, lanes=4)
     excess = cb.local((tiles,), cb.f32, lanes=4)
     for j in range(tiles):
         excess[j] = cb.splat(cb.f32(0.0), 4)
         for p in range(count):
             total[p, j] = cb.splat(cb.f32(0.0), 4)
-    slot = 0
-    for block in range(origin + plane, blocks, plan.planes):
-        cb.copy_async_wait(plan.depth - 1)
-        cb.sync_plane()
-        at = mine + slot * plan.slot
-        if plan.rounded:
-            multiply_rounded(total, ring, mine - plan.pairs, at, block, lane, plan)
-        else:
-            multiply(total, excess, ring, staged, sums, at, block - origin, lane, magic, plan)
-        cb.sync_plane()
-        later = block + plan.depth * plan.planes
-        fetch(ring, at, words, facts, x, factors, sums, later, blocks, panels, first, lane, plan)
-        slot = slot + 1
-        if slot == plan.depth:
-            slot = 0
+    if plan.once:
+        # The next launch may fetch weights when this one has asked for its own.
+        if plan.early:
+            cb.start_next()
+        for d in cb.unroll(range(plan.depth)):
+            if origin + plane + d * plan.planes < blocks:
+                cb.copy_async_wait(plan.depth - 1 - d)
+                cb.sync_plane()
+                multiply_block(total, excess, ring, mine, mine + d * plan.slot, lane, magic, plan)
+                cb.sync_plane()
+    else:
+        slot = 0
+        for block in range(origin + plane, blocks, plan.planes):
+            cb.copy_async_wait(plan.depth - 1)
+            cb.sync_plane()
+            at = mine + slot * plan.slot
+            multiply_block(total, excess, ring, mine, at, lane, magic, plan)
+            cb.sync_plane()
+            later = block + plan.depth * plan.planes
+            fetch(ring, at, words, facts, x, factors, sums, later, blocks, panels, first, lane, plan)
+            slot = slot + 1
+            if slot == plan.depth:
+                slot = 0
+        if plan.early:
+            cb.start_next()
     finish(ring, total, excess, scales, bias, residual, out, gain, lane, plane, plan)
+
+
+@cb.func
+def multiply_block(total, excess, ring, mine, at, lane, magic, plan):
+    """Add the block at piece `at` of the ring to the plane's sums."""
+    if plan.rounded:
+        multiply_rounded(total, ring, mine - plan.pairs, at, lane, plan)
+    else:
+        multiply(total, excess, ring, at, lane, magic, plan)
 
 
 @cb.func
@@ -215,7 +185,7 @@ def fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, pl
 
 @cb.func
 def fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan):
-    """The activations of a block and their sums, where they are not staged; ends the group of copies."""
+    """The activations of a block and their sums; ends the group of copies."""
     if block < blocks:
         at = at + plan.panels * plan.loads * 32
         if plan.raw:
@@ -229,7 +199,7 @@ def fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan):
                 if c + 32 <= plan.factor_lines or lane < plan.factor_lines - c:
                     place = (at + plan.lines * 32 + c + lane) * 4
                     cb.copy_async(ring, place, factors, block * (plan.block // 2) + (c + lane) * 4, 16)
-        elif plan.lines > 0:
+        else:
             per = plan.lines // plan.tiles
             for q in cb.unroll(range(per)):
                 for j in range(plan.tiles):
@@ -252,12 +222,8 @@ def copy_starts(ring, at, sums, block, lane, plan):
 
 
 @cb.func
-def activations(ring, staged, at, q, j, block, lane, plan):
+def activations(ring, at, q, j, lane, plan):
     """The fragments of 32 inputs of a tile of columns: the words of two products."""
-    if plan.staged:
-        column = cb.min(lane // 8, plan.columns - 1)
-        k32 = block * (plan.block // 32) + q
-        return staged.load((column * (plan.staged // 8 + 4) + k32 * 4 + (lane & 3)) * 4, 4)
     words = ring.load((at + lane + (plan.panels * plan.loads + q * plan.tiles + j) * 32) * 4, 4)
     if plan.raw:
         place = at + (plan.panels * plan.loads + plan.lines) * 32 + q * 4 + (lane & 3)
@@ -267,22 +233,18 @@ def activations(ring, staged, at, q, j, block, lane, plan):
 
 
 @cb.func
-def start_of(ring, sums, at, g, j, block, lane, plan):
+def start_of(ring, at, g, j, lane, plan):
     """Where the sums of a group start, for each of a lane's four."""
-    if plan.staged:
-        return cb.splat(sums[cb.min(lane & 3, plan.columns - 1), block * (plan.block // plan.width) + g], 4)
     here = at * 4 + 128 * (plan.panels * plan.loads + plan.lines) + 8 * plan.panels * plan.fact_words
     two = cb.bitcast(ring.load(here + (g * plan.tiles + j) * 8 + (lane & 3) * 2, 2), cb.f32)
     return cb.concat(two, two)
 
 
 @cb.func
-def multiply(total, excess, ring, staged, sums, at, block, lane, magic, plan):
+def multiply(total, excess, ring, at, lane, magic, plan):
     """Add a block of every panel to the plane's sums."""
     tiles, halves, groups = plan.tiles, plan.halves, plan.block // plan.width
     steps = plan.width // 32
-    # A start that is the same in all lanes costs three copies; adding it to the two sums that count, two additions.
-    apart = plan.staged > 0
     base = cb.local((tiles,), cb.f32, lanes=4)
     part = cb.local((halves, tiles), cb.f32, lanes=4)
     b = cb.local((steps, tiles), cb.u32, lanes=4)
@@ -290,19 +252,19 @@ def multiply(total, excess, ring, staged, sums, at, block, lane, magic, plan):
     for g in cb.unroll(range(groups)):
         for j in range(tiles):
             for q in cb.unroll(range(steps)):
-                b[q, j] = activations(ring, staged, at, g * steps + q, j, block, lane, plan)
+                b[q, j] = activations(ring, at, g * steps + q, j, lane, plan)
             if plan.raw:
                 base[j] = cb.splat(cb.f32(0.0), 4)
                 for s in cb.unroll(range(2 * steps)):
                     base[j] = cb.mma(offsets, cb.slice_line(b[s // 2, j], s % 2 * 2, 2), base[j], cb.bf16)
             else:
-                base[j] = start_of(ring, sums, at, g, j, block, lane, plan)
+                base[j] = start_of(ring, at, g, j, lane, plan)
             if plan.group == 0:
                 excess[j] = excess[j] + base[j]
         for p in cb.unroll(range(plan.panels)):
             for h in cb.unroll(range(halves)):
                 for j in range(tiles):
-                    part[h, j] = cb.splat(cb.f32(0.0), 4) if apart else base[j]
+                    part[h, j] = base[j]
                 for q in cb.unroll(range(steps)):
                     chunk = p * plan.loads + (g * steps + q) // 2 * halves + h
                     four = ring.load((at + lane + chunk * 32) * 4, 4)
@@ -311,15 +273,13 @@ def multiply(total, excess, ring, staged, sums, at, block, lane, magic, plan):
                         for j in range(tiles):
                             part[h, j] = cb.mma(a, cb.slice_line(b[q, j], 2 * s, 2), part[h, j], cb.bf16)
             for j in range(tiles):
-                first = part[0, j] + base[j] if apart else part[0, j]
                 if plan.group > 0:
-                    total[p, j] = cb.fma(fact(ring, at, p, g, 0, lane, plan), first, total[p, j])
+                    total[p, j] = cb.fma(fact(ring, at, p, g, 0, lane, plan), part[0, j], total[p, j])
                     if not plan.symmetric:
                         plain = base[j] * cb.f32(-1 / 128)
                         total[p, j] = cb.fma(fact(ring, at, p, g, 1, lane, plan), plain, total[p, j])
                 else:
-                    second = part[1, j] + base[j] if apart else part[1, j]
-                    total[p, j] = cb.fma(cb.splat(cb.f32(16.0), 4), first, total[p, j]) + second
+                    total[p, j] = cb.fma(cb.splat(cb.f32(16.0), 4), part[0, j], total[p, j]) + part[1, j]
 
 
 @cb.func
@@ -350,7 +310,7 @@ def pair_up(ring, pairs, at, lane, plan):
 
 
 @cb.func
-def multiply_rounded(total, ring, pairs, at, block, lane, plan):
+def multiply_rounded(total, ring, pairs, at, lane, plan):
     """Add a block of every panel to the plane's sums, with weights as bf16."""
     pair_up(ring, pairs, at, lane, plan)
     tiles, steps = plan.tiles, plan.group // 32
@@ -360,7 +320,7 @@ def multiply_rounded(total, ring, pairs, at, block, lane, plan):
     for g in cb.unroll(range(plan.block // plan.group)):
         for j in range(tiles):
             for q in cb.unroll(range(steps)):
-                b[q, j] = activations(ring, ring, at, g * steps + q, j, block, lane, plan)
+                b[q, j] = activations(ring, at, g * steps + q, j, lane, plan)
         for p in cb.unroll(range(plan.panels)):
             facts = ring.load((pairs + (g * plan.panels + p) * 8 + lane // 4) * 4, 4)
             scale = cb.concat(cb.slice_line(facts, 0, 2), cb.slice_line(facts, 0, 2))
@@ -397,13 +357,8 @@ def finish(ring, total, excess, scales, bias, residual, out, gain, lane, plane, 
             words = cb.bitcast(value, cb.u32)
             for i in cb.unroll(range(4)):
                 channel = lane // 4 + i // 2 * 8
-                if plan.staged:
-                    # Staged columns, at most four, lie two apart, so that a lane's odd sums need no arithmetic.
-                    if i % 2 == 0 and lane & 3 < columns:
-                        ring[plane * plan.span * 4 + (p * columns + (lane & 3)) * PANEL + channel] = words[i]
-                else:
-                    column = j * COLUMNS + (lane & 3) * 2 + i % 2
-                    ring[plane * plan.span * 4 + (p * columns + column) * PANEL + channel] = words[i]
+                column = j * COLUMNS + (lane & 3) * 2 + i % 2
+                ring[plane * plan.span * 4 + (p * columns + column) * PANEL + channel] = words[i]
     cb.sync_cube()
     width = count * PANEL
     rows = columns // plan.parts

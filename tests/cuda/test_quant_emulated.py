@@ -12,9 +12,10 @@ import pytest
 import cubepy as cb
 from cubepy.quant import QuantizedWeight, linear_gpu, parse_scheme, reference
 from cubepy.quant.gpu_weight import SLACK, arrange_codes, arrange_facts
-from cubepy.quant.linear_gpu import MAGIC, ROUNDED_GAIN, Room, plan_bytes, plan_floats
+from cubepy.quant.linear_gpu import MAGIC, ROUNDED_GAIN, Room, plan_bytes, plan_few, plan_floats
 from cubepy.quant.linear_gpu_dense import unpack_int4, unpack_int8
 from cubepy.quant.linear_gpu_dynamic import plane_product_bytes, quantize_rows_for_planes, round_rows
+from cubepy.quant.linear_gpu_few import few_product
 from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 
 pytest.importorskip("numba_cuda")
@@ -70,17 +71,20 @@ def floats(
     """The product with float activations, and the error that it may have."""
     w = Arranged(weight)
     m, dtype = len(x), cb.as_dtype(x.dtype)
-    plan, grid = plan_floats(
-        w.panels, w.blocks, m, w.group, w.symmetric, dtype, room, bias is not None, residual is not None, None,
-        x.shape[1] % 8 == 0, x.shape[1] == w.blocks * max(64, w.group),
-    )  # fmt: skip
+    shape = (w.panels, w.blocks, m, w.group, w.symmetric, dtype, room, bias is not None, residual is not None, None)
     out = np.full((m, weight.shape[0]), np.nan, x.dtype)
+    few = plan_few(*shape, x.shape[1] % 8 == 0)
+    if few is not None:
+        emulate(few_product, few[0].units, (few[1],), x, weight.input_scale, w.words, w.facts, w.scales, bias, residual, out,
+            weight.gain, w.blocks, w.panels, few[0], late=late, seed=seed)  # fmt: skip
+        return out, TOLERANCE[x.dtype.name]
+    plan, grid = plan_floats(*shape, x.shape[1] == w.blocks * max(64, w.group))
     sums = np.zeros((1, 1), np.uint32)
     source: Any = x
     factors = weight.input_scale
     if plan.raw:
         source, factors = x.view(np.uint32), factors.view(np.uint32)
-    elif not plan.staged:
+    else:
         tiles = grid[1] * plan.tiles
         source = np.full((w.blocks * plan.block // 32, tiles * 128), 0xFFFFFFFF, np.uint32)
         sums = np.full((w.blocks * plan.block // plan.width, tiles * 8), 0xFFFFFFFF, np.uint32)
@@ -109,16 +113,24 @@ def test_one_row_meets_packed_weights(scheme: str, group: int | None, symmetric:
     assert error(got, expected) < tolerance
 
 
-def test_long_rows_are_staged_in_turns_and_come_through_a_short_ring() -> None:
+def test_long_rows_are_rounded_in_passes_and_come_through_a_short_ring() -> None:
     weight = random_weight(16, 1216, "int4", 32, False)
     x = np.random.default_rng(1).normal(size=(2, 1216)).astype(np.float32)
-    room = Room(1, 26_000)
-    w = (1, 19, 2, 32, False, cb.f32, room, False, False, None)
-    plan, _ = plan_floats(*w)
-    assert plan.turns > 1 and plan.planes * plan.depth < 19
+    x[0, :32] *= 1e6  # small neighbours of large inputs keep fewer bits, but only those of their column
+    room = Room(1, 24_000)
+    few = plan_few(1, 19, 2, 32, False, cb.f32, room, False, False, None)
+    assert few is not None and few[0].passes > 1 and few[0].depth < few[0].each
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
     for late in (True, False):
-        assert error(floats(x, weight, late, room=room)[0], expected) < 2e-5
+        assert error(floats(x, weight, late, room=room)[0], expected) < 2e-6
+
+
+def test_a_row_that_is_not_finite_gives_nan_alone_and_zeros_give_zero() -> None:
+    weight = random_weight(16, 128, "int4", 32, True)
+    x = np.ones((3, 128), np.float16)
+    x[0, 33], x[1] = np.inf, 0
+    got = floats(x, weight, True)[0]
+    assert np.isnan(got[0]).all() and (got[1] == 0).all() and np.isfinite(got[2]).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
@@ -174,7 +186,7 @@ def test_bytes_give_what_the_reference_gives(scheme: str, group: int | None, sym
         assert error(out, reference.linear(x, weight).astype(np.float64)) < 4e-6
 
 
-def test_a_row_that_is_not_finite_gives_nan_alone() -> None:
+def test_bytes_of_a_row_that_is_not_finite_give_nan_alone() -> None:
     x = np.ones((2, 64), np.float32)
     x[0, 33] = np.inf
     codes, facts = np.zeros((1, 128), np.uint32), np.zeros((2, 2), np.float32)

@@ -43,7 +43,10 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     names: list[str] = []
     with pretend(monkeypatch):
         for module, kernels in (
-            (linear_gpu, ("arrange_rows", "plane_product", "plane_product_bytes", "quantize_rows_for_planes")),
+            (
+                linear_gpu,
+                ("arrange_rows", "few_product", "plane_product", "plane_product_bytes", "quantize_rows_for_planes"),
+            ),
             (gpu_weight, ("arrange_codes", "arrange_facts")),
         ):
             for name in kernels:
@@ -72,7 +75,8 @@ def test_a_layer_gives_what_it_gives_on_the_cpu(
     expected = here(cb.tensor(x)).numpy()
     got = there(cb.tensor(x).to(NAME)).numpy()
     assert np.allclose(got, expected, rtol=2e-5, atol=2e-5)
-    product = "plane_product" if options.get("activations") == "float" else "plane_product_bytes"
+    floats = "few_product" if rows == 1 else "plane_product"
+    product = floats if options.get("activations") == "float" else "plane_product_bytes"
     assert seen.count("arrange_codes") == 1 and seen[-1] == product
     there(cb.tensor(x).to(NAME))
     assert seen.count("arrange_codes") == 1, "a weight is arranged once"

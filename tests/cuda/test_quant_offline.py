@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.quant.linear_gpu import Room, plan_bytes, plan_floats
+from cubepy.quant.linear_gpu import Room, plan_bytes, plan_few, plan_floats
 from cubepy.quant.linear_gpu_blueprint import PlaneBlueprint
 from cubepy.quant.linear_gpu_dynamic import plane_product_bytes, quantize_rows_for_planes
+from cubepy.quant.linear_gpu_few import few_product
+from cubepy.quant.linear_gpu_few_blueprint import FewBlueprint
 from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 
 pytest.importorskip("numba_cuda")
@@ -29,11 +31,18 @@ def words(*shape: int) -> np.ndarray:
 
 
 def floats_code(plan: PlaneBlueprint, dtype: Any) -> Any:
-    x = np.zeros((plan.rows, 64), dtype) if plan.staged else words(2, 128)
     factors = words(32) if plan.raw else np.zeros(64, np.float16)
     return compile_for(
-        "sm_90a", plane_product, plan.units, x, factors, words(2, 16), words(4096), words(4096),
+        "sm_90a", plane_product, plan.units, words(2, 128), factors, words(2, 16), words(4096), words(4096),
         np.zeros(64, np.float32), None, None, np.zeros((1, 64), dtype), 1.0, np.uint32(1), 4, 4, plan, mode="unchecked",
+    )  # fmt: skip
+
+
+def few_code(plan: FewBlueprint, dtype: Any) -> Any:
+    rows = np.zeros((plan.rows, 64), dtype)
+    return compile_for(
+        "sm_90a", few_product, plan.units, rows, np.zeros(64, np.float16), words(4096), words(4096),
+        np.zeros(64, np.float32), None, None, rows, 1.0, 4, 4, plan, mode="unchecked",
     )  # fmt: skip
 
 
@@ -46,31 +55,49 @@ def bytes_code(plan: PlaneBlueprint) -> Any:
 
 
 FLOATS = [
-    (LARGE, 1, 32, False, ml_dtypes.bfloat16), (LARGE, 16, 32, False, ml_dtypes.bfloat16),
-    (NARROW, 1, 32, False, ml_dtypes.bfloat16), (NARROW, 16, 32, False, ml_dtypes.bfloat16),
-    (LARGE, 1, 0, True, ml_dtypes.bfloat16), (LARGE, 16, 0, True, ml_dtypes.bfloat16),
-    ((896, 32), 32, 128, False, ml_dtypes.bfloat16), ((896, 16), 16, 256, True, ml_dtypes.bfloat16),
-    ((896, 32), 1, 128, True, np.float16), (LARGE, 1, 64, False, np.float32), (LARGE, 64, 32, True, ml_dtypes.bfloat16),
+    (LARGE, 16, 32, False, ml_dtypes.bfloat16), (NARROW, 16, 32, False, ml_dtypes.bfloat16),
+    (LARGE, 16, 0, True, ml_dtypes.bfloat16), ((896, 32), 32, 128, False, ml_dtypes.bfloat16),
+    ((896, 16), 16, 256, True, ml_dtypes.bfloat16), (LARGE, 64, 32, True, ml_dtypes.bfloat16),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), some(FLOATS, 0, 4, 9))
+@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), some(FLOATS, 0, 3))
 def test_float_activations_stay_in_registers(
     size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
 ) -> None:
-    plan, _ = plan_floats(
-        *size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True, True
-    )
+    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True)
     code = floats_code(plan, dtype)
     sass = code.sass
     assert usage(code.cubin).stack == 0
     assert code.text.shared_bytes <= H200.shared
     assert count(sass, "LDL", "STL") == {"LDL": 0, "STL": 0}
     assert "LDGSTS.E.BYPASS.128" in sass and "LDS.128" in sass
-    # Four fragments of each chunk and half, by one LOP3 for each register: `(w >> s) & 0x000f000f | magic`.
-    assert sass.count("0xf000f") == 16 * plan.panels * plan.loads
+    if not plan.rounded:
+        # Four fragments of each chunk and half, by one LOP3 for each register: `(w >> s) & 0x000f000f | magic`.
+        assert sass.count("0xf000f") == 16 * plan.panels * plan.loads
     products = 4 * plan.panels * plan.loads * plan.tiles
-    assert count(sass, "HMMA")["HMMA"] == products + (plan.block // 16 * plan.tiles if plan.raw else 0)
+    starts = plan.block // 16 * plan.tiles if plan.raw and not plan.rounded else 0
+    assert count(sass, "HMMA")["HMMA"] == products + starts
+
+
+FEW = [
+    (LARGE, 1, 32, False, ml_dtypes.bfloat16), (NARROW, 1, 32, False, ml_dtypes.bfloat16),
+    (LARGE, 1, 0, True, ml_dtypes.bfloat16), ((896, 32), 1, 128, True, np.float16), (LARGE, 4, 32, False, ml_dtypes.bfloat16),
+    (LARGE, 1, 64, False, np.float32), ((256, 32), 1, 128, True, ml_dtypes.bfloat16),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), some(FEW, 0, 3))
+def test_few_rows_stay_in_registers(size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any) -> None:
+    few = plan_few(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True)
+    assert few is not None
+    plan = few[0]
+    code = few_code(plan, dtype)
+    assert usage(code.cubin).stack == 0
+    assert code.text.shared_bytes <= H200.shared
+    blocks = plan.turn * (-(-plan.depth // plan.turn) if plan.depth >= plan.each else 1)
+    # Three logical instructions for eight codes, and one product for 16 channels x 32 inputs.
+    assert count(code.sass, "IMMA")["IMMA"] == plan.block // 32 * plan.panels * min(blocks, plan.each)
 
 
 @pytest.mark.parametrize(("size", "rows", "group", "symmetric"), some([
@@ -106,9 +133,13 @@ def test_every_plan_fits(rows: int, group: int, panels: int, inputs: int) -> Non
     blocks = -(-inputs // max(64, group))
     for room in (H200, H200._replace(cluster=True), Room(108, 166912), Room(84, 101376)):
         for dtype in (cb.bf16, cb.f16, cb.f32):
-            plan, grid = plan_floats(panels, blocks, rows, group, True, dtype, room, False, False, None, True, True)
+            few = plan_few(panels, blocks, rows, group, True, dtype, room, False, False, None, True)
+            if few is not None:
+                assert few[0].shared_bytes <= room.shared and few[0].planes * few[0].each >= blocks
+                assert few[0].units <= 1024 and few[1] * few[0].panels >= panels
+            plan, grid = plan_floats(panels, blocks, rows, group, True, dtype, room, False, False, None, True)
             assert plan.shared_bytes <= room.shared and plan.units <= 1024
             assert grid[0] // plan.splits * plan.panels >= panels and grid[0] % plan.splits == 0
-            assert plan.staged >= inputs or grid[1] * plan.tiles * 8 >= rows * plan.parts
+            assert grid[1] * plan.tiles * 8 >= rows * plan.parts
         plan, grid = plan_bytes(panels, blocks, rows, group, True, room, False, False, None)
         assert plan.shared_bytes <= room.shared and grid[1] * plan.tiles * 8 >= rows
