@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from cubepy.compiler.ir import Atomic, Expr, Mem, Prefetch, Program, Store
 from cubepy.errors import Location
 
+CARRIED = ("f16", "bf16")
+"""Held in f32 by generated code, and rounded when they are stored."""
+
 
 class MemoryText:
     """Adds memory accesses to the emitter."""
@@ -31,7 +34,7 @@ class MemoryText:
     def alloc(self, mem: Mem) -> None:
         """Local memory of a unit, or of all units."""
         count = math.prod(mem.shape or ()) * (self.units_count if self.locals_per_unit else 1)
-        name = "f32" if mem.dtype.name in ("f16", "bf16") else mem.dtype.name
+        name = "f32" if mem.dtype.name in CARRIED else mem.dtype.name
         self.line(f'{self.var(mem.name)} = stack("{name}", {mem.lanes}, {count})')
 
     def extent(self, mem: Mem, axis: int) -> str:
@@ -112,7 +115,7 @@ class MemoryText:
         """`mem[...] = value`, for an element or a line."""
         mem = s.mem
         self.place = s.loc
-        value = self.value(s.value)
+        value = self.stored(s.value, mem)
         if s.value.type.lanes and not mem.lanes:
             self.store_line(s, value)
             return
@@ -128,6 +131,14 @@ class MemoryText:
         if self.program.mode == "validate":
             self.line("else:")
             self.line(f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, {self.size_text(mem)})")
+
+    def stored(self, e: Expr, mem: Mem) -> str:
+        """A value on its way to memory, which rounds it: without a cast that would do so before."""
+        if e.op == "cast" and mem.kind == "global" and e.type.dtype is mem.dtype and mem.dtype.name in CARRIED:
+            inner = e.args[0]
+            if inner.type.dtype.name in ("f32", *CARRIED):
+                return self.value(inner)
+        return self.value(e)
 
     def expr_line_load(self, e: Expr) -> str:
         mem, linear, has_valid = e.attr

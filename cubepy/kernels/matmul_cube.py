@@ -35,6 +35,7 @@ def block_product(
     batch = cb.CUBE_POS // (groups * row_blocks)
     batch_b = cb.min(batch, b.shape[0] - 1)
     tiles = (m + rows - 1) // rows
+    step = cb.cast(cb.min(row_blocks, 1), cb.i64)
     first_row = block * tiles // row_blocks * rows
     last_row = cb.min((block + 1) * tiles // row_blocks * rows, m)
     done = cb.local((rows, lines), cb.i32 if blueprint.exact else cb.f32, lanes=lanes)
@@ -47,9 +48,10 @@ def block_product(
             sums[row - first_row] = byte_sum(a, batch, row, lanes)
     last = cb.min(first + group, panels)
     for side in range(first, last, wide):
-        for piece in range((total + depth - 1) // depth):
-            start = piece * depth
-            end = cb.min(start + depth, total)
+        for piece in range(1 if blueprint.once else (total + depth - 1) // depth):
+            start = 0 if blueprint.once else piece * depth
+            end = total if blueprint.once else cb.min(start + depth, total)
+            last_piece = blueprint.once or end == total
             if blueprint.source != "panels":
                 fill_strip(strip, b, batch_b, start, end - start, side * width, columns, blueprint)
             for panel in range(side, cb.min(side + wide, last)):
@@ -58,17 +60,17 @@ def block_product(
                     row = tile if blueprint.matrix else cb.min(tile, cb.max(m - rows, 0))  # some rows are done again
                     here = cb.min(rows, m - row)
                     if blueprint.source == "panels":
-                        tile_sums(done, a, b, batch, batch_b, row, here, panel, start, end, 0, blueprint)
+                        tile_sums(done, a, b, batch, batch_b, row, here, panel, start, end, 0, step, blueprint)
                     else:
-                        tile_sums(done, a, strip, batch, 0, row, here, panel - side, start, end, start, blueprint)
+                        tile_sums(done, a, strip, batch, 0, row, here, panel - side, start, end, start, step, blueprint)
                     for i in range(tile - row, here):
                         less = sums[row + i - first_row] if kind == "i8" else 0
                         if whole:
                             tile_row(done, i, out, bias, residual, mask, alpha, fill, batch, row + i, panel, columns,
-                                     start > 0, end == total, less, True, blueprint)  # fmt: skip
+                                     not blueprint.once and start > 0, last_piece, less, True, blueprint)  # fmt: skip
                         else:
                             tile_row(done, i, out, bias, residual, mask, alpha, fill, batch, row + i, panel, columns,
-                                     start > 0, end == total, less, False, blueprint)  # fmt: skip
+                                     not blueprint.once and start > 0, last_piece, less, False, blueprint)  # fmt: skip
 
 
 @cb.func
@@ -84,13 +86,13 @@ def byte_sum(a, batch, row, lanes):
 
 
 @cb.func
-def tile_sums(done, a, b, batch, batch_b, row, here, panel, first_k, last_k, origin, blueprint):
+def tile_sums(done, a, b, batch, batch_b, row, here, panel, first_k, last_k, origin, step, blueprint):
     """done = `here` rows of a times one panel, which begins with row `origin` of b."""
     if blueprint.matrix:
         cb.tile_dot(done, here, a, (batch, row, first_k), b, (batch_b, panel, first_k - origin, 0), last_k - first_k,
                     blueprint.kind)  # fmt: skip
     elif here == blueprint.rows:
-        tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, blueprint)
+        tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, blueprint)
     else:
         for r in range(here):
             row_product(done, r, a, b, batch, batch_b, row + r, panel, first_k, last_k, origin, blueprint)

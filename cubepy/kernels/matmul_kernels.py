@@ -27,6 +27,7 @@ class Blueprint:
         wide: how many panels are packed at a time, which reads as much more of each row of b.
         channels: with dot products, results that a cube makes side by side.
         matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`).
+        once: whether K is one piece, so that a sum is finished when it is first written.
     """
 
     rows: int
@@ -41,6 +42,7 @@ class Blueprint:
     wide: int = 1
     channels: int = 1
     matrix: bool = False
+    once: bool = False
 
     @property
     def exact(self) -> bool:
@@ -139,10 +141,10 @@ def added(acc, x, line, kind):
 
 
 @cb.func
-def tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, blueprint):
+def tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, blueprint):
     """done = a tile of rows of a times one panel, which begins with row `origin` of b.
 
-    `acc` is touched by constant loops only, so it stays in registers.
+    `acc` is touched by constant loops only, so it stays in registers. `step` is one.
     """
     rows, lines, lanes, kind = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.kind
     acc = cb.local((rows, lines), done.dtype, lanes=lanes)
@@ -150,13 +152,15 @@ def tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin
     for i in range(rows):
         for j in range(lines):
             acc[i, j] = cb.splat(cb.cast(0, done.dtype), lanes)
-    for k in range(first_k, last_k):
+    k = cb.cast(first_k, cb.i64)
+    while k < last_k:  # of unknown step, so that LLVM does not unroll it and run out of registers
         for j in range(lines):
             strip[j] = b.load((batch_b, panel, k - origin, j * lanes), lanes)
         for i in range(rows):
             x = number(a[batch, row + i, k], lanes, kind)
             for j in range(lines):
                 acc[i, j] = added(acc[i, j], x, strip[j], kind)
+        k = k + step
     for i in range(rows):
         for j in range(lines):
             done[i, j] = acc[i, j]

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import cubepy as cb
+from cubepy.kernels.matmul_blocks import even
 from cubepy.kernels.matmul_kernels import Blueprint, finish_line
 from cubepy.kernels.matmul_problem import Product, result_dtype
 from cubepy.tune import Routine
@@ -15,6 +16,7 @@ from cubepy.tune import Routine
 MOST_ROWS = 4  # rows of b along K are summed lane by lane for up to MOST_DOT_ROWS rows of a
 MOST_DOT_ROWS = 64
 CHANNELS = 16  # results that a cube makes side by side
+MOST_SUMS = 32  # lines of sums of a cube: the longer its part of a row of b, the quicker memory is
 
 
 @cb.kernel
@@ -148,7 +150,7 @@ class Skinny(Routine):
         return 1
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[SkinnyPlan]:
-        """Few results a cube, so that even a short product fills all cores; then other shares."""
+        """Enough cubes to fill all cores, each with long parts of the rows of b; then other shares."""
         lanes = properties.register_bytes // 4
         if problem.layout == "columns":
             rows = min(problem.m, 6)
@@ -157,7 +159,9 @@ class Skinny(Routine):
             if problem.m > 4:
                 yield SkinnyPlan(True, 4, 4, lanes, CHANNELS)
         else:
-            for lines in (4, 2, 8, 1):
+            counts = {n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS}
+            long = [n for n, c in counts.items() if c >= 2 * properties.cores and even(c, properties.cores)]
+            for lines in dict.fromkeys((*long[:1], 4, 2, 8, 1)):
                 yield SkinnyPlan(False, problem.m, lines, lanes)
 
     def launch(self, blueprint: SkinnyPlan, problem: Product, args: tuple[Any, ...]) -> None:
