@@ -31,6 +31,8 @@ class Plan:
         light: whether the activation is so short that it may be written out for every line of a tile.
         past: whether results are stored past the caches.
         ahead: lines of the filters that come next, asked for with every line of these; 0: they stay in a cache.
+        turned: whether the cube's copy has channels as neighbours, and the input has not.
+        follow: whether tiles see places one behind the other, so that the next tile's are asked for while one is made.
     """
 
     rows: int
@@ -46,6 +48,8 @@ class Plan:
     light: bool
     past: bool
     ahead: int
+    turned: bool
+    follow: bool
 
     @property
     def width(self) -> int:
@@ -95,11 +99,29 @@ def copy_run(strip, target, x, source, count, lanes):
 
 
 @cb.func
-def copy_strip(strip, x, n, channel, first, g, lanes):
+def copy_turned(strip, target, x, source, count, g, lanes):
+    """Neighbouring places of all channels, which are as many as lanes at least: strip[w, c] = x[c, w]."""
+    channels, sc, tw = number(g, "channels"), number(g, "sc"), number(g, "tw")
+    for k in range(0, count, lanes):
+        w = cb.max(0, cb.min(k, count - lanes))
+        for j in range(0, channels, lanes):
+            c = cb.min(j, channels - lanes)
+            lines = ()
+            for i in cb.unroll(range(lanes)):
+                lines = lines + (cb.cast(x.load(source + (c + i) * sc + w, lanes, valid=count), cb.f32),)
+            lines = transpose_lines(lines, lanes)
+            for i in cb.unroll(range(lanes)):
+                if i < count:
+                    strip.store(target + (w + i) * tw + c, lines[i])
+
+
+@cb.func
+def copy_strip(strip, x, n, channel, first, g, plan):
     """The input rows of a cube with their padding: strip[t, r, w, c], or strip[c, t, r, w] (the strides say which).
 
     Everything is written in the order of memory, so that a line may hang over its row.
     """
+    lanes = plan.lanes
     depth, height, width = number(g, "depth"), number(g, "height"), number(g, "width")
     sn, sd, sh = number(g, "sn"), number(g, "sd"), number(g, "sh")
     sw, sc = number(g, "sw"), number(g, "sc")
@@ -119,7 +141,9 @@ def copy_strip(strip, x, n, channel, first, g, lanes):
                 if at_d >= 0 and at_d < depth and at_h >= 0 and at_h < height:
                     source = n * sn + (channel + c) * sc + at_d * sd + at_h * sh + (w0 + left) * sw
                     fill_zero(strip, target, left * tw, lanes)
-                    if tc != 1 or (sw == channels and tw == channels):
+                    if plan.turned:
+                        copy_turned(strip, target + left * tw, x, source, right - left, g, lanes)
+                    elif tc != 1 or (sw == channels and tw == channels):
                         copy_run(strip, target + left * tw, x, source, (right - left) * tw, lanes)
                     else:
                         for w in range(right - left):
@@ -175,11 +199,6 @@ def tile_of(
             acc[i, j] = cb.splat(0.0, lanes)
     filters = number(g, "filters")
     column = group * filters + f
-    if plan.add and plan.filters_last:
-        if last:  # what is added comes while the products are made
-            for i in cb.unroll(range(rows)):
-                for j in cb.unroll(range(lines)):
-                    add.prefetch((n, origin + place + cb.min(q + i, here - 1), column + j * lanes))
     t0, t1, u0, u1 = 0, walk_d, 0, walk_h
     if plan.pieces:
         t0 = piece // walk_h
@@ -196,6 +215,11 @@ def tile_of(
         if q // rows * plan.ahead < lines:  # the filters that come next, while these are used
             ahead = ahead + (steps * lines + q // rows * steps * plan.ahead) * lanes
             ahead_step = plan.ahead * lanes
+    behind = places[0] + rows * run
+    portion = run * run_step
+    if plan.add and plan.filters_last:
+        portion = (steps // (rows + 2) + 1) * run_step
+    asked = q + rows
     for t in range(t0, t1):
         for u in range(u0, u1):
             row = at_panel + (t * walk_h + u) * number(g, "panel_row")
@@ -203,19 +227,28 @@ def tile_of(
                 at = t * step_d + u * step_h + v * step_w
                 k = row + v * number(g, "panel_step")
                 stop = at + run * run_step
-                while at < stop:  # of unknown step, so that LLVM does not unroll it and run out of registers
-                    for j in range(lines):
-                        strip[j] = panels.load(k + j * lanes, lanes)
-                    for i in cb.unroll(range(rows)):
-                        x = cb.splat(cb.cast(source[places[i] + at], cb.f32), lanes)
+                while at < stop:
+                    until = cb.min(stop, at + portion)
+                    while at < until:  # of unknown step, so that LLVM does not unroll it and run out of registers
                         for j in range(lines):
-                            acc[i, j] = cb.fma(x, strip[j], acc[i, j])
-                    if plan.ahead:
-                        for j in range(plan.ahead):
-                            panels.prefetch(ahead + j * lanes)
-                        ahead = ahead + ahead_step
-                    at = at + run_step
-                    k = k + panel_run
+                            strip[j] = panels.load(k + j * lanes, lanes)
+                        for i in cb.unroll(range(rows)):
+                            x = cb.splat(cb.cast(source[places[i] + at], cb.f32), lanes)
+                            for j in range(lines):
+                                acc[i, j] = cb.fma(x, strip[j], acc[i, j])
+                        if plan.ahead:
+                            for j in range(plan.ahead):
+                                panels.prefetch(ahead + j * lanes)
+                            ahead = ahead + ahead_step
+                        if plan.follow:
+                            source.prefetch(behind)
+                            behind = behind + rows
+                        at = at + run_step
+                        k = k + panel_run
+                    if plan.add and plan.filters_last:  # what the next tile adds, a place at a time: all at once stalls
+                        for j in range(lines):
+                            add.prefetch((n, origin + place + asked, column + j * lanes))
+                        asked = asked + 1
     if not plan.filters_last or (plan.pieces and not last):
         for i in cb.unroll(range(rows)):
             for j in cb.unroll(range(lines)):
@@ -260,48 +293,44 @@ def tile_of(
 
 
 @cb.func
-def turn_board(board, bias, add, out, n, place, here, f, group, g, plan):
-    """The board's sums to the result, whose neighbours are places: transposed in registers."""
+def turn_board(board, bias, add, out, n, origin, begin, stop, here, f, group, g, plan):
+    """The board's sums of some places to the result, whose neighbours are places: transposed in registers."""
     lanes = plan.lanes
     filters = number(g, "filters")
     columns = cb.min(plan.width, filters - f)
-    if plan.bias or (plan.activation is not None and not plan.add):
+    for q in range(begin, stop, lanes):
         for j in range(0, columns, lanes):
-            more = cb.splat(0.0, lanes)
-            if plan.bias:
-                more = cb.cast(bias.load(group * filters + f + j, lanes, valid=columns - j), cb.f32)
-            for q in range(here):
-                value = board.load((q, j), lanes) + more
-                if plan.activation is not None and not plan.add:
-                    value = plan.activation(value)
-                board.store((q, j), value)
-    for j in range(0, columns, lanes):
-        for q in range(0, here, lanes):
             turned = ()
             for i in cb.unroll(range(lanes)):
                 turned = turned + (board.load((q + i, j), lanes),)
             turned = transpose_lines(turned, lanes)
-            if plan.add:
+            if plan.add or not plan.light:
                 square = cb.local(lanes, cb.f32, lanes=lanes)
                 for i in cb.unroll(range(lanes)):
                     square[i] = turned[i]
                 for i in range(cb.min(lanes, columns - j)):
-                    to = (n, group * filters + f + j + i, place + q)
-                    value = square[i] + cb.cast(add.load(to, lanes, valid=here - q), cb.f32)
-                    if plan.activation is not None:
-                        value = plan.activation(value)
-                    if plan.past:
-                        out.store_stream(to, cb.cast(value, out.dtype))
-                    else:
-                        out.store(to, cb.cast(value, out.dtype), valid=here - q)
+                    finish_line(square[i], bias, add, out, n, group * filters + f + j + i, origin + q, here - q, plan)
             else:
                 for i in cb.unroll(range(lanes)):
                     if j + i < columns:
-                        to = (n, group * filters + f + j + i, place + q)
-                        if plan.past:
-                            out.store_stream(to, cb.cast(turned[i], out.dtype))
-                        else:
-                            out.store(to, cb.cast(turned[i], out.dtype), valid=here - q)
+                        at = group * filters + f + j + i
+                        finish_line(turned[i], bias, add, out, n, at, origin + q, here - q, plan)
+
+
+@cb.func
+def finish_line(value, bias, add, out, n, f, place, valid, plan):
+    """A line of places of a filter to the result."""
+    lanes = plan.lanes
+    if plan.bias:
+        value = value + cb.cast(bias[f], cb.f32)
+    if plan.add:
+        value = value + cb.cast(add.load((n, f, place), lanes, valid=valid), cb.f32)
+    if plan.activation is not None:
+        value = plan.activation(value)
+    if plan.past:
+        out.store_stream((n, f, place), cb.cast(value, out.dtype))
+    else:
+        out.store((n, f, place), cb.cast(value, out.dtype), valid=valid)
 
 
 @cb.kernel
@@ -335,14 +364,15 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: c
         place = h * out_w
         here = begin_of(cut + 1, out_h, cuts) * out_w - place
         first = (d * stride_d - number(g, "pad_d"), h * stride_h - number(g, "pad_h"), -number(g, "pad_w"))
-        copy_strip(strip, x, n, group * channels, first, g, plan.lanes)
+        copy_strip(strip, x, n, group * channels, first, g, plan)
         base = -h * stride_h * number(g, "th")
     else:
         place = begin_of(cut, out_h * out_w, cuts)
         here = begin_of(cut + 1, out_h * out_w, cuts) - place
         base = n * number(g, "sn") + group * channels * number(g, "sc") + d * stride_d * number(g, "sd")
     tiles = (here + rows - 1) // rows
-    whole = cb.max(0, tiles - (tiles * rows - here)) * rows
+    whole = cb.max(0, tiles - (tiles * rows - here))
+    source = strip if plan.room else x
     pieces = 1
     if plan.pieces:
         pieces = number(g, "walk_d") * number(g, "walk_h")
@@ -351,19 +381,20 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: c
         at_panel = (group * n_panels + panel) * depth * plan.width
         for piece in range(pieces):
             last = piece == pieces - 1
-            for q in range(0, whole, rows):
-                if plan.room:
-                    tile_of(strip, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+            done = 0
+            for tile in range(tiles):
+                q = tile * rows
+                following = q + rows
+                if tile < whole:
+                    tile_of(source, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
                             piece, last, g, rows, plan)  # fmt: skip
                 else:
-                    tile_of(x, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
-                            piece, last, g, rows, plan)  # fmt: skip
-            for q in range(whole, here, rows - 1):
-                if plan.room:
-                    tile_of(strip, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
+                    q = q - (tile - whole)
+                    following = q + rows - 1
+                    tile_of(source, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
                             piece, last, g, rows - 1, plan)  # fmt: skip
-                else:
-                    tile_of(x, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n,
-                            piece, last, g, rows - 1, plan)  # fmt: skip
-        if not plan.filters_last:
-            turn_board(board, bias, add, out, n, origin + place, here, f, group, g, plan)
+                if not plan.filters_last:
+                    if last:  # while the sums are near
+                        stop = here if tile == tiles - 1 else following // plan.lanes * plan.lanes
+                        turn_board(board, bias, add, out, n, origin + place, done, stop, here, f, group, g, plan)
+                        done = stop

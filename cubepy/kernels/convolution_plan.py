@@ -62,9 +62,17 @@ def strip_of(problem: Problem, channels: int, block: int) -> int:
     return math.prod(extent(problem, block)) * channels
 
 
-def to_widen(problem: Problem, channels: int) -> bool:
-    """Whether padding goes into memory first: where a row is too much for a cube, or there is but a long one."""
+def to_widen(problem: Problem, channels: int, filters: int = 0) -> bool:
+    """Whether padding goes into memory first: where a row is too much for a cube, or there is but a long one.
+
+    So it does where cubes would be so many, because their copies are large, that filters beyond the second-level cache
+    are read again and again: 32 elements of them take as long as one of the padding (measured on a Zen 5).
+    """
     _, out_h, out_w = problem.out
+    whole, depth = strip_of(problem, channels, out_h), math.prod(problem.window) * channels
+    again = (-(-whole // LARGEST_STRIP) - 1) * depth * filters
+    if 4 * depth * filters > 2 * PIECE and again > 32 * whole:
+        return True
     strip, (_, lines, lanes) = strip_of(problem, channels, 1), tile()
     room = strip + 4096 + (out_w + 64) * lines * lanes
     too_much = strip > LARGEST_STRIP or 4 * room > cb.device_properties_of().max_shared_memory
@@ -136,12 +144,14 @@ def plan_of(
 
     `counts`: groups, panels and width of the packed filters; `last`: channels of the input are neighbours in memory;
     `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read where it is, unless
-    it would be converted again and again.
+    it would be converted again and again, or its channels lie apart.
     """
     groups, panels, width = counts
     tiles = rows, lines, lanes = tile(width)
     taps = math.prod(problem.window)
-    direct = not any(problem.pad) and (single or to_widen(problem, channels))
+    turned = not last and channels >= lanes and taps > 1
+    direct = not any(problem.pad) and (to_widen(problem, channels) or (single and not turned))
+    turned = turned and not direct
     many = n * groups * problem.out[0]
     cuts, panel_cuts = cuts_of(
         problem, many, panels, taps * channels, channels, direct, tiles, cb.device_properties_of().cores
@@ -162,7 +172,7 @@ def plan_of(
         fd, fh, fw, fc = strides[1:]
     else:
         room = -(-math.prod(reach) * channels // 4096) * 4096
-        if last:
+        if last or turned:
             copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
         else:
             copied = (rows_in * width_in, width_in, 1, window_d * rows_in * width_in)
@@ -192,8 +202,10 @@ def plan_of(
         past = past and filters % width == 0 and function in LIGHT
     else:
         past = past and not direct and problem.out[2] % lanes == 0
+    follow = direct and last and groups == taps == 1 and set(problem.stride) == {1}
     ahead = min(lines, -(-lines * rows // places)) if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups else 0
     plan = Plan(
-        rows, lines, lanes, room, board, channels_last, pieces, bias, add, function, function in LIGHT, past, ahead
-    )
+        rows, lines, lanes, room, board, channels_last, pieces, bias, add, function, function in LIGHT, past, ahead,
+        turned, follow,
+    )  # fmt: skip
     return many * cuts * -(-panels // block_panels), geometry, plan
