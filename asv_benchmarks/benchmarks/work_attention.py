@@ -1,4 +1,4 @@
-"""Attention: batch x heads x length x width."""
+"""Attention and its gradients: batch x heads x length x width."""
 
 from __future__ import annotations
 
@@ -31,6 +31,36 @@ def _torch(q: Any, k: Any, v: Any, causal: bool = False) -> Run:
     return lambda: attention(q, k, v, is_causal=causal)
 
 
+def _gradient_data(b: int, h: int, n: int, d: int) -> tuple[np.ndarray, ...]:
+    return (*_data(b, h, n, d), draw(b, h, n, d, seed=3))
+
+
+def _gradients(q: np.ndarray, k: np.ndarray, v: np.ndarray, grad: np.ndarray, causal: bool = False) -> Run:
+    result, sums = K.attention_forward(q, k, v, causal)
+    return lambda: K.attention_gradients(grad, q, k, v, result, sums, causal)[1]
+
+
+def _torch_gradients(q: Any, k: Any, v: Any, grad: Any, causal: bool = False) -> Run:
+    torch = torch_module()
+    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+    with torch.enable_grad():
+        result = _torch(*inputs, causal)()
+    return lambda: torch.autograd.grad(result, inputs, grad, retain_graph=True)[1]
+
+
+def _exact_gradient(q: np.ndarray, k: np.ndarray, v: np.ndarray, grad: np.ndarray, causal: bool = False) -> np.ndarray:
+    """That by the keys."""
+    factor = 1 / np.sqrt(q.shape[-1])
+    scores = q @ k.swapaxes(-1, -2) * factor
+    if causal:
+        scores[..., np.triu(np.ones(scores.shape[-2:], bool), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    slopes = grad @ v.swapaxes(-1, -2)
+    slopes = weights * (slopes - (weights * slopes).sum(-1, keepdims=True)) * factor
+    return slopes.swapaxes(-1, -2) @ q
+
+
 WORKS = {
     "attention": Work(
         ("1x8x1024x64", "1x12x128x64", "8x12x128x64"), _data, lambda *x: lambda: K.attention(*x), None, _torch,
@@ -40,5 +70,14 @@ WORKS = {
         ("1x8x1024x64", "1x16x2048x64"), _data, lambda *x: lambda: K.attention(*x, is_causal=True), None,
         lambda *x: _torch(*x, causal=True), exact=lambda *x: _exact(*x, causal=True),
         flops=lambda *n: _flops(*n) / 2,
+    ),
+    "attention_gradients": Work(
+        ("1x8x1024x64", "8x12x128x64"), _gradient_data, _gradients, None, _torch_gradients, exact=_exact_gradient,
+        flops=lambda *n: _flops(*n) * 2.5,
+    ),
+    "attention_gradients_causal": Work(
+        ("1x8x1024x64", "1x16x2048x64"), _gradient_data, lambda *x: _gradients(*x, causal=True), None,
+        lambda *x: _torch_gradients(*x, causal=True), exact=lambda *x: _exact_gradient(*x, causal=True),
+        flops=lambda *n: _flops(*n) * 1.25,
     ),
 }  # fmt: skip
