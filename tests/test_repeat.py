@@ -169,3 +169,42 @@ def test_threads_share_what_is_repeated() -> None:
     for t in threads:
         t.join()
     assert not wrong
+
+
+LOOKS: dict[str, Callable[..., Any]] = {
+    "gather": lambda x, i: K.gather(x, 0, i), "gather of columns": lambda x, i: K.gather(x.reshape(20, 2), 0, i.reshape(20, 2)),
+    "take_along_axis": lambda x, i: K.take_along_axis(x, i, 0), "select": lambda x, i: K.select(x, 0, i),
+    "select of rows": lambda x, i: K.select(x.reshape(20, 2), 0, i), "embedding": lambda x, i: K.embedding(i, x.reshape(20, 2)),
+    "scatter": lambda x, i: K.scatter(x, 0, i, x), "scatter into itself": lambda x, i: K.scatter(x, 0, i, x + 1, out=x),
+    "index_put": lambda x, i: K.index_put(x, (i,), x), "index_put into itself": lambda x, i: K.index_put(x, (i,), x + 1, out=x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_indices_are_looked_at_in_every_repetition(name: str) -> None:
+    call = LOOKS[name]
+    x, index = floats(40), RNG.integers(0, 20, 40)
+    want = long_way(lambda: call(x.copy(), index))
+    for _ in range(5):
+        np.testing.assert_array_equal(call(x.copy(), index), want)
+    wrong, before = index.copy(), x.copy()
+    wrong[37] = 40
+    for _ in range(2):
+        with pytest.raises(cb.errors.OutOfBoundsError, match="the index 40 is outside"):
+            call(x, wrong)
+    np.testing.assert_array_equal(x, before)
+    np.testing.assert_array_equal(call(x.copy(), index), want)
+
+
+def test_narrow_indices_count_from_the_end_of_long_axes() -> None:
+    x, index = floats(1000), np.array([-1, 5, -128] * 4, np.int8)
+    for _ in range(4):
+        np.testing.assert_array_equal(K.take_along_axis(x, index, 0), x[index])
+        np.testing.assert_array_equal(K.take_along_axis(x, index[:3], 0), x[index[:3]])
+
+
+def test_options_that_were_freed_are_not_taken_for_others() -> None:
+    x = floats(6)
+    for n in range(300):
+        factor = n % 7 + 0.5  # a new object in every turn
+        np.testing.assert_array_equal(K.map(f.mul, x, factor), x * np.float32(factor))

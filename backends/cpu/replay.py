@@ -4,13 +4,15 @@ A call with one table and one tuple of arrays does what takes Python a microseco
 addresses, put them into argument blocks, run. The blocks are copied onto the stack, so that threads can share a table.
 Words of a table, all int64:
 
-    words of all blocks, overlaps, relations, alignments, places, steps, address of the parallel driver
+    words of all blocks, overlaps, relations, alignments, places, flags, steps, address of the parallel driver
     the blocks
     overlaps    written array, its first byte and one past the last, another array and its two: nothing may be in both
     relations   array, another one, bytes from it to that
     alignments  array, whose address must be a multiple of 64
     places      word of the blocks, array, bytes from its start: there goes the address
-    steps       entry, cubes, word of its block, chunks (0: this thread alone), threads, word of the counter, faults
+    flags       word of the blocks, another one, which is a flag: there goes its address
+    steps       entry, cubes, word of its block, chunks (0: this thread alone), threads, word of the counter, faults,
+                word of a flag that must be zero then (-1: none)
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from typing import Any
 
 from llvmlite import ir
 
-HEAD = 7
+from cubepy.backends.cpu.entries import python_function
+
+HEAD = 8
+DRIVER = HEAD - 1
 DATA = object.__basicsize__  # where the address of an array's elements is in NumPy's object (see runtime.pointers)
 ITEMS = tuple.__basicsize__  # where the first item is in a tuple
 REFUSED = -1
@@ -38,9 +43,10 @@ class Code:
 
     def __init__(self) -> None:
         self.module = ir.Module(SYMBOL)
-        function = ir.Function(self.module, ir.FunctionType(_word, [_word, _word]), SYMBOL)
-        self.table, self.objects = function.args
-        self.b = ir.IRBuilder(function.append_basic_block())
+        self.all = ir.Function(self.module, ir.FunctionType(_word, [_word, _word]), f"{SYMBOL}_all")
+        self.all.linkage = "internal"
+        self.table, self.objects = self.all.args
+        self.b = ir.IRBuilder(self.all.append_basic_block())
 
     def load(self, address: Any, words: int = 0) -> Any:
         """The word so many words after an address."""
@@ -86,11 +92,28 @@ class Code:
         kind = ir.FunctionType(ir.VoidType(), [_word] * len(arguments)).as_pointer()
         self.b.call(self.b.inttoptr(address, kind), arguments)
 
+    def python(self, name: str, *arguments: Any, gives: Any = _word) -> Any:
+        """Call a function of Python."""
+        kind = ir.FunctionType(gives, [_word] * len(arguments)).as_pointer()
+        return self.b.call(self.b.inttoptr(python_function(name), kind), arguments)
+
+    def entry(self) -> None:
+        """The function that Python calls."""
+        function = ir.Function(self.module, ir.FunctionType(_word, [_word] * 3), SYMBOL)
+        self.b = ir.IRBuilder(function.append_basic_block())
+        table = self.python("PyLong_AsLongLong", self.load(function.args[1]))
+        objects = self.load(function.args[1], 1)
+        thread = self.python("PyEval_SaveThread")
+        code = self.b.call(self.all, (table, objects))
+        self.python("PyEval_RestoreThread", thread, gives=ir.VoidType())
+        self.b.ret(self.python("PyLong_FromLongLong", code))
+
 
 def text() -> str:
-    """The function `replay(table, address of a tuple)` as LLVM IR.
+    """The function `replay(table, tuple)` of Python's objects as LLVM IR; other threads go on meanwhile.
 
-    It gives 0, REFUSED with nothing done, or the number of a step, from 1, that reported a fault.
+    It gives 0, REFUSED with nothing done (or no more than steps up to a flag), or the number of a step, from 1, that
+    reported a fault.
     """
     code = Code()
     b, load, data, table = code.b, code.load, code.data, code.table
@@ -113,20 +136,29 @@ def text() -> str:
     def place(row: Any, _: Any) -> None:
         code.store(code.word(block, load(row)), b.add(data(load(row, 1)), load(row, 2)))
 
+    def flag(row: Any, _: Any) -> None:
+        code.store(code.word(block, load(row)), code.word(block, load(row, 1)))
+
     def step(row: Any, number: Any) -> None:
         entry, cubes, mine, chunks = load(row), load(row, 1), code.word(block, load(row, 2)), load(row, 3)
         with b.if_else(b.icmp_signed("==", chunks, _number(0))) as (alone, together):
             with alone:
                 code.call(entry, _number(0), cubes, mine)
             with together:
-                code.call(load(table, 6), entry, cubes, chunks, load(row, 4), mine, code.word(block, load(row, 5)))
+                code.call(load(table, DRIVER), entry, cubes, chunks, load(row, 4), mine, code.word(block, load(row, 5)))
         faults = load(row, 6)
         with b.if_then(b.icmp_signed("!=", faults, _number(0))):
             code.leave(b.icmp_signed("!=", load(faults), _number(0)), b.add(number, _number(1)))
+        judged = load(row, 7)
+        with b.if_then(b.icmp_signed(">=", judged, _number(0))):
+            code.leave(b.icmp_signed("!=", load(code.word(block, judged)), _number(0)), _number(REFUSED))
 
     at = b.add(table, _number(8 * HEAD))
     at = code.rows(at, words, 1, lambda row, k: code.store(code.word(block, k), load(row)))
-    for n, (size, body) in enumerate(((6, overlap), (3, relation), (1, alignment), (3, place), (7, step)), 1):
+    for n, (size, body) in enumerate(
+        ((6, overlap), (3, relation), (1, alignment), (3, place), (2, flag), (8, step)), 1
+    ):
         at = code.rows(at, load(table, n), size, body)
     b.ret(_number(0))
+    code.entry()
     return str(code.module)

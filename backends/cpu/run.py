@@ -162,8 +162,8 @@ def replay() -> Any:
 
     It reads tuples and arrays where the usual Python and NumPy keep them; None where they do not.
     """
-    from cubepy.backends.cpu import compile as native
     from cubepy.backends.cpu import replay as code
+    from cubepy.backends.cpu.entries import builtin
 
     probe = (np.zeros(3), np.zeros(2))
     items = (ctypes.c_ssize_t * 2).from_address(id(probe) + code.ITEMS)
@@ -172,8 +172,7 @@ def replay() -> Any:
     at = [ctypes.c_ssize_t.from_address(id(v) + code.DATA).value for v in probe]
     if at != [v.__array_interface__["data"][0] for v in probe]:
         return None
-    entry = native.load_text(code.text(), code.SYMBOL)
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.py_object)(entry)
+    return builtin(code.text(), code.SYMBOL)
 
 
 def _wrap(value: int) -> int:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import array_of, finish, output, placed, repeated, wrapper
+from cubepy.kernels.arguments import array_of, finish, output, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, copy
 from cubepy.kernels.gather import select_rows_of
-from cubepy.kernels.indices import check_indices
+from cubepy.kernels.indices import check_indices, integers
 from cubepy.kernels.pool_cubes import gather
 from cubepy.runtime import memory
 
 
-@placed
+@repeated
 def embedding(input: Any, weight: Any, *, out: Any = None) -> Any:
     """Rows of a table: `weight[input]`, as `torch.nn.functional.embedding`.
 
@@ -28,25 +28,21 @@ def embedding(input: Any, weight: Any, *, out: Any = None) -> Any:
             for, such an index gives a row of zeros, and an error in validate mode.
         DTypeError: the indices are no integers.
     """
-    table = array_of(weight, "weight")
+    wrap, table = wrapper(weight, input), array_of(weight, "weight")
     if table.ndim != 2:
         raise ShapeError(f"an embedding table has rank 2, not shape {table.shape}")
-    check_indices(array_of(input, "input"), table.shape[0], "embedding")
-    return _embedding_known(input, weight, out=out)
-
-
-@repeated
-def _embedding_known(input: Any, weight: Any, *, out: Any = None) -> Any:
-    """`embedding` by indices that were looked at."""
-    wrap, indices, table = wrapper(weight, input), array_of(input, "input"), array_of(weight, "weight")
+    indices = integers(array_of(input, "input"), "embedding")
     result = output(out, (*indices.shape, table.shape[1]), table.dtype)
+    if has_planes() or not result.size:
+        check_indices(indices, table.shape[0], "embedding")
     if result.size:
         flat = contiguous(indices).reshape(-1)
         rows = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
         if has_planes():
             gather(flat, table, rows.reshape(flat.size, table.shape[1]))
         else:
-            select_rows_of(table.reshape(1, *table.shape), flat, rows.reshape(1, flat.size, table.shape[1]))
+            target = rows.reshape(1, flat.size, table.shape[1])
+            select_rows_of(table.reshape(1, *table.shape), flat, target, "embedding")
         if rows is not result:
             copy(rows, out=result)
     return finish(result, out, wrap)

@@ -10,14 +10,15 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import gather_planes
-from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, repeated, wrapper
+from cubepy.kernels.arguments import array_of, axis_of, finish, output, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, copy, lanes_for
 from cubepy.kernels.gather_planes import places_of
-from cubepy.kernels.indices import check_indices, length_of
+from cubepy.kernels.indices import Look, check_indices, integers, outside
 from cubepy.runtime import memory
 
 CHUNK = 4096  # elements of a cube
+FEW = 1 << 15  # elements of rows that one thread copies before another one is awake; the table may be large
 UNITS = 256
 
 
@@ -52,19 +53,21 @@ def picked_line(x, b, places, first, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def gather_lines(
-    x: cb.Array, index: cb.Array, out: cb.Array, chunk, from_end: cb.Comptime[bool], lanes: cb.Comptime[int]
-):
-    """out[b, k] = x[b, index[b, k]] for one unit: eight loads make a line."""
+    x: cb.Array, index: cb.Array, out: cb.Array, chunk, flag: cb.Array, low, high, look: cb.Comptime[int],
+    from_end: cb.Comptime[bool], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[b, k] = x[b, index[b, k]] for one unit, eight loads a line; a chunk with an index outside is left out."""
     n, m = x.shape[1], out.shape[1]
     chunks = (m + chunk - 1) // chunk
     b = cb.CUBE_POS // chunks
     first = (cb.CUBE_POS % chunks) * chunk
     stop = cb.min(first + chunk, m)
+    if outside(index, b, first, stop, low, high, look):
+        flag[0] = 1
+        stop = first
     whole = first + (stop - first) // lanes * lanes
     for k in range(first, whole, lanes):
-        places = index.load((b, k), lanes)
-        if from_end:
-            places = cb.select(places < 0, places + cb.cast(n, places.dtype), places)
+        places = places_of(index.load((b, k), lanes), n, from_end)
         out.store((b, k), picked_line(x, b, places, None, lanes))
     for k in range(whole, stop):
         out[b, k] = x[b, places_of(index[b, k], n, from_end)]
@@ -72,22 +75,25 @@ def gather_lines(
 
 @cb.kernel
 def gather_columns(
-    x: cb.Array, index: cb.Array, out: cb.Array, rows, from_end: cb.Comptime[bool], lanes: cb.Comptime[int]
-):
-    """out[b, j, c] = x[b, index[b, j, c], c] for one unit, `rows` rows a cube."""
+    x: cb.Array, index: cb.Array, out: cb.Array, rows, flag: cb.Array, low, high, look: cb.Comptime[int],
+    from_end: cb.Comptime[bool], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[b, j, c] = x[b, index[b, j * columns + c], c] for one unit, `rows` rows a cube; see `gather_lines`."""
     n, m, columns = x.shape[1], out.shape[1], out.shape[2]
     groups = (m + rows - 1) // rows
     b = cb.CUBE_POS // groups
     first = (cb.CUBE_POS % groups) * rows
+    stop = cb.min(first + rows, m)
     whole = columns // lanes * lanes
-    for j in range(first, cb.min(first + rows, m)):
+    if outside(index, b, first * columns, stop * columns, low, high, look):
+        flag[0] = 1
+        stop = first
+    for j in range(first, stop):
         for c in range(0, whole, lanes):
-            places = index.load((b, j, c), lanes)
-            if from_end:
-                places = cb.select(places < 0, places + cb.cast(n, places.dtype), places)
+            places = places_of(index.load((b, j * columns + c), lanes), n, from_end)
             out.store((b, j, c), picked_line(x, b, places, c, lanes))
         for c in range(whole, columns):
-            out[b, j, c] = x[b, places_of(index[b, j, c], n, from_end), c]
+            out[b, j, c] = x[b, places_of(index[b, j * columns + c], n, from_end), c]
 
 
 @cb.kernel
@@ -102,15 +108,22 @@ def select_rows(x: cb.Array, index: cb.Array, out: cb.Array, lanes: cb.Comptime[
 
 
 @cb.kernel
-def select_slices(x: cb.Array, index: cb.Array, out: cb.Array, rows, lanes: cb.Comptime[int]):
-    """The same for one unit, `rows` rows a cube."""
+def select_slices(
+    x: cb.Array, index: cb.Array, out: cb.Array, rows, flag: cb.Array, low, high, look: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[b, j] = x[b, index[0, j]] for one unit, `rows` rows a cube; see `gather_lines`."""
     m, columns = out.shape[1], out.shape[2]
     groups = (m + rows - 1) // rows
     b = cb.CUBE_POS // groups
     first = (cb.CUBE_POS % groups) * rows
+    stop = cb.min(first + rows, m)
     whole = columns // lanes * lanes
-    for j in range(first, cb.min(first + rows, m)):
-        row = index[j]
+    if outside(index, 0, first, stop, low, high, look):
+        flag[0] = 1
+        stop = first
+    for j in range(first, stop):
+        row = index[0, j]
         for c in range(0, whole, lanes):
             out.store((b, j, c), x.load((b, row, c), lanes))
         if whole < columns:
@@ -122,8 +135,10 @@ def as_blocks(x: Any, d: int) -> Any:
     return x.reshape(math.prod(x.shape[:d]), x.shape[d], math.prod(x.shape[d + 1 :]))
 
 
-def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any) -> Any:
+def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, what: str) -> Any:
     result = output(out, index.shape, x.dtype)
+    if has_planes() or not result.size:
+        check_indices(index, x.shape[d], what, from_end)
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
         source, places, target = (as_blocks(contiguous(a), d) for a in (x, index, flat))
@@ -133,24 +148,31 @@ def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any) -> 
         elif not isinstance(places, np.ndarray):
             cubes = blocks * -(-m * columns // CHUNK)
             gather_elements[cubes, 1](source, places, target, CHUNK, columns == 1, from_end, mode="checked")
-        elif columns == 1:  # the host has looked at the indices
+        elif columns == 1:
             flats = (a.reshape(blocks, -1) for a in (source, places, target))
-            _one_column(*flats, from_end)
+            _one_column(*flats, from_end, what)
         else:
-            rows = max(1, CHUNK // columns)
-            gather_columns[blocks * -(-m // rows), 1](source, places, target, rows, from_end, 8, mode="unchecked")
+            rows, look = max(1, CHUNK // columns), Look(places, source.shape[1], what, from_end)
+            gather_columns[blocks * -(-m // rows), 1](
+                source, places.reshape(blocks, -1), target, rows, *look.arguments, from_end, 8, mode="unchecked"
+            )
+            look.done()
         if flat is not result:
             copy(flat, out=result)
     return finish(result, out, wrap)
 
 
-def _one_column(source: Any, places: Any, target: Any, from_end: bool) -> None:
+def _one_column(source: Any, places: Any, target: Any, from_end: bool, what: str) -> None:
     """target[b, k] = source[b, places[b, k]] on a CPU."""
     blocks, m = target.shape
-    gather_lines[blocks * -(-m // CHUNK), 1](source, places, target, CHUNK, from_end, 8, mode="unchecked")
+    look = Look(places, source.shape[1], what, from_end)
+    gather_lines[blocks * -(-m // CHUNK), 1](
+        source, places, target, CHUNK, *look.arguments, from_end, 8, mode="unchecked"
+    )
+    look.done()
 
 
-@placed
+@repeated
 def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
     """out[i, j, ...] = input[index[i, j, ...], j, ...] (for axis 0), as `torch.gather`.
 
@@ -171,22 +193,15 @@ def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         array([[1, 1],
                [4, 3]])
     """
-    check_indices(array_of(index, "index"), length_of(array_of(input, "input"), axis), "gather")
-    return _gather_known(input, axis, index, out=out)
-
-
-@repeated
-def _gather_known(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
-    """`gather` by indices that were looked at."""
-    wrap, x, places = wrapper(input, index), array_of(input, "input"), array_of(index, "index")
+    wrap, x, places = wrapper(input, index), array_of(input, "input"), integers(array_of(index, "index"), "gather")
     d = axis_of(axis, x.ndim)
     if places.ndim != x.ndim or any(a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d):
         raise ShapeError(f"gather along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
     part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))
-    return _gather(x[part], places, d, out, False, wrap)
+    return _gather(x[part], places, d, out, False, wrap, "gather")
 
 
-@placed
+@repeated
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = None) -> Any:
     """Elements at indices along an axis, as `numpy.take_along_axis`: the other axes broadcast, negative indices count
     from the end.
@@ -205,16 +220,8 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
         >>> take_along_axis(np.array([5, 3, 4]), np.array([1, 2, -3]))
         array([3, 4, 5])
     """
-    array = array_of(x)
-    n = array.size if axis is None else length_of(array, axis)
-    check_indices(array_of(indices, "indices"), n, "take_along_axis", from_end=True)
-    return _take_known(x, indices, axis, out=out)
-
-
-@repeated
-def _take_known(x: Any, indices: Any, axis: int | None, *, out: Any = None) -> Any:
-    """`take_along_axis` by indices that were looked at."""
-    wrap, array, places = wrapper(x, indices), array_of(x), array_of(indices, "indices")
+    wrap, array = wrapper(x, indices), array_of(x)
+    places = integers(array_of(indices, "indices"), "take_along_axis")
     if axis is None:
         array, axis = contiguous(array).reshape(-1), 0
     d = axis_of(axis, array.ndim)
@@ -233,10 +240,10 @@ def _take_known(x: Any, indices: Any, axis: int | None, *, out: Any = None) -> A
         ) from None
     source = np.broadcast_to(array, tuple(array.shape[d] if k == d else n for k, n in enumerate(full)))
     wanted = np.broadcast_to(places, tuple(places.shape[d] if k == d else n for k, n in enumerate(full)))
-    return _gather(source, wanted, d, out, True, wrap)
+    return _gather(source, wanted, d, out, True, wrap, "take_along_axis")
 
 
-@placed
+@repeated
 def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
     """Whole slices at the places of a list of indices, as `torch.index_select`.
 
@@ -256,44 +263,42 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         array([[2, 2, 1],
                [4, 4, 3]])
     """
-    check_indices(array_of(index, "index"), length_of(array_of(input, "input"), axis), "select")
-    return _select_known(input, axis, index, out=out)
-
-
-@repeated
-def _select_known(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
-    """`select` by indices that were looked at."""
-    wrap, x, places = wrapper(input, index), array_of(input, "input"), array_of(index, "index")
+    wrap, x, places = wrapper(input, index), array_of(input, "input"), integers(array_of(index, "index"), "select")
     d = axis_of(axis, x.ndim)
     if places.ndim != 1:
         raise ShapeError(f"select needs indices of rank 1, not of shape {places.shape}")
     shape = (*x.shape[:d], places.shape[0], *x.shape[d + 1 :])
     result = output(out, shape, x.dtype)
+    if has_planes() or not result.size:
+        check_indices(places, x.shape[d], "select")
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(shape, x.dtype)
         source, target = as_blocks(contiguous(x), d), as_blocks(flat, d)
         if target.shape[2] == 1:  # one column: rows of one element would be a cube each
             spread = np.broadcast_to(contiguous(places), target.shape[:2])
             if has_planes() or not isinstance(places, np.ndarray):
-                _gather(source[:, :, 0], spread, 1, flat.reshape(target.shape[:2]), False, lambda a: a)
+                _gather(source[:, :, 0], spread, 1, flat.reshape(target.shape[:2]), False, lambda a: a, "select")
             else:
-                _one_column(source[:, :, 0], spread, target[:, :, 0], False)
+                _one_column(source[:, :, 0], spread, target[:, :, 0], False, "select")
         else:
-            select_rows_of(source, places, target)
+            select_rows_of(source, contiguous(places), target, "select")
         if flat is not result:
             copy(flat, out=result)
     return finish(result, out, wrap)
 
 
-def select_rows_of(source: Any, places: Any, target: Any) -> None:
-    """target[b, j] = source[b, places[j]] for contiguous arrays of rank 3."""
+def select_rows_of(source: Any, places: Any, target: Any, what: str) -> None:
+    """target[b, j] = source[b, places[j]] for contiguous arrays of rank 3; on a CPU with a look at the places."""
     blocks, m, columns = target.shape
     lanes = lanes_for(source)
     if has_planes():
         units = min(UNITS, max(32, columns // lanes))
         select_rows[blocks * m, units](source, places, target, lanes, mode="checked")
-    elif isinstance(places, np.ndarray):  # the host has looked at the indices
-        rows = max(1, CHUNK // columns)
-        select_slices[blocks * -(-m // rows), 1](source, places, target, rows, lanes, mode="unchecked")
+    elif isinstance(places, np.ndarray):
+        rows, look = m if target.size <= FEW else max(1, CHUNK // columns), Look(places, source.shape[1], what)
+        select_slices[blocks * -(-m // rows), 1](
+            source, places.reshape(1, -1), target, rows, *look.arguments, lanes, mode="unchecked"
+        )
+        look.done()
     else:
         select_rows[blocks * m, 1](source, places, target, lanes, mode="checked")

@@ -1,4 +1,8 @@
-"""Indices that the host can see are looked at before anything is read or written by them."""
+"""Indices that the host can see are looked at before anything is read or written by them.
+
+A launch looks, the one that does the work or one before it, and raises a flag if an index is outside. The host looks at
+the flag, and calls that are repeated look at theirs between launches (`tracing.judged`).
+"""
 
 from __future__ import annotations
 
@@ -8,46 +12,81 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, OutOfBoundsError
-from cubepy.kernels.arguments import axis_of, repeated
 from cubepy.kernels.elementwise import contiguous
+from cubepy.runtime import tracing
 
 PART = 1 << 14  # indices that a cube looks at
 
 
-@cb.kernel
-def extremes(index: cb.Array, ends: cb.Array, chunk: cb.Comptime[int], lanes: cb.Comptime[int]):
-    """ends[p] = the smallest and the largest index of the p-th chunk."""
-    first = cb.CUBE_POS * chunk
-    stop = cb.min(first + chunk, index.size)
+@cb.func
+def outside(index, b, first, stop, low, high, lanes: cb.Comptime[int]):
+    """Whether one of index[b, first:stop], which are not none, is below `low` or not below `high`."""
+    smallest, largest = index[b, first], index[b, first]
     whole = first + (stop - first) // (2 * lanes) * (2 * lanes)
-    least, most = cb.splat(index[first], lanes), cb.splat(index[first], lanes)
-    less, more = least, most
-    for k in range(first, whole, 2 * lanes):
-        one, two = index.load(k, lanes), index.load(k + lanes, lanes)
-        least, most = cb.min(least, one), cb.max(most, one)
-        less, more = cb.min(less, two), cb.max(more, two)
-    least, most = cb.min(least, less), cb.max(most, more)
+    if whole > first:
+        least, most = index.load((b, first), lanes), index.load((b, first + lanes), lanes)
+        less, more = least, most
+        for k in range(first, whole, 2 * lanes):
+            one, two = index.load((b, k), lanes), index.load((b, k + lanes), lanes)
+            least, most = cb.min(least, one), cb.max(most, one)
+            less, more = cb.min(less, two), cb.max(more, two)
+        least, most = cb.min(least, less), cb.max(most, more)
+        for j in cb.unroll(range(lanes)):
+            smallest, largest = cb.min(smallest, least[j]), cb.max(largest, most[j])
     for k in range(whole, stop):
-        least, most = cb.min(least, cb.splat(index[k], lanes)), cb.max(most, cb.splat(index[k], lanes))
-    smallest, largest = least[0], most[0]
-    for j in cb.unroll(range(1, lanes)):
-        smallest, largest = cb.min(smallest, least[j]), cb.max(largest, most[j])
-    ends[cb.CUBE_POS, 0] = smallest
-    ends[cb.CUBE_POS, 1] = largest
+        smallest, largest = cb.min(smallest, index[b, k]), cb.max(largest, index[b, k])
+    end = cb.cast(largest, cb.i64)  # what is unsigned may become negative
+    return cb.cast(smallest, cb.i64) < low or end >= high or end < low
 
 
-@repeated
-def ends_of(index: Any, *, out: None = None) -> Any:
-    """The smallest and the largest of some indices on the host, as a new array of two."""
-    flat = contiguous(index).reshape(-1)
-    lanes = max(1, 64 // index.itemsize)
-    while True:
-        parts = -(-flat.size // PART)
-        ends = np.empty((parts, 2), index.dtype)
-        extremes[parts, 1](flat, ends, PART, lanes, mode="unchecked", device="cpu")
-        if parts == 1:
-            return ends.reshape(2)
-        flat = ends.reshape(-1)
+@cb.kernel
+def look(index: cb.Array, flag: cb.Array, chunk, low, high, lanes: cb.Comptime[int]):
+    """flag[0] = 1 if an index of a chunk is outside."""
+    first = cb.CUBE_POS * chunk
+    if outside(index, 0, first, cb.min(first + chunk, index.shape[1]), low, high, lanes):
+        flag[0] = 1
+
+
+class Look:
+    """What a kernel needs to look at indices for an axis of length n; `from_end`: negative ones count from the end.
+
+    Attributes:
+        arguments: the flag, `low` and `high`, and the lanes of a line of indices.
+    """
+
+    def __init__(self, index: np.ndarray, n: int, what: str, from_end: bool = False) -> None:
+        self.index, self.n, self.what = index, n, what
+        self.low = -n if from_end and index.dtype.kind == "i" else 0
+        self.flag = np.zeros(1, np.int64)
+        self.arguments = self.flag, self.low, n, max(1, 64 // index.itemsize)
+
+    def done(self) -> None:
+        """The kernel was launched.
+
+        Raises:
+            OutOfBoundsError: it raised the flag.
+        """
+        if self.flag[0]:
+            self.refuse()
+        tracing.judged(self.flag)
+
+    def refuse(self) -> None:
+        """Raise an error if an index is outside."""
+        low, high = int(self.index.min()), int(self.index.max())
+        if low < self.low or high >= self.n:
+            bad = high if high >= self.n else low
+            raise OutOfBoundsError(f"{self.what}: the index {bad} is outside an axis of length {self.n}")
+
+
+def integers(index: Any, what: str) -> Any:
+    """Refuse indices that are no integers.
+
+    Raises:
+        DTypeError: as it says.
+    """
+    if index.dtype.kind not in "iu":
+        raise DTypeError(f"{what} needs integer indices, not {index.dtype}")
+    return index
 
 
 def check_indices(index: Any, n: int, what: str, from_end: bool = False) -> None:
@@ -56,21 +95,14 @@ def check_indices(index: Any, n: int, what: str, from_end: bool = False) -> None
     Raises:
         DTypeError, OutOfBoundsError: as it says.
     """
-    dtype = index.dtype
-    if dtype.kind not in "iu":
-        raise DTypeError(f"{what} needs integer indices, not {dtype}")
+    integers(index, what)
     if isinstance(index, np.ndarray) and index.size:
-        low, high = ends_of(index).tolist() if dtype.isnative else (int(index.min()), int(index.max()))
-        if low < (-n if from_end else 0) or high >= n:
-            bad = high if high >= n else low
-            raise OutOfBoundsError(f"{what}: the index {bad} is outside an axis of length {n}")
-
-
-def length_of(x: Any, axis: Any) -> int:
-    """The length of one axis.
-
-    Raises:
-        ShapeError, ArgumentError: there is no such axis.
-    """
-    known = type(axis) is int and -x.ndim <= axis < x.ndim
-    return int(x.shape[axis if known else axis_of(axis, x.ndim)])
+        task = Look(index, n, what, from_end)
+        if index.dtype.isnative:
+            flat = contiguous(index).reshape(1, -1)
+            flag, *rest = task.arguments
+            look[-(-flat.size // PART), 1](flat, flag, PART, *rest, mode="unchecked", device="cpu")
+            task.done()
+        else:
+            tracing.spoil()
+            task.refuse()

@@ -44,17 +44,17 @@ def scan_rows(
             sums = step(sums, v)
         out[row, p] = over_lanes(sums, step, lanes)
     else:
-        running = nothing
+        running = cb.splat(nothing, lanes)
         if carry is not None:
-            running = carry[row, p]
+            running = cb.splat(carry[row, p], lanes)
         for k in range(p * piece, stop, lanes):
             v = prefix_line(cb.cast(x.load((row, k), lanes), acc), step, nothing, lanes)
-            done = step(cb.splat(running, lanes), v)
+            done = step(running, v)
             if exclusive:
-                out.store((row, k), cb.cast(shifted(done, running, lanes), out.dtype))
+                out.store((row, k), cb.cast(shifted(done, running[0], lanes), out.dtype))
             else:
                 out.store((row, k), cb.cast(done, out.dtype))
-            running = done[lanes - 1]
+            running = step(running, cb.splat(v[lanes - 1], lanes))  # done[lanes - 1], which comes later
 
 
 @cb.kernel

@@ -19,13 +19,14 @@ from cubepy.kernels.cube_wide import has_planes, power_of_two
 from cubepy.kernels.elementwise import contiguous, copy
 from cubepy.kernels.radix import Keys, count_digits, move_keys, passes_of, sort_rows, sort_short_rows, top_few, top_rows
 from cubepy.kernels.scan import scan_along_rows
-from cubepy.kernels.sort_lines import masks_of, sort_whole_rows
+from cubepy.kernels.sort_lines import masks_of, sort_places, sort_whole_rows
 from cubepy.lang.dtypes import as_dtype, i32
 from cubepy.runtime import memory
 
 SHORT = 64  # longest row that is sorted beside others, each in a lane
 ROOM = 8192  # longest row that is sorted within the cache, by one unit
 PIECES = 8  # of a long row, at most
+NEAR = 1 << 14  # longest row that is sorted beside the places of its elements
 FEW, FEW_OF = 16, 1 << 16  # largest k of topk that is kept in order all the time, and the longest row
 MOST_BEST = 1024  # largest k of topk that is collected without sorting all
 
@@ -60,12 +61,14 @@ def _sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
             lanes = cb.device_properties_of().register_bytes // wide
             flat = (source.reshape(-1), masks_of(keys), target.reshape(-1))
             sort_whole_rows[m, 1](*flat, n, sort_buckets.ROOM // wide, lanes, mode="unchecked")
-        elif n <= sort_runs.MOST:
+        elif n <= sort_runs.MOST >> (2 if keys.bits <= 16 else 0):  # buckets only count keys of so few bits
             sort_runs.sort_by_runs(source, target, masks_of(keys))
         else:
             sort_buckets.sort_by_buckets(source, target, masks_of(keys))
+    elif keys.bits <= 32 and n <= NEAR:
+        places_by_network(x, values, indices, n, keys)
     elif n <= ROOM:
-        digits = 11 if n >= 2048 and keys.bits > 16 else 8
+        digits = 11 if n >= 2048 else 8
         sort_rows[m, 1](
             source,
             target,
@@ -79,6 +82,18 @@ def _sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
         )
     else:
         _by_pieces(source, target, indices, keys)
+
+
+def places_by_network(x: Any, values: Any, indices: Any, k: int, keys: Keys) -> None:
+    """The places of the first k of the sorted elements of rows of x, and the elements, into contiguous arrays; keys of
+    32 bits or less."""
+    m, n = x.shape
+    lanes, bits = max(1, cb.device_properties_of().register_bytes // 8), f"u{x.itemsize}"
+    found = None if values is None else values.view(bits).reshape(-1)
+    sort_places[m, 1](
+        x.view(bits).reshape(-1), masks_of(keys), found, indices.reshape(-1), n, k, keys.same_zeros, NEAR, lanes,
+        mode="unchecked",
+    )  # fmt: skip
 
 
 def _by_pieces(x: Any, values: Any, indices: Any, keys: Keys) -> None:
@@ -183,6 +198,9 @@ def _topk(input: Any, k: int, axis: int, largest: bool, *, out: None = None) -> 
             bits, keys = f"u{rows.itemsize}", _keys(rows.dtype, largest, same_zeros=True)
             found, at = values.reshape(-1, k).view(bits), indices.reshape(-1, k)
             topk_planes.top_by_planes(flat.view(bits), found, at, k, keys)
+        elif not has_planes() and FEW < k and n <= min(NEAR, 64 * k) and rows.itemsize <= 4:
+            keys = _keys(rows.dtype, largest, same_zeros=True)
+            places_by_network(flat, values.reshape(-1, k), indices.reshape(-1, k), k, keys)
         elif has_planes() or k > MOST_BEST or n <= 4 * k:
             all_values, all_indices = memory.empty(flat.shape, flat.dtype), memory.empty(flat.shape, np.int64)
             _sorted_rows(flat, all_values, all_indices, largest)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.cube_wide import lane_numbers
 from cubepy.kernels.matmul_kernels import transpose_lines
 from cubepy.kernels.radix import masked_key, unmasked_key
 from cubepy.runtime import tracing
@@ -67,6 +68,24 @@ def swapped(lanes: int, bits: int) -> tuple[int, ...]:
     return tuple(c ^ bits for c in range(lanes))
 
 
+def weave(lanes: int, bits: int) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """How two lines are shuffled together so that whole lines are compared at the distances bits, bits / 2, ... 1.
+
+    Before each step the first line takes the lanes without the bit from both, the second one those with it; at last
+    every lane goes back to its place.
+    """
+    steps = []
+    at = {(line, c): line * lanes + c for line in range(2) for c in range(lanes)}
+    while bits >= 1:
+        first = [where for where in sorted(at) if where[1] & bits == 0]
+        second = [(line, c | bits) for line, c in first]
+        steps.append((tuple(at[w] for w in first), tuple(at[w] for w in second)))
+        at = {w: n for n, w in enumerate(first + second)}
+        bits //= 2
+    back = [at[w] for w in sorted(at)]
+    return (*steps, (tuple(back[:lanes]), tuple(back[lanes:])))
+
+
 def chosen(lanes: int, bit: int, second: bool) -> tuple[int, ...]:
     """Lanes without the bit from the first line and lanes with it from the second, or the other way round."""
     return tuple(c + lanes * ((c & bit != 0) != second) for c in range(lanes))
@@ -112,12 +131,14 @@ def reverse(a, held, rows, size, lanes: cb.Comptime[int]):
 
 
 @cb.func
-def halve_lanes(line, bits: cb.Comptime[int], lanes: cb.Comptime[int]):
-    """The steps between lanes at the distances bits, bits / 2, ... 1."""
-    for s in cb.unroll(range(bits.bit_length())):
-        other = cb.shuffle(line, line, swapped(lanes, bits >> s))
-        line = cb.shuffle(cb.min(line, other), cb.max(line, other), chosen(lanes, bits >> s, False))
-    return line
+def halve_lanes(one, two, steps: cb.Comptime[tuple]):
+    """The steps between lanes of two lines, as `weave` has them."""
+    for k in cb.unroll(range(len(steps))):
+        low, high = cb.shuffle(one, two, steps[k][0]), cb.shuffle(one, two, steps[k][1])
+        one, two = low, high
+        if k < len(steps) - 1:
+            one, two = cb.min(low, high), cb.max(low, high)
+    return one, two
 
 
 @cb.func
@@ -132,8 +153,9 @@ def reverse_lanes(a, rows, group: cb.Comptime[int], lanes: cb.Comptime[int]):
         high = cb.max(first, last)
         last = cb.shuffle(low, high, chosen(lanes, half, True))
         last = cb.shuffle(last, last, swapped(lanes, group - 1))
-        a.store(r * lanes, halve_lanes(cb.shuffle(low, high, chosen(lanes, half, False)), half // 2, lanes))
-        a.store((rows - 1 - r) * lanes, halve_lanes(last, half // 2, lanes))
+        first, last = halve_lanes(cb.shuffle(low, high, chosen(lanes, half, False)), last, weave(lanes, half // 2))
+        a.store(r * lanes, first)
+        a.store((rows - 1 - r) * lanes, last)
 
 
 @cb.func
@@ -193,16 +215,33 @@ def load_keys(x, first, n, a, size, masks, fresh: cb.Comptime[bool], lanes: cb.C
 
 
 @cb.func
+def turn_lines(a, r, held, lanes: cb.Comptime[int]):
+    """Rows r, r + 1, ... of `a` column by column."""
+    lines = ()
+    for k in cb.unroll(range(lanes)):
+        lines = lines + (a.load((r + k) * lanes, lanes),)
+    lines = transpose_lines(lines, lanes)
+    for k in cb.unroll(range(lanes)):
+        held[k] = lines[k]
+
+
+@cb.func
+def network_of(n, lanes: cb.Comptime[int]):
+    """The rows and merges of the smallest network for n keys (see `sort_lines`)."""
+    rows = BLOCK
+    merges = lanes.bit_length() - 1
+    while rows * lanes < n:
+        rows = rows * 2
+        merges = merges + 1
+    return rows, merges
+
+
+@cb.func
 def store_sorted(a, rows, out, first, n, masks, lanes: cb.Comptime[int]):
     """The elements of the first n keys, in the order that `sort_lines` leaves."""
     held = cb.local(lanes, a.dtype, lanes=lanes)
     for r in range(0, rows, lanes):
-        lines = ()
-        for k in cb.unroll(range(lanes)):
-            lines = lines + (a.load((r + k) * lanes, lanes),)
-        lines = transpose_lines(lines, lanes)
-        for k in cb.unroll(range(lanes)):
-            held[k] = lines[k]
+        turn_lines(a, r, held, lanes)
         at = r
         for c in range(cb.min(lanes, (n - r + rows - 1) // rows)):
             line = cb.cast(unmasked_key(held[c], out.dtype.bits, masks), out.dtype)
@@ -216,11 +255,7 @@ def store_sorted(a, rows, out, first, n, masks, lanes: cb.Comptime[int]):
 @cb.func
 def sort_part(x, first, n, out, a, masks, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
     """out[first : first + n] = the sorted elements of x there, which are keys already unless `fresh`."""
-    rows = BLOCK
-    merges = lanes.bit_length() - 1
-    while rows * lanes < n:
-        rows = rows * 2
-        merges = merges + 1
+    rows, merges = network_of(n, lanes)
     load_keys(x, first, n, a, rows * lanes, masks, fresh, lanes)
     sort_lines(a, rows, merges, lanes)
     store_sorted(a, rows, out, first, n, masks, lanes)
@@ -233,3 +268,44 @@ def sort_whole_rows(
     """Rows of n elements, at most `room`, one after the other in flat arrays; a cube of one unit does one."""
     a = cb.shared(room, masks.dtype)
     sort_part(x, cb.CUBE_POS * n, n, out, a, all_of(masks), True, lanes)
+
+
+@cb.func
+def placed_line(x, at, i, masks, same_zeros: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """Keys of x[at], x[at + 1], ... above their places i, i + 1, ...: equal keys keep their order."""
+    line = x.load(at, lanes)
+    if same_zeros:  # what has the sign bit alone is zero
+        line = cb.select(line == x.dtype(1 << (x.dtype.bits - 1)), cb.splat(x.dtype(0), lanes), line)
+    key = cb.cast(masked_key(line, x.dtype.bits, masks), cb.u64)
+    return (key << 32) | cb.cast(lane_numbers(cb.i32, lanes) + cb.splat(cb.cast(i, cb.i32), lanes), cb.u64)
+
+
+@cb.kernel
+def sort_places(
+    x: cb.Array, masks: cb.Array, values, indices: cb.Array, n, k, same_zeros: cb.Comptime[bool],
+    room: cb.Comptime[int], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """The places of the first k of the sorted elements of rows of n, at most `room`, of 32 bits or less, and the
+    elements into `values` if there is such; flat arrays; a cube of one unit does a row."""
+    first, to, w = cb.CUBE_POS * n, cb.CUBE_POS * k, all_of(masks)
+    a = cb.shared(room, cb.u64)
+    held = cb.local(lanes, cb.u64, lanes=lanes)
+    rows, merges = network_of(n, lanes)
+    whole = n // lanes * lanes
+    for i in range(0, whole, lanes):
+        a.store(i, placed_line(x, first + i, i, w, same_zeros, lanes))
+    for i in range(whole, n):
+        a.store(i, placed_line(x, first + i, i, w, same_zeros, 1))
+    for i in range(n, rows * lanes):
+        a[i] = cb.u64((1 << 64) - 1)
+    sort_lines(a, rows, merges, lanes)
+    for r in range(0, rows, lanes):
+        turn_lines(a, r, held, lanes)
+        at = r
+        for c in range(cb.min(lanes, (k - r + rows - 1) // rows)):
+            places = cb.cast(held[c] & cb.u64((1 << 32) - 1), cb.i64)
+            indices.store(to + at, places, valid=k - at)
+            if values is not None:
+                for j in range(cb.min(lanes, k - at)):
+                    values[to + at + j] = x[first + indices[to + at + j]]
+            at = at + rows

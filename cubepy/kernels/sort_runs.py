@@ -11,28 +11,33 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.cube_wide import first_lanes
 from cubepy.kernels.radix import unmasked_key
-from cubepy.kernels.sort_lines import all_of, halve_lanes, sort_part, swapped
+from cubepy.kernels.sort_lines import all_of, halve_lanes, sort_part, swapped, weave
 from cubepy.runtime import memory
 
 RUN = 1 << 15  # bytes of a run that the nearest cache holds while it is sorted
+FEW = 1 << 14  # elements that one thread sorts and merges before two have met twice
 STRETCH = 8192  # elements of a pair of runs that a cube merges
-WAYS = 2  # stretches that are merged side by side
-MOST = 1 << 18  # longest row that is sorted in this way
+WAYS = 3  # stretches that are merged side by side
+MOST = 1 << 20  # longest row that is sorted in this way
 
 
 @cb.kernel
 def sort_runs(
-    x: cb.Array, masks: cb.Array, out: cb.Array, n, length, room: cb.Comptime[int], lanes: cb.Comptime[int]
+    x: cb.Array, masks: cb.Array, out: cb.Array, n, length, each, room: cb.Comptime[int], lanes: cb.Comptime[int]
 ):  # fmt: skip
-    """The sorted keys of every run of `length` elements of rows of n, one row after the other in flat arrays."""
+    """The sorted keys of every run of `length` elements of rows of n, one row after the other in flat arrays; a cube
+    does `each` runs."""
     runs = (n + length - 1) // length
-    row = cb.CUBE_POS // runs
-    first = cb.CUBE_POS % runs * length
+    groups = (runs + each - 1) // each
+    row = cb.CUBE_POS // groups
+    begin = cb.CUBE_POS % groups * each
     a = cb.shared(room, masks.dtype)
     w = all_of(masks)
     same = masks.dtype(0)  # keys remain keys
     ways = (w[0], w[1], same, same, w[4], w[5])
-    sort_part(x, row * n + first, cb.min(length, n - first), out, a, ways, True, lanes)
+    for k in range(begin, cb.min(begin + each, runs)):
+        first = k * length
+        sort_part(x, row * n + first, cb.min(length, n - first), out, a, ways, True, lanes)
 
 
 @cb.func
@@ -104,8 +109,8 @@ def merge_runs(
             a[w] = a[w] + cb.select(left, lanes, 0)
             b[w] = b[w] + cb.select(left, 0, lanes)
             line = cb.shuffle(line, line, swapped(lanes, lanes - 1))
-            low = halve_lanes(cb.min(held[w], line), lanes // 2, lanes)
-            held[w] = halve_lanes(cb.max(held[w], line), lanes // 2, lanes)
+            low, high = halve_lanes(cb.min(held[w], line), cb.max(held[w], line), weave(lanes, lanes // 2))
+            held[w] = high
             at = (p * ways + w) * size + k
             rest = cb.min(size - k, count + other - at)
             if last:
@@ -123,13 +128,14 @@ def sort_by_runs(x: Any, out: Any, masks: Any) -> None:
     m, n = x.shape
     wide = masks.dtype
     lanes, room = cb.device_properties_of().register_bytes // wide.itemsize, RUN // wide.itemsize
-    runs = max(2, -(-n // room))
-    length = -(-n // runs)
+    length = room  # a network sorts a power of two: runs of equal lengths would each be padded to the next one
+    runs = -(-n // length)
+    each = runs if m * n <= FEW else 1
     here, there = (memory.empty((m * n,), wide) for _ in range(2))
-    sort_runs[m * -(-n // length), 1](x.reshape(-1), masks, here, n, length, room, lanes, mode="unchecked")
+    sort_runs[m * -(-runs // each), 1](x.reshape(-1), masks, here, n, length, each, room, lanes, mode="unchecked")
     while length < n:
         last = 2 * length >= n
-        parts = max(1, -(-2 * length // STRETCH), -(-2 // -(-n // (2 * length))))
+        parts = 1 if m * n <= FEW else max(1, -(-2 * length // STRETCH), -(-2 // -(-n // (2 * length))))
         to = out.reshape(-1) if last else there
         cubes = m * -(-n // (2 * length)) * parts
         merge_runs[cubes, 1](here, masks, to, n, length, parts, last, WAYS, lanes, mode="unchecked")

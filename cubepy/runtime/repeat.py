@@ -7,7 +7,8 @@ finds them, and one call of machine code (`backends.cpu.replay`) runs them.
 
 Only functions that ask for it are repeated (`kernels.arguments.repeated`), because a step of NumPy between launches is
 not seen here. What is seen is refused: a result or scratch that no launch wrote, memory that nobody knows, launches
-that work in place, results that are no new array in C order.
+that work in place, results that are no new array in C order. What a launch says by a flag is looked at in every
+repetition (`judged`): one that is raised ends it, and the call goes the long way.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from cubepy.runtime.stats import counters
 
 LIMIT = 4096
 REFUSED = object()
-"""What a repetition gives when it does not fit the arrays; nothing was done then."""
+"""What a repetition gives when it does not fit the arrays, or one of its launches raised a flag: the call must be done
+again then."""
 _OPTIONS = frozenset({int, float, bool, str, type(None), type, Func, Builtin, DType, np.ndarray})
-_WORDS = ("overlaps", "relations", "alignments", "places", "steps")
+_WORDS = ("overlaps", "relations", "alignments", "places", "flags", "steps")
 
 
 class Recorder:
@@ -46,6 +48,7 @@ class Recorder:
     def __init__(self) -> None:
         self.launches: list[tuple[Any, list[Any]]] = []
         self.numbers: list[np.ndarray] = []
+        self.flags: dict[int, np.ndarray] = {}
         self.spoiled = False
 
     def launch(self, prepared: Any, leaves: list[Any]) -> None:
@@ -55,6 +58,11 @@ class Recorder:
     def number(self, array: np.ndarray) -> None:
         """An array was made of a number, which is an option of the call."""
         self.numbers.append(array)
+
+    def judged(self, flag: np.ndarray) -> None:
+        """The call went on because the last launch left this at zero."""
+        self.spoiled |= len(self.launches) - 1 in self.flags
+        self.flags[len(self.launches) - 1] = flag
 
     def allocation(self, owner: Any, size: int) -> None:
         """Memory of a device was taken."""
@@ -108,8 +116,8 @@ class Again:
             self.know(n, v)
         for n, v in fresh if out is None else [(out, values[out])]:
             self.align(n, v)
-        for prepared, leaves in recorded.launches:
-            self.add(prepared, leaves)
+        for n, (prepared, leaves) in enumerate(recorded.launches):
+            self.add(prepared, leaves, recorded.flags.get(n))
         if out is not None:
             self.overlap(out, values[out], given)
         self.possible &= bool(wanted) and wanted <= self.written
@@ -139,20 +147,24 @@ class Again:
             if n != out:
                 self.parts["overlaps"].append((out, *extent(array), n, *extent(v)))
 
-    def add(self, prepared: Any, leaves: list[Any]) -> None:
-        """Lay out one launch."""
+    def add(self, prepared: Any, leaves: list[Any], flag: np.ndarray | None) -> None:
+        """Lay out one launch; its flag is a word of the table, so that every repetition has its own."""
         runner = prepared.runner
         if (prepared.in_place and not self.same) or not hasattr(runner, "step") or runner.trials:
             self.possible = False
             return
+        flags = [] if flag is None else [0]
+        self.words += flags
         begin = len(self.words)
         twin = runner.twin(leaves)
         self.words += twin.block
         self.words[begin + runner.counter_slot] = 0
         self.runners.append(twin)
-        self.parts["steps"].append(twin.step(begin))
+        self.parts["steps"].append((*twin.step(begin), begin - 1 if flags else -1))
         for n, (value, (slot, is_array, _)) in enumerate(zip(leaves, runner.slots, strict=True)):
-            if is_array:
+            if value is flag and is_array:
+                self.parts["flags"].append((begin + slot, begin - 1))
+            elif is_array:
                 which, offset = self.place(value, n in prepared.outputs)
                 if which >= 0:
                     self.parts["places"].append((begin + slot, which, offset))
@@ -279,12 +291,31 @@ class Calls:
 
     Attributes:
         ready: by key, functions of a tuple of arguments.
+        quick: the same by what machine code writes of the arguments (`short_of`).
+        scope: where `_short_of` is looked up by those who call.
     """
 
     def __init__(self) -> None:
         self.ready: dict[Any, Callable[[tuple[Any, ...]], Any]] = {}
+        self.quick: dict[bytes, Callable[[tuple[Any, ...]], Any]] = {}
+        self.kept: dict[bytes, list[Any]] = {}  # options, so that no others get their addresses
         self.seen: dict[Any, bool] = {}  # whether to try again
-        tracing.tables += [self.ready, self.seen]
+        self.scope: dict[str, Any] = {}
+        tracing.tables += [self.ready, self.seen, self.quick, self.kept]
+
+    @staticmethod
+    def short_of(values: tuple[Any, ...]) -> bytes | None:
+        """Layouts of arrays and addresses of options: None until machine code takes the place of this."""
+        return None
+
+    def learn(self, short: bytes | None, values: tuple[Any, ...], again: Callable[[tuple[Any, ...]], Any]) -> None:
+        """Know a call that could be repeated by its short key from now on."""
+        if short is not None and all(v.dtype is np.dtype(v.dtype.type) for v in values if type(v) is np.ndarray):
+            if len(self.quick) >= LIMIT:
+                self.quick.clear()
+                self.kept.clear()
+            self.kept[short] = [v for v in values if type(v) is not np.ndarray]
+            self.quick[short] = again
 
     def long_way(self, key: Any, values: tuple[Any, ...], out: int | None, call: Callable[[], Any]) -> Any:
         """`call()`, recorded when it comes for the second time.
@@ -331,6 +362,7 @@ class Calls:
         if made.possible:
             if made.general or key not in self.ready:
                 self.ready[key] = made.ready(_replay())
+                self.scope["_short_of"] = _layouts() or self.short_of
         elif made.general and not made.scalar:
             self.seen[key] = False
         return result
@@ -342,6 +374,14 @@ def _replay() -> Any:
     from cubepy.backends.cpu.run import replay
 
     return replay()
+
+
+@cache
+def _layouts() -> Any:
+    """The machine code that writes short keys; None where there is none."""
+    from cubepy.backends.cpu.layouts import layouts
+
+    return layouts()
 
 
 def plain(value: Any) -> bool:

@@ -42,6 +42,16 @@ def test_sort_and_topk(dtype: Any) -> None:
         np.testing.assert_array_equal(values.numpy(), np.sort(x)[:, :5])
 
 
+def test_matrix_units_get_f32_rounded_to_nearest() -> None:
+    """They would cut off what tf32 does not hold; rows that the copy engine takes, and others."""
+    for k in (32, 33):
+        x, w = np.zeros((64, k), np.float32), np.eye(64, k, dtype=np.float32)
+        x[:, 3] = 1 + 3 * 2.0**-12
+        with emulated() as gpu:
+            got = K.matmul(upload(x, gpu), upload(w, gpu).T, precision="tf32").numpy()
+        assert (got[:, 3] == 1 + 2.0**-10).all() and np.count_nonzero(got) == 64
+
+
 FILTERS = [  # input, filters, stride, padding, groups; layouts with channels last in memory and first
     ((2, 16, 6, 8), (16, 1, 3, 3), 1, 1, 16),
     ((1, 64, 6, 8), (64, 64, 3, 3), 1, 1, 1),
@@ -73,6 +83,20 @@ def test_convolutions_and_their_gradients(
             near(K.conv_weight(put(x), filters, put(g), *rest), by_filters, 5e-4)
 
 
+@pytest.mark.parametrize(("precision", "error"), some([(None, 1e-6), ("tf32", 1e-3)], 0))
+def test_convolutions_of_f32_and_their_gradients(precision: str | None, error: float) -> None:
+    """By plain arithmetic, or rounded for matrix units."""
+    x, w, g = draw(2, 3, 5, 32), draw(16, 32, 1, 2, seed=1), draw(2, 3, 4, 16, seed=2)
+    first, grad = x.transpose(0, 3, 1, 2), g.transpose(0, 3, 1, 2)
+    wanted = K.conv2d(first, w), K.conv_input(first.shape, w, grad), K.conv_weight(first, w.shape, grad)
+    with emulated() as gpu:
+        a, b = (upload(v, gpu).transpose((0, 3, 1, 2)) for v in (x, g))
+        far = upload(w, gpu)
+        near(K.conv2d(a, far, precision=precision), wanted[0], error)
+        near(K.conv_input(first.shape, far, b, precision=precision), wanted[1], error)
+        near(K.conv_weight(a, w.shape, b, precision=precision), wanted[2], error)
+
+
 def test_softmax_sums_and_gathers() -> None:
     x, index = draw(3, 70), np.random.default_rng(1).integers(0, 70, (3, 9))
     with emulated() as gpu:
@@ -81,3 +105,12 @@ def test_softmax_sums_and_gathers() -> None:
         near(K.softmax(far), e / e.sum(1, keepdims=True), 1e-6)
         near(K.sum(far[:, ::-1], 0), x.astype(np.float64)[:, ::-1].sum(0), 1e-6)
         np.testing.assert_array_equal(K.gather(far, 1, upload(index, gpu)).numpy(), np.take_along_axis(x, index, 1))
+        narrow = upload(np.array([0, 32767, 0, 0, 7], np.int16), gpu)  # has no atomics
+        places, values = upload(np.array([1, 1, 4]), gpu), upload(np.array([3, -4, 5], np.int16), gpu)
+        assert K.scatter(narrow, 0, places, values, "add", out=narrow).tolist() == [0, 32766, 0, 0, 12]
+        assert K.index_put(narrow, (places,), values, "add").tolist() == [0, 32765, 0, 0, 17]
+        image = draw(2, 3, 4, 4)
+        seen = upload(np.ascontiguousarray(image.transpose(0, 2, 3, 1)), gpu).transpose((0, 3, 1, 2))
+        means = K.avg_pool2d(seen, 2)
+        near(means, image.reshape(2, 3, 2, 2, 2, 2).mean((3, 5), np.float64), 1e-6)
+        assert means.transpose((0, 2, 3, 1)).flags.c_contiguous

@@ -58,7 +58,7 @@ UNCHANGED = {
     "softmax_rows": (normalise.softmax_rows, F32, F32, 4, 4),
     "layer_norm_rows": (normalise.layer_norm_rows, F32, VECTOR, VECTOR, F32, 1e-5, 4, 4),
     "transpose_tiles": (movement_tiles.transpose_tiles, CUBE, CUBE, 4, 4),
-    "select_slices": (select_slices, CUBE, I64[0], CUBE, 16, 4),
+    "select_slices": (select_slices, CUBE, I64, CUBE, 16, I64[0], 0, 8, 8, 4),
 }
 """Kernels written for one unit: right on a GPU too, where the others are faster."""
 
