@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import ArgumentError, DTypeError, ShapeError
+from cubepy.errors import AliasError, ArgumentError, DTypeError, ShapeError
 from cubepy.lang.declare import Struct
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import memory, trace, tracing
@@ -23,6 +23,7 @@ from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.far import FAR, WRAPPED, array_in, meet_torch
 from cubepy.runtime.interop import device_array
 from cubepy.runtime.leaves import PLAIN, lift
+from cubepy.runtime.overlap import meet
 from cubepy.runtime.shortcut import front
 from cubepy.runtime.stats import active
 
@@ -183,10 +184,15 @@ def wrapper(*values: Any) -> Callable[[Any], Any]:
     return lambda result: result
 
 
-def output(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def output(out: Any, shape: tuple[int, ...], dtype: Any, *apart: Any) -> Any:
     """The array to write: `out`, checked, or a new one on the current device.
 
+    Args:
+        out, shape, dtype: what was given, and what it has to be.
+        apart: arrays that are read after some of the result is written, so that it cannot be in their memory.
+
     Raises:
+        AliasError: `out` overlaps one of `apart`; of other inputs a launch sees to it.
         ShapeError: `out` has another shape.
         DTypeError: `out` has another dtype.
     """
@@ -197,6 +203,10 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         raise ShapeError(f"out has shape {array.shape}, but the result has shape {shape}")
     if array.dtype != np.dtype(dtype):
         raise DTypeError(f"out has dtype {array.dtype}, but the result has dtype {np.dtype(dtype)}")
+    for other in apart:
+        if meet(array, other):
+            raise AliasError("out overlaps an input in memory, of which more is read after some of out is written",
+                             hint="leave out away, or copy the input")  # fmt: skip
     return array
 
 

@@ -231,7 +231,7 @@ def attention(
     if any(a.dtype == np.float64 for a in (q, k, v)):
         raise DTypeError("attention works on f32, f16 and bf16", hint="convert with .astype(numpy.float32)")
     length, depth, width = q.shape[2], q.shape[3], v.shape[3]
-    result = output(out, (*q.shape[:3], width), q.dtype)
+    result = output(out, (*q.shape[:3], width), q.dtype, k, v)
     if result.size == 0 or k.shape[2] == 0:
         result[...] = 0
         return finish(result, out, wrap)
@@ -239,7 +239,7 @@ def attention(
     full = (q.shape[0], q.shape[1], length, k.shape[2])
     mask, kind = stretched_mask(attn_mask, full)
     p = cb.device_properties_of()
-    factor = 1.0 / math.sqrt(depth) if scale is None else float(scale)
+    factor = scale_of(scale, depth)
     if by_matrix_units(q, k, v, mask, kind, result, None, bool(is_causal), factor, p):
         return finish(result, out, wrap)
     target = result if result.strides[3] == result.itemsize else memory.empty(result.shape, result.dtype)
@@ -247,6 +247,13 @@ def attention(
     if target is not result:
         result[...] = target
     return finish(result, out, wrap)
+
+
+def scale_of(scale: float | None, depth: int) -> float:
+    """The factor of the products of queries and keys, 1 / sqrt(depth) where none is given."""
+    if depth == 0:
+        raise ShapeError("attention needs queries and keys of depth 1 or more, not 0")
+    return 1.0 / math.sqrt(depth) if scale is None else float(scale)
 
 
 def by_lines(

@@ -6,7 +6,6 @@ al., 2022). On a CPU, and with matrix units that the routines use, no matrix of 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_hopper_backward as backward
 from cubepy.kernels import attention_matrices as matrices
 from cubepy.kernels.arguments import array_of, float_array, placed, wrapper
-from cubepy.kernels.attention import attention, by_lines, by_matrix_units, stretched_mask
+from cubepy.kernels.attention import attention, by_lines, by_matrix_units, scale_of, stretched_mask
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import copy
 from cubepy.runtime import memory
@@ -55,7 +54,7 @@ def attention_forward(
     p = cb.device_properties_of()
     out = memory.empty((*q.shape[:3], v.shape[3]), q.dtype)
     lse = memory.empty(q.shape[:3], np.dtype(np.float32))
-    factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    factor = scale_of(scale, q.shape[3])
     q, k, v = (a if a.strides[3] == a.itemsize else copy(a) for a in (q, k, v))
     mask, kind = stretched_mask(attn_mask, (*q.shape[:3], k.shape[2]))
     if out.size == 0 or k.shape[2] == 0:
@@ -110,7 +109,7 @@ def attention_gradients(
             a[...] = 0
         return wrap(empty[0]), wrap(empty[1]), wrap(empty[2])
     plan = backward.plan_for(q, k, v, do, bool(is_causal), p, mask, kind)
-    factor = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    factor = scale_of(scale, q.shape[3])
     if plan is not None and plan.mask != "none" and factor <= 0:
         plan = None
     if plan is None or config.deterministic:  # its gradient of queries is added up in no fixed order

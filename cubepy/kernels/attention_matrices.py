@@ -68,10 +68,10 @@ def row_dots(a: cb.Array, b: cb.Array, dots: cb.Array):
 
 @cb.kernel
 def score_gradients(
-    s: cb.Array, dp: cb.Array, lse: cb.Array, delta: cb.Array, mask, scale: cb.f32, length, first,
-    causal: cb.Comptime[bool], kind: cb.Comptime,
+    s: cb.Array, dp: cb.Array, weights: cb.Array, slopes: cb.Array, lse: cb.Array, delta: cb.Array, mask,
+    scale: cb.f32, length, first, causal: cb.Comptime[bool], kind: cb.Comptime,
 ):  # fmt: skip
-    """s becomes the weights, dp (gradients by weights) becomes the gradients by scores. A unit for each element."""
+    """The weights of scores s, and gradients by scores from those by weights, dp. A unit for each element."""
     i = cb.ABSOLUTE_POS
     if i < s.size:
         own, j = i // s.shape[1], i % s.shape[1]
@@ -81,8 +81,9 @@ def score_gradients(
             weight = weight if lse[r] != -float("inf") else 0.0  # a query that sees nothing
         if causal:
             weight = weight if j <= r % length else 0.0
-        s[own, j] = weight
-        dp[own, j] = weight * (dp[own, j] - delta[r]) * scale
+        slope = weight * (dp[own, j] - delta[r]) * scale
+        weights[own, j] = cb.cast(weight, weights.dtype)
+        slopes[own, j] = cb.cast(slope, slopes.dtype)
 
 
 def grouped(a: Any, groups: int) -> Any:
@@ -126,12 +127,12 @@ def gradients(
         some, their = queries[heads, rows], do[heads, rows]
         s = matmul(some, keys[heads].transpose(0, 2, 1), dtype=F32)
         dp = matmul(their, values[heads].transpose(0, 2, 1), dtype=F32)
-        flat = [a.reshape(-1, seen) for a in (s, dp)]
+        w, slopes = (a if q.dtype == F32 else memory.empty(a.shape, q.dtype) for a in (s, dp))
+        flat = [a.reshape(-1, seen) for a in (s, dp, w, slopes)]
         first = heads.start * queries.shape[1] + rows.start
         score_gradients[cb.over(s)](*flat, sums, delta, mask, scale, length, first, causal, kind)
-        s, dp = (a if q.dtype == F32 else a.astype(q.dtype) for a in (s, dp))
-        matmul(dp, keys[heads], dtype=q.dtype, out=dq[heads, rows])
-        for target, factor, other in ((dk, dp, some), (dv, s, their)):
+        matmul(slopes, keys[heads], dtype=q.dtype, out=dq[heads, rows])
+        for target, factor, other in ((dk, slopes, some), (dv, w, their)):
             at = target[heads]
             before = at if rows.start else None
             matmul(factor.transpose(0, 2, 1), other, dtype=target.dtype, residual=before, out=at)

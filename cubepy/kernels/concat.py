@@ -52,7 +52,7 @@ def concat(arrays: Any, axis: int = 0, *, out: Any = None) -> Any:
             if as_dtype(x.dtype) != dtype:
                 dtype = promote(dtype.compute, as_dtype(x.dtype).compute)
         shape = (*xs[0].shape[:d], sum(x.shape[d] for x in xs), *xs[0].shape[d + 1 :])
-        result = output(out, shape, dtype.numpy)
+        result = output(out, shape, dtype.numpy, *xs)
         at = 0
         for x in xs:
             part = tuple(slice(at, at + x.shape[d]) if k == d else slice(None) for k in range(x.ndim))
@@ -96,7 +96,7 @@ def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
     """
     wrap, array = wrapper(x), array_of(x)
     axes = axes_of(axis, array.ndim)
-    result = output(out, array.shape, array.dtype)
+    result = output(out, array.shape, array.dtype, *([array] if axes else []))
     if result.size:
         last = array.ndim - 1
         turned = array[

@@ -196,7 +196,7 @@ def _convolve(
     if out is None and channels_last and layout == first:
         result = memory.empty((n, *spatial, filters), dtype).transpose(0, axes + 1, *range(1, axes + 1))
     else:
-        result = output(out, shape, dtype)
+        result = output(out, shape, dtype, x)
     if result.size:
         function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
         to_last, to_first = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))

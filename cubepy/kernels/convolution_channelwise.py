@@ -308,7 +308,8 @@ def add_box(acc, x, grad, origin, place, edge: cb.Comptime[bool], plan: cb.Compt
 
 @cb.kernel
 def channelwise_weight(
-    x: cb.Array, grad: cb.Array, sums: cb.Array, per, cuts, depth, pad_d, pad_h, tall, plan: cb.Comptime[Box]
+    x: cb.Array, grad: cb.Array, sums: cb.Array, per, cuts, depth, pad_d, pad_h, tall: cb.Comptime[int],
+    plan: cb.Comptime[Box],
 ):  # fmt: skip
     """sums[range, tap, c] = sum over a range's places of grad[place, c] * x[place seen by tap, c], channels last.
 

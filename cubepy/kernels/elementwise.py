@@ -249,5 +249,7 @@ def copy(x: Any, *, out: Any = None) -> Any:
     """
     wrap, array = wrapper(x), array_of(x)
     result = output(out, array.shape, array.dtype)
+    if out is not None and result.strides != array.strides:
+        output(result, array.shape, array.dtype, array)  # tiles that are turned in place would be read too late
     run(identity, [array], result)
     return finish(result, out, wrap)

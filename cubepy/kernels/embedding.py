@@ -32,7 +32,7 @@ def embedding(input: Any, weight: Any, *, out: Any = None) -> Any:
     if table.ndim != 2:
         raise ShapeError(f"an embedding table has rank 2, not shape {table.shape}")
     indices = integers(array_of(input, "input"), "embedding")
-    result = output(out, (*indices.shape, table.shape[1]), table.dtype)
+    result = output(out, (*indices.shape, table.shape[1]), table.dtype, table)
     if has_planes() or not result.size:
         check_indices(indices, table.shape[0], "embedding")
     if result.size:

@@ -136,7 +136,7 @@ def as_blocks(x: Any, d: int) -> Any:
 
 
 def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, what: str) -> Any:
-    result = output(out, index.shape, x.dtype)
+    result = output(out, index.shape, x.dtype, x)
     if has_planes() or not result.size:
         check_indices(index, x.shape[d], what, from_end)
     if result.size:
@@ -268,7 +268,7 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
     if places.ndim != 1:
         raise ShapeError(f"select needs indices of rank 1, not of shape {places.shape}")
     shape = (*x.shape[:d], places.shape[0], *x.shape[d + 1 :])
-    result = output(out, shape, x.dtype)
+    result = output(out, shape, x.dtype, x)
     if has_planes() or not result.size:
         check_indices(places, x.shape[d], "select")
     if result.size:

@@ -172,7 +172,7 @@ def _matmul(
         if kept is not None and result.size:
             _fill(result, kept, fill)
         return finish(result, out, wrap)
-    result = output(out, shape, dtype.numpy)
+    result = output(out, shape, dtype.numpy, x, y)
     if result.size:
         extra = _epilogue(bias, residual, full)
         on_host = not isinstance(result, DeviceArray)
@@ -219,7 +219,7 @@ def _with_packed(
         raise ShapeError(f"matmul of {x.shape} and a packed ({b.rows}, {b.columns}): the inner lengths differ")
     full = (*x.shape[:-1], b.columns)
     kept = None if mask is None else _mask(mask, full)
-    result = output(out, full, x.dtype)
+    result = output(out, full, x.dtype, x)
     if result.size:
         add, residual = _epilogue(bias, residual, full)
         x3 = _batched(x, (1, -1, b.rows))
@@ -251,7 +251,7 @@ def _general(
     """f64 and integers: the plain kernel, one dot product an element."""
     if bias is not None or activation is not None or residual is not None or alpha != 1.0:
         raise DTypeError(f"the epilogue of matmul works on f32, f16 and bf16, not {dtype.name}")
-    result = output(out, shape, dtype.numpy)
+    result = output(out, shape, dtype.numpy, x, y)
     if result.size and isinstance(result, DeviceArray):
         target = result.reshape(full) if result.flags.c_contiguous else result
         _floats(x, y, target, full, None, None, None, 1.0)

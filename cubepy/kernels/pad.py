@@ -123,7 +123,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
         if mode == "replicate" and ((n == 0 and (a or b)) or min(a, b) < 0):
             raise ShapeError(f"replicate by {a} and {b} needs an axis that is not empty, and no negative numbers")
     shape = tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True))
-    result = output(out, shape, x.dtype)
+    result = output(out, shape, x.dtype, x)
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(shape, x.dtype)
         source = contiguous(x)

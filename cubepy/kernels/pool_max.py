@@ -83,7 +83,7 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
     back = (0, axes + 1, *range(1, axes + 1))
     value, place = memory.empty(shape, x.dtype), memory.empty(shape, np.int64) if indices else None
     if out is not None:
-        given = output(out, (shape if not turned else tuple(shape[d] for d in back))[alone:], x.dtype)
+        given = output(out, (shape if not turned else tuple(shape[d] for d in back))[alone:], x.dtype, x)
         if given.flags.c_contiguous and not turned:
             value = given.reshape(shape)
     if value.size:

@@ -193,9 +193,10 @@ def _extreme(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
     dtype = as_dtype(array.dtype).compute
     if array.size == 0 and int(np.prod([array.shape[d] for d in axes_of(axis, array.ndim)])) == 0:
         raise ShapeError(f"the {'max' if largest else 'min'} of an empty axis is not defined (shape {array.shape})")
-    if dtype.kind == "b":
-        x, dtype = array.view(np.uint8), u8
     step = f.larger if largest else f.smaller
+    if dtype.kind == "b":
+        found = _reduce(array.view(np.uint8), axis, keepdims, out, step, _worst(u8, largest), u8, dtype)
+        return found if out is not None else wrapper(x)(found)
     return _reduce(x, axis, keepdims, out, step, _worst(dtype, largest), dtype, dtype)
 
 

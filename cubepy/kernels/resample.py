@@ -140,7 +140,7 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
     given, target = None, None
     if out is not None:
         seen = tuple(shape[d] for d in back) if turned else shape
-        given = output(out, seen[alone:], dtype)
+        given = output(out, seen[alone:], dtype, x)
         target = given.reshape(shape) if given.flags.c_contiguous and not turned else None
     wide = resample_planes.mapped(x, bands, last, target) if has_planes() and 0 not in x.shape else None
     if wide is not None:

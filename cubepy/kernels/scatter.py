@@ -175,11 +175,11 @@ def _checked(update: str) -> str:
     return update
 
 
-def _copy_of(x: Any, out: Any) -> Any:
+def _copy_of(x: Any, out: Any, *apart: Any) -> Any:
     """What to write: a contiguous copy of x, or `out` itself where that can be used."""
     if out is None:
         return copy(x)
-    target = output(out, x.shape, x.dtype)
+    target = output(out, x.shape, x.dtype, *apart)
     if target is not x:
         copy(x, out=target)
     return target
@@ -224,7 +224,7 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
     check_indices(places, x.shape[d], "scatter")
     values = _values(src, places.shape, x.dtype)
     if _any_order() and scatter_planes.fits(x, places, d):
-        target = output(out, x.shape, x.dtype)
+        target = output(out, x.shape, x.dtype, places, values)
         flat = target if target.flags.c_contiguous else memory.empty(x.shape, x.dtype)
         scatter_planes.scatter(*(contiguous(a) for a in (x, flat, places, values)), d, updated, update)
         if flat is not target:
@@ -235,7 +235,7 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         rows = (a.reshape(-1, a.shape[d]) for a in (x, target, contiguous(places), contiguous(values)))
         scatter_row[x.size // x.shape[d], 1](*rows, update, lanes_for(x), mode="unchecked")
         return finish(target, out, wrap)
-    target = _copy_of(x, out)
+    target = _copy_of(x, out, places, values)
     if places.size:
         part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))
         work = _working(target[part], update)
@@ -344,7 +344,7 @@ def _put(*arrays: Any, update: str, out: Any = None) -> Any:
         spread = np.broadcast_to(given, (*shape, *rest))
     except ValueError:
         raise ShapeError("the shapes of indices and values do not broadcast together") from None
-    target = _copy_of(x, out)
+    target = _copy_of(x, out, given)
     if spread.size:
         count, width = math.prod(shape), math.prod(rest)
         work = _working(target, update)

@@ -65,7 +65,7 @@ def _sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
             sort_runs.sort_by_runs(source, target, masks_of(keys))
         else:
             sort_buckets.sort_by_buckets(source, target, masks_of(keys))
-    elif keys.bits <= 32 and n <= NEAR:
+    elif keys.bits <= 32 and n <= NEAR and isinstance(x, np.ndarray):  # its masks are on the host
         places_by_network(x, values, indices, n, keys)
     elif n <= ROOM:
         digits = 11 if n >= 2048 else 8

@@ -59,6 +59,15 @@ def same(a: Any, b: Any) -> bool:
     )
 
 
+def meet(a: Any, b: Any) -> bool:
+    """Whether the spans of two arrays overlap."""
+    if type(a) is not type(b) or a.size == 0 or b.size == 0:
+        return False
+    here, there = (v.address if type(v) is DeviceArray else address(v) for v in (a, b))
+    (low, high), (first, last) = extent(a), extent(b)
+    return bool(here + low < there + last and there + first < here + high)
+
+
 def check(prepared: Any, leaves: list[Any], launcher: Any) -> bool:
     """Refuse outputs that are read-only or overlap another argument; gives whether one is worked on in place.
 

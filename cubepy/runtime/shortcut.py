@@ -130,7 +130,7 @@ def _far_scope(
 
     return {
         "_part": far.part, "_TORCH": far.TORCH, "_Far": DeviceArray, "_far": calls.ready.get, "_far_way": long_way,
-        "_PLAIN": _PLAIN, "_int": int, "_lay": far.looks[0], "_learn": far.learn,
+        "_PLAIN": _PLAIN, "_int": int, "_lay": far.looks[0], "_meet": far.learn,
     }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def _far_branch(parameters: Sequence[inspect.Parameter], call: str) -> str:
 def _far_keys(parameters: Sequence[inspect.Parameter], count: int | None) -> tuple[list[str], list[str], list[str]]:
     """Lines that come first, the parts of a key, and the values, as `_keys` has them."""
     layout = (
-        "{0}.layout if type({0}) is _Far else {0}.requires_grad or _lay({0}) or _learn({0}) "
+        "{0}.layout if type({0}) is _Far else {0}.requires_grad or _lay({0}) or _meet({0}) "
         "if type({0}) in _TORCH else {0} if type({0}) in _PLAIN else (int, {0}) "
         "if type({0}) is int else _part({0})"
     )

@@ -250,3 +250,52 @@ def test_large_results_pass_the_caches_and_are_the_same(
     same(K.map(K.functions.mul, x, x, out=unaligned(x)), want)
     y = x.copy()
     same(K.map(K.functions.mul, y, y, out=y), want)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_the_extremes_of_bools_are_bools(axis: int | None) -> None:
+    x = np.random.default_rng(4).random((5, 41)) > 0.5
+    for layout in (np.ascontiguousarray, backwards):
+        for name in ("max", "min"):
+            same(getattr(K, name)(layout(x), axis), getattr(np, name)(x, axis))
+
+
+def test_attention_without_a_depth_is_refused() -> None:
+    q, v = np.ones((1, 2, 3, 0), np.float32), np.ones((1, 2, 3, 4), np.float32)
+    for ours in (K.attention, K.attention_forward):
+        with pytest.raises(cb.errors.ShapeError, match="depth 1 or more"):
+            ours(q, q, v)
+
+
+TURN = np.arange(40)[::-1].copy()
+ON_ITSELF: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
+    "transpose": ((40, 40), K.transpose),
+    "copy": ((40, 40), lambda x, **o: K.copy(x.T, **o)),
+    "flip": ((40, 40), lambda x, **o: K.flip(x, 1, **o)),
+    "concat": ((40, 40), lambda x, **o: K.concat([x[20:], x[:20]], **o)),
+    "pad": ((40, 40), lambda x, **o: K.pad(x, (-3, 3), **o)),
+    "gather": ((40,), lambda x, **o: K.gather(x, 0, TURN, **o)),
+    "select": ((40, 40), lambda x, **o: K.select(x, 0, TURN, **o)),
+    "embedding": ((40, 40), lambda x, **o: K.embedding(TURN, x, **o)),
+    "scatter": ((40,), lambda x, **o: K.scatter(x, 0, TURN, x, **o)),
+    "index_put": ((40, 40), lambda x, **o: K.index_put(x, (TURN,), x, **o)),
+    "matmul": ((512, 512), lambda x, **o: K.matmul(x, np.eye(512, k=1, dtype=np.float32), **o)),
+    "attention": ((1, 2, 80, 16), lambda x, **o: K.attention(x, x, x, **o)),
+    "max_pool2d": ((1, 2, 20, 20), lambda x, **o: K.max_pool2d(x, 3, 1, 1, **o)),
+    "avg_pool2d": ((1, 2, 20, 20), lambda x, **o: K.avg_pool2d(x, 3, 1, 1, **o)),
+    "conv2d": ((1, 4, 20, 20), lambda x, **o: K.conv2d(x, np.ones((4, 1, 3, 3), np.float32), None, 1, 1, 1, 4, **o)),
+}
+
+
+@pytest.mark.parametrize("name", ON_ITSELF)
+def test_an_output_that_is_the_input_is_refused_or_right(name: str) -> None:
+    shape, ours = ON_ITSELF[name]
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    want = np.array(ours(x))
+    for out in (np.empty_like(x), np.empty_like(x), x):  # also as a call that is known already
+        try:
+            ours(x, out=out)
+        except cb.errors.AliasError:
+            assert out is x
+        else:
+            np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
