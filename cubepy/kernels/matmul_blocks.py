@@ -179,8 +179,10 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
 def matrix_blocks(problem: Product, kind: str, cores: int) -> TilePlan:
     """Blocks for a CPU's matrix unit, which is so fast that reading a and b and writing the sums decide."""
     panels, batch, k = -(-problem.n // 32), problem.batch, -(-problem.k // PER_WORD[kind])
-    sides = (128, 64) if k > SHALLOW else ()  # the sums of more rows lie in more pages than a core stores to at once
-    rows = next((r for r in sides if batch * -(-problem.m // r) * panels >= 2 * cores), 32)
+    if k <= SHALLOW:  # the sums of more rows lie in more pages than a core stores to at once
+        plan = blocks(problem, 32, 2, 16, kind, cores)
+        return replace(plan, matrix=True, block_rows=1, block_panels=min(4, panels))
+    rows = next((r for r in (128, 64) if batch * -(-problem.m // r) * panels >= 2 * cores), 32)
     cubes = batch * -(-problem.m // rows)
     if 4 * k * problem.n <= NEAR and cubes >= 2 * cores:  # a cube makes whole rows of the result
         plan = TilePlan(rows, 2, 16, 1, panels, DEEPEST, kind, matrix=True)

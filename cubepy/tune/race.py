@@ -16,7 +16,7 @@ class Limits:
     """How much a race may cost.
 
     Attributes:
-        seconds: time for everything: compiling, checking, sampling.
+        seconds: time for compiling, checking and sampling, once the first candidate is compiled.
         prepare: share of the time after which no further candidate is compiled.
         least, most: samples of a candidate that stays in.
         share: of the roofline at which the leader is good enough.

@@ -195,7 +195,7 @@ class Tuner:
             op.inferred(problem)  # raises, with the reasons
         self.progress.start(f"{op.name} {text_of(problem)}", len(candidates))
         bench = Bench(op, problem, watch, limits)
-        start = watch.now()
+        begin = start = watch.now()
         entrants: list[Entrant] = []
         for _, members in itertools.groupby(zip(candidates, trials), key=lambda pair: pair[0].group):
             for candidate, trial in members:
@@ -204,7 +204,10 @@ class Tuner:
                     trial.reason = "no time left"
                 else:
                     self.progress.step(trial.name)
+                    first = not entrants
                     entrants += bench.prepared(candidate, trial)
+                    if first:  # a call would have compiled it, too
+                        start = watch.now()
             if entrants and not limits.all_groups:
                 break
         stopped = race(entrants, watch, limits, start + limits.seconds, bound) if entrants else ""
@@ -213,7 +216,7 @@ class Tuner:
             self.progress.finish("nothing works")
             reasons = "; ".join(f"{t.name}: {t.reason}" for t in trials)
             raise TuneError(f"no candidate of {op.name} works for {problem}", hint=reasons)
-        spent = watch.now() - start
+        spent = watch.now() - begin
         self.progress.finish(f"{best.name}, {best.seconds * 1e6:.1f} us")
         fields = {k: v for k, v in zip(problem._fields, problem) if k != "device"}
         return Decision(
