@@ -23,7 +23,7 @@ from cubepy.kernels.reduce import sum as total_of
 from cubepy.runtime import memory
 
 F32 = np.dtype(np.float32)
-PARTS = 16  # cubes in which a deterministic run divides all heads, whatever the cores
+PARTS = 16  # cubes in which a deterministic run divides all heads, whatever the cores, and parts of a head at most
 SIDE = 4  # keys of a tile of their sums
 LINES = 4  # lines of a tile's width in products with rows of queries, keys or values
 
@@ -256,7 +256,7 @@ def gradients(
     rows, lines = (6, 4) if p.vector_registers >= 32 else (4, 2)
     seen, heads = k.shape[2], k.shape[0] * k.shape[1]
     wanted = PARTS if config.deterministic else 2 * p.cores
-    parts = 1 if heads >= wanted else min(-(-wanted // heads), -(-seen // (lines * lanes)))
+    parts = 1 if heads >= wanted else min(PARTS, -(-wanted // heads), -(-seen // (lines * lanes)))
     depth_lines, width_lines = -(-q.shape[3] // lanes), -(-v.shape[3] // lanes)
     plan = Blueprint(rows, lines, lanes, 8, depth_lines, width_lines, causal, kind)
     grad, q, k, v, out = (a if a.strides[3] == a.itemsize else copy(a) for a in (grad, q, k, v, out))
