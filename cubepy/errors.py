@@ -80,6 +80,10 @@ class ComptimeError(CompileError, TypeError):
     """A comptime value is missing, unhashable, or a runtime value stands where one is needed."""
 
 
+class NestingError(CompileError, RecursionError):
+    """A kernel nests deeper than Python's recursion limit lets the compiler follow."""
+
+
 class DTypeError(CompileError, TypeError):
     """A dtype that cannot be used, or dtypes that do not go together."""
 

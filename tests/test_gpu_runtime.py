@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -202,3 +204,18 @@ def test_memory_that_nobody_gave_spoils_a_trace() -> None:
     with Recorder([unreal()]) as recorder:
         recorder.launch(SimpleNamespace(runner=Runner(), in_place=False), [unreal()])
     assert recorder.spoiled
+
+
+def test_destructors_end_before_modules_are_emptied() -> None:
+    code = """
+import sys
+from cubepy.backends.cuda import driver
+@driver.until_exit
+class Owner:
+    def __del__(self):
+        print("gone", driver.usable())
+Owner()
+sys.kept = Owner()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "gone False\n", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 from typing import Any
 
@@ -280,3 +282,36 @@ def test_parameters_may_have_any_name(device: str) -> None:
         np.testing.assert_array_equal(out, x * 3 + 2)
     plain_names[cb.over(5)](x, out, 3.0, 1.0, device=device)
     np.testing.assert_array_equal(out, x * 3 + 1)
+
+
+def test_a_caller_deep_in_the_stack_may_compile() -> None:
+    @cb.kernel
+    def fresh(x: cb.Array, out: cb.Array):
+        i = cb.ABSOLUTE_POS
+        if i < out.size:
+            for j in cb.unroll(range(2)):
+                if x[i] > j:
+                    out[i] = ((x[i] + j) * 2 + out[i]) * 3
+
+    def deeper(frames: int) -> None:
+        if frames:
+            deeper(frames - 1)
+        else:
+            fresh[cb.over(out)](x, out)
+
+    depth = len(inspect.stack(0))
+    x, out = np.full(5, 0.5, F), np.zeros(5, F)
+    deeper(sys.getrecursionlimit() - depth - 45)  # enough to launch, too few to compile
+    assert out.tolist() == [3] * 5
+
+
+def test_a_kernel_may_be_too_deep_for_any_stack() -> None:
+    @cb.kernel
+    def endless(x: cb.Array, out: cb.Array, *, depth: cb.Comptime[int]):
+        out[0] = x[0] + sum_of(depth)
+
+    def sum_of(depth: int) -> int:
+        return depth and 1 + sum_of(depth - 1)
+
+    with pytest.raises(errors.NestingError, match="nests too deeply"):
+        endless[1, 1](np.ones(1, F), np.ones(1, F), depth=100000)

@@ -6,6 +6,7 @@ Every device's primary context is retained once, the one that PyTorch, CuPy and 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -219,6 +220,12 @@ def check(code: int, what: str, device: str = "") -> None:
 def usable() -> bool:
     """Whether destructors may call the driver: it is loaded, and this is not a forked child."""
     return _library is not None and not forked
+
+
+def until_exit(owner: type) -> type:
+    """A class whose destructor stops with the interpreter, which empties modules; the driver frees what is left."""
+    atexit.register(setattr, owner, "__del__", lambda _: None)
+    return owner
 
 
 def version() -> tuple[int, int]:

@@ -22,6 +22,7 @@ RECORD = 8 * WORDS
 SLOTS = 1024
 
 
+@driver.until_exit
 class Faults:
     """The fault records of one stream."""
 

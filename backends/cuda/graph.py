@@ -92,6 +92,7 @@ class Capture:
         return NativeGraph(self.context, made.value or 0, self)
 
 
+@driver.until_exit
 class NativeGraph:
     """Recorded work that can be launched.
 

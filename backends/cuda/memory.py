@@ -29,6 +29,7 @@ Waiting = tuple[int, tuple[NativeStream, ...]]
 """A released block: its address, and the streams that used it besides its own."""
 
 
+@driver.until_exit
 class Block(Tracked):
     """A piece of device memory from a pool, which goes back to it when the last array on it is collected.
 
@@ -68,6 +69,7 @@ class Block(Tracked):
             pool.stray(key, waiting)
 
 
+@driver.until_exit
 class Arena:
     """The memory that was allocated while a graph was captured; it lives as long as the graph and its arrays.
 

@@ -24,6 +24,7 @@ _FUNCTION_ATTRIBUTES = {
 _NONPORTABLE_CLUSTER = 14
 
 
+@driver.until_exit
 class Module:
     """Loaded machine code; unloaded when collected."""
 

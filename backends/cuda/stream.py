@@ -22,6 +22,7 @@ _BLOCKING, _NON_BLOCKING = 0, 1
 _TIMED, _UNTIMED = 0, 2
 
 
+@driver.until_exit
 class NativeStream:
     """An in-order queue of work on one GPU.
 
@@ -108,6 +109,7 @@ class NativeStream:
         return f"<stream {self.handle:#x} of {self.label}>"
 
 
+@driver.until_exit
 class NativeEvent:
     """A point in the work of a stream."""
 

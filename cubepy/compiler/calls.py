@@ -119,7 +119,7 @@ class Calls(Loops, Lowering):
         if all(isinstance(v, Const) for v in values):
             try:
                 return self.wrap(fn(*(a.value for a in args), **{k: v.value for k, v in kwargs.items()}))  # type: ignore[union-attr]
-            except CubeError:
+            except (CubeError, RecursionError):
                 raise
             except Exception as error:
                 raise ComptimeError(f"{_name(fn)} failed at compile time: {type(error).__name__}: {error}") from error

@@ -23,7 +23,7 @@ from cubepy.compiler.source import source_of
 from cubepy.compiler.state import Facts, Frame, Restart
 from cubepy.compiler.uniform import check_barriers
 from cubepy.compiler.values import ArrayValue, StructValue, TupleValue, Value
-from cubepy.errors import CompileError, DTypeError
+from cubepy.errors import CompileError, DTypeError, NestingError
 from cubepy.lang.declare import Kernel
 from cubepy.lang.dtypes import DType
 
@@ -121,9 +121,9 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
             _locate(error, walker)
             raise
         except RecursionError:
-            failure = CompileError("the kernel nests too deeply to be compiled")
-            _locate(failure, walker)
-            raise failure from None
+            deep = NestingError("the kernel nests too deeply to be compiled")
+            _locate(deep, walker)
+            raise deep from None
         except (ZeroDivisionError, OverflowError, ValueError, TypeError, AttributeError) as cause:
             failure = CompileError(f"a comptime expression failed: {type(cause).__name__}: {cause}")
             _locate(failure, walker)

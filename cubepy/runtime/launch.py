@@ -24,6 +24,7 @@ from cubepy.runtime.binder import LAUNCH_KEYWORDS, make_binder
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.leaves import NUMBERS, take_apart
 from cubepy.runtime.repeat import REFUSED, plain
+from cubepy.runtime.stack import with_room
 from cubepy.runtime.stats import active, counters
 from cubepy.runtime.trace import Recorder, Trace
 
@@ -214,19 +215,24 @@ class Launcher:
             dev.backend, units, mode, i64 if wide else i32, properties.plane_size, properties.max_shared_memory,
             properties, config.debug > 0 or mode == "validate",
         )  # fmt: skip
-        key = (tuple(specs), target)
+        exe, in_place = with_room(lambda: self.code(backend, tuple(specs), target, leaves))
+        return exe, cubes, leaves, in_place, dev.ordinal
+
+    def code(self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]) -> tuple[Any, Any]:
+        """The code for arguments like these, made unless it exists, and which leaves share memory."""
+        key = (specs, target)
         with _specialise_lock:
             program = self.programs.get(key)
             if program is None:
-                program = specialise(self.kernel, tuple(specs), target)
+                program = specialise(self.kernel, specs, target)
                 counters.specialised += 1
                 self.programs[key] = program
             in_place = overlap.in_place(program, leaves)
             exe = self.executables.get((key, in_place))
             if exe is None:
-                exe = backend.executable(self.kernel, program, tuple(specs), in_place)
+                exe = backend.executable(self.kernel, program, specs, in_place)
                 self.executables[key, in_place] = exe
-        return exe, cubes, leaves, in_place, dev.ordinal
+        return exe, in_place
 
     def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:
         """Cube count and cube dim of a grid."""

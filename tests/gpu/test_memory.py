@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -150,3 +152,21 @@ def test_copies_of_any_layout() -> None:
     expected[0, :, 1] = 7
     expected[1] = host[0]
     assert np.array_equal(y.numpy(), expected)
+
+
+def test_what_outlives_the_interpreter_is_quiet() -> None:
+    code = """
+import sys, numpy as np, cubepy as cb
+from tests.gpu.kernels import add_one
+from cubepy.runtime.device import Device
+from cubepy.runtime.device_array import empty
+x = empty((1000,), np.float32, Device("cuda"))
+stream, event = cb.Stream("cuda"), cb.Event("cuda")
+event.record(stream)
+with cb.capture() as graph:
+    add_one[cb.over(x)](x)
+graph.replay()
+sys.kept = [x, stream, graph, event]  # collected after the modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
