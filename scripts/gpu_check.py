@@ -24,12 +24,13 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/gpu", "tests/conformance", "tests/cuda/test_matrix.py", "tests/test_random_kernels.py")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-PARTS = ("memory_bound", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start")
+PARTS = ("memory_bound", "library", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start")
 SANITIZED = ("tests/conformance", "tests/cuda/test_matrix.py")
 PLANTED = ("memcheck", "racecheck", "initcheck")  # what `tests.gpu.planted` has a mistake for
 HONEST = "not cpu and not python and not fault and not out_of_bounds and not assert"
@@ -37,7 +38,7 @@ HONEST = "not cpu and not python and not fault and not out_of_bounds and not ass
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 WORKERS = max(1, (os.cpu_count() or 1) - 2)
 SECONDS = 900
-LIBRARY = "memcheck-library"
+LIBRARY = ("memcheck-library", "racecheck-library")  # the tools that run over the library's tests, too
 ON_GPU = {"CUBEPY_TEST_DEVICE": "cuda"}
 FOUND = 9  # the exit status of a sanitizer that found a mistake
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|hazards?)\b")
@@ -51,6 +52,7 @@ class Step:
     commands: list[list[str]]
     variables: dict[str, str] = field(default_factory=dict)
     expected: int = 0
+    shared: bool = False  # its commands take turns at the GPUs
 
 
 def rounds(out: Path, sanitize: bool, benchmarks: bool, only: list[str]) -> list[list[Step]]:
@@ -60,17 +62,18 @@ def rounds(out: Path, sanitize: bool, benchmarks: bool, only: list[str]) -> list
         [Step("tests", [[*PYTEST, *TESTS, "-k", "not cpu and not python", *spread]])],
         [Step("library", [[*PYTEST, "tests/kernels", *spread]], ON_GPU)],
     ]
-    tools = [tool for tool in (*TOOLS, LIBRARY) if tool in only or (sanitize and not only)]
+    tools = [tool for tool in (*TOOLS, *LIBRARY) if tool in only or (sanitize and not only)]
     if tools and shutil.which("compute-sanitizer"):
-        found += sanitizers([tool for tool in tools if tool != LIBRARY], spread)
-        if LIBRARY in tools:
+        found += sanitizers([tool for tool in tools if tool not in LIBRARY], spread)
+        over = [tool for tool in tools if tool in LIBRARY]
+        if over:
             tests = tests_of("tests/kernels", **ON_GPU)
-            found.append([under("memcheck", LIBRARY, tests, WORKERS, ON_GPU)])
+            found.append([under(name.split("-")[0], name, tests, -(-WORKERS // len(over)), ON_GPU) for name in over])
     elif tools:
         print("compute-sanitizer is not on the path: no sanitizers", flush=True)
     for part in PARTS if benchmarks or only else ():
         files = ["--write", str(out / f"{part}.md"), "--json", str(out / f"{part}.json")]
-        found.append([Step(part, [[sys.executable, "asv_benchmarks/gpu.py", "--only", part, *files]])])
+        found.append([Step(f"{part}-speed", [[sys.executable, "asv_benchmarks/gpu.py", "--only", part, *files]])])
     wanted = {*only, "compiled", *(f"{tool}-planted" for tool in only)}
     return [[step for step in steps if not only or step.name in wanted] for steps in found]
 
@@ -105,11 +108,12 @@ def under(tool: str, name: str, tests: list[str], parts: int, variables: dict[st
     """Tests under a tool, in so many processes."""
     shares = [tests[k::parts] for k in range(parts)]
     commands = [[*wrapped(tool), *PYTEST, "--durations=3", *share] for share in shares if share]
-    return Step(name, commands, {"CUBEPY_MEMORY_POOL": "0", **variables})
+    return Step(name, commands, {"CUBEPY_MEMORY_POOL": "0", **variables}, shared=True)
 
 
 def run(step: Step, number: int, log: Path) -> int:
     """Run a command of a step with its output in a file; its exit status."""
+    gpu = {"CUDA_VISIBLE_DEVICES": str(number % len(gpus()))} if step.shared and len(gpus()) > 1 else {}
     with log.open("w") as file:
         try:
             return subprocess.run(
@@ -119,10 +123,18 @@ def run(step: Step, number: int, log: Path) -> int:
                 stderr=subprocess.STDOUT,
                 timeout=SECONDS,
                 check=False,
-                env={**os.environ, **step.variables},
+                env={**os.environ, **gpu, **step.variables},
             ).returncode
         except subprocess.TimeoutExpired:
             return 124
+
+
+@cache
+def gpus() -> list[str]:
+    """The GPUs that a command sees."""
+    code = "import cubepy; print(*[d.name for d in cubepy.devices() if d.backend == 'cuda'], sep=chr(10))"
+    listed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    return listed.stdout.splitlines()
 
 
 def together(steps: list[Step], out: Path) -> list[dict[str, object]]:

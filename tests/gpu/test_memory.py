@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -80,11 +81,22 @@ def test_out_of_memory_leaves_the_device_usable() -> None:
 
 
 def test_spare_memory_is_given_back_before_giving_up() -> None:
-    """A request that only fits when the pool's cache is freed succeeds."""
-    free, _ = gpu_memory()
-    held = [empty((8 << 30,), np.uint8, HERE) for _ in range((free >> 33) - 1)]
-    del held
-    assert empty((free - (16 << 30),), np.uint8, HERE).size
+    """A request that only fits when the pool's cache is freed succeeds; another process may take the memory between."""
+    for last in (False, False, False, True):
+        memory.trim("cuda")
+        free, _ = gpu_memory()
+        if free < (32 << 30):
+            pytest.skip("another process has the memory")
+        try:
+            held = [empty((8 << 30,), np.uint8, HERE) for _ in range((free >> 33) - 1)]
+            del held
+            assert empty((free - (16 << 30),), np.uint8, HERE).size
+            break
+        except OutOfMemoryError:
+            memory.trim("cuda")
+            if last or gpu_memory()[0] > free - (8 << 30):
+                raise
+            time.sleep(5)
     memory.trim("cuda")
 
 
