@@ -29,60 +29,11 @@ SQUARES = ((64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512,
 
 
 def compare(
-    batch: int, layer: tuple[int, ...], stream: Any, dtype: str = "float16", fused: bool = False, first: bool = False
-) -> dict[str, str]:  # fmt: skip
-    """One row; `first`: memory has channels first."""
-    import torch
-
-    from cubepy import kernels as K
-
-    channels, side, filters, window, stride = layer
-    kind, padding = getattr(torch, dtype), window // 2
-    form = torch.contiguous_format if first else torch.channels_last
-    out_side = (side + 2 * padding - window) // stride + 1
-    size = kind.itemsize * batch * (channels * side**2 + filters * out_side**2)
-    sets = max(2, min(10, int(CACHE / size) + 1))
-
-    def draw(*shape: int) -> Any:
-        return torch.randn(*shape, device="cuda", dtype=kind).to(memory_format=form)
-
-    xs = [draw(batch, channels, side, side) for _ in range(sets)]
-    w = draw(filters, channels, window, window) * (channels * window**2) ** -0.5
-    w = w.to(memory_format=form)
-    bias = torch.randn(filters, device="cuda", dtype=kind) if fused else None
-    activation = "relu" if fused else None
-
-    def theirs(i: int) -> Any:
-        y = torch.nn.functional.conv2d(xs[i], w, bias, stride, padding)
-        return torch.relu_(y) if fused else y
-
-    def ours(i: int) -> Any:
-        return K.conv2d(xs[i], w, bias, stride, padding, activation=activation)
-
-    flops = 2 * batch * out_side**2 * filters * channels * window**2
-    calls = max(sets, min(24, int(4e-3 / max(flops / 5e14, size / 3e12))))
-    mine, other = milliseconds([ours, theirs], calls, sets, stream)
-    right = torch.nn.functional.conv2d(
-        xs[0][:SAMPLE].double(), w.double(), None if bias is None else bias.double(), stride, padding
-    )
-    right = torch.relu(right) if fused else right
-    got = ours(0)
-    error = float((torch.as_tensor(got, device="cuda")[:SAMPLE].double() - right).norm() / right.norm())
-    extra = (", relu(conv + bias)" if fused else "") + (", channels first" if first else "")
-    return {
-        "work": f"conv2d {window}x{window} {channels}-{filters} of ({batch}, {side}, {side}), stride {stride}, "
-        f"{dtype}{extra}",
-        "ours": f"{mine * 1e3:.1f} us, {flops / mine / 1e9:.0f} TFLOP/s, {size / mine / 1e6:.0f} GB/s",
-        "peer": f"{other * 1e3:.1f} us, {flops / other / 1e9:.0f} TFLOP/s (cuDNN)",
-        "ratio": f"{other / mine:.2f}", "error": f"{error:.1e}",
-    }  # fmt: skip
-
-
-def compare_more(
     batch: int, layer: tuple[int, ...], stream: Any, what: str = "conv2d", groups: int = 1, first: bool = False,
-    dtype: str = "float16",
+    dtype: str = "float16", fused: bool = False,
 ) -> dict[str, str]:  # fmt: skip
-    """One row of groups, of f32, or of a gradient ("conv_input", "conv_weight"). The peer's is convolution_backward.
+    """One row: a convolution, with bias and relu if `fused`, or a gradient ("conv_input", "conv_weight"), for which the
+    peer's is convolution_backward.
 
     The dtype "tf32" is float32 that both may round.
     """
@@ -108,12 +59,15 @@ def compare_more(
     w = (draw(filters, channels // groups, window, window) * (channels // groups * window**2) ** -0.5).to(
         memory_format=form
     )
+    bias = torch.randn(filters, device="cuda", dtype=kind) if fused else None
+    activation = "relu" if fused else None
     settings = (stride, padding, 1, groups)
     masks = {"conv_input": (True, False, False), "conv_weight": (False, True, False)}
 
     def theirs(i: int) -> Any:
         if what == "conv2d":
-            return torch.nn.functional.conv2d(xs[i], w, None, *settings)
+            y = torch.nn.functional.conv2d(xs[i], w, bias, *settings)
+            return torch.relu_(y) if fused else y
         done = torch.ops.aten.convolution_backward(
             grads[i], xs[i], w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, masks[what]
         )
@@ -121,7 +75,7 @@ def compare_more(
 
     def ours(i: int) -> Any:
         if what == "conv2d":
-            return K.conv2d(xs[i], w, None, *settings, precision=precision)
+            return K.conv2d(xs[i], w, bias, *settings, activation=activation, precision=precision)
         if what == "conv_input":
             return K.conv_input(tuple(xs[i].shape), w, grads[i], *settings, precision=precision)
         return K.conv_weight(xs[i], tuple(w.shape), grads[i], *settings, precision=precision)
@@ -132,14 +86,16 @@ def compare_more(
     some = slice(0, batch if what == "conv_weight" else SAMPLE)
     x, grad = xs[0][some].double(), grads[0][some].double()
     if what == "conv2d":
-        right = torch.nn.functional.conv2d(x, w.double(), None, *settings)
+        right = torch.nn.functional.conv2d(x, w.double(), None if bias is None else bias.double(), *settings)
+        right = torch.relu(right) if fused else right
     elif what == "conv_input":
         right = torch.nn.grad.conv2d_input(tuple(x.shape), w.double(), grad, *settings)
     else:
         right = torch.nn.grad.conv2d_weight(x, tuple(w.shape), grad, *settings)
     got = torch.as_tensor(ours(0), device="cuda")
     error = float(((got if what == "conv_weight" else got[some]).double() - right).norm() / right.norm())
-    extra = (f", {groups} groups" if groups > 1 else "") + (", channels first" if first else "")
+    extra = (", relu(conv + bias)" if fused else "") + (f", {groups} groups" if groups > 1 else "")
+    extra += ", channels first" if first else ""
     return {
         "work": f"{what} {window}x{window} {channels}-{filters} of ({batch}, {side}, {side}), stride {stride}, "
         f"{dtype}{extra}",
@@ -164,22 +120,22 @@ def rows() -> Iterator[dict[str, str]]:
         for layer in SQUARES:
             for batch in (32, 128):
                 yield compare(batch, layer, own)
-            yield compare(64, layer, own, "bfloat16")
+            yield compare(64, layer, own, dtype="bfloat16")
             yield compare(64, layer, own, fused=True)
         for layer in (*SQUARES[:2], LAYERS[3]):
             yield compare(64, layer, own, first=True)
         for *grouped, groups in GROUPED:
             for first in (False, True):
-                yield compare_more(64, tuple(grouped), own, groups=groups, first=first)
+                yield compare(64, tuple(grouped), own, groups=groups, first=first)
         for what in ("conv_input", "conv_weight"):
             for layer in (*SQUARES, LAYERS[6], LAYERS[4]):
-                yield compare_more(64, layer, own, what)
-            yield compare_more(64, SQUARES[1], own, what, first=True)
-            yield compare_more(64, GROUPED[0][:5], own, what, GROUPED[0][5])
+                yield compare(64, layer, own, what)
+            yield compare(64, SQUARES[1], own, what, first=True)
+            yield compare(64, GROUPED[0][:5], own, what, GROUPED[0][5])
         for dtype in ("float32", "tf32"):
             for what in ("conv2d", "conv_input", "conv_weight"):
                 for layer in SQUARES[:3]:
-                    yield compare_more(64, layer, own, what, dtype=dtype)
+                    yield compare(64, layer, own, what, dtype=dtype)
 
 
 if __name__ == "__main__":

@@ -92,10 +92,15 @@ def columns_of_unit(column, lane, width, channels, size, window, dilation, pad, 
 
 
 @cb.func
-def bring_stage(
-    tiles_a, at_a, tiles_b, at_b, grad, x, row, place, first, filters, lane, seen, size, stride, near, plan
-):
-    """Start bringing this unit's place: its pieces of the tile's filters, and of what the tile's taps see."""
+def bring_stage(tiles_a, tiles_b, slot, mine, grad, x, row, place, first, filters, lane, seen, sizes, near, plan):
+    """Start bringing this unit's place of a stage: its pieces of the tile's filters, and of what the tile's taps see.
+
+    Gives its row and place of the next stage.
+    """
+    size, out, stride = sizes
+    depth = UNITS * (PIECE // x.dtype.itemsize) // BLOCK
+    at_a = (slot * depth + mine) * (plan.rows + PAD) + lane
+    at_b = (slot * depth + mine) * (plan.columns + PAD) + lane
     n, d, h, w = place
     there = row < grad.shape[0]
     for i in cb.unroll(range(plan.rows // BLOCK)):
@@ -108,6 +113,8 @@ def bring_stage(
         inside = within(d + deep, size[0]) and within(h + down, size[1]) and within(w + right, size[2])
         inside = inside and there
         bring(tiles_b, at_b + j * BLOCK, x, (origin + shift, near[1] + channel), left if inside else 0, plan.copies)
+    n, d, h, w = further(place, out, depth)
+    return row + depth, n, d, h, w
 
 
 @cb.func
@@ -200,7 +207,7 @@ def window_weight(
     mine = cb.UNIT_POS // (BLOCK // piece)  # the place of a stage that this unit brings
     lane = cb.UNIT_POS % (BLOCK // piece) * piece
     seen = columns_of_unit(column, lane, width, channels, size, window, dilation, pad, plan)
-    near = (group * filters, group * channels)
+    near, sizes = (group * filters, group * channels), (size, out, stride)
     count = cb.min(per, steps - part * per)
     first = part * per * depth + mine
     line = first // out[2]
@@ -221,26 +228,18 @@ def window_weight(
                 acc[i, j] = cb.splat(0.0, LANES)
     for slot in cb.unroll(range(stages - 1)):
         if slot < count:
-            at_a, at_b = (slot * depth + mine) * pitch_a + lane, (slot * depth + mine) * pitch_b + lane
-            bring_stage(
-                tiles_a, at_a, tiles_b, at_b, grad, x, first, (n, d, h, w), row, filters, lane, seen, size, stride,
-                near, plan,
-            )  # fmt: skip
-            first = first + depth
-            n, d, h, w = further((n, d, h, w), out, depth)
+            first, n, d, h, w = bring_stage(
+                tiles_a, tiles_b, slot, mine, grad, x, first, (n, d, h, w), row, filters, lane, seen, sizes, near, plan
+            )
         cb.copy_async_commit()
     slot, ahead = 0, stages - 1
     for step in range(count):
         cb.copy_async_wait(stages - 2)
         cb.sync_cube()
         if step + stages - 1 < count:
-            at_a, at_b = (ahead * depth + mine) * pitch_a + lane, (ahead * depth + mine) * pitch_b + lane
-            bring_stage(
-                tiles_a, at_a, tiles_b, at_b, grad, x, first, (n, d, h, w), row, filters, lane, seen, size, stride,
-                near, plan,
-            )  # fmt: skip
-            first = first + depth
-            n, d, h, w = further((n, d, h, w), out, depth)
+            first, n, d, h, w = bring_stage(
+                tiles_a, tiles_b, ahead, mine, grad, x, first, (n, d, h, w), row, filters, lane, seen, sizes, near, plan
+            )
         cb.copy_async_commit()
         at_a, at_b = slot * depth * pitch_a, slot * depth * pitch_b
         if plan.matrix and x.dtype.itemsize == 2:
