@@ -37,6 +37,11 @@ HOPPER_TILES = {
 }  # fmt: skip
 """What tiles cost, in parts of a launch of one round of 128 x 128: a round of them, its end where K is 2 KiB long, and
 the launch (measured on an H200)."""
+SIMT_TILES = {
+    (128, 128, 8, 2, 2): 135, (64, 64, 16, 1, 1): 44, (64, 32, 32, 1, 1): 24, (32, 32, 64, 2, 1): 13,
+    (32, 16, 128, 1, 1): 9.2, (16, 16, 128, 1, 1): 5.2,
+}  # fmt: skip
+"""What a round of tiles of plain arithmetic costs, in ns for every element of K (f32, measured on an H200)."""
 EARLY_BYTES = 8192, 2048
 """Bytes of K up to which launches overlap: of several rows of tiles of 128 rows, and of others (measured on an H200).
 Where they do, cubes are not in order on the cores, so that neighbours no longer read together what they share."""
@@ -224,13 +229,17 @@ class SimtRoutine(Routine):
         return None if properties.plane_size > 1 else "the device has no planes"
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Simt]:
-        """Large tiles where they fill the device and sums are short enough for them."""
+        """Tiles by what all rounds of them cost."""
         out = result_dtype(problem)
         sums = as_dtype("f32") if out.is_float and out.bits < 64 else out
-        tiles = problem.batch * -(-problem.m // 128) * -(-problem.n // 128)
-        if sums.bits <= 32 and 2 * tiles >= properties.cores:
-            yield Simt(sums, 128, 128, 8)
-        yield Simt(sums, 64, 64, 16)
+
+        def cost(tile: tuple[int, ...]) -> float:
+            tiles = problem.batch * -(-problem.m // tile[0]) * -(-problem.n // tile[1])
+            return SIMT_TILES[tile] * -(-tiles // properties.cores)
+
+        for tile in sorted(SIMT_TILES, key=cost):
+            if sums.bits <= 32 or tile[0] * tile[1] < 128 * 128:
+                yield Simt(sums, *tile)
 
     def launch(self, blueprint: Simt, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""

@@ -1,7 +1,9 @@
 """The matmul of a GPU's plain arithmetic: f32 without tf32, f64, integers and mixed dtypes, of any strides.
 
-A cube has 16 by 16 units. Each holds 4 by 4 blocks of the result in registers and reads lines of four of both
-operands, which stand in shared memory with K outermost. The next stage is on its way from memory while one is used.
+A cube has 256 units. Each holds blocks of 4 by 4 elements of the result in registers and reads lines of four of both
+operands, which stand in shared memory with K outermost. The next stage is on its way from memory while one is used. A
+tile of fewer blocks than a cube's units hold is shared by teams of units: each sums its part of every stage, and their
+sums meet in shared memory.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import cubepy as cb
 from cubepy.kernels.matmul_epilogue import Epilogue, finish_line
 
 UNITS = 256
-SIDE = 16
 LANES = 4
 UNROLL = 2
+RUN = 16
+"""Neighbours along K that units beside each other move."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +27,35 @@ class Simt(Epilogue):
 
     Attributes:
         dtype: of products and sums.
-        rows, columns: a cube's tile, multiples of 64.
+        rows, columns: a cube's tile.
         depth: K of a stage.
+        high, wide: blocks of four rows, and of four columns, of a unit.
         a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own.
     """
 
     dtype: Any = cb.f32
     rows: int = 128
     columns: int = 128
-    depth: int = 16
+    depth: int = 8
+    high: int = 2
+    wide: int = 2
     a_along_k: bool = True
     b_along_k: bool = True
+
+    @property
+    def across(self) -> int:
+        """Units of a team beside each other."""
+        return self.columns // (LANES * self.wide)
+
+    @property
+    def down(self) -> int:
+        """Units of a team below each other."""
+        return self.rows // (LANES * self.high)
+
+    @property
+    def teams(self) -> int:
+        """Groups of units that share a tile, each with its part of K."""
+        return UNITS // (self.across * self.down)
 
 
 @cb.func
@@ -50,8 +71,10 @@ def tile_start(out, rows, columns):
 def place_of(turn, count, depth, along_k):
     """Which line of four this unit moves: its row and place within it."""
     n = turn * UNITS + cb.UNIT_POS
-    pieces = (depth if along_k else count) // LANES
-    return n // pieces, n % pieces * LANES
+    if along_k:
+        pieces = min(depth, RUN) // LANES
+        return n // pieces % count, n // (pieces * count) * RUN + n % pieces * LANES
+    return n // (count // LANES), n % (count // LANES) * LANES
 
 
 @cb.func
@@ -83,20 +106,20 @@ def simt_product(
 ):  # fmt: skip
     """out[batch] = epilogue(a[batch] @ b[batch]); operands as for `mma_product`, of any dtypes."""
     rows, columns, depth = blueprint.rows, blueprint.columns, blueprint.depth
-    dtype = blueprint.dtype
+    dtype, across, down, teams = blueprint.dtype, blueprint.across, blueprint.down, blueprint.teams
+    high, wide, team_units = blueprint.high, blueprint.wide, blueprint.across * blueprint.down
     pitch_a = rows + LANES
     pitch_b = columns + LANES
-    tiles_a = cb.shared(2 * depth * pitch_a, dtype)
-    tiles_b = cb.shared(2 * depth * pitch_b, dtype)
+    behind = 2 * depth * pitch_a  # where the stages of b start
+    tiles = cb.shared(max(behind + 2 * depth * pitch_b, 0 if teams == 1 else teams * rows * columns), dtype)
     held_a = cb.local(rows * depth // LANES // UNITS, dtype, lanes=LANES)
     held_b = cb.local(columns * depth // LANES // UNITS, dtype, lanes=LANES)
     batch, row, column = tile_start(out, rows, columns)
     batch_a = cb.min(batch, a.shape[0] - 1)
     batch_b = cb.min(batch, b.shape[0] - 1)
-    top = cb.UNIT_POS // SIDE * LANES
-    left = cb.UNIT_POS % SIDE * LANES
-    high = rows // (SIDE * LANES)
-    wide = columns // (SIDE * LANES)
+    unit = cb.UNIT_POS % team_units
+    top, left = unit // across * LANES, unit % across * LANES
+    part = depth // teams
     acc = cb.local((high * LANES, wide), dtype, lanes=LANES)
     for i in cb.unroll(range(high * LANES)):
         for j in cb.unroll(range(wide)):
@@ -105,23 +128,41 @@ def simt_product(
     fetch(held_b, b, batch_b, column, 0, columns, depth, blueprint.b_along_k)
     for step in range(steps):
         now = step % 2
-        put(held_a, tiles_a, now * depth * pitch_a, pitch_a, rows, depth, blueprint.a_along_k)
-        put(held_b, tiles_b, now * depth * pitch_b, pitch_b, columns, depth, blueprint.b_along_k)
+        put(held_a, tiles, now * depth * pitch_a, pitch_a, rows, depth, blueprint.a_along_k)
+        put(held_b, tiles, behind + now * depth * pitch_b, pitch_b, columns, depth, blueprint.b_along_k)
         cb.sync_cube()
         if step + 1 < steps:
             fetch(held_a, a, batch_a, row, (step + 1) * depth, rows, depth, blueprint.a_along_k)
             fetch(held_b, b, batch_b, column, (step + 1) * depth, columns, depth, blueprint.b_along_k)
-        for k in range(0, depth, UNROLL):
+        first = now * depth + cb.UNIT_POS // team_units * part
+        for k in range(0, part, UNROLL):
             for u in cb.unroll(range(UNROLL)):
-                at_a = (now * depth + k + u) * pitch_a + top
-                at_b = (now * depth + k + u) * pitch_b + left
+                at_a = (first + k + u) * pitch_a + top
+                at_b = behind + (first + k + u) * pitch_b + left
                 for g in cb.unroll(range(high)):
-                    x = tiles_a.load(at_a + g * SIDE * LANES, LANES)
+                    x = tiles.load(at_a + g * down * LANES, LANES)
                     for j in cb.unroll(range(wide)):
-                        y = tiles_b.load(at_b + j * SIDE * LANES, LANES)
+                        y = tiles.load(at_b + j * across * LANES, LANES)
                         for e in cb.unroll(range(LANES)):
                             acc[g * LANES + e, j] = acc[g * LANES + e, j] + cb.splat(x[e], LANES) * y
-    for i in cb.unroll(range(high * LANES)):
-        for j in cb.unroll(range(wide)):
-            r = row + i // LANES * SIDE * LANES + top + i % LANES
-            finish_line(acc[i, j], out, bias, residual, alpha, batch, r, column + j * SIDE * LANES + left, blueprint)
+    if teams == 1:
+        for i in cb.unroll(range(high * LANES)):
+            for j in cb.unroll(range(wide)):
+                r, c = row + i // LANES * down * LANES + top + i % LANES, column + j * across * LANES + left
+                finish_line(acc[i, j], out, bias, residual, alpha, batch, r, c, blueprint)
+    else:
+        lines = rows * columns // LANES
+        cb.sync_cube()
+        for i in cb.unroll(range(high * LANES)):
+            for j in cb.unroll(range(wide)):
+                line = cb.UNIT_POS // team_units * lines + (i * wide + j) * team_units + unit
+                tiles.store(line * LANES, acc[i, j])
+        cb.sync_cube()
+        for n in range(cb.UNIT_POS, lines, UNITS):
+            done = tiles.load(n * LANES, LANES)
+            for t in cb.unroll(range(1, teams)):
+                done = done + tiles.load((t * lines + n) * LANES, LANES)
+            i, j = n // team_units // wide, n // team_units % wide
+            r = row + i // LANES * down * LANES + n % team_units // across * LANES + i % LANES
+            c = column + (j * across + n % team_units % across) * LANES
+            finish_line(done, out, bias, residual, alpha, batch, r, c, blueprint)

@@ -124,14 +124,15 @@ def test_few_rows(m: int, groups: int) -> None:
 
 
 @pytest.mark.parametrize("along", [(True, True), (False, False), (True, False)], ids=str)
-@pytest.mark.parametrize(("rows", "depth"), [(128, 8), (64, 16)])
-def test_plain_arithmetic(rows: int, depth: int, along: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize("tile", [(128, 128, 8, 2, 2), (64, 64, 16, 1, 1), (32, 16, 128, 1, 1)], ids=str)
+def test_plain_arithmetic(tile: tuple[int, ...], along: tuple[bool, bool]) -> None:
+    rows, columns, depth = tile[:3]
     rng = np.random.default_rng(rows)
-    m, n, k = 140, 70, 37
+    m, n, k = (140, 70, 37) if rows > 32 else (36, 20, 150)
     x, y = rng.standard_normal((2, m, k), np.float32), rng.standard_normal((1, n, k), np.float32)
     a, b = (v if flag else np.ascontiguousarray(v.swapaxes(1, 2)) for v, flag in zip((x, y), along, strict=True))
-    out, plan = np.full((2, m, n), np.nan, np.float32), Simt(cb.f32, rows, rows, depth, *along)
-    cubes = 2 * -(-m // rows) * -(-n // rows)
+    out, plan = np.full((2, m, n), np.nan, np.float32), Simt(cb.f32, *tile, *along)
+    cubes = 2 * -(-m // rows) * -(-n // columns)
     emulate(simt_product, SIMT_UNITS, cubes, a, b, out, None, None, 1.0, -(-k // depth), plan)
     right = x.astype(np.float64) @ y.astype(np.float64).swapaxes(1, 2)
     assert np.linalg.norm(out - right) < 1e-6 * np.linalg.norm(right)
