@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.work import Run, Work, draw, torch_module
+from benchmarks.peers import Graph, Run, jax_module, jitted, node, torch_module
+from benchmarks.work import Work, draw
 from cubepy import kernels as K
 
 
@@ -29,6 +30,19 @@ def _exact(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = False) ->
 def _torch(q: Any, k: Any, v: Any, causal: bool = False) -> Run:
     attention = torch_module().nn.functional.scaled_dot_product_attention
     return lambda: attention(q, k, v, is_causal=causal)
+
+
+def _jax(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+    """The heads come second here, third in JAX."""
+    attention = jax_module().nn.dot_product_attention
+    return attention(*(x.swapaxes(1, 2) for x in (q, k, v)), is_causal=causal).swapaxes(1, 2)
+
+
+def _onnx(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = False) -> Graph:
+    """The heads come third here, as a layer has them."""
+    flat = [np.ascontiguousarray(x.swapaxes(1, 2)).reshape(len(x), x.shape[2], -1) for x in (q, k, v)]
+    how = {"domain": "com.microsoft", "num_heads": q.shape[1], "unidirectional": int(causal)}
+    return node("MultiHeadAttention", constant=False, **how)(*flat)
 
 
 def _gradient_data(b: int, h: int, n: int, d: int) -> tuple[np.ndarray, ...]:
@@ -63,13 +77,13 @@ def _exact_gradient(q: np.ndarray, k: np.ndarray, v: np.ndarray, grad: np.ndarra
 
 WORKS = {
     "attention": Work(
-        ("1x8x1024x64", "1x12x128x64", "8x12x128x64"), _data, lambda *x: lambda: K.attention(*x), None, _torch,
-        exact=_exact, flops=_flops,
+        ("1x8x1024x64", "1x12x128x64", "8x12x128x64"), _data, lambda *x: lambda: K.attention(*x), None, _torch, _onnx,
+        _exact, flops=_flops, jax=jitted(_jax),
     ),
     "attention_causal": Work(
         ("1x8x1024x64", "1x16x2048x64"), _data, lambda *x: lambda: K.attention(*x, is_causal=True), None,
-        lambda *x: _torch(*x, causal=True), exact=lambda *x: _exact(*x, causal=True),
-        flops=lambda *n: _flops(*n) / 2,
+        lambda *x: _torch(*x, causal=True), lambda *x: _onnx(*x, causal=True), lambda *x: _exact(*x, causal=True),
+        lambda *n: _flops(*n) / 2, jax=jitted(lambda *x: _jax(*x, causal=True)),
     ),
     "attention_gradients": Work(
         ("1x8x1024x64", "8x12x128x64"), _gradient_data, _gradients, None, _torch_gradients, exact=_exact_gradient,

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.kernels import axpy_of, chain_of
-from benchmarks.work import Work, draw, node, torch_module
+from benchmarks.peers import Graph, Run, compiled, jax_module, jitted, node, torch_module
+from benchmarks.work import Work, draw
 from cubepy import kernels as K
 
 SQUARE = ("4096x4096",)
@@ -56,9 +57,43 @@ def chain(x: np.ndarray) -> np.ndarray:
     return np.tanh(np.exp(-x * x) + 0.5 * x)
 
 
-def _torch_chain(x: Any) -> Any:
+def _torch_gelu(x: Any) -> Run:
+    function = f().gelu
+    return lambda: function(x)
+
+
+def _torch_gelu_tanh(x: Any) -> Run:
+    function = f().gelu
+    return lambda: function(x, approximate="tanh")
+
+
+def _torch_chain(x: Any) -> Run:
     torch = torch_module()
     return lambda: torch.tanh(torch.exp(-x * x) + 0.5 * x)
+
+
+def _torch_softmax(x: Any) -> Run:
+    return lambda: x.softmax(-1)
+
+
+def _torch_layer_norm(x: Any) -> Run:
+    function, shape = f().layer_norm, x.shape[-1:]
+    return lambda: function(x, shape)
+
+
+def _onnx_layer_norm(x: np.ndarray) -> Graph:
+    ones, zeros = (np.full(x.shape[-1], value, np.float32) for value in (1, 0))
+    return node("LayerNormalization", epsilon=1e-5)(x, ones, zeros)
+
+
+def _jax_chain(x: Any) -> Any:
+    jnp = jax_module().numpy
+    return jnp.tanh(jnp.exp(-x * x) + 0.5 * x)
+
+
+def _jax_layer_norm(x: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * jax_module().lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
 
 
 WORKS = {
@@ -69,58 +104,71 @@ WORKS = {
         lambda x, y: lambda: torch_module().add(y, x, alpha=2), bytes=lambda *n: 12.0 * math.prod(n),
     ),
     "gelu": Work(
-        BLOCK, one, lambda x: lambda: K.gelu(x), None, lambda x: lambda: f().gelu(x), node("Gelu"), gelu,
-        bytes=twice, quick="4x512x256",
+        BLOCK, one, lambda x: lambda: K.gelu(x), None, _torch_gelu, node("Gelu"), gelu,
+        bytes=twice, quick="4x512x256", compiled=compiled(_torch_gelu),
+        jax=jitted(lambda x: jax_module().nn.gelu(x, approximate=False)),
     ),
     "gelu_tanh": Work(
         BLOCK, one, lambda x: lambda: K.gelu(x, "tanh"), lambda x: lambda: gelu_tanh(x),
-        lambda x: lambda: f().gelu(x, approximate="tanh"), node("Gelu", approximate="tanh"), gelu_tanh, bytes=twice,
-        quick="4x512x256",
+        _torch_gelu_tanh, node("Gelu", approximate="tanh"), gelu_tanh, bytes=twice, quick="4x512x256",
+        compiled=compiled(_torch_gelu_tanh), jax=jitted(lambda x: jax_module().nn.gelu(x, approximate=True)),
     ),
     "exp_tanh_chain": Work(
         BLOCK, one, lambda x: lambda: K.map(chain_of, x), lambda x: lambda: chain(x), _torch_chain, bytes=twice,
-        quick="4x512x256",
+        quick="4x512x256", compiled=compiled(_torch_chain), jax=jitted(_jax_chain),
     ),
     "softmax": Work(
-        SQUARE, one, lambda x: lambda: K.softmax(x), lambda x: lambda: softmax(x), lambda x: lambda: x.softmax(-1),
-        node("Softmax", axis=-1), bytes=twice,
+        SQUARE, one, lambda x: lambda: K.softmax(x), lambda x: lambda: softmax(x), _torch_softmax,
+        node("Softmax", axis=-1), bytes=twice, compiled=compiled(_torch_softmax),
+        jax=jitted(lambda x: jax_module().nn.softmax(x)),
     ),
     "layer_norm": Work(
         SQUARE, one, lambda x: lambda: K.layer_norm(x, x.shape[-1]), lambda x: lambda: layer_norm(x),
-        lambda x: lambda: f().layer_norm(x, x.shape[-1:]), bytes=twice,
+        _torch_layer_norm, _onnx_layer_norm, bytes=twice, compiled=compiled(_torch_layer_norm),
+        jax=jitted(_jax_layer_norm),
     ),
     "transpose": Work(
         SQUARE, one, lambda x: lambda: K.transpose(x), lambda x: lambda: np.ascontiguousarray(x.T),
-        lambda x: lambda: x.T.contiguous(), node("Transpose", perm=[1, 0]), bytes=twice,
+        lambda x: lambda: x.T.contiguous(), node("Transpose", perm=[1, 0]), bytes=twice, jax=jitted(lambda x: x.T),
     ),
-    "sum": Work(SQUARE, one, lambda x: lambda: K.sum(x), lambda x: x.sum, lambda x: x.sum, bytes=once),
+    "sum": Work(
+        SQUARE, one, lambda x: lambda: K.sum(x), lambda x: x.sum, lambda x: x.sum, bytes=once, reads=True,
+        jax=jitted(lambda x: x.sum()),
+    ),
     "sum_rows": Work(
-        SQUARE, one, lambda x: lambda: K.sum(x, 1), lambda x: lambda: x.sum(1), lambda x: lambda: x.sum(1), bytes=once
+        SQUARE, one, lambda x: lambda: K.sum(x, 1), lambda x: lambda: x.sum(1), lambda x: lambda: x.sum(1), bytes=once,
+        reads=True, jax=jitted(lambda x: x.sum(1)),
     ),
     "sum_columns": Work(
-        SQUARE, one, lambda x: lambda: K.sum(x, 0), lambda x: lambda: x.sum(0), lambda x: lambda: x.sum(0), bytes=once
+        SQUARE, one, lambda x: lambda: K.sum(x, 0), lambda x: lambda: x.sum(0), lambda x: lambda: x.sum(0), bytes=once,
+        reads=True, jax=jitted(lambda x: x.sum(0)),
     ),
     "sum_axis0": Work(
-        SUMS, one, lambda x: lambda: K.sum(x, 0), lambda x: lambda: x.sum(0), lambda x: lambda: x.sum(0), bytes=once
+        SUMS, one, lambda x: lambda: K.sum(x, 0), lambda x: lambda: x.sum(0), lambda x: lambda: x.sum(0), bytes=once,
+        reads=True, jax=jitted(lambda x: x.sum(0)),
     ),
     "sum_axis1": Work(
-        SUMS, one, lambda x: lambda: K.sum(x, 1), lambda x: lambda: x.sum(1), lambda x: lambda: x.sum(1), bytes=once
+        SUMS, one, lambda x: lambda: K.sum(x, 1), lambda x: lambda: x.sum(1), lambda x: lambda: x.sum(1), bytes=once,
+        reads=True, jax=jitted(lambda x: x.sum(1)),
     ),
     "sum_axis2": Work(
-        SUMS, one, lambda x: lambda: K.sum(x, 2), lambda x: lambda: x.sum(2), lambda x: lambda: x.sum(2), bytes=once
+        SUMS, one, lambda x: lambda: K.sum(x, 2), lambda x: lambda: x.sum(2), lambda x: lambda: x.sum(2), bytes=once,
+        reads=True, jax=jitted(lambda x: x.sum(2)),
     ),
     "max_rows": Work(
-        SQUARE, one, lambda x: lambda: K.max(x, 1), lambda x: lambda: x.max(1), lambda x: lambda: x.amax(1), bytes=once
+        SQUARE, one, lambda x: lambda: K.max(x, 1), lambda x: lambda: x.max(1), lambda x: lambda: x.amax(1), bytes=once,
+        reads=True, jax=jitted(lambda x: x.max(1)),
     ),
     "max_columns": Work(
-        SQUARE, one, lambda x: lambda: K.max(x, 0), lambda x: lambda: x.max(0), lambda x: lambda: x.amax(0), bytes=once
+        SQUARE, one, lambda x: lambda: K.max(x, 0), lambda x: lambda: x.max(0), lambda x: lambda: x.amax(0), bytes=once,
+        reads=True, jax=jitted(lambda x: x.max(0)),
     ),
     "argmax_rows": Work(
         SQUARE, one, lambda x: lambda: K.argmax(x, 1), lambda x: lambda: x.argmax(1), lambda x: lambda: x.argmax(1),
-        node("ArgMax", axis=1, keepdims=0, result=np.int64), bytes=once,
+        node("ArgMax", axis=1, keepdims=0, result=np.int64), bytes=once, reads=True, jax=jitted(lambda x: x.argmax(1)),
     ),
     "argmax_columns": Work(
         SQUARE, one, lambda x: lambda: K.argmax(x, 0), lambda x: lambda: x.argmax(0), lambda x: lambda: x.argmax(0),
-        node("ArgMax", axis=0, keepdims=0, result=np.int64), bytes=once,
+        node("ArgMax", axis=0, keepdims=0, result=np.int64), bytes=once, reads=True, jax=jitted(lambda x: x.argmax(0)),
     ),
 }  # fmt: skip

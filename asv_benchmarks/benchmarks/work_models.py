@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.work import Run, Work, draw, session_of, torch_module
+from benchmarks.peers import Graph, Run, onnx_module, serialised, torch_module
+from benchmarks.work import Work, draw
 from cubepy import kernels as K
 
 LAYERS, WIDTH, HEADS, LENGTH = 12, 768, 12, 128
@@ -128,12 +129,7 @@ class Onnx:
     """Nodes of a graph; values are names."""
 
     def __init__(self) -> None:
-        try:
-            import onnxruntime  # noqa: F401
-            from onnx import helper, numpy_helper
-        except ImportError:
-            raise NotImplementedError("onnxruntime and onnx are not installed") from None
-        self.helper, self.numpy = helper, numpy_helper
+        self.helper, self.numpy = onnx_module().helper, onnx_module().numpy_helper
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -185,13 +181,10 @@ class Onnx:
         y = self.add("MatMul", self.add("Softmax", scores, axis=-1), v)
         return self.add("Reshape", self.add("Transpose", y, perm=[0, 2, 1, 3]), whole)
 
-    def run(self, network: Any, x: np.ndarray, pairs: list[Any]) -> Run:
-        last, helper = network(self, "x", iter(pairs)), self.helper
-        ends = [helper.make_tensor_value_info(n, 1, s) for n, s in (("x", x.shape), (last, None))]
-        graph = helper.make_graph(self.nodes, "network", ends[:1], ends[1:], self.constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-        session = session_of(model.SerializeToString())
-        return lambda: session.run(None, {"x": x})[0]
+    def graph(self, network: Any, x: np.ndarray, pairs: list[Any]) -> Graph:
+        last, describe = network(self, "x", iter(pairs)), self.helper.make_tensor_value_info
+        ends = [describe("x", 1, x.shape)], [describe(last, 1, None)]
+        return Graph(serialised(self.nodes, *ends, self.constants), {"x": x})
 
 
 def _work(network: Any, pairs: Any, shape: Any, flops: float) -> Work:
@@ -223,7 +216,7 @@ def _work(network: Any, pairs: Any, shape: Any, flops: float) -> Work:
         return np.asarray(torch(*(module.from_numpy(a) for a in (x, *flat)))())
 
     return Work(
-        ("1", "8"), data, cubepy, None, torch, lambda x, *flat: Onnx().run(network, x, paired(flat)), exact,
+        ("1", "8"), data, cubepy, None, torch, lambda x, *flat: Onnx().graph(network, x, paired(flat)), exact,
         lambda batch: flops * batch, quick="1",
     )  # fmt: skip
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.work import Work, draw, torch_module
+from benchmarks.peers import jax_module, jitted, torch_module
+from benchmarks.work import Work, draw
 from cubepy import kernels as K
 
 LONG = ("1000000", "10000000")
@@ -62,7 +63,7 @@ def _uniform(x: np.ndarray) -> Any:
 WORKS = {
     "sort": Work(
         (*MIDDLE, *LONG, *ROWS), _one, lambda x: lambda: K.sort(x), lambda x: lambda: np.sort(x),
-        lambda x: lambda: torch_module().sort(x)[0],
+        lambda x: lambda: torch_module().sort(x)[0], jax=jitted(lambda x: jax_module().numpy.sort(x)),
     ),
     "argsort": Work(
         LONG, _one, lambda x: lambda: K.argsort(x), lambda x: lambda: np.argsort(x, stable=True),
@@ -74,7 +75,7 @@ WORKS = {
     ),
     "cumsum": Work(
         (*LONG, *ROWS), _one, lambda x: lambda: K.cumsum(x, -1), lambda x: lambda: np.cumsum(x, -1),
-        lambda x: lambda: x.cumsum(-1),
+        lambda x: lambda: x.cumsum(-1), jax=jitted(lambda x: x.cumsum(-1)),
     ),
     "gather": Work(
         ROWS, _places, lambda x, i: lambda: K.gather(x, 1, i), lambda x, i: lambda: np.take_along_axis(x, i, 1),

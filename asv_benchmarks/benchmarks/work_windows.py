@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.work import Run, Work, draw, node, torch_module
+from benchmarks.peers import Graph, Run, frozen, node, torch_module
+from benchmarks.work import Work, draw
 from cubepy import kernels as K
 
 CONVOLUTIONS = (  # window, stride, channels, filters, batch, side
@@ -64,7 +65,20 @@ def _torch_last(x: Any, w: Any, how: Any) -> Run:
     return _torch(x.to(memory_format=last), w.to(memory_format=last), how)
 
 
-def _onnx(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Run:
+def _torch_layer(last: bool) -> Any:
+    """A layer of torch with these filters, and its input."""
+
+    def layer(x: Any, w: Any, how: Any) -> tuple[Any, Any]:
+        torch, (s, p) = torch_module(), how.tolist()
+        module = torch.nn.Conv2d(w.shape[1], w.shape[0], w.shape[2], s, p, bias=False)
+        module.weight = torch.nn.Parameter(w, requires_grad=False)
+        order = torch.channels_last if last else torch.contiguous_format
+        return module.to(memory_format=order), x.to(memory_format=order)
+
+    return layer
+
+
+def _onnx(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Graph:
     (s, p), k = how.tolist(), w.shape[-1]
     return node("Conv", kernel_shape=[k, k], strides=[s, s], pads=[p] * 4)(x, w)
 
@@ -107,7 +121,7 @@ def _torch_grouped_last(x: Any, w: Any, how: Any) -> Run:
     return _torch_grouped(x.to(memory_format=last), w.to(memory_format=last), how)
 
 
-def _onnx_grouped(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Run:
+def _onnx_grouped(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Graph:
     (s, p, groups), k = how.tolist(), w.shape[-1]
     return node("Conv", kernel_shape=[k, k], strides=[s, s], pads=[p] * 4, group=groups)(x, w)
 
@@ -242,7 +256,7 @@ def _torch_pool_last(x: Any, how: Any) -> Run:
     return _torch_pool(x.to(memory_format=torch_module().channels_last), how)
 
 
-def _onnx_pool(x: np.ndarray, how: np.ndarray) -> Run:
+def _onnx_pool(x: np.ndarray, how: np.ndarray) -> Graph:
     k, s, p, d = how.tolist()
     return node("MaxPool", kernel_shape=[k, k], strides=[s, s], pads=[p] * 4, dilations=[d, d])(x)
 
@@ -356,8 +370,12 @@ SIZES = ("8x64x64x128", "8x64x64x40")  # batch, channels, side, side of the resu
 LAYOUTS = (("", False), ("_channels_last", True))
 
 WORKS = {
-    "conv2d": Work(CONVOLUTIONS, _data, _ours, None, _torch, _onnx, _exact, _flops),
-    "conv2d_channels_last": Work(CONVOLUTIONS, _data, _ours_last, None, _torch_last, _onnx, _exact, _flops),
+    "conv2d": Work(
+        CONVOLUTIONS, _data, _ours, None, _torch, _onnx, _exact, _flops, compiled=frozen(_torch_layer(False))
+    ),
+    "conv2d_channels_last": Work(
+        CONVOLUTIONS, _data, _ours_last, None, _torch_last, _onnx, _exact, _flops, compiled=frozen(_torch_layer(True))
+    ),
     "conv2d_grouped": Work(
         GROUPED, _grouped_data, _grouped, None, _torch_grouped, _onnx_grouped, _exact_grouped, _grouped_flops
     ),

@@ -1,0 +1,100 @@
+"""The table of ratios: which library runs how often, what a row says, what is left out."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "asv_benchmarks"
+LIMITS = (50e9, 40e9, 500e9)
+
+
+@pytest.fixture
+def ratios(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script, with its folder on the path for as long as the test takes."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setitem(sys.modules, "openvino_telemetry", sys.modules.get("openvino_telemetry"))
+    return importlib.import_module("ratios")
+
+
+def test_every_library_has_its_way_for_some_work_and_ours_for_all(ratios: Any) -> None:
+    have = {name: [op for op, work in ratios.WORKS.items() if work.make(name)] for name in ratios.LIBRARIES}
+
+    assert len(have["cubepy"]) == len(ratios.WORKS)
+    assert all(have.values())
+    assert have["onnxruntime"] == have["openvino"]
+
+
+def test_a_library_that_cannot_be_imported_is_left_out(ratios: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import peers
+
+    for name in ("torch", "jax", "onnx", "onnxruntime", "openvino"):
+        monkeypatch.setitem(sys.modules, name, None)
+    peers.jax_module.cache_clear()
+
+    for library in ("torch", "torch.compile", "jax", "onnxruntime", "openvino"):
+        with pytest.raises(NotImplementedError):
+            ratios.case("softmax", library, "4x8")
+
+
+def test_torch_is_not_compiled_without_a_compiler(ratios: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import peers
+
+    monkeypatch.setattr(peers, "torch_module", lambda: None)
+    monkeypatch.setattr(peers.shutil, "which", lambda name: None)
+
+    with pytest.raises(NotImplementedError, match="compiler"):
+        peers.compiled(lambda x: lambda: x)(np.ones(3))
+    assert "no C++ compiler" in ratios.described(2, LIMITS)
+
+
+def test_a_library_three_times_slower_than_the_fastest_runs_no_rounds(
+    ratios: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes, calls = {"cubepy": 7.0, "numpy": 5.0, "torch": 16.0, "jax": 14.0}, dict.fromkeys(ratios.LIBRARIES, 0)
+
+    def case(op: str, library: str, shape: str) -> Any:
+        if library not in takes:
+            raise NotImplementedError
+
+        def run() -> str:
+            calls[library] += 1
+            return library
+
+        return run
+
+    monkeypatch.setattr(ratios, "case", case)
+    monkeypatch.setattr(ratios, "seconds", lambda run: takes[run()])
+    monkeypatch.setattr(ratios, "error", lambda op, shape: None)
+
+    row = ratios.measure("softmax", "4x8", rounds=3)
+
+    assert calls["torch"] == 1 and calls["jax"] == calls["numpy"] == calls["cubepy"] == 4
+    assert row["seconds"] == 7.0 and row["peers"] == {"numpy": 5.0, "torch": 16.0, "jax": 14.0}
+    assert row["about"] == ["torch"]
+    assert "numpy 0.71x, jax 2.00x, torch about 2.29x" in ratios.line(row, LIMITS)
+
+
+def test_a_row_names_its_share_of_the_limit_it_meets(ratios: Any) -> None:
+    row = {"seconds": 1e-3, "peers": {}, "about": [], "error": None}
+
+    assert "46 GB/s, 92 % of reading" in ratios.line(row | {"op": "sum_rows", "shape": "11500x1000"}, LIMITS)
+    assert "20 GB/s, 50 % of copying" in ratios.line(row | {"op": "softmax", "shape": "2500x1000"}, LIMITS)
+    assert "250 GFLOP/s, 50 % of the peak" in ratios.line(row | {"op": "matmul", "shape": "500x500x500"}, LIMITS)
+    assert "250 GFLOP/s |" in ratios.line(row | {"op": "matmul_bf16", "shape": "500x500x500"}, LIMITS)
+
+
+def test_a_graph_keeps_later_arrays_as_constants_or_feeds_them(ratios: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    from benchmarks.peers import node
+
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
+    constant, fed = node("MatMul")(a, b), node("MatMul", constant=False)(a, b)
+
+    assert list(constant.feed) == ["x0"] and list(fed.feed) == ["x0", "x1"]
+    assert [len(onnx.load_from_string(g.model).graph.initializer) for g in (constant, fed)] == [1, 0]
