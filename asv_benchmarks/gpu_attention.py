@@ -23,7 +23,7 @@ FORWARD = (
 )  # fmt: skip
 BACKWARD = (
     ("bfloat16", 4, 16, 16, 4096, 128), ("bfloat16", 1, 16, 16, 16384, 128), ("bfloat16", 4, 32, 8, 4096, 128),
-    ("bfloat16", 4, 32, 32, 4096, 64),
+    ("bfloat16", 4, 32, 32, 4096, 64), ("bfloat16", 4, 8, 8, 4096, 256),
 )  # fmt: skip
 # dtype, mask, length, width: masks, and f32
 GENERAL = (

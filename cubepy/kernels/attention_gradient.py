@@ -83,7 +83,7 @@ def attention_gradients(
 
     Returns:
         Arrays like query, key and value, in memory that does not grow with L * S. Devices with `wgmma` have a routine
-        for 16-bit floats whose widths are multiples of 8 up to 128, without a mask or with one that is the same for
+        for 16-bit floats whose widths are multiples of 8 up to 256, without a mask or with one that is the same for
         all heads and queries; its sums are in f32, and the order in which the query's are added varies.
 
     Raises:
@@ -101,6 +101,9 @@ def attention_gradients(
     _check(q, k, v)
     if do.shape != out.shape or out.shape[:3] != q.shape[:3]:
         raise ShapeError(f"a gradient of shape {do.shape} does not go with a result of shape {out.shape}")
+    sums = array_of(lse, "lse")
+    if sums.shape != q.shape[:3] or sums.dtype != np.float32:
+        raise ShapeError(f"lse has shape {sums.shape} and dtype {sums.dtype}, but must be f32 of shape {q.shape[:3]}")
     p = cb.device_properties_of()
     mask, kind = stretched_mask(attn_mask, (*q.shape[:3], k.shape[2]))
     if q.size == 0 or k.size == 0 or v.size == 0:
@@ -114,12 +117,12 @@ def attention_gradients(
         plan = None
     if plan is None or config.deterministic:  # its gradient of queries is added up in no fixed order
         routine = matrices if has_planes() else lines
-        found = routine.gradients(do, q, k, v, mask, kind, out, array_of(lse), factor, bool(is_causal))
+        found = routine.gradients(do, q, k, v, mask, kind, out, sums, factor, bool(is_causal))
         return wrap(found[0]), wrap(found[1]), wrap(found[2])
     q, k, v, do = (a if hopper.copyable(a) else copy(a) for a in (q, k, v, do))
     out = out if out.strides[3] == out.itemsize else copy(out)
     dq, dk, dv = (memory.empty(a.shape, a.dtype) for a in (q, k, v))
-    backward.launch(do, q, k, v, out, array_of(lse), dq, dk, dv, factor, plan, mask)
+    backward.launch(do, q, k, v, out, sums, dq, dk, dv, factor, plan, mask)
     return wrap(dq), wrap(dk), wrap(dv)
 
 

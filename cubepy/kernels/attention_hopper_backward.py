@@ -9,108 +9,36 @@ docs/design/attention-hopper.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
 from cubepy.kernels import attention_hopper_masks as masking
-from cubepy.kernels.attention_hopper import (
-    BLOCK,
-    GROUP,
-    LOG2E,
-    LOWEST,
-    fragment,
-    fragments,
-    line_of,
-    tiles_of,
-    write_rows,
+from cubepy.kernels.attention_hopper import BLOCK, GROUP, LOG2E, fragment, fragments, tiles_of, write_rows
+from cubepy.kernels.attention_hopper_backward_wide import hopper_wide_gradients
+from cubepy.kernels.attention_hopper_steps import (
+    HopperGradients,
+    add_query_grads,
+    bring_keys,
+    bring_rows,
+    hide_turned,
+    keys_of_cube,
+    shifts_of_keys,
+    start_row_sums,
+    start_turned,
+    store_slopes,
+    weigh_turned,
 )
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties
 
-KEYS = 128
-"""Keys of a cube: two groups of 64."""
 CACHE = 24 << 20
 """Bytes of queries, gradients and sums of heads that are done together: half of the second-level cache."""
 PASS_UNITS = 256
 """Units of a cube of the pass before."""
-
-
-@dataclass(frozen=True)
-class HopperGradients:
-    """What changes the code of the backward pass.
-
-    Attributes:
-        depth: width of queries, keys and values, rounded up to 64 or 128.
-        query_stages, grad_stages: blocks of queries, and of the result's gradient, that are under way.
-        causal: a query sees keys up to its own place.
-        ragged: the keys are no multiple of 128.
-        queries: queries of a step, 64 or, at depth 64, 128.
-        mask: "none", "keys" (bool) or "key bias" (added), the same for all queries and heads.
-    """
-
-    depth: int = 128
-    query_stages: int = 3
-    grad_stages: int = 3
-    causal: bool = False
-    ragged: bool = False
-    queries: int = 64
-    mask: str = "none"
-
-    @property
-    def units(self) -> int:
-        """Units of a cube."""
-        return 3 * GROUP
-
-    @property
-    def by_rows(self) -> bool:
-        """Whether each group has its own rows of a step's query gradients, and not its own columns."""
-        return self.queries == 2 * BLOCK
-
-    @property
-    def part(self) -> int:
-        """Numbers of a step's query gradients that a unit has."""
-        return self.queries * self.depth // (2 * GROUP)
-
-    @property
-    def by_key(self) -> bool:
-        """Whether keys are hidden, or have something added to their scores, whatever the query."""
-        return self.ragged or self.mask != "none"
-
-    def shared_bytes(self) -> int:
-        """Shared memory of a cube."""
-        stages = self.query_stages + self.grad_stages
-        tiles = 2 * KEYS * self.depth + stages * self.queries * self.depth + 2 * KEYS * self.queries
-        return 2 * tiles + 4 * stages * self.queries
-
-
-@cb.func
-def start_turned(s, own, group, others, slot, plan):
-    """s = own @ others.T, started: 64 rows of the cube's keys or values by the step's queries."""
-    cb.wgmma_fence()
-    for d in cb.unroll(range(plan.depth // 16)):
-        inside = d % 4 * 16
-        cb.wgmma(
-            s, own, group * BLOCK * BLOCK + d // 4 * KEYS * BLOCK + inside,
-            others, slot * plan.queries * plan.depth + d // 4 * plan.queries * BLOCK + inside,
-            plan.queries, own.dtype, accumulate=d > 0,
-        )  # fmt: skip
-    cb.wgmma_commit()
-
-
-@cb.func
-def start_value_grads(dv, p, grads, slot, plan):
-    """dv += p @ grads, started; the weights p are in registers."""
-    cb.wgmma_fence(dv)
-    for j in cb.unroll(range(plan.queries // 16)):
-        cb.wgmma(
-            dv, p[j], 0, grads, slot * plan.queries * plan.depth + j * 16 * BLOCK, plan.depth, grads.dtype,
-            transpose_b=True, b_lead=plan.queries * BLOCK,
-        )  # fmt: skip
-    cb.wgmma_commit()
 
 
 @cb.func
@@ -119,7 +47,7 @@ def start_key_grads(dk, ds, at, queries, slot, plan):
     cb.wgmma_fence(dk)
     for j in cb.unroll(range(plan.queries // 16)):
         cb.wgmma(
-            dk, ds, at + j // 4 * KEYS * BLOCK + j % 4 * 16,
+            dk, ds, at + j // 4 * plan.keys * BLOCK + j % 4 * 16,
             queries, slot * plan.queries * plan.depth + j * 16 * BLOCK, plan.depth, queries.dtype,
             transpose_b=True, b_lead=plan.queries * BLOCK,
         )  # fmt: skip
@@ -130,28 +58,17 @@ def start_key_grads(dk, ds, at, queries, slot, plan):
 def start_query_grads(dq, ds, at, keys, group, plan):
     """dq = ds.T @ keys, started: all keys of the cube, half of the columns or of the rows."""
     half = plan.depth // 2
-    column = group * half * KEYS if half == BLOCK else group * half
+    column = group * half * plan.keys if half == BLOCK else group * half
     row, columns = 0, half
     if plan.by_rows:
-        row, column, columns = group * KEYS * BLOCK, 0, plan.depth
+        row, column, columns = group * plan.keys * BLOCK, 0, plan.depth
     cb.wgmma_fence()
-    for j in cb.unroll(range(KEYS // 16)):
+    for j in cb.unroll(range(plan.keys // 16)):
         cb.wgmma(
             dq, ds, at + row + j * 16 * BLOCK, keys, column + j * 16 * BLOCK, columns, keys.dtype,
             accumulate=j > 0, transpose_a=True, transpose_b=True,
         )  # fmt: skip
     cb.wgmma_commit()
-
-
-@cb.func
-def hide_turned(s, first, plan):
-    """Give queries before `first` (from the unit's first column; 8 more for the lower row) the lowest score."""
-    for j in range(plan.queries // 8):
-        for e in range(2):
-            if 8 * j + e < first:
-                s[4 * j + e] = LOWEST
-            if 8 * j + e < first + 8:
-                s[4 * j + 2 + e] = LOWEST
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
@@ -173,28 +90,15 @@ def hopper_gradients(
     loaded = cb.barrier(1, 1)
     query_full, query_free = cb.barrier(query_stages, 1), cb.barrier(query_stages, 8)
     grad_full, grad_free = cb.barrier(grad_stages, 1), cb.barrier(grad_stages, 8)
-    keys = cb.shared(KEYS * depth, k.dtype)
-    values = cb.shared(KEYS * depth, v.dtype)
+    keys = cb.shared(plan.keys * depth, k.dtype)
+    values = cb.shared(plan.keys * depth, v.dtype)
     queries = cb.shared(query_stages * rows * depth, q.dtype)
     grads = cb.shared(grad_stages * rows * depth, grad.dtype)
-    ds = cb.shared(2 * KEYS * rows, q.dtype)
+    ds = cb.shared(2 * plan.keys * rows, q.dtype)
     tops = cb.shared(query_stages * rows, cb.f32)
     deltas = cb.shared(grad_stages * rows, cb.f32)
-    owners = batches * key_heads
-    blocks = (seen + KEYS - 1) // KEYS
-    steps = (length + rows - 1) // rows
-    block, owner = cb.CUBE_POS % blocks, cb.CUBE_POS // blocks
-    if plan.causal:
-        start = cb.CUBE_POS // (band * blocks) * band
-        beside = cb.min(band, owners - start)
-        inside = cb.CUBE_POS - start * blocks
-        block, owner = inside // beside, start + inside % beside
-    b, g = owner // key_heads, owner % key_heads
+    block, b, g, first, steps = keys_of_cube(key_heads, batches * key_heads, length, seen, band, padding, plan)
     shared_heads = heads // key_heads
-    first = cb.min(steps, block * (KEYS // rows)) if plan.causal else 0
-    if plan.mask != "none":
-        if padding[1][b * padding[2], block] == 0:
-            first = steps  # nobody sees these keys
     slot = 0
     phase = 0
     grad_slot = 0
@@ -202,26 +106,14 @@ def hopper_gradients(
     if cb.UNIT_POS < GROUP:
         cb.set_registers(24, False)
         if cb.UNIT_POS == 0:
-            cb.barrier_expect(loaded, 0, 4 * KEYS * depth)
-            for c in cb.unroll(range(depth // BLOCK)):
-                cb.tma_load(keys, c * KEYS * BLOCK, k, (b, g, block * KEYS, c * BLOCK), loaded, 0)
-                cb.tma_load(values, c * KEYS * BLOCK, v, (b, g, block * KEYS, c * BLOCK), loaded, 0)
+            bring_keys(keys, values, k, v, b, g, block, loaded, plan)
             for other in range(shared_heads):
                 h = g * shared_heads + other
                 for step in range(first, steps):
                     cb.barrier_wait(query_free, slot, 1 - phase)
-                    cb.barrier_expect(query_full, slot, rows * (2 * depth + 4))
-                    for c in cb.unroll(range(depth // BLOCK)):
-                        place = slot * rows * depth + c * rows * BLOCK
-                        cb.tma_load(queries, place, q, (b, h, step * rows, c * BLOCK), query_full, slot)
-                    cb.tma_load(tops, slot * rows, lse, (b * heads + h, step * rows), query_full, slot)
+                    bring_rows(queries, tops, q, lse, b, h, b * heads + h, step, query_full, slot, plan)
                     cb.barrier_wait(grad_free, grad_slot, 1 - grad_phase)
-                    cb.barrier_expect(grad_full, grad_slot, rows * (2 * depth + 4))
-                    for c in cb.unroll(range(depth // BLOCK)):
-                        place = grad_slot * rows * depth + c * rows * BLOCK
-                        cb.tma_load(grads, place, grad, (b, h, step * rows, c * BLOCK), grad_full, grad_slot)
-                    row = b * heads + h
-                    cb.tma_load(deltas, grad_slot * rows, delta, (row, step * rows), grad_full, grad_slot)
+                    bring_rows(grads, deltas, grad, delta, b, h, b * heads + h, step, grad_full, grad_slot, plan)
                     slot = slot + 1
                     if slot == query_stages:
                         slot = 0
@@ -244,20 +136,10 @@ def hopper_gradients(
         group = cb.PLANE_POS // 4 - 1
         lane = cb.UNIT_POS_PLANE
         leader = lane == 0
-        row = block * KEYS + cb.PLANE_POS % 4 * 16 + group * BLOCK + lane // 4
+        row = block * plan.keys + cb.PLANE_POS % 4 * 16 + group * BLOCK + lane // 4
         column = lane % 4 * 2
         own_rows = group * BLOCK * BLOCK + cb.PLANE_POS % 4 * 16 * BLOCK + lane % 16 * BLOCK
-        # Added to the exponents of a unit's two keys. Changing s itself, ptxas would not let products overlap.
-        upper, lower = cb.f32(0.0), cb.f32(0.0)
-        if plan.mask == "keys":
-            upper = cb.min(upper, padding[0][b * padding[2], row])
-            lower = cb.min(lower, padding[0][b * padding[2], row + 8])
-        if plan.mask == "key bias":
-            upper = padding[0][b * padding[2], row] * scale
-            lower = padding[0][b * padding[2], row + 8] * scale
-        if plan.ragged:
-            upper = cb.select(row >= seen, cb.f32(masking.HIDDEN), upper)
-            lower = cb.select(row + 8 >= seen, cb.f32(masking.HIDDEN), lower)
+        upper, lower = shifts_of_keys(row, b, seen, scale, padding, plan)
         turn = 0
         last = 0
         done = 0
@@ -274,16 +156,9 @@ def hopper_gradients(
             cb.barrier_wait(grad_full, grad_slot, grad_phase)
             start_turned(t, values, group, grads, grad_slot, plan)
             if plan.causal:
-                if (block + 1) * KEYS > step * rows:
+                if (block + 1) * plan.keys > step * rows:
                     hide_turned(s, row - step * plan.queries - column, plan)
-            for j in range(rows // 8):
-                for e in range(2):
-                    top = tops[slot * rows + 8 * j + column + e]
-                    one, other_one = cb.fma(s[4 * j + e], scale, -top), cb.fma(s[4 * j + 2 + e], scale, -top)
-                    if plan.by_key:
-                        one, other_one = one + upper, other_one + lower
-                    s[4 * j + e] = cb.exp2(one)
-                    s[4 * j + 2 + e] = cb.exp2(other_one)
+            weigh_turned(s, tops, slot * rows + column, scale, upper, lower, plan)
             if not plan.by_rows:
                 fragments(p, s, q.dtype, rows // 16)
             # As in the forward kernel: a branch, so that the wait stays behind the exponentials.
@@ -298,15 +173,13 @@ def hopper_gradients(
                     t[4 * j + e] = s[4 * j + e] * (t[4 * j + e] - less)
                     t[4 * j + 2 + e] = s[4 * j + 2 + e] * (t[4 * j + 2 + e] - less)
             if not plan.by_rows:
-                start_value_grads(sum_v, p, grads, grad_slot, plan)
-            place = turn * KEYS * rows
+                start_row_sums(sum_v, p, grads, grad_slot, plan)
+            place = turn * plan.keys * rows
             for j in range(rows // 16):
-                column_block = (2 * (j % 4) + lane // 16) ^ (lane % 8)
-                own = place + j // 4 * KEYS * BLOCK + own_rows
-                cb.store_matrix(ds, own + column_block * 8, fragment(t, 8 * j, q.dtype))
+                store_slopes(ds, place + j // 4 * plan.keys * BLOCK + own_rows, fragment(t, 8 * j, q.dtype), j, lane)
             if plan.by_rows:  # with 128 queries the weights as operands fit only where t was
                 fragments(p, s, q.dtype, rows // 16)
-                start_value_grads(sum_v, p, grads, grad_slot, plan)
+                start_row_sums(sum_v, p, grads, grad_slot, plan)
             cb.fence_async()
             done = done + 1
             last = slot
@@ -325,9 +198,7 @@ def hopper_gradients(
             if leader:
                 cb.barrier_arrive(grad_free, grad_slot)
             at = (((base + other) * steps + step) * 2 + group) * (rows * half) + cb.UNIT_POS % GROUP * 4
-            for i in range(plan.part // 4):
-                line = cb.concat(line_of(part[4 * i], part[4 * i + 1]), line_of(part[4 * i + 2], part[4 * i + 3]))
-                cb.add_line(dq, at + i * GROUP * 4, line)
+            add_query_grads(dq, part, at)
             step = step + 1
             if step == steps:
                 step = first
@@ -349,7 +220,7 @@ def prepare_gradients(
 ):
     """delta[b * h, i] = sum of grad * out, tops = lse in units of log 2; beyond the length 0 and infinity.
 
-    A plane for each row; `lanes` is the depth, rounded up, through 32.
+    A plane for each row; 32 times `lanes` is at least the width.
     """
     row = cb.CUBE_POS * (cb.CUBE_DIM // 32) + cb.PLANE_POS
     if row < delta.size:
@@ -402,13 +273,16 @@ def plan_for(
     if not {"wgmma", "tma"} <= p.features or q.dtype.itemsize != 2 or q.dtype.kind == "i":
         return None
     widths = (q.shape[3], v.shape[3])
-    if not q.dtype == k.dtype == v.dtype == grad.dtype or any(n % 8 for n in widths) or not 0 < max(widths) <= 128:
+    if not q.dtype == k.dtype == v.dtype == grad.dtype or any(n % 8 for n in widths) or not 0 < max(widths) <= 256:
         return None
     padding = masking.kind_of(mask, kind)
     if padding not in ("none", *masking.BY_KEY) or (padding != "none" and mask.shape[1] > 1 and mask.strides[1] != 0):
         return None
-    depth, queries = (64, 128) if max(widths) <= 64 else (128, 64)
-    return HopperGradients(depth, 3, 3, causal, k.shape[2] % KEYS != 0, queries, padding)
+    width = max(widths)
+    depth, queries = (64, 128) if width <= 64 else (-(-width // BLOCK) * BLOCK, 64)
+    stages = 3 if depth <= 128 else 2
+    plan = HopperGradients(depth, stages, stages, causal, False, queries, padding)
+    return replace(plan, ragged=k.shape[2] % plan.keys != 0)
 
 
 def launch(
@@ -424,19 +298,21 @@ def launch(
     tops, delta = (memory.empty((batches * heads, steps * queries), f32) for _ in range(2))
     planes = PASS_UNITS // 32
     cubes = -(-delta.size // planes)
-    prepare_gradients[cubes, PASS_UNITS](out, grad, lse, tops, delta, lanes=depth // 32, mode="unchecked")
+    lanes = 8 if plan.wide else depth // 32
+    prepare_gradients[cubes, PASS_UNITS](out, grad, lse, tops, delta, lanes=lanes, mode="unchecked")
     sums = memory.empty((batches * heads * steps * queries * depth,), f32)
     sums[...] = 0
     box = (1, queries)
-    cubes = batches * key_heads * -(-seen // KEYS)
+    cubes = batches * key_heads * -(-seen // plan.keys)
     padding = None
     if plan.mask != "none":
         counter = memory.empty((1,), np.dtype(np.int32))
-        numbers, known, (each, _) = masking.numbers_of_keys(mask, seen, scale * LOG2E, KEYS, counter, 0)
+        numbers, known, (each, _) = masking.numbers_of_keys(mask, seen, scale * LOG2E, plan.keys, counter, 0)
         padding = (numbers, known, 1 if each > 1 else 0)
     band = max(1, CACHE // (8 * length * depth * (heads // key_heads)))
-    hopper_gradients[cubes, plan.units](
-        tiles_of(q, queries), tiles_of(k, KEYS), tiles_of(v, KEYS), tiles_of(grad, queries),
+    kernel = hopper_wide_gradients if plan.wide else hopper_gradients
+    kernel[cubes, plan.units](
+        tiles_of(q, queries), tiles_of(k, plan.keys), tiles_of(v, plan.keys), tiles_of(grad, queries),
         cb.tensor_map(tops, box, swizzle=0), cb.tensor_map(delta, box, swizzle=0), sums, dk.view(np.uint32),
         dv.view(np.uint32), heads, key_heads, batches, length, seen, band, scale * LOG2E, plan, padding,
         mode="unchecked",

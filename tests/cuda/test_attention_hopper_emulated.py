@@ -12,12 +12,9 @@ pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs 
 
 import cubepy as cb
 from cubepy.kernels.attention_hopper import LOG2E, HopperAttention, hopper_attend, tiles_of
-from cubepy.kernels.attention_hopper_backward import (
-    HopperGradients,
-    hopper_gradients,
-    prepare_gradients,
-    round_query_grads,
-)
+from cubepy.kernels.attention_hopper_backward import hopper_gradients, prepare_gradients, round_query_grads
+from cubepy.kernels.attention_hopper_backward_wide import hopper_wide_gradients
+from cubepy.kernels.attention_hopper_steps import HopperGradients
 from tests.cuda.emulator import emulate
 from tests.cuda.thorough import some
 
@@ -69,20 +66,29 @@ def test_forward(
 
 @pytest.mark.parametrize(
     ("plan", "length"),
-    some([(HopperGradients(64, 3, 3, True, True, 128, "keys"), 150), (HopperGradients(128, 3, 3, True, True), 70)], 0),
+    some(
+        [
+            (HopperGradients(64, 3, 3, True, True, 128, "keys"), 150),
+            (HopperGradients(256, 2, 2, True, True, 64, "keys"), 70),
+            (HopperGradients(128, 3, 3, True, True), 70),
+        ],
+        0,
+        1,
+    ),
     ids=str,
 )
 def test_backward(plan: HopperGradients, length: int) -> None:
     heads, seen, width = 2, 140, 40
     q, grad = draw(1, 1, heads, length, width), draw(4, 1, heads, length, width)
     k, v = draw(2, 1, 1, seen, width), draw(3, 1, 1, seen, width)
-    hidden = slice(120, 300) if plan.mask == "keys" else slice(0, 0)  # all of the second block of keys
+    blocks = -(-seen // plan.keys)
+    hidden = slice(120, 300) if plan.mask == "keys" else slice(0, 0)  # all of the last block of keys
     w, lse = weights(q, wide(k, heads), True, hidden)
     padding = None
     if plan.mask == "keys":
-        numbers = np.full((1, 256), np.inf, F32)
+        numbers = np.full((1, blocks * plan.keys), np.inf, F32)
         numbers[:, hidden] = -np.inf
-        padding = (numbers, np.array([[2, 0]], np.uint8), 0)
+        padding = (numbers, np.array([[2] * (blocks - 1) + [0]], np.uint8), 0)
     do, keys = grad.astype(np.float64), wide(k, heads)
     dp = do @ wide(v, heads).swapaxes(2, 3)
     delta = (w * dp).sum(-1)
@@ -98,8 +104,10 @@ def test_backward(plan: HopperGradients, length: int) -> None:
     vectors = [cb.tensor_map(a, (1, plan.queries), swizzle=0) for a in (tops, deltas)]
     scale = 1 / math.sqrt(width)
     emulate(
-        hopper_gradients, plan.units, 2, tiles_of(q, plan.queries), tiles_of(k, 128), tiles_of(v, 128),
-        tiles_of(grad, plan.queries), *vectors, sums, dk.view(np.uint32), dv.view(np.uint32), heads, 1, 1, length, seen, 1, scale * LOG2E, plan, padding,
+        hopper_wide_gradients if plan.wide else hopper_gradients, plan.units, blocks,
+        tiles_of(q, plan.queries), tiles_of(k, plan.keys), tiles_of(v, plan.keys), tiles_of(grad, plan.queries),
+        *vectors, sums, dk.view(np.uint32), dv.view(np.uint32), heads, 1, 1, length, seen, 1, scale * LOG2E, plan,
+        padding,
     )  # fmt: skip
     emulate(
         round_query_grads, 128, 2 * heads * rows // plan.queries, sums, dq.view(np.uint32), scale, heads,

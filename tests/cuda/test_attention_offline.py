@@ -16,8 +16,10 @@ from cubepy.backends.cuda.disassemble import count, tool, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from cubepy.kernels.attention_hopper import HopperAttention, hopper_attend
-from cubepy.kernels.attention_hopper_backward import HopperGradients, hopper_gradients
+from cubepy.kernels.attention_hopper_backward import hopper_gradients
+from cubepy.kernels.attention_hopper_backward_wide import hopper_wide_gradients
 from cubepy.kernels.attention_hopper_masks import UNITS, survey, survey_keys
+from cubepy.kernels.attention_hopper_steps import HopperGradients
 from cubepy.kernels.attention_planes import PlaneAttention, quick_attend
 from tests.cuda.thorough import some
 
@@ -77,19 +79,29 @@ def test_forward(plan: HopperAttention) -> None:
     assert count(code.sass, "USETMAXREG", "UTMALDG")["USETMAXREG"] == 2
 
 
-@pytest.mark.parametrize(
-    "plan", some([HopperGradients(64, queries=128, causal=True), HopperGradients(128, causal=True)], 0), ids=str
-)
+BACKWARD = [
+    HopperGradients(64, queries=128, causal=True),
+    HopperGradients(256, 2, 2, True, True),
+    HopperGradients(128, causal=True),
+    HopperGradients(256, 2, 2),
+]
+
+
+@pytest.mark.parametrize("plan", some(BACKWARD, 0, 1), ids=str)
 def test_backward(plan: HopperGradients) -> None:
     words, rows = zeros(1, 2, 512, plan.depth // 2, dtype=np.uint32), zeros(2, 512, dtype=np.float32)
     sums = zeros(2 * 512 * plan.depth, dtype=np.float32)
     code = compile_for(
-        "sm_90a", hopper_gradients, plan.units, tiles(plan.queries, plan.depth), tiles(128, plan.depth),
-        tiles(128, plan.depth), tiles(plan.queries, plan.depth), cb.tensor_map(rows, (1, plan.queries), swizzle=0),
+        "sm_90a", hopper_wide_gradients if plan.wide else hopper_gradients, plan.units,
+        tiles(plan.queries, plan.depth), tiles(plan.keys, plan.depth), tiles(plan.keys, plan.depth),
+        tiles(plan.queries, plan.depth), cb.tensor_map(rows, (1, plan.queries), swizzle=0),
         cb.tensor_map(rows, (1, plan.queries), swizzle=0), sums, words, words.copy(), 2, 2, 1, 512, 512, 1, 0.1, plan,
         mode="unchecked",
     )  # fmt: skip
     check(code, "HGMMA", 2 * plan.depth // 16)
+    found = count(code.sass, "USETMAXREG", "WARPGROUP.DEPBAR")
+    assert found["USETMAXREG"] == (3 if plan.wide else 2)
+    assert found["WARPGROUP.DEPBAR"] <= 16  # else ptxas waits after each product
 
 
 def test_surveys_of_masks() -> None:

@@ -150,7 +150,8 @@ def test_results_do_not_vary() -> None:
 
 GRADIENTS = [
     (BF16, 1, 2, 2, 256, 256, 128), (BF16, 2, 4, 2, 200, 333, 128), (F16, 1, 2, 1, 300, 140, 64),
-    (BF16, 1, 2, 2, 100, 130, 80), (F32, 1, 4, 2, 60, 70, 33),
+    (BF16, 2, 4, 2, 200, 333, 256), (BF16, 1, 2, 2, 100, 130, 80), (F32, 1, 4, 2, 60, 70, 33),
+    (F16, 1, 8, 1, 300, 140, 192),
 ]  # fmt: skip
 
 
@@ -161,7 +162,7 @@ def test_gradients(case: Any, causal: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, F32])
-@pytest.mark.parametrize("case", GRADIENTS[1:3], ids=str)
+@pytest.mark.parametrize("case", GRADIENTS[1:4], ids=str)
 def test_gradients_with_padding(case: Any, dtype: Any) -> None:
     check_gradients(case, dtype == np.bool_, hiding(dtype, (case[1], 1, 1, case[5])))
 
