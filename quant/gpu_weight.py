@@ -192,7 +192,7 @@ def _arranged(weight: QuantizedWeight, device: Device) -> PlaneWeight:
     # A product that overlaps the launch before it fetches weights at once: that launch must not be the one that made
     # them, so another one comes between.
     none = empty((1, 1), np.uint32, device)
-    zeroed[1, 1](none, device=device)
+    zeroed[1, 1](none, mode="checked", device=device)
     return PlaneWeight(
         weight.shape, group, weight.scheme.symmetric, words, facts,
         weight.scales if group else weight.scales.reshape(-1), weight.sums.reshape(-1), weight.input_scale, weight.gain,

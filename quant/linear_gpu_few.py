@@ -68,13 +68,15 @@ def round_eight(digits, home, value, part: cb.Comptime[int], row: cb.Comptime[in
     worth = cb.bitcast((exponent - cb.u32(above)) << 23, cb.f32)
     if exponent == cb.u32(255):
         worth = cb.f32(float("nan"))
-    # Digits but the last are -128 to 127: 128 more is their byte with the highest bit turned over.
-    shift = 128.0 if plan.digits == 2 else 32896.0
-    moved = cb.fma(value, cb.splat(scale, 8), cb.splat(cb.f32(MAGIC_FLOAT + shift), 8))
-    total = (moved - cb.f32(MAGIC_FLOAT + shift)).sum()
+    # Digits but the last are -128 to 127: 128 more is their byte with the highest bit turned over. Four digits need it
+    # added to the integer, because 22 bits and more are beyond the floats that are a unit apart.
+    before, after = (128, 0) if plan.digits == 2 else (0, 32896)
+    moved = cb.fma(value, cb.splat(scale, 8), cb.splat(cb.f32(MAGIC_FLOAT + before), 8))
+    code = cb.bitcast(moved, cb.i32) - cb.splat(cb.i32(MAGIC - after), 8)
+    total = code.sum()
     for step in cb.unroll(range((plan.reach // plan.spans).bit_length() - 4)):
         total = total + cb.plane_shuffle_xor(total, 1 << step)
-    code = cb.bitcast(moved, cb.i32) - cb.splat(cb.i32(MAGIC), 8)
+    exact = cb.cast(total - plan.reach // plan.spans * (before + after), cb.f32)
     copies = plan.ranks // plan.digits
     place = home + (((part * 8 + (lane >> 2)) * copies + row) * plan.digits) * 8 + (lane & 3) * 2
     for d in cb.unroll(range(plan.digits)):
@@ -88,7 +90,17 @@ def round_eight(digits, home, value, part: cb.Comptime[int], row: cb.Comptime[in
     each = plan.reach // plan.spans
     if lane & each // 8 - 1 == 0:
         at = home + plan.digit_words + ((part * PASS + lane * 8 >> each.bit_length() - 1) * copies + row) * 2
-        digits.store(at, line2(cb.bitcast(worth, cb.u32), cb.bitcast(total * worth, cb.u32)))
+        digits.store(at, line2(cb.bitcast(worth, cb.u32), cb.bitcast(exact * worth, cb.u32)))
+
+
+@cb.func
+def round_pass(digits, home, lines, gains, x, part: cb.Comptime[int], plane, lane, plan: cb.Comptime):
+    """Turn every row's inputs of a pass to digits."""
+    for row in cb.unroll(range(plan.rows)):
+        value = cb.cast(lines[part * plan.rows + row], cb.f32) * cb.cast(gains[part], cb.f32)
+        if input_of(part, plane, lane, plan) >= x.shape[1]:
+            value = cb.splat(cb.f32(0.0), 8)
+        round_eight(digits, home, value, part, row, lane, plan)
 
 
 @cb.kernel
@@ -119,20 +131,11 @@ def few_product(
     for part in cb.unroll(range(plan.passes)):
         for row in cb.unroll(range(plan.rows)):
             lines[part * plan.rows + row] = load_eight(x, row, input_of(part, plane, lane, plan), plan)
-    for d in cb.unroll(range(plan.ahead, plan.depth)):
-        fetch_block(
-            ring, mine + d * plan.slot, words, facts, plane + d * plan.planes, blocks, panels, first, lane, plan
-        )
-    for part in cb.unroll(range(plan.passes)):
-        for row in cb.unroll(range(plan.rows)):
-            value = cb.cast(lines[part * plan.rows + row], cb.f32) * cb.cast(gains[part], cb.f32)
-            if input_of(part, plane, lane, plan) >= x.shape[1]:
-                value = cb.splat(cb.f32(0.0), 8)
-            round_eight(digits, home, value, part, row, lane, plan)
-    cb.sync_plane()
-    if plan.early and plan.once:
-        # The next launch may fetch weights when this one has its own and its activations.
-        cb.start_next()
+    if plan.once:
+        for d in cb.unroll(range(plan.ahead, plan.depth)):
+            fetch_block(
+                ring, mine + d * plan.slot, words, facts, plane + d * plan.planes, blocks, panels, first, lane, plan
+            )
     total = cb.local((plan.panels,), cb.f32, lanes=2)
     held = cb.local((plan.panels,), cb.u32, lanes=plan.kinds * plan.spans)
     for p in cb.unroll(range(plan.panels)):
@@ -141,6 +144,12 @@ def few_product(
     acc = cb.local((plan.panels, plan.spans), cb.i32, lanes=4)
     b = cb.local((plan.reach // 32,), cb.u32, lanes=2)
     if plan.once:
+        for part in cb.unroll(range(plan.passes)):
+            round_pass(digits, home, lines, gains, x, part, plane, lane, plan)
+        cb.sync_plane()
+        if plan.early:
+            # The next launch may fetch weights when this one has its own and its activations.
+            cb.start_next()
         for d in cb.unroll(range(0, plan.depth, plan.turn)):
             begin(acc, b, digits, home, d // plan.turn, lane, plan)
             for i in cb.unroll(range(min(plan.turn, plan.depth - d))):
@@ -152,23 +161,33 @@ def few_product(
     else:
         slot = 0
         turn = 0
-        for block in range(plane, blocks, plan.planes * plan.turn):
-            begin(acc, b, digits, home, turn, lane, plan)
-            for i in cb.unroll(range(plan.turn)):
-                here = block + i * plan.planes
-                if here < blocks:
-                    cb.copy_async_wait(plan.depth - 1)
-                    cb.sync_plane()
-                    at = mine + slot * plan.slot
-                    multiply(acc, held, b, ring, at, i, lane, plan)
-                    cb.sync_plane()
-                    later = here + plan.depth * plan.planes
-                    fetch_block(ring, at, words, facts, later, blocks, panels, first, lane, plan)
-                    slot = slot + 1
-                    if slot == plan.depth:
-                        slot = 0
-            conclude(total, acc, held, digits, home, turn, lane, plan)
-            turn = turn + 1
+        for part in cb.unroll(range(plan.passes)):
+            round_pass(digits, home, lines, gains, x, part, plane, lane, plan)
+            cb.sync_plane()
+            if part == 0:
+                # Not before: rows would queue behind these codes.
+                for d in cb.unroll(range(plan.ahead, plan.depth)):
+                    at, block = mine + d * plan.slot, plane + d * plan.planes
+                    fetch_block(ring, at, words, facts, block, blocks, panels, first, lane, plan)
+            begun = plane + part * (PASS // plan.block) * plan.planes
+            ended = cb.min(blocks, begun + PASS // plan.block * plan.planes)
+            for block in range(begun, ended, plan.planes * plan.turn):
+                begin(acc, b, digits, home, turn, lane, plan)
+                for i in cb.unroll(range(plan.turn)):
+                    here = block + i * plan.planes
+                    if here < blocks:
+                        cb.copy_async_wait(plan.depth - 1)
+                        cb.sync_plane()
+                        at = mine + slot * plan.slot
+                        multiply(acc, held, b, ring, at, i, lane, plan)
+                        cb.sync_plane()
+                        later = here + plan.depth * plan.planes
+                        fetch_block(ring, at, words, facts, later, blocks, panels, first, lane, plan)
+                        slot = slot + 1
+                        if slot == plan.depth:
+                            slot = 0
+                conclude(total, acc, held, digits, home, turn, lane, plan)
+                turn = turn + 1
     cb.sync_plane()
     finish(ring, total, scales, bias, residual, out, gain, lane, plane, plan)
 
