@@ -28,6 +28,8 @@ LAYERS = (
     (4096, 14336, 4096), (4096, 4096, 14336), (8192, 1024, 8192), (8192, 8192, 1024), (8192, 3072, 1024),
 )  # fmt: skip
 FEW = ((1, 4096, 4096), (1, 14336, 4096), (1, 4096, 14336), (16, 4096, 4096), (16, 14336, 4096), (16, 4096, 14336))
+SMALL = ((32, 384, 384), (32, 4096, 4096), (256, 3072, 768), (1024, 1024, 1024))
+"""Of f32 without tensor cores."""
 FUSED = ((4096, 4096, 4096), (8192, 8192, 1024), (2048, 11008, 4096))
 ORDERS = (("weight (K, N)", False, True), ("x (K, M)", True, False), ("both transposed", True, True))
 
@@ -135,7 +137,8 @@ def rows() -> Iterator[dict[str, str]]:
         for shape in SQUARES:
             for dtype, tf32 in (("float16", False), ("float32", True), ("int8", False)):
                 yield compare("matmul", shape, own, dtype, tf32=tf32)
-        yield compare("matmul", SQUARES[1], own, "float32")
+        for shape in (SQUARES[1], *SMALL):
+            yield compare("matmul", shape, own, "float32")
         for name, *flips in ORDERS:
             yield compare(f"matmul, {name},", SQUARES[1], own, flips=tuple(flips))
         for shape in FEW:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import runpy
 import sys
 from typing import Any
 
 from cubepy.config import config
 from cubepy.errors import CubeError
+from cubepy.program import run_program
 from cubepy.tune import command as tune_command
 
 
@@ -93,8 +93,7 @@ def _cache(action: str) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     if arguments.backend is not None:
         config.backend = arguments.backend
-    sys.argv = [arguments.file, *arguments.arguments]
-    runpy.run_path(arguments.file, run_name="__main__")
+    run_program(arguments.file, arguments.arguments)
 
 
 def _quantize(arguments: argparse.Namespace) -> None:

@@ -159,9 +159,11 @@ def test_a_table_of_another_device_or_version_is_refused(folder: Path, monkeypat
     assert not list(Table("cpu")), "another version has another folder"
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": 1, "checksum": "0", "body": {}}', "\x00"])
-def test_a_damaged_export_is_refused(folder: Path, text: str) -> None:
-    (folder / "bad.json").write_text(text)
+@pytest.mark.parametrize(
+    "text", [b"", b"{}", b"[1]", b'{"format": 1, "checksum": "0", "body": {}}', b"\x00", b"\xff", b"[" * 100_000]
+)
+def test_a_damaged_export_is_refused(folder: Path, text: bytes) -> None:
+    (folder / "bad.json").write_bytes(text)
     with pytest.raises(TuneError, match="damaged"):
         import_table(folder / "bad.json")
 
@@ -286,8 +288,9 @@ def test_the_command_tunes_lists_exports_imports_and_clears(folder: Path, capsys
 
 def test_the_command_tunes_what_a_program_uses(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = folder / "program.py"
+    (folder / "beside_the_program.py").write_text("import numpy as np\nx = np.ones((8, 16), np.float32)\n")
     program.write_text(
-        "import numpy as np, cubepy as cb\nx = np.ones((8, 16), np.float32)\ncb.kernels.matmul(x, x.T.copy())\n"
+        "import cubepy as cb\nfrom beside_the_program import x\ncb.kernels.matmul(x, x.T.copy())\nraise SystemExit(0)\n"
     )
     assert main(["tune", str(program), "--level", "quick", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -312,6 +315,11 @@ def test_the_command_tunes_the_linear_layers_of_a_model_file(folder: Path, capsy
         (["matmull"], "no operation 'matmull'"),
         (["matmul", "--problem", "m=8,q=8"], "no 'q=8'"),
         (["matmul", "--problem", "m=x"], "not a whole number"),
+        (["matmul", "--problem", "m=0,k=1,n=1"], "m must be at least 1"),
+        (["matmul", "--problem", "m=1"], "needs k, n too"),
+        (["matmul", "--problem", "m=1,k=1,n=1,layout=round"], "layout cannot be 'round'"),
+        (["matmul", "--problem", "m=1,k=1,n=1,tf32=often"], "tf32 cannot be 'often'"),
+        (["matmul", "--problem", "m=99999999999,k=99999999,n=5"], "cannot be made"),
         (["none.py"], "no file none.py"),
         (["none.safetensors"], "none.safetensors"),
         (["--import", "none.json"], "none.json"),

@@ -9,7 +9,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from cubepy.backends.llvm.printing import Emitted, Parameter, Printer
+from cubepy.backends.llvm.printing import Emitted, Parameter, Printer, carrier
 from cubepy.compiler.ir import Alloc, Barrier, Expr, Hardware, Mem, Program, walk
 
 HEADER = '''"""{title}"""
@@ -25,6 +25,8 @@ APPROXIMATE = ("exp", "exp2", "log", "log2")
 """What the special function unit computes, with `afn`."""
 ORDINARY = frozenset({"nnan", "ninf"})
 """Liberties with which a square root needs no path for rare numbers."""
+KEEPS_NAN = {"nan_min": "kept_minimum", "nan_max": "kept_maximum"}
+"""What takes one instruction for floats of 32 bits and below, and no rounding."""
 WIDEST = 16
 """Bytes of the widest access."""
 WIDE_ALIGNMENT = 1024
@@ -131,6 +133,9 @@ class CudaPrinter(Printer):
                 return f"approximate_{e.attr}({self.value(e.args[0])})"
             if e.attr == "sqrt" and ORDINARY <= self.program.fast_math:
                 return f"plain_sqrt({self.value(e.args[0])})"
+        if e.op == "call" and e.attr in KEEPS_NAN and carrier(e.type.dtype) == "f32":
+            if "mma" in self.program.properties.features:  # Ampere and later
+                return f"{KEEPS_NAN[e.attr]}({self.value(e.args[0])}, {self.value(e.args[1])})"
         return super().value(e)
 
     def expr_plane(self, e: Expr) -> str:

@@ -79,7 +79,7 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
         array([0., 0.], dtype=float32)
     """
     forms = {"none": functions.gelu_erf, "tanh": functions.gelu_tanh}
-    if approximate not in forms:
+    if not isinstance(approximate, str) or approximate not in forms:
         raise ShapeError(f'approximate is "none" or "tanh", not {approximate!r}')
     return map(forms[approximate], x, out=out)
 

@@ -7,6 +7,7 @@ the inputs the current one, and whatever a function allocates or asks of the dev
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import AliasError, ArgumentError, DTypeError, ShapeError
+from cubepy.errors import AliasError, ArgumentError, DTypeError, ReadOnlyError, ShapeError
 from cubepy.lang.declare import Struct
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import memory, trace, tracing
@@ -28,6 +29,7 @@ from cubepy.runtime.shortcut import front
 from cubepy.runtime.stats import active
 
 F = TypeVar("F", bound=Callable[..., Any])
+_INTS = {int}
 _NOWHERE = frozenset({np.ndarray, int, float, bool, str, tuple, list, type(None)})
 
 
@@ -58,6 +60,32 @@ def repeated(function: F) -> F:
     Outputs may begin anywhere; a call that finds one at a line of the cache is repeated for such only.
     """
     return front(placed(function), _far_away)  # type: ignore[return-value]
+
+
+def repeated_back(function: F) -> F:
+    """`repeated`, for gradients by an input, whose shape is the first argument and whose first array is the second."""
+    signature = inspect.signature(function)
+    size, grad, *rest = signature.parameters.values()
+
+    def by_array(grad_output: Any, input_size: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(input_size, grad_output, *args, **kwargs)
+
+    by_array.__name__, by_array.__signature__ = function.__name__, signature.replace(parameters=[grad, size, *rest])  # type: ignore[attr-defined]
+    known = repeated(by_array)
+
+    @functools.wraps(function)
+    def run(input_size: Any, grad_output: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = type(input_size) is tuple and {*map(type, input_size)} == _INTS
+        shape = input_size if plain else wholes(input_size, "input_size")
+        return known(grad_output, _one_object(shape), *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+@functools.lru_cache(maxsize=1024)
+def _one_object(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The same object for equal shapes, since calls are known by the addresses of options."""
+    return shape
 
 
 def _far_away(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen) -> Any:
@@ -193,16 +221,22 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any, *apart: Any) -> Any:
 
     Raises:
         AliasError: `out` overlaps one of `apart`; of other inputs a launch sees to it.
+        ArgumentError: `out` has no memory to write.
         ShapeError: `out` has another shape.
         DTypeError: `out` has another dtype.
+        ReadOnlyError: `out` cannot be written.
     """
     if out is None:
         return memory.empty(shape, dtype)
+    if isinstance(out, (list, tuple, int, float, np.generic)):
+        raise ArgumentError(f"out must be an array, not {_shown(out)}", hint="the result has nowhere to go in it")
     array = array_of(out, "out")
     if array.shape != shape:
         raise ShapeError(f"out has shape {array.shape}, but the result has shape {shape}")
     if array.dtype != np.dtype(dtype):
         raise DTypeError(f"out has dtype {array.dtype}, but the result has dtype {np.dtype(dtype)}")
+    if not array.flags.writeable:
+        raise ReadOnlyError("out is read-only", hint="give another array, or set out.flags.writeable")
     for other in apart:
         if meet(array, other):
             raise AliasError("out overlaps an input in memory, of which more is read after some of out is written",

@@ -16,7 +16,7 @@ import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_planes as planes
-from cubepy.kernels.arguments import array_of, finish, float_array, output, repeated, wrapper
+from cubepy.kernels.arguments import array_of, finish, float_array, number_of, output, repeated, wrapper
 from cubepy.kernels.cube_wide import lane_numbers
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.matmul_kernels import transpose_lines
@@ -253,7 +253,7 @@ def scale_of(scale: float | None, depth: int) -> float:
     """The factor of the products of queries and keys, 1 / sqrt(depth) where none is given."""
     if depth == 0:
         raise ShapeError("attention needs queries and keys of depth 1 or more, not 0")
-    return 1.0 / math.sqrt(depth) if scale is None else float(scale)
+    return 1.0 / math.sqrt(depth) if scale is None else number_of(scale, "scale")
 
 
 def by_lines(
@@ -297,7 +297,7 @@ def stretched_mask(value: Any, shape: tuple[int, ...]) -> tuple[Any, str]:
     mask = array_of(value, "attn_mask")
     if mask.dtype != np.bool_:
         mask = float_array(mask, "attn_mask")
-    if mask.ndim and mask.shape[-1] != shape[-1]:
+    if mask.ndim and mask.shape[-1] == 1 != shape[-1]:
         mask = np.broadcast_to(mask, (*mask.shape[:-1], shape[-1]))
     if mask.ndim == 0 or (mask.strides[-1] != mask.itemsize and shape[-1] > 1):
         mask = copy(mask)

@@ -21,7 +21,7 @@ from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.convolution_turn import pack_filters
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, run
-from cubepy.kernels.functions import ACTIVATIONS
+from cubepy.kernels.functions import activation_of
 from cubepy.kernels.matmul_again import again
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.pad import pad
@@ -87,7 +87,7 @@ def prepack_filter(weight: Any, groups: int = 1) -> PackedFilter:
         >>> conv2d(np.ones((1, 3, 2, 2), np.float32), w).shape
         (1, 4, 2, 2)
     """
-    w = float_array(weight, "weight")
+    w, groups = float_array(weight, "weight"), whole(groups, "groups", 1)
     if w.ndim < 3 or w.shape[0] % groups:
         raise ShapeError(f"filters of shape {w.shape} do not make {groups} groups")
     if 1 < groups and w.shape[0] <= FEW * groups:
@@ -198,7 +198,7 @@ def _convolve(
     else:
         result = output(out, shape, dtype, x)
     if result.size:
-        function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+        function = activation_of(activation)
         to_last, to_first = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
         order = None if channels_last == (layout == last) else to_last if channels_last else to_first
         inner = result if order is None else result.transpose(order)

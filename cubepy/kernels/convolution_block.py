@@ -33,6 +33,7 @@ class Plan:
         ahead: lines of the filters that come next, asked for with every line of these; 0: they stay in a cache.
         turned: whether the cube's copy has channels as neighbours, and the input has not.
         follow: whether tiles see places one behind the other, so that the next tile's are asked for while one is made.
+        edges: whether rows of the window that all places of a tile see as padding are left out.
     """
 
     rows: int
@@ -50,6 +51,7 @@ class Plan:
     ahead: int
     turned: bool
     follow: bool
+    edges: bool
 
     @property
     def width(self) -> int:
@@ -102,10 +104,10 @@ def copy_run(strip, target, x, source, count, lanes):
 def copy_turned(strip, target, x, source, count, g, lanes):
     """Neighbouring places of all channels, which are as many as lanes at least: strip[w, c] = x[c, w]."""
     channels, sc, tw = number(g, "channels"), number(g, "sc"), number(g, "tw")
-    for k in range(0, count, lanes):
-        w = cb.max(0, cb.min(k, count - lanes))
-        for j in range(0, channels, lanes):
-            c = cb.min(j, channels - lanes)
+    for j in range(0, channels, lanes):  # a row of few channels at a time: each lies in a page of its own
+        c = cb.min(j, channels - lanes)
+        for k in range(0, count, lanes):
+            w = cb.max(0, cb.min(k, count - lanes))
             lines = ()
             for i in cb.unroll(range(lanes)):
                 lines = lines + (cb.cast(x.load(source + (c + i) * sc + w, lanes, valid=count), cb.f32),)
@@ -179,6 +181,14 @@ def starts_of(p, here, rows: cb.Comptime[int], base, g, plan):
 
 
 @cb.func
+def rows_seen(first, last, g):
+    """Rows of the window that lie inside the input for one of the places from `first` to `last`: begin and end."""
+    top, bottom = first // number(g, "out_w"), last // number(g, "out_w")
+    stride, pad = number(g, "stride_h"), number(g, "pad_h")
+    return cb.max(0, pad - bottom * stride), cb.min(number(g, "walk_h"), number(g, "height") + pad - top * stride)
+
+
+@cb.func
 def tile_of(
     source, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n, piece, last, g, rows,
     plan,
@@ -220,6 +230,9 @@ def tile_of(
     if plan.add and plan.filters_last:
         portion = (steps // (rows + 2) + 1) * run_step
     asked = q + rows
+    if plan.edges:
+        low, high = rows_seen(place + q, place + cb.min(q + rows, here) - 1, g)
+        u0, u1 = cb.max(u0, low), cb.min(u1, high)
     for t in range(t0, t1):
         for u in range(u0, u1):
             row = at_panel + (t * walk_h + u) * number(g, "panel_row")

@@ -226,9 +226,10 @@ def plan_for(
         places, lanes, problem.window, problem.stride, problem.dilation, *there, function, function in LIGHT, past,
         ahead,
     )  # fmt: skip
-    strip = max(1, min(16, n * problem.out[0] * rows // CUBES))
+    tall, near = problem.window[1] > 3, not (past or ahead)
+    strip = max(1, min(4 if tall and near else 16, n * problem.out[0] * rows // CUBES))
     seen = problem.size[2] * problem.window[1] * lanes * 4  # bytes of a line of channels
-    piece = max(4, NEAR // seen) * lanes if problem.window[1] > 3 and not past else channels
+    piece = max(2, NEAR // seen) * lanes if tall and not past else channels
     return plan, strip, piece
 
 

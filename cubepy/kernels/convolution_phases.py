@@ -155,13 +155,29 @@ def copy_input(strip, x, n, channel, first, extent, g, plan):
 
 
 @cb.func
+def places_from(q, here, columns, rows: cb.Comptime[int]):
+    """Row and column of `rows` places of a phase from q on; the last of `here` is repeated."""
+    r = q // columns
+    w = q - r * columns
+    found = ((r, w),)
+    for i in cb.unroll(range(1, rows)):
+        w = cb.select(q + i < here, w + 1, w)
+        over = w == columns
+        r = cb.select(over, r + 1, r)
+        w = cb.select(over, 0, w)
+        found = found + ((r, w),)
+    return found
+
+
+@cb.func
 def phase_tile(
-    strip, panels, bias, out, board, source, at_panel, counts, q, here, columns, corner, phase, span, channel, left, g,
-    rows, plan
+    strip, panels, bias, out, board, source, at_panel, counts, above, q, here, columns, corner, phase, span, channel,
+    left, g, rows, plan
 ):  # fmt: skip
     """`rows` places of a phase times one panel, to the result or to the board.
 
-    `acc` is touched by constant loops only, so it stays in registers.
+    Places of row 0 see row `above` of the input first; taps that all places see behind its edges are left out. `acc`
+    is touched by constant loops only, so it stays in registers.
     """
     lines, lanes = plan.lines, plan.lanes
     window_h, window_w = number(g, "window_h"), number(g, "window_w")
@@ -173,19 +189,22 @@ def phase_tile(
     step_w = number(g, "apart_w") * number(g, "tw")
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     line = cb.local(lines, cb.f32, lanes=lanes)
-    places = cb.local(rows, cb.i64)
-    for p in range(rows):
-        place = cb.min(q + p, here - 1)
-        r = place // columns
-        places[p] = source + r * number(g, "th") + (place - r * columns) * number(g, "tw")
-    for j in range(lines):
+    seen = places_from(q, here, columns, rows)
+    places = ()
+    for p in cb.unroll(range(rows)):
+        places = places + (source + seen[p][0] * number(g, "th") + seen[p][1] * number(g, "tw"),)
+    for j in cb.unroll(range(lines)):
         start = cb.splat(0.0, lanes)
         if plan.bias:
             start = cb.cast(bias.load(channel + j * lanes, lanes, valid=left - j * lanes), cb.f32)
-        for p in range(rows):
+        for p in cb.unroll(range(rows)):
             acc[p, j] = start
+    apart, high = number(g, "apart_h"), above + seen[0][0]
+    low = above + seen[rows - 1][0]
+    u0 = (cb.max(0, -low) + apart - 1) // apart
+    u1 = cb.min(counts[1], (cb.max(0, number(g, "height") - high) + apart - 1) // apart)
     for t in range(counts[0]):
-        for u in range(counts[1]):
+        for u in range(u0, u1):
             for v in range(counts[2]):
                 at = t * step_d + u * step_h + v * step_w
                 k = at_panel - t * tap_d - u * tap_h - v * tap_w
@@ -193,28 +212,36 @@ def phase_tile(
                 while at < stop:  # of unknown step, so that LLVM does not unroll it and run out of registers
                     for j in range(lines):
                         line[j] = panels.load(k + j * lanes, lanes)
-                    for p in range(rows):
+                    for p in cb.unroll(range(rows)):
                         x = cb.splat(strip[places[p] + at], lanes)
                         for j in range(lines):
                             acc[p, j] = cb.fma(x, line[j], acc[p, j])
                     at = at + tc
                     k = k + plan.width
-    done = cb.local((rows, lines), cb.f32, lanes=lanes)
-    for p in range(rows):
-        for j in range(lines):
-            done[p, j] = acc[p, j]
-    for p in range(cb.min(rows, here - q)):
-        r = (q + p) // columns
-        w = (q + p - r * columns) * number(g, "stride_w") + phase[2]
-        h = corner[2] + r * number(g, "stride_h")
-        for j in range(lines):
-            if not plan.output_last:
-                board.store((r * span + w, j * lanes), done[p, j])
-            elif left >= (j + 1) * lanes:
-                out.store((corner[0], corner[1], h, corner[3] + w, channel + j * lanes), cb.cast(done[p, j], out.dtype))
-            elif left > j * lanes:
-                to = (corner[0], corner[1], h, corner[3] + w, channel + j * lanes)
-                out.store(to, cb.cast(done[p, j], out.dtype), valid=left - j * lanes)
+    if not plan.output_last:
+        for p in cb.unroll(range(rows)):
+            to_board = seen[p][0] * span + seen[p][1] * number(g, "stride_w") + phase[2]
+            for j in cb.unroll(range(lines)):
+                board.store((to_board, j * lanes), acc[p, j])
+    elif left >= plan.width:
+        for p in cb.unroll(range(rows)):
+            h = corner[2] + seen[p][0] * number(g, "stride_h")
+            w = corner[3] + seen[p][1] * number(g, "stride_w") + phase[2]
+            for j in cb.unroll(range(lines)):
+                out.store((corner[0], corner[1], h, w, channel + j * lanes), cb.cast(acc[p, j], out.dtype))
+    else:
+        done = cb.local((rows, lines), cb.f32, lanes=lanes)
+        for p in cb.unroll(range(rows)):
+            for j in cb.unroll(range(lines)):
+                done[p, j] = acc[p, j]
+        for p in range(cb.min(rows, here - q)):
+            r = (q + p) // columns
+            w = (q + p - r * columns) * number(g, "stride_w") + phase[2]
+            h = corner[2] + r * number(g, "stride_h")
+            for j in range(lines):
+                if left > j * lanes:
+                    to = (corner[0], corner[1], h, corner[3] + w, channel + j * lanes)
+                    out.store(to, cb.cast(done[p, j], out.dtype), valid=left - j * lanes)
 
 
 @cb.func
@@ -290,16 +317,16 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
                 here = high * columns
                 source = (see_h - number(g, "low_h")) * number(g, "th") + (see_w - number(g, "low_w")) * number(g, "tw")
                 at_panel = panel_start + ((last_d * window_h + last_h) * window_w + last_w) * tap
-                counts = (count_d, count_h, count_w)
+                counts, above = (count_d, count_h, count_w), h0 + see_h
                 phase = (0, at_h, at_w)
                 tiles = (here + rows - 1) // rows
                 whole = cb.max(0, tiles - (tiles * rows - here)) * rows
                 for q in range(0, whole, rows):
-                    phase_tile(strip, panels, bias, out, board, source, at_panel, counts, q, here, columns, corner,
-                               phase, span, channel, left, g, rows, plan)  # fmt: skip
+                    phase_tile(strip, panels, bias, out, board, source, at_panel, counts, above, q, here, columns,
+                               corner, phase, span, channel, left, g, rows, plan)  # fmt: skip
                 for q in range(whole, here, rows - 1):
-                    phase_tile(strip, panels, bias, out, board, source, at_panel, counts, q, here, columns, corner,
-                               phase, span, channel, left, g, rows - 1, plan)  # fmt: skip
+                    phase_tile(strip, panels, bias, out, board, source, at_panel, counts, above, q, here, columns,
+                               corner, phase, span, channel, left, g, rows - 1, plan)  # fmt: skip
             if not plan.output_last:
                 turn_rows(board, out, corner, high, span, channel, left, g, plan)
 
@@ -395,11 +422,11 @@ def by_phases(view: Any, w: Any, bias: Any, problem: Phases, groups: int, channe
     if not last and not view.transpose(turn).flags.c_contiguous:
         view, last = contiguous(view), True
     n, c, filters = view.shape[0], view.shape[-1], w.shape[1] * groups
+    out = memory.empty((n, *problem.out, filters) if channels_last else (n, filters, *problem.out), view.dtype)
     made = plan_of(problem, n, groups, c // groups, w.shape[1], last, channels_last, bias is not None)
     if made is None:
         return None
     cubes, numbers, plan = made
-    out = memory.empty((n, *problem.out, filters) if channels_last else (n, filters, *problem.out), view.dtype)
     flat = (view if last else view.transpose(turn)).reshape(-1)
     panels = turned_panels(w, groups, False, plan.width).reshape(-1)
     convolve_phases[cubes, 1](flat, panels, bias, out, numbers, plan, mode="unchecked")

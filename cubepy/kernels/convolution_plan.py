@@ -206,6 +206,6 @@ def plan_of(
     ahead = min(lines, -(-lines * rows // places)) if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups else 0
     plan = Plan(
         rows, lines, lanes, room, board, channels_last, pieces, bias, add, function, function in LIGHT, past, ahead,
-        turned, follow,
+        turned, follow, room > 0 and problem.pad[1] > 0 and dh == 1,
     )  # fmt: skip
     return many * cuts * -(-panels // block_panels), geometry, plan

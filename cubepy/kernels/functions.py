@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cubepy as cb
+from cubepy.errors import ArgumentError
+from cubepy.lang.builtins import Builtin
+from cubepy.lang.declare import Func
 
 
 @cb.func
@@ -106,3 +111,19 @@ def larger(a, b):
 ACTIVATIONS = {
     "gelu": gelu_erf, "gelu_tanh": gelu_tanh, "relu": relu, "silu": silu, "sigmoid": sigmoid, "tanh": tanh,
 }  # fmt: skip
+
+
+def activation_of(value: Any) -> Any:
+    """The function that an argument `activation` names; a `@cb.func` or a builtin is itself, None none.
+
+    Raises:
+        ArgumentError: it is none of these.
+    """
+    if value is None or isinstance(value, (Func, Builtin)):
+        return value
+    found = ACTIVATIONS.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise ArgumentError(
+            f"there is no activation {value!r}", hint=f"name one of {', '.join(ACTIVATIONS)}, or give a @cb.func"
+        )
+    return found

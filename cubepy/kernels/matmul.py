@@ -11,15 +11,16 @@ import numpy as np
 import cubepy as cb
 from cubepy.compiler.signature import exact
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, finish, output, placed, repeated, rounds_to_tf32, wrapper
+from cubepy.kernels.arguments import array_of, finish, number_of, output, placed, repeated, rounds_to_tf32, wrapper
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.elementwise import map as map_
-from cubepy.kernels.functions import ACTIVATIONS
+from cubepy.kernels.functions import activation_of
 from cubepy.kernels.matmul_again import again
-from cubepy.kernels.matmul_blocks import pack, tile
+from cubepy.kernels.matmul_blocks import laid_in_panels
 from cubepy.kernels.matmul_gpu import suits_copy_engine
 from cubepy.kernels.matmul_problem import Product, layout_of, name_of, result_dtype
 from cubepy.kernels.matmul_routines import MATMUL
+from cubepy.kernels.matmul_words import widened
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import as_dtype, promote
 from cubepy.runtime import memory
@@ -33,7 +34,7 @@ class Packed:
     """A matrix (K, N) laid out for products: give it to `matmul` as `b` any number of times.
 
     Attributes:
-        panels: (1, panels, K, width) f32; on a GPU the matrix itself.
+        panels: (1, panels, K, width) f32, or half as many words of bf16 pairs; on a GPU the matrix itself.
         rows, columns: K and N.
     """
 
@@ -44,7 +45,9 @@ class Packed:
 
 @placed
 def prepack(b: Any) -> Packed:
-    """Lay a constant matrix out once, so that later products need not; it takes as much memory as the matrix.
+    """Lay a constant matrix out once, so that later products need not; it takes as much memory as the matrix in f32.
+
+    A matrix of bf16 takes half of that where the machine multiplies pairs of bf16, and is then best for an a of bf16.
 
     Args:
         b: (K, N), any strides; the transposed view of a linear layer's weight is as good as any.
@@ -60,8 +63,7 @@ def prepack(b: Any) -> Packed:
         raise ShapeError(f"prepack needs a matrix, not shape {matrix.shape}")
     if isinstance(matrix, DeviceArray):  # a GPU's routines read a matrix where it stands
         return Packed(matrix, *matrix.shape)
-    _, lines, lanes = tile()
-    return Packed(pack(matrix[None], lines, lanes), *matrix.shape)
+    return Packed(laid_in_panels(matrix[None]), *matrix.shape)
 
 
 @repeated
@@ -137,6 +139,7 @@ def _matmul(
     precision: str | None,
 ) -> Any:
     """`matmul`, with nothing known yet."""
+    alpha, fill = number_of(alpha, "alpha"), fill if isinstance(fill, int) else number_of(fill, "fill")
     if isinstance(b, Packed) and isinstance(b.panels, DeviceArray):
         b = b.panels
     if isinstance(b, Packed):
@@ -222,15 +225,18 @@ def _with_packed(
     result = output(out, full, x.dtype, x)
     if result.size:
         add, residual = _epilogue(bias, residual, full)
-        x3 = _batched(x, (1, -1, b.rows))
+        x3 = _batched(x, (1, math.prod(x.shape[:-1]), b.rows))
         if x3.strides[2] != x3.itemsize and b.rows > 1:
             x3 = copy(x3)
         target = result if result.flags.c_contiguous else memory.empty(full, result.dtype)
         out3 = target.reshape(1, -1, b.columns)
         r3 = None if residual is None else _batched(residual, out3.shape)
-        function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+        function = activation_of(activation)
         m3 = None if kept is None else _lines(_batched(kept, out3.shape))
-        _launch(x3, b.panels, out3, add, r3, function, alpha, "rows", b.panels.shape[3], False, m3, fill)
+        panels = b.panels
+        if panels.dtype == np.uint32 and x3.dtype != as_dtype("bf16").numpy:
+            panels = widened(panels, b.rows)
+        _launch(x3, panels, out3, add, r3, function, alpha, "rows", panels.shape[3], False, m3, fill)
         if target is not result:
             result[...] = target
     return finish(result, out, wrap)
@@ -318,7 +324,7 @@ def _floats(
     r3 = None if residual is None else _batched(residual, shape)
     if x3.strides[2] != x3.itemsize and k > 1 and not isinstance(x3, DeviceArray):
         x3 = copy(x3)
-    function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+    function = activation_of(activation)
     m3 = None if mask is None else _lines(_batched(mask, shape))
     _launch(x3, y3, out3, bias, r3, function, alpha, layout_of(y3), 0, tf32, m3, fill)
     if apart:
@@ -342,9 +348,8 @@ def _launch(
     """out = epilogue(x @ y) by the routine that is chosen: x (batch, M, K), y (batch, K, N) or panels."""
     batch, m, n = out.shape
     extras = bias is not None or residual is not None or function is not None or alpha != 1.0 or mask is not None
-    problem = Product(
-        str(current()), m, x.shape[2], n, batch, name_of(x.dtype), name_of(y.dtype), layout, packed, extras
-    )
+    second = "bf16" if packed and y.dtype == np.uint32 else name_of(y.dtype)
+    problem = Product(str(current()), m, x.shape[2], n, batch, name_of(x.dtype), second, layout, packed, extras)
     if out.dtype != result_dtype(problem).numpy:
         problem = problem._replace(out=name_of(out.dtype))
     if isinstance(out, DeviceArray):

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.elementwise import PAST, aligned
 from cubepy.kernels.matmul_cube import MOST_ROWS, block_product
 from cubepy.kernels.matmul_kernels import Blueprint, pack_columns, pack_rows, pieces_of
 from cubepy.kernels.matmul_pieces import PER_WORD
-from cubepy.kernels.matmul_problem import Product, result_dtype
+from cubepy.kernels.matmul_problem import Product, name_of, result_dtype
 from cubepy.kernels.matmul_words import BITS, kind_of, laid, pack_pairs, turned, words_of
 from cubepy.runtime import memory
 from cubepy.tune import Routine
@@ -40,6 +41,7 @@ class TilePlan:
         wide: panels that are packed at a time.
         beforehand: whether all of b is packed first.
         matrix: whether a matrix unit multiplies.
+        ahead: whether panels that are there already are asked for a piece ahead.
     """
 
     rows: int
@@ -52,11 +54,15 @@ class TilePlan:
     beforehand: bool = False
     wide: int = 1
     matrix: bool = False
+    ahead: bool = False
 
 
-def tile() -> tuple[int, int, int]:
-    """Rows, lines and lanes of the register tile for the current device."""
-    return tile_of(cb.device_properties_of())
+def laid_in_panels(b: Any) -> Any:
+    """b (1, K, N) as products on the current device read it most quickly: pairs of bf16 where it multiplies them."""
+    p = cb.device_properties_of()
+    if name_of(b.dtype) != "bf16" or "bf16_dot" not in p.features:
+        return pack(b, *tile_of(p)[1:])
+    return pack_pairs(b, *((2, 16) if "tiles" in p.features else tile_of(p, "bf16")[1:]))
 
 
 @cache
@@ -80,12 +86,14 @@ def pack(b: Any, lines: int, lanes: int, view: bool = False) -> Any:
         steps = (b.strides[0], 4 * width, b.strides[1], 4)
         return np.lib.stride_tricks.as_strided(b, (batch, panels, k, width), steps, writeable=False)
     out = memory.empty((batch, panels, k, width), cb.f32.numpy)
+    if not out.size:
+        return out
     pieces = pieces_of(batch * panels, k)
     cubes = batch * panels * pieces
     if b.strides[2] == b.itemsize or n == 1:
-        pack_columns[cubes, 1](b, out, pieces, width, lanes)
+        pack_columns[cubes, 1](b, out, pieces, width, lanes, mode="checked")  # reads past the ends of rows
     else:
-        pack_rows[cubes, 1](turned(b), out, pieces, width, lanes)
+        pack_rows[cubes, 1](turned(b), out, pieces, width, lanes, mode="checked")
     return out
 
 
@@ -139,8 +147,10 @@ class Tile(Routine):
             x = words_of(x, kind)
         elif x.dtype != np.float32 and problem.n > lines * lanes:  # widen once, not for every panel
             x = laid(x, np.float32, x.shape[2])
-        if kind == "f32" and (problem.packed or blueprint.beforehand or seen_in_panels(y, lines * lanes)):
-            b, source = y if problem.packed else pack(y, lines, lanes, view=True), "panels"
+        if problem.packed:
+            b, source = y, "panels"
+        elif kind == "f32" and (blueprint.beforehand or seen_in_panels(y, lines * lanes)):
+            b, source = pack(y, lines, lanes, view=True), "panels"
         elif blueprint.beforehand:
             b, source = pack_pairs(y, lines, lanes), "panels"
         elif y.strides[2] == y.itemsize or y.shape[2] == 1:
@@ -157,6 +167,9 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
     k = -(-problem.k // PER_WORD[kind])
     if result_dtype(problem).bits < 32 and k > DEPTH:  # sums of pieces would be rounded in the result
         depth, beforehand = (0, True) if k > DEEPEST else (2 * DEPTH if k <= 2 * DEPTH else DEEPEST, False)
+    ahead = bool(problem.packed) and kind == "f32" and problem.m <= FEW and depth == DEPTH
+    if ahead:  # what is asked for stays in the caches beside the piece that is read
+        depth = DEPTH // 2
     group = 1
     if kind == "i8":  # the sum of a row serves all panels of a cube
         group = next((g for g in (4, 2) if panels % g == 0 and even(problem.batch * panels // g, cores)), 1)
@@ -173,14 +186,16 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
     if problem.batch * problem.m * k * problem.n < ALONE:
         options = range(least, least + 1)
     count = next((c for c in options if even(cubes * c, cores)), least)
-    return TilePlan(rows, lines, lanes, -(-tiles // count), group, depth, kind, beforehand, wide)
+    return TilePlan(rows, lines, lanes, -(-tiles // count), group, depth, kind, beforehand, wide, ahead=ahead)
 
 
 def matrix_blocks(problem: Product, kind: str, cores: int) -> TilePlan:
     """Blocks for a CPU's matrix unit, which is so fast that reading a and b and writing the sums decide."""
     panels, batch, k = -(-problem.n // 32), problem.batch, -(-problem.k // PER_WORD[kind])
-    if k <= SHALLOW:  # the sums of more rows lie in more pages than a core stores to at once
-        plan = blocks(problem, 32, 2, 16, kind, cores)
+    if k <= SHALLOW:  # setting the unit's shapes takes as long as 32 rows; more rows to a call share that
+        least = 2 * cores * min(4, panels)
+        rows = next((r for r in (128, 64) if 2 * problem.m > r and batch * -(-problem.m // r) * panels >= least), 32)
+        plan = blocks(problem, rows, 2, 16, kind, cores)
         return replace(plan, matrix=True, block_rows=1, block_panels=min(4, panels))
     rows = next((r for r in (128, 64) if batch * -(-problem.m // r) * panels >= 2 * cores), 32)
     cubes = batch * -(-problem.m // rows)
@@ -215,13 +230,14 @@ def varied(problem: Product, base: TilePlan) -> Iterator[TilePlan]:
 
 @cache
 def blueprint_of(
-    plan: TilePlan, source: str, once: bool, bias: bool, residual: bool, mask: bool, function: Any
-) -> Blueprint:
+    plan: TilePlan, source: str, once: bool, paired: bool, past: bool, bias: bool, residual: bool, mask: bool,
+    function: Any,
+) -> Blueprint:  # fmt: skip
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
     wide = 1 if source == "panels" else plan.wide
     return Blueprint(
         plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide, matrix=plan.matrix,
-        once=once,
+        once=once, paired=paired, past=past, ahead=plan.ahead and source == "panels",
     )  # fmt: skip
 
 
@@ -241,8 +257,13 @@ def product(
     """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, out (batch, M, N), b as `block_product` says."""
     batch, m, n = out.shape
     depth = plan.depth or x.shape[2]
+    once, plain = x.shape[2] <= depth, bias is None and residual is None and mask is None and function is None
+    paired = once and plain and plan.kind == "bf16" and name_of(out.dtype) == "bf16"
+    if paired:
+        out = out.view(BITS["bf16"])
+    past = once and out.nbytes >= PAST and aligned(out, 64) and all(s % 64 == 0 for s in out.strides[:2])
     blueprint = blueprint_of(
-        plan, source, x.shape[2] <= depth, bias is not None, residual is not None, mask is not None, function
+        plan, source, once, paired, past, bias is not None, residual is not None, mask is not None, function
     )
     tiles, panels = -(-m // plan.rows), -(-n // blueprint.width)
     row_blocks = -(-tiles // plan.block_rows)

@@ -59,10 +59,13 @@ def block_product(
                 for tile in range(first_row, last_row, rows):
                     row = tile if blueprint.matrix else cb.min(tile, cb.max(m - rows, 0))  # some rows are done again
                     here = cb.min(rows, m - row)
+                    ask = cb.min((tile - first_row) // rows, lines - 1) * lanes  # each tile asks for another line
                     if blueprint.source == "panels":
-                        tile_sums(done, a, b, batch, batch_b, row, here, panel, start, end, 0, step, blueprint)
+                        tile_sums(done, a, b, batch, batch_b, row, here, panel, start, end, 0, step, ask, blueprint)
                     else:
-                        tile_sums(done, a, strip, batch, 0, row, here, panel - side, start, end, start, step, blueprint)
+                        tile_sums(
+                            done, a, strip, batch, 0, row, here, panel - side, start, end, start, step, ask, blueprint
+                        )
                     for i in range(tile - row, here):
                         less = sums[row + i - first_row] if kind == "i8" else 0
                         if whole:
@@ -86,13 +89,13 @@ def byte_sum(a, batch, row, lanes):
 
 
 @cb.func
-def tile_sums(done, a, b, batch, batch_b, row, here, panel, first_k, last_k, origin, step, blueprint):
+def tile_sums(done, a, b, batch, batch_b, row, here, panel, first_k, last_k, origin, step, ask, blueprint):
     """done = `here` rows of a times one panel, which begins with row `origin` of b."""
     if blueprint.matrix:
         cb.tile_dot(done, here, a, (batch, row, first_k), b, (batch_b, panel, first_k - origin, 0), last_k - first_k,
                     blueprint.kind)  # fmt: skip
     elif here == blueprint.rows:
-        tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, blueprint)
+        tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint)
     else:
         for r in range(here):
             row_product(done, r, a, b, batch, batch_b, row + r, panel, first_k, last_k, origin, blueprint)

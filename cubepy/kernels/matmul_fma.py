@@ -10,6 +10,7 @@ docs/design/gemm-hopper.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import cubepy as cb
 from cubepy.kernels.matmul_epilogue import Epilogue, finish_line
@@ -36,6 +37,7 @@ class Fma(Epilogue):
         stages: tiles of A and B that are under way.
         cubes: how many cubes a core runs at once.
         band: rows of tiles that are walked together.
+        b_along_k: True: the neighbours of B lie along K.
     """
 
     rows: int = 128
@@ -44,6 +46,7 @@ class Fma(Epilogue):
     stages: int = 3
     cubes: int = 2
     band: int = 16
+    b_along_k: ClassVar[bool] = True
 
     @property
     def units(self) -> int:
@@ -100,7 +103,8 @@ def bring(ring, slot, a, b, batch_a, batch_b, row, column, step, full, blueprint
     at = slot * (rows + columns) * DEPTH
     cb.barrier_expect(full, slot, (rows + columns) * DEPTH * 4)
     cb.tma_load(ring, at, a, (batch_a, row, step * DEPTH), full, slot)
-    cb.tma_load(ring, at + rows * DEPTH, b, (batch_b, column, step * DEPTH), full, slot)
+    seen = (batch_b, column, step * DEPTH) if blueprint.b_along_k else (batch_b, step * DEPTH, column)
+    cb.tma_load(ring, at + rows * DEPTH, b, seen, full, slot)
 
 
 @cb.kernel(fast_math=("contract", "nsz"))

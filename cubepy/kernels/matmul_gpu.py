@@ -63,11 +63,12 @@ def place_of(a: Any) -> int:
 
 
 def suits_copy_engine(x: Any, y: Any, out: Any, residual: Any) -> bool:
-    """Whether tensor maps can be made of all matrices of a product; only 16-bit operands may lie across K."""
+    """Whether tensor maps can be made of all matrices of a product: only 16-bit operands may lie across K, and b of
+    f32."""
     narrow = x.itemsize == 2
     a, b = once(x), once(y)
     a_fits = aligned(a) or (narrow and aligned(a.transpose(0, 2, 1)))
-    b_fits = aligned(b.transpose(0, 2, 1)) or (narrow and aligned(b))
+    b_fits = aligned(b.transpose(0, 2, 1)) or (x.itemsize in (2, 4) and aligned(b))
     r_fits = residual is None or (residual.dtype == out.dtype and aligned(residual))
     return a_fits and b_fits and aligned(out) and r_fits
 
@@ -133,7 +134,7 @@ class HopperRoutine(Routine):
             return f"matrix units do not take {problem.a} and {problem.b} for {out.name}"
         if problem.epilogue and not out.is_float:
             return "there is no epilogue for integers"
-        if not problem.aligned:
+        if not problem.aligned or (problem.a == "f32" and problem.layout != "columns"):
             return "the copy engine wants neighbours along K (of 16 bits: along any axis), and rows aligned to 16 bytes"
         return None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import cubepy as cb
 from cubepy.kernels.matmul_fma import DEPTH, Fma, fma_product
+from cubepy.kernels.matmul_fma_planes import COLUMNS, ROWS, FmaPlanes, fma_planes_product
 from cubepy.kernels.matmul_gpu import NARROW_FLOATS, fitted, map_of, once, oriented
 from cubepy.kernels.matmul_problem import Product, result_dtype
 from cubepy.kernels.matmul_ring import BLOCK, ROW_BYTES
@@ -63,7 +65,8 @@ class ThinRoutine(Routine):
 class FmaRoutine(Routine):
     """f32 by plain arithmetic, with tiles that the copy engine brings."""
 
-    name = "fma"
+    name, kernel = "fma", fma_product
+    layouts: ClassVar[tuple[str, ...]] = ("columns",)
 
     def group(self, key: Product) -> int:
         """Before the kernel for any strides."""
@@ -75,22 +78,41 @@ class FmaRoutine(Routine):
             return "the device has no copy engine"
         if problem.tf32 or (problem.a, problem.b, result_dtype(problem).name) != ("f32", "f32", "f32"):
             return "it takes f32 that is not to be rounded"
-        return None if problem.aligned else "the copy engine wants neighbours along K, and rows aligned to 16 bytes"
+        if not problem.aligned or problem.layout not in self.layouts:
+            return "the copy engine wants neighbours along K, and rows aligned to 16 bytes"
+        return None
 
-    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Fma]:
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Any]:
         """One tile, where there is one for every core."""
         plan = Fma()
         if problem.batch * -(-problem.m // plan.rows) * -(-problem.n // plan.columns) >= properties.cores:
             yield plan
 
-    def launch(self, blueprint: Fma, problem: Product, args: tuple[Any, ...]) -> None:
+    def launch(self, blueprint: Any, problem: Product, args: tuple[Any, ...]) -> None:
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
         x, y, out, bias, residual, _, alpha = args
-        a, b = once(x), once(y).transpose(0, 2, 1)
         plan = fitted(blueprint, args)
+        a, b = once(x), once(y).transpose(0, 2, 1) if plan.b_along_k else once(y)
+        box = (plan.columns, DEPTH) if plan.b_along_k else (DEPTH, plan.columns)
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
-        fma_product[batch * row_tiles * column_tiles, plan.units](
-            map_of(a, plan.rows, DEPTH), map_of(b, plan.columns, DEPTH), out, bias, residual, float(alpha), row_tiles,
-            column_tiles, -(-x.shape[2] // DEPTH), a.shape[0], b.shape[0], plan, mode="unchecked",
+        self.kernel[batch * row_tiles * column_tiles, plan.units](
+            map_of(a, plan.rows, DEPTH), map_of(b, *box), out, bias, residual, float(alpha), row_tiles, column_tiles,
+            -(-x.shape[2] // DEPTH), a.shape[0], b.shape[0], plan, mode="unchecked",
         )  # fmt: skip
+
+
+class FmaPlanesRoutine(FmaRoutine):
+    """f32 by plain arithmetic, with small tiles that the copy engine brings and planes that share K."""
+
+    name, kernel = "fma_planes", fma_planes_product
+    layouts = ("columns", "rows")
+
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Any]:
+        """One tile, where large ones do not fill the device; where quarters of it find a core each, teams of units are
+        faster."""
+        large = problem.batch * -(-problem.m // Fma.rows) * -(-problem.n // Fma.columns)
+        tiles = problem.batch * -(-problem.m // ROWS) * -(-problem.n // COLUMNS)
+        if 4 * tiles > properties.cores > large:
+            plan = FmaPlanes() if tiles <= properties.cores else FmaPlanes(stages=1, cubes=2)
+            yield replace(plan, b_along_k=problem.layout == "columns")

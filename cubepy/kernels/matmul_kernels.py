@@ -28,6 +28,9 @@ class Blueprint:
         channels: with dot products, results that a cube makes side by side.
         matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`).
         once: whether K is one piece, so that a sum is finished when it is first written.
+        paired: whether out holds the bits of bf16, and sums of bf16 alone are written: two lines are rounded as one.
+        past: whether whole lines of out are written past the caches.
+        ahead: whether to ask for the piece of the panel that comes next while this one is multiplied.
     """
 
     rows: int
@@ -43,6 +46,9 @@ class Blueprint:
     channels: int = 1
     matrix: bool = False
     once: bool = False
+    paired: bool = False
+    past: bool = False
+    ahead: bool = False
 
     @property
     def exact(self) -> bool:
@@ -106,8 +112,8 @@ def pack_rows(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes
 
 
 @cb.func
-def finish_line(value, out, bias, residual, batch, row, column, valid, blueprint, mask=None, fill=0.0):
-    """The epilogue of one line: bias, activation, residual, mask, store."""
+def finish_line(value, out, bias, residual, batch, row, column, valid, blueprint, mask=None, fill=0.0, past=False):
+    """The epilogue of one line: bias, activation, residual, mask, store; with `past`, past the caches."""
     if blueprint.bias:
         value = value + cb.cast(bias.load((column,), blueprint.lanes, valid=valid), cb.f32)
     if blueprint.activation is not None:
@@ -117,7 +123,10 @@ def finish_line(value, out, bias, residual, batch, row, column, valid, blueprint
     if mask is not None:
         kept = mask.load((batch, row, column), blueprint.lanes, valid=valid)
         value = cb.select(kept, value, cb.splat(cb.cast(fill, cb.f32), blueprint.lanes))
-    out.store((batch, row, column), cb.cast(value, out.dtype), valid=valid)
+    if past:
+        out.store_stream((batch, row, column), cb.cast(value, out.dtype))
+    else:
+        out.store((batch, row, column), cb.cast(value, out.dtype), valid=valid)
 
 
 @cb.func
@@ -141,10 +150,11 @@ def added(acc, x, line, kind):
 
 
 @cb.func
-def tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, blueprint):
+def tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint):
     """done = a tile of rows of a times one panel, which begins with row `origin` of b.
 
-    `acc` is touched by constant loops only, so it stays in registers. `step` is one.
+    `acc` is touched by constant loops only, so it stays in registers. `step` is one. `ask` is the column of which lines
+    are asked for ahead; behind a panel's last row lies the next panel.
     """
     rows, lines, lanes, kind = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.kind
     acc = cb.local((rows, lines), done.dtype, lanes=lanes)
@@ -153,7 +163,11 @@ def tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin
         for j in range(lines):
             acc[i, j] = cb.splat(cb.cast(0, done.dtype), lanes)
     k = cb.cast(first_k, cb.i64)
+    after = k + cb.cast(last_k - first_k, cb.i64)
     while k < last_k:  # of unknown step, so that LLVM does not unroll it and run out of registers
+        if blueprint.ahead:
+            b.prefetch((batch_b, panel, after - origin, ask))
+            after = after + step
         for j in range(lines):
             strip[j] = b.load((batch_b, panel, k - origin, j * lanes), lanes)
         for i in range(rows):
@@ -181,12 +195,44 @@ def row_product(done, r, a, b, batch, batch_b, row, panel, first_k, last_k, orig
         done[r, j] = acc[j]
 
 
+def upper(lanes: int) -> tuple[int, ...]:
+    """The places of the upper halves of the words of two lines."""
+    return tuple(range(1, 4 * lanes, 2))
+
+
+@cb.func
+def nearest(line):
+    """Bits of f32 whose upper halves are the nearest bf16, to even; of NaN, such whose lower half is zero."""
+    bits = cb.bitcast(line, cb.u32)
+    return cb.select((bits & 0x10000) != 0, bits + 0x8000, bits + 0x7FFF)
+
+
+@cb.func
+def paired(one, two, lanes):
+    """The bits of two lines of sums, as one line of bf16: a test for NaN and half of the moves less than two casts.
+
+    Sums of bf16 are NaN of bf16, whose lower half is zero, so that rounding does not carry into the upper one.
+    """
+    return cb.shuffle(cb.bitcast(nearest(one), cb.u16), cb.bitcast(nearest(two), cb.u16), upper(lanes))
+
+
 @cb.func
 def tile_row(
     done, i, out, bias, residual, mask, alpha, fill, batch, row, panel, columns, accumulate, last, less, whole,
     blueprint,
 ):  # fmt: skip
     """Write one row of a tile, with the epilogue when K is done; `whole`: all its columns are there."""
+    if blueprint.paired:
+        for j in cb.unroll(range(0, blueprint.lines, 2)):
+            at = panel * blueprint.width + j * blueprint.lanes
+            bits = paired(done[i, j] * alpha, done[i, j + 1] * alpha, blueprint.lanes)
+            if whole and blueprint.past:
+                out.store_stream((batch, row, at), bits)
+            elif whole:
+                out.store((batch, row, at), bits)
+            elif at < columns:
+                out.store((batch, row, at), bits, valid=columns - at)
+        return
     for j in cb.unroll(range(blueprint.lines)):
         at = panel * blueprint.width + j * blueprint.lanes
         if whole or at < columns:
@@ -199,4 +245,5 @@ def tile_row(
             elif blueprint.exact:
                 out.store((batch, row, at), value - less, valid=valid)
             else:
-                finish_line(value * alpha, out, bias, residual, batch, row, at, valid, blueprint, mask, fill)
+                finish_line(value * alpha, out, bias, residual, batch, row, at, valid, blueprint, mask, fill,
+                            whole and blueprint.past)  # fmt: skip

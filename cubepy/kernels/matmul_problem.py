@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from cubepy.runtime.device_array import upload
 from cubepy.tune import Work
 
 CHECKED_ROWS = 16
+Layout = Literal["rows", "columns", "strided"]
 
 
 class Product(NamedTuple):
@@ -25,7 +26,7 @@ class Product(NamedTuple):
         batch: how many products; one for all batches that share b.
         a, b: names of the dtypes.
         layout: of b: "rows" (neighbours along n), "columns" (along k, as a linear layer's weight) or "strided".
-        packed: width of the panels when b comes from `prepack`, else 0.
+        packed: width of the panels when b comes from `prepack`, else 0; b is then "f32", or "bf16" in words.
         epilogue: whether bias, activation, residual or a factor follow.
         out: name of the result's dtype where it is not the promoted one.
         aligned: whether the copy engine of a GPU can bring all matrices.
@@ -39,7 +40,7 @@ class Product(NamedTuple):
     batch: int = 1
     a: str = "f32"
     b: str = "f32"
-    layout: str = "rows"
+    layout: Layout = "rows"
     packed: int = 0
     epilogue: bool = False
     out: str = ""
@@ -47,7 +48,7 @@ class Product(NamedTuple):
     tf32: bool = False
 
 
-def layout_of(b: Any) -> str:
+def layout_of(b: Any) -> Layout:
     """How a matrix (..., k, n) lies in memory."""
     if b.strides[-2] == b.itemsize or b.shape[-2] == 1:
         return "columns"
@@ -75,9 +76,12 @@ def arguments(problem: Product, seed: int) -> tuple[Any, ...]:
     p = problem
     x = _random(rng, (p.batch, p.m, p.k), p.a)
     if p.packed:
-        panels = _random(rng, (1, -(-p.n // p.packed), p.k, p.packed), "f32")
-        panels[:, -1, :, p.n - (panels.shape[1] - 1) * p.packed :] = 0
-        y = panels
+        count = -(-p.n // p.packed)
+        if p.b == "bf16":
+            y = _random(rng, (1, count, -(-p.k // 2), 2 * p.packed), "bf16").view(np.uint32)
+        else:
+            y = _random(rng, (1, count, p.k, p.packed), "f32")
+            y[:, -1, :, p.n - (count - 1) * p.packed :] = 0
     elif p.layout == "columns":
         y = _random(rng, (p.batch, p.n, p.k), p.b).transpose(0, 2, 1)
     else:
@@ -106,13 +110,21 @@ def _rows(problem: Product) -> tuple[np.ndarray, np.ndarray]:
     return batches, np.unique(np.linspace(0, problem.m - 1, CHECKED_ROWS).astype(int))
 
 
+def unpacked(panels: Any, k: int, n: int) -> Any:
+    """The matrix (1, K, N) of panels, in f32 or of the words that `pack_pairs` makes."""
+    if panels.dtype == np.uint32:
+        panels = panels.view(as_dtype("bf16").numpy).reshape(*panels.shape, 2).transpose(0, 1, 2, 4, 3)
+        panels = panels.reshape(*panels.shape[:2], -1, panels.shape[4])
+    return panels.transpose(0, 2, 1, 3).reshape(1, panels.shape[2], -1)[:, :k, :n]
+
+
 def reference(problem: Product, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
     """Some rows of the product, the first and the last among them, in float64 (integers: exactly, wrapping)."""
     batches, rows = _rows(problem)
     wide = np.float64 if result_dtype(problem).is_float else result_dtype(problem).numpy
     x, y = (a if isinstance(a, np.ndarray) else a.numpy() for a in args[:2])
     if problem.packed:
-        y = y.transpose(0, 2, 1, 3).reshape(1, problem.k, -1)[:, :, : problem.n]
+        y = unpacked(y, problem.k, problem.n)
     found = [x[i, rows].astype(wide) @ y[min(i, y.shape[0] - 1)].astype(wide) for i in batches]
     return [np.stack(found)]
 
@@ -133,7 +145,7 @@ def tolerance(problem: Product) -> tuple[float, float]:
 def work(problem: Product) -> Work:
     """Both matrices are read once, the result is written once."""
     p, out = problem, result_dtype(problem)
-    size_a, size_b = as_dtype(p.a).itemsize, as_dtype("f32" if p.packed else p.b).itemsize
+    size_a, size_b = as_dtype(p.a).itemsize, as_dtype(p.b).itemsize
     size = p.batch * (p.m * p.k * size_a + p.k * p.n * size_b + p.m * p.n * out.itemsize)
     computed = out.name if out.bits > 32 or not out.is_float or not p.device.startswith("cpu") else "f32"
     return Work(size, 2 * p.batch * p.m * p.k * p.n, computed)

@@ -25,7 +25,7 @@ def kind_of(problem: Product, properties: cb.DeviceProperties) -> str:
     """What a product's sums are made of: "bf16", "i8" or "u8" in words; "f32" one by one; "" for neither."""
     result = result_dtype(problem)
     if result.is_float:
-        pairs = problem.a == problem.b == "bf16" and not problem.packed and "bf16_dot" in properties.features
+        pairs = problem.a == problem.b == "bf16" and "bf16_dot" in properties.features
         return ("bf16" if pairs else "f32") if result.bits <= 32 else ""
     fits = problem.a in ("i8", "u8") and problem.b == "i8" and result is cb.i32 and not problem.packed
     return problem.a if fits and "int8_dot" in properties.features else ""
@@ -61,7 +61,7 @@ def pack_words(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lane
 def laid(x: Any, dtype: Any, width: int) -> Any:
     """A copy (batch, M, width) of x (batch, M, K) in a dtype, zero beyond K."""
     out = memory.empty((*x.shape[:2], width), dtype)
-    lay_rows[x.shape[0] * x.shape[1], 1](x, out, 16)
+    lay_rows[x.shape[0] * x.shape[1], 1](x, out, 16, mode="checked")
     return out
 
 
@@ -82,12 +82,34 @@ def pack_pairs(b: Any, lines: int, lanes: int) -> Any:
     batch, k, n = b.shape
     panels, depth = -(-n // width), -(-k // 2)
     out = memory.empty((batch, panels, depth, width), np.uint32)
+    if not out.size:
+        return out
     pieces = pieces_of(batch * panels, depth)
     cubes = batch * panels * pieces
     if b.strides[2] == b.itemsize or n == 1:
-        pack_words[cubes, 1](b.view(BITS["bf16"]), out, pieces, width, lanes)
+        pack_words[cubes, 1](b.view(BITS["bf16"]), out, pieces, width, lanes, mode="checked")
     else:
-        pack_rows[cubes, 1](words_of(turned(b), "bf16"), out, pieces, width, lanes)
+        pack_rows[cubes, 1](words_of(turned(b), "bf16"), out, pieces, width, lanes, mode="checked")
+    return out
+
+
+@cb.kernel
+def split_words(words: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
+    """out[0, panel, k] = row k of a panel of words of bf16, in f32; a cube does a row of words."""
+    depth = words.shape[2]
+    panel, k = cb.CUBE_POS // depth, cb.CUBE_POS % depth
+    for j in range(0, words.shape[3], lanes):
+        both = words.load((0, panel, k, j), lanes)
+        out.store((0, panel, 2 * k, j), cb.bitcast(both << 16, cb.f32))
+        if 2 * k + 1 < out.shape[2]:
+            out.store((0, panel, 2 * k + 1, j), cb.bitcast(both & 0xFFFF0000, cb.f32))
+
+
+def widened(panels: Any, k: int) -> Any:
+    """Panels of f32, K long, from those of words of bf16."""
+    out = memory.empty((*panels.shape[:2], k, panels.shape[3]), np.float32)
+    if out.size:
+        split_words[panels.shape[1] * panels.shape[2], 1](panels, out, 16, mode="checked")
     return out
 
 

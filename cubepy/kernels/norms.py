@@ -268,6 +268,7 @@ def batch_norm(
     channels = array.shape[1]
     w, b = (_per_channel(v, name, channels) for v, name in ((weight, "weight"), (bias, "bias")))
     if training:
+        momentum = number_of(momentum, "momentum")
         axes = tuple(d for d in range(array.ndim) if d != 1)
         mean, variance = mean_of(array, axes), var(array, axes)
         count = array.size // max(channels, 1)

@@ -9,7 +9,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import movement_lines
-from cubepy.kernels.arguments import array_of, finish, output, repeated, wholes, wrapper
+from cubepy.kernels.arguments import array_of, finish, number_of, output, repeated, wholes, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, following, lanes_for
 from cubepy.kernels.elementwise_cubes import unravelled
@@ -108,7 +108,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
     """
     wrap, x = wrapper(input), array_of(input, "input")
     widths = wholes(pad, "pad")
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ShapeError(f"mode is one of {', '.join(MODES)}, not {mode!r}")
     if len(widths) % 2 or len(widths) > 2 * x.ndim:
         raise ShapeError(f"pad takes pairs of ints for at most {x.ndim} axes, not {widths}")
@@ -123,7 +123,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
         if mode == "replicate" and ((n == 0 and (a or b)) or min(a, b) < 0):
             raise ShapeError(f"replicate by {a} and {b} needs an axis that is not empty, and no negative numbers")
     shape = tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True))
-    result = output(out, shape, x.dtype, x)
+    result, value = output(out, shape, x.dtype, x), value if isinstance(value, int) else number_of(value, "value")
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(shape, x.dtype)
         source = contiguous(x)

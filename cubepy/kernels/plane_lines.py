@@ -145,6 +145,12 @@ def nothing(acc, plan):
     return cb.splat(cb.cast(0, acc), plan.lanes) if plan.last else cb.cast(0, acc)
 
 
+@cb.func
+def filled(number, plan):
+    """A number for every channel of a unit."""
+    return cb.splat(number, plan.lanes) if plan.last else number
+
+
 def values_of(plan: PlanePlan) -> int:
     """How many values of a row a unit reads."""
     return sum(wide for _, wide, _ in plan.loads)
@@ -156,18 +162,27 @@ def read_row(
 ):
     """What a unit needs of row y, its k-th: the values from column z + plan.loads[0][0] on, to values[base] and on.
 
-    `none` where the row or the column is outside; where `nearest` holds for rows, or for columns, those outside may
-    have the value of the nearest one inside. Places outside are never read.
+    x: all elements in a row, and the shape: (planes, height, width) or (batch, height, width, channels).
+    `none` where the row or the column is outside. Where nearest[0], rows outside may have the values of the nearest one
+    inside; loads of up to nearest[1] columns may be of the nearest ones inside. Places outside are never read.
     """
+    elements, shape = x
     away = plan.margin or k + plan.down.low < 0 or k + plan.down.low >= plan.blocks * plan.down.ins
-    row = cb.min(cb.max(y, 0), x.shape[1] - 1) if away else y
-    first = plan.loads[0][0]
+    row = cb.min(cb.max(y, 0), shape[1] - 1) if away else y
+    first, start = plan.loads[0][0], start_of_row(p, row, c, shape, plan)
     for at, wide, beside in cb.unroll(plan.loads):
-        here = cb.min(cb.max(z + at, 0), x.shape[2] - wide) if beside else z + at
+        here = cb.min(cb.max(z + at, 0), shape[2] - wide) if beside else z + at
         by_row = away and not nearest[0]
-        by_column = beside and not (nearest[1] and wide == 1)
+        by_column = beside and wide > nearest[1]
         there = inside(row == y, here == z + at, by_row, by_column)
-        put(values, base + at - first, piece_of(x, p, row, here, c, wide, values.dtype, plan), there, none, plan)
+        put(
+            values,
+            base + at - first,
+            piece_of(elements, start, here, shape, wide, values.dtype, plan),
+            there,
+            none,
+            plan,
+        )
 
 
 @cb.func
@@ -181,11 +196,32 @@ def inside(in_rows, in_columns, by_row: cb.Comptime[bool], by_column: cb.Comptim
 
 
 @cb.func
-def piece_of(x, p, row, here, c, wide: cb.Comptime[int], acc, plan):
+def start_of_row(p, i, c, shape, plan):
+    """Where row i of plane p begins, or its channel c, among all elements; lines that start there are aligned."""
+    if plan.last:
+        return (p * shape[1] + i) * shape[2] * multiple(shape[3], plan.lanes) + c
+    return (p * shape[1] + i) * multiple(shape[2], widest(plan))
+
+
+def widest(plan: PlanePlan) -> int:
+    """The most neighbours that are read or written at once: rows are a multiple of it."""
+    return max(wide for _, wide, _ in plan.loads)
+
+
+@cb.func
+def piece_of(elements, start, here, shape, wide: cb.Comptime[int], acc, plan):
     """One load of a row."""
     if plan.last:
-        return cb.cast(x.load((p, row, here, c), plan.lanes), acc)
-    return cb.cast(x.load((p, row, multiple(here, wide)), wide), acc)
+        return cb.cast(elements.load((behind(start, here * multiple(shape[3], plan.lanes)),), plan.lanes), acc)
+    return cb.cast(elements.load((behind(start, multiple(here, wide)),), wide), acc)
+
+
+@cb.func
+def behind(start, many):
+    """start + many, as a number of that size. Of sums that cannot overflow compilers make sums of addresses, of twice
+    the size, which take twice as many instructions."""
+    kind = cb.u64 if start.dtype == cb.i64 else cb.u32
+    return cb.cast(cb.cast(start, kind) + cb.cast(many, kind), start.dtype)
 
 
 @cb.func
@@ -206,14 +242,18 @@ def place_in_row(q: int, v: int, plan: PlanePlan) -> int:
 @cb.func
 def store_row(out, p, i, j, c, values, plan, at: cb.Comptime[int] = 0):
     """A unit's results of row i from column j on: values[at] and following. Nothing where the row or columns are
-    outside."""
+    outside. `out`: all elements in a row, and the shape."""
+    elements, shape = out
     if plan.last:
+        start = (p * shape[1] + i) * shape[2] * multiple(shape[3], plan.lanes) + c
         for q in cb.unroll(range(plan.columns)):
-            if not plan.ragged or (i < out.shape[1] and j + q < out.shape[2]):
-                out.store((p, i, j + q, c), cb.cast(values[at + q], out.dtype))
+            if not plan.ragged or (i < shape[1] and j + q < shape[2]):
+                place = start + (j + q) * multiple(shape[3], plan.lanes)
+                elements.store((place,), cb.cast(values[at + q], elements.dtype))
     elif plan.lanes == 1:
         for q in cb.unroll(range(plan.columns)):
-            if not plan.ragged or (i < out.shape[1] and j + q < out.shape[2]):
-                out[p, i, j + q] = cb.cast(values[at + q], out.dtype)
-    elif not plan.ragged or i < out.shape[1]:
-        out.store((p, i, multiple(j, plan.columns)), cb.cast(values.load(at, plan.columns), out.dtype))
+            if not plan.ragged or (i < shape[1] and j + q < shape[2]):
+                elements[(p * shape[1] + i) * shape[2] + j + q] = cb.cast(values[at + q], elements.dtype)
+    elif not plan.ragged or i < shape[1]:
+        start = (p * shape[1] + i) * multiple(shape[2], plan.columns) + multiple(j, plan.columns)
+        elements.store((start,), cb.cast(values.load(at, plan.columns), elements.dtype))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import finish, per_axis, placed, repeated, wrapper
+from cubepy.kernels.arguments import finish, number_of, per_axis, repeated, repeated_back, wrapper
 from cubepy.kernels.bands import Band, part_band, window_band
 from cubepy.kernels.resample import LAYOUTS, checked, mapped, size_of
 
@@ -16,7 +16,8 @@ def _bands(
     axes = len(size)
     ks, ps = per_axis(kernel, axes, "kernel_size", 1), per_axis(padding, axes, "padding", 0)
     ss = ks if stride is None else per_axis(stride, axes, "stride", 1)
-    if divisor is not None and divisor == 0:
+    divisor = None if divisor is None else number_of(divisor, "divisor_override")
+    if divisor == 0:
         raise ShapeError("divisor_override must not be zero")
     bands = []
     for d, (n, k, s, p) in enumerate(zip(size, ks, ss, ps, strict=True)):
@@ -93,7 +94,7 @@ def _pool_input(axes: int) -> Any:
     Raises:
         ShapeError: shapes that do not go together.
     """
-    return placed(avg_pool_input)
+    return repeated_back(avg_pool_input)
 
 
 def _adaptive(axes: int) -> Any:
@@ -135,7 +136,7 @@ def _adaptive_input(axes: int) -> Any:
     Raises:
         ShapeError: shapes that do not go together.
     """
-    return placed(adaptive_avg_pool_input)
+    return repeated_back(adaptive_avg_pool_input)
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = map(_pool, (1, 2, 3))

@@ -123,4 +123,4 @@ def gather(indices: Any, table: Any, target: Any) -> None:
         cubes = -(-n // (UNITS * lanes * AHEAD)) * indices.size
     else:
         cubes = -(-indices.size // (UNITS // across * AHEAD))
-    gather_rows_wide[cubes, UNITS](indices, table, target, lanes, across, AHEAD, along)
+    gather_rows_wide[cubes, UNITS](indices, table, target, lanes, across, AHEAD, along, mode="checked")

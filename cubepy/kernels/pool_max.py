@@ -8,7 +8,7 @@ import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import pool_arguments, pool_chosen, pool_cubes, pool_places, pool_places_planes, pool_strips
-from cubepy.kernels.arguments import array_of, finish, float_array, output, per_axis, placed, repeated, wrapper
+from cubepy.kernels.arguments import array_of, finish, float_array, output, per_axis, repeated, repeated_back, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.runtime import memory
@@ -237,7 +237,7 @@ def _gradient(axes: int) -> Any:
         ShapeError: shapes that do not go together.
         DTypeError: indices that are no ints.
     """
-    return placed(max_pool_input)
+    return repeated_back(max_pool_input)
 
 
 max_pool1d_input, max_pool2d_input, max_pool3d_input = (_gradient(axes) for axes in (1, 2, 3))
@@ -273,7 +273,7 @@ def _adaptive_gradient(axes: int) -> Any:
 
     adaptive_max_pool_input.__name__ = adaptive_max_pool_input.__qualname__ = f"adaptive_max_pool{axes}d_input"
     adaptive_max_pool_input.__doc__ = f"The gradient of `adaptive_max_pool{axes}d` by its input."
-    return placed(adaptive_max_pool_input)
+    return repeated_back(adaptive_max_pool_input)
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive(axes) for axes in (1, 2, 3))

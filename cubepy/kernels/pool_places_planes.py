@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels import reduce_cubes
+from cubepy.kernels import pool_parts, reduce_cubes
 from cubepy.kernels.cube_wide import LINE_BYTES, address, line_of, multiple
 from cubepy.kernels.functions import larger
 from cubepy.kernels.plane_lines import (
@@ -16,6 +16,7 @@ from cubepy.kernels.plane_lines import (
     PlanePlan,
     Steps,
     coordinates,
+    filled,
     lined,
     place_in_row,
     read_row,
@@ -26,10 +27,11 @@ from cubepy.kernels.plane_lines import (
     values_of,
 )  # fmt: skip
 from cubepy.kernels.pool_planes import run as run_planes
-from cubepy.kernels.pool_planes import windowed
 from cubepy.runtime import memory
 
-REACH = 16  # of a window along an axis that is written out
+REACH = 13  # of a window along an axis that is written out; of longer ones a unit would hold too much
+WINDOWS = 4  # rows of results with places that a unit makes
+HELD = 128  # numbers that it holds, about: rows of results and the values of a row
 ROWS = 8  # of a gradient that a unit makes, about
 
 
@@ -50,12 +52,6 @@ def offer(tops, spots, at: cb.Comptime[int], value, place):
 
 
 @cb.func
-def filled(number, plan):
-    """A number for every channel of a unit."""
-    return cb.splat(number, plan.lanes) if plan.last else number
-
-
-@cb.func
 def best_of_row(tops, spots, k: cb.Comptime[int], values, z, plan):
     """The largest value of every window in row k, and its column; z is the first place of the unit."""
     first = plan.loads[0][0]
@@ -69,33 +65,33 @@ def best_of_row(tops, spots, k: cb.Comptime[int], values, z, plan):
 
 
 @cb.func
-def best_of_rows(results, places, tops, spots, first: cb.Comptime[int], y, x, plan):
+def best_of_rows(results, places, tops, spots, first: cb.Comptime[int], y, shape, plan):
     """The largest value of every window of rows y + first and behind, and its place in the plane."""
     for q in cb.unroll(range(plan.columns)):
         at = first * plan.columns + q
         results[q] = tops[at]
-        places[q] = spots[at] + row_start(y + first, x)
+        places[q] = spots[at] + row_start(y + first, shape)
         for u in cb.unroll(range(1, plan.down.taps)):
             below = at + u * plan.columns
-            offer(results, places, q, tops[below], spots[below] + row_start(y + first + u, x))
+            offer(results, places, q, tops[below], spots[below] + row_start(y + first + u, shape))
 
 
 @cb.func
-def row_start(y, x):
+def row_start(y, shape):
     """The place of the first column of row y, or of the nearest row there is."""
-    return cb.cast(cb.min(cb.max(y, 0), x.shape[1] - 1) * x.shape[2], cb.i32)
+    return cb.cast(cb.min(cb.max(y, 0), shape[1] - 1) * shape[2], cb.i32)
 
 
 @cb.kernel
 def max_windows_places(
-    x: cb.Array, out: cb.Array, index: cb.Array, groups, strips, least: cb.Comptime, acc: cb.Comptime,
+    x: cb.Array, size, out: cb.Array, index: cb.Array, made, groups, strips, least: cb.Comptime, acc: cb.Comptime,
     plan: cb.Comptime[PlanePlan],
 ):  # fmt: skip
     """`max_windows`, and where in the plane the value is: the first of equals, the last NaN."""
     t = cb.ABSOLUTE_POS
-    lines = out.shape[3] // plan.lanes if plan.last else 1
-    if t < out.shape[0] * strips * groups * lines:
-        p, strip, group, line = coordinates(t, (out.shape[0], strips, groups, lines))
+    lines = made[3] // plan.lanes if plan.last else 1
+    if t < made[0] * strips * groups * lines:
+        p, strip, group, line = coordinates(t, (made[0], strips, groups, lines))
         c = multiple(line * plan.lanes, plan.lanes)
         z = group * (plan.columns * plan.across.ins)
         y = strip * (plan.blocks * plan.down.ins) + plan.down.low
@@ -105,13 +101,13 @@ def max_windows_places(
         results = room((plan.columns,), acc, plan)
         places = room((plan.columns,), cb.i32, plan)
         for k in cb.unroll(range(plan.down.places(plan.blocks))):
-            read_row(values, 0, x, p, y + k, z, c, k, least, (True, False), plan)
+            read_row(values, 0, (x, size), p, y + k, z, c, k, least, (True, False), plan)
             best_of_row(tops, spots, k, values, z, plan)
             b = (k + 1 - plan.down.taps) // plan.down.ins
             if b >= 0 and (k + 1 - plan.down.taps) % plan.down.ins == 0:
-                best_of_rows(results, places, tops, spots, b * plan.down.ins, y, x, plan)
-                store_row(out, p, strip * plan.blocks + b, group * plan.columns, c, results, plan)
-                store_row(index, p, strip * plan.blocks + b, group * plan.columns, c, places, plan)
+                best_of_rows(results, places, tops, spots, b * plan.down.ins, y, size, plan)
+                store_row((out, made), p, strip * plan.blocks + b, group * plan.columns, c, results, plan)
+                store_row((index, made), p, strip * plan.blocks + b, group * plan.columns, c, places, plan)
 
 
 def holders(count: tuple[int, ...], lows: tuple[int, ...], r: int) -> tuple[int, ...]:
@@ -132,17 +128,17 @@ def chosen(sums, q: cb.Comptime[int], grads, spots, here, rows: cb.Comptime[tupl
 
 @cb.kernel
 def max_windows_back(
-    grad: cb.Array, index: cb.Array, out: cb.Array, groups, strips, acc: cb.Comptime, plan: cb.Comptime[PlanePlan],
-    counts: cb.Comptime[tuple],
+    grad: cb.Array, index: cb.Array, size, out: cb.Array, made, groups, strips, acc: cb.Comptime,
+    plan: cb.Comptime[PlanePlan], counts: cb.Comptime[tuple],
 ):  # fmt: skip
     """The gradient by the input: for every place the sum over the windows that chose it, always in the same order.
 
     `counts`: how many windows hold a place, by its phase, along height and width.
     """
     t = cb.ABSOLUTE_POS
-    lines = out.shape[3] // plan.lanes if plan.last else 1
-    if t < out.shape[0] * strips * groups * lines:
-        p, strip, group, line = coordinates(t, (out.shape[0], strips, groups, lines))
+    lines = made[3] // plan.lanes if plan.last else 1
+    if t < made[0] * strips * groups * lines:
+        p, strip, group, line = coordinates(t, (made[0], strips, groups, lines))
         c = multiple(line * plan.lanes, plan.lanes)
         j = group * plan.columns
         z = group * (plan.columns // plan.across.outs * plan.across.ins)
@@ -153,13 +149,13 @@ def max_windows_back(
         spots = room((places * values_of(plan),), cb.i32, plan)
         sums = room((plan.columns,), acc, plan)
         for k in cb.unroll(range(places)):
-            read_row(spots, k * values_of(plan), index, p, y + k, z, c, k, -1, (False, False), plan)
-            read_row(grads, k * values_of(plan), grad, p, y + k, z, c, k, 0, (True, True), plan)
+            read_row(spots, k * values_of(plan), (index, size), p, y + k, z, c, k, -1, (False, False), plan)
+            read_row(grads, k * values_of(plan), (grad, size), p, y + k, z, c, k, 0, (True, True), plan)
         for r in cb.unroll(range(plan.blocks * plan.down.outs)):
             for q in cb.unroll(range(plan.columns)):
-                here = filled(cb.cast((i + r) * out.shape[2] + j + q, cb.i32), plan)
+                here = filled(cb.cast((i + r) * made[2] + j + q, cb.i32), plan)
                 chosen(sums, q, grads, spots, here, holders(counts[0], plan.down.lows, r), plan, counts[1])
-            store_row(out, p, i + r, j, c, sums, plan)
+            store_row((out, made), p, i + r, j, c, sums, plan)
 
 
 def _planes(settings: Any, size: tuple[int, ...], parts: bool) -> Any:
@@ -179,8 +175,10 @@ def _plane(a: Any, last: bool) -> Any:
 def largest(x: Any, out: Any, index: Any, settings: Any, least: Any, parts: bool, last: bool) -> bool:
     """`pool_places.largest` for what units of planes do best; whether it was done."""
     if index is None:
-        settings = even_parts(x.shape[1:4], out.shape[1:4]) if parts else settings
-        return settings is not None and all_axes(x, out, settings, least, last)
+        even = even_parts(x.shape[1:4], out.shape[1:4]) if parts else settings
+        if even is not None and all_axes(x, out, even, least, last):
+            return True
+        return pool_parts.run(x, out, settings, least, parts, last)
     how = _planes(settings, x.shape, parts)
     if how is None:
         return False
@@ -198,26 +196,23 @@ def even_parts(size: tuple[int, ...], counts: tuple[int, ...]) -> Any:
 
 
 def all_axes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
-    """Largest values of (batch, depth, height, width, channels), of images first and then along the depth; whether it
+    """Largest values of (batch, depth, height, width, channels), if that is what units of planes do best; whether it
     was done."""
     kernel, stride, pad, dilation = settings
-    batch, depth, high, wide, channels = x.shape
     fits = all(n == k * m for n, k, m in zip(x.shape[1:4], kernel, out.shape[1:4], strict=True))
     if fits and kernel == stride and not any(pad) and max(kernel) > TAPS:
         reduce_parts(x, out, least)
         return True
     reach = max((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
-    if max(reach, *stride) > REACH or max(depth, high) * wide * high >= 2**31:
+    if max(reach, *stride) > REACH or (not last and stride[2] >= TAPS and max(dilation) == 1):
         return False
+    walked, down, across = (Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True))
     flat = (kernel[0], stride[0], pad[0]) == (1, 1, 0)
-    between = out if flat else memory.empty((batch, depth, *out.shape[2:]), x.dtype)
-    tail = (channels,) if last else ()
-    image = x.reshape(batch * depth, high, wide, *tail), between.reshape(batch * depth, *out.shape[2:4], *tail)
-    run_planes(*image, *(a[1:] for a in (stride, pad, kernel, dilation)), least, last)
-    if not flat:
-        n = out.shape[2] * out.shape[3]
-        column = between.reshape(batch, depth, n, *tail), out.reshape(batch, out.shape[1], n, *tail)
-        run_planes(*column, (stride[0], 1), (pad[0], 0), (kernel[0], 1), (dilation[0], 1), least, last)
+    sizes = (x.shape[1 + flat], out.shape[1 + flat])
+    if flat:  # images: units walk down them
+        walked, down = down, Steps(1, 1, (0,), 1)
+    views = (a.reshape(-1, 1 if flat else a.shape[2], *a.shape[3:] if last else a.shape[3:4]) for a in (x, out))
+    run_planes(*views, sizes, walked, down, across, least, last)
     return True
 
 
@@ -257,10 +252,34 @@ def largest_back(grad: Any, index: Any, out: Any, settings: Any, parts: bool, la
 def run(x: Any, out: Any, index: Any, step: Any, pad: Any, kernel: Any, least: Any, last: bool) -> None:
     """Largest values of the windows of (planes, height, width), or with `last` of (batch, height, width, channels),
     and their places."""
-    plan, groups, strips = windowed(x, out, step, pad, kernel, last, 8 if last and kernel[0] > 3 * step[0] else 4, 2)
+    plan, groups, strips = windowed(x, out, step, pad, kernel, last)
     total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
-    max_windows_places[-(-total // UNITS), UNITS](x, out, index, groups, strips, least, acc, plan, mode="unchecked")
+    max_windows_places[-(-total // UNITS), UNITS](
+        x.reshape(-1), x.shape, out.reshape(-1), index.reshape(-1), out.shape, groups, strips, least, acc, plan,
+        mode="unchecked",
+    )  # fmt: skip
+
+
+def windowed(
+    x: Any, out: Any, step: tuple[int, int], pad: tuple[int, int], kernel: tuple[int, int], last: bool
+) -> tuple[PlanePlan, int, int]:
+    """A plan for windows of (planes, height, width) or (batch, height, width, channels), with the numbers of a row's
+    groups of results and of a column's strips."""
+    down, across = (Steps(1, s, (-p,), k) for s, p, k in zip(step, pad, kernel, strict=True))
+    lanes = columns = 1
+    if last:
+        lanes = line_of(x, out)
+        lanes = 1 if out.shape[3] % lanes or x.shape[3] % lanes else lanes
+        columns = min(2, out.shape[2]) if across.taps > across.ins else 1
+        while columns * lanes > 1 and lanes * (columns * down.reach + across.places(columns)) > HELD:
+            columns, lanes = (columns // 2, lanes) if columns > 1 else (1, lanes // 2)
+    else:
+        columns = lanes = lined(x, out, across)
+    blocks = min(WINDOWS * (2 if last and down.taps > 3 * down.ins else 1), out.shape[1])
+    groups, strips, margin, ragged = strips_of(x, out, down, blocks, columns)
+    loads = row_loads(across, columns, 1 if last else columns, groups * columns * across.ins > x.shape[2])
+    return PlanePlan(down, across, blocks, columns, last, lanes, loads, margin, ragged), groups, strips
 
 
 def held(k: int, s: int, p: int) -> tuple[Steps, tuple[int, ...]]:
@@ -294,4 +313,7 @@ def run_back(grad: Any, index: Any, out: Any, step: Any, pad: Any, kernel: Any, 
     plan, groups, strips, counts = gradient_plan(grad, index, out, step, pad, kernel, last)
     total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
     acc = cb.f64 if out.itemsize == 8 else cb.f32
-    max_windows_back[-(-total // UNITS), UNITS](grad, index, out, groups, strips, acc, plan, counts, mode="unchecked")
+    max_windows_back[-(-total // UNITS), UNITS](
+        grad.reshape(-1), index.reshape(-1), grad.shape, out.reshape(-1), out.shape, groups, strips, acc, plan, counts,
+        mode="unchecked",
+    )  # fmt: skip

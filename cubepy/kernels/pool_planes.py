@@ -1,11 +1,9 @@
-"""Max pooling for devices with planes: a unit makes lines of several rows, first along each row, then down them, so
-that it reads every row once."""
+"""Max pooling for devices with planes: units walk along an axis and keep maxima of what the windows share, so that they
+read every place of it once."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.cube_wide import line_of, multiple
@@ -15,8 +13,8 @@ from cubepy.kernels.plane_lines import (
     Steps,
     coordinates,
     fill_core,
+    filled,
     lined,
-    nothing,
     place_in_row,
     read_row,
     room,
@@ -24,50 +22,65 @@ from cubepy.kernels.plane_lines import (
     store_row,
     strips_of,
     values_of,
+    widest,
 )  # fmt: skip
+from cubepy.kernels.pool_ring import NEW, Ring, done, kept, overlap, wanted
 
-MARKS = 4  # sums in which NaN is looked for: one would be a long chain
-WRITTEN_OUT = 480  # places of a unit, at most, unless one row of results takes more
-HELD = 128  # numbers that a unit holds, about: rows of results and the values of a row
-ROWS = ((4, 3), (8, 8), (16, 1 << 30))  # of results of a unit, by how many places a window reaches for a stride
-MANY = 8  # places along both axes from which on a maximum is not exact at first
-
-
-@cb.func
-def larger(a, b, careful: cb.Comptime[bool]):
-    """The larger of two. If not `careful`, NaN may be lost: that takes one instruction instead of three."""
-    return cb.nan_max(a, b) if careful else cb.max(a, b)
+HELD = 128, 90  # numbers that a unit holds, about: what a ring keeps and the values of a row; of longer windows than 5
+AHEAD = ((4, 3), (8, 8))  # windows written out, by how many places a window reaches for a stride; others: a loop
+MANY = 1 << 18  # units, from which on there are enough of them
+TURNS = 10  # of a loop that a unit makes, at most
+GAPS = 4  # cubes on a core where windows have gaps: ptxas alone takes registers for fewer (81 % of a copy, not 93)
+ROWS = 4  # of results in a plane, at most
 
 
 @cb.func
 def largest(
     results, to: cb.Comptime[int], values, at: cb.Comptime[int], hop: cb.Comptime[int], n: cb.Comptime[int],
-    steps: cb.Comptime[Steps], careful: cb.Comptime[bool],
+    steps: cb.Comptime[Steps],
 ):  # fmt: skip
-    """results[to + q * hop] = the largest of window q of values[at], values[at + hop], ... for q below n.
+    """results[to + q * hop] = the largest value of window q of values[at], values[at + hop], ... for q below n; what
+    windows share is looked at once."""
+    for rest, many, hops, own in cb.unroll(without_gaps(n, hop, steps)):
+        largest_dense(results, to + rest * hop, values, at + rest * hop, hops, many, own)
 
-    Windows that all share some values are made of what these and the values before, or behind them, come to (van Herk,
-    "A fast algorithm for local minimum and maximum filters on rectangular and octagonal kernels", 1992).
-    """
+
+def without_gaps(n: int, hop: int, steps: Steps) -> tuple[tuple[int, int, int, Steps], ...]:
+    """Windows with gaps as several times windows without, where strides allow that: the first of them, how many there
+    are, how far from each other, and their steps."""
+    apart = steps.apart
+    if apart == 1 or steps.ins != 1:
+        return ((0, n, hop, steps),)
+    return tuple((r, -(-(n - r) // apart), hop * apart, dense(steps)) for r in range(min(n, apart)))
+
+
+def dense(steps: Steps) -> Steps:
+    """The same windows without gaps."""
+    return Steps(1, steps.ins, steps.lows, steps.taps)
+
+
+@cb.func
+def largest_dense(
+    results, to: cb.Comptime[int], values, at: cb.Comptime[int], hop: cb.Comptime[int], n: cb.Comptime[int],
+    steps: cb.Comptime[Steps],
+):  # fmt: skip
+    """`largest` of windows that share values only where they have no gaps."""
     for first, last in cb.unroll(sharing(n, steps)):
         begin = at + first * steps.ins * hop
         shared = (last - first) * steps.ins
         running = values[begin + shared * hop]
         for v in cb.unroll(range(shared + steps.apart, steps.reach, steps.apart)):
-            running = larger(running, values[begin + v * hop], careful)
+            running = cb.nan_max(running, values[begin + v * hop])
         results[to + last * hop] = running
         for v in cb.unroll(range(shared - 1, -1, -1)):
-            running = larger(running, values[begin + v * hop], careful)
+            running = cb.nan_max(running, values[begin + v * hop])
             if v % steps.ins == 0:
                 results[to + (first + v // steps.ins) * hop] = running
         for v in cb.unroll(range(steps.taps, steps.taps + shared)):
-            if v == steps.taps:
-                running = values[begin + v * hop]
-            else:
-                running = larger(running, values[begin + v * hop], careful)
+            running = values[begin + v * hop] if v == steps.taps else cb.nan_max(running, values[begin + v * hop])
             if (v + 1 - steps.taps) % steps.ins == 0:
                 q = to + (first + (v + 1 - steps.taps) // steps.ins) * hop
-                results[q] = larger(results[q], running, careful)
+                results[q] = cb.nan_max(results[q], running)
 
 
 def sharing(n: int, steps: Steps) -> tuple[tuple[int, int], ...]:
@@ -76,118 +89,161 @@ def sharing(n: int, steps: Steps) -> tuple[tuple[int, int], ...]:
     return tuple((q, min(q + most, n) - 1) for q in range(0, n, most))
 
 
-def counted(plan: PlanePlan) -> tuple[int, ...]:
-    """Which of a row's values are in a window."""
-    places = range(0, plan.across.reach, plan.across.apart)
-    return tuple(sorted({place_in_row(q, v, plan) for q in range(plan.columns) for v in places}))
+@cb.func
+def read_plane(found, rows, values, x, p, begin, least, near: cb.Comptime[tuple], plan):
+    """found = the largest values of the unit's windows in plane p of x, which begin at a row, column and channel."""
+    y, z, c = begin
+    places = plan.down.places(plan.blocks)
+    to = rows if places > 1 else found
+    for k in cb.unroll(range(places)):
+        read_row(values, 0, x, p, y + k, z, c, k, least, near, plan)
+        largest(to, k * plan.columns, values, place_in_row(0, 0, plan), 1, plan.columns, plan.across)
+    if places > 1:
+        for q in cb.unroll(range(plan.columns)):
+            largest(found, q, rows, q, plan.columns, plan.blocks, plan.down)
 
 
 @cb.func
-def exactly(x, out, p, i, z, j, c, y, plan):
-    """The unit's results again, value by value, where there may be a NaN."""
-    for b in range(plan.blocks):
-        for q in range(plan.columns):
-            if i + b < out.shape[1] and j + q < out.shape[2]:
-                best = cb.cast(cb.splat(-float("inf"), plan.lanes if plan.last else 1), x.dtype)
-                for u in range(plan.down.taps):
-                    row = y + b * plan.down.ins + u * plan.down.apart
-                    for v in range(plan.across.taps):
-                        column = z + q * plan.across.ins + v * plan.across.apart
-                        if row >= 0 and row < x.shape[1] and column >= 0 and column < x.shape[2]:
-                            if plan.last:
-                                best = cb.nan_max(best, x.load((p, row, column, c), plan.lanes))
-                            else:
-                                best = cb.nan_max(best, x.load((p, row, column), 1))
-                if plan.last:
-                    out.store((p, i + b, j + q, c), cb.cast(best, out.dtype))
-                else:
-                    out.store((p, i + b, j + q), cb.cast(best, out.dtype))
+def larger_of(to, state, found, moves: cb.Comptime[tuple], n: cb.Comptime[int]):
+    """The moves of a ring, for lines of n numbers, to slots or (`to` is not the state) to the only one of results."""
+    for slot, a, b in cb.unroll(moves):
+        for q in cb.unroll(range(n)):
+            number = found[q] if a == NEW else state[a * n + q]
+            if a != b:
+                number = cb.nan_max(number, found[q] if b == NEW else state[b * n + q])
+            to[slot * n + q] = number
 
 
 @cb.kernel
 def max_windows(
-    x: cb.Array, out: cb.Array, groups, strips, least: cb.Comptime, acc: cb.Comptime, careful: cb.Comptime[bool],
-    plan: cb.Comptime[PlanePlan],
+    x: cb.Array, size, out: cb.Array, made, sizes, counts, turns, least: cb.Comptime, acc: cb.Comptime,
+    plan: cb.Comptime[PlanePlan], ring: cb.Comptime[Ring], near: cb.Comptime[tuple], ragged: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[p, i, j] or out[n, i, j, c] = the largest value of a window.
+    """out[(p, d), i, j] or out[(n, d), i, j, c] = the largest value of a window; shapes are `size` and `made`.
 
-    Units lie along channels or columns, of which there are `groups`, then along the `strips` of rows. Unless `careful`,
-    a unit looks whether it saw a NaN, and does its work again if so.
+    Units walk along d, of which there are `sizes` in x and in out. `counts`: units along d, i and j. `near`: whether
+    windows have no gaps along d, and what `read_row` wants. `ragged`: some windows may be behind the end of d.
     """
     fill_core(plan)
     t = cb.ABSOLUTE_POS
-    lines = out.shape[3] // plan.lanes if plan.last else 1
-    if t < out.shape[0] * strips * groups * lines:
-        p, strip, group, line = coordinates(t, (out.shape[0], strips, groups, lines))
-        c = multiple(line * plan.lanes, plan.lanes)
-        j = group * plan.columns
-        z = group * (plan.columns * plan.across.ins)
-        i = strip * plan.blocks
+    lines = made[3] // plan.lanes if plan.last else 1
+    planes = made[0] // sizes[1]
+    if t < planes * counts[0] * ring.hop * counts[1] * counts[2] * lines:
+        p, piece, rest, strip, group, line = coordinates(t, (planes, counts[0], ring.hop, counts[1], counts[2], lines))
         y = strip * (plan.blocks * plan.down.ins) + plan.down.low
-        values = room((values_of(plan),), acc, plan)
-        rows = room((plan.down.places(plan.blocks) * plan.columns,), acc, plan)
-        results = room((plan.blocks * plan.columns,), acc, plan)
-        seen = room((MARKS,), acc, plan)
-        for n in cb.unroll(range(MARKS)):
-            seen[n] = nothing(acc, plan)
-        for k in cb.unroll(range(plan.down.places(plan.blocks))):
-            # a place that counts twice changes nothing
-            dense = plan.down.apart == 1, plan.across.apart == 1
-            read_row(values, 0, x, p, y + k, z, c, k, least, dense, plan)
-            if not careful:
-                for n in cb.unroll(counted(plan)):
-                    seen[n % MARKS] = cb.fma(values[n], nothing(acc, plan), seen[n % MARKS])
-            largest(rows, k * plan.columns, values, place_in_row(0, 0, plan), 1, plan.columns, plan.across, careful)
-            for first, last in cb.unroll(sharing(plan.blocks, plan.down)):
-                if k == last * plan.down.ins + plan.down.reach - 1:
-                    for q in cb.unroll(range(plan.columns)):
-                        to, at = first * plan.columns + q, first * plan.down.ins * plan.columns + q
-                        largest(results, to, rows, at, plan.columns, last + 1 - first, plan.down, careful)
-                    for b in cb.unroll(range(first, last + 1)):
-                        store_row(out, p, i + b, j, c, results, plan, b * plan.columns)
-        if not careful:
-            mark = (seen[0] + seen[1]) + (seen[2] + seen[3])
-            if (mark != mark).any() if plan.last else mark != mark:
-                exactly(x, out, p, i, z + plan.across.low, j, c, y, plan)
+        begin = y, group * (plan.columns * plan.across.ins), multiple(line * plan.lanes, plan.lanes)
+        here = rest, strip * plan.blocks, group * plan.columns, begin[2]
+        first = piece * (turns * ring.ahead)
+        n = plan.blocks * plan.columns
+        held = (
+            room((ring.slots * n,), acc, plan), room((n,), acc, plan),
+            room((plan.down.places(plan.blocks) * plan.columns,), acc, plan), room((values_of(plan),), acc, plan),
+        )  # fmt: skip
+        source, target = (x, size), (out, made)
+        if not ring.again:
+            for r in cb.unroll(range(ring.lead)):
+                look_at(source, target, held, p, first, first, r, begin, here, sizes, least, plan, ring, near, ragged)
+        if ring.looped:
+            for turn in range(-1 if ring.again else 0, turns):
+                w = first + turn * ring.ahead
+                for r in cb.unroll(ring.places):
+                    look_at(source, target, held, p, first, w, r, begin, here, sizes, least, plan, ring, near, ragged)
+        else:
+            for r in cb.unroll(ring.places):
+                look_at(source, target, held, p, first, first, r, begin, here, sizes, least, plan, ring, near, ragged)
 
 
-def windowed(
-    x: Any, out: Any, step: tuple[int, int], pad: tuple[int, int], kernel: tuple[int, int], last: bool,
-    blocks: int = 0, pair: int = 0, dilation: tuple[int, int] = (1, 1),
-) -> tuple[PlanePlan, int, int]:  # fmt: skip
-    """A plan for windows of (planes, height, width) or (batch, height, width, channels), with the numbers of a row's
-    groups of results and of a column's strips."""
-    sizes = zip(step, pad, kernel, dilation, strict=True)
-    down, across = (Steps(1, s, (-p,), k, d) for s, p, k, d in sizes)
-    lanes = 1
-    if last:
-        lanes = line_of(x, out)
-        lanes = 1 if out.shape[3] % lanes or x.shape[3] % lanes else lanes
-        wide = 1
-        if across.taps > across.ins and across.apart == 1:
-            wide = min(pair or (4 if across.taps > 3 * across.ins else 2), out.shape[2])
-        while wide * lanes > 1 and lanes * (wide * down.reach + across.places(wide)) > HELD:
-            wide, lanes = (wide // 2, lanes) if wide > 1 else (1, lanes // 2)
-    else:
-        wide = lanes = lined(x, out, across)
-    blocks = blocks or next(b for b, most in ROWS if down.reach <= most * down.ins)
-    blocks = max(1, min(blocks, 16 if not last else 8 if down.apart == 1 else 4, out.shape[1]))
-    while blocks > 1 and down.places(blocks) * across.places(wide) > WRITTEN_OUT:
-        blocks //= 2
-    groups, strips, margin, ragged = strips_of(x, out, down, blocks, wide)
-    loads = row_loads(across, wide, 1 if last else wide, groups * wide * across.ins > x.shape[2])
-    return PlanePlan(down, across, blocks, wide, last, lanes, loads, margin, ragged), groups, strips
+@cb.func
+def look_at(
+    x, out, held, p, first, w, r: cb.Comptime[int], begin, here, sizes, least, plan, ring, near: cb.Comptime[tuple],
+    ragged: cb.Comptime[bool],
+):  # fmt: skip
+    """Place r of those that are written out; window w begins at place 0. The unit's first window is `first`."""
+    if wanted(ring, r):
+        state, found, rows, values = held
+        d = (w * ring.steps.ins + r) * ring.hop + here[0] + ring.steps.low
+        inside = cb.min(cb.max(d, 0), sizes[0] - 1)
+        read_plane(found, rows, values, x, p * sizes[0] + inside, begin, least, near[1], plan)
+        n = plan.blocks * plan.columns
+        if not near[0]:
+            none = filled(cb.cast(least, found.dtype), plan)
+            for q in cb.unroll(range(n)):
+                found[q] = cb.select(d == inside, found[q], none)
+        larger_of(state, state, found, kept(ring, r), n)
+        for which, a, b in cb.unroll(done(ring, r)):
+            larger_of(found, state, found, ((0, a, b),), n)
+            if not ring.again or w + which >= first:
+                store_plane(out, p, (w + which) * ring.hop + here[0], sizes[1], here, found, plan, ragged)
+
+
+@cb.func
+def store_plane(out, p, w, deep, here, found, plan, ragged: cb.Comptime[bool]):
+    """The unit's results of window w of `deep` along d, if there is such a window."""
+    _, i, j, c = here
+    if not ragged or w < deep:
+        for k in cb.unroll(range(plan.blocks)):
+            store_row(out, p * deep + w, i + k, j, c, found, plan, k * plan.columns)
+
+
+def held_by(ring: Ring, down: Steps, across: Steps, blocks: int, columns: int) -> int:
+    """How many numbers, or lines of channels, a unit holds."""
+    rows = down.places(blocks) * columns if down.places(blocks) > 1 else 0
+    return ring.slots * blocks * columns + across.places(columns) + rows
+
+
+def plan_of(x: Any, out: Any, ring: Ring, down: Steps, across: Steps, last: bool) -> tuple[PlanePlan, int, int]:
+    """A plan for the planes of x, with the numbers of a row's groups of results and of a column's strips."""
+    blocks = min(ROWS, out.shape[1])
+    shared = across.taps > across.ins and (across.apart == 1 or across.ins == 1)
+    columns = min(4 if across.taps > 3 * across.ins else 2, out.shape[2]) if shared else 1
+    lanes, wide = (line_of(x, out), 1) if last else (1, line_of(x))
+    lined_up = 1 if last else lined(x, out, across)
+    columns = lined_up if lined_up > 1 else columns
+    most = HELD[across.reach > 5]
+    while (lanes * columns * blocks) > 1 and lanes * held_by(ring, down, across, blocks, columns) > most:
+        if blocks > 1:
+            blocks //= 2
+        elif lanes * x.itemsize > 4:
+            lanes //= 2
+        elif columns > 1:
+            columns //= 2
+        else:
+            lanes //= 2
+    groups, strips, margin, ragged = strips_of(x, out, down, blocks, columns)
+    loads = row_loads(across, columns, min(wide, columns), groups * columns * across.ins > x.shape[2])
+    cubes = GAPS if ring.hop > 1 and not last and across.taps <= 5 else 0
+    lanes = columns if lined_up > 1 else lanes
+    plan = PlanePlan(down, across, blocks, columns, last, lanes, loads, margin, ragged, cubes)
+    return plan, groups, strips
+
+
+def pieces_of(ring: Ring, deep: int, units: int) -> tuple[int, int]:
+    """Units along an axis of so many windows, and turns of each, if there are so many units without that."""
+    every = -(-deep // ring.ahead)
+    turns = max(1, min(TURNS, every, every * units // MANY)) if ring.looped else 1
+    pieces = -(-every // turns)
+    return pieces, -(-every // pieces)
 
 
 def run(
-    x: Any, out: Any, step: tuple[int, int], pad: tuple[int, int], kernel: tuple[int, int],
-    dilation: tuple[int, int], least: Any, last: bool,
-) -> None:  # fmt: skip
-    """Largest values of the windows of (planes, height, width), or with `last` of (batch, height, width, channels)."""
-    plan, groups, strips = windowed(x, out, step, pad, kernel, last, dilation=dilation)
-    total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
+    x: Any, out: Any, sizes: tuple[int, int], walked: Steps, down: Steps, across: Steps, least: Any, last: bool
+) -> None:
+    """Largest values of windows of ((planes, depth), height, width), or with `last` of ((batch, depth), height, width,
+    channels), where `sizes` are the depths of x and out."""
+    dense_down = walked.apart == 1
+    hop = walked.apart if walked.ins == 1 else 1  # windows with gaps are several times windows without
+    walked, deep = dense(walked) if hop > 1 else walked, -(-sizes[1] // hop)
+    ahead = next((n for n, most in AHEAD if walked.reach <= most * walked.ins), 0) if down.taps == 1 else 0
+    ring = Ring(walked, min(ahead, deep), False, hop) if ahead else Ring(walked, overlap(walked), True, hop)
+    plan, groups, strips = plan_of(x, out, ring, down, across, last)
+    units = out.shape[0] // sizes[1] * strips * groups * (out.shape[3] // plan.lanes if last else 1)
+    pieces, turns = pieces_of(ring, deep, units * hop)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
-    careful = x.dtype.kind in "iu" or plan.down.reach + plan.across.reach < MANY
-    if not careful:  # an infinity would look like a NaN
-        least = float(np.finfo(acc.numpy).min)
-    max_windows[-(-total // UNITS), UNITS](x, out, groups, strips, least, acc, careful, plan, mode="unchecked")
+    # a place that counts twice changes nothing: those outside may have the value of one that is in the same window
+    left, right = across.taps + across.low, x.shape[2] - (out.shape[2] - 1) * across.ins - across.low
+    columns = 0 if across.apart > 1 else widest(plan) if min(left, right) >= widest(plan) else 1
+    near, ragged = (dense_down, (down.apart == 1, columns)), pieces * turns * ring.ahead * hop > sizes[1]
+    max_windows[-(-units * pieces * hop // UNITS), UNITS](
+        x.reshape(-1), x.shape, out.reshape(-1), out.shape, sizes, (pieces, strips, groups), turns, least, acc, plan,
+        ring, near, ragged, mode="unchecked",
+    )  # fmt: skip

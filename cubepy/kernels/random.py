@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import DTypeError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.kernels import random_planes
 from cubepy.kernels.arguments import array_of, number_of, output, repeated, whole, wholes, wrapper
 from cubepy.lang.dtypes import as_dtype
@@ -272,6 +272,8 @@ def _fill(result: Any, kind: str, a: Any, b: Any, generator: Generator | None, w
     if result.size == 0:
         return result
     source = default_generator if generator is None else generator
+    if not isinstance(source, Generator):
+        raise ArgumentError(f"generator must be a Generator, not {source!r}"[:120], hint="make one: K.Generator(seed)")
     contiguous = result.flags.c_contiguous
     flat = (result if contiguous else np.empty_like(result, order="C", subok=False)).reshape(-1)
     each = 4 // words
@@ -298,7 +300,8 @@ def _fill_host(state: Any, ends: Any, p: Any, kind: str, each: int, *, out: Any 
     lanes = properties.register_bytes // 4
     steps = max(1, min(CHUNK, -(-blocks // 2)) // lanes)
     steps = 1 << (steps - 1).bit_length()
-    fill[-(-blocks // (lanes * steps)), 1](out, p, state, ends, kind, each, lanes, steps, device=_device(out))
+    cubes, arguments = -(-blocks // (lanes * steps)), (out, p, state, ends, kind, each, lanes, steps)
+    fill[cubes, 1](*arguments, device=_device(out), mode="checked")  # the last lines end behind the array
     return out
 
 

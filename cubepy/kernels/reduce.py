@@ -24,8 +24,9 @@ from cubepy.runtime import memory
 
 PIECE = 32768  # elements of a row that one cube reduces
 WIDTH = 1024  # columns that one cube reduces
-ARG_WIDTH = 2048  # columns that one cube finds the largest of
+WIDE = 256  # lines that one cube reduces of long columns: what it reads lies in one stretch of memory
 NARROW = 512  # columns that few are folded to
+FEW = 16  # lines of columns that are held in registers
 FOLDS = (2, 4, 8, 16, 32, 64, 128)  # rows that become one
 CUBES = 32  # as many as columns are cut for, so that threads finish together
 
@@ -120,24 +121,27 @@ def _columns(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start:
     """The same of (batch, n, columns). Some rows of few columns count as one, so that memory is read in long runs."""
     b, n, c = data.shape
     solid = data.strides[1] == c * data.itemsize
-    fold = builtins.max((g for g in FOLDS if g * c <= NARROW and n % g == 0 and n >= 64 * g and solid), default=1)
+    lanes = lanes_for(data, np.empty(0, acc.numpy))
+    folds = [g for g in (1, *FOLDS) if n % g == 0 and n >= 64 * g and solid]
+    few = FEW if any(g * c == FEW * lanes for g in folds) and step is right else 0
+    fold = FEW * lanes // c if few else builtins.max((g for g in folds if g * c <= NARROW), default=1)
     if fold > 1:
         data = data.reshape(b, n // fold, fold * c)
-    lanes = lanes_for(data, np.empty(0, acc.numpy))
-    width, blocks, pieces, piece = _column_cuts(data, lanes, WIDTH)
+    width, blocks, pieces, piece = _column_cuts(data, lanes)
     last = pieces == fold == 1
     part = target.reshape(b, 1, c) if last else memory.empty((b, pieces, fold * c), acc.numpy)
     side = not solid or fold * c > NARROW  # short rows that follow each other are read in this order
     reduce_columns[blocks * pieces, 1](
-        data, part, step, right, start, acc, lanes, width, piece, scale if last else 1.0, side, mode="unchecked"
+        data, part, step, right, start, acc, lanes, width, piece, scale if last else 1.0, side, few, mode="unchecked"
     )
     if not last:
         _columns(part.reshape(b, pieces * fold, c), target, step, right, start, acc, scale)
 
 
-def _column_cuts(data: np.ndarray, lanes: int, most: int) -> tuple[int, int, int, int]:
+def _column_cuts(data: np.ndarray, lanes: int) -> tuple[int, int, int, int]:
     """Columns of a cube, blocks of them in all, pieces of a column, and their length, for (batch, n, columns)."""
     b, n, c = data.shape
+    most = WIDE * lanes if b * -(-c // (WIDE * lanes)) * (n // 64) >= CUBES else WIDTH
     width = builtins.min(most, -(-c // lanes) * lanes)
     blocks = b * -(-c // width)
     pieces = builtins.max(1, builtins.min(-(-n // 64), CUBES // blocks))
@@ -263,7 +267,7 @@ def _arg_columns(data: np.ndarray, target: np.ndarray, largest: bool) -> None:
     dtype = as_dtype(data.dtype).compute
     acc = f32 if dtype.is_float and dtype.bits < 32 else dtype
     lanes, final = lanes_for(data, np.empty(0, acc.numpy)), target.reshape(b, 1, c)
-    width, blocks, pieces, piece = _column_cuts(data, lanes, ARG_WIDTH)
+    width, blocks, pieces, piece = _column_cuts(data, lanes)
     if pieces == 1:
         reduce_places.arg_columns[blocks, 1](data, None, final, largest, acc, lanes, width, piece, mode="unchecked")
         return

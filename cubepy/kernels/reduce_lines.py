@@ -123,9 +123,22 @@ def any_nan(x, row, first, whole, stop, lanes: cb.Comptime[int]):
 
 
 @cb.func
+def few_lines(x, b, begin, stop, sums, step, none, acc: cb.Comptime, lanes: cb.Comptime[int], few: cb.Comptime[int]):
+    """`step` down rows [begin, stop) of `few` lines, which stay in registers, into the first of `sums`."""
+    held = cb.local((few,), acc, lanes=lanes)
+    for j in cb.unroll(range(few)):
+        held[j] = none
+    for k in range(begin, stop):
+        for j in cb.unroll(range(few)):
+            held[j] = step(cb.cast(x.load((b, k, j * lanes), lanes), acc), held[j])
+    for j in cb.unroll(range(few)):
+        sums[j] = held[j]
+
+
+@cb.func
 def down_rows(
     x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes: cb.Comptime[int],
-    careful: cb.Comptime[bool],
+    careful: cb.Comptime[bool], few: cb.Comptime[int],
 ):  # fmt: skip
     """`step` down rows [begin, stop) into the lines `sums`; whether a NaN was seen, for `careful`.
 
@@ -135,15 +148,21 @@ def down_rows(
     seen = cb.cast(cb.splat(0, lanes), acc)
     for j in range(lines + (1 if rest > 0 else 0)):
         sums[j] = none
+    if few > 0 and not careful:
+        few_lines(x, b, begin, stop, sums, step, none, acc, lanes, few)
+        begin = stop
     whole = begin + cb.max(stop - begin, 0) // STREAMS * STREAMS if side else begin
     for k in range(begin, whole, STREAMS):
         for j in range(lines):
             v = ()
             for r in cb.unroll(range(STREAMS)):
                 v = v + (cb.cast(x.load((b, k + r, first + j * lanes), lanes), acc),)
-            sums[j] = step(joined(v, step), sums[j])
-            if careful:
+            if careful:  # in two steps: a select of what is there already would be stored under a mask (slower)
+                high = step(step(v[0], v[1]), step(v[2], v[3]))
+                sums[j] = step(step(sums[j], high), step(step(v[4], v[5]), step(v[6], v[7])))
                 seen = seen + joined(v, added)
+            else:
+                sums[j] = step(joined(v, step), sums[j])
     for k in range(whole, stop):
         for j in range(lines):
             line = cb.cast(x.load((b, k, first + j * lanes), lanes), acc)
@@ -162,11 +181,12 @@ def down_rows(
 @cb.kernel
 def reduce_columns(
     x: cb.Array, out: cb.Array, step: cb.Comptime, right: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    lanes: cb.Comptime[int], width: cb.Comptime[int], piece: cb.Comptime[int], scale, side,
+    lanes: cb.Comptime[int], width: cb.Comptime[int], piece: cb.Comptime[int], scale, side, few: cb.Comptime[int],
 ):  # fmt: skip
     """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns).
 
-    A cube does `width` columns; with `side` STREAMS rows are read side by side; the sums stay in the nearest cache.
+    A cube does `width` columns; with `side` STREAMS rows are read side by side; the sums stay in the nearest cache, or
+    in registers where all columns are `few` lines (0: they are more).
     Where `right` is another function than `step`, it is what is right for NaN too.
     """
     n, columns = x.shape[1], x.shape[2]
@@ -182,9 +202,9 @@ def reduce_columns(
     begin = p * piece
     stop = cb.min(begin + piece, n)
     if step is right:
-        down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, False)
-    elif down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, True):
-        down_rows(x, b, begin, stop, first, lines, rest, sums, right, start, acc, side, lanes, False)
+        down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, False, few)
+    elif down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, True, few):
+        down_rows(x, b, begin, stop, first, lines, rest, sums, right, start, acc, side, lanes, False, few)
     for j in range((count + lanes - 1) // lanes):
         value = sums[j]
         if out.dtype.is_float:

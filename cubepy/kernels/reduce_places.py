@@ -8,6 +8,7 @@ import cubepy as cb
 from cubepy.kernels.reduce_lines import NOTES, STREAMS, added, greater, joined, lesser, over_line
 
 BLOCK = 8  # times STREAMS lines whose largest is found before its place
+AHEAD = 16  # lines of a row that are asked for before they are used
 
 
 @cb.func
@@ -133,6 +134,50 @@ def take_line(line, k, j, best, where, largest):
     where[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), line.lanes), where[j])
 
 
+@cb.func
+def better(a, b, largest):
+    """The better of two (line of values, line of places), the first where they are equal."""
+    keep = a[0] >= b[0] if largest else a[0] <= b[0]
+    return greater(b[0], a[0]) if largest else lesser(b[0], a[0]), cb.select(keep, a[1], b[1])
+
+
+@cb.func
+def down_best(x, b, begin, stop, first, lines, best, where, largest: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """The best ones of whole STREAMS of rows [begin, stop), and their places; whether a NaN was seen.
+
+    Without a branch: whether rows hold a new best one cannot be foreseen, and as long as that is not known no rows
+    after them are read from memory.
+    """
+    acc = best[0].dtype
+    step = greater if largest else lesser
+    seen = cb.cast(cb.splat(0, lanes), acc)
+    zero = cb.splat(cb.cast(0, cb.i32), lanes)
+    for k in range(begin, stop, STREAMS):
+        for j in range(lines):
+            v = ()
+            at = ()
+            for r in cb.unroll(range(STREAMS)):
+                v = v + (cb.cast(x.load((b, k + r, first + j * lanes), lanes), acc),)
+                at = at + (cb.splat(cb.cast(r, cb.i32), lanes),)
+                x.prefetch((b, k + r, first + (j + AHEAD) * lanes))
+            p = better((v[0], at[0]), (v[1], at[1]), largest)
+            q = better((v[2], at[2]), (v[3], at[3]), largest)
+            high = better(p, q, largest)
+            p = better((v[4], at[4]), (v[5], at[5]), largest)
+            q = better((v[6], at[6]), (v[7], at[7]), largest)
+            low = better(p, q, largest)
+            top = better(high, low, largest)
+            take = top[0] > best[j] if largest else top[0] < best[j]
+            # Places only grow. A select of what is there already would be stored under a mask, and such a store is
+            # not read before it has reached the cache; for the same reason the best ones are taken in two steps.
+            place = cb.select(take, top[1] + cb.splat(cb.cast(k, cb.i32), lanes), zero)
+            where[j] = cb.max(where[j], place)
+            best[j] = step(step(best[j], high[0]), low[0])
+            if acc.is_float:
+                seen = seen + joined(v, added)
+    return (seen != seen).any()
+
+
 @cb.kernel
 def arg_columns(
     x: cb.Array, values, out: cb.Array, largest: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
@@ -141,8 +186,8 @@ def arg_columns(
     """out[b, p, c] = index of the largest (or smallest) of the p-th piece of x[b, :, c], the first one of equals, NaN
     before all; values[b, p, c] = that element, if there are `values`.
 
-    A cube does `width` columns, STREAMS rows at a time; the best ones and their places stay in the nearest cache. Only
-    where the best of the rows is better than all before, or one may be NaN, they are looked at one by one.
+    A cube does `width` columns, STREAMS rows at a time; the best ones and their places stay in the nearest cache. Where
+    one may be NaN, the rows are looked at again one by one.
     """
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]
@@ -155,26 +200,17 @@ def arg_columns(
     count = cb.min(width, columns - first)
     lines = count // lanes
     rest = count - lines * lanes
-    step = greater if largest else lesser
     best = cb.local((width // lanes,), acc, lanes=lanes)
     where = cb.local((width // lanes,), cb.i32, lanes=lanes)
     for j in range((count + lanes - 1) // lanes):
         best[j] = cb.cast(x.load((b, begin, first + j * lanes), lanes, valid=count - j * lanes), acc)
         where[j] = cb.splat(cb.cast(begin, cb.i32), lanes)
-    whole = begin + 1 + (stop - begin - 1) // STREAMS * STREAMS
-    for k in range(begin + 1, whole, STREAMS):
+    whole = begin + (stop - begin) // STREAMS * STREAMS
+    if down_best(x, b, begin, whole, first, lines, best, where, largest, lanes):
         for j in range(lines):
-            v = ()
-            for r in cb.unroll(range(STREAMS)):
-                v = v + (cb.cast(x.load((b, k + r, first + j * lanes), lanes), acc),)
-            top = joined(v, step)
-            change = top > best[j] if largest else top < best[j]
-            if acc.is_float:
-                sums = joined(v, added)
-                change = change | (sums != sums)
-            if change.any():
-                for r in cb.unroll(range(STREAMS)):
-                    take_line(v[r], k + r, j, best, where, largest)
+            best[j] = cb.cast(x.load((b, begin, first + j * lanes), lanes), acc)
+            where[j] = cb.splat(cb.cast(begin, cb.i32), lanes)
+        whole = begin
     for k in range(whole, stop):
         for j in range(lines):
             take_line(cb.cast(x.load((b, k, first + j * lanes), lanes), acc), k, j, best, where, largest)

@@ -15,7 +15,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import band_direct, band_lines, band_picks, resample_planes
-from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, repeated, wrapper
+from cubepy.kernels.arguments import finish, float_array, number_of, output, per_axis, repeated, repeated_back, wrapper
 from cubepy.kernels.bands import SAME, Band, part_band, point_band
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for
@@ -214,12 +214,15 @@ MODES = {"nearest": (1, 2, 3), "area": (1, 2, 3), "linear": (1,), "bilinear": (2
 
 def _interpolation(size: tuple[int, ...], wanted: Any, factor: Any, mode: str, corners: bool, back: bool) -> list[Band]:
     axes = len(size)
-    if mode not in MODES or axes not in MODES[mode]:
+    if not isinstance(mode, str) or mode not in MODES or axes not in MODES[mode]:
         raise ShapeError(f"mode is one of {', '.join(m for m, a in MODES.items() if axes in a)}, not {mode!r}")
     if (wanted is None) == (factor is None):
         raise ShapeError("interpolate takes either size or scale_factor")
     if factor is not None:
-        factors = tuple(factor) if isinstance(factor, (tuple, list)) else (factor,) * axes
+        given = factor if isinstance(factor, (tuple, list)) else (factor,) * axes
+        factors = tuple(number_of(k, "scale_factor") for k in given)
+        if len(factors) != axes or not all(0 < k < math.inf for k in factors):
+            raise ShapeError(f"scale_factor must be a positive number or {axes} of them, not {factor!r}")
         wanted = tuple(math.floor(n * k) for n, k in zip(size, factors, strict=True))
         scales = tuple(1 / k for k in factors)
     else:
@@ -266,7 +269,7 @@ def interpolate(
     return finish(mapped(x, bands, layout, out), out, wrapper(input))
 
 
-@placed
+@repeated_back
 def interpolate_input(
     input_size: tuple[int, ...], grad_output: Any, mode: str = "nearest", align_corners: bool = False, *,
     layout: str = "NCHW",

@@ -145,20 +145,20 @@ def ready(down: Steps, blocks: int, k: int) -> tuple[int, ...]:
 
 @cb.kernel
 def weighted_windows(
-    x: cb.Array, out: cb.Array, row_weights, column_weights, row_starts, column_starts, groups, strips,
+    x: cb.Array, size, out: cb.Array, made, row_weights, column_weights, row_starts, column_starts, groups, strips,
     acc: cb.Comptime, plan: cb.Comptime[PlanePlan], downwards: cb.Comptime[Weights], sideways: cb.Comptime[Weights],
     ends: cb.Comptime[tuple],
 ):  # fmt: skip
-    """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window.
+    """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window, where x has the shape `size` and out `made`.
 
     Units lie along channels or columns, of which there are `groups`, then along the `strips` of rows. What weights and
     starts are not in tables is None. `ends`: of both axes, by unit.
     """
     fill_core(plan)
     t = cb.ABSOLUTE_POS
-    lines = out.shape[3] // plan.lanes if plan.last else 1
-    if t < out.shape[0] * strips * groups * lines:
-        p, strip, group, line = coordinates(t, (out.shape[0], strips, groups, lines))
+    lines = made[3] // plan.lanes if plan.last else 1
+    if t < made[0] * strips * groups * lines:
+        p, strip, group, line = coordinates(t, (made[0], strips, groups, lines))
         c = multiple(line * plan.lanes, plan.lanes)
         j = group * plan.columns
         if column_starts is None:
@@ -179,7 +179,7 @@ def weighted_windows(
         rows = room((plan.down.places(plan.blocks) * columns,), acc, plan)
         results = room((columns,), acc, plan)
         for k in cb.unroll(range(plan.down.places(plan.blocks))):
-            read_row(values, 0, x, p, y + k, z, c, k, 0, (False, False), plan)
+            read_row(values, 0, (x, size), p, y + k, z, c, k, 0, (False, False), plan)
             for q in cb.unroll(range(columns)):
                 first = q * plan.across.taps
                 sum_up(
@@ -200,7 +200,7 @@ def weighted_windows(
                     taps = taps_down(plan, r, q)
                     sum_up(results, q, rows, taps, row_weights, first_row, downwards, r % plan.down.outs, plan)
                 at_ends(results, 0, rows, all_taps_down(plan, r), strips, strip, ends_of(ends[0], r, columns))
-                store_row(out, p, i + r, j, c, results, plan)
+                store_row((out, made), p, i + r, j, c, results, plan)
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,18 @@ def window_sums(x: Any, out: Any, down: Regular, across: Regular, last: bool, ro
     ends = (down.weights.by_unit(out.shape[1], high), across.weights.by_unit(out.shape[2], plan.columns))
     weights = (replace(axis.weights, ends=()) for axis in (down, across))  # the same code whatever the size
     weighted_windows[-(-total // UNITS), UNITS](
-        x, out, *tables, groups, strips, acc, plan, *weights, ends, mode="unchecked"
+        x.reshape(-1),
+        x.shape,
+        out.reshape(-1),
+        out.shape,
+        *tables,
+        groups,
+        strips,
+        acc,
+        plan,
+        *weights,
+        ends,
+        mode="unchecked",
     )
 
 

@@ -26,6 +26,7 @@ from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.pointers import address
 
 POOLED = 1 << 16  # smaller arrays are left to NumPy
+ADDRESSABLE = 1 << 47  # bytes of a process
 ALIGNMENT = 64
 KINDS = 4096  # sizes whose class is known without a computation
 
@@ -74,6 +75,10 @@ class Pool:
         size = math.prod(shape) * dtype.itemsize
         if size < POOLED:
             return np.empty(shape, dtype)
+        if size >= ADDRESSABLE:
+            raise OutOfMemoryError(
+                f"no machine has {size} bytes for an array of shape {shape}", hint="check the shapes that were given"
+            )
         size, owner = self.kinds.get(size) or self.kind(size)
         return np.ndarray(shape, dtype, owner(self.take(size)))
 

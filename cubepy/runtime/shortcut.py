@@ -62,7 +62,7 @@ def {function.__name__}({", ".join(heads)}):
             _key = {", ".join(keys)},
             try:
                 _again = _get(_key)
-            except TypeError:
+            except (TypeError, ValueError):
                 return {call}
             if _again is not None and _again is not _known:
                 _result = _again(_values)
@@ -147,9 +147,10 @@ def _far_branch(parameters: Sequence[inspect.Parameter], call: str) -> str:
         before, keys, values = _far_keys(parameters, count)
         given = ", ".join(values)
         lines = [
-            *before, "try:", f"    _key = {', '.join(keys)},", "    _again = _far(_key)", "except TypeError:",
-            f"    return {call}", "if _again is not None:", f"    _result = _again({given})",
-            "    if _result is not _REFUSED:", "        return _result", f"return _far_way(_key, ({given},))",
+            *before, "try:", f"    _key = {', '.join(keys)},", "    _again = _far(_key)",
+            "except (TypeError, ValueError):", f"    return {call}", "if _again is not None:",
+            f"    _result = _again({given})", "    if _result is not _REFUSED:", "        return _result",
+            f"return _far_way(_key, ({given},))",
         ]  # fmt: skip
         text += lines if count is None else [f"if len({several}) == {count}:", *(f"    {line}" for line in lines)]
     return "\n        ".join(text)

@@ -6,13 +6,13 @@ import argparse
 import importlib
 import json
 import os
-import runpy
 import sys
 import typing
 from typing import Any
 
 from cubepy.config import config
 from cubepy.errors import TuneError
+from cubepy.program import run_program
 from cubepy.runtime.device import as_device
 from cubepy.tune.keys import text_of
 from cubepy.tune.progress import progress_for
@@ -60,7 +60,10 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.export:
         print(f"{export_table(arguments.export, device)} results written to {arguments.export}")
     if arguments.list:
-        _show(list(Table(device)), arguments.json)
+        known = list(Table(device))
+        if not known:
+            print(f"nothing is tuned for {Table(device).device}", file=sys.stderr)
+        _show(known, arguments.json)
     if not any((arguments.take, arguments.clear, arguments.target, arguments.export, arguments.list)):
         raise TuneError("nothing to tune", hint=f"name one of {', '.join(sorted(OPS))}, or a .py or .safetensors file")
 
@@ -96,7 +99,7 @@ def _problems(arguments: argparse.Namespace, device: str) -> list[tuple[Op, Any]
     if target.endswith(".py"):
         return _of_program(target, device)
     if target.endswith(".safetensors"):
-        rows = [_number("--rows", r) for r in arguments.rows.split(",")]
+        rows = [_number("--rows", r, 1) for r in arguments.rows.split(",")]
         ops = [(op, op.linear) for op in OPS.values() if op.linear is not None]
         return [(op, make(device, m, *s)) for s in _linear_shapes(target) for m in rows for op, make in ops]
     op = op_named(target)
@@ -110,11 +113,11 @@ def _of_program(path: str, device: str) -> list[tuple[Op, Any]]:
     if not os.path.exists(path):
         raise TuneError(f"there is no file {path}")
     with TUNER.record() as seen, config.override(tune="none"):
-        before, sys.argv = sys.argv, [path]
         try:
-            runpy.run_path(path, run_name="__main__")
-        finally:
-            sys.argv = before
+            run_program(path)
+        except SystemExit as end:  # how many programs end
+            if end.code:
+                raise TuneError(f"{path} ended with exit status {end.code}") from None
     found = [(op, p) for op, p in seen if str(as_device(p.device)) == device]
     if not found:
         raise TuneError(f"{path} uses no operation on {device} that can be tuned")
@@ -135,28 +138,37 @@ def _linear_shapes(path: str) -> list[tuple[int, int]]:
     return list(dict.fromkeys((s[1], s[0]) for s in shapes if len(s) == 2))
 
 
-def _number(where: str, text: str) -> int:
+def _number(where: str, text: str, least: int) -> int:
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise TuneError(f"{where}: {text!r} is not a whole number") from None
+    if number < least:
+        raise TuneError(f"{where} must be at least {least}, not {number}")
+    return number
 
 
 def _problem_of(op: Op, text: str, device: str) -> Any:
     """A problem from a text such as "m=1,k=4096,n=4096"."""
     values: dict[str, Any] = {"device": device}
-    kinds = typing.get_type_hints(op.problem)
+    fields = [f for f in op.problem._fields if f != "device"]
+    usual = op.problem._field_defaults
     for part in text.split(","):
         name, _, value = part.partition("=")
-        if name not in op.problem._fields or not value:
-            fields = ", ".join(f for f in op.problem._fields if f != "device")
-            raise TuneError(f"a problem of {op.name} has no {part!r}", hint=f"its fields are {fields}")
-        kind = kinds.get(name)
-        if kind is bool:
-            values[name] = value.lower() in ("1", "true", "yes")
-        else:
-            values[name] = _number(name, value) if kind is int else value
-    try:
-        return op.problem(**values)
-    except TypeError as error:
-        raise TuneError(f"a problem of {op.name}: {error}") from None
+        if name not in fields or not value:
+            raise TuneError(f"a problem of {op.name} has no {part!r}", hint=f"its fields are {', '.join(fields)}")
+        values[name] = _value(name, value, typing.get_type_hints(op.problem)[name], usual.get(name, 1))
+    missing = [f for f in fields if f not in values and f not in usual]
+    if missing:
+        raise TuneError(f"a problem of {op.name} needs {', '.join(missing)} too", hint=f"{text},{missing[0]}=...")
+    return op.problem(**values)
+
+
+def _value(name: str, text: str, kind: Any, usual: Any) -> Any:
+    """A field's value from its text; numbers may be 0 only where that is usual."""
+    if kind is int:
+        return _number(name, text, min(usual, 1))
+    choices = ("false", "true", "0", "1", "no", "yes") if kind is bool else typing.get_args(kind)
+    if choices and text.lower() not in choices:
+        raise TuneError(f"{name} cannot be {text!r}", hint=f"it is one of {', '.join(choices)}")
+    return text.lower() in ("1", "true", "yes") if kind is bool else text

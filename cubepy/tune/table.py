@@ -47,7 +47,7 @@ def seal(body: Any) -> str:
     return json.dumps({"format": FORMAT, "checksum": checksum, "body": body}, indent=1)
 
 
-def unseal(text: str) -> Any:
+def unseal(text: str | bytes) -> Any:
     """The data of a sealed text.
 
     Raises:
@@ -57,7 +57,7 @@ def unseal(text: str) -> Any:
         outer = json.loads(text)
         form, checksum, body = outer["format"], outer["checksum"], outer["body"]
         damaged = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest() != checksum
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):  # bytes of another encoding are a ValueError
         form, damaged = FORMAT, True
     if form != FORMAT:
         raise TuneError(f"the tuned table has format {form!r}; this version reads {FORMAT}")
@@ -112,8 +112,8 @@ class Table:
         if not config.cache:
             return None
         try:
-            return Decision.from_dict(unseal(path.read_text())["decision"])
-        except (OSError, UnicodeDecodeError, TuneError, KeyError, TypeError):
+            return Decision.from_dict(unseal(path.read_bytes())["decision"])
+        except (OSError, TuneError, KeyError, TypeError):
             return None
 
     def write(self, decision: Decision) -> None:
@@ -178,7 +178,7 @@ def import_table(path: Any, device: Any = "cpu", *, any_device: bool = False) ->
     Raises:
         TuneError: the file is damaged, or of another device or package version.
     """
-    body = unseal(Path(path).read_text())
+    body = unseal(Path(path).read_bytes())
     table = Table(device)
     try:
         source, made_by, decisions = body["device"], body["cubepy"], [Decision.from_dict(d) for d in body["decisions"]]

@@ -149,8 +149,10 @@ class Tuner:
             limits: other limits than those of the level.
 
         Raises:
-            TuneError: no candidate works, or another process measures and does not end.
+            TuneError: there is no such level, no candidate works, or another process measures and does not end.
         """
+        if level not in LIMITS:
+            raise TuneError(f"there is no level {level!r}", hint=f"it is one of {', '.join(LIMITS)}")
         with self._busy:
             return self._tune_alone(op, problem, level, LIMITS[level] if limits is None else limits, again=True)
 
@@ -254,7 +256,10 @@ class Bench:
 
     def __init__(self, op: Op, problem: Any, watch: Stopwatch, limits: Limits) -> None:
         self.op, self.problem, self.watch, self.limits = op, problem, watch, limits
-        first = op.make(problem, 0)
+        try:
+            first = op.make(problem, 0)
+        except (MemoryError, ValueError) as error:  # more than there is, more than can be counted
+            raise TuneError(f"the arrays of {op.name} cannot be made for {problem}: {error}") from error
         size = sum(getattr(a, "nbytes", 0) for a in first)
         count = max(1, min(MOST_SETS, -(-COLD_BYTES // max(size, 1))))
         self.sets = [first, *(op.make(problem, seed) for seed in range(1, count))]

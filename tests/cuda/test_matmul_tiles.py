@@ -11,7 +11,8 @@ import pytest
 import cubepy as cb
 from cubepy.kernels.functions_narrow import silu_narrow
 from cubepy.kernels.matmul_fma import DEPTH, LANES, WIDE, Fma, fma_product
-from cubepy.kernels.matmul_gpu_tiles import FmaRoutine, ThinRoutine
+from cubepy.kernels.matmul_fma_planes import FmaPlanes, fma_planes_product
+from cubepy.kernels.matmul_gpu_tiles import FmaPlanesRoutine, FmaRoutine, ThinRoutine
 from cubepy.kernels.matmul_hopper import BLOCK, ROW_BYTES
 from cubepy.kernels.matmul_problem import Product
 from cubepy.kernels.matmul_thin import Thin, thin_product
@@ -32,9 +33,12 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-def fma_maps(plan: Fma, a: np.ndarray, b: np.ndarray) -> tuple[Any, Any]:
+def fma_maps(plan: Fma | FmaPlanes, a: np.ndarray, b: np.ndarray) -> tuple[Any, Any]:
     """The tensor maps that a plan takes of operands as they lie."""
-    return cb.tensor_map(a, (1, plan.rows, DEPTH)), cb.tensor_map(b, (1, plan.columns, DEPTH))
+    return (
+        cb.tensor_map(a, (1, plan.rows, DEPTH)),
+        cb.tensor_map(b, (1, plan.columns, DEPTH) if plan.b_along_k else (1, DEPTH, plan.columns)),
+    )
 
 
 def thin_maps(plan: Thin, a: np.ndarray, b: np.ndarray) -> tuple[Any, Any]:
@@ -82,6 +86,16 @@ def test_plain_f32(plan: Fma) -> None:
     assert error(fma_product, plan, plan.units, 1, DEPTH, fma_maps, (False, False), shape, np.float32) < 1e-6
 
 
+def test_planes_share_a_sum_of_plain_f32() -> None:
+    """Planes with one stage more than others, more stages than fit, and tiles that hang over every edge."""
+    for plan, shape in (
+        (FmaPlanes(2, bias=True), (2, 36, 40, 620)), (FmaPlanes(1, 2, scaled=True), (1, 70, 20, 300)),
+        (FmaPlanes(2, b_along_k=False), (2, 36, 44, 332)),
+    ):  # fmt: skip
+        across = (False, not plan.b_along_k)
+        assert error(fma_planes_product, plan, plan.units, 1, DEPTH, fma_maps, across, shape, np.float32) < 1e-6
+
+
 @needs_sass
 def test_plain_f32_is_nearly_all_products() -> None:
     """Nothing is spilled at the registers of two cubes a core, and lines are read once."""
@@ -97,12 +111,32 @@ def test_plain_f32_is_nearly_all_products() -> None:
     assert found["LDS"] <= plan.high + WIDE + LANES
 
 
+@needs_sass
+def test_planes_that_share_plain_f32_spill_nothing() -> None:
+    a = np.zeros((1, 256, 256), np.float32)
+    for plan in (FmaPlanes(1, 2, bias=True), FmaPlanes(1, 2, b_along_k=False)):
+        code = compile_for(
+            "sm_90a", fma_planes_product, plan.units, *fma_maps(plan, a, a), a, a[0, 0] if plan.bias else None, None,
+            1.0, 2, 2, 8, 1, 1, plan, mode="unchecked",
+        )  # fmt: skip
+        held = usage(code.cubin)
+        assert held.stack == 0
+        assert held.registers * plan.units * plan.cubes <= 65536
+
+
 def test_plain_f32_is_taken_where_tiles_fill_the_device() -> None:
     properties, problem = offline("sm_90a"), Product("cuda", 2048, 2048, 2048, 1, "f32", "f32", "columns", aligned=True)
     routine = FmaRoutine()
     assert routine.supports(problem, properties) is None
     assert list(routine.blueprints(problem, properties))
     assert not list(routine.blueprints(problem._replace(m=512), properties))
+    small = FmaPlanesRoutine()
+    assert list(small.blueprints(problem._replace(m=32), properties)) == [FmaPlanes(2)]
+    assert list(small.blueprints(problem._replace(m=512), properties)) == [FmaPlanes(1, 2)]
+    assert not list(small.blueprints(problem._replace(m=32, n=384), properties))
+    assert small.supports(problem._replace(layout="rows"), properties) is None
+    assert small.supports(problem._replace(layout="strided"), properties)
+    assert routine.supports(problem._replace(layout="rows"), properties)
     for other in (problem._replace(tf32=True), problem._replace(aligned=False), problem._replace(a="f16")):
         assert routine.supports(other, properties)
     assert routine.supports(problem, offline("sm_80"))

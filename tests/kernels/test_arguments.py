@@ -20,7 +20,8 @@ WRONG: tuple[Any, ...] = (
 )  # fmt: skip
 CALLS: dict[str, tuple[Any, ...]] = {
     "adaptive_avg_pool2d": (IMAGE, 2), "adaptive_max_pool2d": (IMAGE, 2), "any": (X, 1), "argmax": (X, 1),
-    "argsort": (X, 1), "attention": (IMAGE, IMAGE, IMAGE), "avg_pool2d": (IMAGE, 2, 2, 0),
+    "argsort": (X, 1), "attention": (IMAGE, IMAGE, IMAGE),
+    "attention_gradients": (IMAGE, IMAGE, IMAGE, IMAGE, IMAGE, np.ones((1, 2, 8), np.float32)), "avg_pool2d": (IMAGE, 2, 2, 0),
     "batch_norm": (IMAGE, np.zeros(2, np.float32), np.ones(2, np.float32)), "bernoulli": (0.5, (2,)),
     "concat": ([X, X], 0), "conv2d": (IMAGE, FILTERS, None, 1, 0, 1, 1),
     "conv_input": ((1, 2, 8, 8), FILTERS, np.ones((1, 2, 6, 6), np.float32)), "copy": (X,), "cumprod": (X, 1),
@@ -28,7 +29,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "group_norm": (IMAGE, 2), "index_put": (X, (np.array([0]),), 1.0), "interpolate": (IMAGE, (4, 4)),
     "layer_norm": (X, 4, ONES, ONES, 1e-5), "log_softmax": (X, -1), "logsumexp": (X, 1),
     "map": (K.functions.add, X, X), "matmul": (X, X.T), "max": (X, 1), "max_pool2d": (IMAGE, 2, 2, 0, 1),
-    "mean": (X, 1), "norm": (X, 2, 1), "normal": (0.0, 1.0, (2, 3)), "pad": (X, (1, 1)), "prepack": (X,),
+    "mean": (X, 1), "norm": (X, 2, 1), "normal": (0.0, 1.0, (2, 3)), "pad": (X, (1, 1), "constant", 1.5), "prepack": (X,),
+    "prepack_filter": (FILTERS, 1),
     "randint": (0, 5, (2,)), "rms_norm": (X, 4, ONES), "scatter": (X, 1, INDEX, X, "add"),
     "select": (X, 1, np.array([0])), "softmax": (X, -1), "sort": (X, 1), "sum": (X, 1),
     "take_along_axis": (X, INDEX, 1), "topk": (X, 2, 1), "transpose": (X, (1, 0)), "uniform": (0.0, 1.0, (2, 3)),
@@ -64,3 +66,41 @@ def test_the_messages_name_the_argument() -> None:
         K.conv2d(IMAGE, FILTERS, stride=(1, 2, 3))
     with pytest.raises(TypeError, match="std must be a number, not an array of shape"):
         K.normal(0.0, X, 3)
+
+
+def test_options_that_make_no_sense_are_refused() -> None:
+    for option, value in {"alpha": "a", "fill": None, "activation": "magic", "precision": "low"}.items():
+        with pytest.raises(cb.errors.CubeError):
+            K.matmul(X, X.T, mask=np.ones((3, 3), bool), **{option: value})
+    with pytest.raises(cb.errors.ArgumentError, match="no activation 'magic'"):
+        K.conv2d(IMAGE, FILTERS, activation="magic")
+    for scale in ("a", (), np.ones(2)):
+        with pytest.raises(cb.errors.ArgumentError, match="scale must be a number"):
+            K.attention(IMAGE, IMAGE, IMAGE, scale=scale)
+    with pytest.raises(cb.errors.ShapeError, match=r"attn_mask of shape \(3, 4\)"):
+        K.attention(IMAGE, IMAGE, IMAGE, X)
+    for factor in (0, float("nan"), (2.0,), -1):
+        with pytest.raises(cb.errors.ShapeError, match="scale_factor must be a positive number or 2 of them"):
+            K.interpolate(IMAGE, scale_factor=factor)
+    with pytest.raises(cb.errors.ArgumentError, match="divisor_override"):
+        K.avg_pool2d(IMAGE, 2, divisor_override="a")
+    with pytest.raises(cb.errors.ArgumentError, match="generator must be a Generator"):
+        K.uniform(size=3, generator=np.random.default_rng(0))
+    with pytest.raises(cb.errors.ArgumentError, match="momentum"):
+        K.batch_norm(IMAGE, None, None, training=True, momentum="much")
+    assert K.prepack(np.ones((0, 1 << 20), np.float32)).panels.size == 0
+    with pytest.raises(cb.errors.OutOfMemoryError, match="no machine"):
+        K.copy(np.broadcast_to(np.float32(1), (1 << 20, 1 << 20, 1 << 20)))
+
+
+def test_an_output_without_memory_to_write_is_refused() -> None:
+    fixed = np.ones((3, 4), np.float32)
+    fixed.flags.writeable = False
+    for out, wrong in ((fixed, cb.errors.ReadOnlyError), (X.tolist(), cb.errors.ArgumentError)):
+        for call in (K.softmax, K.copy, lambda x, **o: K.layer_norm(x, 4, **o), lambda x, **o: K.sum(x[None], 0, **o)):
+            with pytest.raises(wrong):
+                call(X, out=out)
+    with pytest.raises(cb.errors.ArgumentError, match="out must be an array, not"):
+        K.sum(X, out=np.float32(0))
+    here = memoryview(np.zeros((3, 4), np.float32))
+    assert K.copy(X, out=here) is here and here[2, 3] == 1

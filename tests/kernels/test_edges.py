@@ -3,8 +3,10 @@ on tiny and empty arrays, on NaN and infinity, and is an output refused that ove
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -299,3 +301,17 @@ def test_an_output_that_is_the_input_is_refused_or_right(name: str) -> None:
             assert out is x
         else:
             np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
+
+
+def test_launches_of_the_library_name_their_bounds_mode() -> None:
+    """What `CUBEPY_MODE` says is for the user's kernels: ours may rely on loads past the end, or on having none."""
+    root = Path(__file__).resolve().parents[2]
+    unnamed = [
+        f"{path.relative_to(root)}:{call.lineno}"
+        for path in (*root.glob("cubepy/kernels/*.py"), *root.glob("quant/*.py"), *root.glob("nn/*.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Subscript)
+        and (isinstance(call.func.slice, ast.Tuple) or ast.unparse(call.func.slice).startswith("cb.over"))
+        and not any(k.arg in ("mode", None) for k in call.keywords)
+    ]  # fmt: skip
+    assert not unnamed

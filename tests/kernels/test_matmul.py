@@ -16,8 +16,11 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import AliasError, DTypeError, ReadOnlyError, ShapeError
-from cubepy.kernels.matmul_blocks import Tile
-from cubepy.kernels.matmul_problem import Product, arguments
+from cubepy.kernels import matmul_blocks
+from cubepy.kernels.matmul_blocks import Tile, tile_of
+from cubepy.kernels.matmul_problem import Product, arguments, reference, results, tolerance
+from cubepy.kernels.matmul_split import Split
+from cubepy.kernels.matmul_words import kind_of
 from tests.staging import DEVICES, WHERE
 
 BF16 = ml_dtypes.bfloat16
@@ -127,6 +130,53 @@ def test_packed_matrices_are_copies() -> None:
     b[...] = 0
     for _ in range(4):
         np.testing.assert_allclose(K.matmul(a, packed), before, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(bool(WHERE), reason="matrices are packed for a CPU")
+@pytest.mark.parametrize("k, n, layout", [(21, 130, "rows"), (40, 5, "columns"), (0, 3, "rows")])
+def test_packed_matrices_of_bf16(k: int, n: int, layout: str) -> None:
+    rng = np.random.default_rng(3)
+    for dtype, unit in ((BF16, 1e-2), (np.float32, 1e-4)):  # words of pairs, and the same for an a of numbers
+        for _ in range(4):
+            a, b = rng.standard_normal((2, 7, k), np.float32).astype(dtype), laid_out(rng, (k, n), BF16, layout)
+            found = K.matmul(a, K.prepack(b))
+            assert found.dtype == dtype
+            exact = a.astype(np.float64) @ b.astype(np.float64)
+            np.testing.assert_allclose(found.astype(np.float64), exact, rtol=unit, atol=unit * 6)
+
+
+@pytest.mark.skipif(bool(WHERE), reason="a routine for CPUs")
+@pytest.mark.parametrize("name, packed", [("f32", 0), ("bf16", 0), ("i8", 0), ("bf16", 1)])
+def test_few_tiles_are_split_along_k(name: str, packed: int) -> None:
+    problem = Product("cpu", 13, 2048, 70, a=name, b=name, out="i32" if name == "i8" else "")
+    properties = replace(cb.device_properties_of("cpu"), cores=64)
+    if packed:
+        _, lines, lanes = tile_of(properties, kind_of(problem, properties))
+        problem = problem._replace(packed=32 if "tiles" in properties.features else lines * lanes)
+        if kind_of(problem, properties) != "bf16":
+            pytest.skip("no dot products of bf16")
+    if Split().supports(problem, properties):
+        pytest.skip("no dot products of bytes")
+    plan, args = next(Split().blueprints(problem, properties)), arguments(problem, 1)
+    unit, size = tolerance(problem)
+    for fixed in (False, True):
+        args[2][...] = 0
+        with config.override(deterministic=fixed):
+            Split().launch(plan, problem, args)
+        found, exact = results(problem, args)[0], reference(problem, args)[0]
+        np.testing.assert_allclose(found.astype(np.float64), exact, rtol=unit, atol=unit and size)
+    assert plan.parts > 1
+
+
+def test_large_results_are_written_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matmul_blocks, "PAST", 0)
+    rng = np.random.default_rng(4)
+    for dtype, unit in ((np.float32, 1e-5), (BF16, 1e-2)):
+        a, b = (
+            laid_out(rng, s, dtype, "rows") for s in ((13, 5), (5, 160))
+        )  # a row of whole lines, the last panel not
+        found = K.matmul(a, b).astype(np.float64)
+        np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64), rtol=unit, atol=unit)
 
 
 @settings(deadline=None, max_examples=20)

@@ -10,6 +10,8 @@ import pytest
 import cubepy as cb
 from cubepy.kernels import pool_average, pool_max, pool_places_planes, resample, resample_planes
 from cubepy.kernels.bands import Band, part_band
+from cubepy.kernels.plane_lines import Steps
+from cubepy.kernels.pool_ring import NEW, Ring, done, kept, overlap
 from tests.kernels.test_pool_max import defined
 from tests.staging import WHERE
 
@@ -87,6 +89,36 @@ def test_parts_of_equal_size_are_windows() -> None:
     np.testing.assert_array_equal(got, x.reshape(1, 2, 3, 2, 2, 4).max((3, 5)))
 
 
+@pytest.mark.parametrize(("size", "counts"), [((9, 10), (4, 3)), ((5, 12), (3, 5)), ((16, 8), (2, 1))])
+@pytest.mark.parametrize("last", [False, True])
+def test_parts_of_unequal_size(size: tuple[int, int], counts: tuple[int, int], last: bool) -> None:
+    x = RNG.standard_normal((1, 4, *size), np.float32)
+    x[0, 1, 2, 1] = np.nan
+    want = np.empty((1, 4, *counts), np.float32)
+    for i, j in np.ndindex(*counts):
+        rows, columns = (slice(k * n // m, -(-(k + 1) * n // m)) for k, n, m in zip((i, j), size, counts))
+        want[..., i, j] = x[..., rows, columns].max((2, 3))
+    with cb.use("python"):
+        got = pool_max.adaptive_max_pool2d(turned(x, last), counts, layout="NHWC" if last else "NCHW")
+    np.testing.assert_array_equal(got, turned(want, last))
+
+
+@pytest.mark.parametrize("looped", [False, True])
+def test_a_ring_keeps_what_its_windows_need(looped: bool) -> None:
+    for taps, ins, apart in ((1, 1, 1), (3, 2, 1), (5, 1, 1), (13, 1, 1), (13, 3, 1), (2, 5, 1), (3, 2, 3)):
+        steps = Steps(1, ins, (0,), taps, apart)
+        ahead, turns = (2 * overlap(steps), 3) if looped else (7, 1)
+        ring = Ring(steps, ahead, looped)
+        x, state, found = RNG.standard_normal((turns * ahead) * ins + steps.reach), {}, {}
+        walk = [(r, 0) for r in range(ring.lead)] + [(r, t) for t in range(turns) for r in ring.places]
+        for r, t in walk:
+            for to, a, b in kept(ring, r):
+                state[to] = max(x[r + t * ahead * ins] if s == NEW else state[s] for s in (a, b))
+            for to, a, b in done(ring, r):
+                found[to + t * ahead] = max(x[r + t * ahead * ins] if s == NEW else state[s] for s in (a, b))
+        assert found == {w: x[w * ins : w * ins + steps.reach : apart].max() for w in range(turns * ahead)}
+
+
 @pytest.mark.parametrize("counts", [(1, 1, 1), (2, 1, 3), (1, 2, 4), (4, 2, 1)])
 @pytest.mark.parametrize("last", [False, True])
 def test_large_parts_of_equal_size_are_reduced(counts: tuple[int, ...], last: bool) -> None:
@@ -157,6 +189,5 @@ def test_too_many_taps_are_left_to_others() -> None:
     settings = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 2, 2))
     assert pool_places_planes._planes(settings, (1, 1, 9, 9, 1), False) is None
     x = np.ones((1, 1, 40, 40, 1), np.float32)
-    wide = ((1, 20, 3), (1, 1, 1), (0, 0, 0), (1, 1, 1))
-    assert not pool_places_planes.largest(x, x[:, :, :21, :38], None, wide, 0.0, False, False)
-    assert not pool_places_planes.largest(x, x[:, :, :3, :3], None, wide, 0.0, True, False)
+    gaps = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 9, 1))
+    assert not pool_places_planes.largest(x, x[:, :, :22, :38], None, gaps, 0.0, False, False)

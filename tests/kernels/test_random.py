@@ -107,6 +107,11 @@ def test_shapes_and_outputs() -> None:
     assert K.uniform(size=(0, 3)).shape == (0, 3) and K.normal().shape == ()
     out = np.zeros((5, 7), np.float32).T
     assert K.uniform(1, 2, out=out) is out and (out >= 1).all()
+    many = np.zeros(64, np.float32)
+    for mode in ("unchecked", "validate"):  # the last line ends behind the output: no setting may let it
+        with cb.config.override(mode=mode):
+            K.uniform(1, 2, out=many[:3])
+    assert (many[:3] >= 1).all() and not many[3:].any()
 
 
 def test_what_makes_no_sense_is_refused() -> None:

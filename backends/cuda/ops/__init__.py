@@ -9,6 +9,7 @@ from cubepy.backends.cuda.ops import (
     cluster,
     copy_async,
     debug,
+    extremes,
     integer,
     memory,
     mma,
@@ -20,7 +21,8 @@ from cubepy.backends.cuda.ops import (
 from cubepy.backends.llvm.ops.registry import Op
 
 _MODULES = (
-    topology, approximate, memory, plane, atomics, integer, debug, mma, copy_async, barriers, tma, wgmma, cluster,
+    topology, approximate, extremes, memory, plane, atomics, integer, debug, mma, copy_async, barriers, tma, wgmma,
+    cluster,
 )  # fmt: skip
 OPS: dict[str, Op] = {
     name: value for module in _MODULES for name, value in vars(module).items() if isinstance(value, Op)
