@@ -137,7 +137,7 @@ def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any], s
     out = kwargs.get("out")
     try:
         known = _traces.known.get(key)
-    except TypeError:  # something unhashable, such as a host array
+    except (TypeError, ValueError):  # something unhashable, such as a host array
         return _run_at(where, function, args, kwargs)
     if known is not None:
         result = known.replay(arrays)

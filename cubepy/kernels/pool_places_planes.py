@@ -29,7 +29,7 @@ from cubepy.kernels.plane_lines import (
 from cubepy.kernels.pool_planes import run as run_planes
 from cubepy.runtime import memory
 
-REACH = 13  # of a window along an axis that is written out; of longer ones a unit would hold too much
+REACH = 16  # of a window along an axis that is written out
 WINDOWS = 4  # rows of results with places that a unit makes
 HELD = 128  # numbers that it holds, about: rows of results and the values of a row
 ROWS = 8  # of a gradient that a unit makes, about

@@ -10,6 +10,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
+from tests.staging import WHERE
 
 X, INDEX = np.ones((3, 4), np.float32), np.zeros((3, 4), np.int64)
 IMAGE, FILTERS = np.ones((1, 2, 8, 8), np.float32), np.ones((2, 2, 3, 3), np.float32)
@@ -89,7 +90,7 @@ def test_options_that_make_no_sense_are_refused() -> None:
     with pytest.raises(cb.errors.ArgumentError, match="momentum"):
         K.batch_norm(IMAGE, None, None, training=True, momentum="much")
     assert K.prepack(np.ones((0, 1 << 20), np.float32)).panels.size == 0
-    with pytest.raises(cb.errors.OutOfMemoryError, match="no machine"):
+    with pytest.raises(cb.errors.OutOfMemoryError, match="no machine|bytes to give"):
         K.copy(np.broadcast_to(np.float32(1), (1 << 20, 1 << 20, 1 << 20)))
 
 
@@ -103,4 +104,8 @@ def test_an_output_without_memory_to_write_is_refused() -> None:
     with pytest.raises(cb.errors.ArgumentError, match="out must be an array, not"):
         K.sum(X, out=np.float32(0))
     here = memoryview(np.zeros((3, 4), np.float32))
-    assert K.copy(X, out=here) is here and here[2, 3] == 1
+    if WHERE in ("", "cpu", "python"):
+        assert K.copy(X, out=here) is here and here[2, 3] == 1
+    else:  # memory of the host
+        with pytest.raises(cb.errors.CubeError):
+            K.copy(X, out=here)
