@@ -95,36 +95,6 @@ def start_row_sums(dv, p, grads, slot, plan):
 
 
 @cb.func
-def start_key_grads(dk, ds, at, queries, slot, plan):
-    """dk += ds @ queries, started; the group's own part of ds lies in shared memory."""
-    cb.wgmma_fence(dk)
-    for j in cb.unroll(range(plan.queries // 16)):
-        cb.wgmma(
-            dk, ds, at + j // 4 * plan.keys * BLOCK + j % 4 * 16,
-            queries, slot * plan.queries * plan.depth + j * 16 * BLOCK, plan.depth, queries.dtype,
-            transpose_b=True, b_lead=plan.queries * BLOCK,
-        )  # fmt: skip
-    cb.wgmma_commit()
-
-
-@cb.func
-def start_query_grads(dq, ds, at, keys, group, plan):
-    """dq = ds.T @ keys, started: all keys of the cube, half of the columns or of the rows."""
-    half = plan.depth // 2
-    column = group * half * plan.keys if half >= BLOCK else group * half
-    row, columns = 0, half
-    if plan.by_rows:
-        row, column, columns = group * plan.keys * BLOCK, 0, plan.depth
-    cb.wgmma_fence()
-    for j in cb.unroll(range(plan.keys // 16)):
-        cb.wgmma(
-            dq, ds, at + row + j * 16 * BLOCK, keys, column + j * 16 * BLOCK, columns, keys.dtype,
-            accumulate=j > 0, transpose_a=True, transpose_b=True, b_lead=plan.keys * BLOCK,
-        )  # fmt: skip
-    cb.wgmma_commit()
-
-
-@cb.func
 def hide_turned(s, first, plan):
     """Give queries before `first` (from the unit's first column; 8 more for the lower row) the lowest score."""
     for j in range(plan.queries // 8):
