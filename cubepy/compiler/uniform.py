@@ -16,7 +16,6 @@ from cubepy.compiler.ir import (
     Stmt,
     While,
     contains_barrier,
-    walk,
 )
 from cubepy.errors import BarrierError
 
@@ -117,8 +116,3 @@ def _check(program: Program, body: list[Stmt], varying: set[str], cause: Stmt | 
             heads = [s.start, s.stop, s.step] if isinstance(s, For) else [s.cond]
             differs = any(varies(h, varying, constant) for h in heads) or _left_early(s, varying, constant)
             _check(program, s.body, varying, cause or (s if differs else None))
-
-
-def barrier_statements(body: list[Stmt]) -> list[Stmt]:
-    """The barriers of a body."""
-    return [s for s in walk(body) if isinstance(s, Barrier)]

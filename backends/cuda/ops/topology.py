@@ -14,7 +14,6 @@ SHARED = "cubepy_shared"
 SHARED_SPACE = 3
 ALIGNMENT = 1024
 _AXES = "xyz"
-MAX_UNITS = 1024
 
 
 def asm(b: Any, result: ir.Type, text: str, constraints: str, args: list[Any], side_effect: bool = True) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from cubepy.backends.llvm.ops.types import F32, F64, I1, I32
+from cubepy.backends.llvm.ops.types import F32, F64, I32
 
 Value = Any
 Builder = Any
@@ -156,8 +156,3 @@ def first_lanes(b: Builder, n: Value, lanes: int) -> Value:
     """A mask of the first n lanes; n is a signed integer."""
     index = ir.Constant(ir.VectorType(n.type, lanes), list(range(lanes)))
     return b.icmp_signed("<", index, splatted(b, n, lanes))
-
-
-def false_like(ty: ir.Type) -> ir.Constant:
-    """The mask that holds nowhere, with the lanes of a type."""
-    return const(shaped(I1, ty), 0)
