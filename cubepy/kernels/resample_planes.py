@@ -341,19 +341,9 @@ def window_sums(x: Any, out: Any, down: Regular, across: Regular, last: bool, ro
     ends = (down.weights.by_unit(out.shape[1], high), across.weights.by_unit(out.shape[2], plan.columns))
     weights = (replace(axis.weights, ends=()) for axis in (down, across))  # the same code whatever the size
     weighted_windows[-(-total // UNITS), UNITS](
-        x.reshape(-1),
-        x.shape,
-        out.reshape(-1),
-        out.shape,
-        *tables,
-        groups,
-        strips,
-        acc,
-        plan,
-        *weights,
-        ends,
+        x.reshape(-1), x.shape, out.reshape(-1), out.shape, *tables, groups, strips, acc, plan, *weights, ends,
         mode="unchecked",
-    )
+    )  # fmt: skip
 
 
 def _whole(bands: list[Any]) -> bool:
