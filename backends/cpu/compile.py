@@ -1,7 +1,7 @@
 """From generated source to machine code: numba types and lowers it, LLVM optimises it, an object file results.
 
-The object is kept in the cache on disk. Loading needs llvmlite only, so a warm process that launches nothing in
-parallel never imports numba.
+The object is kept in the cache on disk. Loading needs llvmlite only, so a warm process never imports numba, unless
+numba starts its threads (see `threads`).
 """
 
 from __future__ import annotations
@@ -114,4 +114,10 @@ def load_text(text: str, symbol: str) -> int:
         module.verify()
         engine.add_module(module)
         engine.finalize_object()
-        return int(engine.get_function_address(symbol))
+    return address_of(symbol)
+
+
+def address_of(symbol: str) -> int:
+    """The address of a function that `load_text` loaded."""
+    with _lock:
+        return int(_engine().get_function_address(symbol))

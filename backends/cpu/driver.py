@@ -1,71 +1,54 @@
-"""The parallel driver's code, in a file of its own so that numba can cache its machine code."""
+"""The parallel loop of numba, in a file of its own so that numba can cache its machine code.
+
+It starts threads where there is no pool of our own (see `threads`).
+"""
 
 from __future__ import annotations
 
 import warnings
 from typing import Any
 
-from llvmlite import ir
-from numba import cfunc, njit, prange, types
+from numba import cfunc, config, njit, prange, set_num_threads, types
 from numba.core.errors import NumbaWarning
-from numba.core.extending import intrinsic
 
 from cubepy.backends.llvm.ops import call_kernel
 
-_i64 = types.int64
+_SIGNATURE = types.void(types.int64, types.int64, types.int64)
+_FAILS = (RuntimeError, OSError, EOFError, ValueError)  # no place for the cache, or a damaged one
 
 
-@intrinsic
-def take(typing_context, address):  # type: ignore[no-untyped-def]
-    """The int64 at an address, which is then one more, atomically."""
-
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        word = ir.IntType(64)
-        place = builder.inttoptr(arguments[0], word.as_pointer())
-        return builder.atomic_rmw("add", place, ir.Constant(word, 1), "monotonic")
-
-    return _i64(_i64), code
+def _loop(work, job, threads):  # type: ignore[no-untyped-def]
+    for thread in prange(threads):
+        call_kernel(work, thread, job, 0)
 
 
-def _run(entry, cubes, chunks, threads, arguments, counter):  # type: ignore[no-untyped-def]
-    for _ in prange(threads):
-        while True:
-            chunk = take(counter)
-            if chunk >= chunks:
-                break
-            call_kernel(entry, chunk * cubes // chunks, (chunk + 1) * cubes // chunks, arguments)
+def _loop_at(work, job, threads):  # type: ignore[no-untyped-def]
+    _compiled(work, job, threads)
 
 
-def build() -> Any:
-    """Compile `run(entry, cubes, chunks, threads, arguments, counter)`, or load it from numba's cache.
+_compiled: Any = None
 
-    It runs `cubes` cubes of the kernel at address `entry` in `chunks` pieces on `threads` threads; `counter` is
-    the address of an int64 that starts at 0.
+
+def build(threads: int) -> tuple[int, Any]:
+    """Compile `loop(work, job, threads)`, or load it from numba's cache, and start the threads.
+
+    It calls the function `work(thread, job)` of int64 at an address, with each number of a thread once.
+
+    Args:
+        threads: how many threads launches use at most.
+
+    Returns:
+        The address, and what keeps the code alive.
     """
-    signature = types.void(_i64, _i64, _i64, _i64, _i64, _i64)
+    global _compiled
     options = {"parallel": True, "nogil": True, "error_model": "numpy"}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumbaWarning)
-            return njit(signature, cache=True, **options)(_run)
-    except (RuntimeError, OSError, EOFError, ValueError):  # no place for the cache, or a damaged one
-        return njit(signature, **options)(_run)
-
-
-def address_of(run: Any) -> tuple[int, Any]:
-    """The address of what `build` gives, for machine code that calls it, and what keeps the code alive."""
-    global driver
-    driver = run
-    signature = types.void(_i64, _i64, _i64, _i64, _i64, _i64)
-    try:
-        made = cfunc(signature, cache=True)(_call)
-    except (RuntimeError, OSError, EOFError, ValueError):
-        made = cfunc(signature)(_call)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumbaWarning)
+        try:
+            _compiled = njit(_SIGNATURE, cache=True, **options)(_loop)
+            made = cfunc(_SIGNATURE, cache=True)(_loop_at)
+        except _FAILS:
+            _compiled = njit(_SIGNATURE, **options)(_loop)
+            made = cfunc(_SIGNATURE)(_loop_at)
+    set_num_threads(min(threads, config.NUMBA_NUM_THREADS))
     return int(made.address), made
-
-
-driver: Any = None
-
-
-def _call(entry, cubes, chunks, threads, arguments, counter):  # type: ignore[no-untyped-def]
-    driver(entry, cubes, chunks, threads, arguments, counter)

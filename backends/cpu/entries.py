@@ -26,7 +26,12 @@ def builtin(code: str, symbol: str) -> Any:
     """Machine code `(itself, address of arguments, their number)` as a built-in function of Python."""
     from cubepy.backends.cpu import compile as native
 
-    method = _Method(symbol.encode(), native.load_text(code, symbol), _FASTCALL, None)
+    return builtin_at(native.load_text(code, symbol), symbol)
+
+
+def builtin_at(address: int, name: str) -> Any:
+    """The same for machine code that is loaded."""
+    method = _Method(name.encode(), address, _FASTCALL, None)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
     )

@@ -11,7 +11,7 @@ Words of a table, all int64:
     alignments  array, whose address must be a multiple of 64
     places      word of the blocks, array, bytes from its start: there goes the address
     flags       word of the blocks, another one, which is a flag: there goes its address
-    steps       entry, cubes, word of its block, chunks (0: this thread alone), threads, word of the counter, faults,
+    steps       entry, cubes, word of its block, chunks (0: this thread alone), threads, faults,
                 word of a flag that must be zero then (-1: none)
 """
 
@@ -145,18 +145,18 @@ def text() -> str:
             with alone:
                 code.call(entry, _number(0), cubes, mine)
             with together:
-                code.call(load(table, DRIVER), entry, cubes, chunks, load(row, 4), mine, code.word(block, load(row, 5)))
-        faults = load(row, 6)
+                code.call(load(table, DRIVER), entry, cubes, chunks, load(row, 4), mine, _number(0))
+        faults = load(row, 5)
         with b.if_then(b.icmp_signed("!=", faults, _number(0))):
             code.leave(b.icmp_signed("!=", load(faults), _number(0)), b.add(number, _number(1)))
-        judged = load(row, 7)
+        judged = load(row, 6)
         with b.if_then(b.icmp_signed(">=", judged, _number(0))):
             code.leave(b.icmp_signed("!=", load(code.word(block, judged)), _number(0)), _number(REFUSED))
 
     at = b.add(table, _number(8 * HEAD))
     at = code.rows(at, words, 1, lambda row, k: code.store(code.word(block, k), load(row)))
     for n, (size, body) in enumerate(
-        ((6, overlap), (3, relation), (1, alignment), (3, place), (2, flag), (8, step)), 1
+        ((6, overlap), (3, relation), (1, alignment), (3, place), (2, flag), (7, step)), 1
     ):
         at = code.rows(at, load(table, n), size, body)
     b.ret(_number(0))

@@ -45,11 +45,9 @@ class CpuRunner:
                 words.append(0)
         self.slots = slots
         self.keep: Any = None
-        self.block = (ctypes.c_int64 * (len(words) + 1))(*words)
-        self.floats = (ctypes.c_double * (len(words) + 1)).from_buffer(self.block)
+        self.block = (ctypes.c_int64 * len(words))(*words)
+        self.floats = (ctypes.c_double * len(words)).from_buffer(self.block)
         self.at = ctypes.addressof(self.block)
-        self.counter = self.at + 8 * len(words)
-        self.counter_slot = len(words)
         self.faults = (ctypes.c_int64 * 3)() if exe.emitted.sites else None
         if self.faults is not None:
             self.block[3] = ctypes.addressof(self.faults)
@@ -86,18 +84,17 @@ class CpuRunner:
             self.report()
 
     def chunks(self) -> int:
-        """The pieces that threads take one after the other."""
+        """The pieces that threads take."""
         return min(self.cubes, threads.threads() * threads.CHUNKS_PER_THREAD)
 
     def share(self, done: int) -> None:
         """Run all chunks but the first `done` on all threads."""
-        self.block[self.counter_slot] = done
-        drive, lock = threads.driver()
-        if lock is None:
-            drive(self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, self.counter)
+        driver = threads.driver()
+        if driver.lock is None:
+            driver.run(self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, done)
         else:
-            with lock:
-                drive(self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, self.counter)
+            with driver.lock:
+                driver.run(self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, done)
 
     def trial(self) -> None:
         """Run a launch on few elements: the first chunk tells how long the rest takes."""
@@ -136,7 +133,6 @@ class CpuRunner:
         twin.block = (ctypes.c_int64 * size)(*self.block)
         twin.floats = (ctypes.c_double * size).from_buffer(twin.block)
         twin.at = ctypes.addressof(twin.block)
-        twin.counter = twin.at + 8 * self.counter_slot
         twin.fill(leaves)
         return twin
 
@@ -144,7 +140,7 @@ class CpuRunner:
         """What machine code needs to run this, when the block begins at a word of its own (see `replay`)."""
         faults = 0 if self.faults is None else ctypes.addressof(self.faults)
         chunks = self.chunks() if self.parallel else 0
-        return self.exe.entry, self.cubes, begin, chunks, threads.threads(), begin + self.counter_slot, faults
+        return self.exe.entry, self.cubes, begin, chunks, threads.threads(), faults
 
     def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these leaves."""

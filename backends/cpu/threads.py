@@ -1,65 +1,114 @@
-"""Running cubes on threads: one parallel driver, compiled once, for all kernels.
+"""Which threads run cubes, and how they are started.
 
-Threads take chunks of cubes from a shared counter, so that a thread that is held up does not hold up the
-launch. The driver is an ordinary `numba.njit(parallel=True)` function over `prange`.
+On Linux a pool of our own waits for launches (see `pool`), and numba need not be imported. Elsewhere, and where
+NUMBA_THREADING_LAYER names a layer of numba, a parallel loop of numba starts threads (see `driver`). What each thread
+does is the same code (see `sharing`).
 """
 
 from __future__ import annotations
 
-import ctypes
+import os
 import threading
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
+from cubepy.backends.cpu import compile as native
+from cubepy.backends.cpu import pool, sharing
+from cubepy.backends.cpu.entries import builtin_at
 from cubepy.config import config
+from cubepy.runtime import tracing
 
 CHUNKS_PER_THREAD = 8
-_serial_layers = threading.Lock()
+_making = threading.Lock()
+_serial_layer = threading.Lock()
 
 
-_driver: tuple[Any, Any] | None = None
+class Driver(NamedTuple):
+    """What runs a launch on threads."""
+
+    run: Any
+    """`run(entry, cubes, pieces, threads, arguments, done)` for Python."""
+    address: int
+    """The same for machine code."""
+    layer: str
+    """Whose threads they are: "own", or numba's "omp", "tbb" or "workqueue"; "none" where there are none."""
+    lock: Any
+    """A lock where two threads may not run it at once, else None."""
+    alone: Driver | None = None
+    """One that starts no threads."""
+    alive: Any = None
+    """What keeps the code alive."""
 
 
-def driver() -> tuple[Any, Any]:
-    """The compiled driver `run(entry, cubes, chunks, threads, arguments, counter)` and a lock, or None.
+_driver: Driver | None = None
 
-    numba's "workqueue" layer cannot be entered by two threads at once, so it gets a lock.
-    """
+
+def driver() -> Driver:
+    """The driver, made at its first use."""
     global _driver
     if _driver is None:
-        with _serial_layers:
+        with _making:
             if _driver is None:
                 _driver = _make_driver()
     return _driver
 
 
-def _make_driver() -> tuple[Any, Any]:
+def _make_driver() -> Driver:
+    numbas = os.environ.get("NUMBA_THREADING_LAYER", "default") != "default" or not pool.usable()
+    made = _numbas() if numbas else _own()
+    return made._replace(alone=_loaded(sharing.ALONE, "none"))
+
+
+def _own() -> Driver:
+    limit = os.environ.get("NUMBA_NUM_THREADS", "")
+    made = pool.Pool(min(threads(), int(limit)) if limit.isdigit() else threads())
+    _load(made.start, made.functions)
+    made.open(native.address_of(pool.MEMBER), native.address_of(pool.STOP))
+    return _loaded(sharing.SHARE, "own")._replace(alive=made)
+
+
+def _numbas() -> Driver:
     import numba
 
     from cubepy.backends.cpu.driver import build
 
-    run = build()
-    numba.set_num_threads(min(threads(), numba.config.NUMBA_NUM_THREADS))
-    counter = ctypes.c_int64(0)
-    run(0, 0, 0, 1, 0, ctypes.addressof(counter))  # starts the threads; there is nothing to do
-    return run, _serial_layers if numba.threading_layer() == "workqueue" else None
+    loop, alive = build(threads())
+    _load(sharing.by_numba(loop))
+    made = _loaded(sharing.SHARE, "")
+    made.run(0, 0, 0, 1, 0, 0)  # starts the threads; there is nothing to do
+    layer = numba.threading_layer()
+    return made._replace(layer=layer, lock=_serial_layer if layer == "workqueue" else None, alive=alive)
 
 
-@cache
-def entry() -> tuple[int, Any, Any]:
-    """The address of the driver, for machine code that calls it, the lock, and what keeps the code alive."""
-    from cubepy.backends.cpu.driver import address_of
+def _load(start: sharing.Start, more: Callable[[sharing.Code], None] | None = None) -> None:
+    native.load_text(sharing.text(start, more), sharing.SHARE)
 
-    run, lock = driver()
-    address, alive = address_of(run)
-    return address, lock, alive
+
+def _loaded(name: str, layer: str) -> Driver:
+    run = builtin_at(native.address_of(name + sharing.BUILTIN), name)
+    return Driver(run, native.address_of(name), layer, None)
+
+
+def _after_fork() -> None:
+    """A forked child has none of the threads, and would wait for those that were at work: it runs launches alone.
+
+    Threads of OpenMP are waited for too. The other layers of numba begin threads anew.
+    """
+    global _driver, _making
+    _making = threading.Lock()
+    if _driver is not None and _driver.layer in ("own", "omp"):
+        _driver = _driver.alone
+        tracing.forget()  # tables hold the driver's address
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache
 def threads() -> int:
     """How many threads a launch may use."""
-    import os
-
     limit = config.num_threads
     try:
         available = len(os.sched_getaffinity(0))

@@ -158,7 +158,6 @@ class Again:
         begin = len(self.words)
         twin = runner.twin(leaves)
         self.words += twin.block
-        self.words[begin + runner.counter_slot] = 0
         self.runners.append(twin)
         self.parts["steps"].append((*twin.step(begin), begin - 1 if flags else -1))
         for n, (value, (slot, is_array, _)) in enumerate(zip(leaves, runner.slots, strict=True)):
@@ -203,13 +202,13 @@ class Again:
         """A function of arguments with the same layouts that does what the call did, or gives REFUSED."""
         from cubepy.backends.cpu import threads
 
-        driver, lock, _ = threads.entry() if any(r.parallel for r in self.runners) else (0, None, None)
-        table, steps, kept = self.table(driver), len(self.runners), self.kept
+        driver = threads.driver() if any(r.parallel for r in self.runners) else None
+        table, steps, kept = self.table(driver.address if driver else 0), len(self.runners), self.kept
         at, runners, count = ctypes.addressof(table), self.runners, counters
         out, written, pack, scalar, sizes = self.out, self.out or 0, self.pack, self.scalar, self.sizes
         layouts = [(v.shape, v.dtype) for v in self.results]
-        if lock is not None:
-            go = _locked(go, lock)
+        if driver is not None and driver.lock is not None:
+            go = _locked(go, driver.lock)
 
         def wrong(code: int) -> Any:
             if code > 0:
