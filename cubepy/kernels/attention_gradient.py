@@ -16,9 +16,10 @@ from cubepy.errors import ShapeError
 from cubepy.kernels import attention_gradient_lines as lines
 from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_hopper_backward as backward
+from cubepy.kernels import attention_lines as forward
 from cubepy.kernels import attention_matrices as matrices
 from cubepy.kernels.arguments import array_of, float_array, placed, wrapper
-from cubepy.kernels.attention import attention, by_lines, by_matrix_units, scale_of, stretched_mask
+from cubepy.kernels.attention import attention, by_matrix_units, scale_of, stretched_mask
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import copy
 from cubepy.runtime import memory
@@ -65,7 +66,7 @@ def attention_forward(
             attention(q, k, v, mask, is_causal, factor, out=out)
             matrices.log_sums(q, k, mask, kind, lse, factor, bool(is_causal))
         else:
-            by_lines(q, k, v, mask, kind, out, lse, bool(is_causal), factor, p)
+            forward.launch(q, k, v, mask, kind, out, lse, bool(is_causal), factor, p)
     return wrap(out), wrap(lse)
 
 

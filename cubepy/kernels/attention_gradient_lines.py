@@ -16,16 +16,16 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.config import config
-from cubepy.kernels.attention import transpose_keys
+from cubepy.kernels.attention_lines import fill_rows
 from cubepy.kernels.cube_wide import lane_numbers
 from cubepy.kernels.elementwise import copy, identity, map
+from cubepy.kernels.matmul_kernels import transpose_lines
 from cubepy.kernels.reduce import sum as total_of
 from cubepy.runtime import memory
 
 F32 = np.dtype(np.float32)
 PARTS = 16  # cubes in which a deterministic run divides all heads, whatever the cores, and parts of a head at most
 SIDE = 4  # keys of a tile of their sums
-LINES = 4  # lines of a tile's width in products with rows of queries, keys or values
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,17 @@ def attend_back(
 
 
 @cb.func
-def fill_rows(rows, x, b, h, first, here, most, depth, lines: cb.Comptime, lanes: cb.Comptime):
-    """rows[i] = x[b, h, first + i] in f32, zero from `here` on and beyond the end of a row."""
-    for i in range(here):
-        for d in cb.unroll(range(lines)):
-            line = x.load((b, h, first + i, d * lanes), lanes, valid=depth - d * lanes)
-            rows.store((i, d * lanes), cb.cast(line, cb.f32))
-    for i in range(here, most):
-        for d in cb.unroll(range(lines)):
-            rows.store((i, d * lanes), cb.splat(cb.f32(0.0), lanes))
+def transpose_keys(columns, k, b, g, start, depth, plan):
+    """columns[d, j] = k[b, g, start + j, d]; keys past the end repeat the last one and are masked later."""
+    for j in range(0, plan.keys, plan.lanes):
+        for d in range(0, depth, plan.lanes):
+            lines = ()
+            for r in cb.unroll(range(plan.lanes)):
+                place = cb.min(start + j + r, k.shape[2] - 1)
+                lines = lines + (cb.cast(k.load((b, g, place, d), plan.lanes, valid=depth - d), cb.f32),)
+            turned = transpose_lines(lines, plan.lanes)
+            for c in cb.unroll(range(plan.lanes)):
+                columns.store((d + c, j), turned[c])
 
 
 @cb.func
@@ -182,8 +184,8 @@ def slopes_of(weights, slopes, lse, delta, mask, b, h, i, place, start, count, s
 def add_turned(sums, factors, rows, here, lines_of_row: cb.Comptime, plan):
     """sums[j] += sum over i of factors[i, j] * rows[i], for all keys j of the block."""
     lanes = plan.lanes
-    for group in cb.unroll(range(0, lines_of_row, LINES)):
-        lines = min(LINES, lines_of_row - group)
+    for group in cb.unroll(range(0, lines_of_row, plan.lines)):
+        lines = min(plan.lines, lines_of_row - group)
         acc = cb.local((SIDE, lines), cb.f32, lanes=lanes)
         strip = cb.local(lines, cb.f32, lanes=lanes)
         for j in range(0, plan.keys, SIDE):
@@ -206,8 +208,8 @@ def add_turned(sums, factors, rows, here, lines_of_row: cb.Comptime, plan):
 def add_to_queries(dq, slopes, own, part, b, h, first, row, here, count, depth, plan):
     """dq[first + row + i] += slopes[row + i] @ keys of the block, for one register tile."""
     lanes = plan.lanes
-    for group in cb.unroll(range(0, plan.depth_lines, LINES)):
-        lines = min(LINES, plan.depth_lines - group)
+    for group in cb.unroll(range(0, plan.depth_lines, plan.lines)):
+        lines = min(plan.lines, plan.depth_lines - group)
         acc = cb.local((plan.rows, lines), cb.f32, lanes=lanes)
         strip = cb.local(lines, cb.f32, lanes=lanes)
         for i in range(plan.rows):
@@ -253,7 +255,7 @@ def gradients(
     """
     p = cb.device_properties_of()
     lanes = p.register_bytes // 4
-    rows, lines = (6, 4) if p.vector_registers >= 32 else (4, 2)
+    rows, lines = (6, 4) if p.vector_registers >= 32 else (6, 2)
     seen, heads = k.shape[2], k.shape[0] * k.shape[1]
     wanted = PARTS if config.deterministic else 2 * p.cores
     parts = 1 if heads >= wanted else min(PARTS, -(-wanted // heads), -(-seen // (lines * lanes)))
