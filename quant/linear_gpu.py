@@ -36,11 +36,14 @@ ROUNDED_GAIN = 2.0**22
 _FEW_INPUTS = 1 << 15
 """Inputs of all rows of a product of few rows: every cube keeps their digits."""
 _DEEPEST = 8
+_FRAGMENTS_OF_TWO = 8
+"""Fragments of sums of a plane, of which a cube has eight, with which two cubes share the registers of a core."""
 _DEEPEST_ROWS = 4
 """Blocks under way where the ring has rows, too: with five, 16 x 4096 x 14336 took 4% longer."""
-_RING_BYTES = 112 << 10
-"""Bytes of codes that a cube of few rows has under way, if two blocks of a plane are no more: one row of 4096 x 14336
-took 11.0 us, and 11.6 us with 160 KB. Measured on an H200."""
+_RING_BYTES = 99 << 10
+"""Bytes of codes that a cube of few rows has under way, if two blocks of a plane are no more. One row of 4096 x 14336
+in groups of 32: 10.7 us with 80 KB, 10.9 with 100, 11.6 with 160; in groups of 128: 9.9 us with 66 KB, 9.6 with 99, 9.9
+with 132. Measured on an H200."""
 _AHEAD_BYTES = 68 << 10
 """Bytes of codes that a cube of few rows asks for before its rows: these queue behind them."""
 _MOST_PANELS = {1: 7, 2: 7, 3: 4, 4: 4}
@@ -251,7 +254,8 @@ def plan_few(
         depth += 1
     plan = shaped(planes, depth)
     if not plan.once:
-        plan = replace(plan, ahead=max(1, min(depth, _AHEAD_BYTES // (16 * planes * plan.slot))))
+        ahead = max(1, min(depth, _AHEAD_BYTES // (16 * planes * plan.slot)))
+        plan = replace(plan, ahead=ahead, soon=plan.passes == 1)
     return plan, -(-panels // count)
 
 
@@ -282,7 +286,14 @@ def plan_floats(
     plan = PlaneBlueprint(
         parts, tiles, group, symmetric, 16, count, 1, False, bias, residual, function, target.overlap, raw, splits
     )
-    return fitted(plan, -(-blocks // splits), target), (-(-panels // count) * splits, strips)
+    plan = fitted(plan, -(-blocks // splits), target)
+    roomy = replace(plan, apart=splits > 1)
+    if roomy.shared_bytes <= target.shared:
+        plan = roomy
+    ahead = replace(plan, ahead=True)
+    if plan.early and plan.once and plan.rounded and plan.planes <= 8 and tiles * count <= _FRAGMENTS_OF_TWO:
+        plan = ahead if ahead.shared_bytes <= target.shared // 2 - 1024 else plan
+    return plan, (-(-panels // count) * splits, strips)
 
 
 @cache

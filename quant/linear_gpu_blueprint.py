@@ -27,9 +27,11 @@ class PlaneBlueprint:
         eight: whether activations are bytes.
         bias, residual, activation: the epilogue.
         early: whether the launch may begin before the one before it has ended: weights are fetched meanwhile.
-        splits: cubes of a cluster that share panels, and each takes blocks of its own.
+        splits: 2 if two cubes of a cluster share panels, and each takes blocks of its own.
         raw: whether rows come as they are, bf16 of whole blocks, and every cube scales and adds them up itself.
         once: whether all blocks of a plane are under way at once.
+        apart: whether the sums of a cluster's other cube have shared memory of their own, and not that of blocks.
+        ahead: whether codes are all asked for before the launch before this one has ended, and rows come to registers.
     """
 
     parts: int
@@ -47,6 +49,8 @@ class PlaneBlueprint:
     raw: bool = False
     splits: int = 1
     once: bool = False
+    apart: bool = False
+    ahead: bool = False
 
     @property
     def block(self) -> int:
@@ -75,8 +79,8 @@ class PlaneBlueprint:
 
     @property
     def lines(self) -> int:
-        """16-byte loads of a lane for a block of activations."""
-        return self.tiles * self.block // (64 if self.eight else 32)
+        """16-byte loads of a lane for a block of activations in the ring."""
+        return 0 if self.ahead else self.tiles * self.block // (64 if self.eight else 32)
 
     @property
     def starts(self) -> int:
@@ -115,9 +119,19 @@ class PlaneBlueprint:
         return max(self.pairs + self.depth * self.slot, self.panels * self.columns * PANEL // 4)
 
     @property
+    def half(self) -> int:
+        """Words of a plane's sums of half of the channels."""
+        return self.panels * self.columns * PANEL // 2
+
+    @property
+    def landing(self) -> tuple[int, int]:
+        """Words before the sums of the other cube's first plane, and from one plane to the next."""
+        return (4 * self.planes * self.span, self.half) if self.apart else (self.half, 4 * self.span)
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
-        return 16 * self.planes * self.span
+        return self.planes * (16 * self.span + (4 * self.half if self.apart else 0))
 
     @property
     def offset(self) -> float:

@@ -8,15 +8,8 @@ from __future__ import annotations
 
 import cubepy as cb
 from cubepy.quant.linear_gpu_blueprint import COLUMNS, PANEL
-from cubepy.quant.linear_gpu_kernels import (
-    fact,
-    fetch,
-    fetch_rows,
-    fetch_weights,
-    finish_one,
-    line4,
-    scaled,
-)
+from cubepy.quant.linear_gpu_finish import finish_one
+from cubepy.quant.linear_gpu_kernels import fact, fetch, fetch_rows, fetch_weights, line4, scaled
 
 MAGIC = 0x4B400000
 """The bits of 1.5 * 2^23 as a float: integers below 2^22 may be added to them."""

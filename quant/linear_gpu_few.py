@@ -18,7 +18,8 @@ import cubepy as cb
 from cubepy.quant.linear_gpu_blueprint import PANEL
 from cubepy.quant.linear_gpu_dynamic import MAGIC, byte_fragment, packed_bytes
 from cubepy.quant.linear_gpu_few_blueprint import PASS
-from cubepy.quant.linear_gpu_kernels import fetch_weights, finish_one, line4, sum_of_planes
+from cubepy.quant.linear_gpu_finish import finish_one, sum_of_planes
+from cubepy.quant.linear_gpu_kernels import fetch_weights, line4
 
 MAGIC_FLOAT = 12582912.0
 """1.5 * 2^23: integers below 2^22 that are added to it are its low bits."""
@@ -131,7 +132,7 @@ def few_product(
     for part in cb.unroll(range(plan.passes)):
         for row in cb.unroll(range(plan.rows)):
             lines[part * plan.rows + row] = load_eight(x, row, input_of(part, plane, lane, plan), plan)
-    if plan.once:
+    if plan.soon:
         for d in cb.unroll(range(plan.ahead, plan.depth)):
             fetch_block(
                 ring, mine + d * plan.slot, words, facts, plane + d * plan.planes, blocks, panels, first, lane, plan
@@ -164,7 +165,7 @@ def few_product(
         for part in cb.unroll(range(plan.passes)):
             round_pass(digits, home, lines, gains, x, part, plane, lane, plan)
             cb.sync_plane()
-            if part == 0:
+            if part == 0 and not plan.soon:
                 # Not before: rows would queue behind these codes.
                 for d in cb.unroll(range(plan.ahead, plan.depth)):
                     at, block = mine + d * plan.slot, plane + d * plan.planes

@@ -28,6 +28,7 @@ class FewBlueprint:
         bias, residual, activation: the epilogue.
         whole: whether rows of activations are whole lines of eight.
         early: whether the launch may begin before the one before it has ended.
+        soon: whether the ring's other blocks are asked for before rows are rounded, not after the first pass.
     """
 
     rows: int
@@ -44,6 +45,7 @@ class FewBlueprint:
     activation: Any = None
     whole: bool = False
     early: bool = False
+    soon: bool = True
 
     @property
     def block(self) -> int:

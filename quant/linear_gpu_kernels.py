@@ -13,7 +13,8 @@ f32 where columns are free. Weights lie as `cubepy.quant.gpu_weight` says.
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.quant.linear_gpu_blueprint import COLUMNS, PANEL
+from cubepy.quant.linear_gpu_blueprint import COLUMNS
+from cubepy.quant.linear_gpu_finish import exchange, finish
 
 
 @cb.func
@@ -94,7 +95,8 @@ def plane_product(
     """out = epilogue(gain * (x * factors) @ W.T); W is words with facts or, in int8, scales.
 
     Raw, x and factors are the words of (M, K) and (K,), and sums is not read; else x and sums are what `arrange_rows`
-    makes. Everything comes through a ring of blocks in shared memory, of which every lane copies what it reads.
+    makes. Everything comes through a ring of blocks in shared memory, of which every lane copies what it reads; with
+    `plan.ahead` rows do not.
     """
     lane = cb.UNIT_POS_PLANE
     plane = cb.PLANE_POS
@@ -107,23 +109,32 @@ def plane_product(
         each = (blocks + plan.splits - 1) // plan.splits
         origin = cb.CLUSTER_POS * each
         blocks = cb.min(blocks, origin + each)
-    ring = cb.shared(plan.planes * plan.span * 4, cb.u32)
+    ring = cb.shared(plan.shared_bytes // 4, cb.u32)
     mine = plane * plan.span + plan.pairs
     # The first block, then the rows, so that these do not queue behind a whole ring.
     fetch_weights(ring, mine, words, facts, origin + plane, blocks, panels, first, lane, plan)
+    if plan.ahead:
+        cb.resident(2)
+        fetch_ahead(ring, mine, words, facts, factors, origin + plane, blocks, panels, first, lane, plan)
+    if plan.apart:
+        # The other cube has begun: it may be written to at the end.
+        cb.sync_cluster()
     if plan.early:
         cb.wait_previous()
-    fetch_rows(ring, mine, x, factors, sums, origin + plane, blocks, lane, plan)
-    for d in cb.unroll(range(1, plan.depth)):
-        block = origin + plane + d * plan.planes
-        fetch(ring, mine + d * plan.slot, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan)
+    if not plan.ahead:
+        fetch_rows(ring, mine, x, factors, sums, origin + plane, blocks, lane, plan)
+        for d in cb.unroll(range(1, plan.depth)):
+            block, at = origin + plane + d * plan.planes, mine + d * plan.slot
+            fetch(ring, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan)
     total = cb.local((count, tiles), cb.f32, lanes=4)
     excess = cb.local((tiles,), cb.f32, lanes=4)
     for j in range(tiles):
         excess[j] = cb.splat(cb.f32(0.0), 4)
         for p in range(count):
             total[p, j] = cb.splat(cb.f32(0.0), 4)
-    if plan.once:
+    if plan.ahead:
+        multiply_ahead(total, ring, mine, x, origin + plane, blocks, lane, plan)
+    elif plan.once:
         # The next launch may fetch weights when this one has asked for its own.
         if plan.early:
             cb.start_next()
@@ -148,14 +159,71 @@ def plane_product(
                 slot = 0
         if plan.early:
             cb.start_next()
-    finish(ring, total, excess, scales, bias, residual, out, gain, lane, plane, plan)
+    if plan.splits > 1:
+        exchange(ring, total, excess, bias, residual, out, gain, scales, lane, plane, plan)
+    else:
+        finish(ring, total, excess, scales, bias, residual, out, gain, lane, plane, plan)
+
+
+@cb.func
+def fetch_ahead(ring, mine, words, facts, factors, block, blocks, panels, first, lane, plan):
+    """All that no launch writes: the codes of the plane's other blocks, and the factors of all."""
+    for d in cb.unroll(range(plan.depth)):
+        at, here = mine + d * plan.slot, block + d * plan.planes
+        if d > 0:
+            fetch_weights(ring, at, words, facts, here, blocks, panels, first, lane, plan)
+        if here < blocks:
+            fetch_factors(ring, at + plan.panels * plan.loads * 32, factors, here, lane, plan)
+        cb.copy_async_commit()
+
+
+@cb.func
+def load_rows(held, x, block, blocks, turn: cb.Comptime[int], lane, plan):
+    """A block's activations, in registers of their own for each of two turns."""
+    if block < blocks:
+        for q in cb.unroll(range(plan.block // 32)):
+            for j in cb.unroll(range(plan.tiles)):
+                row = cb.min((cb.CUBE_POS_Y * plan.tiles + j) * COLUMNS + lane // 4, x.shape[0] - 1)
+                held[turn, q, j] = x.load((row, block * (plan.block // 2) + q * 16 + (lane & 3) * 4), 4)
+
+
+@cb.func
+def multiply_ahead(total, ring, mine, x, block, blocks, lane, plan):
+    """Add all blocks of a plane; rows come to registers, two blocks ahead.
+
+    Codes are there when rows come, because two cubes share a core, of which one is of the next launch. That begins when
+    the first rows of this one are there, so that they do not queue behind its codes.
+    """
+    held = cb.local((2, plan.block // 32, plan.tiles), cb.u32, lanes=4)
+    b = cb.local((plan.block // 32, plan.tiles), cb.u32, lanes=4)
+    for d in cb.unroll(range(2)):
+        load_rows(held, x, block + d * plan.planes, blocks, d, lane, plan)
+    for d in cb.unroll(range(plan.depth)):
+        cb.copy_async_wait(plan.depth - 1 - d)
+        cb.sync_plane()
+        at, here = mine + d * plan.slot, block + d * plan.planes
+        if here < blocks:
+            for q in cb.unroll(range(plan.block // 32)):
+                for j in cb.unroll(range(plan.tiles)):
+                    b[q, j] = times_factors(held[d % 2, q, j], ring, at, q, lane, plan)
+        if d + 2 < plan.depth:
+            load_rows(held, x, here + 2 * plan.planes, blocks, d % 2, lane, plan)
+        if d == 0 and plan.early:
+            cb.start_next()
+        if here < blocks:
+            multiply_rounded(total, b, ring, mine - plan.pairs, at, lane, plan)
+            cb.sync_plane()
 
 
 @cb.func
 def multiply_block(total, excess, ring, mine, at, lane, magic, plan):
     """Add the block at piece `at` of the ring to the plane's sums."""
     if plan.rounded:
-        multiply_rounded(total, ring, mine - plan.pairs, at, lane, plan)
+        b = cb.local((plan.block // 32, plan.tiles), cb.u32, lanes=4)
+        for j in range(plan.tiles):
+            for q in cb.unroll(range(plan.block // 32)):
+                b[q, j] = activations(ring, at, q, j, lane, plan)
+        multiply_rounded(total, b, ring, mine - plan.pairs, at, lane, plan)
     else:
         multiply(total, excess, ring, at, lane, magic, plan)
 
@@ -195,10 +263,7 @@ def fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan):
                 for j in range(plan.tiles):
                     row = cb.min((cb.CUBE_POS_Y * plan.tiles + j) * COLUMNS + lane // 4, x.shape[0] - 1)
                     cb.copy_async(ring, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, (row, k), 16)
-            for c in cb.unroll(range(0, plan.factor_lines, 32)):
-                if c + 32 <= plan.factor_lines or lane < plan.factor_lines - c:
-                    place = (at + plan.lines * 32 + c + lane) * 4
-                    cb.copy_async(ring, place, factors, block * (plan.block // 2) + (c + lane) * 4, 16)
+            fetch_factors(ring, at + plan.lines * 32, factors, block, lane, plan)
         else:
             per = plan.lines // plan.tiles
             for q in cb.unroll(range(per)):
@@ -209,6 +274,14 @@ def fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan):
             starts = (at + plan.lines * 32) * 4 + 8 * plan.panels * plan.fact_words
             copy_starts(ring, starts, sums, block, lane, plan)
     cb.copy_async_commit()
+
+
+@cb.func
+def fetch_factors(ring, at, factors, block, lane, plan):
+    """The factors of a block."""
+    for c in cb.unroll(range(0, plan.factor_lines, 32)):
+        if c + 32 <= plan.factor_lines or lane < plan.factor_lines - c:
+            cb.copy_async(ring, (at + c + lane) * 4, factors, block * (plan.block // 2) + (c + lane) * 4, 16)
 
 
 @cb.func
@@ -225,11 +298,15 @@ def copy_starts(ring, at, sums, block, lane, plan):
 def activations(ring, at, q, j, lane, plan):
     """The fragments of 32 inputs of a tile of columns: the words of two products."""
     words = ring.load((at + lane + (plan.panels * plan.loads + q * plan.tiles + j) * 32) * 4, 4)
-    if plan.raw:
-        place = at + (plan.panels * plan.loads + plan.lines) * 32 + q * 4 + (lane & 3)
-        factor = cb.unpack(ring.load(place * 4, 4), cb.f16)
-        words = cb.pack(cb.unpack(words, cb.bf16) * factor, cb.bf16)
-    return words
+    return times_factors(words, ring, at, q, lane, plan) if plan.raw else words
+
+
+@cb.func
+def times_factors(words, ring, at, q, lane, plan):
+    """Eight neighbours of a row, rounded again."""
+    place = at + (plan.panels * plan.loads + plan.lines) * 32 + q * 4 + (lane & 3)
+    factor = cb.unpack(ring.load(place * 4, 4), cb.f16)
+    return cb.pack(cb.unpack(words, cb.bf16) * factor, cb.bf16)
 
 
 @cb.func
@@ -310,25 +387,21 @@ def pair_up(ring, pairs, at, lane, plan):
 
 
 @cb.func
-def multiply_rounded(total, ring, pairs, at, lane, plan):
-    """Add a block of every panel to the plane's sums, with weights as bf16."""
+def multiply_rounded(total, b, ring, pairs, at, lane, plan):
+    """Add a block of every panel to the plane's sums, with weights as bf16; b are the fragments of the block."""
     pair_up(ring, pairs, at, lane, plan)
     tiles, steps = plan.tiles, plan.group // 32
-    b = cb.local((steps, tiles), cb.u32, lanes=4)
     low, high = cb.u32(0x000F000F), cb.u32(0x00F000F0)
     mask = line4(low, high, low, high)
     for g in cb.unroll(range(plan.block // plan.group)):
-        for j in range(tiles):
-            for q in cb.unroll(range(steps)):
-                b[q, j] = activations(ring, at, g * steps + q, j, lane, plan)
         for p in cb.unroll(range(plan.panels)):
             facts = ring.load((pairs + (g * plan.panels + p) * 8 + lane // 4) * 4, 4)
             scale = cb.concat(cb.slice_line(facts, 0, 2), cb.slice_line(facts, 0, 2))
             least = cb.concat(cb.slice_line(facts, 2, 2), cb.slice_line(facts, 2, 2))
-            for q in cb.unroll(range(steps)):
-                four = ring.load((at + lane + (p * plan.loads + (g * steps + q) // 2) * 32) * 4, 4)
+            for q in cb.unroll(range(g * steps, (g + 1) * steps)):
+                four = ring.load((at + lane + (p * plan.loads + q // 2) * 32) * 4, 4)
                 for s in cb.unroll(range(2)):
-                    word = four[(g * steps + q) % 2 * 2 + s]
+                    word = four[q % 2 * 2 + s]
                     codes = line4(word, word, word >> 8, word >> 8) & mask
                     a = cb.packed_fma(codes, scale, least, cb.bf16)
                     for j in range(tiles):
@@ -343,71 +416,3 @@ def fact(ring, at, p, g, which, lane, plan):
     words = ring.load(here, plan.fact_words)
     both = cb.unpack(cb.slice_line(words, g if plan.symmetric else 2 * g + which, 1), cb.f16)
     return line4(both[0], both[0], both[1], both[1])
-
-
-@cb.func
-def finish(ring, total, excess, scales, bias, residual, out, gain, lane, plane, plan):
-    """Add the sums of the planes, in their order, and write the results; each plane's are where its blocks were."""
-    tiles, count, columns = plan.tiles, plan.panels, plan.columns
-    for p in range(count):
-        for j in range(tiles):
-            value = total[p, j]
-            if plan.group == 0:
-                value = value + excess[j]
-            words = cb.bitcast(value, cb.u32)
-            for i in cb.unroll(range(4)):
-                channel = lane // 4 + i // 2 * 8
-                column = j * COLUMNS + (lane & 3) * 2 + i % 2
-                ring[plane * plan.span * 4 + (p * columns + column) * PANEL + channel] = words[i]
-    cb.sync_cube()
-    width = count * PANEL
-    rows = columns // plan.parts
-    left = cb.CUBE_POS_X // plan.splits * width
-    top = cb.CUBE_POS_Y * rows
-    here = cb.min(rows, out.shape[0] - top)
-    if plan.splits > 1:
-        for place in range(cb.UNIT_POS, count * columns * PANEL, plan.units):
-            ring[place] = cb.bitcast(sum_of_planes(ring, place, plan), cb.u32)
-        cb.sync_cluster()
-    started = cb.UNIT_POS
-    if plan.splits > 1:
-        started = cb.CLUSTER_POS * plan.units + cb.UNIT_POS
-    for at in range(started, here * width, plan.splits * plan.units):
-        row, inside = at // width, at % width
-        channel = left + inside
-        if channel < out.shape[1]:
-            result = cb.f32(0.0)
-            for part in cb.unroll(range(plan.parts)):
-                place = (inside // PANEL * columns + row * plan.parts + part) * PANEL + inside % PANEL
-                if plan.splits > 1:
-                    for k in cb.unroll(range(plan.splits)):
-                        result = result + cb.bitcast(cb.load_cluster(ring, place, k), cb.f32)
-                else:
-                    result = result + sum_of_planes(ring, place, plan)
-            result = result * gain
-            if plan.group == 0:
-                result = result * scales[channel]
-            finish_one(result, bias, residual, out, top + row, channel, plan)
-    if plan.splits > 1:
-        cb.sync_cluster()
-
-
-@cb.func
-def sum_of_planes(ring, place, plan):
-    """A sum of the cube: those of its planes, in their order."""
-    result = cb.f32(0.0)
-    for k in cb.unroll(range(plan.planes)):
-        result = result + cb.bitcast(ring[k * plan.span * 4 + place], cb.f32)
-    return result
-
-
-@cb.func
-def finish_one(result, bias, residual, out, row, channel, plan):
-    """The epilogue of one result: bias, activation, residual, store."""
-    if plan.bias:
-        result = result + cb.cast(bias[channel], cb.f32)
-    if plan.activation is not None:
-        result = plan.activation(result)
-    if plan.residual:
-        result = result + cb.cast(residual[row, channel], cb.f32)
-    out[row, channel] = cb.cast(result, out.dtype)

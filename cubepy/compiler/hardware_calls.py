@@ -283,6 +283,19 @@ def _load_cluster(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     return result(s, name, VType(source.dtype), (source,), places, ())
 
 
+@lowers("store_cluster")
+def _store_cluster(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    require(s, name)
+    into, i, value_v, rank = unpack(name, args, kwargs, "shared", "i", "value", "rank")
+    target = memory(into, ("shared",), "the target of cb.store_cluster")
+    if target.dtype.name not in ("f32", "i32", "u32"):
+        raise DTypeError(f"cb.store_cluster writes f32, i32 and u32, not {target.dtype.name}")
+    value = convert.storable(value_v, target.dtype, 0, "what cb.store_cluster writes to")
+    s.written.add(target.name)
+    places = (element(s, target, i, "the target of cb.store_cluster"), value, s.as_index(rank))
+    return emit(s, name, (target,), places)
+
+
 def coordinates(s: Lowering, mem: Mem, value: Value, name: str) -> tuple[Expr, ...]:
     """Where a box starts, one index for each axis of the map's array."""
     coords = s._tuple(value) if not isinstance(value, Expr) else (value,)

@@ -80,6 +80,8 @@ _BY_FEATURE = {
         "the cluster.",
         "load_cluster": "`load_cluster(shared, i, rank)`: element i of the same shared memory of another cube of the "
         "cluster; between `sync_cluster()` after it was written and before that cube ends.",
+        "store_cluster": "`store_cluster(shared, i, value, rank)`: set element i of the same shared memory of another "
+        "cube of the cluster; between a `sync_cluster()`, so that it has begun, and one before it is read there.",
     },
     "tiles": {
         "tile_dot": "`tile_dot(sums, rows, a, i, b, j, words, dtype)`: sums = `rows` rows of a from a[i] on times 32 "

@@ -131,6 +131,18 @@ def swapped(x: cb.Array, out: cb.Array):
 
 
 @cb.kernel
+def given(x: cb.Array, out: cb.Array):
+    """out = what the other cube of a cluster of two stores in this one's shared memory, twice."""
+    cb.cluster(2)
+    s = cb.shared(64, x.dtype)
+    at = cb.CUBE_POS * 64
+    cb.sync_cluster()
+    cb.store_cluster(s, cb.UNIT_POS, x[at + cb.UNIT_POS], 1 - cb.CLUSTER_POS)
+    cb.sync_cluster()
+    out[at + cb.UNIT_POS] = s[cb.UNIT_POS] * 2
+
+
+@cb.kernel
 def pairs_fma(a: cb.Array, b: cb.Array, c: cb.Array, out: cb.Array, dtype: cb.Comptime):
     """out = a * b + c, of words that hold pairs."""
     k = cb.UNIT_POS * 2

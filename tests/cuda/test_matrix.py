@@ -259,12 +259,13 @@ def test_maps_follow_new_addresses() -> None:
 
 
 @pytest.mark.parametrize("name", ["f32", "i32", "u32"])
-def test_cubes_of_a_cluster_read_each_others_shared_memory(name: str) -> None:
+def test_cubes_of_a_cluster_read_and_write_each_others_shared_memory(name: str) -> None:
     need("cluster")
     x = np.random.default_rng(0).integers(0, 100, 256).astype(np.dtype({"f": "f4", "i": "i4", "u": "u4"}[name[0]]))
-    out = empty(x.dtype, 256)
-    M.swapped[4, 64](put(x), out)
-    np.testing.assert_array_equal(out.numpy(), 2 * x.reshape(2, 2, 64)[:, ::-1].reshape(-1))
+    for kernel in (M.swapped, M.given):
+        out = empty(x.dtype, 256)
+        kernel[4, 64](put(x), out)
+        np.testing.assert_array_equal(out.numpy(), 2 * x.reshape(2, 2, 64)[:, ::-1].reshape(-1))
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16"])

@@ -213,6 +213,12 @@ def narrow_load(x: cb.Array, m: cb.TensorMap):
     cb.load_cluster(cb.shared(64, cb.f16), 0, 1)
 
 
+@breaks(E.DTypeError, "cb.store_cluster writes f32, i32 and u32, not f16", "cb.store_cluster")
+def narrow_store(x: cb.Array, m: cb.TensorMap):
+    cb.cluster(2)
+    cb.store_cluster(cb.shared(64, cb.f16), 0, 1.0, 1)
+
+
 @breaks(E.KernelTypeError, "b of cb.packed_fma must be a line of 4 u32, not line of 2 u32", "cb.packed_fma")
 def packed_lengths(x: cb.Array, m: cb.TensorMap):
     s = cb.shared(64, cb.u32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -165,6 +166,26 @@ def test_cubes_of_a_cluster_share_panels(
     weight = random_weight(72, 640, scheme, group, symmetric)
     x = np.random.default_rng(3).normal(size=(17, 640)).astype(ml_dtypes.bfloat16)
     room = Room(5, 100_000, False, True)  # of a size that no other test plans for
+    shape = (5, 640 // max(64, group or 64), 17, group or 0, symmetric, cb.bf16)
+    plan, _ = plan_floats(*shape, room, False, False, None, True)
+    tight = room._replace(shared=replace(plan, apart=False).shared_bytes)
+    assert plan.apart and not plan_floats(*shape, tight, False, False, None, True)[0].apart
+    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
+    for each in (room, tight):
+        got, tolerance = floats(x, weight, 0.5, room=each)
+        assert error(got, expected) < tolerance
+
+
+@pytest.mark.parametrize(("splits", "group", "symmetric"), [(1, 64, True), (2, 32, False)])
+def test_codes_come_ahead_of_rows_where_two_cubes_share_a_core(
+    splits: int, group: int, symmetric: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear_gpu, "best_split", lambda *_: (4, splits))
+    blocks, room = 18 * splits + 1, Room(7, 220_000, True, True)  # of a size that no other test plans for
+    weight = random_weight(40, 64 * blocks, "int4", group, symmetric)
+    x = np.random.default_rng(3).normal(size=(13, 64 * blocks)).astype(ml_dtypes.bfloat16)
+    plan, _ = plan_floats(3, blocks, 13, group, symmetric, cb.bf16, room, False, False, None, True)
+    assert plan.ahead and plan.depth == 3 and plan.splits == splits
     expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
     got, tolerance = floats(x, weight, 0.5, room=room)
     assert error(got, expected) < tolerance

@@ -58,14 +58,17 @@ FLOATS = [
     (LARGE, 16, 32, False, ml_dtypes.bfloat16), (NARROW, 16, 32, False, ml_dtypes.bfloat16),
     (LARGE, 16, 0, True, ml_dtypes.bfloat16), ((896, 32), 32, 128, False, ml_dtypes.bfloat16),
     ((896, 16), 16, 256, True, ml_dtypes.bfloat16), (LARGE, 64, 32, True, ml_dtypes.bfloat16),
+    ((256, 64), 16, 32, False, ml_dtypes.bfloat16), ((256, 32), 16, 128, True, ml_dtypes.bfloat16),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), some(FLOATS, 0, 3))
+@pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), some(FLOATS, 0, 3, 6))
 def test_float_activations_stay_in_registers(
     size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
 ) -> None:
-    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True)
+    target = H200._replace(cluster=True)
+    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), target, False, False, None, True)
+    assert plan.splits == (2 if size[0] == 256 else 1)
     code = floats_code(plan, dtype)
     sass = code.sass
     assert usage(code.cubin).stack == 0
@@ -74,10 +77,10 @@ def test_float_activations_stay_in_registers(
     assert "LDGSTS.E.BYPASS.128" in sass and "LDS.128" in sass
     if not plan.rounded:
         # Four fragments of each chunk and half, by one LOP3 for each register: `(w >> s) & 0x000f000f | magic`.
-        assert sass.count("0xf000f") == 16 * plan.panels * plan.loads
+        assert sass.count("0xf000f") == 16 * plan.panels * plan.loads * (plan.depth if plan.once else 1)
     products = 4 * plan.panels * plan.loads * plan.tiles
     starts = plan.block // 16 * plan.tiles if plan.raw and not plan.rounded else 0
-    assert count(sass, "HMMA")["HMMA"] == products + starts
+    assert count(sass, "HMMA")["HMMA"] == (products + starts) * (plan.depth if plan.once else 1)
 
 
 FEW = [
@@ -98,6 +101,22 @@ def test_few_rows_stay_in_registers(size: tuple[int, int], rows: int, group: int
     # Three logical instructions for eight codes, and one product for 16 channels x 32 inputs; passes are written out.
     blocks = min(plan.turn * -(-plan.depth // plan.turn), plan.each) if plan.once else plan.turn * plan.passes
     assert count(code.sass, "IMMA")["IMMA"] == plan.block // 32 * plan.panels * blocks
+
+
+def test_two_cubes_share_the_registers_and_the_memory_of_a_core() -> None:
+    target = H200._replace(cluster=True)
+    plan, _ = plan_floats(256, 64, 16, 32, False, cb.bf16, target, False, False, None, True)
+    assert plan.ahead and 2 * (plan.shared_bytes + 1024) <= 228 << 10
+    used = usage(floats_code(plan, ml_dtypes.bfloat16).cubin)
+    assert used.stack == 0 and 2 * plan.units * used.registers <= 65536
+
+
+def test_codes_behind_a_row_are_asked_for_before_it_is_rounded_unless_it_is_long() -> None:
+    shape = (False, cb.bf16, H200, False, False, None, True)
+    short, long = plan_few(*LARGE, 4, 32, *shape), plan_few(*NARROW, 1, 32, *shape)
+    assert short is not None and short[0].passes == 1 and short[0].soon and not short[0].once
+    assert long is not None and long[0].passes > 1 and not long[0].soon
+    assert (long[0].depth, long[0].ahead) == (4, 3)
 
 
 @pytest.mark.parametrize(("size", "rows", "group", "symmetric"), some([

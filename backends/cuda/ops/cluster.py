@@ -39,6 +39,19 @@ def load_cluster(p: Any, i: Any, rank: Any) -> Any:
 
 
 @op
+def store_cluster(p: Any, i: Any, value: Any, rank: Any) -> Any:
+    """`store_cluster(p, i, value, rank)`: set such an element of another cube of the cluster."""
+    p = pointer(p)
+    kind = "f32" if p.dtype == "f32" else "b32"
+    text = f"{{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $2; st.shared::cluster.{kind} [there], $1; }}"
+
+    def emit(b: Any, at: Any, k: Any, v: Any, of: Any) -> None:
+        asm(b, VOID, text, [shared_address(b, at, k, size(p)), v, word(b, of)])
+
+    return types.void(p, types.int64, SCALARS[p.dtype], types.int64), emit
+
+
+@op
 def wait_previous() -> Any:
     """`wait_previous()`: the launches before this one are complete, and what they wrote is seen."""
     return nothing("griddepcontrol.wait;")

@@ -66,6 +66,7 @@ class Cube:
             "cube_position": lambda axis: self.position[axis], "cube_count": lambda axis: self.cubes[axis],
             "cluster_rank": lambda: self.cluster.index(self),
             "load_cluster": lambda p, i, rank: MEMORY_OPS["load"](self.cluster[int(rank)].same(p), i),
+            "store_cluster": lambda p, i, value, rank: MEMORY_OPS["store"](self.cluster[int(rank)].same(p), i, value),
             "barrier_init": self.barrier_init, "barrier_arrive": lambda p, i: self.barriers[p.byte(i)].update(1, 0),
             "barrier_expect": lambda p, i, n: self.barriers[p.byte(i)].update(1, n),
             "tma_load": lambda to, bar, source, i, b, *coords: self.engine.tma_load(
