@@ -73,9 +73,9 @@ def _pools() -> Iterator[Work]:
     first = torch.randn(n, c, side, side, device="cuda")
     last = first.to(memory_format=torch.channels_last)
     view = last.permute(0, 2, 3, 1)
-    for kernel, stride, pad in ((2, 2, 0), (3, 2, 1), (5, 1, 2)):
+    for kernel, stride, pad in ((2, 2, 0), (3, 2, 1), (5, 1, 2), (7, 1, 3), (13, 1, 6), (20, 1, 0)):
         name = f"{kernel}x{kernel}, stride {stride}"
-        moved = GIB + GIB // (stride * stride)
+        moved = GIB + 4 * n * c * ((side + 2 * pad - kernel) // stride + 1) ** 2
         theirs = lambda x, k=kernel, s=stride, p=pad: F.max_pool2d(x, k, s, p)
         yield Work(f"max_pool2d {name}, channels first", moved,
                    lambda k=kernel, s=stride, p=pad: K.max_pool2d(first, k, s, p), lambda f=theirs: f(first),
@@ -92,7 +92,29 @@ def _pools() -> Iterator[Work]:
     whole = first[:4].double().mean((2, 3), keepdim=True)
     yield Work("adaptive_avg_pool2d to 1x1, channels first", GIB, lambda: K.adaptive_avg_pool2d(first, 1),
                lambda: F.adaptive_avg_pool2d(first, 1), near(whole, lambda r: r[:4]))  # fmt: skip
+    yield from _parts(first, last)
+    volume = first.view(n, 1, c, side, side)
+    yield Work("max_pool3d 3x3x3, stride 1, channels first", 2 * GIB, lambda: K.max_pool3d(volume, 3, 1, 1),
+               lambda: F.max_pool3d(volume, 3, 1, 1), equal(lambda: F.max_pool3d(volume, 3, 1, 1)))  # fmt: skip
     yield from _pool_gradients(first)
+
+
+def _parts(first: Any, last: Any) -> Iterator[Work]:
+    import torch
+
+    from cubepy import kernels as K
+
+    view = last.permute(0, 2, 3, 1)
+    for parts, kind in ((16, "even"), (25, "uneven")):
+        moved = GIB + 4 * first.shape[0] * first.shape[1] * parts * parts
+        for function in ("adaptive_max_pool2d", "adaptive_avg_pool2d"):
+            mine, theirs = getattr(K, function), getattr(torch.nn.functional, function)
+            name, right = f"{function}, {parts}x{parts} {kind} parts", theirs(first[:4].double(), parts)
+            yield Work(f"{name}, channels first", moved, lambda f=mine, m=parts: f(first, m),
+                       lambda f=theirs, m=parts: f(first, m), near(right, lambda r: r[:4]))  # fmt: skip
+            yield Work(f"{name}, channels last", moved, lambda f=mine, m=parts: f(view, m, layout="NHWC"),
+                       lambda f=theirs, m=parts: f(last, m),
+                       near(right.permute(0, 2, 3, 1), lambda r: r[:4]))  # fmt: skip
 
 
 def _pool_gradients(x: Any) -> Iterator[Work]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,22 +19,36 @@ def noted(*tables: np.ndarray) -> tuple[np.ndarray, ...]:
     return tables
 
 
-class Band:
-    """A banded matrix: row j has `weights[j]` from column `starts[j]` on."""
+@dataclass(frozen=True)
+class Means:
+    """Averages of windows of `kernel` places, or of equal parts if that is 0: divided by the number of places, those
+    outside too if `padded`, or by `divisor`."""
 
-    def __init__(self, dense: np.ndarray) -> None:
-        m, n = dense.shape
-        used = dense != 0
-        some = used.any(1)
-        self.columns = n
-        first = np.where(some, used.argmax(1), n - 1)
-        self.starts = np.minimum.accumulate(first[::-1])[::-1].astype(np.int32)  # they never go back
-        ends = np.where(some, n - used[:, ::-1].argmax(1), self.starts + 1)
-        taps = int((ends - self.starts).max(initial=1))
-        at = np.minimum(self.starts[:, None] + np.arange(taps), n - 1)
-        inside = self.starts[:, None] + np.arange(taps) < n
-        self.weights = np.where(inside, np.take_along_axis(dense, at, 1), 0)
-        self.rows = m
+    kernel: int = 0
+    stride: int = 1
+    padding: int = 0
+    padded: bool = False
+    divisor: float | None = None
+
+
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Rows, columns and weights of a matrix; those of one place are added."""
+
+
+class Band:
+    """A banded matrix: row j has `weights[j]` from column `starts[j]` on. `means`: what averages they are, if any."""
+
+    def __init__(self, shape: tuple[int, int], entries: Entries, means: Means | None = None) -> None:
+        self.rows, self.columns = m, n = shape
+        self.means = means
+        row, column, weight = (part[entries[2] != 0] for part in entries)
+        first, ends = np.full(m, n - 1), np.zeros(m, np.int64)
+        np.minimum.at(first, row, column)
+        np.maximum.at(ends, row, column + 1)
+        starts = np.minimum.accumulate(first[::-1])[::-1]  # they never go back
+        self.starts = starts.astype(np.int32)
+        self.weights = np.zeros((m, int((ends - starts).max(initial=1))))
+        np.add.at(self.weights, (row, column - starts[row]), weight)
         self.made: dict[Any, Any] = {}
 
     def tables(self, acc: Any, least: int = 0) -> tuple[np.ndarray, ...]:
@@ -77,7 +92,7 @@ def window_band(n: int, m: int, k: int, s: int, p: int, include: bool, divisor: 
     end = np.minimum(start + k, n + p)
     low, high = np.maximum(start, 0), np.minimum(end, n)
     by = np.full(m, divisor) if divisor is not None else np.maximum(end - start if include else high - low, 1)
-    return _band(_between(n, low, high) / by[:, None], back)
+    return _band((m, n), _between(low, high, by), back, Means(k, s, p, include, divisor))
 
 
 @lru_cache(maxsize=256)
@@ -85,42 +100,45 @@ def part_band(n: int, m: int, back: bool) -> Band:
     """Averages of m parts of equal size."""
     j = np.arange(m)
     low, high = j * n // m, -(-(j + 1) * n // m)
-    return _band(_between(n, low, high) / (high - low)[:, None], back)
+    return _band((m, n), _between(low, high, high - low), back, Means())
 
 
 @lru_cache(maxsize=256)
 def point_band(n: int, m: int, scale: float, mode: str, corners: bool, back: bool) -> Band:
     """Values between places: nearest, linear or cubic (Keys, 1981, with a = -0.75)."""
     j = np.arange(m)
-    dense = np.zeros((m, n))
     if mode == "nearest":
-        np.add.at(dense, (j, np.minimum(np.floor(j * scale).astype(np.int64), n - 1)), 1)
-        return _band(dense, back)
+        return _band((m, n), (j, np.minimum(np.floor(j * scale).astype(np.int64), n - 1), np.ones(m)), back)
     at = j * ((n - 1) / max(m - 1, 1)) if corners else (j + 0.5) * scale - 0.5
     if mode == "linear":
         at = np.maximum(at, 0)
         low = np.minimum(np.floor(at).astype(np.int64), n - 1)
         part = at - low
-        np.add.at(dense, (j, low), 1 - part)
-        np.add.at(dense, (j, np.minimum(low + 1, n - 1)), part)
-        return _band(dense, back)
-    low = np.floor(at).astype(np.int64)
-    t, a = at - low, -0.75
-    near = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (t, 1 - t)]
-    far = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in (t + 1, 2 - t)]
-    for offset, weight in ((-1, far[0]), (0, near[0]), (1, near[1]), (2, far[1])):
-        np.add.at(dense, (j, np.clip(low + offset, 0, n - 1)), weight)
-    return _band(dense, back)
+        parts = [(0, 1 - part), (1, part)]
+    else:
+        low = np.floor(at).astype(np.int64)
+        t, a = at - low, -0.75
+        near = [((a + 2) * d - (a + 3)) * d * d + 1 for d in (t, 1 - t)]
+        far = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in (t + 1, 2 - t)]
+        parts = [(-1, far[0]), (0, near[0]), (1, near[1]), (2, far[1])]
+    columns = [np.clip(low + offset, 0, n - 1) for offset, _ in parts]
+    weights = np.concatenate([weight for _, weight in parts])
+    return _band((m, n), (np.tile(j, len(parts)), np.concatenate(columns), weights), back)
 
 
-def _between(n: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    k = np.arange(n)
-    return ((k >= low[:, None]) & (k < high[:, None])).astype(np.float64)
+def _between(low: np.ndarray, high: np.ndarray, by: np.ndarray) -> Entries:
+    """1 / by[j] in the columns of row j from low[j] to high[j]."""
+    count = np.maximum(high - low, 0)
+    columns = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count - low, count)
+    return np.repeat(np.arange(len(low)), count), columns, np.repeat(1 / by, count)
 
 
-def _band(dense: np.ndarray, back: bool) -> Band:
-    return Band(dense.T if back else dense)
+def _band(shape: tuple[int, int], entries: Entries, back: bool, means: Means | None = None) -> Band:
+    if not back:
+        return Band(shape, entries, means)
+    row, column, weight = entries
+    return Band(shape[::-1], (column, row, weight))
 
 
-SAME = Band(np.ones((1, 1)))
+SAME = Band((1, 1), (np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1)))
 """An axis of one place, left as it is."""

@@ -15,6 +15,7 @@ from cubepy.kernels.elementwise import convert_into
 from cubepy.kernels.pool_places import window
 from cubepy.runtime import memory
 
+TOGETHER = 4  # planes, where cubes have as many each
 ROOM = 4096  # places of a row of windows, at most
 CUBES = 8  # at least, where channels can be shared
 FAR = (1 << 31) - 1  # a place behind all others
@@ -219,34 +220,51 @@ def fill_zeros(a, first, count, lanes: cb.Comptime[int]):
         a[k] = cb.cast(0, a.dtype)
 
 
+@cb.func
+def add_at(grad, index, out, k, first, size, channels):
+    """out[first + index[k] * channels] += grad[k], if the index is one of `size`."""
+    place = cb.cast(index[k], cb.u64)
+    if place < cb.cast(size, cb.u64):
+        at = first + cb.cast(place, cb.i64) * channels
+        out[at] = out[at] + cb.cast(grad[k], out.dtype)
+
+
 @cb.kernel
-def add_chosen(
-    grad: cb.Array, index: cb.Array, out: cb.Array, size, count, channels, width, single: cb.Comptime[bool],
-    lanes: cb.Comptime[int],
-):  # fmt: skip
+def add_chosen_planes(
+    grad: cb.Array, index: cb.Array, out: cb.Array, size, count, together: cb.Comptime[int], lanes: cb.Comptime[int]
+):
+    """out[b, index[b, k]] += grad[b, k] in flat arrays of (batch, size) and (batch, count).
+
+    A cube does some planes side by side: neighbours often chose one place, and a sum there waits for the one before.
+    """
+    first = cb.CUBE_POS * together
+    last = cb.min(first + together, out.size // size)
+    fill_zeros(out, first * size, (last - first) * size, lanes)
+    if first + together == last:
+        for k in range(count):
+            for j in cb.unroll(range(together)):
+                add_at(grad, index, out, (first + j) * count + k, (first + j) * size, size, 1)
+    else:
+        for b in range(first, last):
+            for k in range(count):
+                add_at(grad, index, out, b * count + k, b * size, size, 1)
+
+
+@cb.kernel
+def add_chosen(grad: cb.Array, index: cb.Array, out: cb.Array, size, count, channels, width, lanes: cb.Comptime[int]):
     """out[b, index[b, k, c], c] += grad[b, k, c] in flat arrays of (batch, size) and (batch, count, channels).
 
     A cube owns `width` of the channels of a batch. What an index outside has is dropped.
     """
     blocks = (channels + width - 1) // width
     b = cb.CUBE_POS // blocks
-    if single:
-        fill_zeros(out, b * size, size, lanes)
-        for k in range(b * count, (b + 1) * count):
-            place = cb.cast(index[k], cb.i64)
-            if place >= 0 and place < size:
-                out[b * size + place] = out[b * size + place] + cb.cast(grad[k], out.dtype)
-    else:
-        first = cb.CUBE_POS % blocks * width
-        many = cb.min(width, channels - first)
-        for k in range(size):
-            fill_zeros(out, (b * size + k) * channels + first, many, lanes)
-        for k in range(b * count, (b + 1) * count):
-            for c in range(first, first + many):
-                place = cb.cast(index[k * channels + c], cb.i64)
-                if place >= 0 and place < size:
-                    at = (b * size + place) * channels + c
-                    out[at] = out[at] + cb.cast(grad[k * channels + c], out.dtype)
+    first = cb.CUBE_POS % blocks * width
+    many = cb.min(width, channels - first)
+    for k in range(size):
+        fill_zeros(out, (b * size + k) * channels + first, many, lanes)
+    for k in range(b * count, (b + 1) * count):
+        for c in range(first, first + many):
+            add_at(grad, index, out, k * channels + c, b * size * channels + c, size, channels)
 
 
 def largest(x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], least: Any, parts: bool) -> bool:
@@ -272,11 +290,15 @@ def largest_back(grad: Any, index: Any, out: Any) -> None:
     """The gradient by the input into `out`: indices outside of it are dropped."""
     total = memory.empty(out.shape, "f4") if out.itemsize == 2 else out
     channels, lanes = out.shape[4], max(1, cb.device_properties_of().register_bytes // total.itemsize)
-    blocks = min(-(-channels // lanes), -(-CUBES // out.shape[0]))  # neighbours are read together
-    width = -(-channels // (blocks * lanes)) * lanes
     sizes = [a[0, ..., 0].size for a in (out, grad)]
-    cubes = out.shape[0] * -(-channels // width)
     flat = [a.reshape(-1) for a in (grad, index, total)]
-    add_chosen[cubes, 1](*flat, *sizes, channels, width, channels == 1, lanes, mode="unchecked")
+    if channels == 1:
+        together = max(1, min(TOGETHER, out.shape[0] // CUBES))
+        add_chosen_planes[-(-out.shape[0] // together), 1](*flat, *sizes, together, lanes, mode="unchecked")
+    else:
+        blocks = min(-(-channels // lanes), -(-CUBES // out.shape[0]))  # neighbours are read together
+        width = -(-channels // (blocks * lanes)) * lanes
+        cubes = out.shape[0] * -(-channels // width)
+        add_chosen[cubes, 1](*flat, *sizes, channels, width, lanes, mode="unchecked")
     if total is not out:
         convert_into(out, total)

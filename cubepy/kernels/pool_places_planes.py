@@ -3,13 +3,11 @@ rows as in `pool_planes`. Nothing is scattered: every place of the gradient look
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels import pool_parts, reduce_cubes
+from cubepy.kernels import pool_passes
 from cubepy.kernels.cube_wide import LINE_BYTES, address, line_of, multiple
-from cubepy.kernels.functions import larger
 from cubepy.kernels.plane_lines import (
     TAPS,
     UNITS,
@@ -26,10 +24,7 @@ from cubepy.kernels.plane_lines import (
     strips_of,
     values_of,
 )  # fmt: skip
-from cubepy.kernels.pool_planes import run as run_planes
-from cubepy.runtime import memory
 
-REACH = 16  # of a window along an axis that is written out
 WINDOWS = 4  # rows of results with places that a unit makes
 HELD = 128  # numbers that it holds, about: rows of results and the values of a row
 ROWS = 8  # of a gradient that a unit makes, about
@@ -175,68 +170,13 @@ def _plane(a: Any, last: bool) -> Any:
 def largest(x: Any, out: Any, index: Any, settings: Any, least: Any, parts: bool, last: bool) -> bool:
     """`pool_places.largest` for what units of planes do best; whether it was done."""
     if index is None:
-        even = even_parts(x.shape[1:4], out.shape[1:4]) if parts else settings
-        if even is not None and all_axes(x, out, even, least, last):
-            return True
-        return pool_parts.run(x, out, settings, least, parts, last)
+        return pool_passes.run(x, out, settings, least, parts, last)
     how = _planes(settings, x.shape, parts)
     if how is None:
         return False
     kernel, stride, pad = how
     run(_plane(x, last), _plane(out, last), _plane(index, last), stride, pad, kernel, least, last)
     return True
-
-
-def even_parts(size: tuple[int, ...], counts: tuple[int, ...]) -> Any:
-    """Windows that are parts of equal size, if there are such."""
-    if any(n % m for n, m in zip(size, counts, strict=True)):
-        return None
-    each = tuple(n // m for n, m in zip(size, counts, strict=True))
-    return each, each, (0, 0, 0), (1, 1, 1)
-
-
-def all_axes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
-    """Largest values of (batch, depth, height, width, channels), if that is what units of planes do best; whether it
-    was done."""
-    kernel, stride, pad, dilation = settings
-    fits = all(n == k * m for n, k, m in zip(x.shape[1:4], kernel, out.shape[1:4], strict=True))
-    if fits and kernel == stride and not any(pad) and max(kernel) > TAPS:
-        reduce_parts(x, out, least)
-        return True
-    reach = max((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
-    if max(reach, *stride) > REACH or (not last and stride[2] >= TAPS and max(dilation) == 1):
-        return False
-    walked, down, across = (Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True))
-    flat = (kernel[0], stride[0], pad[0]) == (1, 1, 0)
-    sizes = (x.shape[1 + flat], out.shape[1 + flat])
-    if flat:  # images: units walk down them
-        walked, down = down, Steps(1, 1, (0,), 1)
-    views = (a.reshape(-1, 1 if flat else a.shape[2], *a.shape[3:] if last else a.shape[3:4]) for a in (x, out))
-    run_planes(*views, sizes, walked, down, across, least, last)
-    return True
-
-
-def reduce_parts(x: Any, out: Any, least: Any) -> None:
-    """Largest values of parts of equal size, by reductions along one axis after the other."""
-    axes: list[tuple[int, int]] = []
-    for n, m in zip(x.shape[1:4], out.shape[1:4], strict=True):
-        if axes and m == 1:  # all of it, with what lies around it
-            axes[-1] = (axes[-1][0] * n, axes[-1][1])
-        else:
-            axes.append((n, m))
-    value, acc, tail = x, cb.as_dtype(x.dtype).compute, x.shape[4]
-    for at in range(len(axes) - 1, -1, -1):
-        n, m = axes[at]
-        lead = x.shape[0] * math.prod(n for n, _ in axes[:at])
-        if n != m:
-            done = all(n == m for n, m in axes[:at])
-            target = out.reshape(-1) if done else memory.empty((lead * m * tail,), x.dtype)
-            if tail == 1:
-                reduce_cubes.rows(value.reshape(lead * m, n // m), target, larger, least, acc, 1.0)
-            else:
-                reduce_cubes.columns(value.reshape(lead * m, n // m, tail), target, larger, least, acc, 1.0)
-            value = target
-        tail *= m
 
 
 def largest_back(grad: Any, index: Any, out: Any, settings: Any, parts: bool, last: bool) -> bool:

@@ -26,8 +26,7 @@ from cubepy.kernels.plane_lines import (
 )  # fmt: skip
 from cubepy.kernels.pool_ring import NEW, Ring, done, kept, overlap, wanted
 
-HELD = 128, 90, 60  # numbers that a unit holds, about, with windows to 5, to LONG and longer: of rings and rows' values
-LONG = 13  # places of a window, of longer ones a unit holds fewer results
+HELD = 128, 90  # numbers that a unit holds, about, with windows to 5 and longer across: of rings and rows' values
 AHEAD = ((4, 3), (8, 8))  # windows written out, by how many places a window reaches for a stride; others: a loop
 MANY = 1 << 18  # units, from which on there are enough of them
 TURNS = 10  # of a loop that a unit makes, at most
@@ -196,12 +195,11 @@ def plan_of(x: Any, out: Any, ring: Ring, down: Steps, across: Steps, last: bool
     """A plan for the planes of x, with the numbers of a row's groups of results and of a column's strips."""
     blocks = min(ROWS, out.shape[1])
     shared = across.taps > across.ins and (across.apart == 1 or across.ins == 1)
-    long = max(ring.steps.taps, down.taps, across.taps) > LONG
-    columns = min(4 if across.taps > 3 * across.ins else 2, out.shape[2]) if shared and not long else 1
+    columns = min(4 if across.taps > 3 * across.ins else 2, out.shape[2]) if shared else 1
     lanes, wide = (line_of(x, out), 1) if last else (1, line_of(x))
-    lined_up = 1 if last or long else lined(x, out, across)
+    lined_up = 1 if last else lined(x, out, across)
     columns = lined_up if lined_up > 1 else columns
-    most = HELD[2 if long else across.reach > 5]
+    most = HELD[across.reach > 5]
     while (lanes * columns * blocks) > 1 and lanes * held_by(ring, down, across, blocks, columns) > most:
         if blocks > 1:
             blocks //= 2

@@ -206,7 +206,7 @@ def size_of(shape: Any, axes: int, layout: str, grad: Any, name: str) -> tuple[i
     last = layout == LAYOUTS[axes][1]
     if len(shape) != axes + 2 or shape[0] != grad.shape[0] or shape[-1 if last else 1] != grad.shape[-1 if last else 1]:
         raise ShapeError(f"{name}: a gradient of shape {grad.shape} does not go with an input of shape {shape}")
-    return shape[1:-1] if last else shape[2:]
+    return per_axis(shape[1:-1] if last else shape[2:], axes, "the size in input_size", 1)
 
 
 MODES = {"nearest": (1, 2, 3), "area": (1, 2, 3), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
@@ -224,12 +224,13 @@ def _interpolation(size: tuple[int, ...], wanted: Any, factor: Any, mode: str, c
         if len(factors) != axes or not all(0 < k < math.inf for k in factors):
             raise ShapeError(f"scale_factor must be a positive number or {axes} of them, not {factor!r}")
         wanted = tuple(math.floor(n * k) for n, k in zip(size, factors, strict=True))
+        if min(wanted) < 1:
+            raise ShapeError(f"interpolate of {size} by {factor} leaves nothing")
+        wanted = per_axis(wanted, axes, "size times scale_factor", 1)
         scales = tuple(1 / k for k in factors)
     else:
         wanted = per_axis(wanted, axes, "size", 1)
         scales = tuple(n / m for n, m in zip(size, wanted, strict=True))
-    if min(wanted) < 1:
-        raise ShapeError(f"interpolate of {size} by {factor} leaves nothing")
     if mode == "area":
         return [part_band(n, m, back) for n, m in zip(size, wanted, strict=True)]
     kind = "nearest" if mode == "nearest" else ("cubic" if mode == "bicubic" else "linear")
@@ -238,8 +239,8 @@ def _interpolation(size: tuple[int, ...], wanted: Any, factor: Any, mode: str, c
 
 @repeated
 def interpolate(
-    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False, *,
-    layout: str = "NCHW", out: Any = None,
+    input: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = False,
+    *, layout: str = "NCHW", out: Any = None,
 ) -> Any:  # fmt: skip
     """Images, signals or volumes of another size, as `torch.nn.functional.interpolate`.
 

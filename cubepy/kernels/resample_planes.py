@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels import reduce_cubes
+from cubepy.kernels import pool_parts, reduce_cubes
 from cubepy.kernels.cube_wide import line_of, multiple
 from cubepy.kernels.functions import add
 from cubepy.kernels.plane_lines import (
@@ -39,6 +39,7 @@ ROWS = 4  # of results that a unit makes
 FULL = 3  # cubes on a core where 64 values make a result: left alone, ptxas takes registers for two (7 % slower)
 NEAR = 3  # results from an end on that may have weights of their own
 SAME = 1e-11  # by which equal weights may differ, as j * scale rounds
+OWN = 6  # taps, from more on results that share few of them are left to `pool_parts`
 MANY = 8  # with more than 3 taps, where rows share more
 
 
@@ -369,7 +370,16 @@ def mapped(x: Any, bands: list[Any], last: bool, out: Any = None) -> Any:
         else:
             reduce_cubes.rows(x.reshape(x.shape[0] * x.shape[1], -1), target, add, 0, acc, scale)
         return target
+    if all(b.means for b in bands) and any(separate(regular(b)) for b in bands):
+        return target if pool_parts.averages(x, target, bands, last) else None
     return _windows(x, bands, last, target)
+
+
+def separate(how: Regular | None) -> bool:
+    """Whether results have too many taps to be written out, or many of which they share few with each other."""
+    if how is None:
+        return True
+    return how.steps.taps > OWN and (how.starts is not None or how.steps.taps < 2 * how.steps.ins)
 
 
 def _windows(x: Any, bands: list[Any], last: bool, target: Any) -> Any:

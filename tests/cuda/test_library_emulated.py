@@ -114,3 +114,14 @@ def test_softmax_sums_and_gathers() -> None:
         means = K.avg_pool2d(seen, 2)
         near(means, image.reshape(2, 3, 2, 2, 2, 2).mean((3, 5), np.float64), 1e-6)
         assert means.transpose((0, 2, 3, 1)).flags.c_contiguous
+
+
+def test_wide_windows_share_what_the_units_of_a_cube_find() -> None:
+    x = draw(3, 2, 22, 19)
+    x[0, 0, 3, 4] = np.nan
+    around = np.pad(x, ((0, 0), (0, 0), (8, 8), (8, 8)), constant_values=-np.inf)
+    want = np.lib.stride_tricks.sliding_window_view(around, (17, 17), (2, 3)).max((4, 5))
+    with emulated() as gpu:
+        np.testing.assert_array_equal(K.max_pool2d(upload(x, gpu), 17, 1, 8).numpy(), want)
+        means = K.adaptive_avg_pool2d(upload(x[1:, :, :20, :18].copy(), gpu), 2)
+        near(means, x[1:, :, :20, :18].reshape(2, 2, 2, 10, 2, 9).mean((3, 5)), 1e-6)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cubepy import errors
+from cubepy.kernels import interpolate
 from cubepy.kernels import pool_average as K
 
 RNG = np.random.default_rng(0)
@@ -91,3 +92,15 @@ def test_views_of_channels_last_memory_and_outputs() -> None:
 def test_a_divisor_of_zero_is_refused() -> None:
     with pytest.raises(errors.ShapeError, match="zero"):
         K.avg_pool2d(np.ones((1, 1, 4, 4), np.float32), 2, divisor_override=0)
+
+
+def test_long_signals_need_no_matrix_of_their_places() -> None:
+    n = 1 << 20  # squared, no machine has the memory
+    x = RNG.standard_normal((1, 1, n), np.float32)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(K.avg_pool1d(x, 2), wide.reshape(1, 1, -1, 2).mean(-1), atol=1e-6)
+    np.testing.assert_allclose(K.adaptive_avg_pool1d(x, 1024), wide.reshape(1, 1, 1024, -1).mean(-1), atol=1e-6)
+    grad = np.ones((1, 1, n // 2), np.float32)
+    np.testing.assert_array_equal(K.avg_pool1d_input(x.shape, grad, 2), np.full(x.shape, 0.5, np.float32))
+    twice = interpolate(x, scale_factor=2, mode="nearest", layout="NCL")
+    np.testing.assert_array_equal(twice, np.repeat(x, 2, -1))

@@ -119,3 +119,16 @@ def test_what_makes_no_sense_is_refused() -> None:
         K.max_pool2d(x > 0, 2)
     with pytest.raises(errors.ShapeError, match="have shapes"):
         K.max_pool2d_input(x.shape, x, np.zeros((1, 1, 2, 2), np.int64), 2)
+
+
+@pytest.mark.parametrize("planes", [3, 21, 34])
+def test_gradients_of_planes_side_by_side_drop_places_outside(planes: int) -> None:
+    x = RNG.standard_normal((1, planes, 11, 13), np.float32)
+    grad, place = RNG.standard_normal((1, planes, 11, 13), np.float32), K.max_pool2d(x, 5, 1, 2, return_indices=True)[1]
+    place = place.astype(np.int32)
+    place[0, 0, 0, 0], place[0, -1, 3, 1], place[0, -1, 0, 1] = -1, -7, 143
+    want = np.zeros((planes, 144))
+    inside = np.where((place < 0) | (place > 142), 143, place).reshape(planes, -1)
+    np.add.at(want, (np.arange(planes)[:, None], inside), grad.reshape(planes, -1).astype(np.float64))
+    got = K.max_pool2d_input(x.shape, grad, place, 5, 1, 2)
+    np.testing.assert_allclose(got.reshape(planes, -1), want[:, :143], atol=1e-5)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.kernels import pool_average, pool_max, pool_places_planes, resample, resample_planes
-from cubepy.kernels.bands import Band, part_band
+from cubepy.kernels import pool_average, pool_max, pool_parts, pool_places_planes, resample, resample_planes
+from cubepy.kernels.bands import Band, part_band, window_band
+from cubepy.kernels.functions import add, larger
 from cubepy.kernels.plane_lines import Steps
 from cubepy.kernels.pool_ring import NEW, Ring, done, kept, overlap
 from tests.kernels.test_pool_max import defined
@@ -126,8 +127,10 @@ def test_large_parts_of_equal_size_are_reduced(counts: tuple[int, ...], last: bo
     out = np.zeros((2, *counts, x.shape[4]), np.float32)
     parts = tuple(n for pair in zip(counts, np.divide((4, 18, 12), counts).astype(int)) for n in pair)
     with cb.use("python"):
-        pool_places_planes.reduce_parts(x, out, -np.inf)
-    np.testing.assert_array_equal(out, x.reshape(2, *parts, -1).max((2, 4, 6)))
+        pool_parts.reduced(x, out, larger, -np.inf, 1.0)
+        np.testing.assert_array_equal(out, x.reshape(2, *parts, -1).max((2, 4, 6)))
+        pool_parts.reduced(x, out, add, 0, 0.25)
+        np.testing.assert_allclose(out, x.reshape(2, *parts, -1).sum((2, 4, 6)) / 4, rtol=1e-5, atol=1e-5)
 
 
 def dense(band: Band) -> np.ndarray:
@@ -185,9 +188,10 @@ def test_what_counts_keeps_its_infinity_at_the_edge_and_what_does_not_spreads_no
 
 
 def test_too_many_taps_are_left_to_others() -> None:
-    assert resample_planes.mapped(np.ones((1, 1, 40, 40), np.float32), [part_band(40, 3, False)] * 2, False) is None
+    back = window_band(40, 21, 20, 1, 0, True, None, True)
+    assert resample_planes.mapped(np.ones((1, 1, 21, 21), np.float32), [back, back], False) is None
     settings = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 2, 2))
     assert pool_places_planes._planes(settings, (1, 1, 9, 9, 1), False) is None
     x = np.ones((1, 1, 40, 40, 1), np.float32)
-    gaps = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 9, 1))
-    assert not pool_places_planes.largest(x, x[:, :, :22, :38], None, gaps, 0.0, False, False)
+    gaps = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 17, 1))
+    assert not pool_places_planes.largest(x, x[:, :, :6, :38], None, gaps, 0.0, False, False)
