@@ -24,7 +24,11 @@ LAYERS = (
     (1024, 14, 2048, 1, 2), (2048, 7, 512, 1, 1), (512, 7, 512, 3, 1),
 )  # fmt: skip
 # channels, side, filters, window, stride, groups
-GROUPED = ((128, 56, 128, 3, 1, 128), (512, 14, 512, 3, 1, 512), (128, 56, 128, 3, 1, 32), (512, 14, 512, 3, 1, 32))
+DEPTHWISE = (
+    (128, 56, 128, 3, 1, 128), (512, 14, 512, 3, 1, 512), (144, 56, 144, 3, 2, 144), (240, 28, 240, 5, 1, 240),
+    (96, 56, 96, 7, 1, 96),
+)  # fmt: skip
+GROUPED = (*DEPTHWISE, (128, 56, 128, 3, 1, 32), (512, 14, 512, 3, 1, 32))
 SQUARES = ((64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1))
 
 
@@ -131,11 +135,16 @@ def rows() -> Iterator[dict[str, str]]:
             for layer in (*SQUARES, LAYERS[6], LAYERS[4]):
                 yield compare(64, layer, own, what)
             yield compare(64, SQUARES[1], own, what, first=True)
-            yield compare(64, GROUPED[0][:5], own, what, GROUPED[0][5])
+            for *grouped, groups in DEPTHWISE:
+                for first in (False, True):
+                    yield compare(64, tuple(grouped), own, what, groups, first)
         for dtype in ("float32", "tf32"):
             for what in ("conv2d", "conv_input", "conv_weight"):
                 for layer in SQUARES[:3]:
                     yield compare(64, layer, own, what, dtype=dtype)
+        for what in ("conv2d", "conv_input", "conv_weight"):
+            for *grouped, groups in DEPTHWISE[:3]:
+                yield compare(64, tuple(grouped), own, what, groups, dtype="float32")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ from cubepy.kernels.arguments import float_array, output, placed, rounds_to_tf32
 from cubepy.kernels.convolution import LAYOUTS, PackedFilter, _convolve, _three
 from cubepy.kernels.convolution_channels import channels_by_phases, channels_by_weight
 from cubepy.kernels.convolution_channelwise import weight_by_channel_on_gpu
+from cubepy.kernels.convolution_channelwise_boxes import channels_back
+from cubepy.kernels.convolution_channelwise_planes import planes_back, weight_by_planes
+from cubepy.kernels.convolution_channelwise_weight import weight_by_boxes
 from cubepy.kernels.convolution_gpu_back import by_remainders
 from cubepy.kernels.convolution_grouped import FEW
 from cubepy.kernels.convolution_phases import Phases, by_phases
@@ -165,12 +168,21 @@ def _on_gpu(
     sizes = tuple(
         (m - 1) * s - p + r + a + 1 for m, s, p, r, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
     )
+    filters = w.shape[1] * groups
+    add = None if bias is None else float_array(bias, "bias")
+    if add is not None and add.shape != (filters,):
+        raise ShapeError(f"bias has shape {add.shape}, but there are {filters} filters")
     made = None
     if groups == 1 and math.prod(w.shape[2:]) * math.prod(step) > 1:
-        add = None if bias is None else float_array(bias, "bias")
-        if add is not None and add.shape != (w.shape[1],):
-            raise ShapeError(f"bias has shape {add.shape}, but there are {w.shape[1]} filters")
         made = by_remainders(view, w, add, sizes, step, cut, dil, rounds_to_tf32(precision))
+    elif groups == filters and layout == LAYOUTS[axes][0] and x.flags.c_contiguous:
+        result = planes_back(x, w, add, sizes, step, cut, dil)
+        if result is not None and out is not None:
+            convert_into(output(out, result.shape, result.dtype), result)
+        if result is not None:
+            return result if out is None else out
+    if made is None and groups == filters and (view.flags.c_contiguous or any(s > 1 for s in step)):
+        made = channels_back(view, w, add, sizes, step, cut, dil)
     if made is None:
         if any(s > 1 for s in step) or any(more) or min(around) < 0:
             return None
@@ -329,8 +341,12 @@ def _by_weight(
     last = (0, *range(2, axes + 2), 1)
     if has_planes():
         pair, by_tap = (x.transpose(last), grad.transpose(last)), result.reshape(weight_size[0], channels, -1)
-        if filters == channels == 1 and weight_by_channel_on_gpu(*pair, result.reshape(groups, -1), problem):
-            return wrap(result)
+        if filters == channels == 1:
+            flat = result.reshape(groups, -1)
+            if weight_by_planes(x, grad, flat, problem) or weight_by_boxes(*pair, flat, problem):
+                return wrap(result)
+            if weight_by_channel_on_gpu(*pair, flat, problem):
+                return wrap(result)
         if by_places_on_gpu(*pair, by_tap, problem, groups) or by_windows_on_gpu(*pair, by_tap, problem, groups):
             return wrap(result)
     view = contiguous(x.transpose(last))

@@ -9,9 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import cubepy as cb
-from cubepy.kernels.convolution_hopper import box_of, box_start, bring_tap, step_place, steps_of, store_box
+from cubepy.kernels.convolution_hopper import (
+    box_of,
+    box_start,
+    bring_tap,
+    place_in,
+    range_of,
+    step_place,
+    store_part,
+    view_of,
+)
 from cubepy.kernels.matmul_fma import DEPTH, WIDE, Fma, seat, stage_sums
 from cubepy.kernels.matmul_hopper import tile_place
+from cubepy.kernels.matmul_ring import next_slot
 
 
 @dataclass(frozen=True)
@@ -20,15 +30,18 @@ class FmaWindow(Fma):
 
     Attributes:
         phases: strides along height and width, 1 or 2; so many maps of the input there are, their product.
+        parts: convolutions of the same input in one launch, at most 4, each with a map and a window of its own.
     """
 
     phases: tuple[int, int] = (1, 1)
+    parts: int = 1
 
 
 @cb.func
-def bring_step(ring, slot, xs, weight, place, column, near, step, window, dilation, pad, channels, walk, full, plan):
+def bring_step(ring, slot, xs, weight, place, column, near, step, view, channels, full, plan):
     """Start bringing a step of the sum: what a tap sees of some channels, and the filters' values for them."""
     rows, columns = plan.rows, plan.columns
+    window, dilation, pad, walk = view
     at = slot * (rows + columns) * DEPTH
     (t, u, v), channel = step_place(step, window, channels, DEPTH)
     seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
@@ -40,8 +53,8 @@ def bring_step(ring, slot, xs, weight, place, column, near, step, window, dilati
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def fma_convolution(
-    x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, bias, counts, column_tiles, window, dilation,
-    pad, channels, walk, group, ranges, per, blueprint: cb.Comptime,
+    x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, out1, out2, out3, bias, counts, column_tiles,
+    views, channels, group, ranges, per, blueprint: cb.Comptime,
 ):  # fmt: skip
     """As `hopper_convolution`; a launch has a cube for every tile."""
     cb.resident(blueprint.cubes)
@@ -53,15 +66,12 @@ def fma_convolution(
     column = column * columns
     place = box_start(row, counts, box_of(x))
     near = column // group * channels
-    steps = window[0] * window[1] * window[2] * ((channels + DEPTH - 1) // DEPTH)
-    first, count = part * per, steps_of(part, per, steps)
-    xs = (x, x1, x2, x3)
+    view = view_of(views, part, blueprint)
+    first, count = range_of(part, per, view[0], channels, DEPTH, blueprint)
+    xs, outs = (x, x1, x2, x3), (out, out1, out2, out3)
     if cb.UNIT_POS == 0:
         for s in range(cb.min(count, stages)):
-            bring_step(
-                ring, s, xs, weight, place, column, near, first + s, window, dilation, pad, channels, walk, full,
-                blueprint,
-            )  # fmt: skip
+            bring_step(ring, s, xs, weight, place, column, near, first + s, view, channels, full, blueprint)
     top, left = seat(columns, high)
     acc = cb.local(high, cb.f32, lanes=WIDE)
     for i in cb.unroll(range(high)):
@@ -75,13 +85,9 @@ def fma_convolution(
         cb.sync_cube()
         if cb.UNIT_POS == 0 and step + stages < count:
             bring_step(
-                ring, slot, xs, weight, place, column, near, first + step + stages, window, dilation, pad, channels,
-                walk, full, blueprint,
+                ring, slot, xs, weight, place, column, near, first + step + stages, view, channels, full, blueprint
             )  # fmt: skip
-        slot = slot + 1
-        if slot == stages:
-            slot = 0
-            phase = 1 - phase
+        slot, phase = next_slot(slot, phase, stages)
     shift = cb.local(WIDE, cb.f32)
     for j in cb.unroll(range(WIDE)):
         shift[j] = 0.0
@@ -99,9 +105,8 @@ def fma_convolution(
     cb.fence_async()
     cb.sync_cube()
     if cb.UNIT_POS == 0:
-        image, d, h, w = box_start(row, counts, box_of(out))
-        image = image + part * counts[0] * box_of(out)[0]
+        place = place_in(outs, part, row, counts, blueprint)
         for n in cb.unroll(range(columns // DEPTH)):
-            store_box(out, (image, d, h, w), column + n * DEPTH, ring, n * rows * DEPTH)
+            store_part(outs, part, place, column + n * DEPTH, ring, n * rows * DEPTH, blueprint)
         cb.tma_commit()
         cb.tma_wait(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -13,9 +14,11 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.convolution_channelwise import by_channel_on_gpu
+from cubepy.kernels.convolution_channelwise_boxes import by_boxes_of_channels
+from cubepy.kernels.convolution_channelwise_planes import by_planes_on_gpu
 from cubepy.kernels.convolution_fma import FmaWindow, fma_convolution
 from cubepy.kernels.convolution_hopper import HopperWindow, hopper_convolution
-from cubepy.kernels.convolution_layout import in_blocks, in_order, laid_out
+from cubepy.kernels.convolution_layout import in_blocks, in_boxes, in_order, laid_out, starting_well
 from cubepy.kernels.convolution_ranges import added
 from cubepy.kernels.convolution_routes import Problem, by_columns
 from cubepy.kernels.elementwise import contiguous, convert_into
@@ -48,6 +51,7 @@ SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 128)
 
 Four = tuple[int, int, int, int]
 Tile = HopperWindow | FmaWindow
+Part = tuple[Any, Problem, Four]
 
 
 def convolve_on_gpu(
@@ -64,6 +68,8 @@ def convolve_on_gpu(
             if as_rows or as_planes or not suits(view, w, problem):
                 by_product(view, w, bias, target, channels_last, function, problem.precision)
                 return
+    elif by_channel(view, w, bias, target, problem, channels_last, activation_for(function, as_dtype(target.dtype))):
+        return
     elif by_channel_on_gpu(view, w, bias, target, problem, channels_last, function):
         return
     if suits(view, w, problem):
@@ -81,6 +87,17 @@ def convolve_on_gpu(
             return
     flat = (n, -1, filters) if channels_last else (n, filters, -1)
     by_columns(view, w, bias, target.reshape(flat), problem, groups, channels_last, function)
+
+
+def by_channel(
+    view: Any, w: Any, bias: Any, target: Any, problem: Problem, channels_last: bool, function: Any
+) -> bool:  # fmt: skip
+    """target = function(convolution + bias) where every channel has one filter, by the kernels that work in shared
+    memory, if one of them takes it; arrays as for `convolve_on_gpu`."""
+    if channels_last:
+        return by_boxes_of_channels(view, w, bias, target, problem, function)
+    first = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
+    return by_planes_on_gpu(first, w, bias, target, problem, function)
 
 
 def without_places_between(view: Any, problem: Problem) -> tuple[Any, Problem]:
@@ -127,22 +144,18 @@ def suits(view: Any, w: Any, problem: Problem) -> bool:
     )
 
 
-def by_boxes(
-    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, group: int = 0, walk: Four | None = None,
-    across: bool = False,
-) -> None:  # fmt: skip
-    """out (N, *out, F) by the kernels for Hopper; the rest as for `prepared`."""
+def by_boxes(x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, group: int = 0) -> None:
+    """out (N, *out, F), contiguous, by the kernels for Hopper; the rest as for `prepared`."""
     cores, n = cb.device_properties_of().cores, x.shape[0]
     c = taps.shape[2] if group else x.shape[-1]
     steps = math.prod(problem.window) * -(-c // (ROW_BYTES // x.itemsize))
-    most = RANGES if out.flags.c_contiguous else 1
-    plan, ranges = plan_for(n, problem.out, out.shape[-1], steps, cores, group, most, is_plain(x, problem))
+    plan, ranges = plan_for(n, problem.out, out.shape[-1], steps, cores, group, RANGES, is_plain(x, problem))
     if ranges == 1:
-        launch(*prepared(x, taps, bias, out, problem, function, cores, plan, walk, group, 1, across))
+        launch(*prepared(x, taps, bias, out, problem, function, cores, plan, group))
         return
     box, counts = box_for(n, problem.out, plan.rows)
     sums = memory.empty((ranges * counts[0] * box[0], *out.shape[1:]), np.float32)
-    launch(*prepared(x, taps, None, sums, problem, None, cores, plan, walk, group, ranges, across))
+    launch(*prepared(x, taps, None, sums, problem, None, cores, plan, group, ranges))
     added(sums, bias, out, ranges, activation_for(function, as_dtype(out.dtype)))
 
 
@@ -160,38 +173,54 @@ def launch(cubes: int, arguments: tuple[Any, ...]) -> None:
 
 def prepared(
     x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, cores: int, plan: Any = None,
-    walk: Four | None = None, group: int = 0, ranges: int = 1, across: bool = False,
+    group: int = 0, ranges: int = 1,
 ) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
-    """Cubes and arguments of a launch: out (N, *out, F), x (N, *size, C), taps (F, taps, C of `group` filters), or (C,
-    taps, F) of 16 bits if they lie `across`. The plan is chosen by what its tiles cost, unless one is given.
+    """Cubes and arguments of a launch: out (N, *out, F), x (N, *size, C), taps (F, taps, C of `group` filters). The
+    plan is chosen by what its tiles cost, unless one is given.
 
-    `walk` is the first tap and the steps to the next ones along the window's axes, by default all in their order; so
-    many filters as `group` see the same channels (0: all do). With several `ranges` of the sum, out has images for
+    So many filters as `group` see the same channels (0: all do). With several `ranges` of the sum, out has images for
     each, whole boxes.
     """
+    part = out, problem, (0, *steps_of(problem.window))
+    return prepared_parts(x, taps, bias, (part,), function, cores, plan, group, ranges)
+
+
+def prepared_parts(
+    x: Any, taps: Any, bias: Any, parts: Sequence[Part], function: Any, cores: int, plan: Any = None, group: int = 0,
+    ranges: int = 1, across: bool = False,
+) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
+    """As `prepared`, for one to four convolutions of one input in a launch, with outputs of much the same sizes.
+
+    taps are (F, taps, C), or (C, taps, F) of 16 bits if they lie `across`. A part is an output, its convolution, and
+    the walk over the window: the first tap and the steps to the next ones along its axes.
+    """
+    out, problem, _ = parts[0]
     n, c, filters = x.shape[0], taps.shape[2] if group else x.shape[-1], taps.shape[2 if across else 0]
     depth = ROW_BYTES // x.itemsize
-    steps = math.prod(problem.window) * -(-c // depth)
+    places: Any = tuple(max(p.out[axis] for _, p, _ in parts) for axis in range(3))
+    steps = -(-sum(math.prod(p.window) for _, p, _ in parts) * -(-c // depth) // len(parts))
     if plan is None:
-        plan = tile_for(n, problem.out, filters, steps, cores, group, is_plain(x, problem))
+        plan = tile_for(n * len(parts), places, filters, steps, cores, group, is_plain(x, problem))
     if isinstance(plan, HopperWindow):
         two = plan.turns and plan.columns == BLOCK and out.itemsize == 4  # f32 goes through two buffers, not one
         plan = replace(plan, stages=plan.stages - 2 * two, transpose_b=across)
     phases = problem.stride[1:]
-    plan = _with(plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)))
-    box, counts = box_for(n, problem.out, plan.rows)
+    plan = _with(plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)), len(parts))
+    box, counts = box_for(n, places, plan.rows)
     x = in_boxes(x)
-    parts = [x[:, ..., i :: phases[0], j :: phases[1], :] for i in range(phases[0]) for j in range(phases[1])]
+    views = [x[:, ..., i :: phases[0], j :: phases[1], :] for i in range(phases[0]) for j in range(phases[1])]
     tf32 = problem.tf32 and x.itemsize == 4
-    maps = [map_of(part, box, tf32) for part in parts]
+    maps = [map_of(view, box, tf32) for view in views]
+    outs = [map_of(in_boxes(view), box) for view, _, _ in parts]
     column_tiles = -(-filters // plan.columns)
     arguments = (
         *maps, *[None] * (4 - len(maps)),
         cb.tensor_map(starting_well(taps), (depth, 1, BLOCK) if across else (plan.columns, 1, depth), tf32=tf32),
-        map_of(in_boxes(out), box), bias, counts, column_tiles, problem.window, problem.dilation, problem.pad, c,
-        walk or (0, *steps_of(problem.window)), group or filters, ranges, -(-steps // ranges), plan,
+        *outs, *[None] * (4 - len(outs)), bias, counts, column_tiles,
+        tuple((p.window, p.dilation, p.pad, walk) for _, p, walk in parts), c, group or filters, ranges * len(parts),
+        -(-steps // ranges), plan,
     )  # fmt: skip
-    tiles = math.prod(counts) * column_tiles * ranges
+    tiles = math.prod(counts) * column_tiles * ranges * len(parts)
     return tiles if isinstance(plan, FmaWindow) else min(tiles, cores), arguments
 
 
@@ -201,30 +230,8 @@ def steps_of(window: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 @lru_cache
-def _with(plan: Tile, phases: tuple[int, int], bias: bool, activation: Any) -> Tile:
-    return replace(plan, phases=phases, bias=bias, activation=activation)
-
-
-def in_boxes(view: Any) -> Any:
-    """(N, H, W, C) of images and lines, (N, D, H, W, C) of volumes, where the copy engine can take it: a copy if it
-    cannot take the array itself."""
-    steps = [s for n, s in zip(view.shape[:-1], view.strides[:-1], strict=True) if n != 1]
-    fits = view.strides[-1] == view.itemsize and all(s > 0 and s % ALIGNMENT == 0 for s in steps)
-    if not fits or place_of(view) % ALIGNMENT:
-        view = starting_well(in_order(view))
-    if view.ndim > 3:
-        return view
-    n, length, c = view.shape
-    return strided(view, (n, 1, length, c), (view.strides[0], view.strides[0], *view.strides[1:]))
-
-
-def starting_well(a: Any) -> Any:
-    """A contiguous array that starts at a multiple of 16 bytes."""
-    if place_of(a) % ALIGNMENT == 0:
-        return a
-    out = memory.empty(a.shape, a.dtype)
-    convert_into(out, a)
-    return out
+def _with(plan: Tile, phases: tuple[int, int], bias: bool, activation: Any, parts: int) -> Tile:
+    return replace(plan, phases=phases, bias=bias, activation=activation, parts=parts)
 
 
 def map_of(a: Any, box: Four, tf32: bool = False) -> Any:

@@ -2,7 +2,7 @@
 
 Place i of the input and tap k go to place s i + d k - p of the result. So the places of the result that leave one
 remainder by the stride see some taps of the window, in opposite order: a convolution of stride 1 with a negative
-dilation, whose results lie `s` apart in memory. There is one launch for each remainder.
+dilation, whose results lie `s` apart in memory. One launch does up to four remainders, those with most taps first.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from cubepy.kernels.convolution_gpu import Four, by_boxes, in_boxes, steps_of, suits
-from cubepy.kernels.convolution_layout import MEASURE, in_order
+import cubepy as cb
+from cubepy.kernels.convolution_gpu import Part, launch, prepared_parts, steps_of, suits
+from cubepy.kernels.convolution_layout import MEASURE, in_boxes, in_order
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.runtime import memory
+
+TOGETHER = 4
+"""Remainders of a launch, at most."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,7 @@ def remainders(size: int, window: int, stride: int, dilation: int, cut: int) -> 
     return tuple(found)
 
 
-def parts_of(
-    x: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, tf32: bool = False
-) -> Iterator[tuple[Any, Problem, Four]]:
+def parts_of(x: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, tf32: bool = False) -> Iterator[Part]:
     """The parts that make out (N, *sizes, F) of x (N, *size, C): views of out, each with its convolution and how that
     walks over the window. Places that no tap goes to are in none."""
     axes = out.ndim - 2
@@ -101,6 +103,9 @@ def by_remainders(
     if empty:
         out[...] = 0
     x = in_boxes(view)
-    for part, problem, walk in parts_of(x, out, window, stride, cut, dilation, tf32):
-        by_boxes(x, taps, bias, part, problem, None, walk=walk, across=across)
+    parts = sorted(parts_of(x, out, window, stride, cut, dilation, tf32), key=lambda part: -math.prod(part[1].window))
+    cores = cb.device_properties_of().cores
+    for first in range(0, len(parts), TOGETHER):
+        some = parts[first : first + TOGETHER]
+        launch(*prepared_parts(x, taps, bias, some, None, cores, across=across))
     return out

@@ -24,9 +24,11 @@ class HopperWindow(Hopper):
 
     Attributes:
         phases: strides along height and width, 1 or 2; so many maps of the input there are, their product.
+        parts: convolutions of the same input in one launch, at most 4, each with a map and a window of its own.
     """
 
     phases: tuple[int, int] = (1, 1)
+    parts: int = 1
     cubes = 1
     """Of a core."""
 
@@ -98,9 +100,39 @@ def step_place(step, window, channels, depth: cb.Comptime[int]):
 
 
 @cb.func
-def steps_of(part, per, steps):
-    """How many steps a range of the sum has."""
-    return cb.min(per, steps - part * per)
+def view_of(views, part, blueprint):
+    """Window, dilation, padding and walk of a part."""
+    chosen = views[0]
+    for k in cb.unroll(range(1, blueprint.parts)):
+        if part == k:
+            chosen = views[k]
+    return chosen
+
+
+@cb.func
+def range_of(part, per, window, channels, depth: cb.Comptime[int], blueprint):
+    """The first step of a sum, and how many: of a range of it, or of a part all."""
+    steps = window[0] * window[1] * window[2] * ((channels + depth - 1) // depth)
+    if blueprint.parts > 1:
+        return 0, steps
+    return part * per, cb.min(per, steps - part * per)
+
+
+@cb.func
+def place_in(outs, part, row, counts, blueprint):
+    """Where a tile's box begins in the output: ranges have images of their own."""
+    image, d, h, w = box_start(row, counts, box_of(outs[0]))
+    if blueprint.parts == 1:
+        image = image + part * counts[0] * box_of(outs[0])[0]
+    return image, d, h, w
+
+
+@cb.func
+def store_part(outs, part, place, column, staging, first, blueprint):
+    """Start writing the box of a part's output that starts at a place."""
+    for k in cb.unroll(range(blueprint.parts)):
+        if blueprint.parts == 1 or part == k:
+            store_box(outs[k], place, column, staging, first)
 
 
 @cb.func
@@ -113,7 +145,7 @@ def store_box(out, place, column, staging, first):
 
 
 @cb.func
-def write_box(acc, staging, shift, consumer, out, place, column, blueprint):
+def write_box(acc, staging, shift, consumer, outs, part, place, column, blueprint):
     """The epilogue, 64 columns after the other: all planes of a tile put theirs into shared memory, as the copy engine
     swizzles, and one unit has the engine write the box. Where there are several, two buffers take turns."""
     width = ROW_BYTES // staging.dtype.itemsize
@@ -138,23 +170,24 @@ def write_box(acc, staging, shift, consumer, out, place, column, blueprint):
         cb.fence_async()
         cb.sync_group(3 + seat, team)
         if leader:
-            store_box(out, place, column + n * width, staging, first)
+            store_part(outs, part, place, column + n * width, staging, first, blueprint)
             cb.tma_commit()
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_convolution(
-    x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, bias, counts, column_tiles, window, dilation,
-    pad, channels, walk, group, ranges, per, blueprint: cb.Comptime,
+    x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, out1, out2, out3, bias, counts, column_tiles,
+    views, channels, group, ranges, per, blueprint: cb.Comptime,
 ):  # fmt: skip
     """out[n, d, h, w, f] = function(sum of taps and channels of x * weight[f, tap, channel] + bias[f]).
 
     x and its further phases (N, D, H, W, C), or without the depth; boxes have `ROW_BYTES` of channels. weight is
     (filters, taps, channels), or (channels, taps, filters) of 16 bits with `transpose_b`. `counts` are the boxes of the
-    output along images, depth, height and width. `walk` is the window's first tap and the steps to the next ones along
-    its axes; `group` filters see the same `channels`, the next ones the next. The sum's steps (a tap and a box's
-    channels) are cut into `ranges` of `per`, each with images of its own in out, whole boxes. A launch has at most one
-    cube for each core of the device.
+    output along images, depth, height and width. `views` are of each part the window, its dilation, the padding, and
+    the walk: the window's first tap and the steps to the next ones along its axes. `group` filters see the same
+    `channels`, the next ones the next. The sum's steps (a tap and a box's channels) are cut into `ranges` of `per`,
+    each with images of its own in out, whole boxes; or there are as many parts, each with an output. A launch has at
+    most one cube for each core of the device.
     """
     rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
     width = ROW_BYTES // out.dtype.itemsize
@@ -165,7 +198,7 @@ def hopper_convolution(
     shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
     row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
     tiles = row_tiles * column_tiles * ranges
-    steps = window[0] * window[1] * window[2] * ((channels + depth - 1) // depth)
+    outs = (out, out1, out2, out3)
     slot = 0
     phase = 0
     tile = cb.CUBE_POS
@@ -176,8 +209,10 @@ def hopper_convolution(
                 part, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
                 place = box_start(row, counts, box_of(x))
                 near = column * columns // group * channels
-                (t, u, v), channel = step_place(part * per, window, channels, depth)
-                for _step in range(steps_of(part, per, steps)):
+                window, dilation, pad, walk = view_of(views, part, blueprint)
+                begin, count = range_of(part, per, window, channels, depth, blueprint)
+                (t, u, v), channel = step_place(begin, window, channels, depth)
+                for _step in range(count):
                     seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
                     tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
                     cb.barrier_wait(empty, slot, 1 - phase)
@@ -212,7 +247,7 @@ def hopper_convolution(
         leader = cb.UNIT_POS % GROUP == 0
         while tile < tiles:
             part, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
-            count = steps_of(part, per, steps)
+            _, count = range_of(part, per, view_of(views, part, blueprint)[0], channels, depth, blueprint)
             if blueprint.turns and mine != 0:  # the other's tile: its stages go by
                 slot, phase = skip_slots(slot, phase, count, stages)
             else:
@@ -220,9 +255,8 @@ def hopper_convolution(
                     bring_bias(shift, bias, consumer, column * columns, columns)
                 slot, phase = multiply_tile(acc, ring, slot, phase, turn, count, blueprint, blueprint.turns)
                 turn = 1 - turn
-                image, d, h, w = box_start(row, counts, box_of(out))
-                image = image + part * counts[0] * box_of(out)[0]
-                write_box(acc, staging, shift, consumer, out, (image, d, h, w), column * columns, blueprint)
+                place = place_in(outs, part, row, counts, blueprint)
+                write_box(acc, staging, shift, consumer, outs, part, place, column * columns, blueprint)
             mine = 1 - mine
             tile = tile + cb.CUBE_COUNT
         if leader:

@@ -8,6 +8,8 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.convolution_routes import Problem
+from cubepy.kernels.elementwise import convert_into
+from cubepy.kernels.matmul_gpu import ALIGNMENT, place_of
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.shapes import strided
 from cubepy.runtime import memory
@@ -215,3 +217,25 @@ def filters_of(w: Any, channels: int, inner: int) -> Any:
 def in_order(a: Any) -> Any:
     """The array, or a contiguous copy through shared memory."""
     return a if a.flags.c_contiguous else transpose(a, tuple(range(a.ndim)))
+
+
+def in_boxes(view: Any) -> Any:
+    """(N, H, W, C) of images and lines, (N, D, H, W, C) of volumes, where the copy engine can take it: a copy if it
+    cannot take the array itself."""
+    steps = [s for n, s in zip(view.shape[:-1], view.strides[:-1], strict=True) if n != 1]
+    fits = view.strides[-1] == view.itemsize and all(s > 0 and s % ALIGNMENT == 0 for s in steps)
+    if not fits or place_of(view) % ALIGNMENT:
+        view = starting_well(in_order(view))
+    if view.ndim > 3:
+        return view
+    n, length, c = view.shape
+    return strided(view, (n, 1, length, c), (view.strides[0], view.strides[0], *view.strides[1:]))
+
+
+def starting_well(a: Any) -> Any:
+    """A contiguous array that starts at a multiple of 16 bytes."""
+    if place_of(a) % ALIGNMENT == 0:
+        return a
+    out = memory.empty(a.shape, a.dtype)
+    convert_into(out, a)
+    return out

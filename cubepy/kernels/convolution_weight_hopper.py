@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.convolution_gpu import Four, in_boxes, map_of, suits, without_places_between
+from cubepy.kernels.convolution_gpu import Four, map_of, suits, without_places_between
 from cubepy.kernels.convolution_hopper import HopperWindow, box_of, box_start, bring_box
-from cubepy.kernels.convolution_layout import MEASURE, of_a_block
+from cubepy.kernels.convolution_layout import MEASURE, in_boxes, of_a_block
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.matmul_hopper import PLANE_ROWS, UNITS, write_tile
 from cubepy.kernels.matmul_ring import BLOCK, GROUP, ROW_BYTES, multiply_tile, next_slot, ring_of, skip_slots

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.kernels.convolution_gpu import box_for, in_boxes, prepared
+from cubepy.kernels.convolution_gpu import box_for, prepared, prepared_parts
 from cubepy.kernels.convolution_gpu_back import parts_of
 from cubepy.kernels.convolution_hopper import HopperWindow, hopper_convolution
-from cubepy.kernels.convolution_layout import in_blocks, laid_out
+from cubepy.kernels.convolution_layout import in_blocks, in_boxes, laid_out
 from cubepy.kernels.convolution_ranges import added
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.functions import ACTIVATIONS
@@ -129,8 +129,9 @@ def test_results_by_remainders(stride: int, cut: int, dilation: int) -> None:
     order, columns = ((0, 2, 3, 1), 16) if stride == 2 else ((1, 2, 3, 0), 64)
     taps = np.ascontiguousarray(w.transpose(order)).reshape(-1, 9, columns)
     settings = ((stride,) * 2, (cut,) * 2, (dilation,) * 2)
-    for part, problem, walk in parts_of(in_boxes(x), out, (3, 3), *settings):
-        cubes, arguments = prepared(x, taps, None, part, problem, None, 2, walk=walk, across=stride == 2)
+    parts = list(parts_of(in_boxes(x), out, (3, 3), *settings))
+    for first in range(0, len(parts), 4):
+        cubes, arguments = prepared_parts(x, taps, None, parts[first : first + 4], None, 2, across=stride == 2)
         emulate(hopper_convolution, UNITS, cubes, *arguments)
     room = np.zeros((2, *(n + 2 * cut for n in sizes), 16))
     for u, v in itertools.product(range(3), repeat=2):

@@ -94,10 +94,20 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
         ["widen", "lay_filters", "hopper_convolution"],
     ),
     "every channel has its own filter": (
-        lambda x, w: K.conv2d(x, w, padding=1, groups=64, layout="NHWC"), (LAST, zeros(64, 1, 3, 3)), ["channelwise_last"],
+        lambda x, w: K.conv2d(x, w, padding=1, groups=64, layout="NHWC"), (LAST, zeros(64, 1, 3, 3)), ["channelwise_boxes"],
     ),
     "every channel has its own filter, channels first": (
-        lambda x, w: K.conv2d(x, w, padding=1, groups=64), (IMAGE, zeros(64, 1, 3, 3)), ["channelwise_first"],
+        lambda x, w: K.conv2d(x, w, padding=1, groups=64), (IMAGE, zeros(64, 1, 3, 3)), ["channelwise_planes"],
+    ),
+    "every channel has two filters": (
+        lambda x, w: K.conv2d(x, w, padding=1, groups=64, layout="NHWC"), (LAST, zeros(128, 1, 3, 3)), ["channelwise_last"],
+    ),
+    "the gradient by the input of channels": (
+        lambda g, w: K.conv_input((2, 64, 28, 32), w, g.transpose(0, 3, 1, 2), 2, 1, groups=64),
+        (LAST, zeros(64, 1, 3, 3)), ["channelwise_boxes"],
+    ),
+    "the gradient by the input of channels, channels first": (
+        lambda g, w: K.conv_input((2, 64, 28, 32), w, g, 2, 1, groups=64), (IMAGE, zeros(64, 1, 3, 3)), ["channelwise_planes"],
     ),
     "groups": (
         lambda x, w: K.conv2d(x, w, padding=1, groups=16, layout="NHWC"), (LAST, zeros(64, 4, 3, 3)),
@@ -105,7 +115,7 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
     ),
     "the gradient by the input": (
         lambda g, w: K.conv_input((2, 64, 28, 32), w, g, 2, 1), (IMAGE, FILTERS),
-        ["transpose_pairs", *["hopper_convolution"] * 4, "transpose_pairs"],
+        ["transpose_pairs", "hopper_convolution", "transpose_pairs"],
     ),
     "the gradient by the filters": (
         lambda x, g: K.conv_weight(x.transpose(0, 3, 1, 2), (64, 64, 3, 3), g.transpose(0, 3, 1, 2), 1, 1),
@@ -113,7 +123,7 @@ ROUTES: dict[str, tuple[Any, tuple[np.ndarray, ...], list[str]]] = {
     ),
     "the gradient by filters of channels": (
         lambda x, g: K.conv_weight(x.transpose(0, 3, 1, 2), (64, 1, 3, 3), g.transpose(0, 3, 1, 2), 1, 1, 1, 64),
-        (LAST, LAST), ["channelwise_weight", "reduce_columns_wide"],
+        (LAST, LAST), ["channelwise_tiles", "add_columns"],
     ),
     "long strides": (lambda x, w: K.conv2d(x, w, stride=3, layout="NHWC"), (LAST, FILTERS), ["hopper_product"]),
     "single": (
@@ -147,7 +157,10 @@ SPILLS = [
     "few channels",
     "few channels, every place",
     "every channel has its own filter",
+    "every channel has its own filter, channels first",
+    "every channel has two filters",
     "the gradient by the filters",
+    "the gradient by the input",
     "the gradient by filters of channels",
 ]
 

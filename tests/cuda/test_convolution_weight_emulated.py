@@ -11,7 +11,7 @@ import pytest
 
 import cubepy as cb
 from cubepy.kernels import convolution_weight_hopper
-from cubepy.kernels.convolution_gpu import in_boxes
+from cubepy.kernels.convolution_layout import in_boxes
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.convolution_weight_hopper import folded, hopper_weight, prepared, tile
 from cubepy.kernels.matmul_hopper import UNITS

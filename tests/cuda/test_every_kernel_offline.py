@@ -53,6 +53,7 @@ ONLY_FOR_CPUS = {
     "convolution_grouped.convolve_rows": "convolutions of a GPU are products of matrices",
     "convolution_planes.depthwise_planes": "convolutions of a GPU are products of matrices",
     "convolution_pointwise.convolve_points": "convolutions of a GPU are products of matrices",
+    "attention_few.attend": "a GPU does strips of queries",
     "attention_gradient_lines.attend_back": "planes have score_gradients",
     "attention_gradient_lines.line_dots": "planes have row_dots",
     "concat.reverse_rows": "planes have reverse_lines", "elementwise.map_flat": "planes have map_lines", "elementwise.map_past": "planes have map_lines", "elementwise.map_rows": "planes have map_rows_wide",
@@ -83,6 +84,7 @@ ONLY_FOR_CPUS = {
     "band_direct.band_places": "planes have resample_planes", "band_picks.pick_pixels": "planes have resample_planes",
     "band_picks.pick_planes": "planes have resample_planes", "pool_chosen.add_windows": "planes have pool_places_planes",
     "pool_arguments.add_chosen": "planes have pool_places_planes",
+    "pool_arguments.add_chosen_planes": "planes have pool_places_planes",
     "pool_arguments.largest_pixels": "planes have pool_places_planes",
     "pool_arguments.largest_planes": "planes have pool_places_planes",
     **dict.fromkeys(
@@ -100,7 +102,9 @@ COMPILED_ELSEWHERE = {
     "attention_hopper": "test_attention_offline", "attention_hopper_backward": "test_attention_offline",
     "attention_hopper_backward_wide": "test_attention_offline",
     "attention_hopper_masks": "test_attention_offline", "attention_planes": "test_attention_offline",
-    "convolution_channelwise": "test_convolution_offline", "convolution_hopper": "test_convolution_offline",
+    "convolution_channelwise": "test_convolution_offline", "convolution_channelwise_boxes": "test_convolution_offline",
+    "convolution_channelwise_planes": "test_convolution_offline",
+    "convolution_channelwise_weight": "test_convolution_offline", "convolution_hopper": "test_convolution_offline",
     "convolution_layout": "test_convolution_offline", "convolution_ranges": "test_convolution_offline",
     "convolution_weight_hopper": "test_convolution_offline",
     "matmul_few": "test_matmul_offline", "matmul_hopper": "test_matmul_offline",
@@ -173,16 +177,21 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                  (lambda x: K.max_pool2d(x, 13, 1, 6, layout="NHWC"), (zeros(2, 20, 24, 8),)),
                  (lambda x: K.max_pool2d(x, 8, 1, 4, layout="NHWC"), (zeros(2, 20, 24, 8),)),
                  (lambda x: K.max_pool2d(x, 7, 1, 3, 2), (IMAGE,)), (lambda x: K.max_pool2d(x, 14, 1, 7), (IMAGE,)),
-                 (lambda x: K.max_pool2d(x, 3, 2, 1, 8), (IMAGE,)),
+                 (lambda x: K.max_pool2d(x, 3, 2, 1, 8), (IMAGE,)), (lambda x: K.max_pool2d(x, 60, 1, 30), (zeros(2, 64, 50),)),
+                 (lambda x: K.max_pool2d(x, 3, 1, 1, 10), (zeros(2, 40, 48),)),
+                 (lambda x: K.max_pool2d(x, 3, 1, 1, 15, layout="NHWC"), (zeros(2, 40, 48, 8),)),
+                 (lambda x: K.max_pool2d(x, 5, 1, 2, 17), (zeros(2, 80, 96),)),
+                 (lambda x: K.max_pool2d(x, 5, 2, 2, 17, layout="NHWC"), (zeros(2, 80, 96, 8),)),
                  (lambda x: K.max_pool2d(x, 3, 2, 1, 8, layout="NHWC"), (zeros(2, 20, 24, 8),)),
                  (lambda x: K.max_pool3d_input(x.shape, *K.max_pool3d(x, 2, return_indices=True), 2), (IMAGE[None],))],
     "avg_pool": [(lambda x: K.avg_pool2d(x, 3, 2, 1), (IMAGE,)), (lambda x: K.adaptive_avg_pool2d(x, 1), (IMAGE,)),
                  (lambda x: K.avg_pool2d(x, 3, 2, 1, layout="NHWC"), (zeros(2, 20, 24, 8),)),
                  (lambda g: K.avg_pool2d_input((2, 8, 20, 24), g, 2), (zeros(2, 8, 10, 12),)),
-                 (lambda x: K.avg_pool2d(x, 10), (IMAGE,))],
+                 (lambda x: K.avg_pool2d(x, 10), (IMAGE,)), (lambda x: K.avg_pool2d(x, 10, layout="NHWC"), (zeros(2, 20, 24, 8),))],
     "interpolate": [(lambda x, m=m: K.interpolate(x, scale_factor=2.0, mode=m), (IMAGE,))
                     for m in ("nearest", "bilinear", "bicubic")]
-    + [(lambda g: K.interpolate_input((2, 8, 20, 24), g, mode="bicubic"), (zeros(2, 8, 10, 12),))],
+    + [(lambda g: K.interpolate_input((2, 8, 20, 24), g, mode="bicubic"), (zeros(2, 8, 10, 12),)),
+       (lambda g: K.interpolate_input((2, 8, 2, 2), g, mode="bilinear"), (zeros(2, 8, 400, 400),))],
     "sort": [*each(K.sort, (F32,), 64, 100), *each(K.argsort, (F32, I64), 1, 200000)],
     "topk": [*each(lambda x: K.topk(x, 8), (F32,), 64, 100), *each(lambda x: K.topk(x, 60), (F32, F16), 1, 200000)],
     "cumsum": [*each(lambda x: K.cumsum(x, 1), (F32, I32, BF16), 8, 40000), *each(lambda x: K.cumsum(x, 0), (F32,), 512, 512),
@@ -241,7 +250,7 @@ def has_disassembler() -> bool:
     return True
 
 
-ON_THE_STACK = {"attention.attend"}
+ON_THE_STACK = {"attention_lines.attend"}
 """Written for one unit of a CPU, with its arrays on the stack: right on a GPU, slow, and only for heads so wide that
 planes have no kernel for them."""
 

@@ -10,6 +10,7 @@ import pytest
 
 import cubepy as cb
 from cubepy.kernels.convolution_channelwise import by_channel_on_gpu, weight_by_channel_on_gpu
+from cubepy.kernels.convolution_channelwise_planes import by_planes_on_gpu, weight_by_planes
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.functions import ACTIVATIONS
 
@@ -69,6 +70,40 @@ def test_every_channel_has_its_own_filters(
     close(got.transpose(0, 4, 1, 2, 3) if last else got, want, dtype)
     if many == 1:
         close(by_weight, np.einsum("tncdhw,ncdhw->ct", taps, grad.astype(np.float64)), dtype)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window", "stride", "pad", "dilation", "dtype", "backend"),
+    [
+        ((2, 16, 5, 6), (3, 3), (1, 1), (1, 1), (1, 1), H, "cpu"),
+        ((1, 8, 7, 9), (3, 2), (2, 1), (1, 0), (1, 3), H, "python"),
+        ((3, 2, 16, 20), (7, 7), (1, 1), (3, 3), (1, 1), F, "cpu"),
+    ],
+    ids=str,
+)
+def test_planes_in_shared_memory(
+    shape: tuple[int, ...], window: Any, stride: Any, pad: Any, dilation: Any, dtype: Any, backend: str
+) -> None:  # fmt: skip
+    """Whole planes, channels first: the convolution, and its gradient by the filters."""
+    rng = np.random.default_rng(0)
+    out: Any = tuple(
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(shape[2:], window, stride, pad, dilation, strict=True)
+    )
+    problem = Problem((1, *shape[2:]), (1, *window), (1, *stride), (0, *pad), (1, *dilation), (1, *out))  # type: ignore[arg-type]
+    x, grad = rng.standard_normal(shape).astype(dtype), rng.standard_normal((*shape[:2], *out)).astype(dtype)
+    w, b = rng.standard_normal((shape[1], 1, *window)).astype(dtype), rng.standard_normal(shape[1]).astype(dtype)
+    taps = seen_by_taps(x[:, :, None], problem)[:, :, :, 0]
+    want = (
+        np.einsum("tnchw,ct->nchw", taps, w.astype(np.float64).reshape(shape[1], -1))
+        + b.astype(np.float64)[:, None, None]
+    )
+    got, by_weight = np.full(grad.shape, np.nan, dtype), np.full((shape[1], taps.shape[0]), np.nan, dtype)
+    with cb.use(backend):
+        assert by_planes_on_gpu(x, w, b, got, problem, ACTIVATIONS["relu"])
+        assert weight_by_planes(x, grad, by_weight, problem)
+    close(got, np.maximum(want, 0), dtype)
+    close(by_weight, np.einsum("tnchw,nchw->ct", taps, grad.astype(np.float64)), dtype)
 
 
 def test_windows_that_are_too_wide_are_left_to_others() -> None:

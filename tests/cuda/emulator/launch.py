@@ -43,6 +43,11 @@ def translated(text: str) -> Any:
     return space[kernel.name].__code__
 
 
+def leaves_of(value: Any) -> list[Any]:
+    """What an argument is made of: tuples may have tuples in them."""
+    return [leaf for part in value for leaf in leaves_of(part)] if isinstance(value, tuple) else [value]
+
+
 def emulate(
     kernel: Any, units: int, cubes: int | tuple[int, ...], *args: Any, architecture: str = "sm_90a", late: float = True,
     seed: int = 0, **comptime: Any
@@ -67,7 +72,7 @@ def emulate(
     words: list[Any] = []
     for p, value in zip(kernel.parameters, args, strict=False):
         if value is not None and p.kind != "comptime":
-            for part in value if isinstance(value, tuple) else (value,):
+            for part in leaves_of(value):
                 words += array_words(part) if isinstance(part, np.ndarray) else [part]
     x, y, z = (*(cubes if isinstance(cubes, tuple) else (cubes,)), 1, 1)[:3]
     run_cubes(code, words, (x, y, z), late, seed)
