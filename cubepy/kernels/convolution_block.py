@@ -15,6 +15,8 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.matmul_kernels import transpose_lines
 
+LINE = 16  # elements of a cache line
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -101,20 +103,37 @@ def copy_run(strip, target, x, source, count, lanes):
 
 
 @cb.func
-def copy_turned(strip, target, x, source, count, g, lanes):
-    """Neighbouring places of all channels, which are as many as lanes at least: strip[w, c] = x[c, w]."""
+def copy_square(strip, target, x, source, count, g, lanes):
+    """Up to `lanes` neighbouring places of as many channels: strip[w, c] = x[c, w]."""
+    sc, tw = number(g, "sc"), number(g, "tw")
+    lines = ()
+    for i in cb.unroll(range(lanes)):
+        lines = lines + (cb.cast(x.load(source + i * sc, lanes, valid=count), cb.f32),)
+    lines = transpose_lines(lines, lanes)
+    for i in cb.unroll(range(lanes)):
+        if i < count:
+            strip.store(target + i * tw, lines[i])
+
+
+@cb.func
+def copy_turned(strip, target, x, source, count, rows, g, lanes):
+    """Rows of places of all channels, which are as many as lanes at least: strip[r, w, c] = x[c, r, w].
+
+    A few channels at a time, all rows of them: each channel lies in a page of its own, and its rows one behind the
+    other. The squares of a cache line of the copy are written together.
+    """
     channels, sc, tw = number(g, "channels"), number(g, "sc"), number(g, "tw")
-    for j in range(0, channels, lanes):  # a row of few channels at a time: each lies in a page of its own
-        c = cb.min(j, channels - lanes)
-        for k in range(0, count, lanes):
-            w = cb.max(0, cb.min(k, count - lanes))
-            lines = ()
-            for i in cb.unroll(range(lanes)):
-                lines = lines + (cb.cast(x.load(source + (c + i) * sc + w, lanes, valid=count), cb.f32),)
-            lines = transpose_lines(lines, lanes)
-            for i in cb.unroll(range(lanes)):
-                if i < count:
-                    strip.store(target + (w + i) * tw + c, lines[i])
+    sh, th = number(g, "sh"), number(g, "th")
+    together = max(LINE, lanes)
+    for j in range(0, channels, together):
+        for r in range(rows):
+            for k in range(0, count, lanes):
+                w = cb.max(0, cb.min(k, count - lanes))
+                for beside in cb.unroll(range(0, together, lanes)):
+                    if j + beside < channels:
+                        c = cb.min(j + beside, channels - lanes)
+                        to, at = target + r * th + w * tw + c, source + c * sc + r * sh + w
+                        copy_square(strip, to, x, at, count, g, lanes)
 
 
 @cb.func
@@ -143,16 +162,23 @@ def copy_strip(strip, x, n, channel, first, g, plan):
                 if at_d >= 0 and at_d < depth and at_h >= 0 and at_h < height:
                     source = n * sn + (channel + c) * sc + at_d * sd + at_h * sh + (w0 + left) * sw
                     fill_zero(strip, target, left * tw, lanes)
-                    if plan.turned:
-                        copy_turned(strip, target + left * tw, x, source, right - left, g, lanes)
-                    elif tc != 1 or (sw == channels and tw == channels):
-                        copy_run(strip, target + left * tw, x, source, (right - left) * tw, lanes)
-                    else:
-                        for w in range(right - left):
-                            copy_run(strip, target + (left + w) * tw, x, source + w * sw, channels, lanes)
+                    if not plan.turned:
+                        if tc != 1 or (sw == channels and tw == channels):
+                            copy_run(strip, target + left * tw, x, source, (right - left) * tw, lanes)
+                        else:
+                            for w in range(right - left):
+                                copy_run(strip, target + (left + w) * tw, x, source + w * sw, channels, lanes)
                     fill_zero(strip, target + right * tw, (width_in - right) * tw, lanes)
                 else:
                     fill_zero(strip, target, width_in * tw, lanes)
+    if plan.turned:
+        above, below = cb.max(0, -h0), cb.min(rows_in, height - h0)
+        for t in range(window_d):
+            at_d = d0 + t
+            if at_d >= 0 and at_d < depth:
+                target = t * td + above * th + left * tw
+                source = n * sn + channel * sc + at_d * sd + (h0 + above) * sh + (w0 + left) * sw
+                copy_turned(strip, target, x, source, right - left, below - above, g, lanes)
 
 
 @cb.func
@@ -344,6 +370,7 @@ def finish_line(value, bias, add, out, n, f, place, valid, plan):
         out.store_stream((n, f, place), cb.cast(value, out.dtype))
     else:
         out.store((n, f, place), cb.cast(value, out.dtype), valid=valid)
+        out.prefetch((n, f, place + LINE))  # a page for each filter: nothing else asks for the next line in time
 
 
 @cb.kernel

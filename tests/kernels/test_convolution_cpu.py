@@ -120,6 +120,18 @@ def test_later_calls_repeat_the_launches_with_other_arrays() -> None:
         close(out, want)
 
 
+def test_channels_first_are_turned_whatever_their_number() -> None:
+    """Squares of a cache line, of which the last may be cut, in rows and planes of which some are padding."""
+    for shape, window, padding in (
+        ((2, 24, 7, 19), (3, 3), 1),  # a line of channels and a half
+        ((1, 37, 3, 6), (3, 3), (2, 1)),  # fewer places than lanes; rows above and below
+        ((1, 17, 2, 4, 9), (2, 3, 3), (1, 1, 0)),
+    ):
+        x, w = draw(*shape), draw(9, shape[1], *window)
+        run = K.conv2d if len(window) == 2 else K.conv3d
+        close(run(x, w, padding=padding), defined(x, w, 1, padding), 1e-5)
+
+
 def test_large_results_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (convolution_depthwise, convolution_plan, convolution_pointwise):
         monkeypatch.setattr(module, "STREAM", 1 << 16)
