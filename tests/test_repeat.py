@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.errors import AliasError, ReadOnlyError
+from cubepy.errors import AliasError, ReadOnlyError, ShapeError
 from cubepy.kernels import functions as f
 from cubepy.runtime import memory, tracing
 from cubepy.runtime.stats import counters
@@ -100,6 +103,32 @@ def test_the_third_call_is_a_repetition(monkeypatch: pytest.MonkeyPatch) -> None
     assert counters.launches == before + 1
     with pytest.raises(TypeError), cb.config.override(debug=1):  # settings may decide what is launched
         K.map(f.add, x, floats(31)[::-1])
+
+
+def test_packed_matrices_of_one_shape_share_a_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules[inspect.unwrap(K.matmul).__module__]
+    x = floats(7, 40)
+    weights = [floats(40, 11) for _ in range(5)]
+    packed = [K.prepack(w) for w in weights]
+    for p in packed[:3]:
+        K.matmul(x, p, bias=x[0, :11], activation="relu")
+    monkeypatch.setattr(module, "_launch", None)  # what the long way comes through
+    for w, p in zip(weights, packed, strict=True):
+        found = K.matmul(x, p, bias=x[0, :11], activation="relu")
+        np.testing.assert_allclose(found, np.maximum(x @ w + x[0, :11], 0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_packed_matrices_whose_panels_are_alike_are_told_apart(dtype: Any) -> None:
+    k_short, k = 9, 10  # as many words of pairs
+    long = [K.prepack(floats(k, n, dtype=dtype)) for n in (3, 5)]
+    short = K.prepack(floats(k_short, 5, dtype=dtype))
+    x = floats(4, k, dtype=dtype)
+    for _ in range(5):
+        assert [K.matmul(x, p).shape for p in long] == [(4, 3), (4, 5)]
+        assert K.matmul(x[:, :k_short], short).shape == (4, 5)
+        with pytest.raises(ShapeError):
+            K.matmul(x, short)
 
 
 def test_numbers_are_told_apart() -> None:

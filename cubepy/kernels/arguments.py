@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import AliasError, ArgumentError, DTypeError, ReadOnlyError, ShapeError
+from cubepy.errors import AliasError, ArgumentError, CubeError, DTypeError, OutOfMemoryError, ReadOnlyError, ShapeError
+from cubepy.kernels.options import looked_at, shown
 from cubepy.lang.declare import Struct
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import memory, trace, tracing
@@ -25,11 +26,12 @@ from cubepy.runtime.far import FAR, WRAPPED, array_in, meet_torch
 from cubepy.runtime.interop import device_array
 from cubepy.runtime.leaves import PLAIN, lift
 from cubepy.runtime.overlap import meet
-from cubepy.runtime.shortcut import front
+from cubepy.runtime.shortcut import Opened, front
 from cubepy.runtime.stats import active
 
 F = TypeVar("F", bound=Callable[..., Any])
 _INTS = {int}
+LONGEST = 2**31 - 1  # places of an axis of an image, and of a window
 _NOWHERE = frozenset({np.ndarray, int, float, bool, str, tuple, list, type(None)})
 
 
@@ -37,19 +39,32 @@ def placed(function: F) -> F:
     """Run a library function on the device of its inputs, whatever the current device is.
 
     On a device with its own memory the second call with arrays of the same layouts repeats the launches of the
-    first one (see `cubepy.runtime.trace`).
+    first one (see `cubepy.runtime.trace`). Options are looked at first (see `cubepy.kernels.options`).
     """
+    look = looked_at(function)
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        for value in args:
-            if type(value) not in _NOWHERE:
-                where = home_of(value)
-                if where is not None:
-                    return _run_on(where, function, args, kwargs)
-        return function(*args, **kwargs)
+        look(args, kwargs)
+        try:
+            for value in args:
+                if type(value) not in _NOWHERE:
+                    where = home_of(value)
+                    if where is not None:
+                        return _run_on(where, function, args, kwargs)
+            return function(*args, **kwargs)
+        except MemoryError as error:
+            if isinstance(error, CubeError):
+                raise
+            raise _too_much(function, error) from error
 
     return run  # type: ignore[return-value]
+
+
+def _too_much(function: Any, error: MemoryError) -> OutOfMemoryError:
+    """What a function raises where NumPy found no memory."""
+    message = f"{function.__name__} needs more memory than there is: {error}"
+    return OutOfMemoryError(message, hint="check the shapes and sizes that were given")
 
 
 def repeated(function: F) -> F:
@@ -60,6 +75,11 @@ def repeated(function: F) -> F:
     Outputs may begin anywhere; a call that finds one at a line of the cache is repeated for such only.
     """
     return front(placed(function), _far_away)  # type: ignore[return-value]
+
+
+def repeated_with(parameter: str, holder: type, *parts: str) -> Callable[[F], F]:
+    """`repeated`, where a parameter may also be a `holder`, of which the attributes `parts` decide (see `Opened`)."""
+    return lambda function: front(placed(function), _far_away, Opened(parameter, holder, parts))  # type: ignore[return-value]
 
 
 def repeated_back(function: F) -> F:
@@ -77,25 +97,31 @@ def repeated_back(function: F) -> F:
     def run(input_size: Any, grad_output: Any, *args: Any, **kwargs: Any) -> Any:
         plain = type(input_size) is tuple and {*map(type, input_size)} == _INTS
         shape = input_size if plain else wholes(input_size, "input_size")
-        return known(grad_output, _one_object(shape), *args, **kwargs)
+        return known(grad_output, one_object(shape), *args, **kwargs)
 
     return run  # type: ignore[return-value]
 
 
 @functools.lru_cache(maxsize=1024)
-def _one_object(shape: tuple[int, ...]) -> tuple[int, ...]:
+def one_object(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The same object for equal shapes, since calls are known by the addresses of options."""
     return shape
 
 
 def _far_away(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen) -> Any:
     """A call of which an argument may be on a GPU."""
-    for value in args:
-        if type(value) in FAR:
-            where = home_of(value)
-            if where is not None:
-                return _run_on(where, function, args, kwargs, seen)
-    return function(*args, **kwargs)
+    looked_at(function)(args, kwargs)
+    try:
+        for value in args:
+            if type(value) in FAR:
+                where = home_of(value)
+                if where is not None:
+                    return _run_on(where, function, args, kwargs, seen)
+        return function(*args, **kwargs)
+    except MemoryError as error:
+        if isinstance(error, CubeError):
+            raise
+        raise _too_much(function, error) from error
 
 
 _traces = trace.Traces()
@@ -229,7 +255,7 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any, *apart: Any) -> Any:
     if out is None:
         return memory.empty(shape, dtype)
     if isinstance(out, (list, tuple, int, float, np.generic)):
-        raise ArgumentError(f"out must be an array, not {_shown(out)}", hint="the result has nowhere to go in it")
+        raise ArgumentError(f"out must be an array, not {shown(out)}", hint="the result has nowhere to go in it")
     array = array_of(out, "out")
     if array.shape != shape:
         raise ShapeError(f"out has shape {array.shape}, but the result has shape {shape}")
@@ -259,7 +285,7 @@ def whole(value: Any, name: str, least: int | None = None) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise ArgumentError(f"{name} must be an int, not {_shown(value)}") from None
+        raise ArgumentError(f"{name} must be an int, not {shown(value)}") from None
     if least is not None and number < least:
         raise ShapeError(f"{name} must be at least {least}, not {number}")
     return number
@@ -274,7 +300,7 @@ def wholes(value: Any, name: str) -> tuple[int, ...]:
     if hasattr(value, "__index__") and not getattr(value, "shape", ()):
         return (whole(value, name),)
     if not isinstance(value, (tuple, list)) and getattr(value, "ndim", 0) != 1:
-        raise ArgumentError(f"{name} must be an int or a tuple of ints, not {_shown(value)}")
+        raise ArgumentError(f"{name} must be an int or a tuple of ints, not {shown(value)}")
     return tuple(whole(v, f"{name}[{k}]") for k, v in enumerate(value))
 
 
@@ -283,12 +309,14 @@ def per_axis(value: Any, axes: int, name: str, least: int) -> tuple[int, ...]:
 
     Raises:
         ArgumentError: it is neither an int nor a tuple of ints.
-        ShapeError: another number of them, or one that is less than `least`.
+        ShapeError: another number of them, or one that is less than `least`, or 2**31 or more.
     """
     given = wholes(value, name)
     given = given * axes if len(given) == 1 else given
     if len(given) != axes or any(v < least for v in given):
         raise ShapeError(f"{name} must be an int of at least {least} or {axes} of them, not {value!r}")
+    if any(v > LONGEST for v in given):
+        raise ShapeError(f"{name} must be below 2**31, not {value!r}", hint="no axis of an image is so long")
     return given
 
 
@@ -302,7 +330,7 @@ def number_of(value: Any, name: str) -> float:
         return float(value)
     if getattr(value, "shape", None) == () and np.asarray(value).dtype.kind in "fiub":
         return float(value)
-    raise ArgumentError(f"{name} must be a number, not {_shown(value)}")
+    raise ArgumentError(f"{name} must be a number, not {shown(value)}")
 
 
 def rounds_to_tf32(precision: str | None) -> bool:
@@ -310,11 +338,6 @@ def rounds_to_tf32(precision: str | None) -> bool:
     if precision not in (None, "tf32"):
         raise DTypeError(f"there is no precision {precision!r}", hint='precision="tf32", or none')
     return precision is not None
-
-
-def _shown(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return f"{value!r}"[:60] if shape is None else f"an array of shape {shape} and dtype {getattr(value, 'dtype', '?')}"
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:

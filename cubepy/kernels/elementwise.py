@@ -15,7 +15,7 @@ from cubepy.errors import KernelTypeError, LaunchError
 from cubepy.kernels import elementwise_cubes
 from cubepy.kernels.arguments import array_of, finish, output, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise_cubes import unravelled
+from cubepy.kernels.elementwise_cubes import converted, unravelled, widened
 from cubepy.kernels.movement_tiles import swapped
 from cubepy.kernels.shapes import broadcast_shape, merged
 from cubepy.lang.builtins import Builtin
@@ -97,31 +97,33 @@ def map_run(
     """Elements [first, stop) of a row: lines whole, without a look at bounds, and what is left."""
     whole = first + (stop - first) // lanes * lanes
     for k in range(first, whole, lanes):
-        values = ()
-        for n in cb.unroll(range(len(inputs))):
-            if fixed[n]:
-                values = values + (cb.splat(inputs[n][lead + (0,)], lanes),)
-            else:
-                values = values + (inputs[n].load(lead + (k,), lanes),)
-        line = convert(function(*values), out.dtype, lanes)
+        line = converted(function(*lines_at(inputs, lead, fixed, k, None, lanes)), out.dtype, lanes)
         if past:
             out.store_stream(lead + (k,), line)
         else:
             out.store(lead + (k,), line)
     if whole < stop:
-        values = ()
-        for n in cb.unroll(range(len(inputs))):
-            if fixed[n]:
-                values = values + (cb.splat(inputs[n][lead + (0,)], lanes),)
-            else:
-                values = values + (inputs[n].load(lead + (whole,), lanes, valid=stop - whole),)
-        out.store(lead + (whole,), convert(function(*values), out.dtype, lanes), valid=stop - whole)
+        values = lines_at(inputs, lead, fixed, whole, stop - whole, lanes)
+        out.store(lead + (whole,), converted(function(*values), out.dtype, lanes), valid=stop - whole)
 
 
 @cb.func
-def convert(value, dtype, lanes):
-    """A result as a line of the output's dtype; constants fill the line."""
-    return cb.cast(cb.splat(0, lanes) + value if value.dtype == cb.i32 else value, dtype)
+def lines_at(inputs, lead, fixed: cb.Comptime[tuple], k, count, lanes: cb.Comptime[int]):
+    """What the function takes from place k of a row on: a line of every input; narrow floats as f32."""
+    values = ()
+    for n in cb.unroll(range(len(inputs))):
+        values = values + (widened(line_at(inputs[n], lead, fixed[n], k, count, lanes)),)
+    return values
+
+
+@cb.func
+def line_at(x, lead, fixed: cb.Comptime[bool], k, count, lanes: cb.Comptime[int]):
+    """Neighbours along the last axis; `count` of them are there, None: all."""
+    if fixed:
+        return cb.splat(x[lead + (0,)], lanes)
+    if count is None:
+        return x.load(lead + (k,), lanes)
+    return x.load(lead + (k,), lanes, valid=count)
 
 
 @cb.func
@@ -193,8 +195,11 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     if has_planes():
         elementwise_cubes.run(function, dest, inputs, function is not identity)
         return
-    if function is identity and dest.ndim > 1 and dest.dtype == inputs[0].dtype and swapped(dest, inputs[0]):
-        return
+    if function is identity and dest.dtype == inputs[0].dtype:
+        if as_dtype(dest.dtype).is_float and dest.itemsize == 2:  # as bits: nothing is to be computed in f32
+            dest, inputs = dest.view(np.uint16), [inputs[0].view(np.uint16)]
+        if dest.ndim > 1 and swapped(dest, inputs[0]):
+            return
     lanes = lanes_for(dest, *inputs)
     if isinstance(function, Builtin) or not plain(function):
         lanes *= 2  # two registers side by side: more is under way in long chains of instructions

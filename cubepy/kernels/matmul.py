@@ -9,13 +9,21 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.compiler.signature import exact
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, finish, number_of, output, placed, repeated, rounds_to_tf32, wrapper
+from cubepy.kernels.arguments import (
+    array_of,
+    finish,
+    number_of,
+    one_object,
+    output,
+    placed,
+    repeated_with,
+    rounds_to_tf32,
+    wrapper,
+)
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.elementwise import map as map_
 from cubepy.kernels.functions import activation_of
-from cubepy.kernels.matmul_again import again
 from cubepy.kernels.matmul_blocks import laid_in_panels
 from cubepy.kernels.matmul_gpu import suits_copy_engine
 from cubepy.kernels.matmul_problem import Product, layout_of, name_of, result_dtype
@@ -35,12 +43,15 @@ class Packed:
 
     Attributes:
         panels: (1, panels, K, width) f32, or half as many words of bf16 pairs; on a GPU the matrix itself.
-        rows, columns: K and N.
+        shape: (K, N), the same object for equal shapes.
     """
 
     panels: np.ndarray
-    rows: int
-    columns: int
+    shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        """Calls that are repeated know options by their addresses."""
+        object.__setattr__(self, "shape", one_object(self.shape))
 
 
 @placed
@@ -62,11 +73,11 @@ def prepack(b: Any) -> Packed:
     if matrix.ndim != 2:
         raise ShapeError(f"prepack needs a matrix, not shape {matrix.shape}")
     if isinstance(matrix, DeviceArray):  # a GPU's routines read a matrix where it stands
-        return Packed(matrix, *matrix.shape)
-    return Packed(laid_in_panels(matrix[None]), *matrix.shape)
+        return Packed(matrix, matrix.shape)
+    return Packed(laid_in_panels(matrix[None]), matrix.shape)
 
 
-@repeated
+@repeated_with("b", Packed, "panels", "shape")
 def matmul(
     a: Any,
     b: Any,
@@ -113,32 +124,6 @@ def matmul(
         array([[ 3., -1.],
                [ 3.,  3.]], dtype=float32)
     """
-    if type(b) is Packed and type(b.panels) is np.ndarray and type(a) is np.ndarray:
-        arrays = tuple(v for v in (bias, residual, mask) if v is not None)
-        if all(type(v) is np.ndarray for v in arrays) and (out is None or type(out) is np.ndarray):
-            given = (bias is None, residual is None, mask is None)
-            options = (matmul, b.rows, b.columns, activation, exact((alpha, fill)), dtype, precision, given)
-            return again(
-                (a, b.panels, *arrays), out, options,
-                lambda: _matmul(a, b, bias, activation, residual, mask, fill, alpha, out, dtype, precision),
-            )  # fmt: skip
-    return _matmul(a, b, bias, activation, residual, mask, fill, alpha, out, dtype, precision)
-
-
-def _matmul(
-    a: Any,
-    b: Any,
-    bias: Any,
-    activation: Any,
-    residual: Any,
-    mask: Any,
-    fill: float,
-    alpha: float,
-    out: Any,
-    dtype: Any,
-    precision: str | None,
-) -> Any:
-    """`matmul`, with nothing known yet."""
     alpha, fill = number_of(alpha, "alpha"), fill if isinstance(fill, int) else number_of(fill, "fill")
     if isinstance(b, Packed) and isinstance(b.panels, DeviceArray):
         b = b.panels
@@ -218,24 +203,25 @@ def _with_packed(
 ) -> Any:
     """The product with a matrix that is laid out already."""
     wrap, x = wrapper(a), array_of(a, "a")
-    if x.ndim < 1 or x.shape[-1] != b.rows:
-        raise ShapeError(f"matmul of {x.shape} and a packed ({b.rows}, {b.columns}): the inner lengths differ")
-    full = (*x.shape[:-1], b.columns)
+    rows, columns = b.shape
+    if x.ndim < 1 or x.shape[-1] != rows:
+        raise ShapeError(f"matmul of {x.shape} and a packed {b.shape}: the inner lengths differ")
+    full = (*x.shape[:-1], columns)
     kept = None if mask is None else _mask(mask, full)
     result = output(out, full, x.dtype, x)
     if result.size:
         add, residual = _epilogue(bias, residual, full)
-        x3 = _batched(x, (1, math.prod(x.shape[:-1]), b.rows))
-        if x3.strides[2] != x3.itemsize and b.rows > 1:
+        x3 = _batched(x, (1, math.prod(x.shape[:-1]), rows))
+        if x3.strides[2] != x3.itemsize and rows > 1:
             x3 = copy(x3)
         target = result if result.flags.c_contiguous else memory.empty(full, result.dtype)
-        out3 = target.reshape(1, -1, b.columns)
+        out3 = target.reshape(1, -1, columns)
         r3 = None if residual is None else _batched(residual, out3.shape)
         function = activation_of(activation)
         m3 = None if kept is None else _lines(_batched(kept, out3.shape))
         panels = b.panels
         if panels.dtype == np.uint32 and x3.dtype != as_dtype("bf16").numpy:
-            panels = widened(panels, b.rows)
+            panels = widened(panels, rows)
         _launch(x3, panels, out3, add, r3, function, alpha, "rows", panels.shape[3], False, m3, fill)
         if target is not result:
             result[...] = target

@@ -1,4 +1,4 @@
-"""Calls that are no function's own: a product with packed weights, a convolution (see `cubepy.runtime.repeat`)."""
+"""Calls that are no function's own, such as those of a convolution (see `cubepy.runtime.repeat`)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ from cubepy.tune import Routine
 
 DEPTH = 256  # of a piece: 32 columns of it fill the first-level cache
 DEEPEST = 2048  # of a piece on the stack, half of the second-level cache
-FEW = 128  # rows with which reading b takes longer than multiplying
+FEW = 128  # rows with which packing b takes longer than multiplying
+MEMORY_BOUND = 32  # rows with which reading b from memory takes about as long as multiplying
+MIDDLE = 1 << 24  # bytes of b that caches may hold between two products
 BLOCK = 512  # rows of a cube: enough to pay for packing, and A stays in the second-level cache
 SHALLOW = 64  # words along K with which a matrix unit takes less time than writing its sums
 NEAR = 1 << 19  # bytes of b, packed, that stay in the second-level cache beside a's rows
@@ -167,7 +169,8 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
     k = -(-problem.k // PER_WORD[kind])
     if result_dtype(problem).bits < 32 and k > DEPTH:  # sums of pieces would be rounded in the result
         depth, beforehand = (0, True) if k > DEEPEST else (2 * DEPTH if k <= 2 * DEPTH else DEEPEST, False)
-    ahead = bool(problem.packed) and kind == "f32" and problem.m <= FEW and depth == DEPTH
+    far = 4 * problem.k * problem.n > MIDDLE
+    ahead = bool(problem.packed) and kind == "f32" and problem.m <= MEMORY_BOUND and far and depth == DEPTH
     if ahead:  # what is asked for stays in the caches beside the piece that is read
         depth = DEPTH // 2
     group = 1
@@ -178,8 +181,8 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
         sides = (8, 4) if kind != "f32" else (4,)  # of a row of b, 256 bytes and more: a part of a page
         wide = next((w for w in sides if panels // w >= 4 * cores and even(problem.batch * -(-panels // w), cores)), 1)
         group, depth = max(wide, group), DEPTH // 2 if wide > 1 else DEPTH
-    elif kind == "f32" and problem.m > FEW and depth == DEPTH:
-        depth = 2 * DEPTH  # a tile's first and last steps are a twentieth of a shorter piece's time
+    elif kind == "f32" and depth == DEPTH and (problem.m > FEW or problem.packed):
+        depth = 4 * DEPTH if problem.packed else 2 * DEPTH  # first and last steps are a twentieth of a shorter piece
     least = -(-problem.m // BLOCK)
     cubes = problem.batch * -(-panels // group)
     options = range(least, min(tiles, least + 4 * cores) + 1)

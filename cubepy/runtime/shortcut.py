@@ -3,7 +3,8 @@
 There is one for arrays of the host and, made when the first one comes, one for arrays on a GPU. Their signature is the
 function's own, so Python itself matches arguments to parameters. A key holds the layouts of arrays, 0 for options that
 have their default, and other options with their types. On the host machine code writes a shorter one, in which options
-stand for themselves alone; where that is not known the key is.
+stand for themselves alone; where that is not known the key is. An object that holds an array and what belongs to it is
+taken apart (`Opened`), so that such objects are alike where their parts are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,13 +26,29 @@ from cubepy.runtime.repeat import REFUSED, Calls
 UNPACKED = 3  # so many of any number of arrays on a GPU are looked at without a loop
 
 
-def front(function: Callable[..., Any], away: Callable[..., Any]) -> Callable[..., Any]:
+@dataclass(frozen=True)
+class Opened:
+    """A class whose objects stand for their attributes, where one is given for a parameter.
+
+    Attributes:
+        parameter: which one.
+        type: the class.
+        parts: names of attributes: arrays, and options that are the same object where they are equal.
+    """
+
+    parameter: str
+    type: type
+    parts: tuple[str, ...]
+
+
+def front(function: Callable[..., Any], away: Callable[..., Any], opened: Opened | None = None) -> Callable[..., Any]:
     """The function, repeated where it can be: its parameters are arrays and options.
 
     Args:
         function: gets calls that are not repeated.
         away: what is called instead of it when the first array may be on a GPU, with (the function inside, args,
             kwargs, what to call with a trace that was used again).
+        opened: what else a parameter may be.
     """
     parameters = list(inspect.signature(function).parameters.values())
     calls = Calls()
@@ -43,33 +61,22 @@ def front(function: Callable[..., Any], away: Callable[..., Any]) -> Callable[..
     several = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
     first = f"{several} and type({several}[0])" if several else f"type({parameters[0].name})"
     heads, passed = _heads(parameters, scope)
-    keys, values = _keys(parameters)
     names = [p.name for p in parameters]
     call = f"_function({', '.join(passed)})"
     out = names.index("out") - len(names) if "out" in names else None
+    again = _again(*_keys(parameters), call, out)
+    if opened is not None:
+        scope["_Opened"] = opened.type
+        inside = _again(*_keys(parameters, opened), call, out).replace("\n", "\n    ")
+        again = f"""if type({opened.parameter}) is _Opened:
+                {inside}
+            {again}"""
     text = f"""
 def {function.__name__}({", ".join(heads)}):
     if {first} is _ndarray and not _tracing.detours:
         _where = _here()
         if _where is None or _where.backend == "cpu":
-            _values = {", ".join(values)},
-            _short = _short_of(_values)
-            _known = _quick(_short)
-            if _known is not None:
-                _result = _known(_values)
-                if _result is not _REFUSED:
-                    return _result
-            _key = {", ".join(keys)},
-            try:
-                _again = _get(_key)
-            except (TypeError, ValueError):
-                return {call}
-            if _again is not None and _again is not _known:
-                _result = _again(_values)
-                if _result is not _REFUSED:
-                    _learn(_short, _values, _again)
-                    return _result
-            return _long_way(_key, _values, {out}, lambda: {call})
+            {again}
     if {first} in _FAR and not _tracing.detours:
         BRANCH
     return {call}
@@ -89,6 +96,29 @@ def {function.__name__}({", ".join(heads)}):
     scope["_away"] = first_away
     made = functools.wraps(function)(write(f"return _away({', '.join(passed)})"))
     return made  # type: ignore[no-any-return]
+
+
+def _again(keys: list[str], values: list[str], call: str, out: int | None) -> str:
+    """Lines that look arrays of the host up, as deep in the front as they will be."""
+    lines = f"""_values = {", ".join(values)},
+_short = _short_of(_values)
+_known = _quick(_short)
+if _known is not None:
+    _result = _known(_values)
+    if _result is not _REFUSED:
+        return _result
+_key = {", ".join(keys)},
+try:
+    _again = _get(_key)
+except (TypeError, ValueError):
+    return {call}
+if _again is not None and _again is not _known:
+    _result = _again(_values)
+    if _result is not _REFUSED:
+        _learn(_short, _values, _again)
+        return _result
+return _long_way(_key, _values, {out}, lambda: {call})"""
+    return lines.replace("\n", "\n            ")
 
 
 def _heads(parameters: Sequence[inspect.Parameter], scope: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -181,8 +211,8 @@ def _far_keys(parameters: Sequence[inspect.Parameter], count: int | None) -> tup
     return before, keys, values
 
 
-def _keys(parameters: Sequence[inspect.Parameter]) -> tuple[list[str], list[str]]:
-    """The parts of the key, and the values."""
+def _keys(parameters: Sequence[inspect.Parameter], opened: Opened | None = None) -> tuple[list[str], list[str]]:
+    """The parts of the key, and the values; with an object that is `opened`, of what it holds."""
     layout = "({0}.dtype, {0}.shape, {0}.strides) if type({0}) is _ndarray else _other({0})"
     keys, values = [], []
     for n, p in enumerate(parameters):
@@ -190,6 +220,11 @@ def _keys(parameters: Sequence[inspect.Parameter]) -> tuple[list[str], list[str]
         if p.kind is p.VAR_POSITIONAL:
             keys.append(f"*[{layout.format('_v')} for _v in {x}]")
             values.append(f"*{x}")
+            continue
+        if opened is not None and x == opened.parameter:
+            parts = [f"{x}.{part}" for part in opened.parts]
+            keys += [layout.format(part) for part in parts]
+            values += parts
             continue
         key = layout.format(x)
         if p.default is not p.empty:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -54,6 +55,47 @@ def test_what_makes_no_sense_is_refused_or_has_a_meaning(name: str) -> None:
                     refused += 1
                     assert str(error).strip()
     assert refused >= 4
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_flag_is_true_or_false_and_a_name_is_a_string(name: str) -> None:
+    call, signature = getattr(K, name), inspect.signature(getattr(K, name))
+    good = signature.bind(*CALLS[name]).arguments
+    for option in signature.parameters.values():
+        if option.annotation in ("bool", "bool | None", "str", "str | None"):
+            for value in ([True], np.array([True, False]), np.zeros(0), {}, 3.5, 7, object()):
+                with pytest.raises(cb.errors.CubeError, match=f"{option.name} (must be|is) "):
+                    call(**good | {option.name: value})
+
+
+def test_a_flag_may_come_from_numpy_and_may_be_0_or_1() -> None:
+    for yes in (True, 1, np.True_, np.int64(1)):
+        assert K.sum(X, 1, yes).shape == (3, 1)
+    for no in (False, 0, np.False_, np.uint8(0)):
+        assert K.sum(X, 1, keepdims=no).shape == (3,)
+    assert K.interpolate(IMAGE, 4, mode="bilinear", align_corners=None).shape == (1, 2, 4, 4)  # as torch's default
+
+
+def test_sizes_that_no_axis_has_are_refused_before_anything_is_made_for_them() -> None:
+    for size in (2**31, 2**63, 2**70, (2**31, 2**31)):
+        for call in (
+            lambda n: K.interpolate(IMAGE, n), lambda n: K.adaptive_avg_pool2d(IMAGE, n), lambda n: K.avg_pool2d(IMAGE, 2, n),
+            lambda n: K.adaptive_max_pool2d(IMAGE, n), lambda n: K.max_pool2d(IMAGE, n), lambda n: K.conv2d(IMAGE, FILTERS, None, n),
+            lambda n: K.avg_pool2d_input((1, 2, *np.broadcast_to(n, 2).tolist()), IMAGE, 2),
+        ):  # fmt: skip
+            with pytest.raises(cb.errors.ShapeError, match=r"must be below 2\*\*31, not"):
+                call(size)
+    with pytest.raises(cb.errors.ShapeError, match=r"size times scale_factor must be below 2\*\*31"):
+        K.interpolate(IMAGE, scale_factor=1e20)
+
+
+def test_what_does_not_fit_into_memory_is_an_error_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_much(*args: Any) -> None:
+        raise MemoryError("Unable to allocate 16 GiB")
+
+    monkeypatch.setattr("cubepy.kernels.pool_average.part_band", too_much)
+    with pytest.raises(cb.errors.OutOfMemoryError, match="adaptive_avg_pool2d needs more memory than there is: Unable"):
+        K.adaptive_avg_pool2d(IMAGE, 7)
 
 
 def test_the_messages_name_the_argument() -> None:

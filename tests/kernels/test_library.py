@@ -75,6 +75,28 @@ def test_map_in_place_in_f16_and_on_integers() -> None:
     assert K.map(swish, np.zeros((0, 3), F)).shape == (0, 3)
 
 
+@cb.func
+def curve(a, b):
+    return (a * b + 0.1) * a - b / 3.0
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_function_of_narrow_floats_is_computed_in_f32_and_rounded_once(device: str, dtype: Any) -> None:
+    a, b = draw(19, 37).astype(dtype), draw(19, 37).astype(dtype)
+    with cb.use(device):
+        for x, y in ((a, b), (a[:, :-2], b[:, 2:]), (a, b[:, :1]), (a.T, b.T)):
+            want = K.map(curve, x.astype(F), y.astype(F))
+            np.testing.assert_array_equal(K.map(curve, x, y), want.astype(dtype))
+            np.testing.assert_array_equal(K.map(curve, x, y, dtype=F), want)
+
+
+def test_copies_of_narrow_floats_keep_every_bit() -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)  # every NaN is among them
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        np.testing.assert_array_equal(K.copy(bits.view(dtype)).view(np.uint16), bits)
+
+
 def test_map_refuses_what_it_cannot_do() -> None:
     with pytest.raises(errors.KernelTypeError, match=r"@cb\.func"):
         K.map(lambda v: v, draw(3))

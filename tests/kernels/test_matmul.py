@@ -84,8 +84,10 @@ def test_a_long_k_is_summed_in_pieces(dtype: Any) -> None:
     rng = np.random.default_rng(0)
     for m, k, n in ((64, 2049, 64), (30, 1030, 600), (300, 1100, 300)):
         a, b = (laid_out(rng, s, dtype, "rows") for s in ((m, k), (k, n)))
-        found = K.matmul(a, b, dtype=cb.f32)
-        np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4, atol=1e-3)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        np.testing.assert_allclose(K.matmul(a, b, dtype=cb.f32), exact, rtol=1e-4, atol=1e-3)
+        found = K.matmul(a.astype(np.float32), K.prepack(b))
+        np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("name, layout", [("f32", "rows"), ("i8", "rows"), ("f32", "columns")])
@@ -143,6 +145,28 @@ def test_packed_matrices_of_bf16(k: int, n: int, layout: str) -> None:
             assert found.dtype == dtype
             exact = a.astype(np.float64) @ b.astype(np.float64)
             np.testing.assert_allclose(found.astype(np.float64), exact, rtol=unit, atol=unit * 6)
+
+
+@pytest.mark.skipif(bool(WHERE), reason="matrices are packed for a CPU")
+@pytest.mark.parametrize("m", [4, 6, 13])
+def test_panels_that_are_asked_for_a_piece_ahead(m: int) -> None:
+    properties = cb.device_properties_of("cpu")
+    _, lines, lanes = tile_of(properties)
+    problem = Product("cpu", m, 70, 2 * lines * lanes - 3, packed=lines * lanes)
+    far = next(Tile().blueprints(problem._replace(k=4096, n=4096), properties))
+    assert far.ahead, "few rows and a matrix that stays in no cache"
+    args = arguments(problem, 1)
+    Tile().launch(replace(far, depth=32), problem, args)
+    found, exact = results(problem, args)[0], reference(problem, args)[0]
+    np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("m, k, n", [(64, 8192, 64), (128, 4096, 4096), (32, 1024, 1024)])
+def test_panels_that_caches_keep_are_walked_in_long_pieces(m: int, k: int, n: int) -> None:
+    properties = cb.device_properties_of("cpu")
+    _, lines, lanes = tile_of(properties)
+    plan = next(Tile().blueprints(Product("cpu", m, k, n, packed=lines * lanes), properties))
+    assert not plan.ahead and plan.depth > matmul_blocks.DEPTH
 
 
 @pytest.mark.skipif(bool(WHERE), reason="a routine for CPUs")
