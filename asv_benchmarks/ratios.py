@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import platform
 import sys
 import time
@@ -25,7 +26,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import benchmarks  # noqa: F401  first: it sets what NumPy reads when it is loaded
+if __name__ == "__main__":  # before NumPy and torch are loaded, which read it; asv.conf.json says the same for asv
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # idle threads turn for 1 ms, not 0.1 s beside others
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes beside what is timed
 
 # isort: split
 import numpy as np

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,23 @@ def ratios(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setitem(sys.modules, "openvino_telemetry", sys.modules.get("openvino_telemetry"))
     return importlib.import_module("ratios")
+
+
+def test_importing_the_benchmarks_changes_nothing_of_the_process() -> None:
+    script = """
+import ctypes, os
+
+class Watched(ctypes.CDLL):
+    def __getattr__(self, name):
+        assert name != "mallopt"
+        return super().__getattr__(name)
+
+ctypes.CDLL, before = Watched, dict(os.environ)
+import ratios, benchmarks.bench_kernels
+assert dict(os.environ) == before, set(os.environ) ^ set(before)
+"""
+    paths = os.pathsep.join([str(FOLDER), *sys.path])
+    subprocess.run([sys.executable, "-c", script], check=True, env=os.environ | {"PYTHONPATH": paths})
 
 
 def test_every_library_has_its_way_for_some_work_and_ours_for_all(ratios: Any) -> None:
