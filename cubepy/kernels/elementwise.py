@@ -192,14 +192,14 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
         return
     spread = [x if x.shape == result.shape else np.broadcast_to(x, result.shape) for x in xs]
     dest, *inputs = merged([result, *spread])
+    moves = function is identity and dest.dtype == inputs[0].dtype
+    if moves and as_dtype(dest.dtype).is_float and dest.itemsize == 2:  # as bits: nothing is to be computed in f32
+        dest, inputs = dest.view(np.uint16), [inputs[0].view(np.uint16)]
     if has_planes():
         elementwise_cubes.run(function, dest, inputs, function is not identity)
         return
-    if function is identity and dest.dtype == inputs[0].dtype:
-        if as_dtype(dest.dtype).is_float and dest.itemsize == 2:  # as bits: nothing is to be computed in f32
-            dest, inputs = dest.view(np.uint16), [inputs[0].view(np.uint16)]
-        if dest.ndim > 1 and swapped(dest, inputs[0]):
-            return
+    if moves and dest.ndim > 1 and swapped(dest, inputs[0]):
+        return
     lanes = lanes_for(dest, *inputs)
     if isinstance(function, Builtin) or not plain(function):
         lanes *= 2  # two registers side by side: more is under way in long chains of instructions

@@ -42,6 +42,14 @@ def test_sort_and_topk(dtype: Any) -> None:
         np.testing.assert_array_equal(values.numpy(), np.sort(x)[:, :5])
 
 
+def test_copies_of_narrow_floats_keep_every_bit() -> None:
+    bits = np.arange(0x7F00, 0x8080, dtype=np.uint16)  # NaN of both kinds are among them
+    for dtype in (np.float16, BF16):
+        with emulated() as gpu:
+            got = K.copy(upload(bits.view(dtype), gpu)).numpy()
+        np.testing.assert_array_equal(got.view(np.uint16), bits)
+
+
 def test_matrix_units_get_f32_rounded_to_nearest() -> None:
     """They would cut off what tf32 does not hold; rows that the copy engine takes, and others."""
     for k in (32, 33):
