@@ -28,7 +28,7 @@ from llvmlite import ir
 from cubepy.backends.cpu.sharing import LINE, WORK, Code, number, word
 
 TURNS = 200_000
-"""How often a thread looks for a launch before it sleeps: about 5 ms. Waking one takes 20 to 70 us (in a virtual machine)."""
+"""How often a thread looks for a launch before it sleeps, about 5 ms: waking one takes 20 to 70 us."""
 WOKEN = 2
 """How many others a thread wakes that was woken itself."""
 LAUNCHES, JOB, SLEEPERS, TAKEN, OVER, STATES = (LINE * n for n in range(6))
