@@ -26,20 +26,22 @@ class ArrayMap(TensorMap):
     Attributes:
         array: the array, whose address, shape and strides count.
         box: elements that one copy takes along each axis.
+        strides: in bytes, those of the array; an axis of one element, which has no next one, gets one that suits.
         swizzle: bytes of a row in shared memory whose 16-byte blocks are permuted.
         tf32: whether copies to shared memory round to tf32.
         spec: what of it decides the code.
         key: what of it decides the 128 bytes that the hardware reads, besides the address.
     """
 
-    __slots__ = ("array", "box", "key", "source", "spec", "swizzle", "tf32")
+    __slots__ = ("array", "box", "key", "source", "spec", "strides", "swizzle", "tf32")
 
     def __init__(
         self, source: Any, array: np.ndarray | DeviceArray, box: tuple[int, ...], swizzle: int, tf32: bool = False
     ) -> None:
         self.source, self.array, self.box, self.swizzle, self.tf32 = source, array, box, swizzle, tf32
         self.spec = TensorMapSpec(as_dtype(array.dtype), box, swizzle)
-        self.key = (array.dtype, array.shape, array.strides, box, swizzle, tf32)
+        self.strides = _strides(array)
+        self.key = (array.dtype, array.shape, self.strides, box, swizzle, tf32)
 
     @property
     def address(self) -> int:
@@ -54,7 +56,7 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128, tf32: bool 
     """A tensor map, to be passed to a parameter annotated `cb.TensorMap`.
 
     Args:
-        array: of rank 2 to 5, on the GPU; the last axis has unit stride.
+        array: of rank 2 to 5, on the GPU; the last axis has unit stride (strides of axes of one element do not count).
         box: elements that one copy takes along each axis, innermost last, at most 256.
         swizzle: 0, 32, 64 or 128: the bytes of a row of the box, at most; blocks of 16 bytes are permuted in shared
             memory so that columns are read without bank conflicts, as `cb.wgmma` expects.
@@ -90,7 +92,8 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128, tf32: bool 
     if row % LINE or (swizzle and row > swizzle):
         limit = f" and at most the swizzle, {swizzle}" if swizzle else ""
         raise ShapeError(f"a row of the box {list(box)} is {row} bytes; it must be a multiple of {LINE}{limit}")
-    if data.strides[-1] != data.itemsize or any(s % LINE or s <= 0 for s in data.strides[:-1]):
+    strides = _strides(data)
+    if strides[-1] != data.itemsize or any(s % LINE or s <= 0 for s in strides[:-1]):
         raise LaunchError(
             f"the strides {data.strides} do not suit a tensor map: the last must be {data.itemsize}, the others "
             f"positive multiples of {LINE}",
@@ -100,3 +103,15 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128, tf32: bool 
     if made.address % LINE:
         raise LaunchError(f"the data of a tensor map must start at a multiple of {LINE} bytes")
     return made
+
+
+def _strides(array: np.ndarray | DeviceArray) -> tuple[int, ...]:
+    """The strides of an array in bytes; an axis of one element gets that of a block of all axes within it."""
+    if 1 not in array.shape:
+        return array.strides
+    found: list[int] = []
+    block = array.itemsize
+    for n, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        found.insert(0, block if n == 1 else stride)
+        block = max(LINE, -(-found[0] * n // LINE) * LINE)
+    return tuple(found)

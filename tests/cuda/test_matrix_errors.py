@@ -294,6 +294,14 @@ def test_the_cpu_has_no_matrix_units() -> None:
         cb.kernel(three_tiles)[1, 1](np.zeros(4, np.float32), MAP)
 
 
+def test_strides_of_axes_of_one_element_do_not_count() -> None:
+    turned = np.zeros((1, 16, 1, 1), np.float32).transpose(0, 2, 3, 1)
+    assert turned.strides == (64, 4, 4, 4)
+    assert cb.tensor_map(turned, (1, 1, 1, 16), swizzle=0).strides == (64, 64, 64, 4)
+    column = np.zeros((8, 64), np.float32)[:, :1]
+    assert cb.tensor_map(column[None], (1, 8, 4), swizzle=0).strides == (8 * 256, 256, 4)
+
+
 BAD_MAPS = [
     ((np.zeros(64, np.float32), (16,)), E.ShapeError, "2 to 5 axes"),
     ((np.zeros((64, 64), np.float32), (16, 64)), E.ShapeError, "a row of the box [16, 64] is 256 bytes"),

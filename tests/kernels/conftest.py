@@ -34,3 +34,10 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         stack.enter_context(staged(monkeypatch))
         stack.enter_context(cb.use(WHERE))
         yield
+
+
+@pytest.fixture
+def pools_with_planes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools and interpolation choose as for devices with planes, wherever they run."""
+    monkeypatch.setattr("cubepy.kernels.pool_max.has_planes", lambda: True)
+    monkeypatch.setattr("cubepy.kernels.resample.has_planes", lambda: True)

@@ -20,14 +20,11 @@ from cubepy.kernels import (
 )
 from tests.staging import WHERE
 
-pytestmark = pytest.mark.skipif(bool(WHERE), reason="a GPU runs these in the other tests")
+pytestmark = [
+    pytest.mark.skipif(bool(WHERE), reason="a GPU runs these in the other tests"),
+    pytest.mark.usefixtures("pools_with_planes"),
+]
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def with_planes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_max, "has_planes", lambda: True)
-    monkeypatch.setattr(resample, "has_planes", lambda: True)
 
 
 def windows(x: np.ndarray, kernel: Any, stride: Any, pad: Any, around: float) -> np.ndarray:
