@@ -8,6 +8,7 @@ the weight that lives for one call.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -44,8 +45,15 @@ _RING_BYTES = 99 << 10
 """Bytes of codes that a cube of few rows has under way, if two blocks of a plane are no more. One row of 4096 x 14336
 in groups of 32: 10.7 us with 80 KB, 10.9 with 100, 11.6 with 160; in groups of 128: 9.9 us with 66 KB, 9.6 with 99, 9.9
 with 132. Measured on an H200."""
-_AHEAD_BYTES = 68 << 10
+_RING_OF_MANY = 140 << 10
+"""The same for more than 16 planes. One row of 4096 x 14336 in groups of 32 and 28 planes: 10.9, 10.3, 10.0 us with 70,
+105, 140 KB; in groups of 128: 8.9, 9.4 us with 116, 173 KB."""
+_AHEAD_BYTES = 70 << 10
 """Bytes of codes that a cube of few rows asks for before its rows: these queue behind them."""
+_PANELS_OF_MANY = 2
+"""Panels of a cube up to which its rows take longer than its codes, so that more than 16 planes share them."""
+_REGISTERS = 1 << 16
+"""Registers of a core."""
 _MOST_PANELS = {1: 7, 2: 7, 3: 4, 4: 4}
 """Panels of a cube by the fragments of columns: their sums stay in registers."""
 _DENSE_ROWS = 128
@@ -235,7 +243,6 @@ def plan_few(
     if m * digits > COLUMNS or m * blocks * max(CHUNK, group) > _FEW_INPUTS:
         return None
     count = best_panels(panels, target.cores, _MOST_PANELS[1])
-    planes = min(16, blocks)
 
     def shaped(planes: int, depth: int) -> FewBlueprint:
         return FewBlueprint(
@@ -243,13 +250,16 @@ def plan_few(
             target.overlap,
         )  # fmt: skip
 
+    planes = min(16, blocks)
+    if m * digits == 2 and count <= _PANELS_OF_MANY:
+        planes = best_planes(blocks, lambda planes: shaped(planes, 1))
     while planes > 4 and shaped(planes, min(2, -(-blocks // planes))).shared_bytes > target.shared:
         planes //= 2
     if shaped(planes, 1).shared_bytes > target.shared:
         return None
     depth = 1
     while depth < min(_DEEPEST, -(-blocks // planes)) and shaped(planes, depth + 1).shared_bytes <= target.shared:
-        if depth > 1 and 16 * planes * shaped(planes, depth + 1).span > _RING_BYTES:
+        if depth > 1 and 16 * planes * shaped(planes, depth + 1).span > (_RING_OF_MANY if planes > 16 else _RING_BYTES):
             break
         depth += 1
     plan = shaped(planes, depth)
@@ -348,6 +358,21 @@ def best_panels(jobs: int, cores: int, most: int) -> int:
         (7, 2, 1)
     """
     return min(range(1, most + 1), key=lambda count: math.ceil(math.ceil(jobs / count) / cores) * (count + 2))
+
+
+def best_planes(blocks: int, shaped: Callable[[int], FewBlueprint]) -> int:
+    """How many planes share the blocks of a row: those that take the fewest turns together, and then as many as can be.
+
+    A turn costs about as much where half of its blocks are missing. A plane keeps the activations of its passes in
+    registers, 20 for each, besides 32.
+    """
+
+    def turns(planes: int) -> tuple[int, int]:
+        plan = shaped(planes)
+        return planes * -(-plan.each // plan.turn), -planes
+
+    fits = [n for n in range(16, 29) if 32 * n * (32 + 20 * shaped(n).passes) <= _REGISTERS]
+    return min(fits, key=turns) if blocks > 16 and fits else min(16, blocks)
 
 
 def best_split(jobs: int, chunks: int, cores: int, most: int, tiles: int) -> tuple[int, int]:

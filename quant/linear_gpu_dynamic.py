@@ -7,8 +7,7 @@ activations the other. Sums of int4 groups start at 1.5 * 2^23, so that their bi
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.quant.linear_gpu_blueprint import COLUMNS, PANEL
-from cubepy.quant.linear_gpu_finish import finish_one
+from cubepy.quant.linear_gpu_finish import finish
 from cubepy.quant.linear_gpu_kernels import fact, fetch, fetch_rows, fetch_weights, line4, scaled
 
 MAGIC = 0x4B400000
@@ -164,7 +163,8 @@ def plane_product_bytes(
         for j in range(tiles):
             for p in range(count):
                 exact[p, j] = exact[2 * p, j] * 16 + exact[2 * p + 1, j] - base[j] * 128
-    finish_bytes(ring, total, exact, row_facts, scales, weight_sums, bias, residual, out, lane, plane, plan)
+    sums = total if plan.group > 0 else exact
+    finish(ring, sums, row_facts, weight_sums, scales, bias, residual, out, cb.f32(1.0), lane, plane, plan)
 
 
 @cb.func
@@ -227,36 +227,3 @@ def add_groups(total, ring, at, lane, plan):
                 if not plan.symmetric:
                     sums = cb.bitcast(base[j], cb.f32) + away
                     total[p, j] = cb.fma(sums, fact(ring, at, p, g, 1, lane, plan), total[p, j])
-
-
-@cb.func
-def finish_bytes(ring, total, exact, row_facts, scales, weight_sums, bias, residual, out, lane, plane, plan):
-    """Add the sums of the planes, in their order, and write the results; each plane's are where its blocks were."""
-    tiles, count, columns = plan.tiles, plan.panels, plan.columns
-    dtype = cb.f32 if plan.group > 0 else cb.i32
-    for p in range(count):
-        for j in range(tiles):
-            words = cb.bitcast(total[p, j] if plan.group > 0 else exact[p, j], cb.u32)
-            for i in cb.unroll(range(4)):
-                column, channel = j * COLUMNS + (lane & 3) * 2 + i % 2, lane // 4 + i // 2 * 8
-                ring[plane * plan.span * 4 + (p * columns + column) * PANEL + channel] = words[i]
-    cb.sync_cube()
-    width = count * PANEL
-    left = cb.CUBE_POS_X * width
-    top = cb.CUBE_POS_Y * columns
-    here = cb.min(columns, out.shape[0] - top)
-    for at in range(cb.UNIT_POS, here * width, plan.units):
-        row, inside = at // width, at % width
-        channel = left + inside
-        if channel < out.shape[1]:
-            place = (inside // PANEL * columns + row) * PANEL + inside % PANEL
-            joined = cb.bitcast(ring[place], dtype)
-            for k in cb.unroll(range(1, plan.planes)):
-                joined = joined + cb.bitcast(ring[k * plan.span * 4 + place], dtype)
-            scale, zero = row_facts[top + row, 0], row_facts[top + row, 1]
-            if plan.group > 0:
-                result = (joined - zero * weight_sums[channel]) * scale
-            else:
-                whole = joined - cb.cast(zero, cb.i32) * weight_sums[channel]
-                result = cb.cast(whole, cb.f32) * (scale * scales[channel])
-            finish_one(result, bias, residual, out, top + row, channel, plan)

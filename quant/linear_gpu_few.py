@@ -1,8 +1,9 @@
 """Linear layers with packed weights and one to four rows of float activations, for planes with matrix units.
 
 Activations become integers: 15 bits (f32: 22) of the largest of a column's inputs, which is an exponent and a sum more
-for each 32 inputs, and digits of eight bits. Then codes are operands of `mma` i8 as they lie packed, two of them by
-each of three logical instructions for eight, which take half of the units that multiply; floats need seven.
+for each 32 inputs, and digits of eight bits. Then codes are operands of `mma` as they lie packed: whole bytes, which
+are 16 * the second channel's code + the first's, and bytes without their higher half. So eight codes cost one logical
+instruction, for floats they cost seven; and the sums of the first channel are taken from those of the second.
 
 Columns that rows and digits leave free take inputs of their own: with one row, two columns have the digits of 32
 inputs, the next two those of the next 32, and zeros elsewhere. So sums of four groups are one chain of products
@@ -18,7 +19,7 @@ import cubepy as cb
 from cubepy.quant.linear_gpu_blueprint import PANEL
 from cubepy.quant.linear_gpu_dynamic import MAGIC, byte_fragment, packed_bytes
 from cubepy.quant.linear_gpu_few_blueprint import PASS
-from cubepy.quant.linear_gpu_finish import finish_one, sum_of_planes
+from cubepy.quant.linear_gpu_finish import write
 from cubepy.quant.linear_gpu_kernels import fetch_weights, line4
 
 MAGIC_FLOAT = 12582912.0
@@ -99,7 +100,8 @@ def round_pass(digits, home, lines, gains, x, part: cb.Comptime[int], plane, lan
     """Turn every row's inputs of a pass to digits."""
     for row in cb.unroll(range(plan.rows)):
         value = cb.cast(lines[part * plan.rows + row], cb.f32) * cb.cast(gains[part], cb.f32)
-        if input_of(part, plane, lane, plan) >= x.shape[1]:
+        last = plan.crowded or (part + 1) * (PASS // plan.block) >= plan.each
+        if last and input_of(part, plane, lane, plan) >= x.shape[1]:
             value = cb.splat(cb.f32(0.0), 8)
         round_eight(digits, home, value, part, row, lane, plan)
 
@@ -154,7 +156,7 @@ def few_product(
         for d in cb.unroll(range(0, plan.depth, plan.turn)):
             begin(acc, b, digits, home, d // plan.turn, lane, plan)
             for i in cb.unroll(range(min(plan.turn, plan.depth - d))):
-                if plane + (d + i) * plan.planes < blocks:
+                if d + i < plan.each - 1 or plane + (d + i) * plan.planes < blocks:
                     cb.copy_async_wait(plan.depth - 1 - d - i)
                     cb.sync_plane()
                     multiply(acc, held, b, ring, mine + (d + i) * plan.slot, i, lane, plan)
@@ -176,7 +178,7 @@ def few_product(
                 begin(acc, b, digits, home, turn, lane, plan)
                 for i in cb.unroll(range(plan.turn)):
                     here = block + i * plan.planes
-                    if here < blocks:
+                    if i == 0 or here < blocks:
                         cb.copy_async_wait(plan.depth - 1)
                         cb.sync_plane()
                         at = mine + slot * plan.slot
@@ -216,10 +218,13 @@ def begin(acc, b, digits, home, turn, lane, plan):
 
 @cb.func
 def fragment_of(ring, at, p: cb.Comptime[int], k32: cb.Comptime[int], lane, plan):
-    """The codes of 32 inputs of a panel as a fragment of bytes."""
+    """The codes of 32 inputs of a panel as a fragment of bytes; unshifted, the second channel's are whole bytes."""
     half = k32 % 2 * 2
     if plan.group > 0:
         four = ring.load((at + lane + (p * plan.loads + k32 // 2) * 32) * 4, 4)
+        if plan.unshifted:
+            low = cb.slice_line(four, half, 2) & cb.splat(cb.u32(0x0F0F0F0F), 2)
+            return line4(low[0], four[half], low[1], four[half + 1])
         return byte_fragment(four[half], four[half + 1])
     high = ring.load((at + lane + p * plan.loads * 32) * 4, 4)
     low = ring.load((at + lane + (p * plan.loads + 1) * 32) * 4, 4)
@@ -246,7 +251,8 @@ def multiply(acc, held, b, ring, at, i: cb.Comptime[int], lane, plan):
             now = b[k32 % steps]
         for p in cb.unroll(range(plan.panels)):
             a = k32 % steps * 32 // (plan.reach // plan.spans)
-            acc[p, a] = cb.mma(fragment_of(ring, at, p, k32, lane, plan), now, acc[p, a], cb.i8)
+            codes = fragment_of(ring, at, p, k32, lane, plan)
+            acc[p, a] = cb.mma(codes, now, acc[p, a], cb.u8 if plan.unshifted else cb.i8, cb.i8)
 
 
 @cb.func
@@ -262,8 +268,16 @@ def conclude(total, acc, held, digits, home, turn, lane, plan):
         if plan.digits == 4 and lane & 1 == 1:
             worth, plain = worth * cb.f32(65536.0), cb.f32(0.0)
         for p in cb.unroll(range(plan.panels)):
-            exact = cb.bitcast(acc[p, a], cb.f32) - cb.splat(cb.f32(MAGIC_FLOAT), 4)
-            both = cb.fma(line2(exact[1], exact[3]), cb.splat(cb.f32(256.0), 2), line2(exact[0], exact[2])) * worth
+            exact = cb.bitcast(acc[p, a], cb.f32)
+            away = cb.splat(cb.f32(MAGIC_FLOAT), 2)
+            worths = cb.splat(worth, 2)
+            if plan.unshifted:
+                # The second channel's sums are of 16 * its codes + the codes of the first.
+                exact = exact - cb.concat(away, cb.slice_line(exact, 0, 2))
+                worths = line2(worth, worth * cb.f32(1 / 16))
+            else:
+                exact = exact - cb.concat(away, away)
+            both = cb.fma(line2(exact[1], exact[3]), cb.splat(cb.f32(256.0), 2), line2(exact[0], exact[2])) * worths
             if plan.group == 0:
                 total[p] = total[p] + both
             else:
@@ -293,13 +307,4 @@ def finish(ring, total, scales, bias, residual, out, gain, lane, plane, plan):
             ring[place] = cb.bitcast(value[0], cb.u32)
             ring[place + 8] = cb.bitcast(value[1], cb.u32)
     cb.sync_cube()
-    width = plan.panels * PANEL
-    for at in range(cb.UNIT_POS, plan.rows * width, plan.units):
-        row, inside = at // width, at % width
-        channel = cb.CUBE_POS_X * width + inside
-        if channel < out.shape[1]:
-            place = (inside // PANEL * plan.rows + row) * PANEL + inside % PANEL
-            result = sum_of_planes(ring, place, plan) * gain
-            if plan.group == 0:
-                result = result * scales[channel]
-            finish_one(result, bias, residual, out, row, channel, plan)
+    write(ring, 0, plan.rows, None, None, scales, bias, residual, out, gain, plan)

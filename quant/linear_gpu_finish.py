@@ -7,41 +7,58 @@ from cubepy.quant.linear_gpu_blueprint import COLUMNS, PANEL
 
 
 @cb.func
-def finish(ring, total, excess, scales, bias, residual, out, gain, lane, plane, plan):
-    """Add the sums of the planes, in their order, and write the results; each plane's are where its blocks were."""
-    tiles, count, columns = plan.tiles, plan.panels, plan.columns
-    for p in range(count):
-        for j in range(tiles):
-            value = total[p, j]
-            if plan.group == 0:
-                value = value + excess[j]
-            words = cb.bitcast(value, cb.u32)
+def finish(ring, sums, facts, weight_sums, scales, bias, residual, out, gain, lane, plane, plan):
+    """Put a plane's sums where its blocks were, add up those of all planes, and write the results.
+
+    Of activations in eight bits, `facts` and `weight_sums` say what a unit and a zero are worth; else they are None.
+    """
+    for p in range(plan.panels):
+        for j in range(plan.tiles):
+            words = cb.bitcast(sums[p, j], cb.u32)
             for i in cb.unroll(range(4)):
                 channel = lane // 4 + i // 2 * 8
                 column = j * COLUMNS + (lane & 3) * 2 + i % 2
-                ring[plane * plan.span * 4 + (p * columns + column) * PANEL + channel] = words[i]
+                ring[plane * plan.span * 4 + (p * plan.columns + column) * PANEL + channel] = words[i]
     cb.sync_cube()
-    width = count * PANEL
-    rows = columns // plan.parts
-    left = cb.CUBE_POS_X * width
+    rows = plan.columns // plan.parts
     top = cb.CUBE_POS_Y * rows
     here = cb.min(rows, out.shape[0] - top)
-    for at in range(cb.UNIT_POS, here * width, plan.units):
+    write(ring, top, here, facts, weight_sums, scales, bias, residual, out, gain, plan)
+
+
+@cb.func
+def write(ring, top, rows, facts, weight_sums, scales, bias, residual, out, gain, plan):
+    """Add the sums of the planes, in their order, and write `rows` rows of results from row `top` on."""
+    width = plan.panels * PANEL
+    for at in range(cb.UNIT_POS, rows * width, plan.units):
         row, inside = at // width, at % width
-        channel = left + inside
+        channel = cb.CUBE_POS_X * width + inside
         if channel < out.shape[1]:
-            result = cb.f32(0.0)
-            for part in cb.unroll(range(plan.parts)):
-                place = (inside // PANEL * columns + row * plan.parts + part) * PANEL + inside % PANEL
-                result = result + sum_of_planes(ring, place, plan)
-            result = result * gain
-            if plan.group == 0:
-                result = result * scales[channel]
+            place = (inside // PANEL * plan.columns + row * plan.parts) * PANEL + inside % PANEL
+            if plan.eight:
+                result = worth_of_bytes(ring, place, top + row, channel, facts, weight_sums, scales, plan)
+            else:
+                result = sum_of_planes(ring, place, cb.f32, plan)
+                for part in cb.unroll(range(1, plan.parts)):
+                    result = result + sum_of_planes(ring, place + part * PANEL, cb.f32, plan)
+                result = result * gain
+                if plan.group == 0:
+                    result = result * scales[channel]
             finish_one(result, bias, residual, out, top + row, channel, plan)
 
 
 @cb.func
-def exchange(ring, total, excess, bias, residual, out, gain, scales, lane, plane, plan):
+def worth_of_bytes(ring, place, row, channel, facts, weight_sums, scales, plan):
+    """What a sum of bytes times codes is worth; in int8 it is exact until here."""
+    scale, zero = facts[row, 0], facts[row, 1]
+    if plan.group > 0:
+        return (sum_of_planes(ring, place, cb.f32, plan) - zero * weight_sums[channel]) * scale
+    whole = sum_of_planes(ring, place, cb.i32, plan) - cb.cast(zero, cb.i32) * weight_sums[channel]
+    return cb.cast(whole, cb.f32) * (scale * scales[channel])
+
+
+@cb.func
+def exchange(ring, total, scales, bias, residual, out, gain, lane, plane, plan):
     """The end of a cube of a cluster of two: each gives the other the sums of half of the channels and adds up its own.
 
     Sums of eight channels of a panel stay where the plane's blocks were; those of the other eight go to where the
@@ -53,10 +70,7 @@ def exchange(ring, total, excess, bias, residual, out, gain, scales, lane, plane
         cb.sync_cluster()
     for p in cb.unroll(range(plan.panels)):
         for j in cb.unroll(range(tiles)):
-            value = total[p, j]
-            if plan.group == 0:
-                value = value + excess[j]
-            words = cb.bitcast(value, cb.u32)
+            words = cb.bitcast(total[p, j], cb.u32)
             for e in cb.unroll(range(2)):
                 place = ((p * tiles + j) * 2 + e) * 32 + lane
                 ring[plane * plan.span * 4 + place] = cb.select(rank == 0, words[e], words[e + 2])
@@ -81,11 +95,11 @@ def exchange(ring, total, excess, bias, residual, out, gain, scales, lane, plane
 
 
 @cb.func
-def sum_of_planes(ring, place, plan):
+def sum_of_planes(ring, place, dtype: cb.Comptime, plan):
     """A sum of the cube: those of its planes, in their order."""
-    result = cb.f32(0.0)
-    for k in cb.unroll(range(plan.planes)):
-        result = result + cb.bitcast(ring[k * plan.span * 4 + place], cb.f32)
+    result = cb.bitcast(ring[place], dtype)
+    for k in cb.unroll(range(1, plan.planes)):
+        result = result + cb.bitcast(ring[k * plan.span * 4 + place], dtype)
     return result
 
 

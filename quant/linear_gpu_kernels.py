@@ -159,10 +159,14 @@ def plane_product(
                 slot = 0
         if plan.early:
             cb.start_next()
+    if plan.group == 0:
+        for j in range(tiles):
+            for p in range(count):
+                total[p, j] = total[p, j] + excess[j]
     if plan.splits > 1:
-        exchange(ring, total, excess, bias, residual, out, gain, scales, lane, plane, plan)
+        exchange(ring, total, scales, bias, residual, out, gain, lane, plane, plan)
     else:
-        finish(ring, total, excess, scales, bias, residual, out, gain, lane, plane, plan)
+        finish(ring, total, None, None, scales, bias, residual, out, gain, lane, plane, plan)
 
 
 @cb.func

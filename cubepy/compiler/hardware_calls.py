@@ -157,14 +157,18 @@ def words(s: Lowering, value: Value, lanes: tuple[int, ...], what: str, dtype: D
 @lowers("mma")
 def _mma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
-    a, b, c, dtype_v = unpack(name, args, kwargs, "a", "b", "c", "dtype")
+    a, b, c, dtype_v, other_v = unpack(name, args, kwargs, "a", "b", "c", "dtype", other=NONE)
     dtype = matrix_dtype(s, dtype_v, name)
+    kind = dtype.name
+    if other_v != NONE:
+        other = matrix_dtype(s, other_v, name, (kind, "i8", "u8") if dtype.is_int else (kind,))
+        kind = kind if other is dtype else f"{kind}.{other.name}"
     acc = dt.i32 if dtype.is_int else dt.f32
     values = (
         words(s, a, (4,), "the fragment a of cb.mma"), words(s, b, (2,), "the fragment b of cb.mma"),
         words(s, c, (4,), "the accumulator of cb.mma", acc),
     )  # fmt: skip
-    return result(s, "mma", VType(acc, 4), (), values, (dtype.name,))
+    return result(s, "mma", VType(acc, 4), (), values, (kind,))
 
 
 @lowers("load_matrix")

@@ -19,8 +19,9 @@ FEATURES = {
 
 _BY_FEATURE = {
     "mma": {
-        "mma": "`mma(a, b, c, dtype)`: c plus the matrix product of the plane's fragments a (4 words) and b (2 words): "
-        "16x8x16 for f16 and bf16, 16x8x8 for f32 (as tf32), 16x8x32 for i8, u8 and fp8.",
+        "mma": "`mma(a, b, c, dtype, other=None)`: c plus the matrix product of the plane's fragments a (4 words) and "
+        "b (2 words): 16x8x16 for f16 and bf16, 16x8x8 for f32 (as tf32), 16x8x32 for i8, u8 and fp8; `other` is the "
+        "dtype of b, where that is i8 and a's u8 or the other way round.",
         "load_matrix": "`load_matrix(shared, i, count=4, transpose=False)`: fragments of `count` 8x8 tiles of 16-bit "
         "elements; unit k of the plane gives the element where row k % 8 of tile k // 8 starts.",
         "pack": "`pack(v, dtype)`: a line of floats as the words of a fragment (f16, bf16, fp8; f32 is rounded to "

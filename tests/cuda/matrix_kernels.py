@@ -7,11 +7,12 @@ import cubepy as cb
 
 @cb.kernel
 def product_of_a_plane(
-    a: cb.Array, b: cb.Array, out: cb.Array, rows, *, dtype: cb.Comptime, each: cb.Comptime[int], whole: cb.Comptime
-):
+    a: cb.Array, b: cb.Array, out: cb.Array, rows, *, dtype: cb.Comptime, each: cb.Comptime[int], whole: cb.Comptime,
+    other: cb.Comptime = None,
+):  # fmt: skip
     """out (16, 8) = a (16, k) times b (8, k) transposed, by one plane; rows of b from `rows` on count as zero.
 
-    `each`: elements in 16 bytes. `whole`: the dtype of the accumulators.
+    `each`: elements in 16 bytes. `whole`: the dtype of the accumulators. `other`: the dtype of b, if it has its own.
     """
     depth = cb.comptime(4 * each)  # two steps of 32 bytes
     sa = cb.shared((16, depth), a.dtype)
@@ -28,7 +29,7 @@ def product_of_a_plane(
     for step in cb.unroll(range(2)):
         x = cb.load_matrix(sa, (unit % 16, step * 2 * each + unit // 16 * each))
         y = cb.load_matrix(sb, (unit % 8, step * 2 * each + unit // 8 % 2 * each), count=2)
-        acc = cb.mma(x, y, acc, dtype)
+        acc = cb.mma(x, y, acc, dtype, other)
     for half in cb.unroll(range(2)):
         for k in cb.unroll(range(2)):
             out[unit // 4 + 8 * half, unit % 4 * 2 + k] = acc[2 * half + k]

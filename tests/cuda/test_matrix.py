@@ -80,6 +80,15 @@ def test_a_plane_multiplies(name: str, rows: int) -> None:
     np.testing.assert_array_equal(out.numpy(), exact(a, b))
 
 
+@pytest.mark.parametrize(("left", "right"), [("u8", "i8"), ("i8", "u8")])
+def test_bytes_with_and_without_sign_multiply(left: str, right: str) -> None:
+    r = np.random.default_rng(0)
+    a, b = (r.integers(0, 256, (n, 64)).astype(np.uint8).view(NUMPY[name]) for n, name in ((16, left), (8, right)))
+    out = empty(np.int32, 16, 8)
+    M.product_of_a_plane[1, 32](put(a), put(b), out, 8, dtype=DTYPES[left], each=16, whole=cb.i32, other=DTYPES[right])
+    np.testing.assert_array_equal(out.numpy(), exact(a, b))
+
+
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_fragments_are_transposed_packed_and_stored(name: str) -> None:
     need("tma")

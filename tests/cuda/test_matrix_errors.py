@@ -53,6 +53,12 @@ def mma_dtype(x: cb.Array, m: cb.TensorMap):
     cb.mma(w, w, cb.splat(cb.f32(0), 4), cb.f64)
 
 
+@breaks(E.DTypeError, "cb.mma does not take i8", "cb.mma", "it takes f16")
+def mma_of_a_float_and_bytes(x: cb.Array, m: cb.TensorMap):
+    w = cb.load_matrix(cb.shared(64, cb.f16), 0)
+    cb.mma(w, cb.slice_line(w, 0, 2), cb.splat(cb.f32(0), 4), cb.f16, cb.i8)
+
+
 @breaks(
     E.KernelTypeError, "the source of cb.load_matrix must be shared memory, not an array argument", "cb.load_matrix"
 )

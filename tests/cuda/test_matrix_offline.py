@@ -70,6 +70,15 @@ def test_a_plane_multiplies_with_tensor_cores(dtype: Any, numpy: Any, name: str)
 
 
 @needs_sass
+def test_bytes_with_and_without_sign_are_operands_of_one_product() -> None:
+    code = compile_for(
+        "sm_80", M.product_of_a_plane, 32, ones(np.uint8, 16, 64), ones(np.int8, 8, 64), ones(np.int32, 16, 8), 8,
+        dtype=cb.u8, each=16, whole=cb.i32, other=cb.i8, mode="unchecked",
+    )  # fmt: skip
+    assert sass(code).count("IMMA.16832.U8.S8") == 2
+
+
+@needs_sass
 def test_transposed_fragments_come_and_go_by_matrix_loads_and_stores() -> None:
     code = compile_for(
         "sm_90a", M.product_transposed, 32, ones(BF16, 16, 16), ones(BF16, 16, 8), ones(BF16, 16, 8), dtype=cb.bf16

@@ -128,6 +128,26 @@ def test_long_rows_are_rounded_in_passes_and_come_through_a_short_ring() -> None
         assert error(floats(x, weight, late, room=room)[0], expected) < 2e-6
 
 
+def test_many_planes_share_a_row() -> None:
+    weight = random_weight(16, 3072, "int4", 32, False)
+    x = np.random.default_rng(1).normal(size=(1, 3072)).astype(np.float16)
+    few = plan_few(1, 48, 1, 32, False, cb.f16, SMALL, False, False, None, True)
+    assert few is not None and few[0].planes == 24
+    got, tolerance = floats(x, weight, True)
+    assert error(got, x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)) < tolerance
+
+
+@pytest.mark.parametrize("group", [128, 256])
+def test_the_largest_sums_of_a_group_are_exact(group: int) -> None:
+    """Bytes of 255 times digits of -128: of 128 inputs the sum has room in a float's mantissa, of 256 it would not."""
+    scheme = parse_scheme("int4", group=group, symmetric=True, activations="float")
+    codes, ones = np.full((1, group // 8, 16, 4), 255, np.uint8), np.ones((1, 1, 16), np.float16)
+    sums, factors = np.zeros((1, 16), np.float32), np.ones(group, np.float16)
+    weight = QuantizedWeight((16, group), scheme, codes, ones, None, sums, factors)
+    got = floats(np.full((4, group), 127 / 128, np.float16), weight, True)[0]
+    assert (got == 7 * 127 * group // 128).all()
+
+
 def test_a_row_that_is_not_finite_gives_nan_alone_and_zeros_give_zero() -> None:
     weight = random_weight(16, 128, "int4", 32, True)
     x = np.ones((3, 128), np.float16)

@@ -98,9 +98,10 @@ def test_few_rows_stay_in_registers(size: tuple[int, int], rows: int, group: int
     code = few_code(plan, dtype)
     assert usage(code.cubin).stack == 0
     assert code.text.shared_bytes <= H200.shared
-    # Three logical instructions for eight codes, and one product for 16 channels x 32 inputs; passes are written out.
+    # One product for 16 channels x 32 inputs, of whole bytes and those with only their low halves; passes are written out.
     blocks = min(plan.turn * -(-plan.depth // plan.turn), plan.each) if plan.once else plan.turn * plan.passes
-    assert count(code.sass, "IMMA")["IMMA"] == plan.block // 32 * plan.panels * blocks
+    product = "IMMA.16832.U8.S8" if group else "IMMA.16832.S8.S8"
+    assert code.sass.count(product) == plan.block // 32 * plan.panels * blocks
 
 
 def test_two_cubes_share_the_registers_and_the_memory_of_a_core() -> None:
@@ -116,7 +117,19 @@ def test_codes_behind_a_row_are_asked_for_before_it_is_rounded_unless_it_is_long
     short, long = plan_few(*LARGE, 4, 32, *shape), plan_few(*NARROW, 1, 32, *shape)
     assert short is not None and short[0].passes == 1 and short[0].soon and not short[0].once
     assert long is not None and long[0].passes > 1 and not long[0].soon
-    assert (long[0].depth, long[0].ahead) == (4, 3)
+    assert (long[0].depth, long[0].ahead) == (4, 2)
+
+
+@pytest.mark.parametrize(("panels", "blocks", "group", "planes"), [
+    (256, 224, 32, 28), (256, 112, 128, 28), (256, 172, 32, 22), (256, 64, 32, 16), (896, 224, 32, 16), (256, 512, 32, 16),
+])  # fmt: skip
+def test_more_planes_share_a_long_row_where_they_are_full_and_have_registers(
+    panels: int, blocks: int, group: int, planes: int
+) -> None:
+    few = plan_few(panels, blocks, 1, group, group == 128, cb.bf16, H200, False, False, None, True)
+    assert few is not None and few[0].planes == planes
+    several = plan_few(panels, blocks, 2, group, group == 128, cb.bf16, H200, False, False, None, True)
+    assert several is None or several[0].planes <= 16
 
 
 @pytest.mark.parametrize(("size", "rows", "group", "symmetric"), some([

@@ -52,14 +52,18 @@ FRAGMENTS = {
 
 @literal_op
 def mma(a: Any, b: Any, c: Any, dtype: Any) -> Any:
-    """`mma(a, b, c, dtype)`: c plus the product of the plane's fragments a (4 words) and b (2 words)."""
+    """`mma(a, b, c, dtype)`: c plus the product of the plane's fragments a (4 words) and b (2 words).
+
+    The dtype is that of both, or "u8.i8" and "i8.u8".
+    """
     name = literal(dtype)
     if name is None:
         return None
-    f = FRAGMENTS[name]
+    left, _, right = name.partition(".")
+    f = FRAGMENTS[left]
     line(a, "u32", 4), line(b, "u32", 2), line(c, f.carrier, 4)
     element = F32 if f.carrier == "f32" else I32
-    kind = f"{f.accumulator}.{f.inputs}.{f.inputs}.{f.accumulator}"
+    kind = f"{f.accumulator}.{f.inputs}.{FRAGMENTS[right or left].inputs}.{f.accumulator}"
     # The accumulators are tied to the results, so operands 4 to 7 are them.
     text = f"mma.sync.aligned.{f.shape}.row.col.{kind} {names(0, 4)}, {names(8, 4)}, {names(12, 2)}, {names(4, 4)};"
 

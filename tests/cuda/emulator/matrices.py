@@ -26,10 +26,11 @@ def left_rows(words: Any, dtype: np.dtype) -> np.ndarray:
 
 def mma(calls: list[list[Any]]) -> list[Any]:
     """`mma.sync` m16n8 on the fragments of a plane."""
-    dtype = DTYPES[calls[0][3]]
+    left, _, right = calls[0][3].partition(".")
+    dtype, other = DTYPES[left], DTYPES[right or left]
     per = 4 // dtype.itemsize
     a = left_rows([c[0] for c in calls], dtype)
-    b = wide([c[1] for c in calls], dtype).reshape(8, 4, 2, per).transpose(0, 2, 1, 3).reshape(8, 8 * per)
+    b = wide([c[1] for c in calls], other).reshape(8, 4, 2, per).transpose(0, 2, 1, 3).reshape(8, 8 * per)
     sums = np.stack([c[2] for c in calls])
     product = (a @ b.T).reshape(2, 8, 4, 2).transpose(1, 2, 0, 3).reshape(PLANE, 4)
     return list((sums.astype(product.dtype) + product).astype(sums.dtype))
