@@ -23,13 +23,14 @@ from cubepy.runtime import memory
 AHEAD = 8  # places that a unit asks for at once, at most
 MANY = 1 << 15  # units, from which on there are enough of them
 ROOMS = (2048, 8192)  # numbers in shared memory, of a width of at most the last
+ROWS = 128  # of results that a cube does, at most
 
 
 @dataclass(frozen=True)
 class PartPlan:
     """What is made of windows, from `start` on. `mean`: it is divided by how many places there are, those outside too
     if `padded`, or by a number. `parts`: windows are equal parts. `ahead`: places along the height and the width that
-    are asked for at once. `room`: numbers in shared memory."""
+    are asked for at once. `room`: numbers in shared memory. `few`: results in a row find room in a table."""
 
     start: Any
     mean: bool
@@ -38,6 +39,7 @@ class PartPlan:
     ahead: tuple[int, int]
     lanes: int
     room: int = 0
+    few: bool = False
 
 
 @cb.func
@@ -69,12 +71,24 @@ def over(
 
 
 @cb.func
-def shared_out(total, counts, divisor, acc, plan: cb.Comptime[PartPlan]):
+def shared_out(total, count, divisor, acc, plan: cb.Comptime[PartPlan]):
     """What becomes of what was found in so many places."""
     if not plan.mean:
         return total
-    many = cb.cast(counts[0] * counts[1] * counts[2], acc)
-    return total / cb.select(divisor != 0, cb.cast(divisor, acc), many)
+    return total / cb.select(divisor != 0, cb.cast(divisor, acc), cb.cast(count, acc))
+
+
+@cb.func
+def look_up_rows(table, first, many, size, made, kernel, stride, pad, plan: cb.Comptime[PartPlan]):
+    """table[:, row] = the plane of a cube's row of results, its places along the depth and the height, and how many of
+    them count, so that units that share a row divide once."""
+    for row in range(cb.UNIT_POS, many, cb.CUBE_DIM):
+        p, h, i = coordinates(first + row, (made[0], made[1], made[2]))
+        a0, a1, deep = span(h, size[1], made[1], kernel[0], stride[0], pad[0], plan)
+        b0, b1, high = span(i, size[2], made[2], kernel[1], stride[1], pad[1], plan)
+        found = (p, a0, a1, b0, b1, deep * high)
+        for k in cb.unroll(range(len(found))):
+            table[k, row] = cb.cast(found[k], cb.i32)
 
 
 @cb.kernel
@@ -84,31 +98,38 @@ def combine_columns(
 ):  # fmt: skip
     """x, out of (planes, depth, height, width), of shapes `size` and `made`; a cube does `rows` rows of windows."""
     columns = cb.shared(plan.room, acc)
+    table = cb.shared((6, ROWS), cb.i32)
+    columns_at = cb.shared((3, ROWS), cb.i32)
     lanes = plan.lanes
     wide = multiple(size[3], lanes)
     lines = wide // lanes
     first = cb.CUBE_POS * rows
     many = cb.min(rows, made[0] * made[1] * made[2] - first)
+    look_up_rows(table, first, many, size, made, kernel, stride, pad, plan)
+    if plan.few:
+        for j in range(cb.UNIT_POS, made[3], cb.CUBE_DIM):
+            found = span(j, size[3], made[3], kernel[2], stride[2], pad[2], plan)
+            for k in cb.unroll(range(3)):
+                columns_at[k, j] = cb.cast(found[k], cb.i32)
+    cb.sync_cube()
     for item in range(cb.UNIT_POS, many * lines, cb.CUBE_DIM):
         row, line = coordinates(item, (many, lines))
-        p, h, i = coordinates(first + row, (made[0], made[1], made[2]))
-        a0, a1, _ = span(h, size[1], made[1], kernel[0], stride[0], pad[0], plan)
-        b0, b1, _ = span(i, size[2], made[2], kernel[1], stride[1], pad[1], plan)
+        p = cb.cast(table[0, row], first.dtype)
         found = cb.splat(cb.cast(plan.start, acc), lanes)
-        for a in range(a0, a1):
+        for a in range(table[1, row], table[2, row]):
             start = (p * size[1] + a) * size[2] * wide + multiple(line * lanes, lanes)
-            found = over(found, x, start, wide, b0, b1, step, plan, plan.ahead[0], lanes)
+            found = over(found, x, start, wide, table[3, row], table[4, row], step, plan, plan.ahead[0], lanes)
         columns.store(row * wide + multiple(line * lanes, lanes), found)
     cb.sync_cube()
     for item in range(cb.UNIT_POS, many * made[3], cb.CUBE_DIM):
         row, j = coordinates(item, (many, made[3]))
-        _, h, i = coordinates(first + row, (made[0], made[1], made[2]))
-        _, _, deep = span(h, size[1], made[1], kernel[0], stride[0], pad[0], plan)
-        _, _, high = span(i, size[2], made[2], kernel[1], stride[1], pad[1], plan)
-        c0, c1, broad = span(j, size[3], made[3], kernel[2], stride[2], pad[2], plan)
+        if plan.few:
+            c0, c1, broad = columns_at[0, j], columns_at[1, j], columns_at[2, j]
+        else:
+            c0, c1, broad = span(j, size[3], made[3], kernel[2], stride[2], pad[2], plan)
         none = cb.splat(cb.cast(plan.start, acc), 1)
         total = over(none, columns, row * wide, 1, c0, c1, step, plan, plan.ahead[1], 1)
-        result = shared_out(total[0], (deep, high, broad), divisor, acc, plan)
+        result = shared_out(total[0], table[5, row] * broad, divisor, acc, plan)
         out[first * made[3] + item] = cb.cast(result, out.dtype)
 
 
@@ -132,7 +153,7 @@ def combine_lines(
             for b in range(b0, b1):
                 start = ((n * size[1] + a) * size[2] + b) * size[3] * channels + multiple(line * lanes, lanes)
                 found = over(found, x, start, channels, c0, c1, step, plan, plan.ahead[1], lanes)
-        found = shared_out(found, (deep, high, broad), divisor, acc, plan)
+        found = shared_out(found, deep * high * broad, divisor, acc, plan)
         out.store((multiple(t * lanes, lanes),), cb.cast(found, out.dtype))
 
 
@@ -234,9 +255,9 @@ def run(
         return True
     images, results = x[..., 0], out[..., 0]
     room = next(n for n in ROOMS if x.shape[3] <= n)
-    rows = min(room // x.shape[3], out.size // out.shape[3])
+    rows = min(room // x.shape[3], ROWS, out.size // out.shape[3])
     combine_columns[-(-out.size // out.shape[3] // rows), UNITS](
         x.reshape(-1), images.shape, out.reshape(-1), results.shape, kernel, stride, pad, rows, by, step,
-        acc, PartPlan(*what, parts, ahead, widest_line(images), room), mode="unchecked",
+        acc, PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS), mode="unchecked",
     )  # fmt: skip
     return True

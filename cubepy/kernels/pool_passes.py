@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from cubepy.kernels import pool_parts, pool_planes, pool_wide
+from cubepy.kernels import pool_boxes, pool_parts, pool_planes, pool_wide
 from cubepy.kernels.plane_lines import TAPS, Steps
 from cubepy.runtime import memory
 
@@ -30,6 +30,8 @@ def run(x: Any, out: Any, settings: Any, least: Any, parts: bool, last: bool) ->
         settings = kernel, kernel, (0, 0, 0), (1, 1, 1)
     elif pool_parts.even(x.shape[1:4], out.shape[1:4], settings, False) and max(settings[0]) > TAPS:
         return pool_parts.run(x, out, settings, False, last, least)
+    if by_boxes(x, out, settings, least, last):
+        return True
     kernel, stride, _, dilation = settings
     reach, dense = max((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)), max(dilation) == 1
     most = TOGETHER if dense else REACH[not last or max(kernel) <= 3]
@@ -39,6 +41,19 @@ def run(x: Any, out: Any, settings: Any, least: Any, parts: bool, last: bool) ->
     if (dense and stepped(x, out, settings, least, last)) or by_axes(x, out, settings, least, last):
         return True
     return pool_parts.run(x, out, settings, False, last, least)
+
+
+def by_boxes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
+    """Windows of images that `pool_boxes` is the fastest for."""
+    (deep, *kernel), (_, *stride), (_, *pad), (_, *dilation) = settings
+    if deep > 1 or x.shape[1] > 1:
+        return False
+    down, across = (Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True))
+    images = [a.reshape(a.shape[0], *a.shape[2:5] if last else a.shape[2:4]) for a in (x, out)]
+    fits = pool_boxes.fits(*images, down, across, last)
+    if fits:
+        pool_boxes.run(*images, down, across, least, last)
+    return fits
 
 
 def written_out(x: Any, out: Any, settings: Any, least: Any, last: bool) -> None:
