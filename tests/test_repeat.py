@@ -64,6 +64,11 @@ CALLS: dict[str, Callable[..., Any]] = {
         x, x.swapaxes(-1, -2)[..., :4], bias=w[:4], activation="gelu", residual=y[..., :4] * 0 + 1 if x.shape[1] == 6 else None),
     "linear": lambda x, y, w: K.matmul(x, K.prepack(y.reshape(-1, y.shape[-1]).T)),
     "attention": lambda x, y, w: K.attention(x[None], y[None], y[None], is_causal=True),
+    "conv1d": lambda x, y, w: K.conv1d(x, y[..., :3], padding=1), "conv1d, filters laid out": lambda x, y, w: K.conv1d(
+        x, K.prepack_filter(y[..., :3]), w[: len(y)], padding=1, activation="relu"),
+    "conv_transpose1d": lambda x, y, w: K.conv_transpose1d(x[:, : len(y)], y[..., :3], stride=2),
+    "conv_input": lambda x, y, w: K.conv_input(x.shape, y[..., :3], x[:, : len(x)], padding=1),
+    "conv_weight": lambda x, y, w: K.conv_weight(x, (len(y), y.shape[1], 3), y[:, : len(y)], padding=1),
 }  # fmt: skip
 
 
@@ -107,15 +112,15 @@ def test_the_third_call_is_a_repetition(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_packed_matrices_of_one_shape_share_a_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[inspect.unwrap(K.matmul).__module__]
-    x = floats(7, 40)
-    weights = [floats(40, 11) for _ in range(5)]
+    x, bias = floats(200, 40), floats(96)
+    weights = [floats(40, 96) for _ in range(5)]
     packed = [K.prepack(w) for w in weights]
     for p in packed[:3]:
-        K.matmul(x, p, bias=x[0, :11], activation="relu")
+        assert K.matmul(x, p, bias=bias, activation="relu").nbytes > memory.POOLED  # which begin at a line of the cache
     monkeypatch.setattr(module, "_launch", None)  # what the long way comes through
     for w, p in zip(weights, packed, strict=True):
-        found = K.matmul(x, p, bias=x[0, :11], activation="relu")
-        np.testing.assert_allclose(found, np.maximum(x @ w + x[0, :11], 0), rtol=1e-4, atol=1e-5)
+        found = K.matmul(x, p, bias=bias, activation="relu")
+        np.testing.assert_allclose(found, np.maximum(x @ w + bias, 0), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
@@ -237,3 +242,21 @@ def test_options_that_were_freed_are_not_taken_for_others() -> None:
     for n in range(300):
         factor = n % 7 + 0.5  # a new object in every turn
         np.testing.assert_array_equal(K.map(f.mul, x, factor), x * np.float32(factor))
+
+
+def test_calls_in_place_are_known_by_their_short_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take no detour over Python's look at which arrays are the same, and look for themselves."""
+    x, y = floats(160), floats(160)
+    want = np.cumsum(x, 0)
+    for _ in range(5):
+        K.cumsum(y, 0, out=y)
+    monkeypatch.setattr("cubepy.runtime.repeat.alike", None)
+    y[...] = x
+    assert K.cumsum(y, 0, out=y) is y
+    np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-4)
+    monkeypatch.undo()
+    for _ in range(3):  # in place and not, in turns
+        other = np.zeros_like(x)
+        np.testing.assert_array_equal(K.cumsum(x, 0, out=other), y)
+        other = x.copy()
+        np.testing.assert_array_equal(K.cumsum(other, 0, out=other), y)

@@ -121,7 +121,12 @@ def _properties() -> DeviceProperties:
         l2_bytes=_cache_bytes("SC_LEVEL2_CACHE_SIZE", 1024 * 1024),
         features=frozenset(
             n
-            for n, f in (("int8_dot", ("avx512vnni", "avxvnni")), ("bf16_dot", ("avx512bf16",)), ("f16c", ("f16c",)))
+            for n, f in (
+                ("int8_dot", ("avx512vnni", "avxvnni")),
+                ("bf16_dot", ("avx512bf16",)),
+                ("f16c", ("f16c",)),
+                ("partition", ("avx2",)),
+            )
             if on & set(f)
         )
         | ({"tiles"} if TILES <= on and tiles_granted() else set()),

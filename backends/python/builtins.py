@@ -216,6 +216,11 @@ def _shuffle(a: Value, b: Value, lanes: Any) -> Value:
     return Value(both[[int(k) for k in lanes]], a.dtype)
 
 
+@means("partition")
+def _partition(v: Value, mask: Value) -> Value:
+    return Value(np.concatenate([v.data[mask.data], v.data[~mask.data]]), v.dtype)
+
+
 def _plane(name: str) -> Callable[..., Any]:
     def evaluate(v: Any, unit: Any = 0) -> Any:
         if name == "plane_broadcast" and int(unit) != 0:

@@ -124,6 +124,8 @@ class Lowering(Expressions):
         if how in ("any", "all"):
             return Expr(f"line_{how}", convert.BOOL, (convert.truth(line),))
         dtype = line.type.dtype
+        if dtype.kind == "b" and how == "sum":
+            return Expr("line_count", VType(dt.i32), (line,))
         if dtype.kind == "b":
             line, dtype = convert.cast(line, dt.i32), dt.i32
         return Expr(f"line_{how}", VType(dtype), (line,))
@@ -366,6 +368,14 @@ def _shuffle(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(lanes, Const):
         raise ComptimeError("the lanes of cb.shuffle must be comptime")
     return _shuffled(_line(s, a, name), _line(s, b, name), tuple(lanes.value))
+
+
+@lowers("partition")
+def _partition(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    v, mask = (_line(s, value, name) for value in unpack(name, args, kwargs, "v", "mask"))
+    if mask.type != VType(dt.bool_, v.type.lanes):
+        raise KernelTypeError(f"cb.partition needs a mask for {v.type}, not {mask.type}")
+    return Expr("call", v.type, (v, mask), name)
 
 
 def _shuffled(a: Expr, b: Expr, order: tuple[int, ...]) -> Value:

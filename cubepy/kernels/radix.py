@@ -49,11 +49,15 @@ class Keys:
         return 1 << (self.bits - 1)
 
     def masks(self) -> tuple[int, ...]:
-        """Numbers that say the same: `masked_key` and `unmasked_key` take them, so that one code serves all kinds."""
-        other = self.ones if self.descending else 0
+        """Numbers that say the same: `masked_key` and `unmasked_key` take them, so that one code serves all kinds.
+
+        Keys of 64 bits are signed here, as bits: units without AVX-512 compare no others.
+        """
+        turned = self.top if self.bits == 64 else 0
+        other = (self.ones if self.descending else 0) ^ turned
         first = {"float": (self.ones, self.top), "signed": (self.top, self.top), "unsigned": (0, 0)}[self.kind]
         negative, positive = (mask ^ other for mask in first)
-        largest = self.infinity if self.kind == "float" else self.ones
+        largest = self.infinity if self.kind == "float" else self.top - 1
         high = (negative, positive) if (negative ^ self.top) & self.top else (positive, negative)
         return (negative, positive, *high, largest, self.ones ^ other)
 
@@ -62,16 +66,16 @@ class Keys:
 def masked_key(value, bits: cb.Comptime[int], masks):
     """`to_key` of what has so many bits, by `Keys.masks`."""
     v = cb.cast(value, masks[0].dtype)
-    top = v.dtype(1 << (bits - 1))
-    key = v ^ cb.select((v & top) != 0, cb.splat(masks[0], v.lanes), cb.splat(masks[1], v.lanes))
-    return cb.select((v & (top - v.dtype(1))) > masks[4], cb.splat(masks[5], v.lanes), key)
+    size = v & v.dtype((1 << (bits - 1)) - 1)
+    key = v ^ cb.select(size != v, cb.splat(masks[0], v.lanes), cb.splat(masks[1], v.lanes))
+    return cb.select(size > masks[4], cb.splat(masks[5], v.lanes), key)
 
 
 @cb.func
 def unmasked_key(key, bits: cb.Comptime[int], masks):
     """The bits that `masked_key` made a key of."""
-    top = key.dtype(1 << (bits - 1))
-    return key ^ cb.select((key & top) != 0, cb.splat(masks[2], key.lanes), cb.splat(masks[3], key.lanes))
+    size = key & key.dtype((1 << (bits - 1)) - 1)
+    return key ^ cb.select(size != key, cb.splat(masks[2], key.lanes), cb.splat(masks[3], key.lanes))
 
 
 @cb.func

@@ -19,7 +19,7 @@ from cubepy.kernels import random_planes
 from cubepy.kernels.arguments import array_of, number_of, output, repeated, whole, wholes, wrapper
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import device as devices
-from cubepy.runtime import tracing
+from cubepy.runtime import memory, tracing
 
 CHUNK = 4096  # blocks of a cube
 
@@ -408,12 +408,18 @@ def bernoulli(input: Any, size: Any = None, *, generator: Generator | None = Non
     if not as_dtype(p.dtype).is_float:
         raise DTypeError(f"probabilities are floats, not {p.dtype}")
     result = _like(p) if out is None else output(out, p.shape, array_of(out).dtype)
-    flat = p if p.flags.c_contiguous else p.copy()
+    flat = p
+    if not p.flags.c_contiguous:
+        flat = _like(p)
+        flat[...] = p
     done = _fill(result, "bernoulli", np.float32(0), np.float32(0), generator, p=flat.reshape(-1))
     return out if out is not None else wrap(done)
 
 
 def _like(array: Any) -> Any:
+    """A new array in C order, of the shape and dtype of one, where it is."""
+    if isinstance(array, np.ndarray):
+        return memory.pool.empty(array.shape, array.dtype)
     return np.empty_like(array, order="C", subok=False)
 
 

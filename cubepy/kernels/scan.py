@@ -23,6 +23,16 @@ from cubepy.runtime import memory
 PIECE = 16384  # elements of a row that a cube of one unit scans
 
 
+@cb.func
+def scanned(line, running, step, nothing, exclusive: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """A line after `running`, and what the next one comes after."""
+    v = prefix_line(cb.cast(line, nothing.dtype), step, nothing, lanes)
+    done = step(running, v)
+    if exclusive:
+        done = shifted(done, running[0], lanes)
+    return done, step(running, cb.splat(v[lanes - 1], lanes))  # the last lane of what is done, which comes later
+
+
 @cb.kernel
 def scan_rows(
     x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
@@ -34,27 +44,28 @@ def scan_rows(
     row = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
     nothing = cb.cast(start, acc)
-    stop = cb.min((p + 1) * piece, n)
+    first = p * piece
+    stop = cb.min(first + piece, n)
+    whole = first + (stop - first) // lanes * lanes
     if totals:
         sums = cb.splat(nothing, lanes)
-        for k in range(p * piece, stop, lanes):
-            v = cb.cast(x.load((row, k), lanes), acc)
-            if k + lanes > stop:
-                v = first_lanes(v, stop - k, nothing, lanes)
-            sums = step(sums, v)
+        for k in range(first, whole, lanes):
+            sums = step(sums, cb.cast(x.load((row, k), lanes), acc))
+        if whole < stop:
+            v = cb.cast(x.load((row, whole), lanes, valid=stop - whole), acc)
+            sums = step(sums, first_lanes(v, stop - whole, nothing, lanes))
         out[row, p] = over_lanes(sums, step, lanes)
     else:
         running = cb.splat(nothing, lanes)
         if carry is not None:
             running = cb.splat(carry[row, p], lanes)
-        for k in range(p * piece, stop, lanes):
-            v = prefix_line(cb.cast(x.load((row, k), lanes), acc), step, nothing, lanes)
-            done = step(running, v)
-            if exclusive:
-                out.store((row, k), cb.cast(shifted(done, running[0], lanes), out.dtype))
-            else:
-                out.store((row, k), cb.cast(done, out.dtype))
-            running = step(running, cb.splat(v[lanes - 1], lanes))  # done[lanes - 1], which comes later
+        for k in range(first, whole, lanes):
+            done, running = scanned(x.load((row, k), lanes), running, step, nothing, exclusive, lanes)
+            out.store((row, k), cb.cast(done, out.dtype))
+        if whole < stop:
+            v = x.load((row, whole), lanes, valid=stop - whole)
+            done, running = scanned(v, running, step, nothing, exclusive, lanes)
+            out.store((row, whole), cb.cast(done, out.dtype), valid=stop - whole)
 
 
 @cb.kernel
@@ -102,9 +113,9 @@ def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusi
     if pieces > 1:
         ends = memory.empty((m, pieces), acc.numpy)
         before = memory.empty((m, pieces), acc.numpy)
-        scan_rows[m * pieces, 1](x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="checked")
+        scan_rows[m * pieces, 1](x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="unchecked")
         scan_along_rows(ends, before, step, start, acc, True)
-    scan_rows[m * pieces, 1](x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="checked")
+    scan_rows[m * pieces, 1](x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="unchecked")
 
 
 def _columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import functions as f
-from cubepy.kernels import sort_buckets, sort_runs, topk_planes
+from cubepy.kernels import sort_buckets, sort_quick, sort_runs, topk_planes, topk_quick
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, repeated, whole, wrapper
 from cubepy.kernels.cube_wide import has_planes, power_of_two
 from cubepy.kernels.elementwise import contiguous, copy
@@ -57,10 +57,13 @@ def _sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
         sort_short_rows[-(-m // lanes), 1](source, target, room, keys, room, lanes, mode="checked")
     elif indices is None:
         wide = max(4, x.itemsize)
-        if n * wide <= (sort_runs.RUN if m == 1 else sort_buckets.ROOM):
+        parted = sort_quick.quick() and (wide == 8 or n > sort_runs.FEW)
+        if n * wide <= (sort_runs.RUN if m == 1 or parted else sort_buckets.ROOM):
             lanes = cb.device_properties_of().register_bytes // wide
             flat = (source.reshape(-1), masks_of(keys), target.reshape(-1))
             sort_whole_rows[m, 1](*flat, n, sort_buckets.ROOM // wide, lanes, mode="unchecked")
+        elif parted and n <= sort_quick.MOST >> (4 if keys.bits <= 16 else 0):
+            sort_quick.sort_by_quicksort(source, target, masks_of(keys))
         elif n <= sort_runs.MOST >> (2 if keys.bits <= 16 else 0):  # buckets only count keys of so few bits
             sort_runs.sort_by_runs(source, target, masks_of(keys))
         else:
@@ -198,6 +201,9 @@ def _topk(input: Any, k: int, axis: int, largest: bool, *, out: None = None) -> 
             bits, keys = f"u{rows.itemsize}", _keys(rows.dtype, largest, same_zeros=True)
             found, at = values.reshape(-1, k).view(bits), indices.reshape(-1, k)
             topk_planes.top_by_planes(flat.view(bits), found, at, k, keys)
+        elif FEW < k and topk_quick.worth_it(n, k, rows.itemsize):
+            keys = _keys(rows.dtype, largest, same_zeros=True)
+            topk_quick.top_by_quickselect(flat, values.reshape(-1, k), indices.reshape(-1, k), keys)
         elif not has_planes() and FEW < k and n <= min(NEAR, 64 * k) and rows.itemsize <= 4:
             keys = _keys(rows.dtype, largest, same_zeros=True)
             places_by_network(flat, values.reshape(-1, k), indices.reshape(-1, k), k, keys)

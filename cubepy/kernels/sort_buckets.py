@@ -13,7 +13,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.radix import unmasked_key
-from cubepy.kernels.sort_lines import all_of, key_line, sort_part
+from cubepy.kernels.sort_lines import all_of, key_line, largest, sort_part
 from cubepy.runtime import memory, tracing
 
 ROOM = 1 << 17  # bytes of the largest bucket that is sorted within the cache
@@ -52,7 +52,8 @@ def key_ends(
     p = cb.CUBE_POS % pieces
     begin, end = piece_of(starts, sizes, s, p, pieces)
     ways = all_of(masks)
-    low, high = cb.splat(ends.dtype((1 << ends.dtype.bits) - 1), lanes), cb.splat(ends.dtype(0), lanes)
+    low = cb.splat(largest(ends.dtype), lanes)
+    high = ~low if ends.dtype.bits == 64 else cb.splat(ends.dtype(0), lanes)
     whole = begin + (end - begin) // lanes * lanes
     for i in range(begin, whole, lanes):
         line = key_line(x, i, ways, fresh, lanes)
@@ -65,6 +66,13 @@ def key_ends(
 
 
 @cb.func
+def bin_of(key, low, shift):
+    """How many bins there are below that of a key."""
+    wide = cb.u64 if key.dtype.bits == 64 else cb.u32
+    return cb.cast(cb.cast(key - low, wide) >> cb.cast(shift, wide), cb.i32)
+
+
+@cb.func
 def bins_of(x, first, count, low, shift, masks, bins, held, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
     """The bins of `count` keys from `first` on into `bins`, the keys themselves into `held` if there is such."""
     whole = count // lanes * lanes
@@ -72,12 +80,12 @@ def bins_of(x, first, count, low, shift, masks, bins, held, fresh: cb.Comptime[b
         line = key_line(x, first + i, masks, fresh, lanes)
         if held is not None:
             held.store(i, line)
-        bins.store(i, cb.cast((line - low) >> shift, cb.i32))
+        bins.store(i, bin_of(line, low, shift))
     for i in range(whole, count):
         one = key_line(x, first + i, masks, fresh, 1)[0]
         if held is not None:
             held[i] = one
-        bins[i] = cb.cast((one - low) >> shift, cb.i32)
+        bins[i] = bin_of(one, low, shift)
 
 
 @cb.kernel
@@ -215,7 +223,8 @@ def sort_each_bucket(
     k = cb.CUBE_POS % buckets
     n = edges[s, k + 1] - edges[s, k]
     if n > 0 and n <= room:
-        sort_part(x, starts[s] + edges[s, k], n, out, a, all_of(masks), False, lanes)
+        first = starts[s] + edges[s, k]
+        sort_part(x, first, first, n, out, a, all_of(masks), False, lanes)
 
 
 @cb.kernel
@@ -276,7 +285,7 @@ def _ranges(x: Any, todo: Segments, masks: Any, fresh: bool, lanes: int) -> tupl
     ends = memory.empty((count, todo.pieces, 2), masks.dtype)
     key_ends[count * todo.pieces, 1](x, *todo[:2], ends, masks, fresh, lanes, mode="unchecked")
     low, high = ends[:, :, 0].min(1), ends[:, :, 1].max(1)
-    return low, high - low
+    return low, (high - low).view(f"u{masks.itemsize}")
 
 
 def _moved(x: Any, moved: Any, todo: Segments, lows: Any, shifts: Any, counts: Any, how: tuple[Any, bool, int]) -> Any:

@@ -32,7 +32,8 @@ def masks_of(keys: Any) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _masks(keys: Any) -> np.ndarray:
-    return np.array(keys.masks(), np.uint64 if keys.bits == 64 else np.uint32)
+    masks = np.array(keys.masks(), np.uint64 if keys.bits == 64 else np.uint32)
+    return masks.view(np.int64) if keys.bits == 64 else masks
 
 
 def odd_even_pairs(n: int) -> tuple[tuple[int, int], ...]:
@@ -194,6 +195,12 @@ def all_of(masks):
 
 
 @cb.func
+def largest(dtype):
+    """The largest key of 64 bits, which are signed, or of 32, which are not."""
+    return dtype((1 << (63 if dtype.bits == 64 else 32)) - 1)
+
+
+@cb.func
 def key_line(x, i, masks, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
     """A line of keys, made of elements if `fresh`."""
     line = x.load(i, lanes)
@@ -211,7 +218,7 @@ def load_keys(x, first, n, a, size, masks, fresh: cb.Comptime[bool], lanes: cb.C
     for i in range(whole, n):
         a.store(i, key_line(x, first + i, masks, fresh, 1))
     for i in range(n, size):
-        a[i] = a.dtype((1 << a.dtype.bits) - 1)
+        a[i] = largest(a.dtype)
 
 
 @cb.func
@@ -253,12 +260,12 @@ def store_sorted(a, rows, out, first, n, masks, lanes: cb.Comptime[int]):
 
 
 @cb.func
-def sort_part(x, first, n, out, a, masks, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
-    """out[first : first + n] = the sorted elements of x there, which are keys already unless `fresh`."""
+def sort_part(x, first, to, n, out, a, masks, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """out[to : to + n] = the sorted elements of x from `first` on, which are keys already unless `fresh`."""
     rows, merges = network_of(n, lanes)
     load_keys(x, first, n, a, rows * lanes, masks, fresh, lanes)
     sort_lines(a, rows, merges, lanes)
-    store_sorted(a, rows, out, first, n, masks, lanes)
+    store_sorted(a, rows, out, to, n, masks, lanes)
 
 
 @cb.kernel
@@ -267,7 +274,8 @@ def sort_whole_rows(
 ):  # fmt: skip
     """Rows of n elements, at most `room`, one after the other in flat arrays; a cube of one unit does one."""
     a = cb.shared(room, masks.dtype)
-    sort_part(x, cb.CUBE_POS * n, n, out, a, all_of(masks), True, lanes)
+    first = cb.CUBE_POS * n
+    sort_part(x, first, first, n, out, a, all_of(masks), True, lanes)
 
 
 @cb.func
@@ -276,8 +284,23 @@ def placed_line(x, at, i, masks, same_zeros: cb.Comptime[bool], lanes: cb.Compti
     line = x.load(at, lanes)
     if same_zeros:  # what has the sign bit alone is zero
         line = cb.select(line == x.dtype(1 << (x.dtype.bits - 1)), cb.splat(x.dtype(0), lanes), line)
-    key = cb.cast(masked_key(line, x.dtype.bits, masks), cb.u64)
-    return (key << 32) | cb.cast(lane_numbers(cb.i32, lanes) + cb.splat(cb.cast(i, cb.i32), lanes), cb.u64)
+    key = masked_key(line, x.dtype.bits, masks) ^ cb.u32(1 << 31)  # as signed numbers are compared
+    return (cb.cast(key, cb.i64) << 32) | cb.cast(lane_numbers(cb.i32, lanes) + cb.cast(i, cb.i32), cb.i64)
+
+
+@cb.func
+def store_places(a, rows, x, first, values, indices, to, k, lanes: cb.Comptime[int]):
+    """The places of the first k keys of `placed_line`, in the order that `sort_lines` leaves, and the elements."""
+    held = cb.local(lanes, cb.i64, lanes=lanes)
+    for r in range(0, rows, lanes):
+        turn_lines(a, r, held, lanes)
+        at = r
+        for c in range(cb.min(lanes, (k - r + rows - 1) // rows)):
+            indices.store(to + at, held[c] & cb.i64((1 << 32) - 1), valid=k - at)
+            if values is not None:
+                for j in range(cb.min(lanes, k - at)):
+                    values[to + at + j] = x[first + indices[to + at + j]]
+            at = at + rows
 
 
 @cb.kernel
@@ -288,8 +311,7 @@ def sort_places(
     """The places of the first k of the sorted elements of rows of n, at most `room`, of 32 bits or less, and the
     elements into `values` if there is such; flat arrays; a cube of one unit does a row."""
     first, to, w = cb.CUBE_POS * n, cb.CUBE_POS * k, all_of(masks)
-    a = cb.shared(room, cb.u64)
-    held = cb.local(lanes, cb.u64, lanes=lanes)
+    a = cb.shared(room, cb.i64)
     rows, merges = network_of(n, lanes)
     whole = n // lanes * lanes
     for i in range(0, whole, lanes):
@@ -297,15 +319,6 @@ def sort_places(
     for i in range(whole, n):
         a.store(i, placed_line(x, first + i, i, w, same_zeros, 1))
     for i in range(n, rows * lanes):
-        a[i] = cb.u64((1 << 64) - 1)
+        a[i] = largest(cb.i64)
     sort_lines(a, rows, merges, lanes)
-    for r in range(0, rows, lanes):
-        turn_lines(a, r, held, lanes)
-        at = r
-        for c in range(cb.min(lanes, (k - r + rows - 1) // rows)):
-            places = cb.cast(held[c] & cb.u64((1 << 32) - 1), cb.i64)
-            indices.store(to + at, places, valid=k - at)
-            if values is not None:
-                for j in range(cb.min(lanes, k - at)):
-                    values[to + at + j] = x[first + indices[to + at + j]]
-            at = at + rows
+    store_places(a, rows, x, first, values, indices, to, k, lanes)

@@ -11,7 +11,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.cube_wide import first_lanes
 from cubepy.kernels.radix import unmasked_key
-from cubepy.kernels.sort_lines import all_of, halve_lanes, sort_part, swapped, weave
+from cubepy.kernels.sort_lines import all_of, halve_lanes, largest, sort_part, swapped, weave
 from cubepy.runtime import memory
 
 RUN = 1 << 15  # bytes of a run that the nearest cache holds while it is sorted
@@ -37,7 +37,8 @@ def sort_runs(
     ways = (w[0], w[1], same, same, w[4], w[5])
     for k in range(begin, cb.min(begin + each, runs)):
         first = k * length
-        sort_part(x, row * n + first, cb.min(length, n - first), out, a, ways, True, lanes)
+        at = row * n + first
+        sort_part(x, at, at, cb.min(length, n - first), out, a, ways, True, lanes)
 
 
 @cb.func
@@ -89,7 +90,7 @@ def merge_runs(
     two = one + count
     a_end, b_end = two, two + other
     size = (count + other + parts * ways - 1) // (parts * ways)
-    most = x.dtype((1 << x.dtype.bits) - 1)
+    most = largest(x.dtype)
     elements = all_of(masks)
     held = cb.local(ways, x.dtype, lanes=lanes)
     a = cb.local(ways, cb.i64)
@@ -133,6 +134,13 @@ def sort_by_runs(x: Any, out: Any, masks: Any) -> None:
     each = runs if m * n <= FEW else 1
     here, there = (memory.empty((m * n,), wide) for _ in range(2))
     sort_runs[m * -(-runs // each), 1](x.reshape(-1), masks, here, n, length, each, room, lanes, mode="unchecked")
+    merge(here, there, out, masks, length)
+
+
+def merge(here: Any, there: Any, out: Any, masks: Any, length: int) -> None:
+    """Write the merged runs of `length` keys of `here` to `out` (rows, n); both spare arrays are flat."""
+    m, n = out.shape
+    lanes = cb.device_properties_of().register_bytes // here.itemsize
     while length < n:
         last = 2 * length >= n
         parts = 1 if m * n <= FEW else max(1, -(-2 * length // STRETCH), -(-2 // -(-n // (2 * length))))

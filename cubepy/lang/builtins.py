@@ -168,6 +168,8 @@ OTHER = {
     "concat": "`concat(a, b)`: a line with the lanes of a and then those of b.",
     "slice_line": "`slice_line(v, start, lanes)`: `lanes` lanes of v from comptime lane `start` on.",
     "interleave": "`interleave(a, b)`: a line of lanes a[0], b[0], a[1], b[1], ...",
+    "partition": "`partition(v, mask)`: a line of the lanes of v where the mask holds, then of the others, both in "
+    "order; `mask.sum()` says how many they are.",
     "shuffle": "`shuffle(a, b, lanes)`: a line of lanes picked by a comptime tuple from a, then b.",
 }
 

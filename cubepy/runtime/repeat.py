@@ -316,7 +316,9 @@ class Calls:
             self.kept[short] = [v for v in values if type(v) is not np.ndarray]
             self.quick[short] = again
 
-    def long_way(self, key: Any, values: tuple[Any, ...], out: int | None, call: Callable[[], Any]) -> Any:
+    def long_way(
+        self, key: Any, values: tuple[Any, ...], out: int | None, call: Callable[[], Any], short: bytes | None = None
+    ) -> Any:
         """`call()`, recorded when it comes for the second time.
 
         Args:
@@ -324,6 +326,7 @@ class Calls:
             values: the arguments.
             out: which of them is the array to write, if it is not None; None where no function has one.
             call: the call.
+            short: the short key, by which a call in place is known from now on (it looks for itself whether it is).
         """
         if tracing.detours or current().backend != "cpu" or not all(map(plain, values)):
             return call()
@@ -345,6 +348,7 @@ class Calls:
                 key = (key, same)
                 found = self.ready.get(key)
                 if found is not None and (result := found(values)) is not REFUSED:
+                    self.learn(short, values, found)
                     return result
                 state = self.seen.setdefault(key, True)
         if not state or _replay() is None:

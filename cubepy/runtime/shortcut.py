@@ -117,7 +117,7 @@ if _again is not None and _again is not _known:
     if _result is not _REFUSED:
         _learn(_short, _values, _again)
         return _result
-return _long_way(_key, _values, {out}, lambda: {call})"""
+return _long_way(_key, _values, {out}, lambda: {call}, _short)"""
     return lines.replace("\n", "\n            ")
 
 

@@ -84,6 +84,29 @@ def test_lanes_move_between_lines(device: str) -> None:
 
 
 @cb.kernel
+def parted(x: cb.Array, out: cb.Array, counts: cb.Array, limit, lanes: cb.Comptime[int]):
+    i = cb.ABSOLUTE_POS
+    line = x.load(i * lanes, lanes)
+    below = line < cb.splat(cb.cast(limit, x.dtype), lanes)
+    out.store(i * lanes, cb.partition(line, below))
+    counts[i] = below.sum()
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.float16])
+def test_a_mask_parts_a_line_and_lanes_keep_their_order(device: str, dtype: type, lanes: int) -> None:
+    masks = np.arange(0, 256, 5) if device != "python" else np.array([0, 255, 37, 90])
+    rows = np.arange(lanes) + 100 * (1 - (masks[:, None] >> (np.arange(lanes) % 8) & 1))
+    x, counts = rows.astype(dtype), np.zeros(len(rows), np.int32)
+    out = np.zeros_like(x)
+    parted[len(rows), 1](x.reshape(-1), out.reshape(-1), counts, 100, lanes, device=device)
+    for row, found, count in zip(x, out, counts, strict=True):
+        below = row < 100
+        assert count == below.sum()
+        assert found.tolist() == [*row[below], *row[~below]]
+
+
+@cb.kernel
 def block_sum(x: cb.Array, out: cb.Array):
     s = cb.shared(16, cb.f32)
     t = cb.UNIT_POS

@@ -12,10 +12,12 @@ import cubepy as cb
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline as properties_of
+from cubepy.backends.cuda.offline import compile_for
 from cubepy.kernels import topk_planes
 from cubepy.kernels.radix_sweep import UNITS, SweepPlan, count_all_digits, sweep
 from cubepy.kernels.sort import _keys
 from cubepy.kernels.topk_planes import TopPlan, top_of_pieces
+from tests.conformance.test_memory import parted
 from tests.cuda.emulator import emulate
 
 F = np.float32
@@ -125,3 +127,12 @@ def test_every_search_has_room_and_ends(architecture: str, monkeypatch: pytest.M
                     assert part % chunk == 0 and cubes == m * -(-source.shape[1] // (units // 32 * part))
                     assert units // 32 * plan.room * (4 + max(4, keys.bits // 8)) < device.max_shared_memory
                     assert plan.first == (step == 0) and plan.last == (step == len(launches.seen) - 1)
+
+
+def test_a_mask_parts_a_line() -> None:
+    x = RNG.integers(0, 20, 8 * 40).astype(np.int32)
+    out, counts = np.zeros_like(x), np.zeros(40, np.int32)
+    emulate(parted, 40, 1, x, out, counts, 10, 8)
+    for row, found, count in zip(x.reshape(-1, 8), out.reshape(-1, 8), counts, strict=True):
+        assert found.tolist() == [*row[row < 10], *row[row >= 10]] and count == (row < 10).sum()
+    assert "popc" in compile_for("sm_90a", parted, 1, x, out, counts, 10, 8).ptx

@@ -127,3 +127,9 @@ def test_what_makes_no_sense_is_refused() -> None:
         K.uniform(size=3, dtype=np.int32)
     with pytest.raises(errors.ShapeError, match="size"):
         K.uniform(size=-1)
+
+
+def test_bernoulli_of_more_probabilities_than_there_is_memory_for() -> None:
+    for p in (np.broadcast_to(np.float32(0.5), (1 << 44,)), np.broadcast_to(0.5, (2, 1 << 43))):
+        with pytest.raises(errors.OutOfMemoryError):
+            K.bernoulli(p)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -12,11 +13,21 @@ import pytest
 import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
+from cubepy.runtime import tracing
 from tests.cuda.thorough import some
+from tests.staging import WHERE
 
 F = np.float32
 RNG = np.random.default_rng(0)
 LENGTHS = [1, 2, 17, 300, 9001]
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """What a way is chosen by may be changed: no call is repeated that was recorded before, or will be later."""
+    tracing.forget()
+    yield monkeypatch
+    tracing.forget()
 
 
 def draw(dtype: Any, *shape: int) -> np.ndarray:
@@ -104,30 +115,68 @@ def check_long(dtype: Any, n: int) -> None:
         np.testing.assert_array_equal(np.signbit(got), np.signbit(K.sort(x, descending=descending)))
 
 
-def test_keys_that_have_a_bin_each_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubepy.kernels.sort_runs.MOST", 0)
+def test_keys_that_have_a_bin_each_are_only_counted(ways: pytest.MonkeyPatch) -> None:
+    ways.setattr("cubepy.kernels.sort_runs.MOST", 0)
+    ways.setattr("cubepy.kernels.sort_quick.MOST", 0)
     x = draw(np.float16, 70_000)
     want = np.sort(x.astype(F)).astype(np.float16)  # NumPy 2.4 misplaces some float16 beside NaN and infinities
     np.testing.assert_array_equal(K.sort(x), want)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
-def test_rows_that_no_cache_holds(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cubepy.kernels.sort_runs.MOST", 0)  # by buckets
+def test_rows_that_no_cache_holds(dtype: Any, ways: pytest.MonkeyPatch) -> None:
+    ways.setattr("cubepy.kernels.sort_runs.MOST", 0)  # by buckets
+    ways.setattr("cubepy.kernels.sort_quick.MOST", 0)
     check_long(dtype, 60_001)
 
 
 @pytest.mark.parametrize(("dtype", "n"), some([(np.float32, 50_003), (np.int64, 33_000)], 0))
-def test_rows_that_a_few_caches_hold(dtype: Any, n: int) -> None:
+def test_rows_that_a_few_caches_hold(dtype: Any, n: int, ways: pytest.MonkeyPatch) -> None:
+    ways.setattr("cubepy.kernels.sort_quick.quick", lambda: False)  # by runs
     check_long(dtype, n)
 
 
-@pytest.mark.parametrize("most", [0, 1 << 18])
-def test_long_rows_on_the_python_backend(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """By buckets, and by runs that are merged."""
-    monkeypatch.setattr("cubepy.kernels.sort_buckets.ROOM", 1024)
-    monkeypatch.setattr("cubepy.kernels.sort_runs.RUN", 1024)
-    monkeypatch.setattr("cubepy.kernels.sort_runs.MOST", most)
+@pytest.mark.parametrize("levels", [0, 2])
+@pytest.mark.parametrize(("dtype", "n"), [(np.float32, 50_003), (np.float64, 9_000), (np.int64, 33_000)])
+def test_quicksort(dtype: Any, n: int, levels: int, ways: pytest.MonkeyPatch) -> None:
+    """With pivots that are keys, and with those that only halve the range of keys."""
+    ways.setattr("cubepy.kernels.sort_quick.quick", lambda: True)
+    ways.setattr("cubepy.kernels.sort_quick.LEVELS", levels)
+    check_long(dtype, n)
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.int64, np.uint64])
+def test_quicksort_of_the_extreme_keys(dtype: Any, ways: pytest.MonkeyPatch) -> None:
+    ways.setattr("cubepy.kernels.sort_quick.quick", lambda: True)
+    ends = np.iinfo(dtype)
+    for extremes in ([ends.max], [ends.min], [ends.min, ends.max]):
+        x = RNG.choice(np.array(extremes, dtype), 20_000)
+        np.testing.assert_array_equal(K.sort(x), np.sort(x))
+        np.testing.assert_array_equal(K.sort(x, descending=True), np.sort(x)[::-1])
+
+
+@pytest.mark.skipif(bool(WHERE), reason="for one unit")
+@pytest.mark.parametrize("levels", [0, 2])
+@pytest.mark.parametrize(("rows", "n", "k"), [(1, 5000, 100), (40, 900, 17), (1, 40_000, 700), (3, 600, 300)])
+def test_topk_by_quickselect(rows: int, n: int, k: int, levels: int, ways: pytest.MonkeyPatch) -> None:
+    ways.setattr("cubepy.kernels.sort_quick.quick", lambda: True)
+    ways.setattr("cubepy.kernels.sort_quick.LEVELS", levels)
+    x = draw(F, rows, n)
+    for largest in (True, False):
+        values, indices = K.topk(x, k, largest=largest)
+        order = K.argsort(x, descending=largest)[:, :k]
+        np.testing.assert_array_equal(indices, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+
+
+@pytest.mark.parametrize(("most", "quick"), [(0, False), (1 << 18, False), (0, True)])
+def test_long_rows_on_the_python_backend(ways: pytest.MonkeyPatch, most: int, quick: bool) -> None:
+    """By buckets, by runs that are merged, and by quicksort."""
+    ways.setattr("cubepy.kernels.sort_quick.quick", lambda: quick)
+    ways.setattr("cubepy.kernels.sort_runs.FEW", 0)
+    ways.setattr("cubepy.kernels.sort_buckets.ROOM", 1024)
+    ways.setattr("cubepy.kernels.sort_runs.RUN", 1024)
+    ways.setattr("cubepy.kernels.sort_runs.MOST", most)
     x = RNG.standard_normal(700).astype(F)
     x[::3] = x[0]
     with cb.use("python"):

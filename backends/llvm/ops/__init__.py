@@ -13,6 +13,7 @@ from cubepy.backends.llvm.ops import (
     masked,
     memory,
     pairs,
+    partition,
     tiles,
     trigonometry,
     vectormath,
@@ -21,7 +22,8 @@ from cubepy.backends.llvm.ops.registry import Op
 from cubepy.backends.llvm.ops.types import Line, Ptr
 
 _MODULES = (
-    memory, masked, casts, arithmetic, division, integer, pairs, tiles, lanes, vectormath, trigonometry, atomics, debug,
+    memory, masked, casts, arithmetic, division, integer, pairs, partition, tiles, lanes, vectormath, trigonometry,
+    atomics, debug,
 )  # fmt: skip
 OPS: dict[str, Op] = {
     name: value for module in _MODULES for name, value in vars(module).items() if isinstance(value, Op)

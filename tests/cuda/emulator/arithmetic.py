@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,13 @@ def rounded(dtype: str) -> Callable[[Any], Any]:
 
 def signed(dtype: Any) -> Callable[[Any], Any]:
     half = 1 << 8 * np.dtype(dtype).itemsize - 1
-    return lambda v: v.astype(dtype) if isinstance(v, np.ndarray) else (int(v) + half) % (2 * half) - half
+
+    def number(v: Any) -> Any:
+        if type(v) is int and -half <= v < half:
+            return v
+        return v.astype(dtype) if isinstance(v, np.ndarray) else (int(v) + half) % (2 * half) - half
+
+    return number
 
 
 def u32(value: Any) -> Any:
@@ -47,7 +54,7 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once."""
     if isinstance(a, int) and isinstance(b, int):
         return a * b + c
-    if any(isinstance(v, np.ndarray) for v in (a, b, c)):
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or isinstance(c, np.ndarray):
         kind = np.result_type(a, b, c)
         return (np.asarray(a, np.float64) * b + c).astype(kind if kind.kind in "iu" else np.float32)
     return np.float32(float(a) * float(b) + float(c))
@@ -66,13 +73,24 @@ def select(condition: Any, a: Any, b: Any) -> Any:
 
 
 def splat(value: Any, lanes: int) -> np.ndarray:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return np.full(lanes, value, np.int32 if whole else None)
+    return ones(type(value), lanes) * value
+
+
+@lru_cache(256)
+def ones(kind: type, lanes: int) -> np.ndarray:
+    """To multiply with, which is quicker than to fill."""
+    return np.ones(lanes, np.int32 if kind is int else kind)
+
+
+@lru_cache(256)
+def places(lanes: str) -> np.ndarray:
+    return np.array([int(k) for k in lanes.split()])
 
 
 def shuffle(a: Any, b: Any, lanes: str) -> np.ndarray:
     """Lanes of two lines, in the order of a text of numbers."""
-    return np.concatenate([np.atleast_1d(a), np.atleast_1d(b)])[[int(k) for k in lanes.split()]]
+    both = (v if isinstance(v, np.ndarray) else np.atleast_1d(v) for v in (a, b))
+    return np.concatenate(tuple(both))[places(lanes)]
 
 
 def packed_fma(a: Any, b: Any, c: Any, dtype: str) -> np.ndarray:
@@ -106,6 +124,8 @@ ARITHMETIC: dict[str, Any] = {
     "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
     "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),
     "line_min": lambda line: plain(line.min()), "line_all": lambda line: plain(np.all(line)), "line_any": lambda line: plain(np.any(line)), "pack": pack,
+    "line_count": lambda line: np.int32(np.sum(line)),
+    "partition": lambda line, mask: np.concatenate([line[mask], line[~mask]]),
     "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "sqrt": np.sqrt, "plain_sqrt": np.sqrt,
     "packed_fma": packed_fma, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value

@@ -33,6 +33,8 @@ IN_PLANES: dict[str, Answer] = {
     "plane_shuffle_up": lambda calls: [calls[k - n if (n := int(calls[k][1])) <= k else k][0] for k in range(PLANE)],
     "plane_inclusive_sum": lambda calls: list(accumulate(c[0] for c in calls)),
 }  # fmt: skip
+REST = 0.25
+"""How often a plane stays behind while others go on: those that wait too little for it are found."""
 MEETINGS = {*IN_PLANES, "sync_cube", "sync_cluster", "sync_group", "wgmma", "wgmma_registers", "barrier_wait"}
 SILENT = ("set_registers", "barrier_fence", "fence_async", "wgmma_fence", "tma_prefetch", "wait_previous", "start_next")
 """Ops that order what is in order here, or only make things faster."""
@@ -137,9 +139,12 @@ class Cube:
         waiting: dict[int, tuple[Barrier, int]] = {}
         while alive:
             self.chance.shuffle(ready)
-            going: list[int] = []
             moved = bool(ready)
+            resting = {p for p in range(-(-self.units // PLANE)) if self.chance.random() < REST}
+            going = [u for u in ready if u // PLANE in resting]
             for unit in ready:
+                if unit // PLANE in resting:
+                    continue
                 answer, self.answers[unit] = self.answers[unit], None
                 try:
                     op, *args = self.programs[unit].send(answer)

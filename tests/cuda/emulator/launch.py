@@ -17,18 +17,56 @@ from tests.cuda.emulator.memory import array_words
 
 
 class Generator(ast.NodeTransformer):
-    """Ops in which units meet become yields, and operators are written as such."""
+    """Ops in which units meet become yields, and what Python does itself is written as such: calls are slow."""
+
+    def __init__(self, tree: ast.AST) -> None:
+        self.stacks = {
+            node.targets[0].id  # of lines
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and called(node.value) == "stack" and node.value.args[1].value
+        }
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if not isinstance(node.func, ast.Name):
-            return node
-        name = node.func.id
+        name, args = called(node), node.args
         if name in MEETINGS:
-            return ast.Yield(ast.Tuple([ast.Constant(name), *node.args], ast.Load()))
+            return ast.Yield(ast.Tuple([ast.Constant(name), *args], ast.Load()))
         if name in OPERATORS:
-            return ast.BinOp(node.args[0], OPERATORS[name](), node.args[1])
-        return node.args[0] if name in ("multiple", "same_in_plane") else node
+            return bare(ast.BinOp(args[0], OPERATORS[name](), args[1]))
+        if name == "load" and isinstance(args[0], ast.Name) and args[0].id in self.stacks:
+            line = ast.Subscript(args[0], args[1], ast.Load())  # a copy: later stores must not change it
+            return ast.Call(ast.Attribute(line, "copy", ast.Load()), [], [])
+        if name == "i32" and isinstance(args[0], ast.Constant) and type(args[0].value) is int:
+            return ast.Constant(ARITHMETIC["i32"](args[0].value))
+        return args[0] if name in ("multiple", "same_in_plane") else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        return bare(node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        self.generic_visit(node)
+        if called(node.value) != "store":
+            return node
+        to, at, value = node.value.args
+        if not isinstance(to, ast.Name) or to.id not in self.stacks:
+            return node
+        return ast.Assign([ast.Subscript(to, at, ast.Store())], value)
+
+
+def called(node: ast.AST) -> str:
+    """The name of the function that an expression calls, if it does."""
+    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+
+
+def bare(node: ast.BinOp) -> ast.BinOp:
+    """An operator whose one side is a number made a line: NumPy does that by itself."""
+    splats = called(node.left) == "splat", called(node.right) == "splat"
+    if splats == (True, False):
+        node.left = node.left.args[0]
+    elif splats == (False, True):
+        node.right = node.right.args[0]
+    return node
 
 
 @lru_cache(256)
@@ -39,7 +77,7 @@ def translated(text: str) -> Any:
     kernel.body.append(ast.parse("if False: yield").body[0])  # for kernels in which nobody meets
     tree.body = [kernel]
     space: dict[str, Any] = {}
-    exec(compile(ast.fix_missing_locations(Generator().visit(tree)), "emulated", "exec"), space)
+    exec(compile(ast.fix_missing_locations(Generator(tree).visit(tree)), "emulated", "exec"), space)
     return space[kernel.name].__code__
 
 

@@ -16,9 +16,12 @@ DTYPES: dict[str, np.dtype] = {
 NARROW = (DTYPES["bf16"], DTYPES["f16"])
 
 
+OWN = frozenset([np.int8, np.int16, np.int32, np.int64, np.bool_])
+
+
 def plain(value: Any) -> Any:
     """A signed number or a flag as Python's own: quicker, and right as an index; other numbers as they are."""
-    return value.item() if isinstance(value, (np.signedinteger, np.bool_)) else value
+    return value.item() if type(value) in OWN else value
 
 
 class Place:
