@@ -23,7 +23,7 @@ from cubepy.runtime import memory, trace, tracing
 from cubepy.runtime.device import Device, current, gpu_of, use
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.far import FAR, WRAPPED, array_in, meet_torch
-from cubepy.runtime.interop import device_array
+from cubepy.runtime.interop import device_array, host_array
 from cubepy.runtime.leaves import PLAIN, lift
 from cubepy.runtime.overlap import meet
 from cubepy.runtime.shortcut import Opened, front
@@ -46,19 +46,24 @@ def placed(function: F) -> F:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         look(args, kwargs)
-        try:
-            for value in args:
-                if type(value) not in _NOWHERE:
-                    where = home_of(value)
-                    if where is not None:
-                        return _run_on(where, function, args, kwargs)
-            return function(*args, **kwargs)
-        except MemoryError as error:
-            if isinstance(error, CubeError):
-                raise
-            raise _too_much(function, error) from error
+        return _at_home(function, args, kwargs)
 
     return run  # type: ignore[return-value]
+
+
+def _at_home(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | None = None) -> Any:
+    """Run a function where the first argument is that lives on a device."""
+    try:
+        for value in args:
+            if type(value) not in _NOWHERE:
+                where = home_of(value)
+                if where is not None:
+                    return _run_on(where, function, args, kwargs, seen)
+        return function(*args, **kwargs)
+    except MemoryError as error:
+        if isinstance(error, CubeError):
+            raise
+        raise _too_much(function, error) from error
 
 
 def _too_much(function: Any, error: MemoryError) -> OutOfMemoryError:
@@ -95,11 +100,19 @@ def repeated_back(function: F) -> F:
 
     @functools.wraps(function)
     def run(input_size: Any, grad_output: Any, *args: Any, **kwargs: Any) -> Any:
-        plain = type(input_size) is tuple and {*map(type, input_size)} == _INTS
-        shape = input_size if plain else wholes(input_size, "input_size")
-        return known(grad_output, one_object(shape), *args, **kwargs)
+        return known(grad_output, size_of(input_size, "input_size"), *args, **kwargs)
 
     return run  # type: ignore[return-value]
+
+
+def size_of(value: Any, name: str) -> tuple[int, ...]:
+    """A shape that is an argument of a call that is repeated.
+
+    Raises:
+        ArgumentError: it is no tuple of ints.
+    """
+    plain = type(value) is tuple and {*map(type, value)} == _INTS
+    return one_object(value if plain else wholes(value, name))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -111,17 +124,7 @@ def one_object(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _far_away(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen) -> Any:
     """A call of which an argument may be on a GPU."""
     looked_at(function)(args, kwargs)
-    try:
-        for value in args:
-            if type(value) in FAR:
-                where = home_of(value)
-                if where is not None:
-                    return _run_on(where, function, args, kwargs, seen)
-        return function(*args, **kwargs)
-    except MemoryError as error:
-        if isinstance(error, CubeError):
-            raise
-        raise _too_much(function, error) from error
+    return _at_home(function, args, kwargs, seen)
 
 
 _traces = trace.Traces()
@@ -209,6 +212,8 @@ def home_of(value: Any) -> Device | None:
 def array_of(value: Any, name: str = "x") -> Any:
     """The array (of NumPy, or on a device) behind an argument, without a copy where there is one already."""
     if isinstance(value, (np.ndarray, DeviceArray)):
+        if isinstance(value, np.ma.MaskedArray):
+            raise ArgumentError(f"{name} is a masked array, and masks are not heeded", hint="pass x.filled(...)")
         return value
     inner = getattr(value, "__cubepy_array__", None)
     if inner is not None:
@@ -216,6 +221,8 @@ def array_of(value: Any, name: str = "x") -> Any:
     found = device_array(value)
     if found is not None:
         return found
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+        return host_array(value)
     try:
         array = np.asarray(value)
     except ValueError:
@@ -341,7 +348,7 @@ def rounds_to_tf32(precision: str | None) -> bool:
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Normalised axes; None means all.
+    """Normalised axes; None means all. An array of rank 0 has none; it may be asked for 0 or -1, as NumPy's may.
 
     Raises:
         ShapeError: an axis out of range or named twice.
@@ -353,6 +360,8 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     out = []
     for a in given:
         a = whole(a, "axis")
+        if ndim == 0 and a in (0, -1):
+            continue
         if not -ndim <= a < ndim:
             raise ShapeError(f"axis {a} is out of range for an array of rank {ndim}")
         out.append(a % ndim)
@@ -368,6 +377,8 @@ def axis_of(axis: Any, ndim: int) -> int:
         ShapeError: an axis out of range.
         ArgumentError: it is no int.
     """
+    if ndim == 0:
+        raise ShapeError(f"axis {axis} is out of range for an array of rank 0", hint="reshape it to (1,)")
     return axes_of(whole(axis, "axis"), ndim)[0]
 
 

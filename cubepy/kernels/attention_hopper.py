@@ -139,27 +139,26 @@ def bring_keys(tiles, masks, told, k, mask, known, place, b, g, h, row, block, a
 
 
 @cb.func
-def start_scores(s, queries, group, keys, slot, plan):
-    """s = queries @ keys.T, started; one group of products."""
+def start_products(s, own, rows, group, others, columns, slot, depth):
+    """s = own @ others.T, started: 64 rows of a group, of the tile's `rows`, by the `columns` rows of a stage."""
     cb.wgmma_fence()
-    for d in cb.unroll(range(plan.depth // 16)):
+    for d in cb.unroll(range(depth // 16)):
         inside = d % 4 * 16
         cb.wgmma(
-            s, queries, group * BLOCK * BLOCK + d // 4 * plan.rows * BLOCK + inside,
-            keys, slot * plan.keys * plan.depth + d // 4 * plan.keys * BLOCK + inside,
-            plan.keys, queries.dtype, accumulate=d > 0,
+            s, own, group * BLOCK * BLOCK + d // 4 * rows * BLOCK + inside,
+            others, slot * columns * depth + d // 4 * columns * BLOCK + inside, columns, own.dtype, accumulate=d > 0,
         )  # fmt: skip
     cb.wgmma_commit()
 
 
 @cb.func
-def start_sums(o, p, values, slot, plan):
-    """o += p @ values, started; the weights p are in registers."""
-    cb.wgmma_fence(o)
-    for j in cb.unroll(range(plan.keys // 16)):
+def start_sums(sums, p, values, rows, slot, depth):
+    """sums += p @ values, started: the weights p (or slopes) are in registers, the `rows` rows of a stage in a ring."""
+    cb.wgmma_fence(sums)
+    for j in cb.unroll(range(rows // 16)):
         cb.wgmma(
-            o, p[j], 0, values, slot * plan.keys * plan.depth + j * 16 * BLOCK, plan.depth, values.dtype,
-            transpose_b=True, b_lead=plan.keys * BLOCK,
+            sums, p[j], 0, values, slot * rows * depth + j * 16 * BLOCK, depth, values.dtype,
+            transpose_b=True, b_lead=rows * BLOCK,
         )  # fmt: skip
     cb.wgmma_commit()
 
@@ -356,7 +355,7 @@ def hopper_attend(
             turn = 1 - turn
             cb.barrier_wait(key_full, slot, phase)
             block, follow, plain = masking.told_block(told, slot, block, plan)
-            start_scores(s, queries, group, key_tiles, slot, plan)
+            start_products(s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth)
             cb.wgmma_wait(0, s)
             if plan.mask != "none":
                 if plain == 0:
@@ -382,9 +381,9 @@ def hopper_attend(
                     phase = 1 - phase
                 cb.barrier_wait(key_full, slot, phase)
                 block, follow, plain = masking.told_block(told, slot, block - 1, plan)
-                start_scores(s, queries, group, key_tiles, slot, plan)
+                start_products(s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth)
                 cb.barrier_wait(value_full, last, last_phase)
-                start_sums(o, p, value_tiles, last, plan)
+                start_sums(o, p, value_tiles, plan.keys, last, plan.depth)
                 cb.wgmma_wait(1, s)
                 if plan.mask != "none":
                     if plain == 0:
@@ -415,7 +414,7 @@ def hopper_attend(
             if leader:
                 cb.barrier_arrive(freed, 0)
             cb.barrier_wait(value_full, slot, phase)
-            start_sums(o, p, value_tiles, slot, plan)
+            start_sums(o, p, value_tiles, plan.keys, slot, plan.depth)
             sum0 = sum0 + cb.plane_shuffle_xor(sum0, 1)
             sum1 = sum1 + cb.plane_shuffle_xor(sum1, 1)
             sum0 = sum0 + cb.plane_shuffle_xor(sum0, 2)

@@ -16,7 +16,17 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels import attention_hopper_masks as masking
-from cubepy.kernels.attention_hopper import BLOCK, GROUP, LOG2E, fragment, fragments, tiles_of, write_rows
+from cubepy.kernels.attention_hopper import (
+    BLOCK,
+    GROUP,
+    LOG2E,
+    fragment,
+    fragments,
+    start_products,
+    start_sums,
+    tiles_of,
+    write_rows,
+)
 from cubepy.kernels.attention_hopper_backward_wide import hopper_wide_gradients
 from cubepy.kernels.attention_hopper_steps import (
     HopperGradients,
@@ -26,8 +36,6 @@ from cubepy.kernels.attention_hopper_steps import (
     hide_turned,
     keys_of_cube,
     shifts_of_keys,
-    start_row_sums,
-    start_turned,
     store_slopes,
     weigh_turned,
 )
@@ -150,11 +158,11 @@ def hopper_gradients(
         cb.barrier_wait(loaded, 0, 0)
         if total > 0:
             cb.barrier_wait(query_full, 0, 0)
-            start_turned(s, keys, group, queries, 0, plan)
+            start_products(s, keys, plan.keys, group, queries, rows, 0, depth)
             cb.wgmma_wait(0, s)
         while done < total:
             cb.barrier_wait(grad_full, grad_slot, grad_phase)
-            start_turned(t, values, group, grads, grad_slot, plan)
+            start_products(t, values, plan.keys, group, grads, rows, grad_slot, depth)
             if plan.causal:
                 if (block + 1) * plan.keys > step * rows:
                     hide_turned(s, row - step * plan.queries - column, plan)
@@ -173,13 +181,13 @@ def hopper_gradients(
                     t[4 * j + e] = s[4 * j + e] * (t[4 * j + e] - less)
                     t[4 * j + 2 + e] = s[4 * j + 2 + e] * (t[4 * j + 2 + e] - less)
             if not plan.by_rows:
-                start_row_sums(sum_v, p, grads, grad_slot, plan)
+                start_sums(sum_v, p, grads, rows, grad_slot, depth)
             place = turn * plan.keys * rows
             for j in range(rows // 16):
                 store_slopes(ds, place + j // 4 * plan.keys * BLOCK + own_rows, fragment(t, 8 * j, q.dtype), j, lane)
             if plan.by_rows:  # with 128 queries the weights as operands fit only where t was
                 fragments(p, s, q.dtype, rows // 16)
-                start_row_sums(sum_v, p, grads, grad_slot, plan)
+                start_sums(sum_v, p, grads, rows, grad_slot, depth)
             cb.fence_async()
             done = done + 1
             last = slot
@@ -190,7 +198,7 @@ def hopper_gradients(
                     next_slot = 0
                     next_phase = 1 - phase
             cb.barrier_wait(query_full, next_slot, next_phase)
-            start_turned(s, keys, group, queries, next_slot, plan)
+            start_products(s, keys, plan.keys, group, queries, rows, next_slot, depth)
             cb.sync_group(1, 2 * GROUP)
             start_query_grads(part, ds, place, keys, group, plan)
             start_key_grads(sum_k, ds, place + group * BLOCK * BLOCK, queries, slot, plan)

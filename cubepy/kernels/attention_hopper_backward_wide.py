@@ -10,7 +10,16 @@ docs/design/attention-hopper.md.
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.attention_hopper import BLOCK, GROUP, LOG2E, fragments, line_of, write_rows
+from cubepy.kernels.attention_hopper import (
+    BLOCK,
+    GROUP,
+    LOG2E,
+    fragments,
+    line_of,
+    start_products,
+    start_sums,
+    write_rows,
+)
 from cubepy.kernels.attention_hopper_steps import (
     add_query_grads,
     bring_keys,
@@ -18,8 +27,6 @@ from cubepy.kernels.attention_hopper_steps import (
     hide_turned,
     keys_of_cube,
     shifts_of_keys,
-    start_row_sums,
-    start_turned,
     store_slopes,
     weigh_turned,
 )
@@ -32,12 +39,50 @@ def following(slot, phase):
 
 
 @cb.func
-def bring_step(tiles, numbers, source, vector, heads, base, n, first, steps, full, plan):
+def bring_step(ring, n, walk, plan):
     """Start copying the n-th step's rows; steps of the query heads that share keys come one after another."""
+    tiles, numbers, source, vector, full, _ = ring
+    heads, base, first, steps, _ = walk
     other = n // (steps - first)
     step = first + n - other * (steps - first)
     row = base + other  # batch and head come from it again: kept from the beginning on they cost registers
     bring_rows(tiles, numbers, source, vector, row // heads, row % heads, row, step, full, n % 2, plan)
+
+
+@cb.func
+def first_products(s, own, ring, loaded, walk, plan):
+    """s = own @ the first step's rows.T, as soon as both are there."""
+    cb.barrier_wait(loaded, 0, 0)
+    if walk[4] > 0:
+        cb.barrier_wait(ring[4], 0, 0)
+        start_products(s, own, plan.keys, 0, ring[0], plan.queries, 0, plan.depth)
+        cb.wgmma_wait(0, s)
+
+
+@cb.func
+def sums_and_products(sums, p, ring, s, own, next_ring, done, slot, phase, walk, plan):
+    """sums += p @ this step's rows of a ring, then s = own @ the next step's rows of the other ring.T.
+
+    Of the former rows nothing is needed any more, so the next step but one is copied there. Gives the next place and
+    its phase.
+    """
+    tiles, _, _, _, full, free = ring
+    total = walk[4]
+    cb.barrier_wait(full, slot, phase)
+    start_sums(sums, p, tiles, plan.queries, slot, plan.depth)
+    next_slot, next_phase = slot, phase
+    if done + 1 < total:
+        next_slot, next_phase = following(slot, phase)
+    cb.barrier_wait(next_ring[4], next_slot, next_phase)
+    start_products(s, own, plan.keys, 0, next_ring[0], plan.queries, next_slot, plan.depth)
+    cb.wgmma_wait(1, sums)
+    if cb.UNIT_POS_PLANE == 0:
+        cb.barrier_arrive(free, slot)
+        if cb.UNIT_POS % GROUP == 0 and done + 2 < total:
+            cb.barrier_wait(free, slot, phase)
+            bring_step(ring, done + 2, walk, plan)
+    cb.wgmma_wait(0, s)
+    return next_slot, next_phase
 
 
 @cb.func
@@ -76,6 +121,9 @@ def hopper_wide_gradients(
     shared_heads = heads // key_heads
     base = b * heads + g * shared_heads
     total = (steps - first) * shared_heads
+    walk = (heads, base, first, steps, total)
+    query_ring = (queries, tops, q, lse, query_full, query_free)
+    grad_ring = (grads, deltas, grad, delta, grad_full, grad_free)
     role = cb.PLANE_POS // 4
     lane = cb.UNIT_POS_PLANE
     leader = lane == 0
@@ -88,8 +136,8 @@ def hopper_wide_gradients(
         if cb.UNIT_POS == 0:
             bring_keys(keys, values, k, v, b, g, block, loaded, plan)
             for n in range(cb.min(total, 2)):
-                bring_step(queries, tops, q, lse, heads, base, n, first, steps, query_full, plan)
-                bring_step(grads, deltas, grad, delta, heads, base, n, first, steps, grad_full, plan)
+                bring_step(query_ring, n, walk, plan)
+                bring_step(grad_ring, n, walk, plan)
         even, odd = cb.local(16, cb.f32), cb.local(16, cb.f32)
         p = cb.local(plan.keys // 16, cb.u32, lanes=4)
         cell = lane % 8 * BLOCK + lane // 16 * 8 * BLOCK + (2 * cb.PLANE_POS + lane // 8 % 2 ^ lane % 8) * 8
@@ -129,11 +177,7 @@ def hopper_wide_gradients(
         row = block * plan.keys + cb.PLANE_POS % 4 * 16 + lane // 4
         column = lane % 4 * 2
         upper, lower = shifts_of_keys(row, b, seen, scale, padding, plan)
-        cb.barrier_wait(loaded, 0, 0)
-        if total > 0:
-            cb.barrier_wait(query_full, 0, 0)
-            start_turned(s, keys, 0, queries, 0, plan)
-            cb.wgmma_wait(0, s)
+        first_products(s, keys, query_ring, loaded, walk, plan)
         for done in range(total):
             if plan.causal:
                 if step == block:
@@ -148,21 +192,9 @@ def hopper_wide_gradients(
                 cb.barrier_arrive(query_free, slot)
                 cb.barrier_arrive(weights_full, 0)
             fragments(p, s, q.dtype, rows // 16)
-            cb.barrier_wait(grad_full, slot, phase)
-            start_row_sums(sum_v, p, grads, slot, plan)
-            next_slot, next_phase = slot, phase
-            if done + 1 < total:
-                next_slot, next_phase = following(slot, phase)
-            cb.barrier_wait(query_full, next_slot, next_phase)
-            start_turned(s, keys, 0, queries, next_slot, plan)
-            cb.wgmma_wait(1, sum_v)
-            if leader:
-                cb.barrier_arrive(grad_free, slot)
-                if unit == 0 and done + 2 < total:
-                    cb.barrier_wait(grad_free, slot, phase)
-                    bring_step(grads, deltas, grad, delta, heads, base, done + 2, first, steps, grad_full, plan)
-            cb.wgmma_wait(0, s)
-            slot, phase = next_slot, next_phase
+            slot, phase = sums_and_products(
+                sum_v, p, grad_ring, s, keys, query_ring, done, slot, phase, walk, plan
+            )  # fmt: skip
             step = step + 1
             if step == steps:
                 step = first
@@ -177,11 +209,7 @@ def hopper_wide_gradients(
         row = block * plan.keys + cb.PLANE_POS % 4 * 16 + lane // 4
         column = lane % 4 * 2
         own_row = cb.PLANE_POS % 4 * 16 * BLOCK + lane % 16 * BLOCK
-        cb.barrier_wait(loaded, 0, 0)
-        if total > 0:
-            cb.barrier_wait(grad_full, 0, 0)
-            start_turned(t, values, 0, grads, 0, plan)
-            cb.wgmma_wait(0, t)
+        first_products(t, values, grad_ring, loaded, walk, plan)
         for done in range(total):
             cb.barrier_wait(weights_full, 0, slot)
             for j in range(rows // 8):
@@ -197,19 +225,7 @@ def hopper_wide_gradients(
                 cb.barrier_arrive(ds_full, slot)
                 cb.barrier_arrive(weights_free, 0)
                 cb.barrier_arrive(grad_free, slot)
-            cb.barrier_wait(query_full, slot, phase)
-            start_row_sums(sum_k, p, queries, slot, plan)
-            next_slot, next_phase = slot, phase
-            if done + 1 < total:
-                next_slot, next_phase = following(slot, phase)
-            cb.barrier_wait(grad_full, next_slot, next_phase)
-            start_turned(t, values, 0, grads, next_slot, plan)
-            cb.wgmma_wait(1, sum_k)
-            if leader:
-                cb.barrier_arrive(query_free, slot)
-                if unit == 0 and done + 2 < total:
-                    cb.barrier_wait(query_free, slot, phase)
-                    bring_step(queries, tops, q, lse, heads, base, done + 2, first, steps, query_full, plan)
-            cb.wgmma_wait(0, t)
-            slot, phase = next_slot, next_phase
+            slot, phase = sums_and_products(
+                sum_k, p, query_ring, t, values, grad_ring, done, slot, phase, walk, plan
+            )  # fmt: skip
         write_rows(sum_k, dk, q.dtype, b, g, row, lane, scale / LOG2E, scale / LOG2E, 0, depth)

@@ -69,32 +69,6 @@ class HopperGradients:
 
 
 @cb.func
-def start_turned(s, own, group, others, slot, plan):
-    """s = own @ others.T, started: 64 rows of the cube's keys or values by the step's queries."""
-    cb.wgmma_fence()
-    for d in cb.unroll(range(plan.depth // 16)):
-        inside = d % 4 * 16
-        cb.wgmma(
-            s, own, group * BLOCK * BLOCK + d // 4 * plan.keys * BLOCK + inside,
-            others, slot * plan.queries * plan.depth + d // 4 * plan.queries * BLOCK + inside,
-            plan.queries, own.dtype, accumulate=d > 0,
-        )  # fmt: skip
-    cb.wgmma_commit()
-
-
-@cb.func
-def start_row_sums(dv, p, grads, slot, plan):
-    """dv += p @ grads, started; the weights p (or dk, slopes and queries) are in registers."""
-    cb.wgmma_fence(dv)
-    for j in cb.unroll(range(plan.queries // 16)):
-        cb.wgmma(
-            dv, p[j], 0, grads, slot * plan.queries * plan.depth + j * 16 * BLOCK, plan.depth, grads.dtype,
-            transpose_b=True, b_lead=plan.queries * BLOCK,
-        )  # fmt: skip
-    cb.wgmma_commit()
-
-
-@cb.func
 def hide_turned(s, first, plan):
     """Give queries before `first` (from the unit's first column; 8 more for the lower row) the lowest score."""
     for j in range(plan.queries // 8):

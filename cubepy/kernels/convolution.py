@@ -11,7 +11,17 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import finish, float_array, output, per_axis, placed, rounds_to_tf32, whole, wrapper
+from cubepy.kernels.arguments import (
+    finish,
+    float_array,
+    output,
+    per_axis,
+    placed,
+    repeated_with,
+    rounds_to_tf32,
+    whole,
+    wrapper,
+)
 from cubepy.kernels.convolution_block import convolve
 from cubepy.kernels.convolution_gpu import convolve_on_gpu
 from cubepy.kernels.convolution_grouped import FEW, FLAT, HALF, by_group
@@ -22,7 +32,6 @@ from cubepy.kernels.convolution_turn import pack_filters
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, run
 from cubepy.kernels.functions import activation_of
-from cubepy.kernels.matmul_again import again
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.pad import pad
 from cubepy.lang.dtypes import as_dtype
@@ -119,37 +128,6 @@ def _panelled(w: Any, groups: int) -> PackedFilter:
     return PackedFilter(out.reshape(groups, panels, taps * w.shape[1], width), w.shape, groups)
 
 
-def _repeated(
-    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
-    activation: Any, add: Any, precision: str | None, out: Any, axes: int,
-) -> Any:  # fmt: skip
-    """`_convolve`, or the launches of an earlier call with arrays of the same layouts (see `matmul_again`)."""
-    packed = type(weight) is PackedFilter
-    filters = weight.panels if packed else weight
-    arrays = (input, filters, *(v for v in (bias, add) if v is not None))
-    if any(type(v) is not np.ndarray for v in arrays) or (out is not None and type(out) is not np.ndarray):
-        return _convolve(
-            input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, axes, precision
-        )  # fmt: skip
-    first, last = LAYOUTS[axes]
-    turned = None
-    if layout == first and out is None and input.ndim == axes + 2 and not input.flags.c_contiguous:
-        view = input.transpose(0, *range(2, axes + 2), 1)
-        if view.flags.c_contiguous and view.shape[-1] > 1:  # channels-last memory gives channels-last memory
-            turned, layout, arrays = (0, axes + 1, *range(1, axes + 1)), last, (view, *arrays[1:])
-            if add is not None and add.ndim == axes + 2:
-                add = add.transpose(0, *range(2, axes + 2), 1)
-                arrays = (*arrays[:-1], add)
-    shape = weight.shape if packed else None
-    aligned = out is None or address(out) % 64 == 0  # some kernels store past the caches if it is
-    settings = (stride, padding, dilation, groups, layout, activation)
-    options = (_convolve, shape, settings, axes, precision, aligned, bias is None, add is None)
-    result = again(
-        arrays, out, options, lambda: _convolve(arrays[0], weight, bias, *settings, add, out, axes, precision)
-    )
-    return result if turned is None else result.transpose(turned)
-
-
 def _convolve(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
     activation: Any, add: Any, out: Any, axes: int, precision: str | None = None,
@@ -169,7 +147,7 @@ def _convolve(
     dil = _three(dilation, "dilation", axes, 1)
     step = _three(stride, "stride", axes, 1)
     pad = _padding(padding, axes, window, dil, step)
-    groups = whole(groups, "groups")
+    groups, function = whole(groups, "groups"), activation_of(activation)
     if groups < 1 or c != w.shape[1] * groups or w.shape[0] % groups or getattr(w, "groups", groups) != groups:
         raise ShapeError(f"filters of shape {w.shape} in {groups} groups do not go with {c} channels")
     size = (1,) * (3 - axes) + tuple(view.shape[1:-1])
@@ -198,7 +176,6 @@ def _convolve(
     else:
         result = output(out, shape, dtype, x)
     if result.size:
-        function = activation_of(activation)
         to_last, to_first = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
         order = None if channels_last == (layout == last) else to_last if channels_last else to_first
         inner = result if order is None else result.transpose(order)
@@ -221,6 +198,36 @@ def _convolve(
         if target is not inner:
             convert_into(inner, target)
     return finish(result, out, wrap)
+
+
+_known = repeated_with("weight", PackedFilter, "panels", "shape", "groups")(_convolve)
+
+
+def _as_it_lies(input: Any, layout: Any, out: Any, axes: int) -> Any:
+    """The channels-last memory of a view with channels first, whose result is such a view; None for another input."""
+    if out is not None or type(input) is not np.ndarray or input.flags.c_contiguous or input.ndim != axes + 2:
+        return None
+    view = input.transpose(0, *range(2, axes + 2), 1)
+    first = type(layout) is str and layout == LAYOUTS[axes][0]
+    return view if first and view.flags.c_contiguous and view.shape[-1] > 1 else None
+
+
+def _repeated(
+    input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, layout: str,
+    activation: Any, add: Any, precision: str | None, out: Any, axes: int,
+) -> Any:  # fmt: skip
+    """`_convolve`, or the launches of an earlier call with arrays of the same layouts."""
+    view = _as_it_lies(input, layout, out, axes) if add is None or type(add) is np.ndarray else None
+    if view is None:
+        return _known(
+            input, weight, bias, stride, padding, dilation, groups, layout, activation, add, out, axes, precision
+        )  # fmt: skip
+    if add is not None and add.ndim == axes + 2:
+        add = add.transpose(0, *range(2, axes + 2), 1)
+    last = LAYOUTS[axes][1]
+    return _known(
+        view, weight, bias, stride, padding, dilation, groups, last, activation, add, None, axes, precision
+    ).transpose(0, axes + 1, *range(1, axes + 1))  # fmt: skip
 
 
 @lru_cache(maxsize=256)
@@ -297,7 +304,6 @@ def _on_cpu(
     convolve[cubes, 1](flat, packed.panels.reshape(-1), bias, add, out, geometry, plan, mode="unchecked")
 
 
-@placed
 def conv1d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
     layout: str = "NCL", activation: Any = None, add: Any = None, precision: str | None = None, out: Any = None,
@@ -327,7 +333,6 @@ def conv1d(
     return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, precision, out, 1)
 
 
-@placed
 def conv2d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
     layout: str = "NCHW", activation: Any = None, add: Any = None, precision: str | None = None, out: Any = None,
@@ -357,7 +362,6 @@ def conv2d(
     return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, precision, out, 2)
 
 
-@placed
 def conv3d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, *,
     layout: str = "NCDHW", activation: Any = None, add: Any = None, precision: str | None = None, out: Any = None,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import float_array, output, placed, rounds_to_tf32, whole, wholes, wrapper
-from cubepy.kernels.convolution import LAYOUTS, PackedFilter, _convolve, _three
+from cubepy.kernels.arguments import float_array, output, repeated, rounds_to_tf32, size_of, whole, wrapper
+from cubepy.kernels.convolution import LAYOUTS, PackedFilter, _as_it_lies, _convolve, _three
 from cubepy.kernels.convolution_channels import channels_by_phases, channels_by_weight
 from cubepy.kernels.convolution_channelwise import weight_by_channel_on_gpu
 from cubepy.kernels.convolution_channelwise_boxes import channels_back
@@ -27,7 +27,6 @@ from cubepy.kernels.convolution_weight_hopper import by_places_on_gpu
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.matmul import matmul
-from cubepy.kernels.matmul_again import again
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.pad import pad
 from cubepy.runtime import memory
@@ -54,7 +53,7 @@ def _channels_last(x: Any, already: bool) -> Any:
     return view if view.flags.c_contiguous else transpose(x, order)
 
 
-def _transposed(
+def _conv_transpose(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any,
     layout: str, axes: int, precision: str | None, out: Any,
 ) -> Any:  # fmt: skip
@@ -66,6 +65,7 @@ def _transposed(
         raise ShapeError(f"conv_transpose{axes}d needs {axes + 2} axes, not shapes {x.shape} and {w.shape}")
     view = x if layout == last else x.transpose(0, *range(2, axes + 2), 1)
     groups = whole(groups, "groups")
+    rounds_to_tf32(precision)  # a CPU has no use for it, but a name of nothing is refused
     if groups < 1 or view.shape[-1] != w.shape[0] or w.shape[0] % groups:
         raise ShapeError(f"filters of shape {w.shape} in {groups} groups do not go with {view.shape[-1]} channels")
     step, dil = _three(stride, "stride", axes, 1)[-axes:], _three(dilation, "dilation", axes, 1)[-axes:]
@@ -194,27 +194,25 @@ def _on_gpu(
     return transpose(target, tuple(range(axes + 2)), out=out)
 
 
+_known = repeated(_conv_transpose)
+
+
 def _repeated(
     input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any,
     layout: str, axes: int, precision: str | None, out: Any,
 ) -> Any:  # fmt: skip
-    """`_transposed`, or the launches of an earlier call with arrays of the same layouts (see `matmul_again`)."""
-    settings = (stride, padding, output_padding, groups, dilation, layout, axes, precision)
-    arrays = (input, weight) if bias is None else (input, weight, bias)
-    if any(type(v) is not np.ndarray for v in arrays) or (out is not None and type(out) is not np.ndarray):
-        return _transposed(input, weight, bias, *settings, out)
-    first, last = LAYOUTS[axes]
-    turned = None
-    if layout == first and out is None and input.ndim == axes + 2 and not input.flags.c_contiguous:
-        view = input.transpose(0, *range(2, axes + 2), 1)
-        if view.flags.c_contiguous and view.shape[-1] > 1:  # channels-last memory gives channels-last memory
-            turned, arrays = (0, axes + 1, *range(1, axes + 1)), (view, *arrays[1:])
-            settings = (*settings[:5], last, axes, precision)
-    result = again(arrays, out, (_transposed, *settings), lambda: _transposed(arrays[0], weight, bias, *settings, out))
-    return result if turned is None else result.transpose(turned)
+    """`_conv_transpose`, or the launches of an earlier call with arrays of the same layouts."""
+    view = _as_it_lies(input, layout, out, axes)
+    if view is None:
+        return _known(
+            input, weight, bias, stride, padding, output_padding, groups, dilation, layout, axes, precision, out
+        )  # fmt: skip
+    last = LAYOUTS[axes][1]
+    return _known(
+        view, weight, bias, stride, padding, output_padding, groups, dilation, last, axes, precision, None
+    ).transpose(0, axes + 1, *range(1, axes + 1))  # fmt: skip
 
 
-@placed
 def conv_transpose1d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, *, layout: str = "NCL", precision: str | None = None, out: Any = None,
@@ -223,7 +221,6 @@ def conv_transpose1d(
     return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 1, precision, out)
 
 
-@placed
 def conv_transpose2d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, *, layout: str = "NCHW", precision: str | None = None, out: Any = None,
@@ -251,7 +248,6 @@ def conv_transpose2d(
     return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 2, precision, out)
 
 
-@placed
 def conv_transpose3d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, *, layout: str = "NCDHW", precision: str | None = None, out: Any = None,
@@ -260,7 +256,34 @@ def conv_transpose3d(
     return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 3, precision, out)
 
 
-@placed
+def _conv_input(
+    grad_output: Any, weight: Any, input_size: tuple[int, ...], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str | None,
+) -> Any:  # fmt: skip
+    """`conv_input`."""
+    wrap, weight, grad_output = wrapper(grad_output), float_array(weight, "weight"), float_array(grad_output, "grad")
+    axes = len(input_size) - 2
+    if not 1 <= axes <= 3 or weight.ndim != axes + 2 or grad_output.ndim != axes + 2:
+        raise ShapeError(
+            f"an input of shape {input_size}, filters of shape {weight.shape} and a gradient of shape "
+            f"{grad_output.shape} do not go together"
+        )
+    step, dil = _three(stride, "stride", axes, 1)[-axes:], _three(dilation, "dilation", axes, 1)[-axes:]
+    cut = _three(padding, "padding", axes, 0)[-axes:]
+    shape, places = weight.shape, grad_output.shape[2:]
+    more = tuple(
+        n - ((m - 1) * s - 2 * p + d * (k - 1) + 1)
+        for n, m, s, p, d, k in zip(input_size[2:], places, step, cut, dil, shape[2:], strict=True)
+    )
+    if any(m < 0 for m in more):
+        raise ShapeError(f"a gradient of shape {grad_output.shape} does not come from an input of shape {input_size}")
+    first = LAYOUTS[axes][0]
+    return wrap(_conv_transpose(grad_output, weight, None, step, cut, more, groups, dil, first, axes, precision, None))
+
+
+_known_input = repeated(_conv_input)
+
+
 def conv_input(
     input_size: tuple[int, ...], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1, *, precision: str | None = None,
@@ -278,29 +301,11 @@ def conv_input(
         >>> conv_input((1, 3, 8, 8), np.ones((4, 3, 3, 3), np.float32), np.ones((1, 4, 3, 3), np.float32), 2).shape
         (1, 3, 8, 8)
     """
-    input_size = wholes(input_size, "input_size")
-    wrap, weight, grad_output = wrapper(grad_output), float_array(weight, "weight"), float_array(grad_output, "grad")
-    axes = len(input_size) - 2
-    if not 1 <= axes <= 3 or weight.ndim != axes + 2 or grad_output.ndim != axes + 2:
-        raise ShapeError(
-            f"an input of shape {input_size}, filters of shape {weight.shape} and a gradient of shape "
-            f"{grad_output.shape} do not go together"
-        )
-    step, dil = _three(stride, "stride", axes, 1)[-axes:], _three(dilation, "dilation", axes, 1)[-axes:]
-    cut = _three(padding, "padding", axes, 0)[-axes:]
-    shape, places = weight.shape, grad_output.shape[2:]
-    more = tuple(
-        n - ((m - 1) * s - 2 * p + d * (k - 1) + 1)
-        for n, m, s, p, d, k in zip(input_size[2:], places, step, cut, dil, shape[2:], strict=True)
-    )
-    if any(m < 0 for m in more):
-        raise ShapeError(f"a gradient of shape {grad_output.shape} does not come from an input of shape {input_size}")
-    return wrap(
-        _repeated(grad_output, weight, None, step, cut, more, groups, dil, LAYOUTS[axes][0], axes, precision, None)
-    )
+    size = size_of(input_size, "input_size")
+    return _known_input(grad_output, weight, size, stride, padding, dilation, groups, precision)
 
 
-def _by_weight(
+def _conv_weight(
     input: Any, grad_output: Any, weight_size: tuple[int, ...], stride: Any, padding: Any, dilation: Any, groups: int,
     precision: str | None,
 ) -> Any:  # fmt: skip
@@ -359,7 +364,9 @@ def _by_weight(
     return wrap(result)
 
 
-@placed
+_known_weight = repeated(_conv_weight)
+
+
 def conv_weight(
     input: Any, weight_size: tuple[int, ...], grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1, *, precision: str | None = None,
@@ -377,8 +384,5 @@ def conv_weight(
         >>> conv_weight(np.ones((1, 3, 8, 8), np.float32), (4, 3, 3, 3), np.ones((1, 4, 6, 6), np.float32)).shape
         (4, 3, 3, 3)
     """
-    weight_size = wholes(weight_size, "weight_size")
-    settings = (weight_size, stride, padding, dilation, groups, precision)
-    if type(input) is not np.ndarray or type(grad_output) is not np.ndarray:
-        return _by_weight(input, grad_output, *settings)
-    return again((input, grad_output), None, (_by_weight, *settings), lambda: _by_weight(input, grad_output, *settings))
+    size = size_of(weight_size, "weight_size")
+    return _known_weight(input, grad_output, size, stride, padding, dilation, groups, precision)

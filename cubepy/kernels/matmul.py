@@ -125,6 +125,7 @@ def matmul(
                [ 3.,  3.]], dtype=float32)
     """
     alpha, fill = number_of(alpha, "alpha"), fill if isinstance(fill, int) else number_of(fill, "fill")
+    activation, tf32 = activation_of(activation), rounds_to_tf32(precision)
     if isinstance(b, Packed) and isinstance(b.panels, DeviceArray):
         b = b.panels
     if isinstance(b, Packed):
@@ -150,7 +151,6 @@ def matmul(
     full = (*batch, m, n)
     shape = (*batch, *(() if row else (m,)), *(() if column else (n,)))
     kept = None if mask is None else _mask(mask, shape)
-    tf32 = rounds_to_tf32(precision)
     promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
     dtype = promoted if dtype is None else as_dtype(dtype)
     if promoted.is_float != dtype.is_float or dtype.bits < promoted.bits:
@@ -161,8 +161,8 @@ def matmul(
             _fill(result, kept, fill)
         return finish(result, out, wrap)
     result = output(out, shape, dtype.numpy, x, y)
+    extra = _epilogue(bias, residual, full)
     if result.size:
-        extra = _epilogue(bias, residual, full)
         on_host = not isinstance(result, DeviceArray)
         fused = kept.reshape(full) if kept is not None and on_host else None
         _floats(
@@ -209,20 +209,19 @@ def _with_packed(
     full = (*x.shape[:-1], columns)
     kept = None if mask is None else _mask(mask, full)
     result = output(out, full, x.dtype, x)
+    add, residual = _epilogue(bias, residual, full)
     if result.size:
-        add, residual = _epilogue(bias, residual, full)
         x3 = _batched(x, (1, math.prod(x.shape[:-1]), rows))
         if x3.strides[2] != x3.itemsize and rows > 1:
             x3 = copy(x3)
         target = result if result.flags.c_contiguous else memory.empty(full, result.dtype)
         out3 = target.reshape(1, -1, columns)
         r3 = None if residual is None else _batched(residual, out3.shape)
-        function = activation_of(activation)
         m3 = None if kept is None else _lines(_batched(kept, out3.shape))
         panels = b.panels
         if panels.dtype == np.uint32 and x3.dtype != as_dtype("bf16").numpy:
             panels = widened(panels, rows)
-        _launch(x3, panels, out3, add, r3, function, alpha, "rows", panels.shape[3], False, m3, fill)
+        _launch(x3, panels, out3, add, r3, activation, alpha, "rows", panels.shape[3], False, m3, fill)
         if target is not result:
             result[...] = target
     return finish(result, out, wrap)
@@ -310,9 +309,8 @@ def _floats(
     r3 = None if residual is None else _batched(residual, shape)
     if x3.strides[2] != x3.itemsize and k > 1 and not isinstance(x3, DeviceArray):
         x3 = copy(x3)
-    function = activation_of(activation)
     m3 = None if mask is None else _lines(_batched(mask, shape))
-    _launch(x3, y3, out3, bias, r3, function, alpha, layout_of(y3), 0, tf32, m3, fill)
+    _launch(x3, y3, out3, bias, r3, activation, alpha, layout_of(y3), 0, tf32, m3, fill)
     if apart:
         result[...] = out3.reshape(result.shape)
 

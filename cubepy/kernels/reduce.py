@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import functions as f
 from cubepy.kernels import reduce_cubes, reduce_places
@@ -26,7 +27,7 @@ PIECE = 32768  # elements of a row that one cube reduces
 WIDTH = 1024  # columns that one cube reduces
 WIDE = 256  # lines that one cube reduces of long columns: what it reads lies in one stretch of memory
 NARROW = 512  # columns that few are folded to
-FEW = 16  # lines of columns that are held in registers
+FEW = 16  # lines of columns that are held in registers (half as many where NaN is looked for, too)
 FOLDS = (2, 4, 8, 16, 32, 64, 128)  # rows that become one
 CUBES = 32  # as many as columns are cut for, so that threads finish together
 
@@ -44,7 +45,7 @@ def arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
     rows = _without_copy(moved, (m, n))
     if rows is not None and (rows.strides[1] == x.itemsize or n == 1):
         return rows, True
-    if kept and axes == tuple(range(axes[0], axes[0] + len(axes))):
+    if kept and axes and axes == tuple(range(axes[0], axes[0] + len(axes))):
         before, after = x.shape[: axes[0]], x.shape[axes[-1] + 1 :]
         b, c = int(np.prod(before, dtype=np.int64)), int(np.prod(after, dtype=np.int64))
         columns = _without_copy(x, (b, n, c))
@@ -108,7 +109,8 @@ def _rows(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start: An
     pieces = -(-n // PIECE)
     last = pieces == 1
     part = target.reshape(m, 1) if last else memory.empty((m, pieces), acc.numpy)
-    runs, factor = (2 if step is f.add else 1), (scale if last else 1.0)  # measured
+    both = step is f.add or cb.device_properties_of().register_bytes < 64  # measured
+    runs, factor = (2 if both else 1), (scale if last else 1.0)
     careful = step is not right
     reduce_rows[m * pieces, 1](
         data, part, step, start, acc, lanes, PIECE, runs, last, careful, factor, mode="unchecked"
@@ -123,8 +125,9 @@ def _columns(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start:
     solid = data.strides[1] == c * data.itemsize
     lanes = lanes_for(data, np.empty(0, acc.numpy))
     folds = [g for g in (1, *FOLDS) if n % g == 0 and n >= 64 * g and solid]
-    few = FEW if any(g * c == FEW * lanes for g in folds) and step is right else 0
-    fold = FEW * lanes // c if few else builtins.max((g for g in folds if g * c <= NARROW), default=1)
+    held = FEW if step is right else FEW // 2 if cb.device_properties_of().register_bytes < 64 else 0
+    few = held if any(g * c == held * lanes for g in folds) else 0
+    fold = few * lanes // c if few else builtins.max((g for g in folds if g * c <= NARROW), default=1)
     if fold > 1:
         data = data.reshape(b, n // fold, fold * c)
     width, blocks, pieces, piece = _column_cuts(data, lanes)
@@ -227,7 +230,7 @@ def min(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) ->
 def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
     wrap, array = wrapper(x), array_of(x)
     axes = axes_of(axis, array.ndim)
-    if axis is not None and len(axes) != 1:
+    if axis is not None and array.ndim and len(axes) != 1:
         raise ShapeError(f"argmax and argmin take one axis or None, not {axis!r}")
     n = int(np.prod([array.shape[d] for d in axes], dtype=np.int64))
     if n == 0:

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 import cubepy as cb
 from cubepy import kernels as K
+from tests.cuda.thorough import THOROUGH
+from tests.staging import WHERE
 
 Array = np.ndarray
 
@@ -138,8 +140,14 @@ def same(a: Any, b: Any) -> None:
     np.testing.assert_array_equal(a.astype(np.float64), b.astype(np.float64))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
-@pytest.mark.parametrize("name", ALL)
+NARROW_IN_TURN = [(name, dtype) for n, name in enumerate(ALL) for dtype in (np.float32, DTYPES[1 + n % 2])]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(n, d) for n in ALL for d in DTYPES] if THOROUGH else NARROW_IN_TURN,
+    ids=lambda v: v if isinstance(v, str) else np.dtype(v).name,
+)
 def test_the_answer_does_not_depend_on_the_layout(name: str, dtype: Any) -> None:
     ours, _ = ALL[name]
     x = draw((9, 37), dtype)
@@ -315,3 +323,28 @@ def test_launches_of_the_library_name_their_bounds_mode() -> None:
         and not any(k.arg in ("mode", None) for k in call.keywords)
     ]  # fmt: skip
     assert not unnamed
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "prod", "var", "std", "any", "all", "logsumexp"])
+def test_no_axes_of_an_array_in_any_order(name: str) -> None:
+    x = np.asfortranarray(np.random.default_rng(3).standard_normal((3, 4, 5), np.float32))
+    want = x if name == "logsumexp" else getattr(np, name)(x, axis=())
+    np.testing.assert_allclose(getattr(K, name)(x, ()), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_reductions_of_numbers_may_name_an_axis(axis: int) -> None:
+    x = np.array(3, np.float32)
+    for name in ("sum", "max", "any", "argmax"):
+        assert getattr(K, name)(x, axis) == getattr(np, name)(x, axis)
+    for name in ("sum", "softmax", "sort"):
+        with pytest.raises(cb.errors.ShapeError, match="rank"):
+            getattr(K, name)(x, 1 if name == "sum" else axis)
+
+
+@pytest.mark.skipif(bool(WHERE), reason="copies on a GPU have no masks")
+def test_masked_arrays_are_refused() -> None:
+    x = np.ma.masked_array(np.ones(4, np.float32), [0, 1, 0, 1])
+    for _ in range(3):
+        with pytest.raises(cb.errors.ArgumentError, match="masks are not heeded"):
+            K.sum(x)
