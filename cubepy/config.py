@@ -76,7 +76,7 @@ KNOBS = (
     Knob("cache", True, _switch, "whether compiled kernels are kept on disk"),
     Knob("num_threads", 0, _integer(0, 4096), "threads of a launch on the CPU; 0: as many as there are cores"),
     Knob("serial_elements", 16384, _integer(0), "launches on fewer array elements start on one thread"),
-    Knob("serial_us", 50, _integer(0), "and go on all threads where more than these microseconds are left; 0: never"),
+    Knob("serial_us", 20, _integer(0), "and go on all threads where more than these microseconds are left; 0: never"),
     Knob("memory_limit", 0, _integer(0), "bytes that the pool may give out; 0: no limit"),
     Knob("memory_pool", True, _switch, "on a GPU, released memory is given out again; 0 for compute-sanitizer"),
     Knob("deterministic", False, _switch, "on a GPU, sums in a fixed order where there are faster ones without"),

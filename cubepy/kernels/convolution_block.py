@@ -34,6 +34,7 @@ class Plan:
         past: whether results are stored past the caches.
         ahead: lines of the filters that come next, asked for with every line of these; 0: they stay in a cache.
         turned: whether the cube's copy has channels as neighbours, and the input has not.
+        mixed: how many channels do, where they are fewer than lanes; else 0.
         follow: whether tiles see places one behind the other, so that the next tile's are asked for while one is made.
         edges: whether rows of the window that all places of a tile see as padding are left out.
     """
@@ -52,6 +53,7 @@ class Plan:
     past: bool
     ahead: int
     turned: bool
+    mixed: int
     follow: bool
     edges: bool
 
@@ -136,6 +138,36 @@ def copy_turned(strip, target, x, source, count, rows, g, lanes):
                         copy_square(strip, to, x, at, count, g, lanes)
 
 
+def mixing(channels: int, lanes: int, piece: int, channel: int) -> tuple[int, ...]:
+    """The shuffle that puts a channel's places into a line of a row of mixed channels, over those before it."""
+    at = [divmod(piece * lanes + k, channels) for k in range(lanes)]
+    return tuple(lanes + place if c == channel else k for k, (place, c) in enumerate(at))
+
+
+@cb.func
+def copy_mixed(strip, target, x, source, count, rows, g, plan):
+    """Rows of places of all channels, which are fewer than lanes: strip[r, w, c] = x[c, r, w]."""
+    channels, lanes = plan.mixed, plan.lanes
+    sc, sh, th = number(g, "sc"), number(g, "sh"), number(g, "th")
+    for r in range(rows):
+        to, at = target + r * th, source + r * sh
+        if count < lanes:
+            for k in range(count):
+                for c in cb.unroll(range(channels)):
+                    strip[to + k * channels + c] = cb.cast(x[at + k + c * sc], cb.f32)
+        else:
+            for k in range(0, count, lanes):
+                w = cb.min(k, count - lanes)
+                lines = ()
+                for c in cb.unroll(range(channels)):
+                    lines = lines + (cb.cast(x.load(at + c * sc + w, lanes), cb.f32),)
+                for piece in cb.unroll(range(channels)):
+                    mixed = cb.shuffle(lines[0], lines[0], mixing(channels, lanes, piece, 0))
+                    for c in cb.unroll(range(1, channels)):
+                        mixed = cb.shuffle(mixed, lines[c], mixing(channels, lanes, piece, c))
+                    strip.store(to + w * channels + piece * lanes, mixed)
+
+
 @cb.func
 def copy_strip(strip, x, n, channel, first, g, plan):
     """The input rows of a cube with their padding: strip[t, r, w, c], or strip[c, t, r, w] (the strides say which).
@@ -162,7 +194,7 @@ def copy_strip(strip, x, n, channel, first, g, plan):
                 if at_d >= 0 and at_d < depth and at_h >= 0 and at_h < height:
                     source = n * sn + (channel + c) * sc + at_d * sd + at_h * sh + (w0 + left) * sw
                     fill_zero(strip, target, left * tw, lanes)
-                    if not plan.turned:
+                    if not (plan.turned or plan.mixed):
                         if tc != 1 or (sw == channels and tw == channels):
                             copy_run(strip, target + left * tw, x, source, (right - left) * tw, lanes)
                         else:
@@ -171,14 +203,17 @@ def copy_strip(strip, x, n, channel, first, g, plan):
                     fill_zero(strip, target + right * tw, (width_in - right) * tw, lanes)
                 else:
                     fill_zero(strip, target, width_in * tw, lanes)
-    if plan.turned:
+    if plan.turned or plan.mixed:
         above, below = cb.max(0, -h0), cb.min(rows_in, height - h0)
         for t in range(window_d):
             at_d = d0 + t
             if at_d >= 0 and at_d < depth:
                 target = t * td + above * th + left * tw
                 source = n * sn + channel * sc + at_d * sd + (h0 + above) * sh + (w0 + left) * sw
-                copy_turned(strip, target, x, source, right - left, below - above, g, lanes)
+                if plan.mixed:
+                    copy_mixed(strip, target, x, source, right - left, below - above, g, plan)
+                else:
+                    copy_turned(strip, target, x, source, right - left, below - above, g, lanes)
 
 
 @cb.func

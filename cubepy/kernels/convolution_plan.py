@@ -152,6 +152,7 @@ def plan_of(
     turned = not last and channels >= lanes and taps > 1
     direct = not any(problem.pad) and (to_widen(problem, channels) or (single and not turned))
     turned = turned and not direct
+    mixed = channels if not (last or direct) and 1 < channels < lanes and math.prod(problem.window) > 1 else 0
     many = n * groups * problem.out[0]
     cuts, panel_cuts = cuts_of(
         problem, many, panels, taps * channels, channels, direct, tiles, cb.device_properties_of().cores
@@ -172,7 +173,7 @@ def plan_of(
         fd, fh, fw, fc = strides[1:]
     else:
         room = -(-math.prod(reach) * channels // 4096) * 4096
-        if last or turned:
+        if last or turned or mixed:
             copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
         else:
             copied = (rows_in * width_in, width_in, 1, window_d * rows_in * width_in)
@@ -206,6 +207,6 @@ def plan_of(
     ahead = min(lines, -(-lines * rows // places)) if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups else 0
     plan = Plan(
         rows, lines, lanes, room, board, channels_last, pieces, bias, add, function, function in LIGHT, past, ahead,
-        turned, follow, room > 0 and problem.pad[1] > 0 and dh == 1,
+        turned, mixed, follow, room > 0 and problem.pad[1] > 0 and dh == 1,
     )  # fmt: skip
     return many * cuts * -(-panels // block_panels), geometry, plan

@@ -198,14 +198,15 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     if has_planes():
         elementwise_cubes.run(function, dest, inputs, function is not identity)
         return
-    if moves and dest.ndim > 1 and swapped(dest, inputs[0]):
-        return
     lanes = lanes_for(dest, *inputs)
+    past = dest.nbytes >= PAST and aligned(dest, 2 * lanes) and not any(np.may_share_memory(dest, x) for x in inputs)
+    if moves and dest.ndim > 1 and swapped(dest, inputs[0], past):
+        return
     if isinstance(function, Builtin) or not plain(function):
         lanes *= 2  # two registers side by side: more is under way in long chains of instructions
     if all(a.ndim == 1 and a.strides[0] == a.itemsize for a in (dest, *inputs)):
         cubes = -(-dest.size // CHUNK)
-        if dest.nbytes >= PAST and aligned(dest, lanes) and not any(np.may_share_memory(dest, x) for x in inputs):
+        if past:
             map_past[cubes, 1](dest, tuple(inputs), function, lanes, CHUNK, mode="unchecked")
         else:
             map_flat[cubes, 1](dest, tuple(inputs), function, lanes, CHUNK, mode="unchecked")

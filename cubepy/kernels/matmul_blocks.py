@@ -25,6 +25,8 @@ FEW = 128  # rows with which packing b takes longer than multiplying
 MEMORY_BOUND = 32  # rows with which reading b from memory takes about as long as multiplying
 MIDDLE = 1 << 24  # bytes of b that caches may hold between two products
 BLOCK = 512  # rows of a cube: enough to pay for packing, and A stays in the second-level cache
+NARROW = 120  # rows of a cube that makes whole rows of the result: A stays near beside all panels of b in turn
+LINE = 64  # bytes of a line of the caches
 SHALLOW = 64  # words along K with which a matrix unit takes less time than writing its sums
 NEAR = 1 << 19  # bytes of b, packed, that stay in the second-level cache beside a's rows
 ALONE = 1 << 18  # products of numbers or words that one core does before another has begun
@@ -44,6 +46,7 @@ class TilePlan:
         beforehand: whether all of b is packed first.
         matrix: whether a matrix unit multiplies.
         ahead: whether panels that are there already are asked for a piece ahead.
+        fetched: whether the part of the result that a tile writes is asked for when the tile begins.
     """
 
     rows: int
@@ -57,6 +60,7 @@ class TilePlan:
     wide: int = 1
     matrix: bool = False
     ahead: bool = False
+    fetched: bool = False
 
 
 def laid_in_panels(b: Any) -> Any:
@@ -74,6 +78,20 @@ def tile_of(p: cb.DeviceProperties, kind: str = "f32") -> tuple[int, int, int]:
     if kind == "i8":  # LLVM moves broadcasts of bytes up, which then need registers
         return (4, 4 if p.vector_registers >= 32 else 2, lanes)
     return (6, 4 if p.vector_registers >= 32 else 2, lanes)
+
+
+def tile_of_few(problem: Product, lanes: int) -> tuple[int, int]:
+    """Rows and lines of a tile for few rows, with 16 registers: tiles of six make 36 of 32.
+
+    Four rows of two lines are just as many sums as are under way at a time, so that multipliers wait now and then.
+    """
+    tiles = {(6, 2): 1.0, (4, 2): 1.06} if problem.packed else {(6, 2): 1.0, (4, 3): 1.05}
+
+    def cost(tile: tuple[int, int]) -> float:
+        rows, width = tile[0], tile[1] * lanes
+        return tiles[tile] * -(-problem.m // rows) * rows * -(-problem.n // width) * width
+
+    return min(tiles, key=cost)
 
 
 def pack(b: Any, lines: int, lanes: int, view: bool = False) -> Any:
@@ -131,6 +149,8 @@ class Tile(Routine):
         rows, lines, lanes = tile_of(properties, kind)
         if problem.packed:
             lines = problem.packed // lanes
+        if (rows, lines, kind) == (6, 2, "f32") and problem.m <= FEW:
+            rows, lines = tile_of_few(problem, lanes)
         first = blocks(problem, rows, lines, lanes, kind, properties.cores)
         yield first  # all that is needed without tuning
         shapes = [(6, 4), (8, 3), (12, 2), (14, 2)] if properties.vector_registers >= 32 else [(6, 2), (4, 3)]
@@ -169,6 +189,7 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
     k = -(-problem.k // PER_WORD[kind])
     if result_dtype(problem).bits < 32 and k > DEPTH:  # sums of pieces would be rounded in the result
         depth, beforehand = (0, True) if k > DEEPEST else (2 * DEPTH if k <= 2 * DEPTH else DEEPEST, False)
+    line = kind == "f32" and 4 * lines * lanes == LINE  # so it is with AVX2
     far = 4 * problem.k * problem.n > MIDDLE
     ahead = bool(problem.packed) and kind == "f32" and problem.m <= MEMORY_BOUND and far and depth == DEPTH
     if ahead:  # what is asked for stays in the caches beside the piece that is read
@@ -177,19 +198,28 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
     if kind == "i8":  # the sum of a row serves all panels of a cube
         group = next((g for g in (4, 2) if panels % g == 0 and even(problem.batch * panels // g, cores)), 1)
     wide = 1
-    if problem.m <= FEW and problem.layout == "rows" and kind != "bf16" and depth == DEPTH and not problem.packed:
+    most = BLOCK
+    unpacked = problem.layout == "rows" and kind != "bf16" and depth == DEPTH and not problem.packed
+    if line and k <= DEPTH and problem.m >= 2 * BLOCK:  # whole rows of the result: what is written lies together
+        group, most, beforehand = panels, NARROW, not problem.packed
+    elif unpacked and (problem.m <= FEW or line):
         sides = (8, 4) if kind != "f32" else (4,)  # of a row of b, 256 bytes and more: a part of a page
         wide = next((w for w in sides if panels // w >= 4 * cores and even(problem.batch * -(-panels // w), cores)), 1)
-        group, depth = max(wide, group), DEPTH // 2 if wide > 1 else DEPTH
+        group = max(wide, group)
+    if wide > 1 and (kind != "f32" or 4 * lines * lanes > 2 * LINE):
+        depth = DEPTH // 2
+    elif wide > 1:
+        depth = 4 * DEPTH if line else DEPTH
     elif kind == "f32" and depth == DEPTH and (problem.m > FEW or problem.packed):
         depth = 4 * DEPTH if problem.packed else 2 * DEPTH  # first and last steps are a twentieth of a shorter piece
-    least = -(-problem.m // BLOCK)
+    least = -(-problem.m // most)
     cubes = problem.batch * -(-panels // group)
     options = range(least, min(tiles, least + 4 * cores) + 1)
     if problem.batch * problem.m * k * problem.n < ALONE:
         options = range(least, least + 1)
     count = next((c for c in options if even(cubes * c, cores)), least)
-    return TilePlan(rows, lines, lanes, -(-tiles // count), group, depth, kind, beforehand, wide, ahead=ahead)
+    blocked = -(-tiles // count)
+    return TilePlan(rows, lines, lanes, blocked, group, depth, kind, beforehand, wide, ahead=ahead, fetched=line)
 
 
 def matrix_blocks(problem: Product, kind: str, cores: int) -> TilePlan:
@@ -241,6 +271,7 @@ def blueprint_of(
     return Blueprint(
         plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide, matrix=plan.matrix,
         once=once, paired=paired, past=past, ahead=plan.ahead and source == "panels",
+        fetched=plan.fetched,
     )  # fmt: skip
 
 
@@ -264,7 +295,13 @@ def product(
     paired = once and plain and plan.kind == "bf16" and name_of(out.dtype) == "bf16"
     if paired:
         out = out.view(BITS["bf16"])
-    past = once and out.nbytes >= PAST and aligned(out, 64) and all(s % 64 == 0 for s in out.strides[:2])
+    past = (
+        once
+        and not plan.fetched
+        and out.nbytes >= PAST
+        and aligned(out, 64)
+        and all(s % 64 == 0 for s in out.strides[:2])
+    )
     blueprint = blueprint_of(
         plan, source, once, paired, past, bias is not None, residual is not None, mask is not None, function
     )

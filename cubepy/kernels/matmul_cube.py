@@ -59,6 +59,9 @@ def block_product(
                 for tile in range(first_row, last_row, rows):
                     row = tile if blueprint.matrix else cb.min(tile, cb.max(m - rows, 0))  # some rows are done again
                     here = cb.min(rows, m - row)
+                    if blueprint.fetched:
+                        for i in cb.unroll(range(rows)):
+                            out.prefetch((batch, row + i, panel * width))
                     ask = cb.min((tile - first_row) // rows, lines - 1) * lanes  # each tile asks for another line
                     if blueprint.source == "panels":
                         tile_sums(done, a, b, batch, batch_b, row, here, panel, start, end, 0, step, ask, blueprint)

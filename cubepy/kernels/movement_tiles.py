@@ -12,15 +12,23 @@ import cubepy as cb
 from cubepy.kernels.elementwise_cubes import unravelled
 from cubepy.kernels.matmul_kernels import transpose_lines
 from cubepy.kernels.shapes import strided
+from cubepy.runtime import memory
 
 FEW = 4  # lines that are woven into each other
 CHUNK = 4096  # places of them that a cube does
-TILE = 4  # squares of lanes x lanes that a cube does along each axis
+SIDE = 256  # bytes (of narrow elements half or a quarter) that a cube does along each axis
 
 
 @cb.kernel
-def transpose_tiles(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], tile: cb.Comptime[int]):
-    """out[..., i, j] = x[..., j, i]; neighbours lie along the last axis of both."""
+def transpose_tiles(
+    x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], tile: cb.Comptime[int], group: cb.Comptime[int] = 1,
+    past: cb.Comptime[bool] = False,
+):  # fmt: skip
+    """out[..., i, j] = x[..., j, i]; neighbours lie along the last axis of both.
+
+    A cube does `tile` squares each way; `group` squares, which are a line of the cache in `out`, are written together.
+    With `past` they are stored past the caches, for lines that are aligned.
+    """
     last = out.ndim - 1
     side = lanes * tile
     across = (out.shape[last] + side - 1) // side
@@ -28,14 +36,42 @@ def transpose_tiles(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], tile: c
     j0 = (cb.CUBE_POS % across) * side
     i0 = ((cb.CUBE_POS // across) % down) * side
     lead = unravelled(cb.CUBE_POS // (across * down), out.shape, last - 1)
-    for j in range(j0, cb.min(j0 + side, out.shape[last]), lanes):
+    for j in range(j0, cb.min(j0 + side, out.shape[last]), group * lanes):
         for i in range(i0, cb.min(i0 + side, out.shape[last - 1]), lanes):
-            rows = ()
-            for r in cb.unroll(range(lanes)):
-                rows = rows + (x.load(lead + (j + r, i), lanes),)
-            columns = transpose_lines(rows, lanes)
-            for c in cb.unroll(range(lanes)):
-                out.store(lead + (i + c, j), columns[c])
+            if i + lanes <= out.shape[last - 1] and j + group * lanes <= out.shape[last]:
+                for h in cb.unroll(range(group)):
+                    turn_square(x, out, lead, i, j + h * lanes, lanes, past)
+            else:
+                for k in range(j, cb.min(j + group * lanes, out.shape[last]), lanes):
+                    turn_edge(x, out, lead, i, k, lanes)
+
+
+@cb.func
+def turn_square(x, out, lead, i, j, lanes: cb.Comptime[int], past: cb.Comptime[bool]):
+    """out[..., i + c, j + r] = x[..., j + r, i + c] for lanes x lanes places."""
+    rows = ()
+    for r in cb.unroll(range(lanes)):
+        rows = rows + (x.load(lead + (j + r, i), lanes),)
+    columns = transpose_lines(rows, lanes)
+    for c in cb.unroll(range(lanes)):
+        if past:
+            out.store_stream(lead + (i + c, j), columns[c])
+        else:
+            out.store(lead + (i + c, j), columns[c])
+
+
+@cb.func
+def turn_edge(x, out, lead, i, j, lanes: cb.Comptime[int]):
+    """The same for those of the places that are there."""
+    last = out.ndim - 1
+    rows = ()
+    for r in cb.unroll(range(lanes)):
+        row = cb.min(j + r, out.shape[last] - 1)
+        rows = rows + (x.load(lead + (row, i), lanes, valid=out.shape[last - 1] - i),)
+    columns = transpose_lines(rows, lanes)
+    for c in cb.unroll(range(lanes)):
+        if i + c < out.shape[last - 1]:
+            out.store(lead + (i + c, j), columns[c], valid=out.shape[last] - j)
 
 
 def woven(m: int, k: int, few: int, lanes: int) -> tuple[int, ...]:
@@ -123,8 +159,11 @@ def squares(dest: Any, source: Any) -> tuple[Any, Any] | None:
     return to, back.transpose(*range(back.ndim - 2), back.ndim - 1, back.ndim - 2)
 
 
-def swapped(dest: Any, source: Any) -> bool:
-    """Copy to `dest`, of the same shape and dtype, if two axes are simply swapped; whether it was done."""
+def swapped(dest: Any, source: Any, past: bool) -> bool:
+    """Copy to `dest`, of the same shape and dtype, if two axes are simply swapped; whether it was done.
+
+    `past`: no cache holds `dest`, which begins at a line and is no part of `source`.
+    """
     pair = squares(dest, source)
     if pair is None:
         return False
@@ -132,7 +171,10 @@ def swapped(dest: Any, source: Any) -> bool:
     lanes = min(cb.device_properties_of().register_bytes // max(4, dest.itemsize), 16)
     if _weave(to, back, lanes):
         return True
-    side = lanes * TILE
-    cubes = math.prod(to.shape[:-2]) * -(-to.shape[-2] // side) * -(-to.shape[-1] // side)
-    transpose_tiles[cubes, 1](back, to, lanes, TILE, mode="checked")
+    line = lanes * dest.itemsize
+    past = past and all(stride % line == 0 for stride in to.strides[:-1])
+    tile = SIDE // max(4, dest.itemsize) // lanes
+    group = max(1, min(memory.ALIGNMENT // line, tile))
+    cubes = math.prod(to.shape[:-2]) * -(-to.shape[-2] // (lanes * tile)) * -(-to.shape[-1] // (lanes * tile))
+    transpose_tiles[cubes, 1](back, to, lanes, tile, group, past, mode="unchecked")
     return True

@@ -22,11 +22,13 @@ from cubepy.kernels.arguments import (
 )
 from cubepy.kernels.cube_wide import first_lanes, has_planes
 from cubepy.kernels.elementwise import PAST, aligned, contiguous, copy, lanes_for
+from cubepy.kernels.exponentials import exp_below_one
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, f32, f64
 from cubepy.runtime import memory
 
 ROWS = 4  # rows of a cube
+MANY = 16  # where there are many: the first one's largest is looked for alone
 STREAMS = 4  # lines at a time
 ROOM = 8192  # elements of a row whose exponentials wait near the processor
 
@@ -58,13 +60,13 @@ def softmax_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.C
         for k in range(0, whole, STREAMS * lanes):
             part = cb.cast(cb.splat(0.0, lanes), acc)
             for j in cb.unroll(range(STREAMS)):
-                e = cb.exp(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
+                e = weight_of(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
                 out.store((row, k + j * lanes), cb.cast(e, out.dtype))
                 part = part + e
             total = total + part
             raise_tops(tops, x, after, k, acc, lanes)
         for k in range(whole, n, lanes):
-            e = cb.exp(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
+            e = weight_of(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
             out.store((row, k), cb.cast(e, out.dtype), valid=n - k)
             total = total + first_lanes(e, n - k, cb.cast(0.0, acc), lanes)
         scale = 1.0 / total.sum()
@@ -78,10 +80,14 @@ def softmax_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.C
 
 
 @cb.kernel
-def softmax_past(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int]):
+def softmax_past(
+    x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int],
+    early: cb.Comptime[bool],
+):  # fmt: skip
     """The same for rows of whole groups of lines and at most `room` elements, stored past the caches.
 
-    A row's exponentials wait in a buffer for their sum; while they are stored, the next row's largest is looked for.
+    A row's exponentials wait in a buffer for their sum. The next row's largest is looked for while they are computed
+    (`early`: they take longer than memory) or while they are stored.
     """
     n = x.shape[1]
     acc = wide(x.dtype)
@@ -95,18 +101,21 @@ def softmax_past(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.C
     for row in range(first, last):
         top = greatest(tops, lanes)
         lowest(tops, acc, lanes)
+        after = cb.min(row + 1, last - 1)
         total = cb.cast(cb.splat(0.0, lanes), acc)
         for k in range(0, n, STREAMS * lanes):
+            if early:
+                raise_tops(tops, x, after, k, acc, lanes)
             part = cb.cast(cb.splat(0.0, lanes), acc)
             for j in cb.unroll(range(STREAMS)):
-                e = cb.exp(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
+                e = weight_of(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
                 buffer.store(k + j * lanes, e)
                 part = part + e
             total = total + part
         scale = 1.0 / total.sum()
-        after = cb.min(row + 1, last - 1)
         for k in range(0, n, STREAMS * lanes):
-            raise_tops(tops, x, after, k, acc, lanes)
+            if not early:
+                raise_tops(tops, x, after, k, acc, lanes)
             for j in cb.unroll(range(STREAMS)):
                 out.store_stream((row, k + j * lanes), cb.cast(buffer.load(k + j * lanes, lanes) * scale, out.dtype))
 
@@ -115,6 +124,12 @@ def softmax_past(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.C
 def larger(a, b):
     """The larger one by one comparison; b where one is NaN. (A row with a NaN is NaN by its sum.)"""
     return cb.select(a > b, a, b)
+
+
+@cb.func
+def weight_of(x):
+    """e ** x for x <= 0: of a number of 32 bits, none of the subnormal ones."""
+    return cb.exp(x) if x.dtype == cb.f64 else exp_below_one(x)
 
 
 @cb.func
@@ -247,7 +262,9 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         if has_planes():
             normalise_cubes.softmax_rows(rows, target, _acc(array))
         elif rows.shape[1] <= ROOM and rows.shape[1] % (STREAMS * lanes) == 0 and past_caches(rows, target, lanes):
-            softmax_past[cubes, 1](rows, target, lanes, ROWS, ROOM, mode="unchecked")
+            early = cb.device_properties_of().register_bytes < 64
+            cubes = -(-rows.shape[0] // MANY)
+            softmax_past[cubes, 1](rows, target, lanes, MANY, ROOM, early, mode="unchecked")
         else:
             softmax_rows[cubes, 1](rows, target, lanes, ROWS, mode="unchecked")
         if not inside:

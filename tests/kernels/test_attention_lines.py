@@ -12,7 +12,7 @@ import pytest
 import cubepy as cb
 from cubepy.kernels import attention, attention_few, attention_forward, attention_lines
 from cubepy.kernels.exponentials import power_of_two
-from tests.cuda.thorough import THOROUGH
+from tests.cuda.thorough import some
 
 F = np.float32
 INF = float("inf")
@@ -52,17 +52,16 @@ def both(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, routine:
     return out, lse
 
 
+KINDS = [(mask, causal) for causal in (False, True) for mask in ("none", "bool", "float")]
 ROUTINES = [
-    (attention_few, {}),
-    (attention_lines, {}),
-    (attention_lines, {"tiles": 3, "keys": 12, "lanes": 4}),
-    *([(attention_lines, {"rows": 12, "lanes": 16, "keys": 24})] if THOROUGH else []),
+    *((attention_few, {}, *kind) for kind in KINDS),
+    *((attention_lines, {}, *kind) for kind in KINDS),
+    *((attention_lines, {"tiles": 3, "keys": 12, "lanes": 4}, *kind) for kind in some(KINDS, 1, 3, 5)),
+    *((attention_lines, {"rows": 12, "lanes": 16, "keys": 24}, *kind) for kind in some(KINDS)),
 ]
 
 
-@pytest.mark.parametrize(("routine", "plan"), ROUTINES)
-@pytest.mark.parametrize("mask", ["none", "bool", "float"])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("routine", "plan", "mask", "causal"), ROUTINES)
 def test_every_routine_gives_results_and_sums(routine: Any, plan: Any, mask: str, causal: bool) -> None:
     """Several strips and blocks of keys with rests; depth and width differ, neither is whole lines or tiles."""
     q, k, v = draw(1, 2, 4, 70, 19), draw(2, 2, 2, 150, 19), draw(3, 2, 2, 150, 26)
@@ -80,7 +79,7 @@ def test_every_routine_gives_results_and_sums(routine: Any, plan: Any, mask: str
 @pytest.mark.parametrize("bits", [0x7FC00000, 0xFFFFFFFF, 0x7FC00001])
 def test_a_nan_reaches_who_sees_it_and_nobody_else(length: int, bits: int) -> None:
     """In a key; whatever else is in its bits."""
-    q, k, v = draw(1, 1, 1, length, 16), draw(2, 1, 1, 200, 16), draw(3, 1, 1, 200, 16)
+    q, k, v = draw(1, 1, 1, length, 32), draw(2, 1, 1, 200, 32), draw(3, 1, 1, 200, 32)
     want = attention(q, k, v, np.arange(200) != 130)
     k[0, 0, 130, 5] = np.array(bits, np.uint32).view(F)
     np.testing.assert_array_equal(attention(q, k, v, np.arange(200) != 130), want)

@@ -66,13 +66,13 @@ CASES = [  # input, filters, stride, padding, dilation, groups
     ((2, 5, 1, 1), (3, 5, 1, 1), 1, 0, 1, 1),
     ((1, 16, 3, 880), (17, 16, 3, 3), 1, 1, 1, 1),
     ((1, 6, 2, 3), (7, 6, 3, 3), 2, 4, (1, 3), 1),
-    ((1, 300, 7, 7), (64, 300, 3, 3), 1, 1, 1, 1),
+    ((1, 920, 3, 4), (16, 920, 3, 3), 1, 1, 1, 1),  # a panel larger than a piece of the window
 ]
 
 
 @pytest.mark.parametrize(
     ("shape", "filters", "stride", "padding", "dilation", "groups"),
-    some(CASES, 1, 2, 3, 4, 5, 6, 9, 10, 11, 13, 15),
+    some(CASES, 1, 2, 3, 4, 5, 6, 9, 10, 11, 15),
     ids=str,
 )
 def test_conv2d_in_both_layouts(
@@ -93,8 +93,9 @@ def test_conv2d_in_both_layouts(
 
 
 def test_one_and_three_axes() -> None:
-    x, w = draw(2, 5, 33), draw(7, 5, 4)
+    x, w = draw(2, 5, 91), draw(7, 5, 4)
     close(K.conv1d(x, w, None, 2, 1), defined(x, w, 2, 1))
+    x = draw(2, 5, 45)  # as many places as before: the same machine code
     close(K.conv1d(x, w[:, :, :3], padding="same"), defined(x, w[:, :, :3], 1, 1))
     x, w = draw(1, 4, 5, 6, 7), draw(3, 4, 2, 3, 3)
     want = defined(x, w, 1, 1, (1, 2, 1))
@@ -111,7 +112,7 @@ def test_long_rows_are_cut() -> None:
 
 def test_strided_input_outputs_and_narrow_floats() -> None:
     x, w = draw(2, 6, 20, 24), draw(9, 6, 3, 3)
-    view = x[:, :, ::-1, ::2]
+    view = draw(2, 6, 20, 48)[:, :, ::-1, ::2]
     close(K.conv2d(view, w, padding=1), defined(view, w, 1, 1))
     out = np.zeros((2, 9, 24, 20), F).transpose(0, 1, 3, 2)
     assert K.conv2d(x, w, padding=1, out=out) is out

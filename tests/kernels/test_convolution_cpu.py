@@ -9,7 +9,16 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.kernels import convolution_depthwise, convolution_plan, convolution_pointwise
+from cubepy.kernels import (
+    convolution,
+    convolution_backward,
+    convolution_depthwise,
+    convolution_plan,
+    convolution_pointwise,
+)
+from cubepy.kernels.convolution_block import GEOMETRY
+from cubepy.kernels.convolution_routes import Problem
+from cubepy.runtime import tracing
 from tests.cuda.thorough import some
 from tests.kernels.test_convolution import close, defined, draw
 from tests.staging import WHERE
@@ -21,6 +30,8 @@ CASES = [  # input, filters, stride, padding, dilation, groups
     ((2, 6, 13, 37), (9, 2, 3, 3), 1, 1, 2, 3),  # three filters to a tile
     ((1, 4, 9, 97), (8, 2, 1, 2), (1, 5), (0, 2), 1, 2),  # columns too far apart for lines
     ((2, 3, 23, 40), (20, 3, 3, 3), 2, 1, 1, 1),  # an image
+    ((2, 3, 15, 19), (33, 3, 5, 5), 2, 2, 1, 1),  # channels are mixed while they are copied
+    ((1, 5, 9, 5), (40, 5, 3, 3), 1, 1, 1, 1),  # in rows shorter than a line
     ((1, 6, 3, 90), (6, 1, 2, 9), 1, (0, 20), 1, 6),  # a window wider than what is written out, padding than a line
     ((2, 5, 20, 20), (11, 5, 1, 1), 1, 0, 1, 1),  # lines of places, the last one alone
     ((1, 160, 4, 100), (160, 5, 1, 1), 1, 0, 1, 32),
@@ -44,6 +55,16 @@ def test_few_channels_or_filters(
     if groups > 1:
         last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
         close(K.conv2d(last, packed, *rest, layout="NHWC", activation="relu").transpose(0, 3, 1, 2), want)
+
+
+def test_few_channels_are_neighbours_in_a_cubes_copy() -> None:
+    """A row of a window is one run then, of as many products as it has columns times channels."""
+    problem = Problem((1, 40, 40), (1, 7, 7), (1, 2, 2), (0, 3, 3), (1, 1, 1), (1, 20, 20))
+    rest = (1, 64, 3, (1, 4, 16))
+    for last in (False, True):
+        _, geometry, plan = convolution_plan.plan_of(problem, *rest, last, last, True, True, False, False, None)
+        assert plan.mixed == (0 if last else 3)
+        assert geometry[GEOMETRY.index("run")] == 21 and geometry[GEOMETRY.index("run_step")] == 1
 
 
 def test_three_axes_narrow_floats_and_long_activations() -> None:
@@ -118,6 +139,32 @@ def test_later_calls_repeat_the_launches_with_other_arrays() -> None:
         out = np.zeros(12 * 90 + 1, F)[1:].reshape(1, 12, 9, 10)
         assert K.conv2d(x, w, padding=1, out=out) is out
         close(out, want)
+
+
+def _last(x: np.ndarray) -> np.ndarray:
+    """The array as a view of channels-last memory."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, w, g: K.conv2d(x, w, w[0, :, 0, 0].copy(), padding=1, activation="relu", add=g),
+    lambda x, w, g: K.conv2d(_last(x), w, padding=1, add=_last(g)), lambda x, w, g: K.conv_transpose2d(x, w, padding=1),
+    lambda x, w, g: K.conv2d(x, K.prepack_filter(w), padding=1), lambda x, w, g: K.conv_input(x.shape, w, g, padding=1),
+    lambda x, w, g: K.conv_transpose2d(_last(x), w, stride=2), lambda x, w, g: K.conv_weight(x, w.shape, g, padding=(1, 1)),
+])  # fmt: skip
+def test_the_third_call_is_a_repetition(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn() -> tuple[np.ndarray, ...]:
+        return draw(1, 8, 48, 48), draw(8, 8, 3, 3), draw(1, 8, 48, 48)  # results that begin at a line of the cache
+
+    for _ in range(3):
+        call(*drawn())
+    given = drawn()
+    tracing.detour(1)
+    right = call(*given)
+    tracing.detour(-1)
+    for module in (convolution, convolution_backward):
+        monkeypatch.setattr(module, "_three", None)  # what the long way comes through
+    np.testing.assert_array_equal(call(*given), right)
 
 
 def test_channels_first_are_turned_whatever_their_number() -> None:

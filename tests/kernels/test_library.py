@@ -204,7 +204,7 @@ def test_embedding() -> None:
 
 @pytest.mark.parametrize("shape", [(33, 65), (1, 7), (5, 18, 33), (2, 3, 4, 5), (0, 3), (100, 200)], ids=str)
 def test_transpose_of_every_permutation(shape: tuple[int, ...]) -> None:
-    for dtype in (F, np.int8, np.float64, np.float16):
+    for dtype in (F, np.int8, np.float64, np.float16)[: 2 if len(shape) > 3 else 4]:
         x = (draw(*shape) * 100).astype(dtype)
         for axes in itertools.permutations(range(len(shape))):
             got = K.transpose(x, axes)
@@ -286,8 +286,8 @@ def test_attention(b: int, h: int, g: int, length: int, s: int, d: int) -> None:
     q, k, v = draw(b, h, length, d), draw(b, g, s, d), draw(b, g, s, d)
     close(K.attention(q, k, v), reference_attention(q, k, v), 3e-6)
     close(K.attention(q, k, v, is_causal=True), reference_attention(q, k, v, causal=True), 3e-6)
-    if d in (17, 128) and not THOROUGH:
-        return
+    if d != 32 and not THOROUGH:
+        return  # what a mask changes does not depend on the depth; see also test_attention_lines
     mask = RNG.random((b, 1, 1, s)) > 0.3
     close(K.attention(q, k, v, mask), reference_attention(q, k, v, mask), 3e-6)
     bias = draw(length, s)

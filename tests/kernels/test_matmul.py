@@ -17,10 +17,11 @@ from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import AliasError, DTypeError, ReadOnlyError, ShapeError
 from cubepy.kernels import matmul_blocks
-from cubepy.kernels.matmul_blocks import Tile, tile_of
+from cubepy.kernels.matmul_blocks import Tile, pack, tile_of
 from cubepy.kernels.matmul_problem import Product, arguments, reference, results, tolerance
 from cubepy.kernels.matmul_split import Split
 from cubepy.kernels.matmul_words import kind_of
+from tests.cuda.thorough import some
 from tests.staging import DEVICES, WHERE
 
 BF16 = ml_dtypes.bfloat16
@@ -101,6 +102,33 @@ def test_panels_are_packed_side_by_side(name: str, layout: str) -> None:
     args = arguments(problem, 1)
     Tile().launch(plan, problem, args)
     np.testing.assert_allclose(args[2][0], args[0][0].astype(np.float64) @ args[1][0], rtol=1e-4, atol=1e-3)
+
+
+NARROW_TILES = [  # m, k, n, packed: rows and lines, what they share, and how b is packed
+    ((32, 40, 960), 0, (4, 3), {"block_panels": 4, "wide": 4, "depth": 256, "fetched": False}),
+    ((32, 40, 512), 16, (4, 2), {"block_panels": 1, "wide": 1, "fetched": True}),
+    ((300, 40, 512), 0, (6, 2), {"block_panels": 4, "wide": 4, "depth": 1024, "fetched": True}),
+    ((1030, 40, 70), 0, (6, 2), {"block_panels": 5, "beforehand": True, "fetched": True}),
+    ((1030, 40, 70), 16, (6, 2), {"block_panels": 5, "beforehand": False, "fetched": True}),
+]
+
+
+@pytest.mark.skipif(bool(WHERE), reason="tiles of a CPU")
+@pytest.mark.parametrize("shape, packed, tile, expected", some(NARROW_TILES, 0, 3), ids=str)
+def test_tiles_of_eight_lanes(shape: Any, packed: int, tile: Any, expected: Any) -> None:
+    properties = replace(
+        cb.device_properties_of("cpu"), register_bytes=32, vector_registers=16, cores=2, features=frozenset()
+    )
+    problem = Product("cpu", *shape, packed=packed)
+    plan = next(Tile().blueprints(problem, properties))
+    assert (plan.rows, plan.lines, plan.lanes) == (*tile, 8)
+    assert {name: getattr(plan, name) for name in expected} == expected
+    args = arguments(problem._replace(packed=0), 1)
+    exact = args[0][0].astype(np.float64) @ args[1][0]
+    if packed:
+        args = (args[0], pack(args[1], packed // 8, 8), *args[2:])
+    Tile().launch(plan, problem, args)
+    np.testing.assert_allclose(args[2][0], exact, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.elementwise import PAST
+from cubepy.kernels.functions import ACTIVATIONS
+from cubepy.kernels.matmul_kernels import transpose_lines
 from tests.cuda.thorough import some
 from tests.staging import WHERE
 
@@ -99,6 +102,76 @@ def test_gelu_far_from_zero() -> None:
         assert K.gelu(x, form).tolist()[:6] == [np.inf, F(1e30), 20, 0, 0, 0] and np.isnan(K.gelu(x, form)[6])
 
 
+@pytest.mark.skipif(bool(WHERE), reason="GPUs have forms of their own")
+def test_errors_of_activations() -> None:
+    x = np.concatenate([np.linspace(-9, 9, 40001), np.geomspace(1e-30, 5, 2001), -np.geomspace(1e-30, 5, 2001)]).astype(
+        F
+    )
+    d = x.astype(np.float64)
+    cube = np.sqrt(2 / np.pi) * (d + 0.044715 * d**3)
+    exact = {
+        "gelu": d * 0.5 * np.array([math.erfc(-v / math.sqrt(2)) for v in d]), "silu": d / (1 + np.exp(-d)),
+        "gelu_tanh": d / (1 + np.exp(-2 * cube)), "sigmoid": 1 / (1 + np.exp(-d)),
+    }  # fmt: skip
+    for name, want in exact.items():
+        off = np.abs(K.map(ACTIVATIONS[name], x) - want)
+        assert (off <= 8e-8 + 2.5 * np.spacing(np.abs(want).astype(F)) * (x > 0)).all(), name
+        assert (off <= 6e-7 * np.abs(want))[np.abs(x) < 1].all(), name  # near zero, too
+
+
+@pytest.mark.skipif(bool(WHERE), reason="GPUs have forms of their own")
+def test_ends_of_activations() -> None:
+    x = np.array([-np.inf, -1e38, -100, -0.0, 100, 1e38, np.inf, np.nan], F)
+    sigmoid = [0, 0, 0, 0.5, 1, 1, 1, np.nan]
+    np.testing.assert_array_equal(K.map(ACTIVATIONS["sigmoid"], x), np.array(sigmoid, F))
+    for name in ("silu", "gelu", "gelu_tanh"):
+        got = K.map(ACTIVATIONS[name], x)
+        np.testing.assert_array_equal(got, np.array([np.nan, 0, 0, 0, 100, F(1e38), np.inf, np.nan], F), name)
+        assert np.signbit(got[3])
+
+
+@pytest.mark.parametrize("columns", [64, 100, 1024])
+@pytest.mark.parametrize("rows", [65, 512, 1024])
+def test_extremes_of_columns_with_nan(rows: int, columns: int) -> None:
+    """Lines in registers, pairs of rows, and a row that is left."""
+    x = np.random.default_rng(rows + columns).standard_normal((rows, columns)).astype(F)
+    agree(x, "max", "min")
+    x[0, 1], x[rows - 1, 2], x[rows // 2, columns - 1], x[1, 3], x[2, 3] = np.nan, np.nan, np.nan, np.inf, -np.inf
+    x[:, 5] = -np.inf
+    agree(x, "max", "min")
+
+
+@pytest.mark.skipif(bool(WHERE), reason="about lines on a CPU")
+@pytest.mark.parametrize("dtype", [F, np.float64, np.int16, np.uint8])
+def test_ragged_squares_are_turned(dtype: Any) -> None:
+    for shape in ((65, 63), (2, 70, 200), (128, 256), (37, 1000)):
+        x = np.random.default_rng(3).integers(0, 250, shape).astype(dtype)
+        for part in (x, x[..., 1:], x[..., ::2, :]):
+            np.testing.assert_array_equal(K.copy(part.swapaxes(-1, -2)), part.swapaxes(-1, -2))
+
+
+@cb.kernel
+def turn(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
+    lines = ()
+    for r in cb.unroll(range(lanes)):
+        lines = lines + (x.load((r, 0), lanes),)
+    turned = transpose_lines(lines, lanes)
+    for r in cb.unroll(range(lanes)):
+        out.store((r, 0), turned[r])
+
+
+@pytest.mark.skipif(bool(WHERE), reason="about lines on a CPU")
+@pytest.mark.parametrize("dtype", [F, np.float64, np.int16, np.uint8])
+def test_lines_are_turned_by_one_shuffle_for_each_line_and_round(dtype: Any) -> None:
+    for lanes in (2, 4, 8, 16):
+        x = (np.arange(lanes * lanes) % 251).reshape(lanes, lanes).astype(dtype)
+        out = np.zeros_like(x)
+        turn[1, 1](x, out, lanes)
+        np.testing.assert_array_equal(out, x.T)
+    x = np.zeros((8, 8), dtype)
+    assert turn[1, 1].inspect(x, x.copy(), 8, mode="unchecked").llvm.count("shufflevector") <= 24
+
+
 @pytest.mark.skipif(bool(WHERE), reason="about the caches of a CPU")
 def test_large_results_past_the_caches() -> None:
     n = 4096
@@ -109,3 +182,8 @@ def test_large_results_past_the_caches() -> None:
     e = np.exp(d - d.max())
     np.testing.assert_allclose(K.softmax(x)[-1], e / e.sum(), atol=1e-7)
     np.testing.assert_allclose(K.map(cb.tanh, x.reshape(-1)[:-3])[-n + 3 :], np.tanh(d[:-3]), atol=1e-6)
+    np.testing.assert_array_equal(K.transpose(x), x.T)
+    x[1, 3], x[2, 4], x[3, 5:] = np.nan, np.inf, -np.inf
+    got = K.softmax(x)
+    assert np.isnan(got[1:3]).any(1).all() and not np.isnan(got[[0, *range(3, len(x))]]).any()
+    assert not got[3, 5:].any() and abs(got[3].sum() - 1) < 1e-6

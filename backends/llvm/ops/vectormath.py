@@ -59,13 +59,10 @@ def power_of_two(b: Any, t: Table, n: Any, ty: ir.Type) -> Any:
 def _nearest(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
     """The nearest integer to x, ties to even, as a float and as an integer.
 
-    A GPU rounds and converts at an eighth of the speed of additions; there a number is added and taken away whose
-    last bit stands for 1, and the integer is read off the bits of the sum.
+    A number is added and taken away whose last bit stands for 1, and the integer is read off the bits of the sum: AVX2
+    has no conversion of f64 to whole words, and a GPU rounds and converts at an eighth of the speed of additions.
     """
     word = int_like(x.type)
-    if not on_gpu(b):
-        n = math(b, "rint", x)
-        return n, b.fptosi(n, word)
     shift = 1.5 * 2.0**t.mantissa
     total = b.fadd(x, const(x.type, shift), flags=KEPT)
     code = (t.bias + t.mantissa << t.mantissa) + (1 << t.mantissa - 1)
@@ -98,6 +95,16 @@ def _bounded(b: Any, x: Any, low: float, high: float) -> Any:
     return b.select(b.fcmp_ordered(">", x, const(x.type, high)), const(x.type, high), x)
 
 
+def _inside(b: Any, x: Any, low: float, high: float) -> Any:
+    """x within bounds. On a CPU NaN stays, whatever integer is read off it, and needs no care in the end."""
+    return (clamped if on_gpu(b) else _bounded)(b, x, low, high)
+
+
+def _or_nan(b: Any, x: Any, y: Any) -> Any:
+    """y, or x where that is NaN."""
+    return b.select(is_nan(b, x), x, y) if on_gpu(b) else y
+
+
 def _parted(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
     """The same as floats: the whole n, and r."""
     n = math(b, "rint", b.fmul(x, const(x.type, t.log2_e)))
@@ -116,9 +123,18 @@ def exp_value(b: Any, dtype: str, x: Any) -> Any:
     t = TABLES[dtype]
     if width_of(b, x.type):
         return _exp_by_scale(b, t, x)
-    k, r = _reduced(b, t, clamped(b, x, t.exp_low, t.exp_high))
+    k, r = _reduced(b, t, _inside(b, x, t.exp_low, t.exp_high))
     y = _scaled(b, t, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), k)
-    return b.select(is_nan(b, x), x, y)
+    return _or_nan(b, x, y)
+
+
+def _exp_normal(b: Any, dtype: str, x: Any) -> Any:
+    """e ** x for x whose result is neither subnormal nor infinite; NaN stays."""
+    if on_gpu(b):
+        return exp_value(b, dtype, x)
+    t = TABLES[dtype]
+    k, r = _reduced(b, t, x)
+    return b.fmul(b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), power_of_two(b, t, k, x.type))
 
 
 def _exp2(b: Any, dtype: str, x: Any) -> Any:
@@ -128,11 +144,11 @@ def _exp2(b: Any, dtype: str, x: Any) -> Any:
         n = math(b, "rint", inside)
         r = b.fmul(b.fsub(inside, n), const(x.type, t.ln2))
         return scaled_by(b, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), n)
-    inside = clamped(b, x, t.exp2_low, t.exp2_high)
+    inside = _inside(b, x, t.exp2_low, t.exp2_high)
     n, k = _nearest(b, t, inside)
     r = b.fmul(b.fsub(inside, n), const(x.type, t.ln2))
     y = _scaled(b, t, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), k)
-    return b.select(is_nan(b, x), x, y)
+    return _or_nan(b, x, y)
 
 
 def expm1_value(b: Any, dtype: str, x: Any) -> Any:
@@ -142,7 +158,7 @@ def expm1_value(b: Any, dtype: str, x: Any) -> Any:
         n, r = _parted(b, t, _bounded(b, x, t.expm1_low, t.exp_high))
         half = scaled_by(b, const(x.type, 0.5), n)
     else:
-        k, r = _reduced(b, t, clamped(b, x, t.expm1_low, t.exp_high))
+        k, r = _reduced(b, t, _inside(b, x, t.expm1_low, t.exp_high))
         half = power_of_two(b, t, b.sub(k, const(k.type, 1)), x.type)
     y = fma(b, _expm1_small(b, t, r), half, b.fsub(half, const(x.type, 0.5)))
     y = b.fadd(y, y)
@@ -232,19 +248,21 @@ def _tanh(b: Any, dtype: str, x: Any) -> Any:
     t = TABLES[dtype]
     one, end = const(x.type, 1.0), const(x.type, t.tanh_end)
     size = math(b, "fabs", x)
-    if width_of(b, x.type):
+    if on_gpu(b):
+        size = b.select(b.fcmp_ordered("<", size, end), size, end)  # NaN is no number to convert
+    else:
         size = b.select(b.fcmp_ordered(">", size, end), end, size)
+    if width_of(b, x.type):
         n = math(b, "rint", b.fmul(size, const(x.type, -2.0 * t.log2_e)))
         scale = scaled_by(b, one, n)
     else:
-        size = b.select(b.fcmp_ordered("<", size, end), size, end)  # NaN is no number to convert
         n, k = _nearest(b, t, b.fmul(size, const(x.type, -2.0 * t.log2_e)))
         scale = power_of_two(b, t, k, x.type)
     r = fma(b, n, const(x.type, -t.ln2_high), b.fmul(size, const(x.type, -2.0)))
     p, minus = _expm1_small(b, t, r), negated(b, scale)
     above = fma(b, p, minus, b.fsub(one, scale, flags=KEPT))
     y = math(b, "copysign", b.fdiv(above, fma(b, p, scale, b.fadd(one, scale, flags=KEPT))), x)
-    return y if width_of(b, x.type) else b.select(is_nan(b, x), x, y)
+    return _or_nan(b, x, y)
 
 
 def _power_on_gpu(b: Any, x: Any) -> Any:
@@ -256,12 +274,12 @@ def _power_on_gpu(b: Any, x: Any) -> Any:
 def _erf(b: Any, dtype: str, x: Any) -> Any:
     """x + x * P(x*x) below 1; 1 - exp(|x| * Q(|x|)) above."""
     t = TABLES[dtype]
-    size = math(b, "fabs", x)
-    small = fma(b, horner(b, b.fmul(x, x), t.erf_small), x, x)
+    size, square = math(b, "fabs", x), b.fmul(x, x)
+    small = fma(b, polynomial(b, square, b.fmul(square, square), t.erf_small), x, x)
     far = const(x.type, t.erf_end)
     far = b.select(b.fcmp_ordered(">", size, far), far, size)
-    power = b.fmul(far, horner(b, far, t.erf_large))
-    power = _power_on_gpu(b, power) if dtype == "f32" and on_gpu(b) else exp_value(b, dtype, power)
+    power = b.fmul(far, polynomial(b, far, b.fmul(far, far), t.erf_large))
+    power = _power_on_gpu(b, power) if dtype == "f32" and on_gpu(b) else _exp_normal(b, dtype, power)
     large = b.fsub(const(x.type, 1.0), power)
     return b.select(b.fcmp_ordered("<", size, const(x.type, 1.0)), small, math(b, "copysign", large, x))
 
