@@ -107,7 +107,7 @@ def _quantize(arguments: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 when it worked, 2 when the input was wrong."""
+    """Run a command; 0 when it worked, 2 when the input was wrong, 130 when it was interrupted."""
     arguments = _parser().parse_args(argv)
     try:
         if arguments.command == "info":
@@ -125,6 +125,11 @@ def main(argv: list[str] | None = None) -> int:
             raise
         print(f"cubepy: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        if config.debug >= 2 or arguments.command == "run":  # a program's own
+            raise
+        print("\ncubepy: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -53,3 +53,20 @@ def test_quantizing_a_file_that_is_not_there_is_an_error(tmp_path: Path, capsys:
     assert main(arguments) == 2
     assert "none.safetensors" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_command_says_so_without_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cubepy.tune.command.run", interrupted)
+    assert main(["tune", "matmul"]) == 130
+    assert capsys.readouterr().err.strip() == "cubepy: interrupted"
+
+
+def test_a_program_that_is_interrupted_keeps_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        main(["run", str(tmp_path / "program.py")])

@@ -427,3 +427,12 @@ def test_a_decision_survives_the_disk_whole() -> None:
     d = tuner().tune(double(Fake("a", {1: 2e-3, 2: 1e-3})), HERE, "quick")
     assert Table("cpu").read("double", d.key) == d
     assert list(Table("cpu")) == [d]
+
+
+def test_what_another_process_has_found_meanwhile_is_taken_unless_it_is_asked_for_again() -> None:
+    op = double(Fake("a", {1: 2e-3, 2: 1e-3}))
+    first = tuner().tune(op, HERE, "quick")
+    t = tuner()
+    assert t.tune(op, HERE, "quick", again=False) == first and t.measured == 0
+    t.tune(op, HERE, "quick")
+    assert t.measured == 1

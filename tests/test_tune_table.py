@@ -331,3 +331,29 @@ def test_wrong_requests_are_errors_without_traceback(
 ) -> None:
     assert main(["tune", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_model_file_without_matrices_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from cubepy.nn import save_safetensors
+
+    save_safetensors({"a.bias": np.ones(4, np.float32)}, folder / "m.safetensors")
+    assert main(["tune", str(folder / "m.safetensors")]) == 2
+    assert "holds no matrix" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["op", "key", "level", "checksum", "winner", "trials", "bound", "stopped", "spent"])
+@pytest.mark.parametrize("value", [None, [None], {}])
+def test_entries_of_other_types_count_as_damaged(where: str, value: object) -> None:
+    whole = Decision("work", "n=8", {}, "full", "c", "a 1", [Trial("a", "1", samples=[1.0])]).as_dict()
+    assert Decision.from_dict(whole).winner == "a 1"
+    with pytest.raises(TuneError, match="is damaged"):
+        Decision.from_dict({**whole, where: value})
+
+
+@pytest.mark.parametrize("where", ["routine", "blueprint", "status", "reason", "samples", "first"])
+def test_trials_of_other_types_count_as_damaged(where: str) -> None:
+    trials = [Trial("a", "1", samples=[1.0]), Trial("b", "2")]
+    whole = Decision("work", "n=8", {}, "full", "c", "a 1", trials).as_dict()
+    whole["trials"][1][where] = None
+    with pytest.raises(TuneError, match="is damaged"):
+        Decision.from_dict(whole)

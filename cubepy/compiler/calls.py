@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import math
 import pdb
 from functools import lru_cache
@@ -33,6 +34,7 @@ from cubepy.lang.declare import Func, Kernel, Param, Struct, StructField, Struct
 from cubepy.lang.dtypes import DType
 
 MAX_DEPTH = 64
+MAX_UNROLLED = 1 << 14  # turns that cb.unroll writes out; a compiler would take hours over more
 MATH = {
     getattr(math, name): name
     for name in ("exp", "log", "log2", "log1p", "expm1", "sqrt", "sin", "cos", "tanh", "erf", "floor", "ceil",
@@ -135,7 +137,7 @@ class Calls(Loops, Lowering):
             return plain(TupleValue(self._tuple(args[0])))
         raise KernelTypeError(
             f"{_name(fn)} cannot be called with runtime values in a kernel",
-            hint="decorate it with @cb.func" if callable(fn) else "",
+            hint=_instead(fn),
         )
 
     def python_cast(self, fn: Any, args: list[Value]) -> Value:
@@ -185,6 +187,11 @@ class Calls(Loops, Lowering):
         if isinstance(over, TupleValue):
             return UnrollValue(over.items)
         if isinstance(over, Const) and isinstance(over.value, (range, tuple, list)):
+            if len(over.value) > MAX_UNROLLED:
+                raise ComptimeError(
+                    f"cb.unroll writes out at most {MAX_UNROLLED} turns, not {len(over.value)}",
+                    hint="loop over range(...), or unroll only an inner loop",
+                )
             return UnrollValue(tuple(Const(v) for v in over.value))
         raise ComptimeError(f"cb.unroll needs a comptime range or tuple, not {describe(over)}")
 
@@ -324,6 +331,20 @@ def bind_parameters(
 
 def _name(fn: Any) -> str:
     return getattr(fn, "__qualname__", None) or repr(fn)
+
+
+ALIASES = {  # NumPy's names of builtins
+    "absolute": "abs", "clip": "clamp", "maximum": "nan_max", "minimum": "nan_min", "power": "pow", "where": "select",
+}  # fmt: skip
+
+
+def _instead(fn: Any) -> str:
+    """The hint for a host function that was called with runtime values."""
+    if inspect.isfunction(fn):
+        return "decorate it with @cb.func"
+    name = str(getattr(fn, "__name__", ""))
+    name = ALIASES.get(name, name)
+    return f"cb.{name} does it in a kernel" if name in BUILTINS else "kernels call cb.* and functions under @cb.func"
 
 
 def struct_instance(value: Any) -> bool:

@@ -91,6 +91,21 @@ def _is_comptime(annotation: Any) -> bool:
     return annotation is Comptime or getattr(annotation, "__origin__", None) is Comptime
 
 
+def _function(fn: Any, decorator: str) -> Callable:
+    """What a decorator was given, which must be a function written in Python.
+
+    Raises:
+        KernelTypeError: it is something else: a class, a builtin, a `functools.partial`, ...
+    """
+    inner = inspect.unwrap(fn) if callable(fn) else fn
+    if not (inspect.isfunction(inner) or inspect.ismethod(inner)):
+        raise KernelTypeError(
+            f"@cb.{decorator} takes a function written in Python, not {fn!r}",
+            hint="write a def, and give what is fixed as a cb.Comptime parameter",
+        )
+    return fn  # type: ignore[no-any-return]
+
+
 def read_parameters(fn: Callable) -> tuple[Param, ...]:
     """The parameters of a kernel or func, in order.
 
@@ -135,7 +150,7 @@ class Func:
     """
 
     def __init__(self, fn: Callable) -> None:
-        self.fn = fn
+        self.fn = fn = _function(fn, "func")
         self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
         self.__module__, self.__wrapped__ = fn.__module__, fn
         self._parameters: tuple[Param, ...] | None = None
@@ -179,7 +194,7 @@ class Kernel:
             raise KernelTypeError(
                 f"unknown fast_math liberties {sorted(unknown)}", hint=f"choose from {sorted(FAST_MATH)}"
             )
-        self.fn, self.fast_math = fn, fast_math
+        self.fn, self.fast_math = _function(fn, "kernel"), fast_math
         self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
         self.__module__, self.__wrapped__ = fn.__module__, fn
         self._parameters: tuple[Param, ...] | None = None
@@ -298,6 +313,8 @@ class StructType:
     """A class made by `@cb.struct`; calling it makes an instance, on the host and in kernels."""
 
     def __init__(self, cls: type) -> None:
+        if not inspect.isclass(cls):
+            raise KernelTypeError(f"@cb.struct takes a class, not {cls!r}")
         self.cls = cls
         self.__name__, self.__qualname__, self.__doc__ = cls.__name__, cls.__qualname__, cls.__doc__
         self.__module__ = cls.__module__

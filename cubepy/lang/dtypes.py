@@ -138,7 +138,7 @@ def as_dtype(value: Any) -> DType:
         return _PYTHON[value]
     try:
         found = np.dtype(value)
-    except TypeError:
+    except (TypeError, ValueError):
         raise DTypeError(f"{value!r} is not a dtype") from None
     return _from_numpy(found)
 
@@ -155,6 +155,8 @@ def promote(a: DType, b: DType) -> DType:
         >>> promote(i64, f32), promote(u32, i32), promote(f16, bf16)
         (cb.f32, cb.i64, cb.f32)
     """
+    if not (isinstance(a, DType) and isinstance(b, DType)):
+        raise DTypeError(f"promote takes two dtypes such as cb.f32, not {a!r} and {b!r}", hint="cb.as_dtype(...)")
     a, b = a.compute, b.compute
     if a is b:
         return a

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import shutil
 import tempfile
 import warnings
@@ -85,20 +86,31 @@ def write_source(key: str, text: str) -> Path:
     return path
 
 
-def _store(path: Path, data: bytes) -> bool:
-    global _warned
-    temporary = None
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all, readable by whom new files are readable (a cache may be made
+    by one user, in an image's build, and used by another).
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".part-{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-        with os.fdopen(handle, "wb") as f:
+        with open(temporary, "xb") as f:
             f.write(data)
         os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _store(path: Path, data: bytes) -> bool:
+    global _warned
+    try:
+        write_atomically(path, data)
         return True
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         if not _warned:
             _warned = True
             warnings.warn(

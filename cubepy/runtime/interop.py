@@ -1,4 +1,4 @@
-"""Arrays of other libraries on a GPU, taken without a copy: PyTorch directly, others by DLPack or the CUDA protocol.
+"""Arrays of other libraries, taken without a copy: PyTorch directly, others by DLPack or the protocol of NumPy or CUDA.
 
 Order against work that the other library has not finished: DLPack and the CUDA array interface tell the producer
 or us to wait. PyTorch tensors given to a launch are taken by their address; the streams of cubepy are ordered
@@ -46,6 +46,37 @@ def device_array(value: Any) -> DeviceArray | None:
     return None if interface is None else from_interface(value, interface)
 
 
+_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+"""PyTorch's dtypes that NumPy lacks, and integers as wide."""
+
+
+def host_array(value: Any) -> np.ndarray:
+    """An array of another library in the memory of the host, by DLPack; PyTorch's bf16 and fp8, too.
+
+    Raises:
+        LaunchError: its library does not give it away: it requires a gradient, is sparse, or has no memory.
+    """
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and isinstance(value, torch.Tensor) and (bits := _BITS.get(_torch_name(value))):
+            return np.from_dlpack(value.view(getattr(torch, bits))).view(_torch_dtype(value))
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError) as error:  # what producers raise, and NumPy for dtypes it lacks
+        raise LaunchError(
+            f"an array of the type {type(value).__name__} cannot be used as it is: {error}",
+            hint="pass x.detach()" if getattr(value, "requires_grad", False) else "pass a dense NumPy array",
+        ) from error
+
+
+def _torch_name(tensor: Any) -> str:
+    return str(tensor.dtype).rpartition(".")[2]
+
+
+def _torch_dtype(tensor: Any) -> np.dtype:
+    name = _torch_name(tensor)
+    return as_dtype({"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}.get(name, name)).numpy
+
+
 _torch_layouts: dict[Any, Layout] = {}
 
 
@@ -60,8 +91,7 @@ def from_torch(tensor: Any) -> DeviceArray:
     if layout is None:
         if tensor.requires_grad:
             raise LaunchError("a PyTorch tensor that requires a gradient cannot be used", hint="pass x.detach()")
-        name = str(tensor.dtype).rpartition(".")[2]
-        dtype = as_dtype({"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}.get(name, name)).numpy
+        dtype = _torch_dtype(tensor)
         strides = tuple(s * dtype.itemsize for s in key[2])
         layout = layout_of(tuple(key[1]), strides, dtype, Device("cuda", key[3]))
         if len(_torch_layouts) > 4096:

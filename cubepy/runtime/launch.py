@@ -6,6 +6,7 @@ one dictionary lookup in a table of the thread; only data pointers and scalars a
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import Any
@@ -26,6 +27,7 @@ from cubepy.runtime.leaves import NUMBERS, take_apart
 from cubepy.runtime.repeat import REFUSED, plain
 from cubepy.runtime.stack import with_room
 from cubepy.runtime.stats import active, counters
+from cubepy.runtime.stream import attached
 from cubepy.runtime.trace import Recorder, Trace
 
 MODES = ("checked", "validate", "unchecked")
@@ -93,14 +95,14 @@ class Launcher:
         values, key, mode, where, stream = self.bound(args, kwargs)
         queue = None
         if stream is not None:
-            where, queue = stream.attach(where)
+            where, queue = attached(stream, where)
         key = (grid, type(grid), mode or config.mode, where or devices.current(), config.debug, key)
         try:
             prepared = self.local.table.get(key)
         except AttributeError:
             self.local.table = {}
             prepared = None
-        except TypeError:  # something unhashable: the slow path says what
+        except (TypeError, ValueError):  # something unhashable: the slow path says what
             key = prepared = None  # type: ignore[assignment]
         if prepared is None:
             prepared = self.prepare(grid, mode, where, values, key)
@@ -157,7 +159,7 @@ class Launcher:
         values, _, mode, where, stream = self.bound(args, kwargs)
         queue = None
         if stream is not None:
-            where, queue = stream.attach(where)
+            where, queue = attached(stream, where)
         return BoundLaunch(self, self.prepare(grid, mode, where, values, None), values, queue)
 
     def inspect(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -205,12 +207,14 @@ class Launcher:
         backend = devices.backend_named(dev.backend)
         properties = backend.properties(dev.ordinal)
         cubes, units = self.grid(grid, backend)
-        if units[0] * units[1] * units[2] > properties.max_units:
-            raise LaunchError(
-                f"a cube of {units} has {units[0] * units[1] * units[2]} units; {dev} allows {properties.max_units}"
-            )
+        in_cube = math.prod(units)
+        in_launch = math.prod(cubes) * in_cube
+        if in_cube > properties.max_units:
+            raise LaunchError(f"a cube of {units} has {in_cube} units; {dev} allows {properties.max_units}")
+        if in_launch >= 2**63:
+            raise LaunchError(f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count")
         arrays = [a for a in leaves if isinstance(a, overlap.ARRAYS)]
-        wide = any(a.size >= 2**31 for a in arrays) or cubes[0] * cubes[1] * cubes[2] * units[0] >= 2**31
+        wide = in_launch >= 2**31 or any(a.size >= 2**31 for a in arrays)
         target = Target(
             dev.backend, units, mode, i64 if wide else i32, properties.plane_size, properties.max_shared_memory,
             properties, config.debug > 0 or mode == "validate",

@@ -12,7 +12,7 @@ from cubepy.lang import dtypes as dt
 from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.interop import device_array, from_torch_or_none
+from cubepy.runtime.interop import device_array, from_torch_or_none, host_array
 
 NUMBERS = (bool, int, float, np.generic)
 QUICK: dict[type, Any] = {}
@@ -59,7 +59,7 @@ def array_like(value: Any) -> Any:
     if hasattr(value, "__array_interface__") and not isinstance(value, np.generic):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+        return host_array(value)
     return None
 
 

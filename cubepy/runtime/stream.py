@@ -98,6 +98,20 @@ class Stream:
             gpu_of(self.device).set_thread_stream(self.device.ordinal, self._before.pop())
 
 
+def attached(stream: Any, device: Any) -> tuple[Device, Any]:
+    """`stream.attach(device)` for what a launch was given as its stream.
+
+    Raises:
+        LaunchError: it is not one of ours, or the launch names another device.
+    """
+    if not isinstance(stream, Stream):
+        raise LaunchError(
+            f"the stream of a launch is a cb.Stream, not {stream!r}",
+            hint="another library's: cb.Stream(device, handle=torch.cuda.current_stream().cuda_stream)",
+        )
+    return stream.attach(device)
+
+
 class Event:
     """A point in the work of a stream, which can be waited for and whose time is taken.
 

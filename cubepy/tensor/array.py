@@ -14,7 +14,7 @@ from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32
 from cubepy.runtime import device as devices
 from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.interop import device_array
+from cubepy.runtime.interop import device_array, host_array
 from cubepy.tensor.ir import Node
 from cubepy.tensor.operators import Operators
 from cubepy.tensor.record import apply, constant, identities
@@ -366,6 +366,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     Raises:
         DTypeError: data that are no numbers, or of a dtype that kernels do not know.
         ShapeError: nested lists of different lengths.
+        LaunchError: an array that its library does not give away: one that requires a gradient, a sparse one.
 
     Example:
         >>> tensor([1, 2, 3])
@@ -383,7 +384,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         result = result if wanted is None else result.astype(wanted)
         return result if device is None else result.to(as_device(device))
     if not isinstance(data, (np.ndarray, np.generic)) and hasattr(data, "__dlpack__"):
-        array = np.from_dlpack(data)
+        array = host_array(data)
     else:
         try:
             array = np.asarray(data)

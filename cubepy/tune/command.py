@@ -76,7 +76,7 @@ def _measure(arguments: argparse.Namespace, device: str) -> None:
     for op, problem in reversed(list(keys.values())):
         known = None if arguments.again else TUNER.decision(op, problem)
         if known is None or (known.level, arguments.level) == ("quick", "full"):
-            known = TUNER.tune(op, problem, arguments.level)
+            known = TUNER.tune(op, problem, arguments.level, again=arguments.again)
         elif not arguments.json:
             print(f"{op.name} {text_of(problem)}: known", file=sys.stderr)
         decisions.append(known)
@@ -135,7 +135,10 @@ def _linear_shapes(path: str) -> list[tuple[int, int]]:
             shapes = [tuple(v["shape"]) for k, v in header.items() if k != "__metadata__" and k.endswith("weight")]
         except (ValueError, TypeError, KeyError, AttributeError):
             raise TuneError(f"{path} is not a safetensors file") from None
-    return list(dict.fromkeys((s[1], s[0]) for s in shapes if len(s) == 2))
+    found = list(dict.fromkeys((s[1], s[0]) for s in shapes if len(s) == 2))
+    if not found:
+        raise TuneError(f"{path} holds no matrix named *.weight", hint="tune a .py file that uses the model")
+    return found
 
 
 def _number(where: str, text: str, least: int) -> int:

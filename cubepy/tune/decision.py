@@ -105,8 +105,11 @@ class Decision:
             trials = [Trial(**t) for t in data["trials"]]
             found = cls(**{**{k: data[k] for k in (f.name for f in fields(cls))}, "trials": trials})
             whole = found.level in LEVELS and any(t.name == found.winner for t in trials)
-            numbers = all(isinstance(s, (int, float)) and s >= 0 for t in trials for s in t.samples)
-            if whole and numbers and isinstance(found.problem, dict):
+            texts = all(isinstance(t, str) for t in (found.op, found.key, found.checksum, found.stopped))
+            times = [found.bound, found.spent, *(s for t in trials for s in (t.first, *t.samples))]
+            numbers = all(isinstance(s, (int, float)) and s >= 0 for s in times)
+            named = all(isinstance(s, str) for t in trials for s in (t.routine, t.blueprint, t.status, t.reason))
+            if whole and texts and numbers and named and isinstance(found.problem, dict):
                 return found
         except (TypeError, KeyError, AttributeError):
             pass

@@ -14,12 +14,13 @@ import numpy as np
 import cubepy as cb
 from cubepy.config import config
 from cubepy.errors import TuneError
+from cubepy.runtime import cache
 from cubepy.runtime.device import as_device, device_properties, gpu_of, use
 from cubepy.runtime.device_array import upload
 from cubepy.tune.limit_kernels import multiply_add, read_all
 from cubepy.tune.routine import Work
 from cubepy.tune.stopwatch import Stopwatch
-from cubepy.tune.table import Table, seal, unseal, write_atomically
+from cubepy.tune.table import Table, seal, unseal
 
 ROUNDS = 40
 """The best of many counts: a machine with other work shows its limits only now and then."""
@@ -91,7 +92,7 @@ def peaks_of(device: str, watch: Stopwatch) -> Peaks:
         if config.cache:
             # where the folder cannot be written the table says so when it keeps the result
             with contextlib.suppress(OSError):
-                write_atomically(path, seal({"bytes": known.bytes, "flops": known.flops}))
+                cache.write_atomically(path, seal({"bytes": known.bytes, "flops": known.flops}).encode())
     return known
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
-import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,24 +64,6 @@ def unseal(text: str | bytes) -> Any:
     return body
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "w") as f:
-            f.write(text)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
 class Table:
     """The results for one device.
 
@@ -122,7 +102,7 @@ class Table:
             return
         body = {"device": self.device, "cubepy": version(), "decision": decision.as_dict()}
         try:
-            write_atomically(self.path(decision.op, decision.key), seal(body))
+            cache.write_atomically(self.path(decision.op, decision.key), seal(body).encode())
         except OSError as error:
             warnings.warn(f"tuned results cannot be kept in {self.folder} ({error})", CacheWarning, stacklevel=2)
 
@@ -158,7 +138,7 @@ def export_table(path: Any, device: Any = "cpu") -> int:
     if not entries:
         raise TuneError(f"nothing is tuned for {table.device}", hint="python -m cubepy tune OP")
     body = {"device": table.device, "cubepy": version(), "decisions": entries}
-    write_atomically(Path(path), seal(body))
+    cache.write_atomically(Path(path), seal(body).encode())
     return len(entries)
 
 

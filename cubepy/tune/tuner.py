@@ -30,6 +30,7 @@ from cubepy.tune.table import Table
 REMEMBERED = 1 << 16  # problems in memory, at most
 COLD_BYTES = 128 << 20  # sets of arguments together are larger than caches, so that runs find them cold
 MOST_SETS = 8
+PATIENCE = 600.0  # seconds that who asked for a measurement waits for another process to end one, compilation included
 
 _measuring: ContextVar[bool] = ContextVar("cubepy_measuring", default=False)
 
@@ -103,7 +104,8 @@ class Tuner:
             if not self._may_measure(problem) or not self._busy.acquire(blocking=False):
                 return _best(op, problem, decision)  # not now: do not wait, and do not remember
             try:
-                decision = self._tune_alone(op, problem, level, LIMITS[level], again=False)
+                limits = LIMITS[level]
+                decision = self._tune_alone(op, problem, level, limits, again=False, patience=3 * limits.seconds)
             except Exception as error:  # a measurement never stands in the way of the work itself
                 warnings.warn(f"{op.name} was not tuned for {problem}: {reason_of(error)}", TuneWarning, stacklevel=3)
             finally:
@@ -139,7 +141,9 @@ class Tuner:
 
     # Measuring
 
-    def tune(self, op: Op, problem: Any, level: str = "full", limits: Limits | None = None) -> Decision:
+    def tune(
+        self, op: Op, problem: Any, level: str = "full", limits: Limits | None = None, again: bool = True
+    ) -> Decision:
         """Measure the candidates for a problem now, and keep the result for its key.
 
         Args:
@@ -147,6 +151,8 @@ class Tuner:
             problem: the problem; the result holds for all that share its key.
             level: "quick" or "full".
             limits: other limits than those of the level.
+            again: measure although it is known; otherwise the result that another process has found while this one
+                waited for it is taken.
 
         Raises:
             TuneError: there is no such level, no candidate works, or another process measures and does not end.
@@ -154,11 +160,11 @@ class Tuner:
         if level not in LIMITS:
             raise TuneError(f"there is no level {level!r}", hint=f"it is one of {', '.join(LIMITS)}")
         with self._busy:
-            return self._tune_alone(op, problem, level, LIMITS[level] if limits is None else limits, again=True)
+            return self._tune_alone(op, problem, level, limits or LIMITS[level], again, PATIENCE)
 
-    def _tune_alone(self, op: Op, problem: Any, level: str, limits: Limits, again: bool) -> Decision:
+    def _tune_alone(self, op: Op, problem: Any, level: str, limits: Limits, again: bool, patience: float) -> Decision:
         """Measure while no other process does; unless `again`, take what another process has found meanwhile."""
-        with exclusive(Table(problem.device).folder / ".lock", 3 * limits.seconds) as held:
+        with exclusive(Table(problem.device).folder / ".lock", patience) as held:
             if not held:
                 raise TuneError("another process is measuring", hint="try again when it has ended")
             found = None if again else self.decision(op, problem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 
 numba = pytest.importorskip("numba")
@@ -42,3 +44,11 @@ def test_loops_of_scalar_math_are_vectorised() -> None:
     body = "for i in range(n0):\n    store(p1, i, tanh(load(p0, i)) * exp(load(p0, i)))"
     text = assembly(body, "f32", "f32")
     assert any("vfmadd" in line and ("zmm" in line or "ymm" in line) for line in text.splitlines())
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="needs x86")
+def test_dot_products_of_bytes_are_instructions() -> None:
+    body = "store_line(p2, 0, dot_i8(load_line(p2, 0, 8), load_line(p0, 0, 32), load_line(p1, 0, 32)))"
+    text = assembly(body, "u8", "i8", "i32")
+    assert "vpdpbusd" in text or text.count("pmaddwd") >= 2
+    assert "pmulld" not in text

@@ -14,7 +14,7 @@ from cubepy.backends.llvm.ops.host import host_features
 from cubepy.backends.llvm.ops.lanes import picked
 from cubepy.backends.llvm.ops.memory import line
 from cubepy.backends.llvm.ops.registry import op
-from cubepy.backends.llvm.ops.types import I1, I32, Line, bits, is_signed
+from cubepy.backends.llvm.ops.types import I1, I16, I32, Line, bits, is_signed
 from cubepy.backends.llvm.ops.values import const, intrinsic, math, shuffled
 
 
@@ -67,6 +67,32 @@ def _exact_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
     return acc
 
 
+@cache
+def _pair_sum_lanes() -> tuple[int, ...]:
+    """Lanes of the sums that the host's `vpmaddwd` gives, widest first; empty where there is none."""
+    has = host_features()
+    widths = {"avx512bw": 16, "avx2": 8, "sse2": 4}
+    return tuple(width for feature, width in widths.items() if feature in has)
+
+
+def _pair_sums(b: Any, x: Any, y: Any) -> Any:
+    """Sums of two neighbouring products of i16, which `vpmaddwd` gives as i32."""
+    n = x.type.count // 2
+    name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[n]
+    fn = b.module.globals.get(name)
+    if fn is None:
+        fn = ir.Function(b.module, ir.FunctionType(ir.VectorType(I32, n), [x.type, y.type]), name)
+    return b.call(fn, [x, y])
+
+
+def _pairs_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
+    """Two vpmaddwd: the bytes of even and of odd places as i16, whose products and sums of two cannot overflow."""
+    halves = ir.VectorType(I16, 2 * acc.type.count)
+    x, y, eight = b.bitcast(x, halves), b.bitcast(y, halves), const(halves, 8)
+    even = _pair_sums(b, b.and_(x, const(halves, 255)), b.ashr(b.shl(y, eight), eight))
+    return b.add(b.add(acc, even), _pair_sums(b, b.lshr(x, eight), b.ashr(y, eight)))
+
+
 def _vnni_dot(b: Any, acc: Any, x: Any, y: Any) -> Any:
     """One vpdpbusd; LLVM 22 gave its operands byte lanes."""
     n = acc.type.count
@@ -85,7 +111,8 @@ def dot_i8(acc: Any, x: Any, y: Any) -> Any:
     n = acc.lanes
     if (acc.dtype, x, y) != ("i32", Line("u8", 4 * n), Line("i8", 4 * n)):
         raise errors.TypingError(f"dot_i8 needs lines i32 x L, u8 x 4L, i8 x 4L, not {acc}, {x}, {y}")
-    width = next((w for w in _byte_dot_lanes() if n % w == 0), 0)
+    ways = [(w, _vnni_dot) for w in _byte_dot_lanes()] or [(w, _pairs_dot) for w in _pair_sum_lanes()]
+    width, dot = next(((w, dot) for w, dot in ways if n % w == 0), (0, _exact_dot))
 
     def emit(b: Any, s: Any, u: Any, v: Any) -> Any:
         if not width:
@@ -94,7 +121,7 @@ def dot_i8(acc: Any, x: Any, y: Any) -> Any:
         for k in range(0, n, width):
             part = shuffled(b, s, s, list(range(k, k + width)))
             bytes_ = list(range(4 * k, 4 * (k + width)))
-            part = _vnni_dot(b, part, shuffled(b, u, u, bytes_), shuffled(b, v, v, bytes_))
+            part = dot(b, part, shuffled(b, u, u, bytes_), shuffled(b, v, v, bytes_))
             out = part if out is None else picked(b, out, part, list(range(k + width)))
         return out
 
