@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-os.environ.setdefault("CUBEPY_CACHE_DIR", str(Path(__file__).resolve().parent.parent / ".cache" / "tests"))
+CACHE = Path(__file__).resolve().parent.parent / ".cache" / "tests"
+os.environ.setdefault("CUBEPY_CACHE_DIR", str(CACHE))
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    # Processes that tests start would compile all of Numba's modules each; nothing is written beside sources.
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE / "bytecode"))
 
 from hypothesis import HealthCheck, settings
 

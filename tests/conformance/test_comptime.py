@@ -151,8 +151,8 @@ def note(out, i, j, a, b, kinds: cb.Comptime[tuple]):
 
 
 @cb.kernel
-def sums(one: cb.Array, out: cb.Array, i: cb.Comptime[int], kinds: cb.Comptime[tuple]):
-    for j in cb.unroll(range(len(kinds))):
+def sums(one: cb.Array, out: cb.Array, i: cb.Comptime[int], first: cb.Comptime[int], kinds: cb.Comptime[tuple]):
+    for j in cb.unroll(range(first, len(kinds))):
         note(out, i, j, cb.cast(one[0], kinds[i]), cb.cast(one[0], kinds[j]), kinds)
 
 
@@ -181,11 +181,12 @@ def quotient(a: cb.DType, b: cb.DType) -> cb.DType:
 
 
 def test_the_whole_promotion_table(device: str) -> None:
+    """Compiled backends get every pair once: which dtype a result has is found before there is a backend."""
     out = np.zeros((len(DTYPES), len(DTYPES), 3), np.int32)
-    for i in range(len(DTYPES)):
-        sums[1, 1](np.ones(1, F), out, i, DTYPES, device=device)
     for i, a in enumerate(DTYPES):
-        for j, b in enumerate(DTYPES):
+        first = 0 if device == "python" else i
+        sums[1, 1](np.ones(1, F), out, i, first, DTYPES, device=device)
+        for j, b in tuple(enumerate(DTYPES))[first:]:
             assert DTYPES[out[i, j, 0]] is expected(a, b), (a, b, "+")
             assert DTYPES[out[i, j, 1]] is quotient(a, b), (a, b, "/")
             assert out[i, j, 2] == 2, (a, b)

@@ -31,6 +31,7 @@ pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-
 from cubepy.backends.cuda.disassemble import tool, usage
 from cubepy.errors import BackendCompileError
 from tests.cuda.recording import recording
+from tests.cuda.test_library_offline import WIDE
 from tests.cuda.thorough import ARCHITECTURES, THOROUGH
 
 F16, F32, BF16, I32, I64 = np.float16, np.float32, ml_dtypes.bfloat16, np.int32, np.int64
@@ -79,6 +80,7 @@ ONLY_FOR_CPUS = {
     "reduce_places.arg_pieces": "planes have arg_rows_wide",
     "reduce_places.arg_columns_join": "planes have arg_columns_wide", "scan.scan_rows": "planes have scan_held",
     "sort_lines.sort_whole_rows": "planes have sort_rows_by_planes", "sort_lines.sort_places": "planes have sort_rows_by_planes",
+    "sort_quick.quicksort_runs": "planes have sweep", "topk_quick.top_by_parts": "planes have top_of_pieces",
     "sort_runs.sort_runs": "planes have sweep", "sort_runs.merge_runs": "planes have sweep",
     "band_lines.band_pixels": "planes have resample_planes", "band_lines.band_planes": "planes have resample_planes",
     "band_direct.band_places": "planes have resample_planes", "band_picks.pick_pixels": "planes have resample_planes",
@@ -181,6 +183,8 @@ CALLS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...]]]] = {
                  (lambda x: K.max_pool2d(x, 3, 1, 1, 10), (zeros(2, 40, 48),)),
                  (lambda x: K.max_pool2d(x, 3, 1, 1, 15, layout="NHWC"), (zeros(2, 40, 48, 8),)),
                  (lambda x: K.max_pool2d(x, 5, 1, 2, 17), (zeros(2, 80, 96),)),
+                 (lambda x: K.max_pool2d(x, 7, 1, 3), (zeros(64, 256, 256),)),
+                 (lambda x: K.max_pool2d(x, 13, 1, 6, layout="NHWC"), (zeros(1, 256, 256, 64),)),
                  (lambda x: K.max_pool2d(x, 5, 2, 2, 17, layout="NHWC"), (zeros(2, 80, 96, 8),)),
                  (lambda x: K.max_pool2d(x, 3, 2, 1, 8, layout="NHWC"), (zeros(2, 20, 24, 8),)),
                  (lambda x: K.max_pool3d_input(x.shape, *K.max_pool3d(x, 2, return_indices=True), 2), (IMAGE[None],))],
@@ -254,9 +258,9 @@ ON_THE_STACK = {"attention_lines.attend"}
 """Written for one unit of a CPU, with its arrays on the stack: right on a GPU, slow, and only for heads so wide that
 planes have no kernel for them."""
 
-CHECKED: set[str] = set()
+CHECKED = {name_of(call[0]) for *_, call in WIDE.values()}
 """Keys of code that was read, and kernels: calls share much of theirs, and one kind of each kernel is enough where not
-everything is compiled."""
+everything is compiled. Those of `WIDE` have tests of their own machine code."""
 
 
 @pytest.mark.skipif(not has_disassembler(), reason="reading machine code needs cuobjdump")

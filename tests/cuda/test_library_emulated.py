@@ -15,6 +15,7 @@ from cubepy.runtime.device_array import upload
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.cuda.emulator.device import emulated
 from tests.cuda.thorough import some
+from tests.kernels.test_convolution import defined, gradients
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 Put = Callable[[np.ndarray], Any]
@@ -72,14 +73,12 @@ FILTERS = [  # input, filters, stride, padding, groups; layouts with channels la
 def test_convolutions_and_their_gradients(
     shape: tuple[int, ...], filters: tuple[int, ...], stride: int, padding: int, groups: int
 ) -> None:
-    """As the CPU does them in f32."""
+    """Against their definition, tap by tap."""
     x, w = draw(*shape, dtype=np.float16), draw(*filters, dtype=np.float16, seed=1)
     rest = (stride, padding, 1, groups)
-    exact = [a.astype(np.float32) for a in (x, w)]
-    want = K.conv2d(*exact, None, *rest)
+    want = defined(x, w, *rest)
     g = draw(*want.shape, dtype=np.float16, seed=2)
-    by_input = K.conv_input(shape, exact[1], g.astype(np.float32), *rest)
-    by_filters = K.conv_weight(exact[0], filters, g.astype(np.float32), *rest)
+    by_input, by_filters = gradients(x, w, g, *rest)
     with emulated() as gpu:
         puts: tuple[Put, ...] = (
             lambda a: upload(a, gpu),
@@ -96,7 +95,7 @@ def test_convolutions_of_f32_and_their_gradients(precision: str | None, error: f
     """By plain arithmetic, or rounded for matrix units."""
     x, w, g = draw(2, 3, 5, 32), draw(16, 32, 1, 2, seed=1), draw(2, 3, 4, 16, seed=2)
     first, grad = x.transpose(0, 3, 1, 2), g.transpose(0, 3, 1, 2)
-    wanted = K.conv2d(first, w), K.conv_input(first.shape, w, grad), K.conv_weight(first, w.shape, grad)
+    wanted = defined(first, w), *gradients(first, w, grad)
     with emulated() as gpu:
         a, b = (upload(v, gpu).transpose((0, 3, 1, 2)) for v in (x, g))
         far = upload(w, gpu)

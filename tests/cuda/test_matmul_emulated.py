@@ -20,6 +20,7 @@ from cubepy.kernels.matmul_simt import Simt, simt_product
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 
 from tests.cuda.emulator import emulate
+from tests.cuda.thorough import some
 
 BF16 = ml_dtypes.bfloat16
 
@@ -71,8 +72,14 @@ def hopper(
 TILES = [Hopper(128, 256, 4, turns=False), Hopper(128, 128, 6), Hopper(64, 128, 3), Hopper(64, 64, 10)]
 
 
-@pytest.mark.parametrize("cubes", [1, 2])
-@pytest.mark.parametrize("plan", TILES, ids=lambda p: f"{p.rows}x{p.columns}x{p.stages}")
+WALKS = [(plan, cubes) for cubes in (1, 2) for plan in TILES]
+
+
+@pytest.mark.parametrize(
+    ("plan", "cubes"),
+    some(WALKS, 0, 1, 2, 3, 5),
+    ids=lambda v: v if isinstance(v, int) else f"{v.rows}x{v.columns}x{v.stages}",
+)
 def test_tiles_that_cubes_walk_over(plan: Hopper, cubes: int) -> None:
     """Several tiles a cube and more steps than stages: rings, turns and buffers wrap around."""
     assert hopper(plan, 200, 392, 328, cubes) < 3e-3
@@ -128,11 +135,12 @@ def test_few_rows(m: int, groups: int) -> None:
 def test_plain_arithmetic(tile: tuple[int, ...], along: tuple[bool, bool]) -> None:
     rows, columns, depth = tile[:3]
     rng = np.random.default_rng(rows)
-    m, n, k = (140, 70, 37) if rows > 32 else (36, 20, 150)
-    x, y = rng.standard_normal((2, m, k), np.float32), rng.standard_normal((1, n, k), np.float32)
+    m, n, k = (140, 70, 37) if rows == 128 else (70, 40, 37) if rows == 64 else (36, 20, 150)
+    batches = 1 if rows == 128 else 2  # of which the second operand has one
+    x, y = rng.standard_normal((batches, m, k), np.float32), rng.standard_normal((1, n, k), np.float32)
     a, b = (v if flag else np.ascontiguousarray(v.swapaxes(1, 2)) for v, flag in zip((x, y), along, strict=True))
-    out, plan = np.full((2, m, n), np.nan, np.float32), Simt(cb.f32, *tile, *along)
-    cubes = 2 * -(-m // rows) * -(-n // columns)
+    out, plan = np.full((batches, m, n), np.nan, np.float32), Simt(cb.f32, *tile, *along)
+    cubes = batches * -(-m // rows) * -(-n // columns)
     emulate(simt_product, SIMT_UNITS, cubes, a, b, out, None, None, 1.0, -(-k // depth), plan)
     right = x.astype(np.float64) @ y.astype(np.float64).swapaxes(1, 2)
     assert np.linalg.norm(out - right) < 1e-6 * np.linalg.norm(right)

@@ -89,7 +89,7 @@ def test_plain_f32(plan: Fma) -> None:
 def test_planes_share_a_sum_of_plain_f32() -> None:
     """Planes with one stage more than others, more stages than fit, and tiles that hang over every edge."""
     for plan, shape in (
-        (FmaPlanes(2, bias=True), (2, 36, 40, 620)), (FmaPlanes(1, 2, scaled=True), (1, 70, 20, 300)),
+        (FmaPlanes(2, bias=True), (1, 36, 40, 620)), (FmaPlanes(1, 2, scaled=True), (1, 70, 20, 300)),
         (FmaPlanes(2, b_along_k=False), (2, 36, 44, 332)),
     ):  # fmt: skip
         across = (False, not plan.b_along_k)
