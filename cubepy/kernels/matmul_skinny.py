@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import cubepy as cb
+from cubepy.kernels.matmul_apart import multiply_apart
 from cubepy.kernels.matmul_blocks import even
 from cubepy.kernels.matmul_kernels import Blueprint, finish_line
 from cubepy.kernels.matmul_problem import Product, result_dtype
@@ -17,6 +18,7 @@ MOST_ROWS = 4  # rows of b along K are summed lane by lane for up to MOST_DOT_RO
 MOST_DOT_ROWS = 64
 CHANNELS = 16  # results that a cube makes side by side
 MOST_SUMS = 32  # lines of sums of a cube: the longer its part of a row of b, the quicker memory is
+LARGE = 1 << 22  # bytes of b that come from memory
 
 
 @cb.kernel
@@ -115,6 +117,7 @@ class SkinnyPlan:
         lines: lines along the rows of b, side by side (without `dot`).
         lanes: lanes of a line.
         channels: results that a cube makes side by side (with `dot`).
+        apart: whether the sum over K is cut, so that cubes read whole rows of b (without `dot`).
     """
 
     dot: bool
@@ -122,6 +125,7 @@ class SkinnyPlan:
     lines: int
     lanes: int
     channels: int = 1
+    apart: bool = False
 
 
 @cache
@@ -159,6 +163,8 @@ class Skinny(Routine):
             if problem.m > 4:
                 yield SkinnyPlan(True, 4, 4, lanes, CHANNELS)
         else:
+            if lanes <= 8 and problem.k * problem.n * result_dtype(problem).itemsize >= LARGE:  # measured
+                yield SkinnyPlan(False, problem.m, 1, lanes, apart=True)
             counts = {n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS}
             long = [n for n, c in counts.items() if c >= 2 * properties.cores and even(c, properties.cores)]
             for lines in dict.fromkeys((*long[:1], 4, 2, 8, 1)):
@@ -174,6 +180,8 @@ class Skinny(Routine):
             dot_rows[cubes, 1](
                 x, b.T, out, bias, residual, mask, float(alpha), float(fill), plan.rows, kernel_plan, mode="unchecked"
             )
+        elif plan.apart:
+            multiply_apart(x, b, out, bias, residual, mask, float(alpha), float(fill), kernel_plan)
         else:
             cubes = -(-b.shape[1] // (plan.lines * plan.lanes))
             sum_rows[cubes, 1](

@@ -17,8 +17,10 @@ from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import AliasError, DTypeError, ReadOnlyError, ShapeError
 from cubepy.kernels import matmul_blocks
+from cubepy.kernels.functions import relu
 from cubepy.kernels.matmul_blocks import Tile, pack, tile_of
 from cubepy.kernels.matmul_problem import Product, arguments, reference, results, tolerance
+from cubepy.kernels.matmul_skinny import Skinny, SkinnyPlan
 from cubepy.kernels.matmul_split import Split
 from cubepy.kernels.matmul_words import kind_of
 from tests.cuda.thorough import some
@@ -129,6 +131,28 @@ def test_tiles_of_eight_lanes(shape: Any, packed: int, tile: Any, expected: Any)
         args = (args[0], pack(args[1], packed // 8, 8), *args[2:])
     Tile().launch(plan, problem, args)
     np.testing.assert_allclose(args[2][0], exact, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.skipif(bool(WHERE), reason="for one unit")
+@pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])
+@pytest.mark.parametrize("shape", [(1, 100, 70), (2, 67, 256), (3, 9, 5), (4, 8, 301), (1, 3, 40), (4, 1, 9)], ids=str)
+def test_few_rows_with_the_sum_cut_apart(shape: tuple[int, int, int], dtype: Any) -> None:
+    (m, k, n), rng = shape, np.random.default_rng(0)
+    x, b, residual = (rng.standard_normal(s, np.float32).astype(dtype) for s in ((m, k), (k, n), (1, m, n)))
+    bias, out = rng.standard_normal(n, np.float32).astype(dtype), np.full((1, m, n), np.nan, dtype)
+    plan, problem = SkinnyPlan(False, m, 1, 8, apart=True), Product("cpu", m, k, n)
+    Skinny().launch(plan, problem, (x[None], b[None], out, bias, residual, relu, 0.5))
+    product = x.astype(np.float64) @ b.astype(np.float64)
+    exact = np.maximum(0.5 * product + bias.astype(np.float64), 0) + residual.astype(np.float64)
+    near = 1e-4 if dtype == np.float32 else 2e-2
+    np.testing.assert_allclose(out.astype(np.float64), exact, rtol=near, atol=near)
+
+
+def test_rows_of_large_matrices_are_summed_apart_with_eight_lanes() -> None:
+    properties = replace(cb.device_properties_of("cpu"), register_bytes=32, vector_registers=16, cores=2)
+    for k, apart in ((1024, True), (1000, False)):
+        assert next(Skinny().blueprints(Product("cpu", 2, k, 1024), properties)).apart is apart
+    assert not next(Skinny().blueprints(Product("cpu", 1, 9, 1 << 20), replace(properties, register_bytes=64))).apart
 
 
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])
