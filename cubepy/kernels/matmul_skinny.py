@@ -163,7 +163,7 @@ class Skinny(Routine):
             if problem.m > 4:
                 yield SkinnyPlan(True, 4, 4, lanes, CHANNELS)
         else:
-            if lanes <= 8 and problem.k * problem.n * result_dtype(problem).itemsize >= LARGE:  # measured
+            if lanes <= 8 and problem.k * problem.n * result_dtype(problem).itemsize >= LARGE:  # measured with 8
                 yield SkinnyPlan(False, problem.m, 1, lanes, apart=True)
             counts = {n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS}
             long = [n for n, c in counts.items() if c >= 2 * properties.cores and even(c, properties.cores)]
