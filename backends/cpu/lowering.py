@@ -15,7 +15,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
 from cubepy.backends.llvm.ops import Ptr
-from cubepy.backends.llvm.passes import lean, uncollected
+from cubepy.backends.llvm.passes import lean, remembered, uncollected
 from cubepy.backends.llvm.printing import Parameter
 
 SCALARS = {
@@ -37,6 +37,7 @@ class Compiler(compiler.Compiler):  # type: ignore[misc]
 
 @global_compiler_lock
 @uncollected()
+@remembered()
 def lower(
     fn: Any, parameters: tuple[Parameter, ...], symbol: str, fast_math: frozenset[str], noalias: bool
 ) -> tuple[bytes, str]:

@@ -19,7 +19,7 @@ from numba.core.fastmathpass import rewrite_module
 from cubepy.backends.cuda.ready import numpy_for_numba_cuda
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
-from cubepy.backends.llvm.passes import lean, uncollected
+from cubepy.backends.llvm.passes import lean, remembered, uncollected
 from cubepy.backends.llvm.printing import Parameter
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
@@ -55,7 +55,7 @@ def lower(
     from numba.cuda.descriptor import cuda_target
 
     arguments = tuple(_type_of(p) for p in parameters)
-    with global_compiler_lock:
+    with global_compiler_lock, remembered():
         result = _compile(fn, arguments, cc)
         library = result.library
         name = result.fndesc.llvm_func_name

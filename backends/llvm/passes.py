@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
+from numba.core.types import BaseFunction
+
 NEEDLESS = frozenset(
     {
         "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune", "GenericRewrites",
@@ -44,3 +46,29 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@contextmanager
+def remembered() -> Iterator[None]:
+    """While a kernel compiles, the signature of a call is worked out once for a function and types of arguments.
+
+    Numba asks every template of a function again at every call, for an operator also those of NumPy's ufuncs: half the
+    time of its type inference. The caller holds numba's compiler lock, so no other compilation sees the change.
+    """
+    known: dict[Any, Any] = {}
+    work_out = BaseFunction.get_call_type
+
+    def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
+        if kws:
+            return work_out(self, context, args, kws)
+        key = (self, args)
+        signature = known.get(key)
+        if signature is None:
+            signature = known[key] = work_out(self, context, args, kws)
+        return signature
+
+    BaseFunction.get_call_type = get_call_type
+    try:
+        yield
+    finally:
+        BaseFunction.get_call_type = work_out

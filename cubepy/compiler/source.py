@@ -88,15 +88,11 @@ def _local_names(tree: ast.FunctionDef) -> frozenset[str]:
     return frozenset(names)
 
 
-def loop_targets(node: ast.AST) -> set[str]:
+@lru_cache(maxsize=65536)
+def loop_targets(node: ast.AST) -> frozenset[str]:
     """Names that are the variable of a loop in a piece of code."""
-    return {
-        n.id
-        for loop in ast.walk(node)
-        if isinstance(loop, ast.For)
-        for n in ast.walk(loop.target)
-        if isinstance(n, ast.Name)
-    }
+    loops = (loop for loop in ast.walk(node) if isinstance(loop, ast.For))
+    return frozenset(n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name))
 
 
 def _loop_names(tree: ast.FunctionDef) -> frozenset[str]:
@@ -111,4 +107,4 @@ def _loop_names(tree: ast.FunctionDef) -> frozenset[str]:
         others |= {
             n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
-    return frozenset(loop_targets(tree) - others)
+    return loop_targets(tree) - others

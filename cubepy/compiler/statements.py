@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Union
 
 from cubepy.compiler import convert
@@ -369,6 +370,7 @@ class Statements(Expressions):
                 self.differ(name, before, now)
 
 
+@lru_cache(maxsize=65536)
 def _leaves(node: ast.AST, in_unrolled: bool) -> bool:
     """Whether a statement holds a return, or a break or continue that belongs to a loop around it."""
 
@@ -390,5 +392,7 @@ def _breaks(node: ast.AST) -> bool:
     return isinstance(node, ast.Break) or any(map(_breaks, ast.iter_child_nodes(node)))
 
 
+@lru_cache(maxsize=65536)
 def has_return(node: ast.AST) -> bool:
+    """Whether a statement holds a return."""
     return any(isinstance(n, ast.Return) for n in ast.walk(node))
