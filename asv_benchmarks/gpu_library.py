@@ -63,6 +63,27 @@ def _scans() -> Iterator[Work]:
                near(square[:, :256].double().cumsum(0), lambda r: r[:, :256]))  # fmt: skip
 
 
+def _largest(first: Any, label: str, windows: tuple[tuple[int, int, int], ...]) -> Iterator[Work]:
+    """Max pools of 1 GiB in both layouts; windows are a length, a stride and a padding."""
+    import torch
+
+    from cubepy import kernels as K
+
+    n, c, side, _ = first.shape
+    last = first.to(memory_format=torch.channels_last)
+    view = last.permute(0, 2, 3, 1)
+    for kernel, stride, pad in windows:
+        name = f"{kernel}x{kernel}, stride {stride}{label}"
+        moved = GIB + first.itemsize * n * c * ((side + 2 * pad - kernel) // stride + 1) ** 2
+        theirs = lambda x, k=kernel, s=stride, p=pad: torch.nn.functional.max_pool2d(x, k, s, p)
+        yield Work(f"max_pool2d {name}, channels first", moved,
+                   lambda k=kernel, s=stride, p=pad: K.max_pool2d(first, k, s, p), lambda f=theirs: f(first),
+                   equal(lambda f=theirs: f(first)))  # fmt: skip
+        yield Work(f"max_pool2d {name}, channels last", moved,
+                   lambda k=kernel, s=stride, p=pad: K.max_pool2d(view, k, s, p, layout="NHWC"),
+                   lambda f=theirs: f(last), equal(lambda f=theirs: f(last).permute(0, 2, 3, 1)))  # fmt: skip
+
+
 def _pools() -> Iterator[Work]:
     import torch
 
@@ -73,16 +94,10 @@ def _pools() -> Iterator[Work]:
     first = torch.randn(n, c, side, side, device="cuda")
     last = first.to(memory_format=torch.channels_last)
     view = last.permute(0, 2, 3, 1)
-    for kernel, stride, pad in ((2, 2, 0), (3, 2, 1), (5, 1, 2), (7, 1, 3), (13, 1, 6), (13, 2, 6), (20, 1, 0)):
-        name = f"{kernel}x{kernel}, stride {stride}"
-        moved = GIB + 4 * n * c * ((side + 2 * pad - kernel) // stride + 1) ** 2
-        theirs = lambda x, k=kernel, s=stride, p=pad: F.max_pool2d(x, k, s, p)
-        yield Work(f"max_pool2d {name}, channels first", moved,
-                   lambda k=kernel, s=stride, p=pad: K.max_pool2d(first, k, s, p), lambda f=theirs: f(first),
-                   equal(lambda f=theirs: f(first)))  # fmt: skip
-        yield Work(f"max_pool2d {name}, channels last", moved,
-                   lambda k=kernel, s=stride, p=pad: K.max_pool2d(view, k, s, p, layout="NHWC"),
-                   lambda f=theirs: f(last), equal(lambda f=theirs: f(last).permute(0, 2, 3, 1)))  # fmt: skip
+    yield from _largest(first, "", ((2, 2, 0), (3, 2, 1), (5, 1, 2), (7, 1, 3), (13, 1, 6), (13, 2, 6), (20, 1, 0)))
+    narrow = torch.cat((first, first)).bfloat16()
+    yield from _largest(narrow, " bf16", ((5, 1, 2), (7, 1, 3), (13, 1, 6)))
+    del narrow
     few = F.avg_pool2d(first[:4].double(), 3, 2, 1)
     moved = GIB + GIB // 4
     yield Work("avg_pool2d 3x3, stride 2, channels first", moved, lambda: K.avg_pool2d(first, 3, 2, 1),

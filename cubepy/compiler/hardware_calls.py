@@ -146,7 +146,7 @@ def holds(mem: Mem, dtype: DType) -> bool:
 
 
 def words(s: Lowering, value: Value, lanes: tuple[int, ...], what: str, dtype: DType = dt.u32) -> Expr:
-    """A line of a dtype, of one of these lengths."""
+    """A line of a dtype, of one of these lengths; 0 is a number."""
     wanted = " or ".join(map(str, lanes))
     if not isinstance(value, Expr) or value.type.dtype is not dtype or value.type.lanes not in lanes:
         given = str(value.type) if isinstance(value, Expr) else describe(value)
@@ -218,6 +218,16 @@ def _packed_fma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     first = words(s, lines[0], tuple(range(1, 17)), "a of cb.packed_fma")
     a, b, c = (words(s, v, (first.type.lanes,), f"{k} of cb.packed_fma") for k, v in zip("abc", lines, strict=True))
     return result(s, name, a.type, (), (a, b, c), (dtype.name,))
+
+
+@lowers("packed_max")
+def _packed_max(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    require(s, name)
+    *both, dtype_v = unpack(name, args, kwargs, "a", "b", "dtype")
+    dtype = matrix_dtype(s, dtype_v, name, ("f16", "bf16"))
+    first = words(s, both[0], tuple(range(17)), "a of cb.packed_max")
+    a, b = (words(s, v, (first.type.lanes,), f"{k} of cb.packed_max") for k, v in zip("ab", both, strict=True))
+    return result(s, name, a.type, (), (a, b), (dtype.name,))
 
 
 @lowers("copy_async")

@@ -10,148 +10,32 @@ however high its window is, and how much a core has on its way does not depend o
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.cube_wide import address, multiple
 from cubepy.kernels.matmul_ring import next_slot
-from cubepy.kernels.plane_lines import Steps, coordinates, row_loads
+from cubepy.kernels.plane_lines import Steps, coordinates
+from cubepy.kernels.pool_boxes_plan import FOUR, LINE_BYTES, PLANE, ROW_BYTES, BoxPlan, plan_of
+from cubepy.kernels.pool_pairs import join, larger, nothing_of, put_words, two_by_two, words_of, write_words
 from cubepy.kernels.pool_planes import largest
 
-PLANE = 32
-"""Units of a plane."""
-ROW_BYTES = 128
-"""Of channels of a box, and what targets of the copy engine are multiples of."""
 ALIGNED = 1024
 """Bytes of shared memory that start as the copy engine wants."""
-LINE_BYTES = 16
-"""Of a line, and what rows are multiples of."""
-WIDEST = 256
-"""Places of a box along an axis, at most."""
-FOUR = 4
-"""Rows of a block that are gone over at once."""
-TILES = (8, 16, 24, 32, 48, 64)
-"""Columns of results of a cube, at most, with channels last."""
-UNITS = (64, 128, 192, 256, 512)
-"""Of a cube, about, with channels first."""
-MOST_STAGES = 12
-"""Rows on their way to a cube."""
-SHARED = 226 * 1024
-"""Bytes of shared memory of a core."""
-REGISTERS = 1 << 16
-"""Of a core."""
-ENOUGH_UNITS, ENOUGH_BYTES = 512, 40 << 10
-"""That work on a core, and are on their way to it (measured on an H200)."""
+MEETING = 1
+"""The number of the barrier at which units meet that look at lines for each other."""
 TURNS = 2
 """Cubes that a core's place for one should do, at least."""
 LEAST_SIZE = 1 << 22
 """Results, below which a launch takes longer than memory."""
-SHORT, HIGH, HIGH_NARROW, HIGH_SINGLE, MOST = 5, 7, 13, 14, 32
+SHORT, HIGH, HIGH_SINGLE, MOST = 5, 7, 14, (64, 32)
 """Other kernels are faster for windows that reach over up to SHORT strides, that have less than HIGH rows with channels
-first (of 16-bit floats less than HIGH_NARROW, HIGH_SINGLE where results are no whole lines), or more than MOST places
-along an axis,"""
+first (HIGH_SINGLE where results are no whole lines), or more than MOST places along an axis (with channels first, and
+last),"""
+HIGH_NARROW = 10
+"""of 16-bit floats with channels first that have less rows, or an odd number of results in a row,"""
 GAPS = 10, 20
 """and, with channels first, for those with gaps that do not reach over so many places (all measured on an H200)."""
-LEAST_WORTH = 0.7, 0.55
-"""Below which other kernels are faster, with channels first and last."""
-
-
-@dataclass(frozen=True)
-class BoxPlan:
-    """What a cube makes: `tile` columns of results, in `planes` planes, or for `channels` channels with `last`.
-
-    Attributes:
-        across: how windows go along the width.
-        taps, ins: rows of a window, and from one window to the next.
-        last: whether channels are last.
-        columns, lanes: results of a unit in a row, and the channels of each.
-        lined: whether results of a row are written as a line.
-        loads: where a unit reads along a row, with channels first: as in `PlanePlan`.
-        tile, planes, channels: of a cube.
-        before: with channels last, where the first column that a tile sees is in a row of shared memory, which has
-            nothing in columns that no box fills. With channels first a tile is as wide as the image.
-        box, boxes, pitch: columns of a box, boxes of a row, and columns of a row in shared memory.
-        stages: rows that are under way, or read.
-        cubes: that should find room on a core.
-        near: whether rows, and loads of so many columns, may be the nearest ones inside.
-        ragged: whether some results may lie outside.
-    """
-
-    across: Steps
-    taps: int
-    ins: int
-    last: bool
-    columns: int
-    lanes: int
-    lined: bool
-    loads: tuple[tuple[int, int, bool], ...]
-    tile: int
-    planes: int
-    channels: int
-    before: int
-    box: int
-    boxes: int
-    pitch: int
-    stages: int
-    cubes: int
-    near: tuple[bool, int]
-    ragged: bool
-
-    @property
-    def groups(self) -> int:
-        """Of columns, in a tile."""
-        return self.tile // self.columns
-
-    @property
-    def used(self) -> int:
-        """Units that make results."""
-        return self.groups * (self.channels // self.lanes if self.last else self.planes)
-
-    @property
-    def workers(self) -> int:
-        """Units but for those that ask for rows."""
-        return -(-self.used // PLANE) * PLANE
-
-    @property
-    def copies(self) -> int:
-        """Boxes of a row of all planes; one does for several if it is as wide as they are."""
-        return 1 if self.boxes == 1 else self.boxes * self.planes
-
-    @property
-    def numbers(self) -> int:
-        """That a unit makes of a row."""
-        return self.columns * self.lanes
-
-    @property
-    def seen(self) -> int:
-        """Numbers that a unit reads of a row."""
-        if self.last:
-            return self.across.places(self.columns) * self.lanes
-        return sum(wide for _, wide, _ in self.loads)
-
-    @property
-    def line(self) -> int:
-        """Numbers that are kept at once."""
-        return math.gcd(4, self.numbers)
-
-    @property
-    def row(self) -> int:
-        """Elements of a row in shared memory, of 4 bytes or 2."""
-        return -(-self.pitch * (self.channels if self.last else self.planes) // 64) * 64
-
-    @property
-    def kept(self) -> int:
-        """Numbers that all units keep: a block, what is behind it (nothing), and room so that it is gone over by
-        fours."""
-        return (self.taps + 1 + FOUR) * self.workers * self.numbers
-
-    def nbytes(self, itemsize: int) -> int:
-        """Shared memory."""
-        return itemsize * (self.stages * self.row + self.kept) + 16 * self.stages + 2048
 
 
 @cb.func
@@ -195,8 +79,11 @@ def read_boxed(values, tile, at, z, size, none, plan: cb.Comptime[BoxPlan]):
             place = multiple(at + v * plan.channels, plan.lanes)
             values.store(v * plan.lanes, cb.cast(tile.load(place, plan.lanes), values.dtype))
     else:
+        if plan.halves == 2:
+            for m in cb.unroll(range(plan.seen)):
+                values[m] = 0
         for place, wide, beside in cb.unroll(plan.loads):
-            read_line(values, tile, at, z + place, place - plan.loads[0][0], wide, beside, size, none, plan)
+            read_line(values, tile, at, z + place, plan.place_of(place), wide, beside, size, none, plan)
 
 
 @cb.func
@@ -206,10 +93,14 @@ def read_line(
 ):  # fmt: skip
     """values[to], ... = `wide` neighbours from column z on."""
     here = cb.min(cb.max(z, 0), size[2] - wide) if beside else z
-    line = cb.cast(tile.load(multiple(at + here, wide), wide), values.dtype)
-    if beside and wide > plan.near[1]:
-        line = cb.select(here == z, line, cb.splat(none, wide))
-    values.store(to, line)
+    line = tile.load(multiple(at + here, wide), wide)
+    if plan.halves == 2:
+        put_words(values, to, line, here == z if beside and wide > plan.near[1] else None, none)
+    else:
+        line = cb.cast(line, values.dtype)
+        if beside and wide > plan.near[1]:
+            line = cb.select(here == z, line, cb.splat(none, wide))
+        values.store(to, line)
 
 
 @cb.func
@@ -217,15 +108,53 @@ def across_row(found, values, plan: cb.Comptime[BoxPlan]):
     """found = the largest values of a row in the unit's windows."""
     if plan.last:
         for e in cb.unroll(range(plan.lanes)):
-            largest(found, e, values, e, plan.lanes, plan.columns, plan.across)
+            largest(found, e, values, e, plan.lanes, plan.columns, plan.across, plan.pairs)
+    elif plan.halves == 1:
+        largest(found, 0, values, plan.place_of(plan.across.low), 1, plan.columns, plan.own, None)
     else:
-        largest(found, 0, values, plan.across.low - plan.loads[0][0], 1, plan.columns, plan.across)
+        steps = two_by_two(plan.own)
+        joined = cb.local((steps.places(plan.wide),), cb.u32)
+        join(joined, values, plan.place_of(plan.across.low), plan.across.ins, steps.places(plan.wide))
+        largest(found, 0, joined, 0, 1, plan.wide, steps, plan.pairs)
+
+
+@cb.func
+def mark_lines(marks, tile, row, at, none, plan: cb.Comptime[BoxPlan]):
+    """Keep the largest value of every line of a row that a unit owns, the `row`-th of those that are kept."""
+    member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
+    for turn in cb.unroll(range(-(-plan.whole[2] // plan.groups))):
+        line = group + turn * plan.groups
+        if cb.UNIT_POS < plan.used and line < plan.whole[2]:
+            words = cb.local((plan.wide,), marks.dtype)
+            found = tile.load(multiple(at + line * plan.columns, plan.columns), plan.columns)
+            if plan.halves == 2:
+                put_words(words, 0, found, None, none)
+            else:
+                words.store(0, cb.cast(found, marks.dtype))
+            top = words[0]
+            for q in cb.unroll(range(1, plan.wide)):
+                top = larger(top, words[q], plan.pairs)
+            if plan.halves == 2:
+                top = larger(top, (top >> 16) | (top << 16), plan.pairs)
+            marks[(row * plan.planes + member) * plan.marks + plan.margin + line] = top
+
+
+@cb.func
+def read_marks(values, marks, row, plan: cb.Comptime[BoxPlan]):
+    """The largest value of the lines that are whole in a unit's windows, to its place among values."""
+    member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
+    first, count, _ = plan.whole
+    at = (row * plan.planes + cb.min(member, plan.planes - 1)) * plan.marks + plan.margin + first + group
+    top = marks[at]
+    for v in cb.unroll(range(1, count)):
+        top = larger(top, marks[at + v], plan.pairs)
+    values[(plan.place_of((first + count) * plan.columns) - plan.halves) // plan.halves] = top
 
 
 @cb.func
 def kept_at(k, m: cb.Comptime[int], plan: cb.Comptime[BoxPlan]):
     """Where a unit keeps part m of row k of a block."""
-    line = (k + FOUR - 1) * (plan.numbers // plan.line) + m
+    line = (k + plan.over) * (plan.numbers // plan.line) + m
     return multiple((line * plan.workers + cb.UNIT_POS) * plan.line, plan.line)
 
 
@@ -239,7 +168,7 @@ def end_block(held, none, plan: cb.Comptime[BoxPlan]):
             for v in cb.unroll(range(FOUR)):
                 lines = lines + (held.load(kept_at(k - v, m, plan), plan.line),)
             for v in cb.unroll(range(FOUR)):
-                running = cb.nan_max(running, lines[v])
+                running = larger(running, lines[v], plan.pairs)
                 held.store(kept_at(k - v, m, plan), running)
 
 
@@ -253,14 +182,14 @@ def write_row(out, made, results, p, i, j, c, plan: cb.Comptime[BoxPlan]):
                 if not plan.ragged or j + q < made[2]:
                     place = start + (j + q) * multiple(made[3], plan.lanes)
                     out.store((place,), cb.cast(results.load(q * plan.lanes, plan.lanes), out.dtype))
-    elif plan.lined:
-        if cb.UNIT_POS < plan.used and p < made[0]:
-            start = (p * made[1] + i) * multiple(made[2], plan.columns) + multiple(j, plan.columns)
-            out.store((start,), cb.cast(results.load(0, plan.columns), out.dtype))
     elif cb.UNIT_POS < plan.used and p < made[0]:
-        for q in cb.unroll(range(plan.columns)):
-            if not plan.ragged or j + q < made[2]:
-                out[(p * made[1] + i) * made[2] + j + q] = cb.cast(results[q], out.dtype)
+        start = (p * made[1] + i) * multiple(made[2], plan.lined) + multiple(j, plan.lined)
+        if plan.halves == 2:
+            write_words(out, start, results, 0, plan.wide, plan.lined, made[2] - j if plan.ragged else None)
+        else:
+            for q in cb.unroll(range(0, plan.columns, plan.lined)):
+                if not plan.ragged or j + q < made[2]:
+                    out.store((start + q,), cb.cast(results.load(q, plan.lined), out.dtype))
 
 
 @cb.func
@@ -270,7 +199,7 @@ def walk(
     """Take in rows as they come, and write those of the results that are done."""
     p, j, c = mine
     z = j * plan.across.ins
-    acc = none.dtype
+    acc, pairs = none.dtype, plan.pairs
     deep = (made[1] - rest + hop - 1) // hop
     held = cb.shared(plan.kept, acc)
     values, found = cb.local((plan.seen,), acc), cb.local((plan.numbers,), acc)
@@ -279,28 +208,38 @@ def walk(
         running[q] = none
     for m in cb.unroll(range(plan.numbers // plan.line)):
         held.store(kept_at(plan.taps, m, plan), cb.splat(none, plan.line))
+    marks = cb.shared(max(1, 2 * plan.planes * plan.marks), acc)
+    if plan.marks:
+        for k in range(cb.UNIT_POS, 2 * plan.planes * plan.marks, plan.workers):
+            marks[k] = none
+        cb.sync_group(MEETING, plan.workers)
     place = 0
     slot, phase = 0, 0
     for t in range(rows):
         cb.barrier_wait(full, slot, phase)
         read_boxed(values, tile, slot * plan.row + at, z, size, none, plan)
+        if plan.marks:
+            mark_lines(marks, tile, t % 2, slot * plan.row + at, none, plan)
+            cb.sync_group(MEETING, plan.workers)
+            read_marks(values, marks, t % 2, plan)
+        across_row(found, values, plan)
+        cb.fence_async()
         cb.sync_plane()
         if cb.UNIT_POS_PLANE == 0:
             cb.barrier_arrive(empty, slot)
         slot, phase = next_slot(slot, phase, plan.stages)
-        across_row(found, values, plan)
         if not plan.near[0]:
             y = first + t * hop
             for q in cb.unroll(range(plan.numbers)):
                 found[q] = cb.select(y >= 0 and y < size[1], found[q], none)
         for q in cb.unroll(range(plan.numbers)):
-            running[q] = cb.nan_max(running[q], found[q])
+            running[q] = larger(running[q], found[q], pairs)
         since = t - (plan.taps - 1)
         i = window + since // plan.ins
         if since >= 0 and since % plan.ins == 0 and i < deep:
             for m in cb.unroll(range(plan.numbers // plan.line)):
                 begun = held.load(kept_at(place + 1, m, plan), plan.line)
-                results.store(m * plan.line, cb.nan_max(begun, running.load(m * plan.line, plan.line)))
+                results.store(m * plan.line, larger(begun, running.load(m * plan.line, plan.line), pairs))
             write_row(out, made, results, p, i * hop + rest, j, c, plan)
         for m in cb.unroll(range(plan.numbers // plan.line)):
             held.store(kept_at(place, m, plan), found.load(m * plan.line, plan.line))
@@ -356,95 +295,6 @@ def max_boxes(
         walk(tile, full, empty, out, mine, at, none, rows, first, window, hop, rest, size, made, plan)
 
 
-def first_plan(
-    size: tuple[int, ...], made: tuple[int, ...], itemsize: int, down: Steps, across: Steps, columns: int, planes: int,
-    stages: int, cubes: int,
-) -> BoxPlan:  # fmt: skip
-    """Of (planes, height, width)."""
-    wide_in, wide_out = size[2], made[2]
-    tile = -(-wide_out // columns) * columns
-    loads = row_loads(across, columns, min(LINE_BYTES // itemsize, columns), tile * across.ins > wide_in)
-    widest = max(wide for _, wide, _ in loads)
-    left, right = across.taps + across.low, wide_in - (wide_out - 1) * across.ins - across.low
-    nearby = 0 if across.apart > 1 else widest if min(left, right) >= widest else 1
-    boxes, measure = -(-wide_in // WIDEST), ROW_BYTES // itemsize
-    box = wide_in if boxes == 1 else -(-wide_in // (boxes * measure)) * measure
-    return BoxPlan(
-        across, down.taps, down.ins, False, columns, 1, wide_out % columns == 0, loads, tile, planes, 1, 0, box, boxes,
-        box * boxes, stages, cubes, (down.apart == 1, nearby), tile > wide_out,
-    )  # fmt: skip
-
-
-def last_plan(
-    size: tuple[int, ...], made: tuple[int, ...], itemsize: int, down: Steps, across: Steps, columns: int, tile: int,
-    channels: int, stages: int, cubes: int,
-) -> BoxPlan:  # fmt: skip
-    """Of (batch, height, width, channels)."""
-    wide_in, results = size[2], -(-made[2] // columns) * columns
-    tile = min(tile, results)
-    seen = across.places(tile)
-    box = min(seen, wide_in)
-    lows = [min(b, results - tile) * across.ins + across.low for b in range(0, results, tile)]
-    moved = [min(max(low, 0), wide_in - box) - low for low in lows]
-    before = max(0, -min(moved))
-    pitch = before + max(seen, max(moved) + box)
-    return BoxPlan(
-        across, down.taps, down.ins, True, columns, 4 // itemsize, False, (), tile, 1, channels, before, box, 1, pitch,
-        stages, cubes, (down.apart == 1, 0), results > made[2],
-    )  # fmt: skip
-
-
-def plans(
-    size: tuple[int, ...], made: tuple[int, ...], itemsize: int, down: Steps, across: Steps, last: bool
-) -> Iterator[BoxPlan]:  # fmt: skip
-    """Blueprints that differ in how much a cube does, as many of which find room on a core as can, and bring as many
-    rows as can."""
-    for columns in (4, 8):
-        if last:
-            measure, results = ROW_BYTES // itemsize, -(-made[2] // columns)
-            tiles = {-(-results // -(-results * columns // tile)) * columns for tile in TILES}
-            whole = size[3] % (2 * measure) == 0 or size[3] > 8 * measure
-            some = [
-                last_plan(size, made, itemsize, down, across, columns, tile, n * measure, 1, 1)
-                for tile in sorted(tiles) for n in (1, 1 + whole)
-            ]  # fmt: skip
-        elif columns * itemsize == LINE_BYTES:
-            groups = -(-made[2] // columns)
-            many = {min(WIDEST, max(1, units // groups)) for units in UNITS}
-            some = [first_plan(size, made, itemsize, down, across, columns, n, 1, 1) for n in sorted(many)]
-        else:
-            continue
-        for plan in some:
-            for cubes in range(1, 9):
-                room = SHARED // cubes - plan.nbytes(itemsize)
-                stages = min(MOST_STAGES, 1 + room // (plan.row * itemsize + 16))
-                fits = cubes * (plan.workers + PLANE) * (64 + plan.numbers * 4) <= REGISTERS
-                if room >= 0 and stages > 2 and plan.box <= WIDEST and plan.workers <= UNITS[-1] and fits:
-                    yield replace(plan, stages=stages, cubes=cubes)
-
-
-def worth(plan: BoxPlan, size: tuple[int, ...], made: tuple[int, ...], itemsize: int) -> float:
-    """How fast a plan is, about: 1 where a core has enough units that work, enough bytes on their way, and cubes read
-    few places that others read, too, in long pieces, and write lines."""
-    working = min(1.0, plan.cubes * plan.used / ENOUGH_UNITS) ** 0.4
-    coming = min(1.0, plan.cubes * plan.stages * plan.row * itemsize / ENOUGH_BYTES) ** 0.5
-    tiles = -(-made[2] // plan.tile)
-    again = tiles * plan.box / size[2] + tiles * plan.tile / made[2] - 2 if plan.last else 0.0
-    short = plan.last and plan.channels * itemsize == ROW_BYTES
-    single = not (plan.last or plan.lined)
-    return working * coming / (1 + 0.1 * (again + single + short) + 0.01 * plan.cubes + 0.04 / plan.cubes)
-
-
-@lru_cache(maxsize=1024)
-def plan_of(
-    size: tuple[int, ...], made: tuple[int, ...], itemsize: int, down: Steps, across: Steps, last: bool
-) -> BoxPlan | None:
-    """The blueprint for shapes of x and out, or None where there is none that is fast."""
-    found = plans(size, made, itemsize, down, across, last)
-    value, _, best = max(((worth(p, size, made, itemsize), -n, p) for n, p in enumerate(found)), default=(0.0, 0, None))
-    return best if value >= LEAST_WORTH[last] else None
-
-
 def launch(x: Any, out: Any, down: Steps, least: Any, plan: BoxPlan, pieces: int) -> None:
     """Run a plan, with the height in so many pieces."""
     hop = down.apart
@@ -454,9 +304,10 @@ def launch(x: Any, out: Any, down: Steps, least: Any, plan: BoxPlan, pieces: int
     teams, bands = -(-x.shape[0] // plan.planes), -(-out.shape[2] // plan.tile)
     blocks = -(-x.shape[3] // plan.channels) if plan.last else 1
     box = (1, 1, plan.box, plan.channels) if plan.last else (plan.planes if plan.copies == 1 else 1, 1, plan.box)
+    acc = cb.as_dtype(x.dtype) if plan.pairs is None else cb.u32
     max_boxes[teams * pieces * hop * bands * blocks, plan.workers + PLANE](
         cb.tensor_map(x, box, swizzle=0), x.shape, out.reshape(-1), out.shape, down.low, hop, pieces, windows, bands,
-        blocks, least, cb.as_dtype(x.dtype), plan, mode="unchecked",
+        blocks, nothing_of(least, plan.pairs), acc, plan, mode="unchecked",
     )  # fmt: skip
 
 
@@ -468,24 +319,38 @@ def fits(x: Any, out: Any, down: Steps, across: Steps, last: bool) -> bool:
         return False
     if x.shape[-1] * x.itemsize % LINE_BYTES or address(x) % LINE_BYTES or out.size >= 1 << 31 or down.taps < 3:
         return False
-    if max(down.taps, across.reach) > MOST or (last and x.shape[3] * x.itemsize < ROW_BYTES):
+    if max(down.taps, across.reach) > MOST[last] or (last and x.shape[3] * x.itemsize < ROW_BYTES):
         return False
+    if others_are_faster(down, across, out.shape[2], x.itemsize, last):
+        return False
+    x, out, pairs = by_words(x, out, across, last)
+    return plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last, pairs) is not None
+
+
+def others_are_faster(down: Steps, across: Steps, width: int, itemsize: int, last: bool) -> bool:
+    """Whether windows and results are such, of which there are `width` in a row."""
+    taps, ins = down.taps, max(down.ins, across.ins)
+    narrow, lined = itemsize == 2 and not last, last or width * itemsize % LINE_BYTES == 0
     if max(down.apart, across.apart) > 1:
         reach = max(down.reach, across.reach)
-        if max(down.ins, across.ins) > 1 or not (last or GAPS[0] <= reach <= GAPS[1]):
-            return False
-    elif max(down.taps / down.ins, across.taps / across.ins) <= SHORT or (not last and down.taps < HIGH):
-        return False
-    elif not last and out.shape[2] * out.itemsize % LINE_BYTES and (x.itemsize == 2 or down.taps < HIGH_SINGLE):
-        return False
-    if x.itemsize == 2 and not last and down.taps < HIGH_NARROW:
-        return False
-    return plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last) is not None
+        some = ins == 1 and (last or GAPS[0] <= reach <= GAPS[1])
+        return not some or (narrow and (taps < HIGH_NARROW or not lined))
+    if narrow and not lined:
+        return ins > 1 or width % 2 == 1
+    if max(taps / down.ins, across.taps / across.ins) <= SHORT:
+        return True
+    return not last and taps < (HIGH_NARROW if narrow else HIGH if lined else HIGH_SINGLE)
+
+
+def by_words(x: Any, out: Any, across: Steps, last: bool) -> tuple[Any, Any, Any]:
+    """`pool_pairs.words_of`, but for windows with gaps with channels first."""
+    return words_of(x, out, last) if last or across.apart == 1 else (x, out, None)
 
 
 def run(x: Any, out: Any, down: Steps, across: Steps, least: Any, last: bool) -> None:
     """Largest values of windows of (planes, height, width), or with `last` of (batch, height, width, channels)."""
-    plan = plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last)
+    x, out, pairs = by_words(x, out, across, last)
+    plan = plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last, pairs)
     assert plan is not None, "ask `fits` first"
     cubes = -(-x.shape[0] // plan.planes) * down.apart * -(-out.shape[2] // plan.tile)
     cubes *= -(-x.shape[3] // plan.channels) if last else 1

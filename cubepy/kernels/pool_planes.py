@@ -11,19 +11,23 @@ from cubepy.kernels.plane_lines import (
     UNITS,
     PlanePlan,
     Steps,
+    behind,
     coordinates,
     fill_core,
     filled,
+    inside,
     lined,
     place_in_row,
     read_row,
     room,
     row_loads,
+    start_of_row,
     store_row,
     strips_of,
     values_of,
     widest,
 )  # fmt: skip
+from cubepy.kernels.pool_pairs import join, larger, nothing_of, put_words, two_by_two, words_of, write_words
 from cubepy.kernels.pool_ring import NEW, Ring, done, kept, overlap, wanted
 
 HELD = 128, 90  # numbers that a unit holds, about, with windows to 5 and longer across: of rings and rows' values
@@ -37,12 +41,12 @@ ROWS = 4  # of results in a plane, at most
 @cb.func
 def largest(
     results, to: cb.Comptime[int], values, at: cb.Comptime[int], hop: cb.Comptime[int], n: cb.Comptime[int],
-    steps: cb.Comptime[Steps],
+    steps: cb.Comptime[Steps], pairs: cb.Comptime,
 ):  # fmt: skip
     """results[to + q * hop] = the largest value of window q of values[at], values[at + hop], ... for q below n; what
-    windows share is looked at once."""
+    windows share is looked at once. Values are words that hold two of `pairs`, if that is not None."""
     for rest, many, hops, own in cb.unroll(without_gaps(n, hop, steps)):
-        largest_dense(results, to + rest * hop, values, at + rest * hop, hops, many, own)
+        largest_dense(results, to + rest * hop, values, at + rest * hop, hops, many, own, pairs)
 
 
 def without_gaps(n: int, hop: int, steps: Steps) -> tuple[tuple[int, int, int, Steps], ...]:
@@ -62,7 +66,7 @@ def dense(steps: Steps) -> Steps:
 @cb.func
 def largest_dense(
     results, to: cb.Comptime[int], values, at: cb.Comptime[int], hop: cb.Comptime[int], n: cb.Comptime[int],
-    steps: cb.Comptime[Steps],
+    steps: cb.Comptime[Steps], pairs: cb.Comptime,
 ):  # fmt: skip
     """`largest` of windows that share values only where they have no gaps."""
     for first, last in cb.unroll(sharing(n, steps)):
@@ -70,17 +74,17 @@ def largest_dense(
         shared = (last - first) * steps.ins
         running = values[begin + shared * hop]
         for v in cb.unroll(range(shared + steps.apart, steps.reach, steps.apart)):
-            running = cb.nan_max(running, values[begin + v * hop])
+            running = larger(running, values[begin + v * hop], pairs)
         results[to + last * hop] = running
         for v in cb.unroll(range(shared - 1, -1, -1)):
-            running = cb.nan_max(running, values[begin + v * hop])
+            running = larger(running, values[begin + v * hop], pairs)
             if v % steps.ins == 0:
                 results[to + (first + v // steps.ins) * hop] = running
         for v in cb.unroll(range(steps.taps, steps.taps + shared)):
-            running = values[begin + v * hop] if v == steps.taps else cb.nan_max(running, values[begin + v * hop])
+            running = values[begin + v * hop] if v == steps.taps else larger(running, values[begin + v * hop], pairs)
             if (v + 1 - steps.taps) % steps.ins == 0:
                 q = to + (first + (v + 1 - steps.taps) // steps.ins) * hop
-                results[q] = cb.nan_max(results[q], running)
+                results[q] = larger(results[q], running, pairs)
 
 
 def sharing(n: int, steps: Steps) -> tuple[tuple[int, int], ...]:
@@ -90,39 +94,69 @@ def sharing(n: int, steps: Steps) -> tuple[tuple[int, int], ...]:
 
 
 @cb.func
-def read_plane(found, rows, values, x, p, begin, least, near: cb.Comptime[tuple], plan):
+def read_plane(found, rows, values, x, p, begin, least, near: cb.Comptime[tuple], plan, pairs: cb.Comptime):
     """found = the largest values of the unit's windows in plane p of x, which begin at a row, column and channel."""
     y, z, c = begin
-    places = plan.down.places(plan.blocks)
+    places, wide = plan.down.places(plan.blocks), kept_columns(plan, pairs)
     to = rows if places > 1 else found
+    at = place_in_row(0, 0, plan)
     for k in cb.unroll(range(places)):
-        read_row(values, 0, x, p, y + k, z, c, k, least, near, plan)
-        largest(to, k * plan.columns, values, place_in_row(0, 0, plan), 1, plan.columns, plan.across)
+        if wide == plan.columns:
+            read_row(values, 0, x, p, y + k, z, c, k, least, near, plan)
+            largest(to, k * wide, values, at, 1, wide, plan.across, pairs)
+        else:
+            words = cb.local((values_of(plan) // 2 + 2,), cb.u32)
+            for m in cb.unroll(range(values_of(plan) // 2 + 2)):
+                words[m] = 0
+            read_words(words, x, p, y + k, z, k, cb.cast(least, cb.u32), near, plan)
+            steps = two_by_two(plan.across)
+            join(values, words, plan.across.low - first_of(plan), plan.across.ins, steps.places(wide))
+            largest(to, k * wide, values, 0, 1, wide, steps, pairs)
     if places > 1:
-        for q in cb.unroll(range(plan.columns)):
-            largest(found, q, rows, q, plan.columns, plan.blocks, plan.down)
+        for q in cb.unroll(range(wide)):
+            largest(found, q, rows, q, wide, plan.blocks, plan.down, pairs)
 
 
 @cb.func
-def larger_of(to, state, found, moves: cb.Comptime[tuple], n: cb.Comptime[int]):
+def read_words(words, x, p, y, z, k: cb.Comptime[int], none, near: cb.Comptime[tuple], plan):
+    """`read_row` of 16-bit floats, with channels first: element 0 of the words is in column z + first_of(plan)."""
+    elements, shape = x
+    away = plan.margin or k + plan.down.low < 0 or k + plan.down.low >= plan.blocks * plan.down.ins
+    row = cb.min(cb.max(y, 0), shape[1] - 1) if away else y
+    start = start_of_row(p, row, 0, shape, plan)
+    for at, wide, beside in cb.unroll(plan.loads):
+        here = cb.min(cb.max(z + at, 0), shape[2] - wide) if beside else z + at
+        there = inside(row == y, here == z + at, away and not near[0], beside and wide > near[1])
+        put_words(words, at - first_of(plan), elements.load((behind(start, multiple(here, wide)),), wide), there, none)
+
+
+def first_of(plan: PlanePlan) -> int:
+    """The first place of a unit's words, counted from its own."""
+    return plan.loads[0][0] // 2 * 2
+
+
+@cb.func
+def larger_of(to, state, found, moves: cb.Comptime[tuple], n: cb.Comptime[int], pairs: cb.Comptime):
     """The moves of a ring, for lines of n numbers, to slots or (`to` is not the state) to the only one of results."""
     for slot, a, b in cb.unroll(moves):
         for q in cb.unroll(range(n)):
             number = found[q] if a == NEW else state[a * n + q]
             if a != b:
-                number = cb.nan_max(number, found[q] if b == NEW else state[b * n + q])
+                number = larger(number, found[q] if b == NEW else state[b * n + q], pairs)
             to[slot * n + q] = number
 
 
 @cb.kernel
 def max_windows(
     x: cb.Array, size, out: cb.Array, made, sizes, counts, turns, least: cb.Comptime, acc: cb.Comptime,
-    plan: cb.Comptime[PlanePlan], ring: cb.Comptime[Ring], near: cb.Comptime[tuple], ragged: cb.Comptime[bool],
+    pairs: cb.Comptime, plan: cb.Comptime[PlanePlan], ring: cb.Comptime[Ring], near: cb.Comptime[tuple],
+    ragged: cb.Comptime[bool],
 ):  # fmt: skip
     """out[(p, d), i, j] or out[(n, d), i, j, c] = the largest value of a window; shapes are `size` and `made`.
 
     Units walk along d, of which there are `sizes` in x and in out. `counts`: units along d, i and j. `near`: whether
     windows have no gaps along d, and what `read_row` wants. `ragged`: some windows may be behind the end of d.
+    `pairs`: the dtype of which x and out hold the bits, as `pool_pairs.words_of` gives them, or None.
     """
     fill_core(plan)
     t = cb.ABSOLUTE_POS
@@ -134,64 +168,79 @@ def max_windows(
         begin = y, group * (plan.columns * plan.across.ins), multiple(line * plan.lanes, plan.lanes)
         here = rest, strip * plan.blocks, group * plan.columns, begin[2]
         first = piece * (turns * ring.ahead)
-        n = plan.blocks * plan.columns
+        wide = kept_columns(plan, pairs)
+        n = plan.blocks * wide
         held = (
             room((ring.slots * n,), acc, plan), room((n,), acc, plan),
-            room((plan.down.places(plan.blocks) * plan.columns,), acc, plan), room((values_of(plan),), acc, plan),
+            room((plan.down.places(plan.blocks) * wide,), acc, plan), room((values_of(plan),), acc, plan),
         )  # fmt: skip
-        source, target = (x, size), (out, made)
+        both = (x, size), (out, made)
         if not ring.again:
             for r in cb.unroll(range(ring.lead)):
-                look_at(source, target, held, p, first, first, r, begin, here, sizes, least, plan, ring, near, ragged)
+                look_at(both, held, p, first, first, r, begin, here, sizes, least, pairs, plan, ring, near, ragged)
         if ring.looped:
             for turn in range(-1 if ring.again else 0, turns):
                 w = first + turn * ring.ahead
                 for r in cb.unroll(ring.places):
-                    look_at(source, target, held, p, first, w, r, begin, here, sizes, least, plan, ring, near, ragged)
+                    look_at(both, held, p, first, w, r, begin, here, sizes, least, pairs, plan, ring, near, ragged)
         else:
             for r in cb.unroll(ring.places):
-                look_at(source, target, held, p, first, first, r, begin, here, sizes, least, plan, ring, near, ragged)
+                look_at(both, held, p, first, first, r, begin, here, sizes, least, pairs, plan, ring, near, ragged)
 
 
 @cb.func
 def look_at(
-    x, out, held, p, first, w, r: cb.Comptime[int], begin, here, sizes, least, plan, ring, near: cb.Comptime[tuple],
-    ragged: cb.Comptime[bool],
+    both, held, p, first, w, r: cb.Comptime[int], begin, here, sizes, least, pairs: cb.Comptime, plan, ring,
+    near: cb.Comptime[tuple], ragged: cb.Comptime[bool],
 ):  # fmt: skip
     """Place r of those that are written out; window w begins at place 0. The unit's first window is `first`."""
     if wanted(ring, r):
-        state, found, rows, values = held
+        (x, out), (state, found, rows, values) = both, held
         d = (w * ring.steps.ins + r) * ring.hop + here[0] + ring.steps.low
         inside = cb.min(cb.max(d, 0), sizes[0] - 1)
-        read_plane(found, rows, values, x, p * sizes[0] + inside, begin, least, near[1], plan)
-        n = plan.blocks * plan.columns
+        read_plane(found, rows, values, x, p * sizes[0] + inside, begin, least, near[1], plan, pairs)
+        n = plan.blocks * kept_columns(plan, pairs)
         if not near[0]:
             none = filled(cb.cast(least, found.dtype), plan)
             for q in cb.unroll(range(n)):
                 found[q] = cb.select(d == inside, found[q], none)
-        larger_of(state, state, found, kept(ring, r), n)
+        larger_of(state, state, found, kept(ring, r), n, pairs)
         for which, a, b in cb.unroll(done(ring, r)):
-            larger_of(found, state, found, ((0, a, b),), n)
+            larger_of(found, state, found, ((0, a, b),), n, pairs)
             if not ring.again or w + which >= first:
-                store_plane(out, p, (w + which) * ring.hop + here[0], sizes[1], here, found, plan, ragged)
+                store_plane(out, p, (w + which) * ring.hop + here[0], sizes[1], here, found, plan, ragged, pairs)
 
 
 @cb.func
-def store_plane(out, p, w, deep, here, found, plan, ragged: cb.Comptime[bool]):
+def store_plane(out, p, w, deep, here, found, plan, ragged: cb.Comptime[bool], pairs: cb.Comptime):
     """The unit's results of window w of `deep` along d, if there is such a window."""
     _, i, j, c = here
+    wide = kept_columns(plan, pairs)
     if not ragged or w < deep:
         for k in cb.unroll(range(plan.blocks)):
-            store_row(out, p * deep + w, i + k, j, c, found, plan, k * plan.columns)
+            if wide == plan.columns:
+                store_row(out, p * deep + w, i + k, j, c, found, plan, k * wide)
+            elif not plan.ragged or i + k < out[1][1]:
+                start = ((p * deep + w) * out[1][1] + i + k) * multiple(out[1][2], plan.lanes)
+                many = out[1][2] - j if plan.ragged else None
+                write_words(out[0], start + multiple(j, plan.lanes), found, k * wide, wide, plan.lanes, many)
 
 
-def held_by(ring: Ring, down: Steps, across: Steps, blocks: int, columns: int) -> int:
-    """How many numbers, or lines of channels, a unit holds."""
-    rows = down.places(blocks) * columns if down.places(blocks) > 1 else 0
-    return ring.slots * blocks * columns + across.places(columns) + rows
+def kept_columns(plan: PlanePlan, pairs: Any) -> int:
+    """Numbers, or lines of channels, that a unit keeps for a row of its results."""
+    return plan.columns if pairs is None or plan.last else plan.columns // 2
 
 
-def plan_of(x: Any, out: Any, ring: Ring, down: Steps, across: Steps, last: bool) -> tuple[PlanePlan, int, int]:
+def held_by(ring: Ring, down: Steps, across: Steps, blocks: int, columns: int, halves: bool) -> int:
+    """How many numbers, or lines of channels, a unit holds; with `halves`, two numbers in a word."""
+    wide = -(-columns // 2) if halves else columns
+    rows = down.places(blocks) * wide if down.places(blocks) > 1 else 0
+    return ring.slots * blocks * wide + across.places(columns) + rows
+
+
+def plan_of(
+    x: Any, out: Any, ring: Ring, down: Steps, across: Steps, last: bool, halves: bool
+) -> tuple[PlanePlan, int, int]:  # fmt: skip
     """A plan for the planes of x, with the numbers of a row's groups of results and of a column's strips."""
     blocks = min(ROWS, out.shape[1])
     shared = across.taps > across.ins and (across.apart == 1 or across.ins == 1)
@@ -200,7 +249,7 @@ def plan_of(x: Any, out: Any, ring: Ring, down: Steps, across: Steps, last: bool
     lined_up = 1 if last else lined(x, out, across)
     columns = lined_up if lined_up > 1 else columns
     most = HELD[across.reach > 5]
-    while (lanes * columns * blocks) > 1 and lanes * held_by(ring, down, across, blocks, columns) > most:
+    while (lanes * columns * blocks) > 1 and lanes * held_by(ring, down, across, blocks, columns, halves) > most:
         if blocks > 1:
             blocks //= 2
         elif lanes * x.itemsize > 4:
@@ -235,15 +284,20 @@ def run(
     walked, deep = dense(walked) if hop > 1 else walked, -(-sizes[1] // hop)
     ahead = next((n for n, most in AHEAD if walked.reach <= most * walked.ins), 0) if down.taps == 1 else 0
     ring = Ring(walked, min(ahead, deep), False, hop) if ahead else Ring(walked, overlap(walked), True, hop)
-    plan, groups, strips = plan_of(x, out, ring, down, across, last)
+    whole, (x, out, pairs) = (x, out), words_of(x, out, last)
+    plan, groups, strips = plan_of(x, out, ring, down, across, last, pairs is not None and not last)
+    if pairs is not None and not last and (plan.columns % 2 or across.apart > 1):
+        (x, out), pairs = whole, None
+        plan, groups, strips = plan_of(x, out, ring, down, across, last, False)
     units = out.shape[0] // sizes[1] * strips * groups * (out.shape[3] // plan.lanes if last else 1)
     pieces, turns = pieces_of(ring, deep, units * hop)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
+    acc = acc if pairs is None else cb.u32
     # a place that counts twice changes nothing: those outside may have the value of one that is in the same window
     left, right = across.taps + across.low, x.shape[2] - (out.shape[2] - 1) * across.ins - across.low
     columns = 0 if across.apart > 1 else widest(plan) if min(left, right) >= widest(plan) else 1
     near, ragged = (dense_down, (down.apart == 1, columns)), pieces * turns * ring.ahead * hop > sizes[1]
     max_windows[-(-units * pieces * hop // UNITS), UNITS](
-        x.reshape(-1), x.shape, out.reshape(-1), out.shape, sizes, (pieces, strips, groups), turns, least, acc, plan,
-        ring, near, ragged, mode="unchecked",
+        x.reshape(-1), x.shape, out.reshape(-1), out.shape, sizes, (pieces, strips, groups), turns,
+        nothing_of(least, pairs), acc, pairs, plan, ring, near, ragged, mode="unchecked",
     )  # fmt: skip

@@ -20,7 +20,6 @@ from cubepy.kernels.plane_lines import (
     PlanePlan,
     Steps,
     coordinates,
-    fill_core,
     lined,
     nothing,
     place_in_row,
@@ -36,11 +35,10 @@ from cubepy.runtime.device import current, gpu_of
 from cubepy.runtime.device_array import constant_on
 
 ROWS = 4  # of results that a unit makes
-FULL = 3  # cubes on a core where 64 values make a result: left alone, ptxas takes registers for two (7 % slower)
 NEAR = 3  # results from an end on that may have weights of their own
 SAME = 1e-11  # by which equal weights may differ, as j * scale rounds
 OWN = 6  # taps, from more on results that share few of them are left to `pool_parts`
-MANY = 8  # with more than 3 taps, where rows share more
+MANY = 8  # with more than 3 taps, where rows share more, and where 64 values make a result
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,6 @@ def weighted_windows(
     Units lie along channels or columns, of which there are `groups`, then along the `strips` of rows. What weights and
     starts are not in tables is None. `ends`: of both axes, by unit.
     """
-    fill_core(plan)
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
     if t < made[0] * strips * groups * lines:
@@ -316,16 +313,15 @@ def plane_plan(
     elif across.starts is None:
         lanes = lined(x, out, across.steps)
         columns = max(lanes, columns)
-    rows = rows or (MANY if down.steps.outs > 1 and down.steps.taps > 3 else ROWS)
+    many = not last and x.itemsize == 4 and min(down.steps.taps, across.steps.taps) == TAPS
+    rows = rows or (MANY if many or (down.steps.outs > 1 and down.steps.taps > 3) else ROWS)
     blocks = 1 if down.starts is not None else max(1, min(rows, out.shape[1]) // down.steps.outs)
     groups, strips, margin, ragged = strips_of(x, out, down.steps, blocks, columns)
     outside = across.starts is not None or groups * (columns // across.steps.outs * across.steps.ins) > x.shape[2]
     loads = row_loads(across.steps, columns, 1 if last else lanes, outside)
-    many = not last and x.itemsize == 4 and min(down.steps.taps, across.steps.taps) == TAPS
     plan = PlanePlan(
-        down.steps, across.steps, blocks, columns, last, lanes, loads, margin or down.starts is not None, ragged,
-        FULL if many else 0,
-    )  # fmt: skip
+        down.steps, across.steps, blocks, columns, last, lanes, loads, margin or down.starts is not None, ragged
+    )
     return plan, groups, strips
 
 

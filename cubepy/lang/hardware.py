@@ -28,6 +28,8 @@ _BY_FEATURE = {
         "tf32), to nearest; the first lane lies lowest.",
         "packed_fma": "`packed_fma(a, b, c, dtype)`: a * b + c of lines of words that hold pairs of f16 or bf16, "
         "rounded once.",
+        "packed_max": "`packed_max(a, b, dtype)`: the larger of words, or lines of them, that hold pairs of f16 or "
+        "bf16; NaN if either is NaN.",
         "resident": "`resident(cubes)`: registers are given out so that so many cubes of this kernel fit on a core at "
         "once (comptime).",
         "unpack": "`unpack(words, dtype)`: the floats that a line of words holds (f16, bf16, f32).",

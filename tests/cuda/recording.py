@@ -15,6 +15,7 @@ from cubepy.backends.cuda.backend import CudaBackend, offline
 from cubepy.backends.cuda.compile import Architecture, Code, aligned_rows
 from cubepy.backends.cuda.emit import WIDEST
 from cubepy.runtime import device as devices
+from cubepy.runtime import layout
 from tests.pretend import PretendGpu
 
 ORDINALS = {"sm_80": 70, "sm_90a": 71}
@@ -83,6 +84,7 @@ def recording(architecture: str) -> Iterator[list[tuple[Any, Code]]]:
     known = devices.backend_named
     with pytest.MonkeyPatch.context() as m:
         m.setattr(devices, "backend_named", lambda name: BACKEND if name == "cuda" else known(name))
+        m.setattr(layout, "devices_seen", set())  # a later `cb.sync` waits for none of them
         BACKEND.launches = []
         with cb.use(f"cuda:{ORDINALS[architecture]}"):
             yield BACKEND.launches

@@ -225,6 +225,12 @@ def narrow_store(x: cb.Array, m: cb.TensorMap):
     cb.store_cluster(cb.shared(64, cb.f16), 0, 1.0, 1)
 
 
+@breaks(E.KernelTypeError, "b of cb.packed_max must be a line of 2 u32, not u32", "cb.packed_max")
+def larger_of_a_line_and_a_word(x: cb.Array, m: cb.TensorMap):
+    s = cb.shared(64, cb.u32)
+    cb.packed_max(s.load((0,), 2), s[0], cb.bf16)
+
+
 @breaks(E.KernelTypeError, "b of cb.packed_fma must be a line of 4 u32, not line of 2 u32", "cb.packed_fma")
 def packed_lengths(x: cb.Array, m: cb.TensorMap):
     s = cb.shared(64, cb.u32)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cubepy import kernels as K
-from cubepy.kernels import pool_boxes
+from cubepy.kernels import pool_boxes, pool_boxes_plan
 from cubepy.kernels.plane_lines import Steps
 from cubepy.runtime.device_array import upload
 
@@ -44,11 +44,12 @@ def check(
     planes = x.transpose(0, 2, 3, 1) if last else x.reshape(-1, *x.shape[2:])
     shape = (x.shape[0], *want.shape[2:], x.shape[1]) if last else (len(planes), *want.shape[2:])
     with emulated() as gpu:
-        far, out = upload(np.ascontiguousarray(planes), gpu), upload(np.zeros(shape, x.dtype), gpu)
-        make = pool_boxes.last_plan if last else pool_boxes.first_plan
+        whole, out = upload(np.ascontiguousarray(planes), gpu), upload(np.zeros(shape, x.dtype), gpu)
+        far, made, pairs = pool_boxes.by_words(whole, out, across, last)
+        make = pool_boxes_plan.last_plan if last else pool_boxes_plan.first_plan
         sides = {"stages": 3, "cubes": 2, "columns": 4} | plan
-        blueprint = make(far.shape, out.shape, x.itemsize, down, across, **sides)
-        pool_boxes.launch(far, out, down, -float("inf"), blueprint, pieces)
+        blueprint = make(far.shape, made.shape, far.itemsize, down, across, **sides, pairs=pairs)
+        pool_boxes.launch(far, made, down, -float("inf"), blueprint, pieces)
         got = out.numpy().astype(F32)
     got = got.transpose(0, 3, 1, 2) if last else got.reshape(want.shape)
     np.testing.assert_array_equal(got, want)
@@ -60,7 +61,15 @@ FIRST = {  # shape, kernel, stride, padding, dilation, dtype, planes and columns
     "gaps": ((1, 5, 12, 16), (3, 2), (1, 1), (1, 1), (3, 2), F32, 4, 4, 2),
     "results that are no lines": ((1, 3, 12, 16), (4, 4), (1, 1), (0, 0), (1, 1), F32, 5, 4, 1),
     "rows of several boxes": ((1, 3, 9, 300), (5, 5), (1, 1), (2, 2), (1, 1), F32, 2, 4, 1),
-    "lines of eight": ((1, 2, 9, 16), (6, 6), (1, 1), (3, 3), (1, 1), F16, 2, 8, 1),
+    "lines of eight in pairs": ((1, 2, 9, 16), (6, 6), (1, 1), (3, 3), (1, 1), F16, 2, 8, 1),
+    "lines for each other": ((1, 3, 24, 32), (20, 21), (1, 1), (9, 10), (1, 1), F32, 3, 4, 1),
+    "lines for each other, no padding": ((1, 2, 26, 36), (20, 19), (1, 1), (0, 0), (1, 1), F32, 2, 4, 1),
+    "lines for each other, in boxes": ((1, 2, 8, 300), (3, 17), (1, 1), (1, 8), (1, 1), F32, 2, 4, 1),
+    "lines for each other, in pairs": ((1, 3, 14, 48), (5, 35), (1, 1), (2, 17), (1, 1), F16, 2, 8, 1),
+    "lines for each other, in pairs, no padding": ((1, 2, 14, 56), (5, 33), (1, 1), (2, 0), (1, 1), BF16, 2, 8, 1),
+    "pairs with a stride": ((1, 2, 11, 32), (5, 6), (1, 2), (2, 3), (1, 1), BF16, 2, 8, 1),
+    "pairs that are no lines": ((1, 2, 9, 24), (7, 7), (1, 1), (2, 2), (1, 1), F16, 2, 8, 1),
+    "gaps in 16 bits": ((1, 2, 12, 16), (3, 2), (1, 1), (1, 1), (3, 2), F16, 2, 8, 2),
 }  # fmt: skip
 
 
@@ -75,7 +84,8 @@ LAST = {  # shape, kernel, stride, padding, dilation, dtype, tile and columns an
     "stride, channels behind the end": ((1, 36, 12, 10), (5, 5), (2, 2), (2, 2), (1, 1), F32, 4, 4, 32, 2),
     "gaps": ((1, 32, 12, 11), (3, 3), (1, 1), (1, 1), (2, 4), F32, 4, 4, 32, 2),
     "a tile as wide as the image": ((2, 32, 9, 6), (5, 3), (1, 1), (2, 1), (1, 1), F32, 32, 4, 32, 1),
-    "two channels of a unit": ((1, 64, 9, 14), (6, 6), (1, 1), (3, 3), (1, 1), BF16, 8, 8, 64, 1),
+    "pairs of channels": ((1, 64, 9, 14), (6, 6), (1, 1), (3, 3), (1, 1), BF16, 8, 8, 32, 1),
+    "pairs of channels behind the end": ((1, 72, 9, 14), (3, 5), (1, 1), (1, 2), (2, 1), F16, 8, 4, 32, 1),
 }  # fmt: skip
 
 
@@ -107,18 +117,18 @@ def test_blueprints_find_room_and_have_rows_on_their_way() -> None:
         steps = Steps(1, 1, (-(kernel // 2),), kernel)
         for last in (False, True):
             size, made = ((4, 256, 256, 64) if last else (256, 256, 256),) * 2
-            plan = pool_boxes.plan_of(size, made, 4, steps, steps, last)
+            plan = pool_boxes_plan.plan_of(size, made, 4, steps, steps, last)
             assert plan is not None and plan.stages > 2
-            assert plan.cubes * plan.nbytes(4) <= pool_boxes.SHARED
+            assert plan.cubes * plan.nbytes(4) <= pool_boxes_plan.SHARED
             fewer = replace(plan, stages=1)
-            assert pool_boxes.worth(plan, size, made, 4) > pool_boxes.worth(fewer, size, made, 4)
+            assert pool_boxes_plan.worth(plan, size, made, 4) > pool_boxes_plan.worth(fewer, size, made, 4)
 
 
 def test_boxes_are_no_larger_than_the_copy_engine_takes() -> None:
     narrow, wide = Steps(1, 1, (-4,), 9), Steps(1, 5, (0,), 30)
-    plan = pool_boxes.plan_of((1 << 16, 64, 8), (1 << 16, 64, 8), 4, narrow, narrow, False)
+    plan = pool_boxes_plan.plan_of((1 << 16, 64, 8), (1 << 16, 64, 8), 4, narrow, narrow, False)
     assert plan is not None and plan.planes <= 256
-    for plan in pool_boxes.plans((4, 2000, 2000, 32), (4, 395, 395, 32), 4, wide, wide, True):
+    for plan in pool_boxes_plan.plans((4, 2000, 2000, 32), (4, 395, 395, 32), 4, wide, wide, True):
         assert wide.places(plan.tile) == plan.box <= 256
 
 
@@ -134,8 +144,10 @@ def test_windows_and_arrays_that_others_are_faster_for_or_that_have_no_boxes() -
             return pool_boxes.fits(x, out, steps, steps, False)
 
     shape = (100, 256, 256)
-    assert taken(shape, 9) and taken(shape, 5, 1, 4) and taken(shape, 13, 1, 1, F16)
-    assert not taken(shape, 5) and not taken(shape, 13, 3) and not taken(shape, 33)  # short, few shared places, many
+    assert taken(shape, 9) and taken(shape, 5, 1, 4) and taken(shape, 11, 1, 1, F16) and taken(shape, 41)
+    assert not taken(shape, 5) and not taken(shape, 13, 3) and not taken(shape, 65)  # short, few shared places, many
+    assert not taken(shape, 9, 1, 1, F16)  # two at a time other units are fast, too
+    assert taken(shape, 5, 1, 1, F16, pad=0) and not taken(shape, 20, 1, 1, F16, pad=0)  # an odd number of results
     assert not taken((100, 255, 255), 9) and not taken((4, 256, 256), 9)  # rows of no whole lines, small
     assert taken(shape, 20, pad=0) and not taken(shape, 7, pad=0)  # results that are no whole lines
     assert not taken(shape, 9, 1, 1, F16) and not taken(shape, 5, 2, 4) and not taken(shape, 9, 1, 1, np.int32)

@@ -162,3 +162,13 @@ def test_random_numbers_are_the_same(kind: str) -> None:
         ends = np.float32(0), np.float32(1)
         random_planes.fill(out, None, 5, 6, 0, *ends, numbers.block_of, kind, 4, cb.current_device())
         np.testing.assert_array_equal(out, want)
+
+
+def test_many_normal_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_planes, "LARGE", 1)
+    monkeypatch.setattr(random_planes, "MANY", 3)
+    out = np.zeros(1700, F)
+    random_planes.fill(
+        out, None, 5, 6, 0, np.float32(0), np.float32(1), numbers.block_of, "normal", 4, cb.current_device()
+    )
+    np.testing.assert_array_equal(out, numbers.normal(size=1700, generator=numbers.Generator(5, 6)))

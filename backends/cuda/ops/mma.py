@@ -158,6 +158,27 @@ def packed_fma(x: Any, y: Any, z: Any, dtype: Any) -> Any:
 
 
 @literal_op
+def packed_max(x: Any, y: Any, dtype: Any) -> Any:
+    """`packed_max(x, y, dtype)`: the larger of the pairs of f16 or bf16 that words hold; NaN if either is NaN."""
+    name = literal(dtype)
+    if name is None:
+        return None
+    text = f"max.NaN.{name}x2 $0, $1, $2;"
+
+    def one(b: Any, *parts: Any) -> Any:
+        return asm(b, I32, text, list(parts), memory=False)
+
+    if not isinstance(x, Line):
+        return types.uint32(types.uint32, types.uint32, dtype), lambda b, p, q, _: one(b, p, q)
+    n = line(x, "u32").lanes
+
+    def emit(b: Any, p: Any, q: Any, _: Any) -> Any:
+        return packed(b, [one(b, *parts) for parts in zip(words(b, p, n), words(b, q, n), strict=True)])
+
+    return Line("u32", n)(x, y, dtype), emit
+
+
+@literal_op
 def unpack(v: Any, dtype: Any) -> Any:
     """`unpack(v, dtype)`: the floats that words of f16, bf16 or f32 hold."""
     name = literal(dtype)

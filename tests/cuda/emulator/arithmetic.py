@@ -99,6 +99,13 @@ def packed_fma(a: Any, b: Any, c: Any, dtype: str) -> np.ndarray:
     return (x * y + z).astype(DTYPES[dtype]).view(np.uint32)
 
 
+def packed_max(a: Any, b: Any, dtype: str) -> Any:
+    """The larger of the pairs that words hold, or NaN."""
+    x, y = (np.atleast_1d(np.asarray(v, np.uint32)).view(DTYPES[dtype]) for v in (a, b))
+    found = np.maximum(x, y).view(np.uint32)
+    return found if isinstance(a, np.ndarray) and a.ndim else found[0]
+
+
 def tf32_of(x: np.ndarray, even: bool) -> np.ndarray:
     """f32 with 10 bits of fraction, to nearest; what lies in the middle to even, or away from zero."""
     bits = x.view(np.uint32)
@@ -127,7 +134,7 @@ ARITHMETIC: dict[str, Any] = {
     "line_count": lambda line: np.int32(np.sum(line)),
     "partition": lambda line, mask: np.concatenate([line[mask], line[~mask]]),
     "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "sqrt": np.sqrt, "plain_sqrt": np.sqrt,
-    "packed_fma": packed_fma, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
+    "packed_fma": packed_fma, "packed_max": packed_max, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value
        {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "and_": "&", "or_": "|", "xor": "^",
         "shl": "<<", "shr": ">>"}.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from itertools import accumulate
@@ -28,14 +29,20 @@ IN_PLANES: dict[str, Answer] = {
     "sync_plane": lambda calls: [None] * PLANE, "mma": mma, "load_matrix": load_matrix, "store_matrix": store_matrix,
     "plane_shuffle_xor": lambda calls: [calls[k ^ int(calls[k][1])][0] for k in range(PLANE)],
     "plane_sum": of_all(lambda values: type(values[0])(sum(values))), "plane_max": of_all(max),
+    "plane_prod": of_all(lambda values: type(values[0])(math.prod(values))),
     "plane_min": of_all(min), "plane_any": of_all(any), "plane_all": of_all(all),
+    "plane_broadcast": lambda calls: [calls[int(c[1])][0] for c in calls],
     "plane_shuffle": lambda calls: [calls[int(c[1]) % PLANE][0] for c in calls],
     "plane_shuffle_up": lambda calls: [calls[k - n if (n := int(calls[k][1])) <= k else k][0] for k in range(PLANE)],
+    "plane_shuffle_down": lambda calls: [calls[k + n if (n := int(calls[k][1])) < PLANE - k else k][0] for k in range(PLANE)],
+    "plane_exclusive_sum": lambda calls: list(accumulate((c[0] for c in calls[:-1]), initial=type(calls[0][0])(0))),
     "plane_inclusive_sum": lambda calls: list(accumulate(c[0] for c in calls)),
 }  # fmt: skip
 REST = 0.25
 """How often a plane stays behind while others go on: those that wait too little for it are found."""
-MEETINGS = {*IN_PLANES, "sync_cube", "sync_cluster", "sync_group", "wgmma", "wgmma_registers", "barrier_wait"}
+MEETINGS = {
+    *IN_PLANES, "sync_cube", "sync_cluster", "sync_group", "arrive_group", "wgmma", "wgmma_registers", "barrier_wait",
+}  # fmt: skip
 SILENT = ("set_registers", "barrier_fence", "fence_async", "wgmma_fence", "tma_prefetch", "wait_previous", "start_next")
 """Ops that order what is in order here, or only make things faster."""
 
@@ -70,6 +77,7 @@ class Cube:
             "load_cluster": lambda p, i, rank: MEMORY_OPS["load"](self.cluster[int(rank)].same(p), i),
             "store_cluster": lambda p, i, value, rank: MEMORY_OPS["store"](self.cluster[int(rank)].same(p), i, value),
             "barrier_init": self.barrier_init, "barrier_arrive": lambda p, i: self.barriers[p.byte(i)].update(1, 0),
+            "barrier_arrive_cluster": lambda p, i, rank: self.cluster[int(rank)].barriers[p.byte(i)].update(1, 0),
             "barrier_expect": lambda p, i, n: self.barriers[p.byte(i)].update(1, n),
             "tma_load": lambda to, bar, source, i, b, *coords: self.engine.tma_load(
                 self.barriers[bar.byte(b)], to, source, i, coords),
@@ -109,15 +117,22 @@ class Cube:
         size = PLANE
         if op in ("sync_cube", "sync_cluster"):
             key, size = op, self.units
-        elif op == "sync_group":
-            key, size = (op, int(args[0])), args[1]
+        elif op in ("sync_group", "arrive_group"):
+            key, size = ("sync_group", int(args[0])), args[1]
         elif op.startswith("wgmma"):
             key, size = (op, unit // GROUP), GROUP
         waiting = self.meetings.setdefault(key, {})
+        assert unit not in waiting, f"unit {unit} arrives twice in one phase of {key}"
         waiting[unit] = args
+        going = []
+        if op == "arrive_group":  # counts, and does not wait
+            waiting[unit] = []
+            going = [unit]
         if len(waiting) < size:
-            return []
+            return going
         del self.meetings[key]
+        if op in ("sync_group", "arrive_group"):
+            return going + sorted(u for u, given in waiting.items() if given)
         units = sorted(waiting)
         calls = [waiting[u] for u in units]
         if op.startswith("wgmma"):

@@ -27,12 +27,38 @@ def words_of(array: Any) -> list[Any]:
     return [Place(items, first=-low // array.itemsize), *array.shape, *(s // array.itemsize for s in array.strides)]
 
 
+class Graph:
+    """What a capture records: launches, which run when it is launched."""
+
+    current: Graph | None = None
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Launch, Sequence[Any], Any]] = []
+
+    def begin(self) -> None:
+        """From here on launches are recorded."""
+        Graph.current = self
+
+    def end(self, failed: bool) -> Graph | None:
+        """They are no longer."""
+        Graph.current = None
+        return None if failed else self
+
+    def launch(self, stream: Any) -> None:
+        """Run what was recorded."""
+        for launch, leaves, values in self.launches:
+            launch.run(leaves, values)
+
+
 class Launch(recording.Note):
-    """A launch that the emulator runs at once."""
+    """A launch that the emulator runs at once, or when a graph that records it is launched."""
 
     cubes: tuple[int, ...] = ()
 
     def run(self, leaves: Sequence[Any], values: Any, stream: Any = None) -> None:
+        if Graph.current is not None:
+            Graph.current.launches.append((self, leaves, values))
+            return
         super().run(leaves, values)
         words: list[Any] = []
         for argument, leaf in zip(self.code.program.arguments, leaves, strict=True):
@@ -61,6 +87,8 @@ def emulated() -> Iterator[Device]:
         launch.cubes = tuple(cubes)
         return launch
 
-    with pytest.MonkeyPatch.context() as m, recording.recording("sm_90a"):
+    with pytest.MonkeyPatch.context() as m:
         m.setattr(recording.Recorded, "prepare", emulating)
-        yield devices.current()
+        m.setattr(recording.BACKEND.gpu, "capture", lambda ordinal: Graph(), raising=False)
+        with recording.recording("sm_90a"):
+            yield devices.current()
