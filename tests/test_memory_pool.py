@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def test_a_small_result_beside_a_large_one_is_pooled() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(st.booleans(), st.integers(1 << 16, 1 << 19)), max_size=60))
+@given(st.lists(st.tuples(st.booleans(), st.integers(1 << 17, 1 << 20)), max_size=60))
 def test_the_books_are_right(steps: list[tuple[bool, int]]) -> None:
     pool, held = Pool(), []
     for take, number in steps:
@@ -74,3 +75,12 @@ def test_the_limit_is_an_error_and_leaves_the_pool_usable() -> None:
         with pytest.raises(cb.errors.OutOfMemoryError, match="exceed the limit"):
             pool.empty((2 * MIB,), np.uint8)
         assert pool.empty((MIB,), np.uint8).nbytes == held.nbytes
+
+
+def test_buffers_begin_at_different_places_of_a_page() -> None:
+    """So that no load waits for a store to another array whose address ends in the same bits."""
+    pool = Pool()
+    held = [pool.empty((MIB,), np.uint8) for _ in range(8)]
+    places = [a.__array_interface__["data"][0] % 4096 for a in held]
+    assert all(place % 64 == 0 and 512 <= place <= 3584 for place in places), places
+    assert all(abs(one - two) >= 512 for one, two in pairwise(places)), places

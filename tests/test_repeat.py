@@ -112,7 +112,7 @@ def test_the_third_call_is_a_repetition(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_packed_matrices_of_one_shape_share_a_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[inspect.unwrap(K.matmul).__module__]
-    x, bias = floats(200, 40), floats(96)
+    x, bias = floats(400, 40), floats(96)
     weights = [floats(40, 96) for _ in range(5)]
     packed = [K.prepack(w) for w in weights]
     for p in packed[:3]:

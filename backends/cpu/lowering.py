@@ -81,6 +81,8 @@ def _add_entry(
     module = library.create_ir_module(f"{symbol}.entry")
     kernel = ir.Function(module, target.call_conv.get_function_type(types.void, arguments), fndesc.llvm_func_name)
     entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [_i64, _i64, _i64.as_pointer()]), symbol)
+    entry.attributes.add("nounwind")
+    entry.attributes.alignstack = 64  # else lines on the stack may lie across two lines of the cache
     builder = ir.IRBuilder(entry.append_basic_block())
     first, last, block = entry.args
     values = []

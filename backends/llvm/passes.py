@@ -67,8 +67,8 @@ def remembered() -> Iterator[None]:
             signature = known[key] = work_out(self, context, args, kws)
         return signature
 
-    BaseFunction.get_call_type = get_call_type
+    BaseFunction.get_call_type = get_call_type  # type: ignore[method-assign]
     try:
         yield
     finally:
-        BaseFunction.get_call_type = work_out
+        BaseFunction.get_call_type = work_out  # type: ignore[method-assign]

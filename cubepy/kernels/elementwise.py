@@ -27,6 +27,7 @@ from cubepy.runtime.pointers import address
 
 CHUNK = 8192  # elements of a cube
 CUBES = 32  # at least, so that threads finish together
+LINE = 128  # bytes of what a long function takes at once
 PAST = 32 << 20  # bytes of a result that no cache holds
 
 
@@ -203,7 +204,7 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     if moves and dest.ndim > 1 and swapped(dest, inputs[0], past):
         return
     if isinstance(function, Builtin) or not plain(function):
-        lanes *= 2  # two registers side by side: more is under way in long chains of instructions
+        lanes *= beside(lanes, dest)
     if all(a.ndim == 1 and a.strides[0] == a.itemsize for a in (dest, *inputs)):
         cubes = -(-dest.size // CHUNK)
         if past:
@@ -221,6 +222,15 @@ def lanes_for(*arrays: np.ndarray) -> int:
     """Lanes that fill a register with the widest element."""
     width = max(4, *(a.itemsize for a in arrays)) if len(arrays) > 1 else max(4, arrays[0].itemsize)
     return max(1, cb.device_properties_of().register_bytes // width)
+
+
+def beside(lanes: int, dest: Any) -> int:
+    """How many registers side by side a function takes that calls others: more is under way in its long chains of
+    instructions. With AVX2 it is four, where rows are not short.
+    """
+    if dest.shape[-1] < 8 * lanes:
+        return 2
+    return builtins.max(2, LINE // cb.device_properties_of().register_bytes)
 
 
 def aligned(out: Any, lanes: int) -> bool:

@@ -1,4 +1,11 @@
-"""Functions of values that kernels share: activations and the steps of reductions."""
+"""Functions of values that kernels share: activations and the steps of reductions.
+
+Example:
+    >>> import numpy as np
+    >>> from cubepy import kernels as K
+    >>> K.map(K.functions.relu, np.array([-1.0, 2.0], np.float32))
+    array([0., 2.], dtype=float32)
+"""
 
 from __future__ import annotations
 

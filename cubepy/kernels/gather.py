@@ -12,14 +12,16 @@ from cubepy.errors import ShapeError
 from cubepy.kernels import gather_planes
 from cubepy.kernels.arguments import array_of, axis_of, finish, output, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import contiguous, copy, lanes_for
+from cubepy.kernels.elementwise import PAST, aligned, contiguous, copy, lanes_for
 from cubepy.kernels.gather_planes import places_of
 from cubepy.kernels.indices import Look, check_indices, integers, outside
 from cubepy.runtime import memory
 
 CHUNK = 4096  # elements of a cube
+LANES = 8  # elements that are picked for a line
 FEW = 1 << 15  # elements of rows that one thread copies before another one is awake; the table may be large
 UNITS = 256
+AHEAD = 2  # rows that are asked for before they are read
 
 
 @cb.kernel
@@ -54,9 +56,12 @@ def picked_line(x, b, places, first, lanes: cb.Comptime[int]):
 @cb.kernel
 def gather_lines(
     x: cb.Array, index: cb.Array, out: cb.Array, chunk, flag: cb.Array, low, high, look: cb.Comptime[int],
-    from_end: cb.Comptime[bool], lanes: cb.Comptime[int],
+    from_end: cb.Comptime[bool], lanes: cb.Comptime[int], past: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[b, k] = x[b, index[b, k]] for one unit, eight loads a line; a chunk with an index outside is left out."""
+    """out[b, k] = x[b, index[b, k]] for one unit, eight loads a line; a chunk with an index outside is left out.
+
+    With `past` lines are stored past the caches; they are aligned.
+    """
     n, m = x.shape[1], out.shape[1]
     chunks = (m + chunk - 1) // chunk
     b = cb.CUBE_POS // chunks
@@ -68,7 +73,11 @@ def gather_lines(
     whole = first + (stop - first) // lanes * lanes
     for k in range(first, whole, lanes):
         places = places_of(index.load((b, k), lanes), n, from_end)
-        out.store((b, k), picked_line(x, b, places, None, lanes))
+        line = picked_line(x, b, places, None, lanes)
+        if past:
+            out.store_stream((b, k), line)
+        else:
+            out.store((b, k), line)
     for k in range(whole, stop):
         out[b, k] = x[b, places_of(index[b, k], n, from_end)]
 
@@ -112,7 +121,10 @@ def select_slices(
     x: cb.Array, index: cb.Array, out: cb.Array, rows, flag: cb.Array, low, high, look: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[b, j] = x[b, index[0, j]] for one unit, `rows` rows a cube; see `gather_lines`."""
+    """out[b, j] = x[b, index[0, j]] for one unit, `rows` rows a cube; see `gather_lines`.
+
+    Rows lie anywhere: nobody but the kernel can ask in time for what is read next.
+    """
     m, columns = out.shape[1], out.shape[2]
     groups = (m + rows - 1) // rows
     b = cb.CUBE_POS // groups
@@ -124,7 +136,9 @@ def select_slices(
         stop = first
     for j in range(first, stop):
         row = index[0, j]
+        after = index[0, cb.min(j + AHEAD, stop - 1)]
         for c in range(0, whole, lanes):
+            x.prefetch((b, after, c))
             out.store((b, j, c), x.load((b, row, c), lanes))
         if whole < columns:
             out.store((b, j, whole), x.load((b, row, whole), lanes, valid=columns - whole), valid=columns - whole)
@@ -154,7 +168,7 @@ def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, wha
         else:
             rows, look = max(1, CHUNK // columns), Look(places, source.shape[1], what, from_end)
             gather_columns[blocks * -(-m // rows), 1](
-                source, places.reshape(blocks, -1), target, rows, *look.arguments, from_end, 8, mode="unchecked"
+                source, places.reshape(blocks, -1), target, rows, *look.arguments, from_end, LANES, mode="unchecked"
             )
             look.done()
         if flat is not result:
@@ -166,8 +180,9 @@ def _one_column(source: Any, places: Any, target: Any, from_end: bool, what: str
     """target[b, k] = source[b, places[b, k]] on a CPU."""
     blocks, m = target.shape
     look = Look(places, source.shape[1], what, from_end)
+    past = target.nbytes >= PAST and m % LANES == 0 and aligned(target, LANES)
     gather_lines[blocks * -(-m // CHUNK), 1](
-        source, places, target, CHUNK, *look.arguments, from_end, 8, mode="unchecked"
+        source, places, target, CHUNK, *look.arguments, from_end, LANES, past, mode="unchecked"
     )
     look.done()
 

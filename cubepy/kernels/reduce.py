@@ -24,6 +24,8 @@ from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i32, i64, u8, u6
 from cubepy.runtime import memory
 
 PIECE = 32768  # elements of a row that one cube reduces
+SHORT = 1024  # elements of a row, at most, whose place is carried along with the largest
+TOGETHER = 4096  # elements of short rows that one cube takes
 WIDTH = 1024  # columns that one cube reduces
 WIDE = 256  # lines that one cube reduces of long columns: what it reads lies in one stretch of memory
 NARROW = 512  # columns that few are folded to
@@ -135,8 +137,9 @@ def _columns(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start:
     part = target.reshape(b, 1, c) if last else memory.empty((b, pieces, fold * c), acc.numpy)
     side = not solid or fold * c > NARROW  # short rows that follow each other are read in this order
     reduce_columns[blocks * pieces, 1](
-        data, part, step, right, start, acc, lanes, width, piece, scale if last else 1.0, side, few, mode="unchecked"
-    )
+        data, part, step, right, start, acc, lanes, _room(width, lanes), width, piece, scale if last else 1.0, side,
+        few, mode="unchecked",
+    )  # fmt: skip
     if not last:
         _columns(part.reshape(b, pieces * fold, c), target, step, right, start, acc, scale)
 
@@ -150,6 +153,11 @@ def _column_cuts(data: np.ndarray, lanes: int) -> tuple[int, int, int, int]:
     pieces = builtins.max(1, builtins.min(-(-n // 64), CUBES // blocks))
     piece = -(-n // pieces)
     return width, blocks, -(-n // piece), piece
+
+
+def _room(width: int, lanes: int) -> int:
+    """Lines that a cube keeps: a power of two, so that another width needs no other code."""
+    return 1 << (width // lanes - 1).bit_length()
 
 
 def _sum_dtypes(x: Any) -> tuple[DType, DType]:
@@ -181,14 +189,27 @@ def sum(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) ->
 
 @repeated
 def prod(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
-    """Product over axes, as `numpy.prod`."""
+    """Product over axes, as `numpy.prod`.
+
+    Example:
+        >>> import numpy as np
+        >>> prod(np.array([[1, 5], [7, 2]]), axis=1)
+        array([ 5, 14])
+    """
     acc, result = _sum_dtypes(x)
     return _reduce(x, axis, keepdims, out, f.mul, 1, acc, result)
 
 
 @repeated
 def mean(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
-    """Arithmetic mean over axes; integers give f32 (f64 for 64-bit ones)."""
+    """Arithmetic mean over axes; integers give f32 (f64 for 64-bit ones).
+
+    Example:
+        >>> import numpy as np
+        >>> mean(np.array([[1, 5], [7, 1]], np.float32), axis=1, keepdims=True)
+        array([[3.],
+               [4.]], dtype=float32)
+    """
     dtype = as_dtype(array_of(x).dtype).compute
     result = dtype if dtype.is_float else float_for(dtype)
     acc = result if result.bits >= 32 else f32
@@ -217,13 +238,25 @@ def _worst(dtype: DType, largest: bool) -> float | int:
 
 @repeated
 def max(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
-    """Largest element over axes; NaN where there is one, as `numpy.max`."""
+    """Largest element over axes; NaN where there is one, as `numpy.max`.
+
+    Example:
+        >>> import numpy as np
+        >>> max(np.array([[1, 5], [7, 0]]), axis=0)
+        array([7, 5])
+    """
     return _extreme(x, axis, keepdims, out, largest=True)
 
 
 @repeated
 def min(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
-    """Smallest element over axes; NaN where there is one, as `numpy.min`."""
+    """Smallest element over axes; NaN where there is one, as `numpy.min`.
+
+    Example:
+        >>> import numpy as np
+        >>> min(np.array([[1, 5], [7, 0]]), axis=0)
+        array([1, 0])
+    """
     return _extreme(x, axis, keepdims, out, largest=False)
 
 
@@ -255,6 +288,11 @@ def _arg_rows(data: np.ndarray, target: np.ndarray, largest: bool) -> None:
     dtype = as_dtype(data.dtype).compute
     start, acc = _worst(dtype, largest), f32 if dtype.is_float and dtype.bits < 32 else dtype
     lanes, flat = lanes_for(data, np.empty(0, acc.numpy)), target.reshape(m)
+    short = SHORT if acc.bits <= 32 else SHORT // 4
+    if n <= short and cb.device_properties_of().register_bytes < 64:  # measured
+        rows = TOGETHER // n
+        reduce_places.arg_short_rows[-(-m // rows), 1](data, flat, rows, largest, start, acc, lanes, mode="unchecked")
+        return
     if n <= PIECE:
         reduce_places.arg_rows[m, 1](data, flat, largest, start, acc, lanes, mode="unchecked")
         return
@@ -271,12 +309,15 @@ def _arg_columns(data: np.ndarray, target: np.ndarray, largest: bool) -> None:
     acc = f32 if dtype.is_float and dtype.bits < 32 else dtype
     lanes, final = lanes_for(data, np.empty(0, acc.numpy)), target.reshape(b, 1, c)
     width, blocks, pieces, piece = _column_cuts(data, lanes)
+    room = _room(width, lanes)
     if pieces == 1:
-        reduce_places.arg_columns[blocks, 1](data, None, final, largest, acc, lanes, width, piece, mode="unchecked")
+        reduce_places.arg_columns[blocks, 1](
+            data, None, final, largest, acc, lanes, room, width, piece, mode="unchecked"
+        )
         return
     values, where = memory.empty((b, pieces, c), acc.numpy), memory.empty((b, pieces, c), np.int64)
     reduce_places.arg_columns[blocks * pieces, 1](
-        data, values, where, largest, acc, lanes, width, piece, mode="unchecked"
+        data, values, where, largest, acc, lanes, room, width, piece, mode="unchecked"
     )
     reduce_places.arg_columns_join[b * -(-c // lanes), 1](values, where, final, largest, lanes, mode="unchecked")
 
@@ -291,13 +332,25 @@ def _arg_by_cubes(array: Any, axes: tuple[int, ...], target: Any, largest: bool)
 
 @repeated
 def argmax(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
-    """Index of the largest element (i64): the first of equals, the first NaN if any, as `numpy.argmax`."""
+    """Index of the largest element (i64): the first of equals, the first NaN if any, as `numpy.argmax`.
+
+    Example:
+        >>> import numpy as np
+        >>> argmax(np.array([[1, 5, 2], [7, 0, 7]]), axis=1)
+        array([1, 0])
+    """
     return _arg(x, axis, keepdims, out, largest=True)
 
 
 @repeated
 def argmin(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
-    """Index of the smallest element (i64), as `numpy.argmin`."""
+    """Index of the smallest element (i64), as `numpy.argmin`.
+
+    Example:
+        >>> import numpy as np
+        >>> argmin(np.array([[1, 5, 2], [7, 0, 7]]), axis=1)
+        array([0, 1])
+    """
     return _arg(x, axis, keepdims, out, largest=False)
 
 

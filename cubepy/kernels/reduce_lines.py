@@ -203,12 +203,12 @@ def down_rows(
 @cb.kernel
 def reduce_columns(
     x: cb.Array, out: cb.Array, step: cb.Comptime, right: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    lanes: cb.Comptime[int], width: cb.Comptime[int], piece: cb.Comptime[int], scale, side, few: cb.Comptime[int],
+    lanes: cb.Comptime[int], room: cb.Comptime[int], width, piece, scale, side, few: cb.Comptime[int],
 ):  # fmt: skip
     """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns).
 
-    A cube does `width` columns; with `side` STREAMS rows are read side by side; the sums stay in the nearest cache, or
-    in registers where all columns are `few` lines (0: they are more).
+    A cube does `width` columns, at most `room` lines; with `side` STREAMS rows are read side by side; the sums stay in
+    the nearest cache, or in registers where all columns are `few` lines (0: they are more).
     Where `right` is another function than `step`, it is what is right for NaN too.
     """
     n, columns = x.shape[1], x.shape[2]
@@ -220,7 +220,7 @@ def reduce_columns(
     count = cb.min(width, columns - first)
     lines = count // lanes
     rest = count - lines * lanes
-    sums = cb.local((width // lanes,), acc, lanes=lanes)
+    sums = cb.local((room,), acc, lanes=lanes)
     begin = p * piece
     stop = cb.min(begin + piece, n)
     if step is right:

@@ -1,13 +1,16 @@
 """Where the largest elements are, on a CPU: first the largest of a block of lines, as fast as memory gives them, then
-its place, which is looked for only where it is needed.
+its place, which is looked for only where it is needed. Short rows carry places along: what would end a search cannot
+be foreseen.
 """
 
 from __future__ import annotations
 
 import cubepy as cb
+from cubepy.kernels.cube_wide import lane_numbers
 from cubepy.kernels.reduce_lines import NOTES, STREAMS, added, greater, joined, lesser, over_line
 
 BLOCK = 8  # times STREAMS lines whose largest is found before its place
+SIDE = 4  # lines of a short row that are taken side by side
 AHEAD = 16  # lines of a row that are asked for before they are used
 
 
@@ -110,6 +113,61 @@ def arg_rows(
 
 
 @cb.kernel
+def arg_short_rows(
+    x: cb.Array, out: cb.Array, rows, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """The same of short rows, `rows` of them a cube. In every lane the best element is kept, and the line it was in."""
+    n = x.shape[1]
+    step = greater if largest else lesser
+    none = cb.cast(cb.splat(start, lanes), acc)
+    nowhere = cb.splat(cb.cast(n, cb.i32), lanes)
+    whole = n // lanes * lanes
+    best = cb.local((SIDE,), acc, lanes=lanes)
+    at = cb.local((SIDE,), cb.i32, lanes=lanes)
+    begin = cb.CUBE_POS * rows
+    for row in range(begin, cb.min(begin + rows, x.shape[0])):
+        seen = cb.cast(cb.splat(0, lanes), acc)
+        for j in cb.unroll(range(SIDE)):
+            best[j] = none
+            at[j] = nowhere
+        full = n // (SIDE * lanes) * (SIDE * lanes)
+        for k in range(0, full, SIDE * lanes):
+            for j in cb.unroll(range(SIDE)):
+                seen = seen + take_place(x, row, k + j * lanes, best, at, j, step, largest)
+        for k in range(full, whole, lanes):
+            seen = seen + take_place(x, row, k, best, at, 0, step, largest)
+        top = over_line(step(step(best[0], best[1]), step(best[2], best[3])), step, lanes)
+        place = nowhere
+        for j in cb.unroll(range(SIDE)):
+            place = smaller_number(cb.select(best[j] == top, at[j], nowhere), place)
+        place = cb.select(place < nowhere, place + lane_numbers(cb.i32, lanes), nowhere)
+        index = over_line(place, smaller_number, lanes)
+        for k in range(whole, n):
+            value = cb.cast(x[row, k], acc)
+            if first_better(value, top, largest):
+                top = value
+                index = k
+        if acc.is_float and (seen != seen).any():
+            found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+            if x[row, found] != x[row, found]:
+                index = found
+        if index == n:  # nothing is better than `start`
+            index = place_of(x, row, 0, n, top, lanes)
+        out[row] = cb.cast(index, out.dtype)
+
+
+@cb.func
+def take_place(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
+    """The line x[row, k:] counts for the j-th best ones, and its place for theirs; gives the line."""
+    line = cb.cast(x.load((row, k), best[j].lanes), best[j].dtype)
+    take = line > best[j] if largest else line < best[j]
+    at[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), line.lanes), at[j])
+    best[j] = step(line, best[j])
+    return line
+
+
+@cb.kernel
 def arg_pieces(
     x: cb.Array, values: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int],
     piece: cb.Comptime[int],
@@ -181,13 +239,13 @@ def down_best(x, b, begin, stop, first, lines, best, where, largest: cb.Comptime
 @cb.kernel
 def arg_columns(
     x: cb.Array, values, out: cb.Array, largest: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
-    width: cb.Comptime[int], piece,
+    room: cb.Comptime[int], width, piece,
 ):  # fmt: skip
     """out[b, p, c] = index of the largest (or smallest) of the p-th piece of x[b, :, c], the first one of equals, NaN
     before all; values[b, p, c] = that element, if there are `values`.
 
-    A cube does `width` columns, STREAMS rows at a time; the best ones and their places stay in the nearest cache. Where
-    one may be NaN, the rows are looked at again one by one.
+    A cube does `width` columns, at most `room` lines, STREAMS rows at a time; the best ones and their places stay in
+    the nearest cache. Where one may be NaN, the rows are looked at again one by one.
     """
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]
@@ -200,8 +258,8 @@ def arg_columns(
     count = cb.min(width, columns - first)
     lines = count // lanes
     rest = count - lines * lanes
-    best = cb.local((width // lanes,), acc, lanes=lanes)
-    where = cb.local((width // lanes,), cb.i32, lanes=lanes)
+    best = cb.local((room,), acc, lanes=lanes)
+    where = cb.local((room,), cb.i32, lanes=lanes)
     for j in range((count + lanes - 1) // lanes):
         best[j] = cb.cast(x.load((b, begin, first + j * lanes), lanes, valid=count - j * lanes), acc)
         where[j] = cb.splat(cb.cast(begin, cb.i32), lanes)

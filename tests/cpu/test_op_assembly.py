@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import platform
 
+import numpy as np
 import pytest
+
+import cubepy as cb
 
 numba = pytest.importorskip("numba")
 
@@ -52,3 +55,20 @@ def test_dot_products_of_bytes_are_instructions() -> None:
     text = assembly(body, "u8", "i8", "i32")
     assert "vpdpbusd" in text or text.count("pmaddwd") >= 2
     assert "pmulld" not in text
+
+
+@cb.kernel
+def turned_about(x: cb.Array, out: cb.Array):
+    """More lines than there are registers, all of which are needed in the end: some are kept on the stack."""
+    held = cb.local((40,), cb.f32, lanes=8)
+    for j in cb.unroll(range(40)):
+        held[j] = x.load((j * 8,), 8)
+    for j in cb.unroll(range(40)):
+        out.store((j * 8,), held[39 - j] * held[(j * 7) % 40] + held[(j * 11) % 40])
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="needs x86")
+def test_lines_on_the_stack_lie_in_one_line_of_the_cache() -> None:
+    x = np.arange(320, dtype=np.float32)
+    text = turned_about[1, 1].inspect(x, np.empty_like(x), mode="unchecked").asm
+    assert "andq\t$-64, %rsp" in text

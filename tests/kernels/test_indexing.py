@@ -196,3 +196,21 @@ def test_many_indices_are_looked_at(dtype: Any) -> None:
             wrong[place] = -1
             with pytest.raises(errors.OutOfBoundsError, match="index -1 is outside"):
                 K.scatter(x, 1, wrong, 1.0, "add")
+
+
+@pytest.mark.skipif(bool(WHERE), reason="stores past the caches of a CPU")
+def test_a_gather_of_much_is_stored_past_the_caches(monkeypatch: Any) -> None:
+    module = importlib.import_module("cubepy.kernels.gather")
+    kernel, past = module.gather_lines, []
+
+    class Watched:
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *args, **kwargs: past.append(args[-1]) or kernel[grid](*args, **kwargs)
+
+    monkeypatch.setattr(module, "gather_lines", Watched())
+    monkeypatch.setattr(module, "PAST", 100_000)
+    x = draw(4, 5001)
+    for columns in (8208, 8207, 800):  # rows of whole lines; others; little
+        index = RNG.integers(0, 5001, (4, columns))
+        same(K.gather(x, 1, index), np.take_along_axis(x, index, 1))
+    assert past == [True, False, False]

@@ -64,6 +64,14 @@ def test_map_takes_any_strides_and_broadcasts(layout: int) -> None:
     close(out, d / (1 + np.exp(-d)))
 
 
+@pytest.mark.parametrize("shape", [(1,), (31,), (63,), (64,), (65,), (257,), (8193,), (5, 63), (3, 64), (4, 333)])
+def test_map_of_long_functions_takes_rows_of_any_length(shape: tuple[int, ...]) -> None:
+    x = draw(*shape, 2)[..., 0]  # apart in memory: row by row
+    want = np.tanh(x.astype(np.float64))
+    close(K.map(cb.tanh, x), want)
+    close(K.map(cb.tanh, np.ascontiguousarray(x)), want)
+
+
 def test_map_in_place_in_f16_and_on_integers() -> None:
     x = draw(1000)
     want = x * x + 1

@@ -173,6 +173,22 @@ def test_lines_are_turned_by_one_shuffle_for_each_line_and_round(dtype: Any) -> 
 
 
 @pytest.mark.skipif(bool(WHERE), reason="about the caches of a CPU")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_places_in_short_rows(dtype: Any) -> None:
+    """Equals, NaN, and rows in which nothing is better than the worst there is."""
+    rng = np.random.default_rng(3)
+    for n in (1, 8, 31, 33, 100, 257):
+        x = rng.integers(-3, 3, (37, n)).astype(dtype)
+        x[1] = -np.inf if x.dtype.kind == "f" else np.iinfo(dtype).min
+        x[2] = np.inf if x.dtype.kind == "f" else np.iinfo(dtype).max
+        if x.dtype.kind == "f":
+            x[3:9][rng.random((6, n)) < 0.2] = np.nan
+            x[9:15][rng.random((6, n)) < 0.5] = np.inf
+            x[12:15][rng.random((3, n)) < 0.5] = -np.inf
+        np.testing.assert_array_equal(K.argmax(x, 1), x.argmax(1))
+        np.testing.assert_array_equal(K.argmin(x, 1), x.argmin(1))
+
+
 def test_large_results_past_the_caches() -> None:
     n = 4096
     x = np.random.default_rng(2).standard_normal((PAST // 4 // n + 1, n), dtype=F)

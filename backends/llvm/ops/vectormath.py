@@ -29,19 +29,19 @@ def horner(b: Any, x: Any, coefficients: tuple[float, ...]) -> Any:
 
 
 def polynomial(b: Any, x: Any, square: Any, coefficients: tuple[float, ...]) -> Any:
-    """The same by pairs (G. Estrin, 1960): one multiplication more, but a third of the steps that wait for each other.
+    """The same by pairs: no multiplication more, but half of the steps that wait for each other.
 
     A CPU looks a few hundred instructions ahead, which is few lines of such functions; a GPU has other work to do.
     """
     if on_gpu(b):
         return horner(b, x, coefficients)
     parts = [const(x.type, c) for c in coefficients]
-    power = x
-    while len(parts) > 1:
-        paired = [fma(b, high, power, low) for low, high in zip(parts[::2], parts[1::2])]
-        parts = paired + parts[len(paired) * 2 :]
-        power = square if power is x else b.fmul(power, power)
-    return parts[0]
+    odd = parts[1::2]
+    pairs = [fma(b, high, x, low) for low, high in zip(parts[::2], odd)] + parts[2 * len(odd) :]
+    out = pairs[-1]
+    for pair in pairs[-2::-1]:
+        out = fma(b, out, square, pair)
+    return out
 
 
 def clamped(b: Any, x: Any, low: float, high: float) -> Any:
@@ -50,43 +50,28 @@ def clamped(b: Any, x: Any, low: float, high: float) -> Any:
     return b.select(b.fcmp_ordered("<", x, const(x.type, high)), x, const(x.type, high))
 
 
-def power_of_two(b: Any, t: Table, n: Any, ty: ir.Type) -> Any:
-    """2**n as a float, for an integer n in the range of normal exponents."""
-    shifted = b.shl(b.add(n, const(n.type, t.bias)), const(n.type, t.mantissa))
-    return b.bitcast(shifted, ty)
+def _nearest(b: Any, t: Table, x: Any, factor: float, less: int = 0) -> tuple[Any, Any]:
+    """The integer n nearest to x * factor, as a float, and 2**(n - less), where that is normal.
 
-
-def _nearest(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
-    """The nearest integer to x, ties to even, as a float and as an integer.
-
-    A number is added and taken away whose last bit stands for 1, and the integer is read off the bits of the sum: AVX2
-    has no conversion of f64 to whole words, and a GPU rounds and converts at an eighth of the speed of additions.
+    A number is added and taken away whose last bit stands for 1; the sum's bits end in n and the bias of exponents.
     """
     word = int_like(x.type)
-    shift = 1.5 * 2.0**t.mantissa
-    total = b.fadd(x, const(x.type, shift), flags=KEPT)
-    code = (t.bias + t.mantissa << t.mantissa) + (1 << t.mantissa - 1)
-    return b.fsub(total, const(x.type, shift), flags=KEPT), b.sub(b.bitcast(total, word), const(word, code))
+    shift = const(x.type, 1.5 * 2.0**t.mantissa + t.bias - less)
+    total = fma(b, x, const(x.type, factor), shift)
+    power = b.bitcast(b.shl(b.bitcast(total, word), const(word, t.mantissa)), x.type)
+    return b.fsub(total, shift, flags=KEPT), power
 
 
-def _scaled(b: Any, t: Table, y: Any, k: Any) -> Any:
-    """y * 2**k in two steps, so that results may overflow or be subnormal."""
-    half = b.ashr(k, const(k.type, 1))
-    y = b.fmul(y, power_of_two(b, t, half, y.type))
-    return b.fmul(y, power_of_two(b, t, b.sub(k, half), y.type))
+def _rest(b: Any, t: Table, x: Any, n: Any, times: float = 1.0) -> Any:
+    """x - n * (times * ln 2)."""
+    r = fma(b, n, const(x.type, -times * t.ln2_high), x)
+    return fma(b, n, const(x.type, -times * t.ln2_low), r)
 
 
-def _reduced(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
-    """The integer n, and r, with x = n * ln 2 + r, |r| <= ln 2 / 2."""
-    n, k = _nearest(b, t, b.fmul(x, const(x.type, t.log2_e)))
-    r = fma(b, n, const(x.type, -t.ln2_high), x)
-    return k, fma(b, n, const(x.type, -t.ln2_low), r)
-
-
-def _expm1_small(b: Any, t: Table, r: Any) -> Any:
-    """exp(r) - 1 for |r| <= ln 2 / 2."""
+def _expm1_small(b: Any, r: Any, coefficients: tuple[float, ...]) -> Any:
+    """exp(r) - 1, by the polynomial for (exp(r) - 1 - r) / r**2."""
     square = b.fmul(r, r)
-    return fma(b, polynomial(b, r, square, t.exp), square, r)
+    return fma(b, polynomial(b, r, square, coefficients), square, r)
 
 
 def _bounded(b: Any, x: Any, low: float, high: float) -> Any:
@@ -106,26 +91,25 @@ def _or_nan(b: Any, x: Any, y: Any) -> Any:
 
 
 def _parted(b: Any, t: Table, x: Any) -> tuple[Any, Any]:
-    """The same as floats: the whole n, and r."""
+    """The whole n and r with x = n * ln 2 + r, |r| <= ln 2 / 2, where one instruction multiplies with powers of two."""
     n = math(b, "rint", b.fmul(x, const(x.type, t.log2_e)))
-    r = fma(b, n, const(x.type, -t.ln2_high), x)
-    return n, fma(b, n, const(x.type, -t.ln2_low), r)
+    return n, _rest(b, t, x, n)
 
 
-def _exp_by_scale(b: Any, t: Table, x: Any) -> Any:
-    """e ** x where one instruction multiplies with powers of two: its ends need no care."""
-    n, r = _parted(b, t, _bounded(b, x, t.exp_low, t.exp_high))
-    return scaled_by(b, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), n)
+def _twice_scaled(b: Any, t: Table, r: Any, half: Any) -> Any:
+    """exp(r) * half**2, |r| <= ln 2: as two products, so that results may overflow or be subnormal."""
+    return b.fmul(fma(b, _expm1_small(b, r, t.exp_wide), half, half), half)
 
 
 def exp_value(b: Any, dtype: str, x: Any) -> Any:
     """e ** x."""
-    t = TABLES[dtype]
+    t, one = TABLES[dtype], const(x.type, 1.0)
     if width_of(b, x.type):
-        return _exp_by_scale(b, t, x)
-    k, r = _reduced(b, t, _inside(b, x, t.exp_low, t.exp_high))
-    y = _scaled(b, t, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), k)
-    return _or_nan(b, x, y)
+        n, r = _parted(b, t, _bounded(b, x, t.exp_low, t.exp_high))
+        return scaled_by(b, b.fadd(_expm1_small(b, r, t.exp), one), n)
+    inside = _inside(b, x, t.exp_low, t.exp_high)
+    n, half = _nearest(b, t, inside, t.log2_e / 2)
+    return _or_nan(b, x, _twice_scaled(b, t, _rest(b, t, inside, n, 2.0), half))
 
 
 def _exp_normal(b: Any, dtype: str, x: Any) -> Any:
@@ -133,22 +117,21 @@ def _exp_normal(b: Any, dtype: str, x: Any) -> Any:
     if on_gpu(b):
         return exp_value(b, dtype, x)
     t = TABLES[dtype]
-    k, r = _reduced(b, t, x)
-    return b.fmul(b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), power_of_two(b, t, k, x.type))
+    n, scale = _nearest(b, t, x, t.log2_e)
+    return fma(b, _expm1_small(b, _rest(b, t, x, n), t.exp), scale, scale)
 
 
 def _exp2(b: Any, dtype: str, x: Any) -> Any:
-    t = TABLES[dtype]
+    t, one, ln2 = TABLES[dtype], const(x.type, 1.0), const(x.type, TABLES[dtype].ln2)
     if width_of(b, x.type):
         inside = _bounded(b, x, t.exp2_low, t.exp2_high)
         n = math(b, "rint", inside)
-        r = b.fmul(b.fsub(inside, n), const(x.type, t.ln2))
-        return scaled_by(b, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), n)
+        r = b.fmul(b.fsub(inside, n), ln2)
+        return scaled_by(b, b.fadd(_expm1_small(b, r, t.exp), one), n)
     inside = _inside(b, x, t.exp2_low, t.exp2_high)
-    n, k = _nearest(b, t, inside)
-    r = b.fmul(b.fsub(inside, n), const(x.type, t.ln2))
-    y = _scaled(b, t, b.fadd(_expm1_small(b, t, r), const(x.type, 1.0)), k)
-    return _or_nan(b, x, y)
+    n, half = _nearest(b, t, inside, 0.5)
+    r = b.fmul(fma(b, n, const(x.type, -2.0), inside), ln2)
+    return _or_nan(b, x, _twice_scaled(b, t, r, half))
 
 
 def expm1_value(b: Any, dtype: str, x: Any) -> Any:
@@ -158,9 +141,10 @@ def expm1_value(b: Any, dtype: str, x: Any) -> Any:
         n, r = _parted(b, t, _bounded(b, x, t.expm1_low, t.exp_high))
         half = scaled_by(b, const(x.type, 0.5), n)
     else:
-        k, r = _reduced(b, t, _inside(b, x, t.expm1_low, t.exp_high))
-        half = power_of_two(b, t, b.sub(k, const(k.type, 1)), x.type)
-    y = fma(b, _expm1_small(b, t, r), half, b.fsub(half, const(x.type, 0.5)))
+        inside = _inside(b, x, t.expm1_low, t.exp_high)
+        n, half = _nearest(b, t, inside, t.log2_e, less=1)
+        r = _rest(b, t, inside, n)
+    y = fma(b, _expm1_small(b, r, t.exp), half, b.fsub(half, const(x.type, 0.5)))
     y = b.fadd(y, y)
     keep = b.fcmp_unordered("==", x, const(x.type, 0.0))  # -0 and NaN stay themselves
     return b.select(keep, x, y)
@@ -249,20 +233,19 @@ def _tanh(b: Any, dtype: str, x: Any) -> Any:
     one, end = const(x.type, 1.0), const(x.type, t.tanh_end)
     size = math(b, "fabs", x)
     if on_gpu(b):
-        size = b.select(b.fcmp_ordered("<", size, end), size, end)  # NaN is no number to convert
+        size = b.select(b.fcmp_ordered("<", size, end), size, end)
     else:
         size = b.select(b.fcmp_ordered(">", size, end), end, size)
     if width_of(b, x.type):
         n = math(b, "rint", b.fmul(size, const(x.type, -2.0 * t.log2_e)))
         scale = scaled_by(b, one, n)
     else:
-        n, k = _nearest(b, t, b.fmul(size, const(x.type, -2.0 * t.log2_e)))
-        scale = power_of_two(b, t, k, x.type)
-    r = fma(b, n, const(x.type, -t.ln2_high), b.fmul(size, const(x.type, -2.0)))
-    p, minus = _expm1_small(b, t, r), negated(b, scale)
-    above = fma(b, p, minus, b.fsub(one, scale, flags=KEPT))
-    y = math(b, "copysign", b.fdiv(above, fma(b, p, scale, b.fadd(one, scale, flags=KEPT))), x)
-    return _or_nan(b, x, y)
+        n, scale = _nearest(b, t, size, -2.0 * t.log2_e)
+    r = fma(b, n, const(x.type, -t.ln2_high), negated(b, b.fadd(size, size)))
+    p = _expm1_small(b, r, t.exp)
+    above = fma(b, p, negated(b, scale), b.fsub(one, scale, flags=KEPT))
+    below = fma(b, p, scale, b.fadd(one, scale, flags=KEPT))
+    return _or_nan(b, x, math(b, "copysign", b.fdiv(above, below), x))
 
 
 def _power_on_gpu(b: Any, x: Any) -> Any:
