@@ -12,7 +12,8 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.elementwise import PAST, aligned
 from cubepy.kernels.matmul_cube import MOST_ROWS, block_product
-from cubepy.kernels.matmul_kernels import Blueprint, pack_columns, pack_rows, pieces_of
+from cubepy.kernels.matmul_gathered import DEEP, TALL, TURN, gathered_product
+from cubepy.kernels.matmul_kernels import SIDE, Blueprint, pack_columns, pack_rows, pieces_of
 from cubepy.kernels.matmul_pieces import PER_WORD
 from cubepy.kernels.matmul_problem import Product, name_of, result_dtype
 from cubepy.kernels.matmul_words import BITS, kind_of, laid, pack_pairs, turned, words_of
@@ -30,7 +31,13 @@ LINE = 64  # bytes of a line of the caches
 SHALLOW = 64  # words along K with which a matrix unit takes less time than writing its sums
 NEAR = 1 << 19  # bytes of b, packed, that stay in the second-level cache beside a's rows
 ALONE = 1 << 18  # products of numbers or words that one core does before another has begun
-SMALL = 1 << 16  # bytes of a matrix that needs no packing, since the first-level cache holds it as it is
+PANELS = 16  # of b that share rows of a which are copied
+SHORT = 16  # of K: copies of shorter rows are no shorter than what they are read for
+WORTH = 3 << 25  # products of numbers beside which packing b beforehand takes no time
+AT_ONCE = 1 << 20  # numbers of b that are packed at once
+HELD = 1 << 21  # numbers of a piece of b that the last cache holds between packing and multiplying
+GAP = 8  # rows between panels, so that rows that are packed side by side share no set of the caches
+SMALL = 1 << 16  # bytes of a matrix that needs no packing, since the nearest caches hold it as it is; half with AVX2
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class TilePlan:
         matrix: whether a matrix unit multiplies.
         ahead: whether panels that are there already are asked for a piece ahead.
         fetched: whether the part of the result that a tile writes is asked for when the tile begins.
+        gathered: whether cubes copy their rows of a beside each other (see `matmul_gathered`).
     """
 
     rows: int
@@ -61,6 +69,7 @@ class TilePlan:
     matrix: bool = False
     ahead: bool = False
     fetched: bool = False
+    gathered: bool = False
 
 
 def laid_in_panels(b: Any) -> Any:
@@ -94,10 +103,11 @@ def tile_of_few(problem: Product, lanes: int) -> tuple[int, int]:
     return min(tiles, key=cost)
 
 
-def pack(b: Any, lines: int, lanes: int, view: bool = False) -> Any:
+def pack(b: Any, lines: int, lanes: int, view: bool = False, out: Any = None) -> Any:
     """Panels of (batch, K, N): shape (batch, panels, K, width), zero where a panel is wider than what is left.
 
-    With `view`, a small matrix, or one as wide as a panel, is given back as it stands, seen in panels.
+    With `view`, a small matrix, or one as wide as a panel, is given back as it stands, seen in panels. They are written
+    to `out` if that is given, whose panels may have more rows.
     """
     width = lines * lanes
     batch, k, n = b.shape
@@ -105,15 +115,15 @@ def pack(b: Any, lines: int, lanes: int, view: bool = False) -> Any:
     if view and seen_in_panels(b, width):
         steps = (b.strides[0], 4 * width, b.strides[1], 4)
         return np.lib.stride_tricks.as_strided(b, (batch, panels, k, width), steps, writeable=False)
-    out = memory.empty((batch, panels, k, width), cb.f32.numpy)
+    if out is None:
+        out = memory.empty((batch, panels, k, width), cb.f32.numpy)
     if not out.size:
         return out
-    pieces = pieces_of(batch * panels, k)
-    cubes = batch * panels * pieces
     if b.strides[2] == b.itemsize or n == 1:
-        pack_columns[cubes, 1](b, out, pieces, width, lanes, mode="checked")  # reads past the ends of rows
+        pack_columns[batch * -(-k // SIDE), 1](b, out, width, lanes, mode="unchecked")
     else:
-        pack_rows[cubes, 1](turned(b), out, pieces, width, lanes, mode="checked")
+        pieces = pieces_of(batch * panels, k)
+        pack_rows[batch * panels * pieces, 1](turned(b), out, pieces, width, lanes, mode="checked")
     return out
 
 
@@ -121,7 +131,7 @@ def seen_in_panels(b: Any, width: int) -> bool:
     """Whether b (batch, K, N) may be read where it stands, since its rows are a panel wide or it is small."""
     k, n = b.shape[1:]
     fits = b.dtype == np.float32 and b.strides[2] == 4 and n % width == 0
-    return fits and (n == width or 4 * k * n <= SMALL)
+    return fits and (n == width or 4 * k * n <= (SMALL if 4 * width > LINE else SMALL // 2))
 
 
 class Tile(Routine):
@@ -149,6 +159,8 @@ class Tile(Routine):
         rows, lines, lanes = tile_of(properties, kind)
         if problem.packed:
             lines = problem.packed // lanes
+        if (rows, lines, kind) == (6, 2, "f32") and 4 * lines * lanes == LINE and pays_gathering(problem):
+            yield gathered_blocks(problem, lanes, properties.cores)
         if (rows, lines, kind) == (6, 2, "f32") and problem.m <= FEW:
             rows, lines = tile_of_few(problem, lanes)
         first = blocks(problem, rows, lines, lanes, kind, properties.cores)
@@ -169,6 +181,8 @@ class Tile(Routine):
             x = words_of(x, kind)
         elif x.dtype != np.float32 and problem.n > lines * lanes:  # widen once, not for every panel
             x = laid(x, np.float32, x.shape[2])
+        if blueprint.gathered:
+            return gathered(blueprint, problem, x, y, out, bias, residual, function, alpha, mask, fill)
         if problem.packed:
             b, source = y, "panels"
         elif kind == "f32" and (blueprint.beforehand or seen_in_panels(y, lines * lanes)):
@@ -179,7 +193,7 @@ class Tile(Routine):
             b, source = y if kind == "f32" else y.view(BITS[kind]), "rows"
         else:
             b, source = turned(y) if kind == "f32" else words_of(turned(y), kind), "columns"
-        product(blueprint, x, b, source, out, bias, residual, function, alpha, mask, fill)
+        return product(blueprint, x, b, source, out, bias, residual, function, alpha, mask, fill)
 
 
 def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32", cores: int = 1) -> TilePlan:
@@ -200,6 +214,8 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
     wide = 1
     most = BLOCK
     unpacked = problem.layout == "rows" and kind != "bf16" and depth == DEPTH and not problem.packed
+    if line and panels < PANELS and problem.m >= BLOCK and problem.m * k * problem.n >= WORTH // 4:
+        beforehand = not problem.packed  # blocks of rows share panels that are in order
     if line and k <= DEPTH and problem.m >= 2 * BLOCK:  # whole rows of the result: what is written lies together
         group, most, beforehand = panels, NARROW, not problem.packed
     elif unpacked and (problem.m <= FEW or line):
@@ -211,7 +227,8 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
     elif wide > 1:
         depth = 4 * DEPTH if line else DEPTH
     elif kind == "f32" and depth == DEPTH and (problem.m > FEW or problem.packed):
-        depth = 4 * DEPTH if problem.packed else 2 * DEPTH  # first and last steps are a twentieth of a shorter piece
+        deeper = 4 if problem.packed or beforehand else 2  # first and last steps are a twentieth of a shorter piece
+        depth = deeper * DEPTH
     least = -(-problem.m // most)
     cubes = problem.batch * -(-panels // group)
     options = range(least, min(tiles, least + 4 * cores) + 1)
@@ -220,6 +237,33 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
     count = next((c for c in options if even(cubes * c, cores)), least)
     blocked = -(-tiles // count)
     return TilePlan(rows, lines, lanes, blocked, group, depth, kind, beforehand, wide, ahead=ahead, fetched=line)
+
+
+def pays_gathering(problem: Product) -> bool:
+    """Whether to copy rows of a (with AVX2): where enough panels share them, and enough rows share packing b."""
+    exact = result_dtype(problem).bits == 32 or problem.k <= DEEP  # sums of pieces would be rounded in the result
+    far = 4 * problem.k * problem.n > MIDDLE  # it comes from memory in any case
+    least, rows = (WORTH // 16, 2) if problem.packed else (WORTH, 5 if far else FEW // 2)
+    large = problem.m >= rows and problem.batch * problem.m * problem.k * problem.n >= least
+    return exact and large and problem.k >= SHORT and problem.n > (PANELS - 1) * LINE // 4
+
+
+def gathered_blocks(problem: Product, lanes: int, cores: int) -> TilePlan:
+    """Blocks for `gathered_product`: tall ones, and whole rows of the result unless that leaves cores idle."""
+    lines, beforehand = LINE // (4 * lanes), not problem.packed
+    rows = tile_of_few(problem._replace(packed=lines * lanes), lanes)[0] if problem.m <= FEW else 6
+    tiles, panels = -(-problem.m // rows), -(-problem.n // (lines * lanes))
+    least = -(-tiles // TALL)
+    counts, parts = range(least, max(least, tiles // 6) + 1), range(1, min(panels // 2, 2 * cores) + 1)
+    shares = ((c, p) for p in parts for c in counts if (problem.batch * c * p) % cores == 0)
+    busy = (share for share in shares if problem.batch * share[0] * share[1] >= 2 * cores)
+    count, part = next(busy, (least, max(1, panels // 2)))
+    most = min(DEEP, max(DEPTH, HELD // problem.n)) if beforehand and problem.k * problem.n > HELD else DEEP
+    depth = -(-problem.k // -(-problem.k // most) // 8) * 8
+    return TilePlan(
+        rows, lines, lanes, -(-tiles // count), -(-panels // part), depth, beforehand=beforehand, fetched=True,
+        gathered=True,
+    )  # fmt: skip
 
 
 def matrix_blocks(problem: Product, kind: str, cores: int) -> TilePlan:
@@ -264,14 +308,14 @@ def varied(problem: Product, base: TilePlan) -> Iterator[TilePlan]:
 @cache
 def blueprint_of(
     plan: TilePlan, source: str, once: bool, paired: bool, past: bool, bias: bool, residual: bool, mask: bool,
-    function: Any,
+    function: Any, asks: int = 1,
 ) -> Blueprint:  # fmt: skip
     """The kernel's blueprint; the same object every time, so that keys compare quickly."""
     wide = 1 if source == "panels" else plan.wide
     return Blueprint(
         plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, plan.kind, source, wide, matrix=plan.matrix,
         once=once, paired=paired, past=past, ahead=plan.ahead and source == "panels",
-        fetched=plan.fetched,
+        fetched=plan.fetched, asks=asks,
     )  # fmt: skip
 
 
@@ -314,3 +358,36 @@ def product(
         x, b, out, bias, residual, mask, float(alpha), float(fill), row_blocks, plan.block_panels,
         depth, 1 if source == "panels" else plan.depth, blueprint, mode="unchecked",
     )  # fmt: skip
+
+
+def gathered(
+    plan: TilePlan,
+    problem: Product,
+    x: Any,
+    y: Any,
+    out: Any,
+    bias: Any,
+    residual: Any,
+    function: Any,
+    alpha: float,
+    mask: Any,
+    fill: float,
+) -> None:
+    """The same by `gathered_product`; y is packed for some pieces of K after the other, so that caches hold them."""
+    batch, m, n = out.shape
+    k, width = x.shape[2], plan.lines * plan.lanes
+    blueprint = blueprint_of(
+        plan, "panels", k <= plan.depth, False, False, bias is not None, residual is not None, mask is not None,
+        function, -(-TURN // min(plan.block_rows, TURN)),
+    )  # fmt: skip
+    tiles, panels = -(-m // plan.rows), -(-n // width)
+    row_blocks, groups = -(-tiles // plan.block_rows), -(-panels // plan.block_panels)
+    deep = k if problem.packed or k * n <= AT_ONCE else plan.depth
+    space = None if problem.packed else memory.empty((y.shape[0], panels, deep + GAP, width), cb.f32.numpy)
+    for begin in range(0, k, deep):
+        here = min(deep, k - begin)
+        b = y if space is None else pack(y[:, begin : begin + here], plan.lines, plan.lanes, out=space)
+        gathered_product[batch * row_blocks * groups, 1](
+            x, b.reshape(*b.shape[:2], -1), out, bias, residual, mask, float(alpha), float(fill), row_blocks, groups,
+            begin, here, plan.depth, blueprint, mode="unchecked",
+        )  # fmt: skip

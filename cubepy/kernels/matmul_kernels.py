@@ -11,6 +11,8 @@ from typing import Any
 
 import cubepy as cb
 
+SIDE = 8  # rows of b that are packed side by side
+
 
 @dataclass(frozen=True)
 class Blueprint:
@@ -32,6 +34,7 @@ class Blueprint:
         past: whether whole lines of out are written past the caches.
         ahead: whether to ask for the piece of the panel that comes next while this one is multiplied.
         fetched: whether to ask for the part of out that a tile writes before its products, where a row of it is a line.
+        asks: lines of the next panel that are asked for in a turn of the inner loop of `gathered_product`.
     """
 
     rows: int
@@ -51,6 +54,7 @@ class Blueprint:
     past: bool = False
     ahead: bool = False
     fetched: bool = False
+    asks: int = 1
 
     @property
     def exact(self) -> bool:
@@ -102,22 +106,38 @@ def pieces_of(panels: int, depth: int) -> int:
 
 
 @cb.kernel
-def pack_columns(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes: cb.Comptime[int]):
-    """out[batch, panel, k, j] = b[batch, k, panel * width + j]; rows of b are neighbours in memory."""
-    panels, depth = out.shape[1], out.shape[2]
-    piece = cb.CUBE_POS % pieces
-    panel = cb.CUBE_POS // pieces % panels
-    batch = cb.CUBE_POS // (pieces * panels)
-    for k in range(piece * depth // pieces, (piece + 1) * depth // pieces):
-        for j in cb.unroll(range(0, width, lanes)):
-            line = b.load((batch, k, panel * width + j), lanes)
-            out.store((batch, panel, k, j), cb.cast(line, out.dtype))
+def pack_columns(b: cb.Array, out: cb.Array, width: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """out[batch, panel, k, j] = b[batch, k, panel * width + j]; rows of b are neighbours in memory.
+
+    A cube reads `SIDE` whole rows of b and writes as many rows of each panel, two panels at a time. One panel after the
+    other takes three times as long, since each row is in another page.
+    """
+    panels, depth, columns = out.shape[1], b.shape[1], b.shape[2]
+    parts = (depth + SIDE - 1) // SIDE
+    first = cb.CUBE_POS % parts * SIDE
+    batch = cb.CUBE_POS // parts
+    whole = columns // width // 2 * 2 if depth - first >= SIDE else 0
+    for panel in range(0, whole, 2):
+        for r in cb.unroll(range(SIDE)):
+            for q in cb.unroll(range(2)):
+                pack_part(b, out, batch, panel + q, first + r, width, lanes, width)
+    for panel in range(whole, panels):
+        for k in range(first, cb.min(first + SIDE, depth)):
+            pack_part(b, out, batch, panel, k, width, lanes, columns - panel * width)
+
+
+@cb.func
+def pack_part(b, out, batch, panel, k, width, lanes, valid):
+    """One row of a panel, of which `valid` columns are there; the others are zero."""
+    for j in cb.unroll(range(0, width, lanes)):
+        line = b.load((batch, k, panel * width + j), lanes, valid=cb.max(valid - j, 0))
+        out.store((batch, panel, k, j), cb.cast(line, out.dtype))
 
 
 @cb.kernel
 def pack_rows(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes: cb.Comptime[int]):
     """out[batch, panel, k, j] = b[batch, panel * width + j, k]: B given transposed, as a linear layer's weight."""
-    panels, depth = out.shape[1], out.shape[2]
+    panels, depth = out.shape[1], b.shape[2]
     piece = cb.CUBE_POS % pieces
     panel = cb.CUBE_POS // pieces % panels
     batch = cb.CUBE_POS // (pieces * panels)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import threading
 from dataclasses import replace
 from typing import Any
@@ -18,7 +20,7 @@ from cubepy.config import config
 from cubepy.errors import AliasError, DTypeError, ReadOnlyError, ShapeError
 from cubepy.kernels import matmul_blocks
 from cubepy.kernels.functions import relu
-from cubepy.kernels.matmul_blocks import Tile, pack, tile_of
+from cubepy.kernels.matmul_blocks import Tile, TilePlan, pack, tile_of
 from cubepy.kernels.matmul_problem import Product, arguments, reference, results, tolerance
 from cubepy.kernels.matmul_skinny import Skinny, SkinnyPlan
 from cubepy.kernels.matmul_split import Split
@@ -133,6 +135,83 @@ def test_tiles_of_eight_lanes(shape: Any, packed: int, tile: Any, expected: Any)
     np.testing.assert_allclose(args[2][0], exact, rtol=1e-4, atol=1e-3)
 
 
+GATHERED = [  # m, k, n, batches of a and of b, packed, layout; rows, tiles and panels of a cube; piece, b packed at once
+    ((13, 40, 70), 1, 1, 0, "rows", (6, 3, 3), 16, False),
+    ((1, 9, 17), 1, 1, 16, "rows", (4, 1, 1), 768, True),
+    ((50, 33, 48), 2, 1, 16, "rows", (4, 2, 2), 8, True),
+    ((31, 24, 33), 3, 3, 0, "rows", (6, 12, 2), 24, True),
+    ((20, 27, 35), 1, 1, 0, "columns", (6, 2, 3), 8, False),
+    ((7, 18, 40), 1, 1, 0, "strided", (4, 2, 1), 8, True),
+]
+
+
+@pytest.mark.skipif(bool(WHERE), reason="tiles of a CPU")
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize("shape, batch, of_b, packed, layout, tile, depth, whole", some(GATHERED, 0, 2), ids=str)
+def test_rows_that_are_gathered(
+    shape: Any, batch: int, of_b: int, packed: int, layout: Any, tile: Any, depth: int, whole: bool, more: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(matmul_blocks, "AT_ONCE", 1 << 20 if whole else 0)
+    problem = Product("cpu", *shape, batch=batch, layout=layout)
+    x, y, out = arguments(problem, 1)[:3]
+    y = y[:of_b]
+    exact = x.astype(np.float64) @ y
+    bias, residual = (np.random.default_rng(2).standard_normal(s, np.float32) for s in (shape[2], out.shape))
+    mask = residual > 0
+    epilogue = (bias, residual, relu, 0.5, mask, 7.0) if more else (None, None, None, 1.0)
+    if more:
+        exact = np.where(mask, np.maximum(0.5 * exact + bias, 0) + residual, 7.0)
+    rows, tiles, panels = tile
+    plan = TilePlan(rows, 2, 8, tiles, panels, depth, beforehand=not packed, fetched=True, gathered=True)
+    out[...] = np.nan
+    Tile().launch(plan, problem._replace(packed=packed), (x, pack(y, 2, 8) if packed else y, out, *epilogue))
+    np.testing.assert_allclose(out, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(bool(WHERE), reason="tiles of a CPU")
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_gathered_rows_of_short_floats_are_rounded_once(name: str) -> None:
+    problem = Product("cpu", 20, 24, 40, a=name, b=name)
+    plan = TilePlan(6, 2, 8, 2, 3, 24, beforehand=True, fetched=True, gathered=True)
+    args = arguments(problem, 1)
+    Tile().launch(plan, problem, args)
+    exact = (args[0].astype(np.float64) @ args[1].astype(np.float64)).astype(args[2].dtype).astype(np.float64)
+    unit = {"f16": 2.0**-10, "bf16": 2.0**-7}[name]
+    np.testing.assert_allclose(args[2].astype(np.float64), exact, rtol=unit, atol=1e-4)
+
+
+@pytest.mark.skipif(bool(WHERE), reason="tiles of a CPU")
+def test_calls_that_gather_rows_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = TilePlan(6, 2, 8, 3, 5, 24, beforehand=True, fetched=True, gathered=True)
+    monkeypatch.setattr(Tile, "blueprints", lambda *_: iter([plan]))
+    monkeypatch.setattr(matmul_blocks, "AT_ONCE", 0)  # b is packed in three parts
+    x, y = (np.random.default_rng(3).standard_normal(s, np.float32) for s in ((37, 67), (67, 301)))
+    for _ in range(3):
+        K.matmul(x, y)
+    monkeypatch.setattr(sys.modules[inspect.unwrap(K.matmul).__module__], "_launch", None)  # the long way
+    np.testing.assert_allclose(K.matmul(-x, y), -(x.astype(np.float64) @ y), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 6, 16])
+def test_rows_are_gathered_for_many_columns_with_eight_lanes(cores: int) -> None:
+    def first(*shape: int, width: int = 32, **more: Any) -> TilePlan:
+        registers = 32 if width == 64 else 16
+        given = {"register_bytes": width, "vector_registers": registers, "features": frozenset(), "cores": cores}
+        return next(Tile().blueprints(Product("cpu", *shape, **more), replace(cb.device_properties_of("cpu"), **given)))
+
+    for shape in ((512, 512, 512), (4096, 700, 256), (64, 4096, 4096), (8192, 32, 1024)):
+        plan, tiles = first(*shape), -(-shape[0] // 6)
+        assert plan.gathered and plan.beforehand and plan.depth <= 768 and plan.block_rows <= 12
+        assert -(-tiles // plan.block_rows) * -(-shape[2] // 16 // plan.block_panels) >= cores, "all cores have work"
+        assert not first(*shape, width=64).gathered
+    assert first(32, 4096, 4096, packed=16).gathered, "b is in order already"
+    assert not first(32, 2048, 2048).gathered, "packing all of b takes longer"
+    assert first(12, 4096, 11008).gathered and first(12, 4096, 11008).depth < 300, "pieces of b stay in a cache"
+    assert not first(4096, 4096, 64).gathered, "few panels share a row of a"
+    assert not first(512, 2048, 512, a="f16", b="f16").gathered, "sums of pieces would be rounded"
+
+
 @pytest.mark.skipif(bool(WHERE), reason="for one unit")
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])
 @pytest.mark.parametrize("shape", [(1, 100, 70), (2, 67, 256), (3, 9, 5), (4, 8, 301), (1, 3, 40), (4, 1, 9)], ids=str)
@@ -205,7 +284,8 @@ def test_panels_that_are_asked_for_a_piece_ahead(m: int) -> None:
     properties = cb.device_properties_of("cpu")
     _, lines, lanes = tile_of(properties)
     problem = Product("cpu", m, 70, 2 * lines * lanes - 3, packed=lines * lanes)
-    far = next(Tile().blueprints(problem._replace(k=4096, n=4096), properties))
+    plans = Tile().blueprints(problem._replace(k=4096, n=4096), properties)
+    far = next(plan for plan in plans if not plan.gathered)
     assert far.ahead, "few rows and a matrix that stays in no cache"
     args = arguments(problem, 1)
     Tile().launch(replace(far, depth=32), problem, args)
