@@ -226,6 +226,8 @@ def test_where_noise_hides_the_difference_the_first_guess_stays() -> None:
     assert winner(trials) is trials[0]
     trials[0].samples = [3.0, 5.0, 9.0]
     assert winner(trials) is trials[1]
+    trials.append(Trial("a", "Plan(3)", samples=[1.5, 1.5, 1.6], status="measured"))
+    assert winner(trials) is trials[2]  # one lucky sample of the second does not count
     assert winner([Trial("a", "Plan(1)")]) is None
 
 

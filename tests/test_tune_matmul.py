@@ -42,7 +42,7 @@ def test_candidates_of_every_routine_give_the_product(problem: Product) -> None:
     properties = cb.device_properties_of("cpu")
     for routine in MATMUL.routines:
         if routine.supports(problem, properties) is None:
-            for blueprint in islice(routine.blueprints(problem, properties), 3):
+            for blueprint in islice(routine.blueprints(problem, properties), 2):
                 args = arguments(problem, 1)
                 args[2].fill(99)
                 routine.launch(blueprint, problem, args)

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels import attention_hopper as hopper
-from cubepy.kernels import attention_lines as lines
-from cubepy.kernels import attention_planes as planes
 from cubepy.kernels.arguments import array_of, finish, float_array, number_of, output, repeated, wrapper
+from cubepy.kernels.attention_tunable import ATTENTION, described
 from cubepy.kernels.elementwise import copy
 from cubepy.runtime import memory
+from cubepy.tune import choose
 
 
 @repeated
@@ -43,6 +41,13 @@ def attention(
 
     Raises:
         ShapeError: shapes that do not go together.
+
+    Example:
+        >>> import numpy as np
+        >>> q = np.eye(2, dtype=np.float32).reshape(1, 1, 2, 2)
+        >>> attention(q, q, q, is_causal=True)[0, 0].round(3)
+        array([[1.  , 0.  ],
+               [0.33, 0.67]], dtype=float32)
     """
     wrap = wrapper(query, key, value)
     q, k, v = (float_array(a, n) for a, n in ((query, "query"), (key, "key"), (value, "value")))
@@ -62,12 +67,10 @@ def attention(
     q, k, v = (a if a.strides[3] == a.itemsize else copy(a) for a in (q, k, v))
     full = (q.shape[0], q.shape[1], length, k.shape[2])
     mask, kind = stretched_mask(attn_mask, full)
-    p = cb.device_properties_of()
     factor = scale_of(scale, depth)
-    if by_matrix_units(q, k, v, mask, kind, result, None, bool(is_causal), factor, p):
-        return finish(result, out, wrap)
     target = result if result.strides[3] == result.itemsize else memory.empty(result.shape, result.dtype)
-    lines.launch(q, k, v, mask, kind, target, None, bool(is_causal), factor, p)
+    problem = described(q, k, v, mask, kind, bool(is_causal), factor)
+    choose(ATTENTION, problem).launch(problem, q, k, v, mask, target, None, factor)
     if target is not result:
         result[...] = target
     return finish(result, out, wrap)
@@ -78,27 +81,6 @@ def scale_of(scale: float | None, depth: int) -> float:
     if depth == 0:
         raise ShapeError("attention needs queries and keys of depth 1 or more, not 0")
     return 1.0 / math.sqrt(depth) if scale is None else number_of(scale, "scale")
-
-
-def by_matrix_units(
-    q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, causal: bool, factor: float,
-    p: cb.DeviceProperties,
-) -> bool:  # fmt: skip
-    """Whether a routine of this device's matrix units took the problem; it has then been launched."""
-    if "mma" not in p.features:
-        return False
-    width = max(q.shape[3], v.shape[3])
-    # A mask is added before scores are scaled there, and hidden scores are less than others before they are.
-    if (kind == "none" or factor > 0) and width % 8 == 0 and out.strides[3] == out.itemsize:
-        plan = hopper.plan_for(q, k, v, causal, p, mask, kind)
-        if plan is not None:
-            hopper.launch(*(a if hopper.copyable(a) else copy(a) for a in (q, k, v)), out, lse, factor, plan, p, mask)
-            return True
-    plan_of_planes = planes.plan_for(q, k, v, mask, kind, causal, p)
-    if plan_of_planes is None:
-        return False
-    planes.launch(q, k, v, mask, out, lse, factor, plan_of_planes)
-    return True
 
 
 def stretched_mask(value: Any, shape: tuple[int, ...]) -> tuple[Any, str]:

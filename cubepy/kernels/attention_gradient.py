@@ -16,13 +16,14 @@ from cubepy.errors import ShapeError
 from cubepy.kernels import attention_gradient_lines as lines
 from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_hopper_backward as backward
-from cubepy.kernels import attention_lines as forward
 from cubepy.kernels import attention_matrices as matrices
 from cubepy.kernels.arguments import array_of, float_array, placed, wrapper
-from cubepy.kernels.attention import attention, by_matrix_units, scale_of, stretched_mask
+from cubepy.kernels.attention import scale_of, stretched_mask
+from cubepy.kernels.attention_tunable import ATTENTION, described
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import copy
 from cubepy.runtime import memory
+from cubepy.tune import choose
 
 
 @placed
@@ -52,7 +53,6 @@ def attention_forward(
     wrap = wrapper(query, key, value)
     q, k, v = (float_array(a, n) for a, n in ((query, "query"), (key, "key"), (value, "value")))
     _check(q, k, v)
-    p = cb.device_properties_of()
     out = memory.empty((*q.shape[:3], v.shape[3]), q.dtype)
     lse = memory.empty(q.shape[:3], np.dtype(np.float32))
     factor = scale_of(scale, q.shape[3])
@@ -61,12 +61,12 @@ def attention_forward(
     if out.size == 0 or k.shape[2] == 0:
         out[...] = 0
         lse[...] = -np.inf
-    elif not by_matrix_units(q, k, v, mask, kind, out, lse, bool(is_causal), factor, p):
-        if has_planes():
-            attention(q, k, v, mask, is_causal, factor, out=out)
+    else:
+        problem = described(q, k, v, mask, kind, bool(is_causal), factor)
+        alone = problem.units == "" and has_planes()
+        choose(ATTENTION, problem).launch(problem, q, k, v, mask, out, None if alone else lse, factor)
+        if alone:
             matrices.log_sums(q, k, mask, kind, lse, factor, bool(is_causal))
-        else:
-            forward.launch(q, k, v, mask, kind, out, lse, bool(is_causal), factor, p)
     return wrap(out), wrap(lse)
 
 

@@ -442,9 +442,18 @@ def hopper_attend(
                     step = 2 * cb.CUBE_COUNT - step
 
 
+@dataclass(frozen=True)
+class Shape:
+    """What may be chosen by measuring: groups of queries and keys of a block; zeros leave it to the rules."""
+
+    groups: int = 0
+    keys: int = 0
+
+
 def plan_for(
-    q: Any, k: Any, v: Any, causal: bool, p: DeviceProperties, mask: Any = None, kind: str = "none"
-) -> HopperAttention | None:
+    q: Any, k: Any, v: Any, causal: bool, p: DeviceProperties, mask: Any = None, kind: str = "none",
+    shape: Shape = Shape(),
+) -> HopperAttention | None:  # fmt: skip
     """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask: "none", "bool", "float".
 
     Widths up to 256 are rounded up: the copy engine fills with zeros what lies beyond an array.
@@ -462,7 +471,7 @@ def plan_for(
     keys = 96 if known == "f32" else 128
     chosen = masking.worth_a_survey(mask, known, width)
     depth, groups, keys = (64, 3, keys) if width <= 64 else (128, 2, keys) if width <= 128 else (256, 2, 80)
-    plan = HopperAttention(depth, groups, keys, 2, causal, known, chosen)
+    plan = HopperAttention(depth, shape.groups or groups, shape.keys or keys, 2, causal, known, chosen)
     return plan if depth < 256 or known in ("none", *BY_KEY) else None
 
 

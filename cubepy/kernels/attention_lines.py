@@ -5,7 +5,7 @@ maxima, exponentials and sums need no step across lanes, keys and values are rea
 only queries and results are turned. The running maximum and sum make the softmax online (Milakov and Gimelshein, 2018),
 as in FlashAttention (Dao et al., 2022): scores of a strip and of a block of keys are all that is ever kept.
 
-Queries too few for that have a kernel in which keys stand in the lanes.
+Queries too few for that have a kernel in which keys stand in the lanes ([attention_few](attention_few.py)).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels import attention_few
 from cubepy.kernels.cube_wide import has_planes, lane_numbers
 from cubepy.kernels.exponentials import LOG2_E, power_of_two
 from cubepy.kernels.matmul_kernels import transpose_lines
@@ -28,6 +27,21 @@ FEW = 12  # queries of a head up to which they are done one by one
 
 
 @dataclass(frozen=True)
+class Strips:
+    """What may be chosen by measuring; what is not given is left to the rules.
+
+    Attributes:
+        shape: rows and lines of a register tile.
+        keys: keys of a block, a multiple of the rows.
+        tiles: strips of queries of a cube, at most.
+    """
+
+    shape: tuple[int, int] | None = None
+    keys: int = 0
+    tiles: int = 0
+
+
+@dataclass(frozen=True)
 class Blueprint:
     """What changes the code.
 
@@ -35,7 +49,7 @@ class Blueprint:
         rows: keys, or places of a value, of a register tile.
         lines, lanes: of queries of a register tile.
         keys: keys of a block.
-        tiles: strips of queries of a cube.
+        room: strips of queries of a cube, at most.
         depth, width: of a key and of a value.
         causal: a query sees keys up to its own place (aligned at the first key and query).
         mask: "none", "bool" (true: may look) or "float" (added to the scores).
@@ -45,7 +59,7 @@ class Blueprint:
     lines: int
     lanes: int
     keys: int
-    tiles: int
+    room: int
     depth: int
     width: int
     causal: bool
@@ -69,7 +83,8 @@ class Blueprint:
 
 @cb.kernel
 def attend(
-    q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, scale: cb.f32, shared_heads, plan: cb.Comptime
+    q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, scale: cb.f32, shared_heads, tiles,
+    plan: cb.Comptime,
 ):  # fmt: skip
     """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g = h // shared_heads.
 
@@ -78,20 +93,20 @@ def attend(
     """
     lanes, lines, strip = plan.lanes, plan.lines, plan.strip
     length, heads = q.shape[2], q.shape[1]
-    blocks = (length + strip * plan.tiles - 1) // (strip * plan.tiles)
-    first = cb.CUBE_POS % blocks * (strip * plan.tiles)
+    blocks = (length + strip * tiles - 1) // (strip * tiles)
+    first = cb.CUBE_POS % blocks * (strip * tiles)
     h = cb.CUBE_POS // blocks % heads
     b = cb.CUBE_POS // (blocks * heads)
     g = h // shared_heads
-    here = (cb.min(length - first, strip * plan.tiles) + strip - 1) // strip
+    here = (cb.min(length - first, strip * tiles) + strip - 1) // strip
 
     keys = cb.shared((plan.keys, plan.deep), cb.f32)
     values = cb.shared((plan.keys, plan.wide), cb.f32)
-    queries = cb.local((plan.tiles * plan.deep, lines), cb.f32, lanes=lanes)
+    queries = cb.local((plan.room * plan.deep, lines), cb.f32, lanes=lanes)
     weights = cb.local((plan.keys + lanes, lines), cb.f32, lanes=lanes)
-    sums = cb.local((plan.tiles * plan.wide, lines), cb.f32, lanes=lanes)
-    top = cb.local((plan.tiles, lines), cb.f32, lanes=lanes)
-    total = cb.local((plan.tiles, lines), cb.f32, lanes=lanes)
+    sums = cb.local((plan.room * plan.wide, lines), cb.f32, lanes=lanes)
+    top = cb.local((plan.room, lines), cb.f32, lanes=lanes)
+    total = cb.local((plan.room, lines), cb.f32, lanes=lanes)
     for t in range(here):
         for j in range(lines):
             top[t, j] = cb.splat(-float("inf"), lanes)
@@ -296,30 +311,31 @@ def write_square(out, sums, factor, b, h, row, at, j, d, some: cb.Comptime, plan
             out.store((b, h, row + r, d), cb.cast(part[r], out.dtype), valid=some)
 
 
-def plan_for(q: Any, k: Any, v: Any, causal: bool, mask: str, p: cb.DeviceProperties) -> Blueprint:
-    """The blueprint for arrays of these shapes; results do not depend on how many cores there are."""
+def plan_for(
+    q: Any, k: Any, v: Any, causal: bool, mask: str, p: cb.DeviceProperties, chosen: Strips = Strips()
+) -> tuple[Blueprint, int]:
+    """The blueprint for arrays of these shapes, and the strips of a cube; results do not depend on how many cores there
+    are."""
     lanes, length = p.register_bytes // 4, q.shape[2]
     depth, width = q.shape[3], v.shape[3]
     wide, narrow = ((6, 4), (12, 2)) if p.vector_registers >= 32 else ((6, 2), (12, 1))
     places = [-(-length // (lines * lanes)) * lines for _, lines in (wide, narrow)]
-    rows, lines = narrow if NARROW * places[1] < places[0] else wide
+    rows, lines = chosen.shape or (narrow if NARROW * places[1] < places[0] else wide)
     strips, most = -(-length // (lines * lanes)), min(QUERIES, BYTES // (2 * (depth + width))) // (lines * lanes)
     least = -(-WORK // (lines * lanes * k.shape[2] * (depth + width)))
     tiles = max(least, q.shape[0] * q.shape[1] * strips // (4 * p.cores))
-    tiles = 1 if has_planes() else max(1, min(tiles, strips, most))
+    room = 1 if has_planes() else max(1, most)
+    tiles = max(1, min(chosen.tiles or tiles, strips, room))
     fit = (PLANES_BYTES if has_planes() else BYTES) // (4 * (depth + width))
-    keys = max(rows, min(KEYS, fit) // rows * rows)
-    return Blueprint(rows, lines, lanes, keys, tiles, depth, width, causal, mask)
+    keys = max(rows, min(chosen.keys or KEYS, fit) // rows * rows)
+    return Blueprint(rows, lines, lanes, keys, room, depth, width, causal, mask), tiles
 
 
 def launch(
     q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, causal: bool, scale: float,
-    p: cb.DeviceProperties,
+    p: cb.DeviceProperties, chosen: Strips = Strips(),
 ) -> None:  # fmt: skip
     """The attention, and its log-sum-exp if `lse` is there; rows are neighbours in memory."""
-    if q.shape[2] <= FEW and not has_planes():
-        attention_few.launch(q, k, v, mask, kind, out, lse, causal, scale, p)
-        return
-    plan = plan_for(q, k, v, causal, kind, p)
-    cubes = q.shape[0] * q.shape[1] * -(-q.shape[2] // (plan.strip * plan.tiles))
-    attend[cubes, 1](q, k, v, mask, out, lse, scale, q.shape[1] // k.shape[1], plan, mode="unchecked")
+    plan, tiles = plan_for(q, k, v, causal, kind, p, chosen)
+    cubes = q.shape[0] * q.shape[1] * -(-q.shape[2] // (plan.strip * tiles))
+    attend[cubes, 1](q, k, v, mask, out, lse, scale, q.shape[1] // k.shape[1], tiles, plan, mode="unchecked")

@@ -356,7 +356,21 @@ quick_attend = cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))(attend)
 """For 16-bit floats: powers by the special function unit."""
 
 
-def plan_for(q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, p: DeviceProperties) -> PlaneAttention | None:
+@dataclass(frozen=True)
+class Shape:
+    """What may be chosen by measuring: planes of a cube and keys of a block; zeros leave it to the rules."""
+
+    planes: int = 0
+    keys: int = 0
+
+
+SHAPES = tuple(Shape(planes, keys) for planes, keys in ((4, 64), (4, 32), (4, 16), (2, 16), (1, 16)))
+"""What the rules choose from, the first that fits."""
+
+
+def plan_for(
+    q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, p: DeviceProperties, shape: Shape = Shape()
+) -> PlaneAttention | None:
     """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask as `PlaneAttention.mask`."""
     depth, width = -(-q.shape[3] // 16) * 16, -(-v.shape[3] // 16) * 16
     if "mma" not in p.features or max(depth, width) > 256 or min(depth, width) == 0:
@@ -366,9 +380,10 @@ def plan_for(q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, p: Devi
     words = narrow and "copy_async" in p.features and all(copyable(a, repeats=True) for a in (q, k, v))
     if kind == "bool" and words and copyable(mask, repeats=True):
         kind = "words"
-    for planes, keys in ((4, 64), (4, 32), (4, 16), (2, 16), (1, 16)):
-        plan = PlaneAttention(depth, width, planes, keys, 1 if narrow else 3, dtype, causal, kind, words)
-        if plan.shared_bytes() <= p.max_shared_memory and (q.shape[2] > 8 * planes or planes == 1):
+    for one in SHAPES if shape == Shape() else (shape,):
+        plan = PlaneAttention(depth, width, one.planes, one.keys, 1 if narrow else 3, dtype, causal, kind, words)
+        few = q.shape[2] <= 8 * one.planes and one.planes > 1 and shape == Shape()
+        if plan.shared_bytes() <= p.max_shared_memory and not few:
             return plan
     return None
 

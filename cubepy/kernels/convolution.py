@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,47 +15,26 @@ from cubepy.kernels.arguments import (
     float_array,
     output,
     per_axis,
-    placed,
     repeated_with,
     rounds_to_tf32,
     whole,
     wrapper,
 )
-from cubepy.kernels.convolution_block import convolve
-from cubepy.kernels.convolution_gpu import convolve_on_gpu
-from cubepy.kernels.convolution_grouped import FEW, FLAT, HALF, by_group
-from cubepy.kernels.convolution_plan import LIGHT, plan_of, tile_for, to_widen
-from cubepy.kernels.convolution_pointwise import by_points
+from cubepy.kernels.convolution_filters import PackedFilter, has_few
+from cubepy.kernels.convolution_plan import LIGHT
+from cubepy.kernels.convolution_problem import described
 from cubepy.kernels.convolution_routes import Problem
-from cubepy.kernels.convolution_turn import pack_filters
+from cubepy.kernels.convolution_tunable import CONVOLUTION
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, run
 from cubepy.kernels.functions import activation_of
-from cubepy.kernels.movement import transpose
-from cubepy.kernels.pad import pad
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 from cubepy.runtime.overlap import extent
 from cubepy.runtime.pointers import address
+from cubepy.tune import choose
 
-DEEP = 256  # channels of an image that are better neighbours: their walk is the longest part of the window's
-PIECES = 16  # cubes that lay filters out
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
-
-
-@dataclass(frozen=True)
-class PackedFilter:
-    """Filters laid out for convolutions: give them as `weight` any number of times.
-
-    Attributes:
-        panels: (groups, panels, window * channels, width) f32; (groups, filters, channels, window) of groups with few.
-        shape: of the weight, (filters, channels of a group, *window).
-        groups: number of groups.
-    """
-
-    panels: Any
-    shape: tuple[int, ...]
-    groups: int
 
 
 def _three(value: Any, name: str, axes: int, least: int) -> tuple[int, ...]:
@@ -80,52 +58,6 @@ def _plain(w: Any) -> Any:
     if isinstance(w, PackedFilter):
         raise DTypeError("packed filters are for the CPU", hint="give the weight itself to a convolution on a GPU")
     return w
-
-
-@placed
-def prepack_filter(weight: Any, groups: int = 1) -> PackedFilter:
-    """Lay constant filters out once, so that later convolutions on the CPU need not.
-
-    Args:
-        weight: (filters, channels / groups, *window), as torch has it.
-        groups: as the convolution's.
-
-    Example:
-        >>> import numpy as np
-        >>> w = prepack_filter(np.ones((4, 3, 1, 1), np.float32))
-        >>> conv2d(np.ones((1, 3, 2, 2), np.float32), w).shape
-        (1, 4, 2, 2)
-    """
-    w, groups = float_array(weight, "weight"), whole(groups, "groups", 1)
-    if w.ndim < 3 or w.shape[0] % groups:
-        raise ShapeError(f"filters of shape {w.shape} do not make {groups} groups")
-    if 1 < groups and w.shape[0] <= FEW * groups:
-        return PackedFilter(_taps(w, groups), w.shape, groups)
-    return _panelled(w, groups)
-
-
-def _taps(w: Any, groups: int) -> Any:
-    """Filters as (groups, filters of a group, channels, window) f32; depthwise, channels are neighbours in memory."""
-    flat = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1)
-    order = (3, 1, 2, 0) if flat.shape[1] == flat.shape[2] == 1 else (0, 1, 2, 3)
-    taps = memory.empty(tuple(flat.shape[d] for d in order), np.float32)
-    if taps.size:
-        convert_into(taps, flat.transpose(order))
-    return taps.transpose(order)
-
-
-def _panelled(w: Any, groups: int) -> PackedFilter:
-    """Filters in panels for the block kernel."""
-    filters, taps = w.shape[0] // groups, math.prod(w.shape[2:])
-    _, lines, lanes = tile_for(filters)
-    width = lines * lanes
-    panels = -(-filters // width)
-    out = memory.empty((groups, panels, taps, w.shape[1], width), np.float32)
-    if out.size:
-        flat = contiguous(w).reshape(groups, filters, -1)
-        pieces = max(1, min(flat.shape[2] // lanes, PIECES // (groups * panels)))
-        pack_filters[groups * panels * pieces, 1](flat, out, pieces, lanes, mode="unchecked")
-    return PackedFilter(out.reshape(groups, panels, taps * w.shape[1], width), w.shape, groups)
 
 
 def _convolve(
@@ -183,18 +115,15 @@ def _convolve(
             plus = contiguous(plus if order is None else plus.transpose(order))
         direct = inner.flags.c_contiguous and (plus is None or out is None or not _overlap(plus, inner))
         target = inner if direct else memory.empty(inner.shape, dtype)
-        flat = (n, -1, filters) if channels_last else (n, filters, -1)
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
         if has_planes() or not isinstance(view, np.ndarray):
-            convolve_on_gpu(
-                view, _plain(w), b, target, problem, groups, channels_last, function if plus is None else None
-            )
+            first_step = function if plus is None else None
+            _by_routine(view, _plain(w), b, None, target, problem, groups, channels_last, first_step)
             if plus is not None:
                 run(after_sum(function), [target, plus], target)
         else:
-            more = None if plus is None else plus.reshape(flat)
-            _on_cpu(view, w, b, more, target.reshape(flat), problem, groups, channels_last, function)
+            _on_cpu(view, w, b, plus, target, problem, groups, channels_last, function)
         if target is not inner:
             convert_into(inner, target)
     return finish(result, out, wrap)
@@ -251,57 +180,22 @@ def _overlap(a: Any, b: Any) -> bool:
 
 
 def _on_cpu(
-    view: Any, w: Any, bias: Any, add: Any, out: Any, problem: Problem, groups: int, channels_last: bool, function: Any
+    view: Any, w: Any, bias: Any, add: Any, target: Any, shape: Problem, groups: int, channels_last: bool, function: Any
 ) -> None:
-    """view is (N, *size, C) in any layout, out (N, places, filters) or the other way, and add like it."""
-    few = groups > 1 and w.shape[0] <= FEW * groups
-    if add is not None and (few or function not in LIGHT):  # no kernel does it on its way
-        _on_cpu(view, w, bias, None, out, problem, groups, channels_last, None)
-        run(after_sum(function), [out, add], out)
+    """view is (N, *size, C) in any layout, target (N, *out, filters) or (N, filters, *out), and add like it."""
+    if add is not None and (has_few(w.shape[0], groups) or function not in LIGHT):  # no kernel does it on its way
+        _on_cpu(view, w, bias, None, target, shape, groups, channels_last, None)
+        run(after_sum(function), [target, add], target)
         return
-    if few:
-        taps = w.panels if isinstance(w, PackedFilter) else w.reshape(groups, -1, w.shape[1], math.prod(w.shape[2:]))
-        if by_group(view, taps, bias, out, problem, channels_last, function):
-            return
-        w = contiguous(taps).reshape(w.shape)
-    packed = w if isinstance(w, PackedFilter) else _panelled(w, groups)
-    last = view.flags.c_contiguous
-    first = (0, view.ndim - 1, *range(1, view.ndim - 1))
-    filters, flat = packed.shape[0] // groups, packed.shape[1] <= FLAT if groups == 1 else w.shape[0] <= HALF * groups
-    if add is None and not channels_last and flat and packed.panels.shape[1] == 1:
-        taps = packed.panels.reshape(groups, -1, packed.shape[1], packed.panels.shape[3]).transpose(0, 3, 2, 1)
-        if by_group(view, taps[:, :filters], bias, out, problem, False, function):
-            return
-    if not last and not view.transpose(first).flags.c_contiguous:
-        view, last = contiguous(view), True
-    deep = groups == 1 and packed.shape[1] >= DEEP and math.prod(problem.window) > 1
-    many = filters if view.dtype == np.float32 and (last or deep) else 0
-    wide = to_widen(problem, packed.shape[1], many)
-    if wide and deep and not last:  # nothing else turns it
-        view, last = transpose(view.transpose(first), (0, *range(2, view.ndim), 1)), True
-    if wide and any(problem.pad):
-        edges = tuple(p for p in reversed(problem.pad[5 - view.ndim :]) for _ in range(2))
-        size = tuple(a + 2 * b for a, b in zip(problem.size, problem.pad, strict=True))
-        problem = replace(problem, size=size, pad=(0, 0, 0))
-        if last:
-            view = pad(view, (0, 0, *edges))
-        else:
-            view = pad(view.transpose(first), edges).transpose(0, *range(2, view.ndim), 1)
-    n, places = view.shape[0], math.prod(problem.out)
-    alike = problem.window == problem.stride == (1, 1, 1) and not any(problem.pad)  # a plain product: so are all places
-    if alike and not (last or channels_last):
-        if by_points(view.transpose(first).reshape(n, -1, places), packed.panels, bias, add, out, function):
-            return
-    flat = (view if last else view.transpose(first)).reshape(-1)
-    if last and channels_last and alike:
-        out, add = out.reshape(1, n * places, -1), None if add is None else add.reshape(1, n * places, -1)
-        n, problem = 1, replace(problem, size=(1, 1, n * places), out=(1, 1, n * places))
-    cubes, geometry, plan = plan_of(
-        problem, n, filters, packed.shape[1],
-        (*packed.panels.shape[:2], packed.panels.shape[3]), last, channels_last,
-        view.dtype == np.float32, address(out) % 64 == 0, bias is not None, add is not None, function,
-    )  # fmt: skip
-    convolve[cubes, 1](flat, packed.panels.reshape(-1), bias, add, out, geometry, plan, mode="unchecked")
+    _by_routine(view, w, bias, add, target, shape, groups, channels_last, function)
+
+
+def _by_routine(
+    view: Any, w: Any, bias: Any, add: Any, target: Any, shape: Problem, groups: int, channels_last: bool, function: Any
+) -> None:
+    """The convolution by the routine that is chosen; arrays as for `_on_cpu`."""
+    problem = described(view, w, add, shape, groups, channels_last)
+    choose(CONVOLUTION, problem).launch(problem, view, w, bias, add, target, function)
 
 
 def conv1d(

@@ -9,14 +9,14 @@ import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.kernels.arguments import float_array, output, repeated, rounds_to_tf32, size_of, whole, wrapper
-from cubepy.kernels.convolution import LAYOUTS, PackedFilter, _as_it_lies, _convolve, _three
+from cubepy.kernels.convolution import LAYOUTS, _as_it_lies, _convolve, _three
 from cubepy.kernels.convolution_channels import channels_by_phases, channels_by_weight
 from cubepy.kernels.convolution_channelwise import weight_by_channel_on_gpu
 from cubepy.kernels.convolution_channelwise_boxes import channels_back
 from cubepy.kernels.convolution_channelwise_planes import planes_back, weight_by_planes
 from cubepy.kernels.convolution_channelwise_weight import weight_by_boxes
+from cubepy.kernels.convolution_filters import FEW, PackedFilter
 from cubepy.kernels.convolution_gpu_back import by_remainders
-from cubepy.kernels.convolution_grouped import FEW
 from cubepy.kernels.convolution_phases import Phases, by_phases
 from cubepy.kernels.convolution_plan import tile_for
 from cubepy.kernels.convolution_routes import Problem, columns_of
@@ -217,7 +217,13 @@ def conv_transpose1d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, *, layout: str = "NCL", precision: str | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
-    """Transposed convolution along one axis, as `torch.nn.functional.conv_transpose1d`."""
+    """Transposed convolution along one axis, as `torch.nn.functional.conv_transpose1d`.
+
+    Example:
+        >>> import numpy as np
+        >>> conv_transpose1d(np.array([[[1, 10]]], np.float32), np.ones((1, 1, 2), np.float32))
+        array([[[ 1., 11., 10.]]], dtype=float32)
+    """
     return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 1, precision, out)
 
 
@@ -252,7 +258,13 @@ def conv_transpose3d(
     input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
     groups: int = 1, dilation: Any = 1, *, layout: str = "NCDHW", precision: str | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
-    """Transposed convolution of volumes, as `torch.nn.functional.conv_transpose3d`."""
+    """Transposed convolution of volumes, as `torch.nn.functional.conv_transpose3d`.
+
+    Example:
+        >>> import numpy as np
+        >>> conv_transpose3d(np.ones((1, 1, 1, 1, 1), np.float32), np.ones((1, 2, 2, 2, 2), np.float32)).shape
+        (1, 2, 2, 2, 2)
+    """
     return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 3, precision, out)
 
 

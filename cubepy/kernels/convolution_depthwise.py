@@ -203,7 +203,7 @@ def places_of(problem: Problem, possible: tuple[int, ...]) -> tuple[int, Any]:
     places = min(fitting, key=lambda p: (-(-width // p) * (p + 2), -p))
     reach = (places - 1) * step + (problem.window[2] - 1) * problem.dilation[2]
     tiles, end = -(-width // places), (width - places) * step - padding
-    first, last = (padding, wide + padding), (max(0, -end), wide - end)
+    first, last = (padding, min(wide + padding, reach + 1)), (max(0, -end), min(wide - end, reach + 1))
     inside = places * step >= padding and (tiles - 2) * places * step - padding + reach < wide
     if problem.window[2] > SPAN or (tiles > 2 and not inside):
         return places, None

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
+from cubepy.errors import TuneError
 from cubepy.kernels.convolution_channelwise import by_channel_on_gpu
 from cubepy.kernels.convolution_channelwise_boxes import by_boxes_of_channels
 from cubepy.kernels.convolution_channelwise_planes import by_planes_on_gpu
@@ -54,15 +55,47 @@ Tile = HopperWindow | FmaWindow
 Part = tuple[Any, Problem, Four]
 
 
+@dataclass(frozen=True)
+class Boxes:
+    """What may be chosen by measuring; zeros leave it to the rules.
+
+    Attributes:
+        rows, columns: places and filters of a tile.
+        ranges: of the sum.
+    """
+
+    rows: int = 0
+    columns: int = 0
+    ranges: int = 0
+
+
+def boxes_for(
+    problem: Problem, dtype: str, weight: str, groups: int, channels: int, filters: int, p: cb.DeviceProperties
+) -> Iterator[Boxes]:  # fmt: skip
+    """Tiles and ranges of the sum that are worth a try where the kernels for Hopper take a convolution.
+
+    `channels` and `filters` of a group; none where every channel has its own.
+    """
+    if not suited(problem, dtype, weight, p) or (groups > 1 and filters == 1):
+        return
+    for tile in PLAIN_TILES if dtype == "f32" and not problem.tf32 else TILES:
+        if groups == 1 or filters % tile.columns == 0:
+            yield Boxes(tile.rows, tile.columns, 1)
+    steps = math.prod(problem.window) * -(-channels // (ROW_BYTES // as_dtype(dtype).itemsize))
+    yield from (Boxes(ranges=ranges) for ranges in (2, 4, 8) if is_whole(steps, ranges))
+
+
 def convolve_on_gpu(
-    view: Any, w: Any, bias: Any, target: Any, problem: Problem, groups: int, channels_last: bool, function: Any
-) -> None:
+    view: Any, w: Any, bias: Any, target: Any, problem: Problem, groups: int, channels_last: bool, function: Any,
+    chosen: Boxes = Boxes(),
+) -> None:  # fmt: skip
     """target = function(convolution + bias): view is (N, *size, C) in any layout, target is contiguous, (N, *out, F) or
-    channels first."""
+    channels first. If something is chosen, it is done by boxes."""
     n, filters = view.shape[0], w.shape[0]
     if groups == 1:
         view, problem = without_places_between(view, problem)
-        if math.prod(problem.window) == math.prod(problem.stride) == 1 and not any(problem.pad):
+        alone = math.prod(problem.window) == math.prod(problem.stride) == 1 and not any(problem.pad)
+        if alone and chosen == Boxes():
             as_rows = channels_last and view.flags.c_contiguous
             as_planes = not channels_last and bias is None
             if as_rows or as_planes or not suits(view, w, problem):
@@ -79,7 +112,7 @@ def convolve_on_gpu(
             direct = channels_last and place_of(target) % ALIGNMENT == 0 and len(taps) == filters
             spatial = target.shape[1:-1] if channels_last else target.shape[2:]
             last = target if direct else memory.empty((n, *spatial, len(taps)), target.dtype)
-            by_boxes(x, taps, bias, last, problem, function, group)
+            by_boxes(x, taps, bias, last, problem, function, group, chosen)
             if not channels_last:
                 transpose(last[..., :filters], (0, last.ndim - 1, *range(1, last.ndim - 1)), out=target)
             elif not direct:
@@ -132,24 +165,30 @@ def by_product(
 
 def suits(view: Any, w: Any, problem: Problem) -> bool:
     """Whether the kernels for Hopper take a convolution, if need be laid out anew."""
+    return suited(problem, as_dtype(view.dtype).name, as_dtype(w.dtype).name, cb.device_properties_of())
+
+
+def suited(problem: Problem, dtype: str, weight: str, p: cb.DeviceProperties) -> bool:
+    """The same by names of dtypes, on a device."""
     depth, tall, wide = problem.stride
-    name = as_dtype(view.dtype).name
     return (
-        {"wgmma", "tma"} <= cb.device_properties_of().features
-        and name in (*NARROW_FLOATS, "f32")
-        and view.dtype == w.dtype
+        {"wgmma", "tma"} <= p.features
+        and dtype in (*NARROW_FLOATS, "f32")
+        and dtype == weight
         and depth == 1
         and max(tall, wide) <= PHASES
         and all(n >= s for n, s in zip(problem.size, problem.stride, strict=True))
     )
 
 
-def by_boxes(x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, group: int = 0) -> None:
+def by_boxes(
+    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, group: int = 0, chosen: Boxes = Boxes()
+) -> None:
     """out (N, *out, F), contiguous, by the kernels for Hopper; the rest as for `prepared`."""
     cores, n = cb.device_properties_of().cores, x.shape[0]
     c = taps.shape[2] if group else x.shape[-1]
     steps = math.prod(problem.window) * -(-c // (ROW_BYTES // x.itemsize))
-    plan, ranges = plan_for(n, problem.out, out.shape[-1], steps, cores, group, RANGES, is_plain(x, problem))
+    plan, ranges = plan_for(n, problem.out, out.shape[-1], steps, cores, group, RANGES, is_plain(x, problem), chosen)
     if ranges == 1:
         launch(*prepared(x, taps, bias, out, problem, function, cores, plan, group))
         return
@@ -267,6 +306,11 @@ def box_for(n: int, places: tuple[int, int, int], rows: int) -> tuple[Four, Four
     return best[1], best[2]
 
 
+def is_whole(steps: int, ranges: int) -> bool:
+    """Whether none of so many ranges of steps is empty."""
+    return -(-steps // -(-steps // ranges)) == ranges
+
+
 def sides(n: int) -> list[int]:
     """Sides of boxes along an axis of n places, up to the first that takes all of them."""
     below = [side for side in SIDES if side < n]
@@ -283,9 +327,9 @@ def tile_for(
 @lru_cache(maxsize=1024)
 def plan_for(
     n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES,
-    plain: bool = False,
+    plain: bool = False, chosen: Boxes = Boxes(),
 ) -> tuple[Tile, int]:  # fmt: skip
-    """The tile, and the ranges of the sum, at most so many, that cost least."""
+    """The tile, and the ranges of the sum, at most so many, that cost least of those that agree with what is chosen."""
     depth = steps * ROW_BYTES / 2048
     costs: dict[Any, tuple[float, float, float]] = PLAIN_TILES if plain else TILES  # type: ignore[assignment]
 
@@ -297,9 +341,14 @@ def plan_for(
         adding = ADDING[0] + ADDING[1] * n * math.prod(places) * filters * (8 * ranges + 2) if ranges > 1 else 0.0
         return (each * -(-steps // ranges) / steps + end / depth) * rounds + start + adding / depth
 
-    def whole(ranges: int) -> bool:
-        """Whether none of so many ranges is empty."""
-        return -(-steps // -(-steps // ranges)) == ranges
-
-    tiles = [tile for tile in costs if group % tile.columns == 0]
-    return min(((t, r) for t in tiles for r in range(1, min(most, steps) + 1) if whole(r)), key=cost)
+    tiles = [
+        tile for tile in costs
+        if group % tile.columns == 0 and chosen.rows in (0, tile.rows) and chosen.columns in (0, tile.columns)
+    ]  # fmt: skip
+    ranges = range(1, min(most, steps) + 1)
+    if chosen.ranges:
+        ranges = range(chosen.ranges, chosen.ranges + 1)
+    found = [(t, r) for t in tiles for r in ranges if is_whole(steps, r)]
+    if not found:
+        raise TuneError(f"{chosen} does not fit a sum of {steps} steps for groups of {group} filters")
+    return min(found, key=cost)

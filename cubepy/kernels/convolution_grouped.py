@@ -12,20 +12,17 @@ from functools import lru_cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.convolution_depthwise import by_channel
-from cubepy.kernels.convolution_planes import by_plane
-from cubepy.kernels.convolution_routes import Problem, in_three
+from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.elementwise import contiguous
 from cubepy.kernels.movement import transpose
 from cubepy.runtime import memory
 
-FEW = 15  # filters of a group: the lanes of the kernel that makes more lie along the filters
 HALF = 16  # filters of a group that are made faster here, if places are neighbours in memory
 FLAT = 4  # channels of an image, whose places are the longer neighbourhood
 ROOM = 6144  # elements of a cube's copy of the input that leave half of a first-level cache free
 LARGEST = 40960  # what it may have at most
 WRITTEN_OUT = 128  # products of a tile with a column of the window, which are written out
-TILE = 16  # rows times filters of a tile: sums that stay in registers
+SHARE = 2  # of the registers one for so many holds a sum of a tile: rows times filters
 
 
 @dataclass(frozen=True)
@@ -189,6 +186,7 @@ def convolve_rows(
 
 def tile_for(height: int, filters: int, column: int) -> tuple[int, int]:
     """Rows and filters of a tile: what makes the fewest products and loads, of the tiles that registers hold."""
+    most = cb.device_properties_of().vector_registers // SHARE
 
     def cost(tile: tuple[int, int]) -> float:
         rows, block = tile
@@ -197,18 +195,23 @@ def tile_for(height: int, filters: int, column: int) -> tuple[int, int]:
 
     tiles = [
         (rows, block) for block in (1, 2, 3, 4) for rows in range(1, 9)
-        if rows * block <= TILE and block <= filters and rows * block * column <= WRITTEN_OUT
+        if rows * block <= most and block <= filters and rows * block * column <= WRITTEN_OUT
     ]  # fmt: skip
     return min(tiles, key=cost)
 
 
 @lru_cache(maxsize=1024)
-def plan_for(problem: Problem, channels: int, filters: int, function: Any) -> tuple[Rows, int, int, int] | None:
-    """Blueprint, rows of a cube, where padded columns begin, and the length of a row in a phase; None: too large."""
+def plan_for(
+    problem: Problem, channels: int, filters: int, function: Any, tile: tuple[int, int] | None = None
+) -> tuple[Rows, int, int, int] | None:
+    """Blueprint, rows of a cube, where padded columns begin, and the length of a row in a phase; None: too large.
+
+    `tile`: rows and filters of a tile, if they are not to be chosen.
+    """
     lanes = cb.device_properties_of().register_bytes // 4
     if problem.window[1] > WRITTEN_OUT // 4:
         return None
-    rows, block = tile_for(problem.out[1], filters, problem.window[1])
+    rows, block = tile or tile_for(problem.out[1], filters, problem.window[1])
     skip, (_, kh, kw), (_, dh, dw) = problem.stride[2], problem.window, problem.dilation
     head, length = 0, -(-problem.out[2] // lanes) * lanes + (kw - 1) * dw // skip
     if problem.out[2] > 2 * lanes:  # long rows are copied by lines that lie at the beginnings of cache lines
@@ -236,27 +239,20 @@ def plan_for(problem: Problem, channels: int, filters: int, function: Any) -> tu
     return plan, strip_rows, head, length
 
 
-def by_group(view: Any, taps: Any, bias: Any, out: Any, problem: Problem, channels_last: bool, function: Any) -> bool:
-    """Launch a kernel for groups with few filters, if there is one for the problem.
+def by_rows(
+    view: Any, taps: Any, bias: Any, out: Any, problem: Problem, channels_last: bool, function: Any,
+    tile: tuple[int, int] | None = None,
+) -> None:  # fmt: skip
+    """Launch the kernel for groups with few filters; `plan_for` says whether there is a plan.
 
     view is (N, *size, C) in any layout, out (N, places, filters) or the other way, taps (groups, filters of a group,
     channels of a group, window).
     """
     groups, filters, channels, _ = taps.shape
     n = out.shape[0]
-    if channels_last and channels == filters == 1:
-        by_channel(in_three(contiguous(view)), taps, bias, out.reshape(n, *problem.out, groups), problem, function)
-        return True
+    found = plan_for(problem, channels, filters, function, tile)
+    assert found is not None
     x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
-    if (
-        channels == filters == 1
-        and x.flags.c_contiguous
-        and by_plane(view, taps[:, 0, 0], bias, out, problem, function)
-    ):
-        return True
-    found = plan_for(problem, channels, filters, function)
-    if found is None:
-        return False
     if view.flags.c_contiguous and not x.flags.c_contiguous:  # channels last: turned before, and after
         x = transpose(view.reshape(n, -1, view.shape[-1]), (0, 2, 1))
     x = contiguous(x).reshape(n, groups * channels, *problem.size)
@@ -268,4 +264,3 @@ def by_group(view: Any, taps: Any, bias: Any, out: Any, problem: Problem, channe
     )  # fmt: skip
     if channels_last:
         transpose(target, (0, 2, 1), out=out)
-    return True

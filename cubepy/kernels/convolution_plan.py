@@ -13,9 +13,12 @@ import cubepy as cb
 from cubepy.kernels.convolution_block import Plan
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.functions import ACTIVATIONS
+from cubepy.kernels.shapes import size_class
 
 LARGEST_STRIP = 45056  # elements of a cube's copy of the input: what a cube may have of its own, less its board
+APART = 64  # elements between the copy and the board, and some more
 PLACES = 224  # output places of a cube, at most, unless a row has more
+BOARD = 256  # places of a board that has room for them and for the rest of a tile
 PIECE = 1 << 19  # bytes of a panel that stay in the second-level cache beside the input
 STREAM = 8 << 20  # bytes of a result that is stored past the caches
 SEEN_OFTEN = 1024  # places that see every filter: with fewer, filters come from memory, with more, they stay near
@@ -94,6 +97,23 @@ def makespan(costs: list[float], threads: int) -> float:
     return max(ready)
 
 
+def fewest_cuts(problem: Problem, channels: int, direct: bool) -> int:
+    """Ranges of places, at least: what a cube has memory for."""
+    units, width = (problem.out[1] * problem.out[2], 1) if direct else problem.out[1:]
+    fewest = max(1, -(-units * width // PLACES) if width <= PLACES else units)
+    while not direct and fewest < units and not fits(problem, channels, -(-units // fewest)):
+        fewest += 1
+    return fewest
+
+
+def fits(problem: Problem, channels: int, block: int) -> bool:
+    """Whether a cube has memory for the input of `block` rows of output places and for their sums."""
+    strip, (rows, lines, lanes) = strip_of(problem, channels, block), tile()
+    board = (block * problem.out[2] + 16 + rows + lanes) * lines * lanes
+    return strip <= LARGEST_STRIP and 4 * (strip + 4096 + APART + board) <= cb.device_properties_of().max_shared_memory
+
+
+@lru_cache(maxsize=1024)
 def cuts_of(
     problem: Problem, many: int, panels: int, depth: int, channels: int, direct: bool, tiles: tuple[int, int, int],
     threads: int,
@@ -123,9 +143,7 @@ def cuts_of(
         return makespan(costs, threads) * repeated + 0.02 * max(costs)
 
     def possible() -> Iterator[tuple[int, int]]:
-        fewest = max(1, -(-units * width // PLACES) if width <= PLACES else units)
-        while not direct and fewest < units and strip_of(problem, channels, -(-units // fewest)) > LARGEST_STRIP:
-            fewest += 1
+        fewest = fewest_cuts(problem, channels, direct)
         panel_cuts = [c for c in (1, 2, 4, 8, 16, panels) if c <= panels and -(-panels // c) * c - panels < c]
         for cuts in range(min(fewest, units), min(units, fewest + 24) + 1):
             for panel_cut in panel_cuts:
@@ -135,16 +153,32 @@ def cuts_of(
     return min(possible(), key=lambda pair: (estimate(*pair), pair))
 
 
+def rooms(strip: int, places: int, width: int) -> tuple[int, int]:
+    """Elements for the cube's copy of the input and places of its board, of `width` sums each, if there are such.
+
+    They are part of the code, so they are as large as usual where both fit: other sizes then need no other code.
+    """
+    left = cb.device_properties_of().max_shared_memory // 4 - APART
+    usual = max(strip, LARGEST_STRIP) if strip else 0
+    most = size_class(max(places, BOARD)) if places else 0
+    for room, board in ((usual, most), (usual, places)):
+        if room + board * width <= left:
+            return room, board
+    return strip, places
+
+
 @lru_cache(maxsize=1024)
 def plan_of(
     problem: Problem, n: int, filters: int, channels: int, counts: tuple[int, int, int], last: bool,
     channels_last: bool, single: bool, aligned: bool, bias: bool, add: bool, function: Any,
+    finer: float = 1.0, parts: int = 0,
 ) -> tuple[int, Any, Plan]:  # fmt: skip
     """Cubes, integers and blueprint of a convolution on this CPU.
 
     `counts`: groups, panels and width of the packed filters; `last`: channels of the input are neighbours in memory;
     `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read where it is, unless
-    it would be converted again and again, or its channels lie apart.
+    it would be converted again and again, or its channels lie apart. `finer`: so many times as many ranges of places as
+    the estimate has; `parts`: so many ranges of panels, if not as many as it has.
     """
     groups, panels, width = counts
     tiles = rows, lines, lanes = tile(width)
@@ -158,6 +192,9 @@ def plan_of(
         problem, many, panels, taps * channels, channels, direct, tiles, cb.device_properties_of().cores
     )
     units = math.prod(problem.out[1:]) if direct else problem.out[1]
+    if finer != 1.0:
+        cuts = min(units, max(fewest_cuts(problem, channels, direct), round(cuts * finer)))
+    panel_cuts = min(panels, parts or panel_cuts)
     block, block_panels = -(-units // cuts), -(-panels // panel_cuts)
     window_d, rows_in, width_in = reach = extent(problem, 1 if direct else block)
     all_channels = channels * groups
@@ -198,6 +235,7 @@ def plan_of(
     pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
     places = block if direct else block * problem.out[2]
     board = 0 if channels_last and not pieces else -(-places // 16) * 16 + rows + lanes
+    room, board = rooms(room, board, width)
     past = single and aligned and lanes * 4 == 64 and many * filters * math.prod(problem.out[1:]) * 4 >= STREAM
     if channels_last:
         past = past and filters % width == 0 and function in LIGHT

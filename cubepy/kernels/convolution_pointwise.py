@@ -132,22 +132,44 @@ def convolve_points(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, gro
         all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, place, 1, plan)
 
 
-def by_points(x: Any, panels: Any, bias: Any, add: Any, out: Any, function: Any) -> bool:
+def shapes() -> tuple[tuple[int, int], ...]:
+    """Filters and lines of the tiles that registers hold, the usual one first."""
+    return ((8, 3), (4, 6), (4, 3)) if cb.device_properties_of().vector_registers >= 32 else ((4, 2), (4, 3), (8, 1))
+
+
+def fits(depth: int, width: int, shape: tuple[int, int] | None = None) -> bool:
+    """Whether a cube has the memory for a block of so many channels, and panels of such a width whole tiles."""
+    rows, lines = shape or shapes()[0]
+    lanes = cb.device_properties_of().register_bytes // 4
+    return depth * lines * lanes <= LARGEST and width % rows == 0
+
+
+def blocks_of(places: int, lines: int) -> tuple[int, int]:
+    """Blocks of an image's places, and lines that are left."""
+    lanes = cb.device_properties_of().register_bytes // 4
+    blocks, rest = divmod(places, lines * lanes)
+    return blocks, -(-rest // lanes)
+
+
+def suits(images: int, places: int) -> bool:
+    """Whether so many images (of each group) and places make enough cubes, and few lines that are half empty."""
+    lanes, lines = cb.device_properties_of().register_bytes // 4, shapes()[0][1]
+    blocks, left = blocks_of(places, lines)
+    return images * (blocks + left) >= LEAST and 16 * places >= 15 * lanes * (blocks * lines + left)
+
+
+def by_points(
+    x: Any, panels: Any, bias: Any, add: Any, out: Any, function: Any, shape: tuple[int, int] | None = None
+) -> None:
     """out (N, filters, places) of x (N, C, places), both contiguous; panels (groups, panels, channels, width).
 
-    Returns whether it was done: many channels or few places are left to others.
+    `shape`: filters and lines of a tile, of which `fits` is true.
     """
-    groups, n_panels, depth, width = panels.shape
+    groups, n_panels, _, width = panels.shape
     lanes = cb.device_properties_of().register_bytes // 4
-    rows, lines = (8, 3) if cb.device_properties_of().vector_registers >= 32 else (4, 2)
-    blocks, rest = divmod(out.shape[2], lines * lanes)
-    lines_left = -(-rest // lanes)
-    cubes = out.shape[0] * groups * (blocks + lines_left)
-    most = lanes * (blocks * lines + lines_left)  # places with those that are made for nothing
-    if depth * lines * lanes > LARGEST or width % rows or cubes < LEAST or 16 * out.shape[2] < 15 * most:
-        return False
+    rows, lines = shape or shapes()[0]
+    cubes = out.shape[0] * groups * sum(blocks_of(out.shape[2], lines))
     even = lanes * out.itemsize == 64 and out.shape[2] % lanes == 0 and address(out) % 64 == 0
     past = even and out.nbytes >= STREAM
     plan = Points(rows, lines, lanes, width, LARGEST, function, function in LIGHT, past)
     convolve_points[cubes, 1](x, panels.reshape(-1), bias, add, out, groups, n_panels, plan, mode="unchecked")
-    return True

@@ -2,6 +2,11 @@
 
 An operation (`Op`) has routines; a routine offers blueprints; `choose(op, problem)` gives the candidate to launch.
 Without tuning that is the first blueprint of the first routine that fits. `config.tune` gives leave to measure.
+
+Example:
+    >>> from cubepy import tune
+    >>> "matmul" in tune.OPS
+    True
 """
 
 from __future__ import annotations

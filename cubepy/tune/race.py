@@ -119,10 +119,11 @@ def reason_of(error: BaseException) -> str:
 
 
 def winner(trials: list[Trial]) -> Trial | None:
-    """The first in order of preference whose best sample is as good as the quickest median; None when none works.
+    """The first in order of preference whose median is as good as the quickest; None when none works.
 
-    Where noise is larger than the differences that is the first guess.
+    For the guess its best sample is enough: where noise is larger than the differences it stays. Another candidate does
+    not win by one lucky sample.
     """
     usable = [t for t in trials if t.seconds < math.inf]
     best = min((t.seconds for t in usable), default=math.inf)
-    return next((t for t in usable if min(t.samples) <= best * TIE), None)
+    return next((t for t in usable if (min(t.samples) if t is trials[0] else t.seconds) <= best * TIE), None)

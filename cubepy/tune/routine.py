@@ -91,6 +91,7 @@ class Op:
         linear: `linear(device, rows, inputs, outputs)` gives the problem of a linear layer, for tuning model files.
         exact: fields that are not rounded.
         in_place: outputs are inputs too, so every check starts from fresh arguments.
+        guess: `guess(problem)` names the routine that is tried before all others, where groups say too little.
 
     Raises:
         TuneError: the problem class has no field `device`.
@@ -112,6 +113,7 @@ class Op:
         linear: Callable[[str, int, int, int], Any] | None = None,
         exact: Iterable[str] = (),
         in_place: bool = False,
+        guess: Callable[[Any], str] | None = None,
     ) -> None:
         if "device" not in getattr(problem, "_fields", ()):
             raise TuneError(
@@ -120,6 +122,7 @@ class Op:
             )
         self.name, self.routines, self.problem = name, tuple(routines), problem
         self.make, self.reference, self.work, self.in_place = make, reference, work, in_place
+        self.guess = guess or (lambda problem: "")
         self.outputs = outputs or (lambda args: args[-1:])
         self.results = results or (lambda problem, args: self.outputs(args))
         self.tolerance = tolerance or (lambda problem: (1e-4, 1e-5))
@@ -136,7 +139,10 @@ class Op:
         return key_of(problem, self.exact)
 
     def candidates(self, problem: Any) -> Iterator[Candidate]:
-        """What can do the problem, higher groups first, each routine's blueprints in its order; negative groups not."""
+        """What can do the problem, each routine's blueprints in its order.
+
+        Higher groups come first, and in the highest what is guessed; negative ones are only for those who force them.
+        """
         properties = device_properties(problem.device)
         for group, routine in self._grouped(problem):
             if group >= 0 and routine.supports(problem, properties) is None:
@@ -144,8 +150,11 @@ class Op:
                     yield Candidate(routine, blueprint, group)
 
     def _grouped(self, problem: Any) -> list[tuple[int, Routine]]:
-        key = self.key(problem)
-        return sorted(((r.group(key), r) for r in self.routines), key=lambda pair: -pair[0])
+        key, first = self.key(problem), self.guess(problem)
+        groups = {r.name: r.group(key) for r in self.routines}
+        if first in groups:
+            groups[first] = max(groups.values())
+        return sorted(((groups[r.name], r) for r in self.routines), key=lambda pair: (-pair[0], pair[1].name != first))
 
     def inferred(self, problem: Any) -> Candidate:
         """The best guess: what is used without tuning.

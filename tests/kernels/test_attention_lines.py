@@ -46,9 +46,11 @@ def both(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, routine:
     if routine is attention_few:
         attention_few.launch(q, k, v, wide, kind, out, lse, causal, scale, here)
     else:
-        plan = replace(attention_lines.plan_for(q, k, v, causal, kind, here), **plan)
-        cubes = math.prod(q.shape[:2]) * -(-q.shape[2] // (plan.strip * plan.tiles))
-        attention_lines.attend[cubes, 1](q, k, v, wide, out, lse, scale, shared, plan, mode="unchecked")
+        plan, (usual, tiles) = dict(plan), attention_lines.plan_for(q, k, v, causal, kind, here)
+        tiles = plan.pop("tiles", tiles)
+        plan = replace(usual, room=max(usual.room, tiles), **plan)
+        cubes = math.prod(q.shape[:2]) * -(-q.shape[2] // (plan.strip * tiles))
+        attention_lines.attend[cubes, 1](q, k, v, wide, out, lse, scale, shared, tiles, plan, mode="unchecked")
     return out, lse
 
 

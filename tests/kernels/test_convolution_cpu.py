@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -211,3 +213,35 @@ def test_on_the_python_backend() -> None:
         x, w, more = draw(1, 2, 3, 40), draw(3, 2, 1, 1), draw(1, 3, 3, 40)
         close(K.conv2d(x, w), defined(x, w))
         close(K.conv2d(x, w, add=more, activation="relu"), np.maximum(defined(x, w) + more, 0))
+
+
+@pytest.mark.parametrize(("register_bytes", "registers"), [(16, 16), (32, 16), (64, 32)])
+def test_what_a_cube_keeps_fits_and_is_of_few_sizes(
+    register_bytes: int, registers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy of the input and the board of sums, for plans of CPUs with other registers, too."""
+    given = replace(cb.device_properties_of("cpu"), register_bytes=register_bytes, vector_registers=registers)
+    monkeypatch.setattr(cb, "device_properties_of", lambda *_: given)
+    for known in (convolution_plan.cuts_of, convolution_plan.plan_of):
+        known.cache_clear()
+    rng, rooms = np.random.default_rng(0), []
+    for _ in range(300):
+        window, stride, channels = int(rng.choice([3, 5])), int(rng.integers(1, 3)), int(rng.choice([3, 16, 64, 256]))
+        height, width = (int(rng.integers(9, most)) for most in (200, 460))
+        pad, filters = window // 2, int(rng.choice([16, 64, 512]))
+        out = tuple((n + 2 * pad - window) // stride + 1 for n in (height, width))
+        problem = Problem(
+            (1, height, width), (1, window, window), (1, stride, stride), (0, pad, pad), (1, 1, 1), (1, *out)
+        )
+        if not convolution_plan.to_widen(problem, channels, filters):
+            _, lines, lanes = convolution_plan.tile_for(filters)
+            counts = (1, -(-filters // (lines * lanes)), lines * lanes)
+            plan = convolution_plan.plan_of(
+                problem, 1, filters, channels, counts, False, False, True, True, False, False, None
+            )[2]
+            rooms.append((plan.room, plan.board))
+            assert 4 * (plan.room + 64 + plan.board * lines * lanes) <= given.max_shared_memory, problem
+    for known in (convolution_plan.cuts_of, convolution_plan.plan_of):
+        known.cache_clear()
+    assert len(rooms) > 150
+    assert Counter(rooms).most_common(1)[0][1] > 25

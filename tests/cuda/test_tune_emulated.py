@@ -1,0 +1,48 @@
+"""Candidates of convolution and attention on an emulated Hopper GPU: other tiles than the rules' give the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cubepy.kernels import attention_tunable, convolution_problem
+from cubepy.kernels.attention_tunable import ATTENTION, Attention
+from cubepy.kernels.convolution_problem import Convolution
+from cubepy.kernels.convolution_tunable import CONVOLUTION
+from cubepy.runtime.device import use
+from cubepy.tune.check import difference
+
+pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
+from tests.cuda.emulator.device import emulated
+from tests.cuda.thorough import some
+
+IMAGE = Convolution(
+    "", 1, 64, 64, height=6, width=8, kh=3, kw=3, ph=1, pw=1, dtype="f16", weight="f16", layout="last", last=True
+)
+HEADS = Attention("", 1, 1, 70, 130, 64, dtype="f16", causal=True, units="wgmma")
+CASES = [
+    (CONVOLUTION, convolution_problem, IMAGE, "Boxes(rows=64, columns=128, ranges=1)"),
+    (CONVOLUTION, convolution_problem, IMAGE, "Boxes(rows=0, columns=0, ranges=2)"),
+    (ATTENTION, attention_tunable, HEADS, "hopper Shape(groups=2, keys=128)"),
+    (ATTENTION, attention_tunable, HEADS, "planes Shape(planes=2, keys=32)"),
+    (ATTENTION, attention_tunable, HEADS, "hopper Shape(groups=3, keys=64)"),
+]
+
+
+@pytest.mark.parametrize(("op", "makes", "problem", "name"), some(CASES, 0, 1, 2, 3), ids=lambda v: str(v)[-30:])
+def test_a_candidate_gives_what_it_should(op: Any, makes: Any, problem: Any, name: str) -> None:
+    with emulated() as gpu:
+        p = problem._replace(device=str(gpu))
+        candidate = next(c for c in op.candidates(p) if name in c.name)  # whatever device is the current one
+        with use(gpu):
+            args = makes.arguments(p, 1)
+            candidate.launch(p, *args)
+        assert difference(makes.results(p, args), makes.reference(p, args), *makes.tolerance(p)) is None
+
+
+def test_the_guess_on_a_gpu_is_what_the_rules_take() -> None:
+    with emulated() as gpu:
+        device = str(gpu)
+        found = [CONVOLUTION.inferred(IMAGE._replace(device=device)), ATTENTION.inferred(HEADS._replace(device=device))]
+    assert [c.name for c in found] == ["boxes Boxes(rows=0, columns=0, ranges=0)", "hopper Shape(groups=0, keys=0)"]
