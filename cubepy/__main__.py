@@ -13,7 +13,8 @@ from cubepy.program import run_program
 from cubepy.tune import command as tune_command
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """What may follow `python -m cubepy`."""
     parser = argparse.ArgumentParser(prog="python -m cubepy", description="Kernels in plain Python.")
     commands = parser.add_subparsers(dest="command", required=True)
     info = commands.add_parser("info", help="versions, devices, cache, settings")
@@ -22,8 +23,8 @@ def _parser() -> argparse.ArgumentParser:
     cache.add_argument("action", choices=["info", "clear"])
     run = commands.add_parser("run", help="run a Python file on a backend")
     run.add_argument("file")
-    run.add_argument("--backend", default=None, help="cpu or python")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the file")
+    run.add_argument("--backend", default=None, help="cpu, cuda or python; before the file")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="of the file: all that follows it")
     quantize = commands.add_parser("quantize", help="quantize the linear layers of a safetensors file")
     quantize.add_argument("model")
     quantize.add_argument("--scheme", required=True, help="int8 or int4")
@@ -108,7 +109,7 @@ def _quantize(arguments: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; 0 when it worked, 2 when the input was wrong, 130 when it was interrupted."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     try:
         if arguments.command == "info":
             _info(arguments.json)

@@ -3,6 +3,14 @@
 An error states the rule and the offending value; where a kernel's source is to blame it shows the user's
 file and line with a caret; and it says what to do (the hint). Each class also derives from the builtin that
 a caller would expect, so that `except ValueError` keeps working.
+
+Example:
+    >>> import cubepy as cb
+    >>> cb.use("gpu")
+    Traceback (most recent call last):
+        ...
+    cubepy.errors.DeviceError: there is no device 'gpu'
+      Hint: the devices are cpu, cuda, python
 """
 
 from __future__ import annotations
@@ -35,6 +43,14 @@ class CubeError(Exception):
         message: the rule that was broken, with the value.
         location: where in the user's source, if known.
         hint: what to do about it.
+
+    Example:
+        >>> import cubepy as cb
+        >>> try:
+        ...     cb.over(-1)
+        ... except cb.CubeError as error:
+        ...     print(type(error).__name__, "is a ValueError:", isinstance(error, ValueError))
+        LaunchError is a ValueError: True
     """
 
     def __init__(self, message: str, *, location: Location | None = None, hint: str = "") -> None:

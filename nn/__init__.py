@@ -1,4 +1,11 @@
-"""Neural networks: modules and functions with the names and weight layouts of PyTorch, and model files."""
+"""Neural networks: modules and functions with the names and weight layouts of PyTorch, and model files.
+
+Example:
+    >>> from cubepy import nn
+    >>> model = nn.Sequential(nn.Linear(3, 8), nn.GELU(), nn.Linear(8, 2))
+    >>> model([[1.0, 2.0, 3.0]]).shape
+    (1, 2)
+"""
 
 from __future__ import annotations
 

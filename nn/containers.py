@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from cubepy.errors import ArgumentError
+from cubepy.kernels.options import shown
 from cubepy.nn.module import Module
 
 
@@ -23,7 +25,7 @@ class _List(Module):
 
     def __setitem__(self, index: int, module: Module) -> None:
         names = list(self._modules)
-        setattr(self, names[index], module)
+        setattr(self, names[index], self._checked(module))
 
     @classmethod
     def _of(cls, modules: list[Module]) -> Any:
@@ -31,8 +33,17 @@ class _List(Module):
 
     def append(self, module: Module) -> Any:
         """Add a module at the end; returns the container."""
-        self._modules[str(len(self._modules))] = module
+        self._modules[str(len(self._modules))] = self._checked(module)
         return self
+
+    def _checked(self, module: Any) -> Module:
+        if not isinstance(module, Module):
+            listed = isinstance(module, (list, tuple))
+            raise ArgumentError(
+                f"{type(self).__name__} holds modules, not {shown(module)}",
+                hint="spread the list: Sequential(*layers)" if listed else "write a class that derives from nn.Module",
+            )
+        return module
 
 
 class Sequential(_List):
@@ -61,10 +72,19 @@ class Sequential(_List):
 
 
 class ModuleList(_List):
-    """A list of modules whose parameters are registered; it has no `forward`."""
+    """A list of modules whose parameters are registered; it has no `forward`.
+
+    Example:
+        >>> from cubepy import nn
+        >>> layers = ModuleList(nn.Linear(4, 4) for _ in range(3))
+        >>> len(layers), len(layers[1:]), sum(p.size for p in layers.parameters())
+        (3, 2, 60)
+    """
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
+        if not isinstance(modules, Iterable):
+            raise ArgumentError(f"ModuleList takes a list of modules, not {shown(modules)}")
         for m in modules:
             self.append(m)
 

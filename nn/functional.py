@@ -1,6 +1,11 @@
 """Functions of tensors with the names, argument order and defaults of `torch.nn.functional`.
 
 Arguments may be tensors or anything that `cb.tensor` takes; results are tensors.
+
+Example:
+    >>> from cubepy.nn import functional as F
+    >>> F.linear([[1.0, 2.0]], [[3.0, 4.0]], activation="relu", residual=[[100.0]])
+    tensor([[111.]])
 """
 
 from __future__ import annotations
@@ -8,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import LaunchError
-from cubepy.nn import init
+from cubepy.nn import arguments, init
 from cubepy.tensor import Tensor, apply, as_tensor
 
 
@@ -48,52 +53,97 @@ def embedding(input: Any, weight: Any) -> Tensor:
 
     Raises:
         OutOfBoundsError: an index outside the table.
+
+    Example:
+        >>> embedding([2, 0], [[1.0, 1.5], [2.0, 2.5], [3.0, 3.5]])
+        tensor([[3. , 3.5],
+                [1. , 1.5]])
     """
     return apply("embedding", as_tensor(input), as_tensor(weight))
 
 
 def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
-    """Normalise over the last axes to mean 0 and variance 1, then scale and shift."""
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    return apply(
-        "layer_norm", as_tensor(input), _optional(weight), _optional(bias), normalized_shape=shape, eps=float(eps)
-    )
+    """Normalise over the last axes to mean 0 and variance 1, then scale and shift.
+
+    Example:
+        >>> layer_norm([[1.0, 3.0]], 2).numpy().round(3)
+        array([[-1.,  1.]], dtype=float32)
+    """
+    shape, eps = arguments.shape("normalized_shape", normalized_shape), arguments.number("eps", eps, 0)
+    return apply("layer_norm", as_tensor(input), _optional(weight), _optional(bias), normalized_shape=shape, eps=eps)
 
 
 def gelu(input: Any, approximate: str = "none") -> Tensor:
-    """Gaussian error linear unit; `approximate` is "none" (error function) or "tanh"."""
+    """Gaussian error linear unit; `approximate` is "none" (error function) or "tanh".
+
+    Example:
+        >>> gelu([-1.0, 0.0, 1.0])
+        tensor([-0.15865523,  0.        ,  0.8413448 ])
+    """
     return apply("gelu", as_tensor(input), approximate=approximate)
 
 
 def relu(input: Any) -> Tensor:
-    """max(x, 0)."""
+    """max(x, 0).
+
+    Example:
+        >>> relu([-1.0, 0.0, 1.0])
+        tensor([0., 0., 1.])
+    """
     return apply("relu", as_tensor(input))
 
 
 def silu(input: Any) -> Tensor:
-    """x / (1 + exp(-x))."""
+    """x / (1 + exp(-x)).
+
+    Example:
+        >>> silu([-1.0, 0.0, 1.0])
+        tensor([-0.26894143,  0.        ,  0.7310586 ])
+    """
     return apply("silu", as_tensor(input))
 
 
 def sigmoid(input: Any) -> Tensor:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    Example:
+        >>> sigmoid([-1.0, 0.0, 1.0])
+        tensor([0.26894143, 0.5       , 0.7310586 ])
+    """
     return apply("sigmoid", as_tensor(input))
 
 
 def tanh(input: Any) -> Tensor:
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent.
+
+    Example:
+        >>> tanh([-1.0, 0.0, 1.0])
+        tensor([-0.7615942,  0.       ,  0.7615942])
+    """
     return apply("tanh", as_tensor(input))
 
 
 def softmax(input: Any, dim: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along an axis."""
+    """exp(x) / sum(exp(x)) along an axis.
+
+    Example:
+        >>> softmax([[0.0, 0.0], [0.0, 100.0]])
+        tensor([[0.5, 0.5],
+                [0. , 1. ]])
+    """
     return apply("softmax", as_tensor(input), axis=dim)
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero each element with probability p and scale the others by 1 / (1 - p); the identity unless training."""
-    if not 0 <= p <= 1:
-        raise LaunchError(f"dropout needs a probability between 0 and 1, not {p}")
+    """Zero each element with probability p and scale the others by 1 / (1 - p); the identity unless training.
+
+    Example:
+        >>> dropout([1.0, 2.0], training=False)
+        tensor([1., 2.])
+        >>> dropout([1.0, 2.0], p=1.0)
+        tensor([0., 0.])
+    """
+    p, training = arguments.number("p, the probability of dropout,", p, 0, 1), arguments.flag("training", training)
     x = as_tensor(input)
     if not training or p == 0:
         return x
@@ -102,7 +152,12 @@ def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
 
 
 def normalize(input: Any, p: float = 2.0, dim: int = -1, eps: float = 1e-12) -> Tensor:
-    """Divided by its norm along an axis (at least eps); p is 2."""
+    """Divided by its norm along an axis (at least eps); p is 2.
+
+    Example:
+        >>> normalize([[3.0, 4.0]])
+        tensor([[0.6, 0.8]])
+    """
     if p != 2:
         raise LaunchError(f"normalize knows the norm with p = 2, not {p}")
     x = as_tensor(input)
@@ -126,8 +181,16 @@ def scaled_dot_product_attention(
 
     Returns:
         (B, H, L, E).
+
+    Example:
+        >>> one = [[[[1.0, 0.0], [0.0, 1.0]]]]  # a batch of one, one head, two positions
+        >>> scaled_dot_product_attention(one, one, one, is_causal=True, scale=100.0)
+        tensor([[[[1., 0.],
+                  [0., 1.]]]])
     """
     if dropout_p:
         raise LaunchError(f"attention has no dropout, but dropout_p is {dropout_p}", hint="pass dropout_p=0.0")
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
-    return apply("attention", q, k, v, _optional(attn_mask), is_causal=bool(is_causal), scale=scale)
+    return apply(
+        "attention", q, k, v, _optional(attn_mask), is_causal=arguments.flag("is_causal", is_causal), scale=scale
+    )

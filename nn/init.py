@@ -1,4 +1,10 @@
-"""First values of parameters, drawn as PyTorch's modules draw them, from one seeded generator."""
+"""First values of parameters, drawn as PyTorch's modules draw them, from one seeded generator.
+
+Example:
+    >>> from cubepy import nn
+    >>> nn.init.manual_seed(0).random() == nn.init.manual_seed(0).random()
+    True
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ from contextvars import ContextVar
 
 import numpy as np
 
+from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor
 
 _skipping: ContextVar[bool] = ContextVar("cubepy_nn_skip_init", default=False)
@@ -24,12 +31,18 @@ def manual_seed(seed: int) -> np.random.Generator:
         True
     """
     global _generator
-    _generator = np.random.default_rng(seed)
+    _generator = np.random.default_rng(arguments.size("seed", seed))
     return _generator
 
 
 def generator() -> np.random.Generator:
-    """The generator that parameters and dropout draw from."""
+    """The generator that parameters and dropout draw from.
+
+    Example:
+        >>> _ = manual_seed(0)
+        >>> generator().random() == manual_seed(0).random()
+        True
+    """
     return _generator
 
 
@@ -50,29 +63,54 @@ def skip() -> Iterator[None]:
 
 
 def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
-    """f32 values in [-bound, bound)."""
+    """f32 values in [-bound, bound).
+
+    Example:
+        >>> float(abs(uniform((100,), 0.5).numpy()).max()) <= 0.5
+        True
+    """
     if _skipping.get():
         return as_tensor(np.empty(shape, np.float32))
     return as_tensor(((_generator.random(shape, np.float32) * 2 - 1) * np.float32(bound)).astype(np.float32))
 
 
 def normal(shape: tuple[int, ...], std: float = 1.0) -> Tensor:
-    """f32 values of a normal distribution around 0."""
+    """f32 values of a normal distribution around 0.
+
+    Example:
+        >>> normal((2, 3)).shape
+        (2, 3)
+    """
     if _skipping.get():
         return as_tensor(np.empty(shape, np.float32))
     return as_tensor(_generator.standard_normal(shape, np.float32) * np.float32(std))
 
 
 def linear_bound(fan_in: int) -> float:
-    """The bound of a linear layer's weight and bias: kaiming_uniform with a = sqrt(5)."""
+    """The bound of a linear layer's weight and bias: kaiming_uniform with a = sqrt(5).
+
+    Example:
+        >>> linear_bound(100)
+        0.1
+    """
     return 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
 
 
 def xavier_bound(fan_in: int, fan_out: int) -> float:
-    """The bound of xavier_uniform."""
+    """The bound of xavier_uniform.
+
+    Example:
+        >>> xavier_bound(3, 3)
+        1.0
+    """
     return math.sqrt(6 / (fan_in + fan_out))
 
 
 def constant(shape: tuple[int, ...], value: float) -> Tensor:
-    """f32, all of one value."""
+    """f32, all of one value.
+
+    Example:
+        >>> constant((2,), 0.5)
+        tensor([0.5, 0.5])
+    """
     return as_tensor(np.full(shape, value, np.float32))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cubepy.errors import LaunchError, ShapeError
+from cubepy.errors import ShapeError
+from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
-from cubepy.nn import init
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor
@@ -24,6 +24,10 @@ class Linear(Module):
         weight: (out_features, in_features); its storage may be quantized.
         bias: (out_features,) or None.
 
+    Raises:
+        ShapeError: a negative length.
+        ArgumentError: a length that is no integer.
+
     Example:
         >>> Linear(3, 2)
         Linear(in_features=3, out_features=2, bias=True)
@@ -31,10 +35,12 @@ class Linear(Module):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
-        self.in_features, self.out_features = in_features, out_features
-        bound = init.linear_bound(in_features)
-        self.weight = Parameter(init.uniform((out_features, in_features), bound))
-        self.bias = Parameter(init.uniform((out_features,), bound)) if bias else None
+        self.in_features = arguments.size("in_features", in_features)
+        self.out_features = arguments.size("out_features", out_features)
+        bound = init.linear_bound(self.in_features)
+        self.weight = Parameter(init.uniform((self.out_features, self.in_features), bound))
+        biased = arguments.flag("bias", bias)
+        self.bias = Parameter(init.uniform((self.out_features,), bound)) if biased else None
 
     def forward(self, input: Any, activation: str | None = None, residual: Any = None) -> Tensor:
         """(..., in_features) -> (..., out_features); `activation` and `residual` as in `functional.linear`."""
@@ -51,12 +57,17 @@ class Embedding(Module):
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
+
+    Example:
+        >>> Embedding(10, 4)([[1, 2, 3]]).shape
+        (1, 3, 4)
     """
 
     def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
         super().__init__()
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.weight = Parameter(init.normal((num_embeddings, embedding_dim)))
+        self.num_embeddings = arguments.size("num_embeddings", num_embeddings)
+        self.embedding_dim = arguments.size("embedding_dim", embedding_dim)
+        self.weight = Parameter(init.normal((self.num_embeddings, self.embedding_dim)))
 
     def forward(self, input: Any) -> Tensor:
         """Integers (...) -> (..., embedding_dim)."""
@@ -71,6 +82,10 @@ class LayerNorm(Module):
 
     Attributes:
         weight, bias: of shape `normalized_shape`, or None.
+
+    Example:
+        >>> LayerNorm(2)([[1.0, 3.0]]).numpy().round(3)
+        array([[-1.,  1.]], dtype=float32)
     """
 
     def __init__(
@@ -78,11 +93,12 @@ class LayerNorm(Module):
         bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        shape = self.normalized_shape
-        self.weight = Parameter(init.constant(shape, 1.0)) if elementwise_affine else None
-        self.bias = Parameter(init.constant(shape, 0.0)) if elementwise_affine and bias else None
+        self.normalized_shape = arguments.shape("normalized_shape", normalized_shape)
+        self.eps = arguments.number("eps", eps, 0)
+        self.elementwise_affine = arguments.flag("elementwise_affine", elementwise_affine)
+        shape, biased = self.normalized_shape, self.elementwise_affine and arguments.flag("bias", bias)
+        self.weight = Parameter(init.constant(shape, 1.0)) if self.elementwise_affine else None
+        self.bias = Parameter(init.constant(shape, 0.0)) if biased else None
 
     def forward(self, input: Any) -> Tensor:
         """Any shape that ends with `normalized_shape` -> the same."""
@@ -93,10 +109,17 @@ class LayerNorm(Module):
 
 
 class GELU(Module):
-    """Gaussian error linear unit; `approximate` is "none" or "tanh"."""
+    """Gaussian error linear unit; `approximate` is "none" or "tanh".
+
+    Example:
+        >>> GELU()([-1.0, 0.0, 1.0])
+        tensor([-0.15865523,  0.        ,  0.8413448 ])
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
+        if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
+            raise ShapeError(f'approximate is "none" or "tanh", not {approximate!r}')
         self.approximate = approximate
 
     def forward(self, input: Any) -> Tensor:
@@ -108,7 +131,12 @@ class GELU(Module):
 
 
 class ReLU(Module):
-    """max(x, 0)."""
+    """max(x, 0).
+
+    Example:
+        >>> ReLU()([-1.0, 0.0, 1.0])
+        tensor([0., 0., 1.])
+    """
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
@@ -116,7 +144,12 @@ class ReLU(Module):
 
 
 class SiLU(Module):
-    """x / (1 + exp(-x))."""
+    """x / (1 + exp(-x)).
+
+    Example:
+        >>> SiLU()([-1.0, 0.0, 1.0])
+        tensor([-0.26894143,  0.        ,  0.7310586 ])
+    """
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
@@ -124,7 +157,12 @@ class SiLU(Module):
 
 
 class Tanh(Module):
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent.
+
+    Example:
+        >>> Tanh()([-1.0, 0.0, 1.0])
+        tensor([-0.7615942,  0.       ,  0.7615942])
+    """
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
@@ -132,13 +170,19 @@ class Tanh(Module):
 
 
 class Dropout(Module):
-    """Zeroes elements with probability p while training; the identity otherwise."""
+    """Zeroes elements with probability p while training; the identity otherwise.
+
+    Example:
+        >>> drop = Dropout(0.5)
+        >>> sorted(set(drop([1.0] * 100).numpy().tolist()))  # those that are kept are scaled by 1 / (1 - p)
+        [0.0, 2.0]
+        >>> drop.eval()([1.0, 1.0])
+        tensor([1., 1.])
+    """
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
-        if not 0 <= p <= 1:
-            raise LaunchError(f"dropout needs a probability between 0 and 1, not {p}")
-        self.p = p
+        self.p = arguments.number("p, the probability of dropout,", p, 0, 1)
 
     def forward(self, input: Any) -> Tensor:
         """Any shape -> the same."""
@@ -163,14 +207,21 @@ class MultiHeadAttention(Module):
         out_proj: the last `Linear`.
 
     Raises:
-        ShapeError: `num_heads` does not divide `embed_dim`.
+        ShapeError: `num_heads` does not divide `embed_dim`, or one of them is below 1.
+
+    Example:
+        >>> attention = MultiHeadAttention(8, num_heads=2)
+        >>> attention([[[1.0] * 8, [2.0] * 8]], is_causal=True).shape
+        (1, 2, 8)
     """
 
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True) -> None:
         super().__init__()
-        if num_heads < 1 or embed_dim % num_heads:
-            raise ShapeError(f"{num_heads} heads do not divide an embed_dim of {embed_dim}")
-        self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
+        embed_dim, num_heads = arguments.size("embed_dim", embed_dim, 1), arguments.size("num_heads", num_heads, 1)
+        if embed_dim % num_heads:
+            raise ShapeError(f"num_heads must divide embed_dim, but {num_heads} heads do not divide {embed_dim}")
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.batch_first, bias = arguments.flag("batch_first", batch_first), arguments.flag("bias", bias)
         bound = init.xavier_bound(embed_dim, 3 * embed_dim)
         self.in_proj_weight = Parameter(init.uniform((3 * embed_dim, embed_dim), bound))
         self.in_proj_bias = Parameter(init.constant((3 * embed_dim,), 0.0)) if bias else None
@@ -190,7 +241,7 @@ class MultiHeadAttention(Module):
             is_causal: position i sees positions 0 to i.
 
         Returns:
-            (B, L, embed_dim).
+            (B, L, embed_dim): the result alone, where torch gives a pair with the weights of attention.
         """
         key = query if key is None else key
         value = key if value is None else value

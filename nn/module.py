@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cubepy.errors import FileFormatError
+from cubepy.errors import ArgumentError, FileFormatError
+from cubepy.kernels.options import shown
+from cubepy.nn import arguments
 from cubepy.nn.parameter import Parameter
 from cubepy.runtime.device import gpu_of
 from cubepy.tensor import Tensor, as_tensor
@@ -89,6 +91,8 @@ class Module:
 
     def register_forward_pre_hook(self, hook: Hook) -> Callable[[], None]:
         """Call `hook(module, args)` before every `forward`; the result removes it again when called."""
+        if not callable(hook):
+            raise ArgumentError(f"hook must be a function of (module, args), not {shown(hook)}")
         key = object()
         self._pre_hooks[key] = hook
         return lambda: self._pre_hooks.pop(key, None)
@@ -100,8 +104,13 @@ class Module:
             name: of the attribute.
             value: a tensor, or None.
             persistent: whether it is part of the state dict.
+
+        Raises:
+            ArgumentError: a name that is no identifier, so that no attribute could have it.
         """
-        if persistent:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ArgumentError(f"the name of a buffer must be an identifier, not {shown(name)}")
+        if arguments.flag("persistent", persistent):
             self._buffers[name] = None if value is None else as_tensor(value)
         else:
             self.__dict__[name] = value
@@ -148,7 +157,10 @@ class Module:
 
         Raises:
             AttributeError: there is none.
+            ArgumentError: the name is no text.
         """
+        if not isinstance(name, str):
+            raise ArgumentError(f"the name of a module must be a string, not {shown(name)}")
         module = self
         for part in name.split(".") if name else ():
             if part not in module._modules:
@@ -179,6 +191,7 @@ class Module:
         Raises:
             FileFormatError: everything that is missing, unexpected (when strict) or of a wrong shape, in one
                 message. Nothing is changed then.
+            ArgumentError: `state` is no mapping.
 
         Example:
             >>> from cubepy import nn
@@ -186,6 +199,10 @@ class Module:
             >>> b.load_state_dict(a.state_dict())
             LoadResult(missing_keys=[], unexpected_keys=[])
         """
+        if not isinstance(state, Mapping):
+            raise ArgumentError(
+                f"state must map names to tensors, not {shown(state)}", hint="nn.load_safetensors(path) reads a file"
+            )
         own = {name: (table, key) for name, table, key in self._state() if table[key] is not None}
         missing = [name for name in own if name not in state]
         unexpected = [name for name in state if name not in own]
@@ -196,7 +213,7 @@ class Module:
             if value.shape != own[name][0][own[name][1]].shape
         ]
         problems = [f"wrong shapes: {_listed(wrong)}"] if wrong else []
-        if strict:
+        if arguments.flag("strict", strict):
             problems += [f"missing: {_listed(missing)}"] if missing else []
             problems += [f"unexpected: {_listed(unexpected)}"] if unexpected else []
         if problems:
@@ -232,6 +249,7 @@ class Module:
 
     def train(self, mode: bool = True) -> Module:
         """Switch dropout and the like on or off, in all modules below; returns the module."""
+        mode = arguments.flag("mode", mode)
         for module in self.modules():
             module.__dict__["training"] = mode
         return self

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ShapeError
-from cubepy.nn import init
+from cubepy.nn import arguments, init
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor
@@ -34,9 +34,10 @@ class RMSNorm(Module):
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
     ) -> None:
         super().__init__()
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        self.weight = Parameter(init.constant(self.normalized_shape, 1.0)) if elementwise_affine else None
+        self.normalized_shape = arguments.shape("normalized_shape", normalized_shape)
+        self.eps = None if eps is None else arguments.number("eps", eps, 0)
+        self.elementwise_affine = arguments.flag("elementwise_affine", elementwise_affine)
+        self.weight = Parameter(init.constant(self.normalized_shape, 1.0)) if self.elementwise_affine else None
 
     def forward(self, input: Any) -> Tensor:
         """Any shape that ends with `normalized_shape` -> the same.
@@ -63,9 +64,11 @@ class _BatchNorm(Module):
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> None:
         super().__init__()
-        self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
-        self.weight = Parameter(init.constant((num_features,), 1.0)) if affine else None
-        self.bias = Parameter(init.constant((num_features,), 0.0)) if affine else None
+        self.num_features = num_features = arguments.size("num_features", num_features)
+        self.eps, self.momentum = arguments.number("eps", eps, 0), arguments.number("momentum", momentum, 0, 1)
+        self.affine = arguments.flag("affine", affine)
+        self.weight = Parameter(init.constant((num_features,), 1.0)) if self.affine else None
+        self.bias = Parameter(init.constant((num_features,), 0.0)) if self.affine else None
         self.register_buffer("running_mean", np.zeros(num_features, np.float32))
         self.register_buffer("running_var", np.ones(num_features, np.float32))
         self.register_buffer("num_batches_tracked", np.asarray(0, np.int64))
@@ -108,18 +111,38 @@ class _BatchNorm(Module):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Normalisation of each channel over the batch, for inputs (N, C) and (N, C, L)."""
+    """Normalisation of each channel over the batch, for inputs (N, C) and (N, C, L).
+
+    Example:
+        >>> norm = BatchNorm1d(1)
+        >>> norm([[1.0], [3.0]]).numpy().round(3).tolist()
+        [[-1.0], [1.0]]
+        >>> norm.running_mean  # a tenth of the way to 2
+        tensor([0.2])
+    """
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Normalisation of each channel over the batch, for inputs (N, C, H, W)."""
+    """Normalisation of each channel over the batch, for inputs (N, C, H, W).
+
+    Example:
+        >>> import numpy as np
+        >>> BatchNorm2d(3).eval()(np.ones((1, 3, 2, 2), np.float32)).shape
+        (1, 3, 2, 2)
+    """
 
     ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Normalisation of each channel over the batch, for inputs (N, C, D, H, W)."""
+    """Normalisation of each channel over the batch, for inputs (N, C, D, H, W).
+
+    Example:
+        >>> import numpy as np
+        >>> BatchNorm3d(3).eval()(np.ones((1, 3, 2, 2, 2), np.float32)).shape
+        (1, 3, 2, 2, 2)
+    """
 
     ranks = (5,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor
 
 
@@ -13,13 +14,20 @@ class Parameter(Tensor):
     Args:
         data: a tensor or anything that `cb.tensor` takes; the memory is shared.
         requires_grad: whether training changes it.
+
+    Example:
+        >>> from cubepy import nn
+        >>> model = nn.Module()
+        >>> model.scale = Parameter([1.0, 2.0])
+        >>> [name for name, _ in model.named_parameters()]
+        ['scale']
     """
 
     __slots__ = ("requires_grad",)
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         super().__init__(as_tensor(data).storage)
-        self.requires_grad = requires_grad
+        self.requires_grad = arguments.flag("requires_grad", requires_grad)
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"

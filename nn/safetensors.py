@@ -8,19 +8,21 @@ everything that the header says is checked before any of it is used.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import mmap
 import os
 import secrets
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from cubepy.errors import FileFormatError
+from cubepy.errors import ArgumentError, FileFormatError
+from cubepy.kernels.options import shown
 from cubepy.lang.dtypes import ALL, as_dtype, dtype_named
+from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor
 
 MOST_HEADER = 100_000_000  # the limit of the format's own library
@@ -39,6 +41,7 @@ def load_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     Raises:
         FileFormatError: a file that is truncated or whose header is wrong, with the rule and the value.
         FileNotFoundError: there is no such file.
+        ArgumentError: `path` is no path.
 
     Example:
         >>> import numpy as np, tempfile
@@ -65,6 +68,13 @@ def safetensors_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 
     Raises:
         FileFormatError: as `load_safetensors`.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> path = tempfile.mkdtemp() + "/model.safetensors"
+        >>> save_safetensors({"w": np.zeros(3)}, path, {"made by": "hand"})
+        >>> safetensors_metadata(path)
+        {'made by': 'hand'}
     """
     return _open(path)[2]
 
@@ -78,7 +88,7 @@ def _open(path: str | os.PathLike[str]) -> tuple[mmap.mmap, dict[str, Entry], di
     def refuse(rule: str, hint: str = DAMAGED) -> NoReturn:
         raise FileFormatError(f"{os.fspath(path)}: {rule}", hint=hint)
 
-    with open(path, "rb") as file:
+    with open(arguments.path("path", path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < 8:
             refuse(f"a safetensors file begins with 8 bytes of header length, but it has {size} bytes")
@@ -169,22 +179,36 @@ def save_safetensors(
 
     Raises:
         FileFormatError: a name, dtype or metadata that the format cannot hold.
+        ArgumentError: `tensors` or `metadata` is no mapping, `path` no path.
+        FileNotFoundError, IsADirectoryError: there is no folder to write in, or the path is one.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> path = tempfile.mkdtemp() + "/model.safetensors"
+        >>> save_safetensors({"w": np.eye(2, dtype=np.float32)}, path)
+        >>> load_safetensors(path)["w"].shape
+        (2, 2)
     """
+    if not isinstance(tensors, Mapping):
+        raise ArgumentError(f"tensors must map names to tensors, not {shown(tensors)}", hint="model.state_dict()")
+    target = arguments.path("path", path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no folder to write in", str(target.parent))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "this is a folder; a file is written", str(target))
     arrays = {name: _writable(name, value) for name, value in tensors.items()}
-    if metadata is not None and not all(isinstance(x, str) for pair in metadata.items() for x in pair):
-        raise FileFormatError("metadata must map texts to texts", hint="json.dumps(value) makes a text of any value")
+    metadata = texts_of(metadata)
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # wide ones first: all stay aligned
     places, at = {}, 0
     for name in order:
         places[name] = [at, at + arrays[name].nbytes]
         at = places[name][1]
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for name, array in arrays.items():
         code = _CODES[as_dtype(array.dtype).name]
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": places[name]}
     raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     raw += b" " * (-len(raw) % 8)
-    target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as file:
@@ -198,6 +222,32 @@ def save_safetensors(
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def texts_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """The texts to store with tensors.
+
+    Raises:
+        ArgumentError: this is no mapping.
+        FileFormatError: it holds something else than texts.
+
+    Example:
+        >>> texts_of("made by hand")
+        Traceback (most recent call last):
+            ...
+        cubepy.errors.ArgumentError: metadata must map texts to texts, not 'made by hand'
+          Hint: write metadata={"name": "text"}
+    """
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise ArgumentError(
+            f"metadata must map texts to texts, not {shown(metadata)}", hint='write metadata={"name": "text"}'
+        )
+    texts = dict(metadata or {})
+    if not all(isinstance(x, str) for pair in texts.items() for x in pair):
+        raise FileFormatError(
+            f"metadata must map texts to texts, not {shown(texts)}", hint="json.dumps(value) makes a text of any value"
+        )
+    return texts
 
 
 def _writable(name: Any, value: Any) -> np.ndarray:

@@ -1,8 +1,13 @@
 """Quantization: the weights of linear layers in eight or four bits, packed in memory and in files.
 
-result = cb.quant.quantize(model, "int4", calibrate=inputs)
-print(result.report)
-cb.quant.save(result.model, "model.safetensors")
+Example:
+    >>> import cubepy as cb
+    >>> model = cb.nn.Sequential(cb.nn.Linear(64, 64), cb.nn.ReLU(), cb.nn.Linear(64, 32))
+    >>> result = cb.quant.quantize(model, "int4", measure_speed=False)
+    >>> [layer.stored for layer in result.report.layers]
+    ['int4', 'int4']
+    >>> cb.quant.SCHEMES["int4"].group  # inputs that share a scale
+    32
 """
 
 from __future__ import annotations

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from cubepy import nn
-from cubepy.errors import FileFormatError, QuantizationError
+from cubepy.errors import ArgumentError, FileFormatError, QuantizationError
+from cubepy.kernels.options import shown
 from cubepy.lang.dtypes import dtype_named
+from cubepy.nn.safetensors import texts_of
 from cubepy.quant import measure
 from cubepy.quant.report import LayerReport, QuantizationReport
 from cubepy.quant.schemes import Scheme, parse_scheme
@@ -38,6 +40,10 @@ def save(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -
         path: of the safetensors file.
         metadata: texts to store with it.
 
+    Raises:
+        ArgumentError: `model` is no module, `metadata` no mapping, or `path` no path.
+        FileFormatError: `metadata` holds something else than texts.
+
     Example:
         >>> import tempfile
         >>> from cubepy import quant
@@ -48,13 +54,22 @@ def save(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -
     """
     tensors: dict[str, Any] = {}
     packed: dict[str, Any] = {}
-    for name, tensor in model.state_dict().items():
+    others = texts_of(metadata)
+    for name, tensor in _module(model).state_dict().items():
         if isinstance(tensor.storage, Quantized):
             tensors.update(_parts(name, tensor.storage.weight))
             packed[name] = {**tensor.storage.weight.metadata(), "dtype": tensor.dtype.name}
         else:
             tensors[name] = tensor
-    nn.save_safetensors(tensors, path, _described(packed, metadata or {}))
+    nn.save_safetensors(tensors, path, _described(packed, others))
+
+
+def _module(model: Any) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"model must be an nn.Module, not {shown(model)}", hint="nn.save_safetensors writes tensors by name"
+        )
+    return model
 
 
 def load(model: nn.Module, path: Path, *, strict: bool = True) -> nn.Module:
@@ -68,8 +83,17 @@ def load(model: nn.Module, path: Path, *, strict: bool = True) -> nn.Module:
     Raises:
         FileFormatError: a damaged file, or tensors that are missing, left over or of another shape. The model
             is unchanged then.
+        ArgumentError: `model` is no module.
+
+    Example:
+        >>> import tempfile
+        >>> from cubepy import quant
+        >>> path = tempfile.mkdtemp() + "/model.safetensors"
+        >>> save(quant.quantize(nn.Linear(32, 8), measure_speed=False).model, path)
+        >>> load(nn.Linear(32, 8), path)
+        Linear(in_features=32, out_features=8, bias=True, storage=quantized)
     """
-    model.load_state_dict(read(path), strict=strict)
+    _module(model).load_state_dict(read(path), strict=strict)
     return model
 
 
@@ -78,6 +102,14 @@ def read(path: Path) -> dict[str, Tensor]:
 
     Raises:
         FileFormatError: a damaged file.
+
+    Example:
+        >>> import tempfile
+        >>> from cubepy import quant
+        >>> path = tempfile.mkdtemp() + "/model.safetensors"
+        >>> save(quant.quantize(nn.Linear(32, 8), measure_speed=False).model, path)
+        >>> {name: tensor.storage.kind for name, tensor in read(path).items()}
+        {'bias': 'dense', 'weight': 'quantized'}
     """
     tensors = dict(nn.load_safetensors(path))
     for name, facts in _packed(path).items():
@@ -119,6 +151,14 @@ def quantize_file(
     Raises:
         FileFormatError: a damaged source.
         QuantizationError: an unknown scheme, nothing to quantize, or a source that is quantized already.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> nn.save_safetensors({"head.weight": np.eye(32, dtype=np.float32)}, folder + "/float.safetensors")
+        >>> report = quantize_file(folder + "/float.safetensors", folder + "/packed.safetensors", "int4")
+        >>> report.quantized[0].name
+        'head.weight'
     """
     chosen = parse_scheme(scheme, group=group, symmetric=symmetric)
     skips = Skips(skip)

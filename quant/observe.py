@@ -6,12 +6,13 @@ usual. So everything that ends in a linear op is seen, in whatever module it sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from cubepy.errors import QuantizationError
+from cubepy.errors import ArgumentError, QuantizationError
+from cubepy.kernels.options import shown
 from cubepy.quant.weight import Statistics
 from cubepy.tensor import Dense, Storage, Tensor, apply, register
 
@@ -101,12 +102,20 @@ def samples(inputs: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
 
     A list or iterator holds one call an item: a tuple or list of arguments, a dict of named arguments, or the
     only argument. An array or tensor is the only argument, cut into batches along its first axis.
+
+    Raises:
+        ArgumentError: neither of them.
     """
     if isinstance(inputs, (np.ndarray, Tensor)):
         if not inputs.shape:
             yield (inputs,), {}
             return
         inputs = [(inputs[at : at + _BATCH],) for at in range(0, inputs.shape[0], _BATCH)]
+    if isinstance(inputs, (str, dict)) or not isinstance(inputs, Iterable):
+        raise ArgumentError(
+            f"calibrate must be a list of inputs or one array, not {shown(inputs)}",
+            hint="a list has one item for each call of the model",
+        )
     for item in inputs:
         if isinstance(item, dict):
             yield (), item

@@ -10,6 +10,7 @@ import numpy as np
 
 from cubepy import nn
 from cubepy.errors import QuantizationError
+from cubepy.nn import arguments
 from cubepy.quant import measure
 from cubepy.quant.observe import Observer, Watched, samples
 from cubepy.quant.report import LayerReport, QuantizationReport
@@ -31,6 +32,12 @@ class QuantizationResult:
     Attributes:
         model: with packed weights.
         report: what was done; printing the result prints it.
+
+    Example:
+        >>> from cubepy import nn, quant
+        >>> model, report = quant.quantize(nn.Linear(64, 8), "int8", measure_speed=False)
+        >>> type(report).__name__
+        'QuantizationReport'
     """
 
     model: nn.Module
@@ -89,6 +96,7 @@ def quantize(
         raise QuantizationError(
             f"a model is an nn.Module, not {type(model).__name__}", hint="quant.quantize_file quantizes a file"
         )
+    inplace, measure_speed = arguments.flag("inplace", inplace), arguments.flag("measure_speed", measure_speed)
     skips = Skips(skip)
     found = list(candidates(model, skips))
     todo = [c for c in found if not c.reason]

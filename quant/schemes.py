@@ -6,8 +6,16 @@ A scheme says what the stored numbers mean; `packing.py` says where they lie.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cubepy.errors import QuantizationError
+from cubepy.nn import arguments
+
+# Eight codes of a channel are unpacked at once, so that groups are multiples of eight.
+GROUP_STEP = 8
+_GROUPS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
+_BITS = {"int8": 8, "int4": 4}
+ACTIVATIONS = ("int8", "float")
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,9 @@ class Scheme:
         activations: "int8": they are quantized to eight bits as they come, one scale and zero point for each row;
             "float": they stay float, and only weights are quantized. On a GPU that is faster for one row.
 
+    Raises:
+        QuantizationError: there is no such scheme, or it does not have such a group.
+
     Example:
         >>> parse_scheme("int4", group=64).group
         64
@@ -32,6 +43,37 @@ class Scheme:
     group: int | None
     symmetric: bool
     activations: str = "int8"
+
+    def __post_init__(self) -> None:
+        if _BITS.get(self.name) != self.bits:
+            raise QuantizationError(
+                f"a scheme is int8 with 8 bits or int4 with 4, not {self.name!r} with {self.bits!r}",
+                hint='parse_scheme("int4", group=64) makes one',
+            )
+        if self.activations not in ACTIVATIONS:
+            raise QuantizationError(
+                f"activations are {' or '.join(map(repr, ACTIVATIONS))}, not {self.activations!r}",
+                hint='say activations="float" to quantize weights only',
+            )
+        arguments.flag("symmetric", self.symmetric)
+        if self.name == "int8":
+            self._check_channels()
+            return
+        whole = isinstance(self.group, int) and not isinstance(self.group, bool)
+        if self.group is None or not whole or self.group <= 0 or self.group % GROUP_STEP:
+            raise QuantizationError(
+                f"a group is a positive multiple of {GROUP_STEP}: group={self.group!r}", hint="32, 64 and 128 are usual"
+            )
+
+    def _check_channels(self) -> None:
+        """What has one scale for each output channel has nothing to choose."""
+        if self.group is not None:
+            raise QuantizationError(
+                f"int8 has one scale for each output channel, so that it takes no group (group={self.group!r})",
+                hint='leave group out, or use scheme="int4"',
+            )
+        if not self.symmetric:
+            raise QuantizationError("int8 weights are symmetric: symmetric=False is not available", hint="leave it out")
 
     def check(self, columns: int, layer: str) -> None:
         """Refuse a layer with `columns` inputs that the groups do not fit.
@@ -58,19 +100,12 @@ class Scheme:
         return f"{self.name}, {kind}, a scale for each group of {self.group}{rest}"
 
 
-# Eight codes of a channel are unpacked at once, so that groups are multiples of eight.
-GROUP_STEP = 8
-_GROUPS = (8, 16, 24, 32, 48, 64, 96, 128, 256)
-
 # Measured on all-MiniLM-L6-v2 (mean cosine of sentence embeddings to float32, no calibration, group 32):
 # asymmetric 0.988 at 5 bits a weight, symmetric 0.984 at 4.5.
 SCHEMES = {
     "int8": Scheme("int8", 8, None, True),
     "int4": Scheme("int4", 4, 32, False),
 }
-
-
-ACTIVATIONS = ("int8", "float")
 
 
 def parse_scheme(
@@ -104,29 +139,5 @@ def parse_scheme(
             f"a scheme is a name ({', '.join(SCHEMES)}) or a Scheme, not {type(scheme).__name__}",
             hint='say scheme="int8" or "int4"',
         )
-    if activations is not None:
-        if activations not in ACTIVATIONS:
-            raise QuantizationError(
-                f"activations are {' or '.join(map(repr, ACTIVATIONS))}, not {activations!r}",
-                hint='say activations="float" to quantize weights only',
-            )
-        base = replace(base, activations=activations)
-    if base.name == "int8":
-        if group is not None:
-            raise QuantizationError(
-                f"int8 has one scale for each output channel, so that it takes no group (group={group!r})",
-                hint='leave group out, or use scheme="int4"',
-            )
-        if symmetric is False:
-            raise QuantizationError("int8 weights are symmetric: symmetric=False is not available", hint="leave it out")
-        return base
-    if group is not None:
-        whole = isinstance(group, int) and not isinstance(group, bool)
-        if not whole or group <= 0 or group % GROUP_STEP:
-            raise QuantizationError(
-                f"a group is a positive multiple of {GROUP_STEP}: group={group!r}", hint="32, 64 and 128 are usual"
-            )
-        base = replace(base, group=group)
-    if symmetric is not None:
-        base = replace(base, symmetric=bool(symmetric))
-    return base
+    asked: dict[str, Any] = {"group": group, "symmetric": symmetric, "activations": activations}
+    return replace(base, **{name: value for name, value in asked.items() if value is not None})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -51,10 +51,11 @@ class Skips:
 
     def __init__(self, skip: Skip) -> None:
         self.predicate = skip if callable(skip) else None
-        given = () if callable(skip) else (skip,) if isinstance(skip, str) else tuple(skip)
+        alone = isinstance(skip, str) or not isinstance(skip, Iterable)
+        given: tuple[Any, ...] = () if callable(skip) else (skip,) if alone else tuple(skip)
         if not all(isinstance(pattern, str) for pattern in given):
             raise QuantizationError(
-                f"skip takes names, patterns or a function of (name, module), not {given!r}",
+                f"skip takes names, patterns or a function of (name, module), not {skip!r}",
                 hint='for example skip=("head", "encoder.*.query")',
             )
         self.patterns: tuple[str, ...] = given

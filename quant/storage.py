@@ -25,6 +25,12 @@ class Quantized(Storage):
 
     Attributes:
         weight: the packed arrays.
+
+    Example:
+        >>> from cubepy import nn, quant
+        >>> storage = quant.quantize(nn.Linear(64, 8), "int4", measure_speed=False).model.weight.storage
+        >>> isinstance(storage, Quantized), storage.weight.scheme.bits, storage.dense().shape
+        (True, 4, (8, 64))
     """
 
     kind: ClassVar[str] = "quantized"

@@ -10,6 +10,7 @@ import inspect
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -18,25 +19,20 @@ from typing import Any, NamedTuple
 import pytest
 
 import cubepy.errors
-from cubepy import kernels
+from cubepy import kernels, nn, quant
+from cubepy.__main__ import command_line
 from cubepy.config import config, table
 from cubepy.lang.builtins import BUILTINS, TOPOLOGY
 from cubepy.lang.dtypes import ALL
+from tests.cuda.emulator.device import emulated
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-DOCUMENTED = {
-    "cubepy.lang": ROOT / "cubepy/lang",
-    "cubepy.runtime": ROOT / "cubepy/runtime",
-    "cubepy.kernels": ROOT / "cubepy/kernels",
-    "cubepy.tune": ROOT / "cubepy/tune",
-    "cubepy.tensor": ROOT / "cubepy/tensor",
-    "cubepy.nn": ROOT / "nn",
-    "cubepy.quant": ROOT / "quant",
-}
+DOCUMENTED = {"cubepy": ROOT / "cubepy", "cubepy.nn": ROOT / "nn", "cubepy.quant": ROOT / "quant"}
+PUBLIC = {"cb": cubepy, "K": kernels, "nn": nn, "F": nn.functional, "nn.init": nn.init, "quant": quant}
 LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -171,6 +167,18 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert not [name_of(p) for p in PAGES if p not in linked and p.name != "README.md"]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_are_understood(page: Path) -> None:
+    """What a page says to type after `python -m cubepy` is a command, and its options reach it."""
+    for typed in re.findall(r"python -m cubepy ([^`\n|#&]+)", page.read_text()):
+        words = [word.strip("[]") for word in shlex.split(typed.partition("   ")[0]) if word != "..."]
+        try:
+            given = command_line().parse_args(words)
+        except SystemExit:
+            pytest.fail(f"{name_of(page)}: python -m cubepy {typed!r} is refused")
+        assert not [word for word in getattr(given, "arguments", []) if word.startswith("--backend")], typed
+
+
 def modules() -> list[str]:
     """The modules whose docstrings are documentation."""
     found = []
@@ -183,16 +191,66 @@ def modules() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", modules())
-def test_examples_in_docstrings_are_true(name: str) -> None:
-    """Doctests of the public modules pass; what an example needs besides its module's names, it imports."""
+def examples_of(name: str) -> list[doctest.DocTest]:
+    """The examples in a module's docstrings; what one needs besides its module's names, it imports."""
     module = importlib.import_module(name)
     # `annotations` would carry the module's own __future__ import into its examples.
     names = {k: v for k, v in vars(module).items() if k != "annotations"}
+    return doctest.DocTestFinder(exclude_empty=True).find(module, globs=names)
+
+
+def run_examples(tests: list[doctest.DocTest]) -> None:
+    """Run examples on the python backend, which compiles nothing, or on an emulated GPU where they name one.
+
+    The emulated one has another number than a real one: nothing that was prepared for it is ever launched there.
+    """
     runner = doctest.DocTestRunner(optionflags=LOOSE)
-    for test in doctest.DocTestFinder().find(module, globs=names):
-        runner.run(test)
+    for test in tests:
+        with contextlib.ExitStack() as stack:
+            if 'device="cuda"' in (test.docstring or ""):
+                device = stack.enter_context(emulated())
+                for example in test.examples:
+                    example.source = example.source.replace('"cuda"', f'"{device}"')
+            else:
+                stack.enter_context(config.override(backend="python"))
+            runner.run(test)
     assert runner.summarize(verbose=False).failed == 0
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_in_docstrings_are_true(name: str) -> None:
+    """Doctests of the modules pass."""
+    run_examples(examples_of(name))
+
+
+@pytest.mark.parametrize("name", [*BUILTINS, *TOPOLOGY, *(d.name for d in ALL)])
+def test_examples_of_the_language_are_true(name: str) -> None:
+    """Doctests of the language's names pass; these are objects, whose docstrings no finder looks at."""
+    text = getattr(cubepy, name).__doc__
+    run_examples([doctest.DocTestParser().get_doctest(text, {}, f"cb.{name}", None, 0)])
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_every_public_name_has_an_example_that_is_run(package: str) -> None:
+    """What users import is shown at work: in its own docstring or, where it is no function or class, its package's."""
+    module = PUBLIC[package]
+    names = getattr(module, "__all__", None) or [
+        n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__ and n[0] != "_"
+    ]
+    language = {id(getattr(cubepy, name)) for name in (*BUILTINS, *TOPOLOGY, *(d.name for d in ALL))}
+    run = {test.docstring for name in modules() for test in examples_of(name) if test.examples}
+    missing = []
+    for name in names:
+        thing = getattr(module, name)
+        text = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
+        if type(thing) in (dict, list, tuple):  # they have no docstring of their own
+            shown = f">>> .*\\b{name}\\b"
+            found = module.__doc__ in run and re.search(shown, module.__doc__ or "")
+        else:
+            found = ">>> " in (text or "") and (id(thing) in language or text in run)
+        if not found:
+            missing.append(name)
+    assert not missing
 
 
 def described(page: str) -> str:

@@ -35,6 +35,12 @@ def slices(x: cb.Array, i: cb.Array):
     x[0] = x[0:3]
 
 
+@breaks(E.KernelTypeError, "lanes 3 to 6 are not lanes of line of 4 f32", "cb.slice_line(line, 3, 4)")
+def slices_lanes_that_are_not_there(x: cb.Array, i: cb.Array):
+    line = x.load(0, 4)
+    x.store(0, cb.slice_line(line, 3, 4))
+
+
 @breaks(E.KernelSyntaxError, "an f-string cannot be used", 'f"{1}"')
 def texts(x: cb.Array, i: cb.Array):
     x[0] = f"{1}"

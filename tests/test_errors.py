@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ def shows_source(message: str, line: str) -> None:
     rows = message.splitlines()
     at = next(i for i, row in enumerate(rows) if line in row)
     assert rows[at + 1].strip() == "^"
+    assert rows[at + 1].index("^") >= len(rows[at]) - len(rows[at].lstrip()), "the caret is under the code"
 
 
 @cb.kernel
@@ -100,6 +102,32 @@ def recursive(x: cb.Array):
 def test_syntax_that_kernels_lack_is_refused(kernel: Any, what: str) -> None:
     message = fails(errors.KernelSyntaxError, what, run=lambda: kernel[1, 1](X.copy()))
     assert str(Path(__file__)) in message and "^" in message
+
+
+def test_a_file_that_changed_since_its_import_is_refused(tmp_path: Path) -> None:
+    """Lines that moved would give one function the body of another."""
+    text = """import cubepy as cb
+
+@cb.kernel
+def ones(out: cb.Array):
+    out[cb.ABSOLUTE_POS] = 1
+
+@cb.kernel
+def twos(out: cb.Array):
+    out[cb.ABSOLUTE_POS] = 2
+"""
+    file = tmp_path / "edited_kernels.py"
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    out = np.zeros(2, np.float32)
+    module.ones[1, 2](out, device="python")
+    file.write_text(text.replace("cb\n\n", "cb\n\n" + "# more\n" * 4).replace("ones", "many"))
+    with pytest.raises(cb.errors.KernelSyntaxError, match="has changed since it was imported: line 7 .* twos"):
+        module.twos[1, 2](out, device="python")
+    np.testing.assert_array_equal(out, 1)
 
 
 def test_star_arguments_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -51,3 +52,15 @@ def test_wheel_holds_every_module(tmp_path: Path) -> None:
 def test_the_folder_names_alone_cannot_be_imported() -> None:
     done = python("-c", "import nn", cwd=ROOT)
     assert "import cubepy.nn" in done.stderr
+
+
+def test_extras_are_those_that_users_are_told_of() -> None:
+    """What pages, hints and the Makefile say to install exists, and nothing is offered that nothing speaks of."""
+    table = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    offered = set(re.findall(r"^(\w+) = \[", table, re.MULTILINE))
+    pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").rglob("*.md")]
+    sources = [file for folder in ("cubepy", "backends", "nn", "quant") for file in (ROOT / folder).rglob("*.py")]
+    named = {
+        name for file in (*pages, *sources) for name in re.findall(r"(?:cubepy|'\.|\"\.)\[(\w+)\]", file.read_text())
+    }
+    assert named == offered

@@ -31,7 +31,7 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 _FLOAT: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p, "expm1": np.expm1,
     "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
-    "erf": lambda x: _erf(x).astype(np.float64), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
+    "erf": lambda x: np.asarray(_erf(x), np.float64), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
     "isnan": np.isnan, "isinf": np.isinf,
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import pdb
 import sys
@@ -65,7 +66,9 @@ class Run:
         frame = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename in self.files and "__run__" in frame.f_locals:
-                return Location(frame.f_code.co_filename, frame.f_lineno, 0, frame.f_code.co_name)
+                text = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+                column = len(text) - len(text.lstrip())
+                return Location(frame.f_code.co_filename, frame.f_lineno, column, frame.f_code.co_name)
             frame = frame.f_back  # type: ignore[assignment]
         return None
 

@@ -161,6 +161,8 @@ def convert(v: Any, dtype: DType) -> Value:
             if not dt.fits(v, dtype):
                 raise DTypeError(f"the number {v} does not fit in {dtype.name}")
             return Value(v, dtype)
+        if dtype.is_float and isinstance(v, int) and not dt.fits(v, dt.i64):
+            v = float(v)
         v = Value(v, dt.f64) if isinstance(v, float) else Value(v, dt.i64 if dt.fits(v, dt.i64) else dt.u64)
     v = strong(v)
     if v.dtype is dtype:

@@ -359,6 +359,8 @@ def _slice(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     v, start_v, lanes_v = unpack(name, args, kwargs, "v", "start", "lanes")
     x = _line(s, v, name)
     start, lanes = s.comptime_int(start_v, "the start of a slice"), s.lanes_of(lanes_v)
+    if start < 0 or start + lanes > x.type.lanes:
+        raise KernelTypeError(f"lanes {start} to {start + lanes - 1} are not lanes of {x.type}")
     return _shuffled(x, x, tuple(range(start, start + lanes)))
 
 

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from cubepy.errors import KernelSyntaxError, Location
@@ -56,7 +57,8 @@ def source_of(fn: Callable) -> Source:
     """Parse the source of a function.
 
     Raises:
-        KernelSyntaxError: the source is not available (typed at a prompt, made by exec).
+        KernelSyntaxError: the source is not available (typed at a prompt, made by exec), or another function stands
+            where it stood when its file was imported.
     """
     try:
         lines, first = inspect.getsourcelines(fn)
@@ -73,11 +75,26 @@ def source_of(fn: Callable) -> Source:
     except SyntaxError as error:
         raise KernelSyntaxError(f"the source of {fn.__qualname__} cannot be parsed alone: {error.msg}") from None
     file = inspect.getsourcefile(fn) or "<unknown>"
+    if not _is_of(tree, inspect.unwrap(fn).__code__):
+        raise KernelSyntaxError(
+            f"{file} has changed since it was imported: line {first} is no longer where {fn.__qualname__} is defined",
+            hint="start Python again, or reload the module",
+        )
     if not isinstance(tree, ast.FunctionDef):
         place = Location(file, first, indent, fn.__qualname__)
         what = "lambda" if fn.__name__ == "<lambda>" else type(tree).__name__
         raise KernelSyntaxError(f"{what} cannot be used as a kernel or func", location=place, hint="write it as a def")
     return Source(fn, tree, file, first, indent, _local_names(tree), _loop_names(tree))
+
+
+def _is_of(tree: ast.stmt, code: CodeType) -> bool:
+    """Whether a statement defines the function with this code; a lambda's is any."""
+    if code.co_name == "<lambda>":
+        return True
+    if not isinstance(tree, (ast.FunctionDef, ast.AsyncFunctionDef)) or tree.name != code.co_name:
+        return False
+    a = tree.args
+    return (len(a.posonlyargs) + len(a.args), len(a.kwonlyargs)) == (code.co_argcount, code.co_kwonlyargcount)
 
 
 def _local_names(tree: ast.FunctionDef) -> frozenset[str]:

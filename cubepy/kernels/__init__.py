@@ -1,18 +1,25 @@
 """The kernel library: functions of NumPy arrays (or tensors) whose work is done by kernels of the language.
 
 Every kernel is in the file of its family; the functions here choose one, lay out its launch and check shapes.
+
+Example:
+    >>> import numpy as np
+    >>> from cubepy import kernels as K
+    >>> K.softmax(np.zeros((1, 4), np.float32))
+    array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from cubepy.errors import ShapeError
+from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import functions, views
+from cubepy.kernels.arguments import array_of
 from cubepy.kernels.attention import attention
 from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
 from cubepy.kernels.concat import concat, flip
-from cubepy.kernels.convolution import conv1d, conv2d, conv3d, prepack_filter
+from cubepy.kernels.convolution import conv1d, conv2d, conv3d
 from cubepy.kernels.convolution_backward import (
     conv_input,
     conv_transpose1d,
@@ -20,6 +27,7 @@ from cubepy.kernels.convolution_backward import (
     conv_transpose3d,
     conv_weight,
 )  # fmt: skip
+from cubepy.kernels.convolution_filters import prepack_filter
 from cubepy.kernels.elementwise import copy, map
 from cubepy.kernels.embedding import embedding
 from cubepy.kernels.gather import gather, select, take_along_axis
@@ -73,6 +81,10 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
         approximate: "none" (with the error function) or "tanh".
         out: array to write, x itself included.
 
+    Raises:
+        ShapeError: another `approximate`, or a shape of `out` that does not fit.
+        DTypeError: x holds integers.
+
     Example:
         >>> import numpy as np
         >>> gelu(np.zeros(2, np.float32))
@@ -81,6 +93,9 @@ def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:
     forms = {"none": functions.gelu_erf, "tanh": functions.gelu_tanh}
     if not isinstance(approximate, str) or approximate not in forms:
         raise ShapeError(f'approximate is "none" or "tanh", not {approximate!r}')
+    dtype = array_of(x, "x").dtype
+    if dtype.kind in "iub":
+        raise DTypeError(f"x must hold floats, not {dtype}", hint="x.astype(np.float32)")
     return map(forms[approximate], x, out=out)
 
 

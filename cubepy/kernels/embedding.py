@@ -27,6 +27,12 @@ def embedding(input: Any, weight: Any, *, out: Any = None) -> Any:
         OutOfBoundsError: an index is negative or not below the number of entries. On a GPU, which is not waited
             for, such an index gives a row of zeros, and an error in validate mode.
         DTypeError: the indices are no integers.
+
+    Example:
+        >>> import numpy as np
+        >>> embedding(np.array([2, 0]), np.array([[1, 1], [2, 2], [3, 3]], np.float32))
+        array([[3., 3.],
+               [1., 1.]], dtype=float32)
     """
     wrap, table = wrapper(weight, input), array_of(weight, "weight")
     if table.ndim != 2:

@@ -300,6 +300,12 @@ def layer_norm(
 
     Raises:
         ShapeError: the last axes of x, weight or bias have another shape.
+
+    Example:
+        >>> import numpy as np
+        >>> layer_norm(np.array([[1, 3], [2, 2]], np.float32), 2).round(3)
+        array([[-1.,  1.],
+               [ 0.,  0.]], dtype=float32)
     """
     wrap, array = wrapper(x), float_array(x, "x")
     eps = number_of(eps, "eps")

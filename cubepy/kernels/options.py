@@ -17,7 +17,8 @@ import numpy as np
 from cubepy.errors import ArgumentError
 
 
-def _flag(value: Any) -> bool:
+def is_flag(value: Any) -> bool:
+    """Whether a value is True or False, or a number that stands for one."""
     return value is True or value is False or (isinstance(value, (int, np.bool_, np.integer)) and value in (0, 1))
 
 
@@ -26,8 +27,8 @@ def _name(value: Any) -> bool:
 
 
 _KINDS: dict[str, tuple[type, Callable[[Any], bool], str]] = {
-    "bool": (bool, _flag, "True or False"),
-    "bool | None": (bool, lambda value: value is None or _flag(value), "True, False or None"),
+    "bool": (bool, is_flag, "True or False"),
+    "bool | None": (bool, lambda value: value is None or is_flag(value), "True, False or None"),
     "str": (str, _name, "a string"),
     "str | None": (str, lambda value: value is None or _name(value), "a string or None"),
 }

@@ -93,6 +93,12 @@ def _pool_input(axes: int) -> Any:
 
     Raises:
         ShapeError: shapes that do not go together.
+
+    Example:
+        >>> import numpy as np
+        >>> grad = np.full({(1,) * (axes + 2)}, 8, np.float32)
+        >>> avg_pool{axes}d_input({(1, 1) + (2,) * axes}, grad, 2).ravel().tolist()
+        {[8.0 / 2**axes] * 2**axes}
     """
     return repeated_back(avg_pool_input)
 
@@ -113,6 +119,12 @@ def _adaptive(axes: int) -> Any:
 
     Raises:
         ShapeError: wrong rank or an empty input.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.ones({(1, 1) + (5,) * axes}, np.float32)
+        >>> adaptive_avg_pool{axes}d(x, 2).shape
+        {(1, 1) + (2,) * axes}
     """
     return repeated(adaptive_avg_pool)
 
@@ -135,6 +147,12 @@ def _adaptive_input(axes: int) -> Any:
 
     Raises:
         ShapeError: shapes that do not go together.
+
+    Example:
+        >>> import numpy as np
+        >>> grad = np.full({(1,) * (axes + 2)}, 8, np.float32)
+        >>> adaptive_avg_pool{axes}d_input({(1, 1) + (2,) * axes}, grad).ravel().tolist()
+        {[8.0 / 2**axes] * 2**axes}
     """
     return repeated_back(adaptive_avg_pool_input)
 

@@ -236,6 +236,13 @@ def _gradient(axes: int) -> Any:
     Raises:
         ShapeError: shapes that do not go together.
         DTypeError: indices that are no ints.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.arange({2**axes}, dtype=np.float32).reshape({(1, 1) + (2,) * axes})
+        >>> values, places = max_pool{axes}d(x, 2, return_indices=True)
+        >>> max_pool{axes}d_input(x.shape, 7 * np.ones_like(values), places, 2).ravel().tolist()
+        {[0.0] * (2**axes - 1) + [7.0]}
     """
     return repeated_back(max_pool_input)
 
@@ -258,6 +265,12 @@ def _adaptive(axes: int) -> Any:
 
     Raises:
         ShapeError: wrong rank or an empty input.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.ones({(1, 1) + (5,) * axes}, np.float32)
+        >>> adaptive_max_pool{axes}d(x, 2).shape
+        {(1, 1) + (2,) * axes}
     """
     return repeated(adaptive_max_pool)
 
@@ -272,7 +285,25 @@ def _adaptive_gradient(axes: int) -> Any:
         return pooled_back(input_size, grad_output, indices, axes, _parts(tuple(size)), layout, name)
 
     adaptive_max_pool_input.__name__ = adaptive_max_pool_input.__qualname__ = f"adaptive_max_pool{axes}d_input"
-    adaptive_max_pool_input.__doc__ = f"The gradient of `adaptive_max_pool{axes}d` by its input."
+    adaptive_max_pool_input.__doc__ = f"""The gradient of `adaptive_max_pool{axes}d` by its input of shape `input_size`.
+
+    Args:
+        input_size: shape of the input.
+        grad_output: gradient by the result; floats.
+        indices: what `return_indices` gave.
+        layout: as for `max_pool{axes}d`.
+
+    Raises:
+        ShapeError: shapes that do not go together.
+        DTypeError: indices that are no ints.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.arange({2**axes}, dtype=np.float32).reshape({(1, 1) + (2,) * axes})
+        >>> values, places = adaptive_max_pool{axes}d(x, 1, return_indices=True)
+        >>> adaptive_max_pool{axes}d_input(x.shape, 7 * np.ones_like(values), places).ravel().tolist()
+        {[0.0] * (2**axes - 1) + [7.0]}
+    """
     return repeated_back(adaptive_max_pool_input)
 
 

@@ -284,6 +284,11 @@ def interpolate_input(
 
     Raises:
         ShapeError: shapes that do not go together.
+
+    Example:
+        >>> import numpy as np
+        >>> interpolate_input((1, 1, 2), np.array([[[1, 2, 3, 4]]], np.float32))
+        array([[[3., 7.]]], dtype=float32)
     """
     axes = len(input_size) - 2
     if axes not in LAYOUTS:

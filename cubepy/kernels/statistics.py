@@ -163,7 +163,13 @@ def var(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out:
 
 @repeated
 def std(x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None) -> Any:
-    """Standard deviation over axes, as `numpy.std`."""
+    """Standard deviation over axes, as `numpy.std`.
+
+    Example:
+        >>> import numpy as np
+        >>> std(np.array([[1, 3], [2, 2]], np.float32), axis=1)
+        array([1., 0.], dtype=float32)
+    """
     return _statistic(x, axis, keepdims, out, "std", number_of(ddof, "ddof"), math.nan)
 
 
@@ -264,5 +270,11 @@ def any(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) ->
 
 @placed
 def all(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
-    """Whether no element is zero, as `numpy.all`."""
+    """Whether no element is zero, as `numpy.all`.
+
+    Example:
+        >>> import numpy as np
+        >>> all(np.array([[1, 0], [2, 3]]), axis=1)
+        array([False,  True])
+    """
     return _number(_truth(x, axis, keepdims, True, out=out), out)

@@ -3,6 +3,21 @@
 A kernel that takes a `cb.View` calls `view.read(coords, lanes)` and `view.write(coords, value)`. `lanes` is
 comptime; 0 reads one scalar. Lines lie along the last axis and may hang over its end: what is outside reads
 as zero and is not written.
+
+Example:
+    >>> import numpy as np, cubepy as cb
+    >>> from cubepy.kernels import views
+    >>> @cb.kernel
+    ... def copy(x: cb.View, out: cb.Array):
+    ...     for i in range(out.shape[0]):
+    ...         for j in range(out.shape[1]):
+    ...             out[i, j] = x.read((i, j), 0)
+    >>> x, out = np.array([[1, 2, 3], [4, 5, 6]]), np.zeros((3, 2), int)
+    >>> copy[1, 1](views.permuted(x, (1, 0)), out)
+    >>> print(out)
+    [[1 4]
+     [2 5]
+     [3 6]]
 """
 
 from __future__ import annotations
@@ -12,6 +27,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.errors import ShapeError
 
 
 @cb.func
@@ -156,24 +172,72 @@ def plain(array: np.ndarray) -> Any:
 
 
 def broadcast(array: np.ndarray, shape: tuple[int, ...]) -> Any:
-    """A view of an array stretched to a shape, as NumPy does; no element is copied."""
-    padded = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+    """A view of an array stretched to a shape, as NumPy does; no element is copied.
+
+    Raises:
+        ShapeError: a length that is neither 1 nor that of the shape.
+
+    Example:
+        >>> import numpy as np
+        >>> broadcast(np.ones((2, 1), np.float32), (3, 2, 4)).stretched
+        (True, False, True)
+    """
+    lengths = (1,) * (len(shape) - array.ndim) + array.shape
+    if len(lengths) != len(shape) or any(n not in (1, m) for n, m in zip(lengths, shape, strict=True)):
+        raise ShapeError(f"an array of shape {array.shape} does not stretch to {shape}")
+    padded = array.reshape(lengths)
     return Broadcast(Plain(padded), tuple(a != b for a, b in zip(padded.shape, shape, strict=True)))
 
 
 def permuted(array: np.ndarray, axes: tuple[int, ...]) -> Any:
-    """A view of an array with its axes in another order, as `numpy.transpose`."""
+    """A view of an array with its axes in another order, as `numpy.transpose`.
+
+    Raises:
+        ShapeError: axes that are not those of the array, each one once.
+
+    Example:
+        >>> import numpy as np
+        >>> permuted(np.zeros((2, 3, 4), np.float32), (2, 0, 1)).axes
+        (1, 2, 0)
+    """
+    if sorted(axes) != list(range(array.ndim)):
+        raise ShapeError(f"axes must name each of the {array.ndim} axes of the array once, not {axes!r}")
     inverse = tuple(int(i) for i in np.argsort(axes))
     return Permuted(Plain(array), inverse)
 
 
 def mapped(inner: Any, function: Any, *others: Any) -> Any:
-    """A view that applies a `@cb.func` to what is read (or written), with other views as further arguments."""
+    """A view that applies a `@cb.func` to what is read (or written), with other views as further arguments.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> mapped(plain(np.zeros(3, np.float32)), cb.exp).function
+        cb.exp
+    """
     return Mapped(inner, function, tuple(others))
 
 
 def dequantized(
     codes: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None = None, *, group: int, packed: bool = False
 ) -> Any:
-    """A view of integers as floats: `(code - zero) * scale`, computed where it is read."""
+    """A view of integers as floats: `(code - zero) * scale`, computed where it is read.
+
+    Args:
+        codes: integers, or bytes of two each (the first in the low half) when `packed`.
+        scales, zeros: one for every `group` neighbours along the last axis.
+        group: how many neighbours.
+        packed: whether bytes hold two.
+
+    Raises:
+        ShapeError: scales or zeros that are too few for the codes.
+
+    Example:
+        >>> import numpy as np
+        >>> dequantized(np.ones((2, 4), np.int8), np.full((2, 2), 0.5, np.float32), group=2).group
+        2
+    """
+    width = codes.shape[-1] * (2 if packed else 1)
+    for name, each in (("scales", scales), ("zeros", zeros)):
+        if each is not None and (each.shape[:-1] != codes.shape[:-1] or each.shape[-1] * group < width):
+            raise ShapeError(f"{name} of shape {each.shape} are not one for every {group} of {width} codes in each row")
     return Dequantized(codes, scales, zeros, group, packed)

@@ -10,7 +10,12 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from cubepy.errors import LaunchError
+from cubepy.lang import hardware_examples
+from cubepy.lang.examples import PLAIN, with_example
 from cubepy.lang.hardware import HARDWARE
+
+EXAMPLES = PLAIN | hardware_examples.EXAMPLES
+"""The lines of an example for each name, which end its docstring."""
 
 
 class Interpreter(Protocol):
@@ -33,7 +38,7 @@ class Builtin:
 
     def __init__(self, name: str, doc: str) -> None:
         self.name = self.__name__ = name
-        self.__doc__ = doc
+        self.__doc__ = with_example(doc, EXAMPLES.get(name, ""))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         active = interpreter.get()
@@ -56,7 +61,7 @@ class Topology:
 
     def __init__(self, name: str, doc: str) -> None:
         self.name = name
-        self.__doc__ = doc
+        self.__doc__ = with_example(doc, EXAMPLES.get(name, ""))
 
     def __repr__(self) -> str:
         return f"cb.{self.name}"

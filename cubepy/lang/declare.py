@@ -24,6 +24,17 @@ class Comptime(Generic[T]):
 
     Its value is folded into the code and is part of the specialisation's key. Ints, bools, strings, floats,
     dtypes, tuples, frozen dataclasses and `@cb.func` functions may be passed.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> @cb.kernel
+        ... def scale(x: cb.Array, by: cb.Comptime[float] = 2.0):
+        ...     x[cb.ABSOLUTE_POS] *= by
+        >>> x = np.ones(3, np.float32)
+        >>> scale[1, 3](x)
+        >>> scale[1, 3](x, by=5.0)  # compiled a second time
+        >>> print(x)
+        [10. 10. 10.]
     """
 
 
@@ -32,11 +43,38 @@ class Array:
 
     In a kernel: `.size`, `.shape[d]`, `.stride[d]` (in elements), `.dtype`, `.ndim`, `a[i]`, `a[i, j]`,
     `a.load(i, lanes)`, `a.store(i, line)`.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> @cb.kernel
+        ... def transpose(x: cb.Array, out: cb.Array):
+        ...     for i in range(x.shape[0]):
+        ...         for j in range(x.shape[1]):
+        ...             out[j, i] = x[i, j]
+        >>> x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        >>> out = np.empty((3, 2), np.float32)
+        >>> transpose[1, 1](x, out)
+        >>> print(out)
+        [[0. 3.]
+         [1. 4.]
+         [2. 5.]]
     """
 
 
 class View:
-    """Annotation of a view parameter: anything with `read(coords, lanes)`, `write(coords, value)`, `shape`."""
+    """Annotation of a view parameter: anything with `read(coords, lanes)`, `write(coords, value)`, `shape`.
+
+    Example:
+        >>> import numpy as np, cubepy as cb
+        >>> from cubepy.kernels import views
+        >>> @cb.kernel
+        ... def first_row(x: cb.View, out: cb.Array):
+        ...     out.store(0, x.read((0, 0), 4))
+        >>> x, out = np.arange(12.0).reshape(4, 3), np.zeros(4)
+        >>> first_row[1, 1](views.permuted(x, (1, 0)), out)  # a column of x
+        >>> print(out)
+        [0. 3. 6. 9.]
+    """
 
 
 class TensorMap:
@@ -44,6 +82,26 @@ class TensorMap:
 
     In a kernel: `.dtype`, `.ndim`, `.box`, `.swizzle` and `.nbytes` (of a box) are comptime; `cb.tma_load` and
     `cb.tma_store` copy boxes of it.
+
+    Example:
+        >>> import numpy as np, cubepy as cb  # with an NVIDIA GPU
+        >>> @cb.kernel
+        ... def fill(target: cb.TensorMap):
+        ...     tile = cb.shared(target.box, target.dtype)
+        ...     for k in range(cb.UNIT_POS, tile.size, cb.CUBE_DIM):
+        ...         tile[k // target.box[1], k % target.box[1]] = k
+        ...     cb.fence_async()
+        ...     cb.sync_cube()
+        ...     if cb.UNIT_POS == 0:
+        ...         cb.tma_store(target, (1, 4), tile, 0)
+        ...         cb.tma_commit()
+        ...         cb.tma_wait(0, read=False)
+        >>> x = cb.tensor(np.zeros((3, 8), np.float32), device="cuda")
+        >>> fill[1, 32](cb.tensor_map(x, (2, 4), swizzle=0))
+        >>> print(x.numpy())
+        [[0. 0. 0. 0. 0. 0. 0. 0.]
+         [0. 0. 0. 0. 0. 1. 2. 3.]
+         [0. 0. 0. 0. 4. 5. 6. 7.]]
     """
 
 
@@ -282,6 +340,10 @@ def kernel(fn: Callable | None = None, *, fast_math: Any = ()) -> Any:
     if fn is not None:
         return Kernel(fn)
     flags = (fast_math,) if isinstance(fast_math, str) else fast_math
+    if not isinstance(flags, (tuple, list, set, frozenset)) or not all(isinstance(flag, str) for flag in flags):
+        raise KernelTypeError(
+            f"fast_math takes names of liberties, not {flags!r}", hint=f"choose from {sorted(FAST_MATH)}"
+        )
     return lambda f: Kernel(f, frozenset(flags))
 
 

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from cubepy.errors import DTypeError
+from cubepy.lang.examples import dtype_doc
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,13 @@ class DType:
         bits: width in bits (bool counts as 8 in memory, int4 as 4).
         numpy: the NumPy dtype that stores one element.
         storage_only: values are widened as they are read (fp8 to f32, int4 to i8).
+
+    Example:
+        >>> import cubepy as cb
+        >>> cb.bf16.bits, cb.bf16.itemsize, cb.bf16.is_float, cb.bf16.numpy
+        (16, 2, True, dtype(bfloat16))
+        >>> float(cb.bf16(3.14159))  # rounded to the 8 bits of precision that it has
+        3.140625
     """
 
     name: str
@@ -68,7 +76,9 @@ class DType:
 
 
 def _make(name: str, kind: str, bits: int, storage: Any, storage_only: bool = False) -> DType:
-    return DType(name, kind, bits, np.dtype(storage), storage_only)
+    dtype = DType(name, kind, bits, np.dtype(storage), storage_only)
+    object.__setattr__(dtype, "__doc__", dtype_doc(name))
+    return dtype
 
 
 bool_ = _make("bool_", "b", 8, np.bool_)

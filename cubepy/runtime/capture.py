@@ -29,11 +29,15 @@ class capture:
         DeviceError: there is no GPU.
         LaunchError: elements are read inside the block, or captures nest.
 
-    Example (on a GPU):
-        with cb.capture() as g:
-            y = model(x)
-        g.put(x, new)
-        g.replay()
+    Example:
+        >>> import numpy as np, cubepy as cb  # with an NVIDIA GPU
+        >>> x = cb.tensor(np.ones(3, np.float32), device="cuda")
+        >>> with cb.capture("cuda") as graph:
+        ...     y = x + x
+        >>> graph.put(x, [1, 2, 3])
+        >>> graph.replay()
+        >>> print(y.numpy())
+        [2. 4. 6.]
     """
 
     def __init__(self, device: Any = None) -> None:

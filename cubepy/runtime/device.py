@@ -32,6 +32,12 @@ class DeviceProperties:
         l1_bytes, l2_bytes: cache of a core.
         features: named abilities, such as "int8_dot".
         architecture: compute capability of a GPU, such as "9.0".
+
+    Example:
+        >>> import cubepy as cb
+        >>> python = cb.device_properties_of("python")
+        >>> python.plane_size, python.lanes(cb.f32)
+        (1, 16)
     """
 
     backend: str
@@ -57,7 +63,15 @@ class DeviceProperties:
 
 @dataclass(frozen=True)
 class Device:
-    """A device by backend and ordinal, such as `cpu` or `cuda:1`."""
+    """A device by backend and ordinal, such as `cpu` or `cuda:1`.
+
+    Example:
+        >>> import cubepy as cb
+        >>> cb.Device("cuda", 1)
+        Device(backend='cuda', ordinal=1)
+        >>> print(cb.Device("cuda", 1), cb.Device("cpu"))
+        cuda:1 cpu
+    """
 
     backend: str
     ordinal: int = 0
@@ -105,7 +119,14 @@ _current: ContextVar[Device | None] = ContextVar("cubepy_device", default=None)
 
 
 def current() -> Device:
-    """The device that launches use when none is named."""
+    """The device that launches use when none is named.
+
+    Example:
+        >>> import cubepy as cb
+        >>> with cb.use("python"):
+        ...     print(cb.current_device())
+        python
+    """
     device = _current.get()
     if device is None:
         return _configured(config.backend)
@@ -181,7 +202,13 @@ def devices() -> Devices:
 
 
 def device_properties(device: Any = None) -> DeviceProperties:
-    """The properties of a device (the current one when none is given)."""
+    """The properties of a device (the current one when none is given).
+
+    Example:
+        >>> import cubepy as cb
+        >>> cb.device_properties_of("python").cores
+        1
+    """
     d = current() if device is None else as_device(device)
     return backend_named(d.backend).properties(d.ordinal)  # type: ignore[no-any-return]
 

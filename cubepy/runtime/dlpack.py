@@ -73,7 +73,6 @@ def _release(at: int) -> None:
     _alive.pop(at, None)
 
 
-_Destructor = ctypes.CFUNCTYPE(None, c_void_p)
 _get_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _python))
 
 

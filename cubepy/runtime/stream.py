@@ -161,6 +161,11 @@ def sync(device: Any = None) -> None:
 
     Launches on the CPU are finished when they return; the call is there so that code runs anywhere. Errors that
     kernels reported (out of bounds in validate mode, `debug_assert`) are raised here.
+
+    Example:
+        >>> import cubepy as cb
+        >>> x = cb.tensor([1.0, 2.0]) * 2
+        >>> cb.sync()  # on a GPU: now it is done, and its errors are known
     """
     where = current() if device is None else as_device(device)
     gpu = gpu_of(where)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler.signature import TensorMapSpec
-from cubepy.errors import DTypeError, LaunchError, ShapeError
+from cubepy.errors import ArgumentError, DTypeError, LaunchError, ShapeError
 from cubepy.lang.declare import TensorMap
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device_array import DeviceArray
@@ -81,6 +81,8 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128, tf32: bool 
         raise DTypeError(f"a tensor map cannot hold {dtype.name}", hint="view its bytes as uint8")
     if tf32 and dtype.name != "f32":
         raise DTypeError(f"{dtype.name} is not rounded to tf32", hint="leave out tf32=True")
+    if not isinstance(box, (tuple, list)) or not all(hasattr(n, "__index__") for n in box):
+        raise ArgumentError(f"box must be a tuple with a side for each axis, not {box!r}", hint="such as box=(64, 64)")
     box = tuple(int(n) for n in box)
     if not 2 <= data.ndim <= 5 or len(box) != data.ndim:
         raise ShapeError(f"a tensor map has 2 to 5 axes and a box of as many, not {data.ndim} and {len(box)}")

@@ -1,6 +1,12 @@
 """Tensors: arrays whose operations are nodes of one serialisable op IR, run at once on the kernel library.
 
 The module can be called: `cb.tensor([1.0, 2.0])` makes a tensor, `cubepy.tensor.record` is its recorder.
+
+Example:
+    >>> import cubepy as cb
+    >>> x = cb.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> (x @ x.T).sum(axis=0)
+    tensor([16., 36.])
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from cubepy.errors import DeviceError, DTypeError, ShapeError
+from cubepy.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime.device import Device, as_device, current, gpu_of
@@ -206,8 +206,18 @@ class Tensor(Operators):
         """Axes `start_dim` to `end_dim` as one."""
         if not self.shape:
             return self.reshape(1)
-        first, last = start_dim % self.ndim, end_dim % self.ndim
+        first, last = self._dim(start_dim, "flatten"), self._dim(end_dim, "flatten")
+        if first > last:
+            raise ShapeError(f"flatten: axis {start_dim} comes after axis {end_dim} (rank {self.ndim})")
         return self.reshape(*self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :])
+
+    def _dim(self, dim: Any, op: str) -> int:
+        """An axis counted from the front."""
+        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+            raise ArgumentError(f"{op}: an axis is an integer, not {dim!r}")
+        if not -self.ndim <= dim < self.ndim:
+            raise ShapeError(f"{op}: axis {dim} is out of range for a tensor of rank {self.ndim}")
+        return operator.index(dim) % self.ndim
 
     def permute(self, *axes: Any) -> Tensor:
         """Axes in another order; no copy."""
@@ -216,10 +226,8 @@ class Tensor(Operators):
     def transpose(self, dim0: int, dim1: int) -> Tensor:
         """Two axes exchanged, as in PyTorch; no copy."""
         order = list(range(self.ndim))
-        for d in (dim0, dim1):
-            if not -self.ndim <= d < self.ndim:
-                raise ShapeError(f"transpose: axis {d} is out of range for a tensor of rank {self.ndim}")
-        order[dim0], order[dim1] = order[dim1], order[dim0]
+        first, second = self._dim(dim0, "transpose"), self._dim(dim1, "transpose")
+        order[first], order[second] = order[second], order[first]
         return self.permute(*order)
 
     @property
@@ -229,6 +237,8 @@ class Tensor(Operators):
 
     def unsqueeze(self, dim: int) -> Tensor:
         """A new axis of length 1 at `dim`."""
+        if not hasattr(dim, "__index__"):
+            raise ArgumentError(f"unsqueeze: an axis is an integer, not {dim!r}")
         if not -self.ndim - 1 <= dim <= self.ndim:
             raise ShapeError(f"unsqueeze: axis {dim} is out of range for a tensor of rank {self.ndim}")
         at = dim % (self.ndim + 1)
@@ -236,7 +246,7 @@ class Tensor(Operators):
 
     def squeeze(self, dim: int | None = None) -> Tensor:
         """Without axes of length 1 (all, or `dim` if it is one)."""
-        drop = range(self.ndim) if dim is None else (dim % max(self.ndim, 1),)
+        drop = range(self.ndim) if dim is None else (self._dim(dim, "squeeze"),)
         return self.reshape(*(n for d, n in enumerate(self.shape) if n != 1 or d not in drop))
 
     def expand(self, *shape: Any) -> Tensor:
@@ -264,6 +274,8 @@ class Tensor(Operators):
                     "a tensor is indexed by integers, slices, None and ..., not by arrays",
                     hint="use nn.functional.embedding(indices, x) for rows, or x.numpy()[indices]",
                 )
+            elif not hasattr(p, "__index__"):
+                raise ArgumentError(f"a tensor is indexed by integers, slices, None and ..., not by {p!r}")
             else:
                 encoded.append(operator.index(p))
         return apply("slice", self, index=tuple(encoded))
@@ -341,6 +353,9 @@ def is_device(target: Any) -> bool:
 def _ints(values: Sequence[Any]) -> tuple[int, ...]:
     if len(values) == 1 and isinstance(values[0], (tuple, list)):
         values = values[0]
+    for v in values:
+        if not hasattr(v, "__index__"):
+            raise ArgumentError(f"lengths and axes are integers, not {v!r}")
     return tuple(operator.index(v) for v in values)
 
 
@@ -427,9 +442,12 @@ def concat(tensors: Sequence[Any], axis: int = 0) -> Tensor:
     Raises:
         ShapeError: no tensors, or other axes that differ.
     """
-    if not tensors:
+    if not isinstance(tensors, Iterable):
+        raise ArgumentError(f"concat takes a list of tensors, not {type(tensors).__name__}")
+    given = [as_tensor(t) for t in tensors]
+    if not given:
         raise ShapeError("concat needs at least one tensor")
-    return apply("concat", *map(as_tensor, tensors), axis=axis)
+    return apply("concat", *given, axis=axis)
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:

@@ -98,6 +98,19 @@ def narrow(a: cb.Array, b: cb.Array, out: cb.Array):
     out[i] = x * y + x / y - y
 
 
+@cb.kernel
+def numbers_of_many_digits(out: cb.Array):
+    out[0] = 10**30
+    out[1] = -(2**1000)
+    out[2] = out[0] * 10**20
+
+
+def test_integers_of_many_digits_are_floats_where_floats_are_meant(device: str) -> None:
+    out = np.zeros(3, np.float32)
+    numbers_of_many_digits[1, 1](out, device=device)
+    np.testing.assert_array_equal(out, np.array([1e30, -np.inf, np.inf], np.float32))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["f16", "bf16"])
 def test_narrow_floats_round_after_every_operation(device: str, dtype: type) -> None:
     rng = np.random.default_rng(0)

@@ -1,0 +1,110 @@
+"""What layers are made with: sizes, shapes, numbers, switches and paths, looked at where they are given.
+
+A wrong one would otherwise fail later, in another place, or be silently something else.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from pathlib import Path
+from typing import Any
+
+from cubepy.errors import ArgumentError, LaunchError, ShapeError
+from cubepy.kernels.options import is_flag, shown
+
+
+def size(name: str, value: Any, least: int = 0) -> int:
+    """An integer of at least `least`.
+
+    Raises:
+        ArgumentError: it is no integer.
+        ShapeError: it is smaller.
+
+    Example:
+        >>> size("in_features", -1)
+        Traceback (most recent call last):
+            ...
+        cubepy.errors.ShapeError: in_features must be at least 0, not -1
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise ArgumentError(f"{name} must be an integer, not {shown(value)}")
+    if number < least:
+        raise ShapeError(f"{name} must be at least {least}, not {number}")
+    return number
+
+
+def shape(name: str, value: Any) -> tuple[int, ...]:
+    """The lengths that an integer or a sequence of integers stands for.
+
+    Raises:
+        ArgumentError: it is neither.
+        ShapeError: there is none, or one is negative.
+
+    Example:
+        >>> shape("normalized_shape", 8), shape("normalized_shape", [4, 8])
+        ((8,), (4, 8))
+    """
+    lengths = value if isinstance(value, (tuple, list)) else (value,)
+    if not lengths:
+        raise ShapeError(f"{name} must have at least one axis, but it is empty")
+    return tuple(size(name, n) for n in lengths)
+
+
+def number(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """A number from `least` to `most`.
+
+    Raises:
+        ArgumentError: it is no number.
+        LaunchError: it lies outside, or is NaN.
+
+    Example:
+        >>> number("eps", "small")
+        Traceback (most recent call last):
+            ...
+        cubepy.errors.ArgumentError: eps must be a number, not 'small'
+    """
+    several = bool(getattr(value, "shape", ()))
+    if several or isinstance(value, (bool, str)) or not hasattr(value, "__float__"):
+        raise ArgumentError(f"{name} must be a number, not {shown(value)}")
+    if not least <= float(value) <= most:
+        allowed = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+        raise LaunchError(f"{name} must be {allowed}, not {value}")
+    return float(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False.
+
+    Raises:
+        ArgumentError: it is something else.
+
+    Example:
+        >>> flag("bias", 1)
+        True
+    """
+    if not is_flag(value):
+        raise ArgumentError(f"{name} must be True or False, not {shown(value)}")
+    return bool(value)
+
+
+def path(name: str, value: Any) -> Path:
+    """Where a file is.
+
+    Raises:
+        ArgumentError: it is neither a text nor a path.
+
+    Example:
+        >>> path("path", None)
+        Traceback (most recent call last):
+            ...
+        cubepy.errors.ArgumentError: path must be a text or a pathlib.Path, not None
+    """
+    if not isinstance(value, (str, os.PathLike)):
+        raise ArgumentError(f"{name} must be a text or a pathlib.Path, not {shown(value)}")
+    return Path(value)
