@@ -156,7 +156,7 @@ def _last(x: np.ndarray) -> np.ndarray:
 ])  # fmt: skip
 def test_the_third_call_is_a_repetition(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn() -> tuple[np.ndarray, ...]:
-        return draw(1, 8, 48, 48), draw(8, 8, 3, 3), draw(1, 8, 48, 48)  # results that begin at a line of the cache
+        return draw(1, 8, 72, 72), draw(8, 8, 3, 3), draw(1, 8, 72, 72)  # results of the pool begin at a line
 
     for _ in range(3):
         call(*drawn())
