@@ -6,12 +6,12 @@ A wrong one would otherwise fail later, in another place, or be silently somethi
 from __future__ import annotations
 
 import math
-import operator
 import os
 from pathlib import Path
 from typing import Any
 
 from cubepy.errors import ArgumentError, LaunchError, ShapeError
+from cubepy.kernels.arguments import number_of, whole
 from cubepy.kernels.options import is_flag, shown
 
 
@@ -28,15 +28,9 @@ def size(name: str, value: Any, least: int = 0) -> int:
             ...
         cubepy.errors.ShapeError: in_features must be at least 0, not -1
     """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise ArgumentError(f"{name} must be an integer, not {shown(value)}")
-    if number < least:
-        raise ShapeError(f"{name} must be at least {least}, not {number}")
-    return number
+    if isinstance(value, bool):
+        raise ArgumentError(f"{name} must be an int, not {value}")
+    return whole(value, name, least)
 
 
 def shape(name: str, value: Any) -> tuple[int, ...]:
@@ -69,13 +63,13 @@ def number(name: str, value: Any, least: float = -math.inf, most: float = math.i
             ...
         cubepy.errors.ArgumentError: eps must be a number, not 'small'
     """
-    several = bool(getattr(value, "shape", ()))
-    if several or isinstance(value, (bool, str)) or not hasattr(value, "__float__"):
-        raise ArgumentError(f"{name} must be a number, not {shown(value)}")
-    if not least <= float(value) <= most:
+    if isinstance(value, bool):
+        raise ArgumentError(f"{name} must be a number, not {value}")
+    found = number_of(value, name)
+    if not least <= found <= most:
         allowed = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
         raise LaunchError(f"{name} must be {allowed}, not {value}")
-    return float(value)
+    return found
 
 
 def flag(name: str, value: Any) -> bool:

@@ -20,7 +20,7 @@ import pytest
 
 from cubepy.backends.cuda import driver, memory, replay, run, stream
 from cubepy.kernels import arguments
-from cubepy.runtime import device_array, tracing
+from cubepy.runtime import device_array, layout, tracing
 from cubepy.tensor import traces
 
 OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 2, 600, 400, 700
@@ -307,6 +307,7 @@ def fake_cuda(
         m.setattr(driver, "_reason", None)
         m.setattr(driver, "_count", devices)
         m.setattr(driver, "_contexts", {})
+        m.setattr(layout, "devices_seen", set())  # a later `cb.sync` waits for none of them
         m.setattr(memory, "_pools", {})
         m.setattr(stream.per_thread, "streams", {})
         m.setattr(stream, "_streams", weakref.WeakSet())

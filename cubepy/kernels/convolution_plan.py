@@ -13,7 +13,7 @@ import cubepy as cb
 from cubepy.kernels.convolution_block import Plan
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.functions import ACTIVATIONS
-from cubepy.kernels.shapes import size_class
+from cubepy.tune import bucket
 
 LARGEST_STRIP = 45056  # elements of a cube's copy of the input: what a cube may have of its own, less its board
 APART = 64  # elements between the copy and the board, and some more
@@ -160,7 +160,7 @@ def rooms(strip: int, places: int, width: int) -> tuple[int, int]:
     """
     left = cb.device_properties_of().max_shared_memory // 4 - APART
     usual = max(strip, LARGEST_STRIP) if strip else 0
-    most = size_class(max(places, BOARD)) if places else 0
+    most = bucket(max(places, BOARD)) if places else 0
     for room, board in ((usual, most), (usual, places)):
         if room + board * width <= left:
             return room, board

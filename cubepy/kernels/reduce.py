@@ -22,6 +22,7 @@ from cubepy.kernels.reduce_lines import greater, lesser, reduce_columns, reduce_
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i32, i64, u8, u64
 from cubepy.runtime import memory
+from cubepy.tune import bucket
 
 PIECE = 32768  # elements of a row that one cube reduces
 SHORT = 1024  # elements of a row, at most, whose place is carried along with the largest
@@ -137,7 +138,7 @@ def _columns(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start:
     part = target.reshape(b, 1, c) if last else memory.empty((b, pieces, fold * c), acc.numpy)
     side = not solid or fold * c > NARROW  # short rows that follow each other are read in this order
     reduce_columns[blocks * pieces, 1](
-        data, part, step, right, start, acc, lanes, _room(width, lanes), width, piece, scale if last else 1.0, side,
+        data, part, step, right, start, acc, lanes, bucket(width // lanes), width, piece, scale if last else 1.0, side,
         few, mode="unchecked",
     )  # fmt: skip
     if not last:
@@ -153,11 +154,6 @@ def _column_cuts(data: np.ndarray, lanes: int) -> tuple[int, int, int, int]:
     pieces = builtins.max(1, builtins.min(-(-n // 64), CUBES // blocks))
     piece = -(-n // pieces)
     return width, blocks, -(-n // piece), piece
-
-
-def _room(width: int, lanes: int) -> int:
-    """Lines that a cube keeps: a power of two, so that another width needs no other code."""
-    return 1 << (width // lanes - 1).bit_length()
 
 
 def _sum_dtypes(x: Any) -> tuple[DType, DType]:
@@ -309,7 +305,7 @@ def _arg_columns(data: np.ndarray, target: np.ndarray, largest: bool) -> None:
     acc = f32 if dtype.is_float and dtype.bits < 32 else dtype
     lanes, final = lanes_for(data, np.empty(0, acc.numpy)), target.reshape(b, 1, c)
     width, blocks, pieces, piece = _column_cuts(data, lanes)
-    room = _room(width, lanes)
+    room = bucket(width // lanes)
     if pieces == 1:
         reduce_places.arg_columns[blocks, 1](
             data, None, final, largest, acc, lanes, room, width, piece, mode="unchecked"

@@ -11,22 +11,6 @@ from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.layout import reshaped
 
 
-def size_class(n: int, up: bool = True) -> int:
-    """The nearest of 1, 2, 3, 4, 6, 8, 12, 16, ... that is not below `n`, or with `up` False not above it.
-
-    For sizes that are part of the code (rooms in memory, parts of a plan): other shapes seldom need other code.
-
-    Example:
-        >>> size_class(37), size_class(37, up=False)
-        (48, 32)
-    """
-    if n <= 1:
-        return 1
-    low = 1 << (n.bit_length() - 1)
-    classes = (low, low + low // 2, 2 * low)
-    return next(c for c in classes if c >= n) if up else max(c for c in classes if c <= n)
-
-
 def broadcast_shape(*arrays: np.ndarray) -> tuple[int, ...]:
     """The shape that arrays broadcast to.
 
