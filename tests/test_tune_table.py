@@ -248,6 +248,18 @@ def test_progress_without_rich_is_a_line_for_each_race() -> None:
     assert "[2/2] tile Plan(2)" in terminal.getvalue() and terminal.getvalue().count("\n") == 2
 
 
+def test_progress_goes_to_what_is_standard_error_when_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", first)
+    progress = progress_for()
+    first.close()
+    monkeypatch.setattr(sys, "stderr", second)
+    shown(progress)
+    assert second.getvalue().count("\n") == 2
+    monkeypatch.setattr(sys, "stderr", None)
+    assert isinstance(progress_for(), Silent)
+
+
 def test_progress_with_rich_is_a_bar() -> None:
     pytest.importorskip("rich")
     terminal = Terminal()

@@ -36,11 +36,19 @@ class Silent:
 
 
 class Lines:
-    """One line for each race; on a terminal the line shows the candidate at work."""
+    """One line for each race; on a terminal the line shows the candidate at work.
+
+    Without a stream it writes to what is standard error at that moment: programs swap and close it.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = sys.stderr if stream is None else stream
+        self.given = stream
         self.title, self.steps, self.done, self.begin = "", 0, 0, 0.0
+
+    @property
+    def stream(self) -> TextIO:
+        """Where lines go now."""
+        return sys.stderr if self.given is None else self.given
 
     def start(self, title: str, steps: int) -> None:
         """Begin a line."""
@@ -96,7 +104,7 @@ class Bar:
 def progress_for(stream: TextIO | None = None) -> Progress:
     """What suits the stream (standard error by default) and the settings."""
     where = sys.stderr if stream is None else stream
-    if not config.progress:
+    if not config.progress or where is None:  # a program without a console has no standard error
         return Silent()
     if where.isatty():
         try:
@@ -105,5 +113,5 @@ def progress_for(stream: TextIO | None = None) -> Progress:
 
             return Bar(rich, where)
         except ImportError:
-            return Lines(where)
-    return Lines(where)
+            return Lines(stream)
+    return Lines(stream)
