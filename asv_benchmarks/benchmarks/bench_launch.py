@@ -7,25 +7,33 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cases import warmed
+
 
 @cache
 def _tiny() -> Any:
     from benchmarks.kernels import add_one
 
     x, out = np.zeros(16, np.float32), np.zeros(16, np.float32)
-    add_one[1, 16](x, out)
-    return add_one, x, out, add_one[1, 16].bind(x, out)
+    bound = add_one[1, 16].bind(x, out)
+    warmed(lambda: add_one[1, 16](x, out))
+    return add_one, x, out, warmed(bound)
 
 
-def time_launch_unbound() -> None:
-    """A launch of a kernel of 16 elements, arguments and all."""
-    kernel, x, out, _ = _tiny()
-    kernel[1, 16](x, out)
+class Launch:
+    """A launch of a kernel of 16 elements."""
 
+    def setup(self) -> None:
+        """Compile it and let it come a few times."""
+        self.kernel, self.x, self.out, self.bound = _tiny()
 
-def time_launch_bound() -> None:
-    """The same launch, bound."""
-    _tiny()[3]()
+    def time_launch_unbound(self) -> None:
+        """Arguments and all."""
+        self.kernel[1, 16](self.x, self.out)
+
+    def time_launch_bound(self) -> None:
+        """Bound."""
+        self.bound()
 
 
 @cache
@@ -35,14 +43,20 @@ def _problem() -> Any:
     from cubepy.tune import choose
 
     problem = Product("cpu", 512, 512, 512)
-    choose(MATMUL, problem)
+    warmed(lambda: choose(MATMUL, problem))
     return choose, MATMUL, problem
 
 
-def time_choose_routine() -> None:
-    """What the choice between routines costs for a problem that was asked for before."""
-    choose, op, problem = _problem()
-    choose(op, problem)
+class Choice:
+    """The choice between routines, for a problem that was asked for before."""
+
+    def setup(self) -> None:
+        """Ask for it."""
+        self.choose, self.op, self.problem = _problem()
+
+    def time_choose_routine(self) -> None:
+        """A look into the table."""
+        self.choose(self.op, self.problem)
 
 
 def timeraw_import() -> str:

@@ -1,0 +1,139 @@
+"""What a GPU does, beside torch: host time and the GPU's together, waited for after each call.
+
+Cells are skipped where there is no GPU or no torch. The table of docs/benchmarks.md (`gpu.py`) times by events and has
+many more rows; these follow the main ones over commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from benchmarks.cases import warmed
+from benchmarks.peers import torch_module
+
+LIBRARIES = ("cubepy", "torch")
+
+
+@dataclass(frozen=True)
+class CudaWork:
+    """One operation.
+
+    Attributes:
+        shapes: the shapes that are timed, numbers joined by "x".
+        data: takes torch and the numbers, gives tensors on the GPU.
+        ours, torch: take the library (`cubepy.kernels`, torch) and the tensors; what is timed.
+    """
+
+    shapes: tuple[str, ...]
+    data: Callable[..., tuple[Any, ...]]
+    ours: Callable[..., Any]
+    torch: Callable[..., Any]
+
+
+def _draw(dtype: str, *layouts: Callable[..., tuple[int, ...]]) -> Callable[..., tuple[Any, ...]]:
+    def data(torch: Any, *numbers: int) -> tuple[Any, ...]:
+        return tuple(
+            torch.randn(layout(*numbers), device="cuda", dtype=torch.float32).to(getattr(torch, dtype))
+            for layout in layouts
+        )
+
+    return data
+
+
+_ALL = (lambda *numbers: numbers,)
+_HEADS = (lambda b, h, n, d: (b, h, n, d),) * 3
+_PRODUCT = (lambda m, n, k: (m, k), lambda m, n, k: (k, n))
+
+WORKS: dict[str, CudaWork] = {
+    "cuda_matmul_bf16": CudaWork(
+        ("1024x1024x1024", "4096x4096x4096", "4096x4097x4095", "16x4096x4096"), _draw("bfloat16", *_PRODUCT),
+        lambda K, a, b: K.matmul(a, b), lambda torch, a, b: torch.matmul(a, b),
+    ),
+    "cuda_matmul_f32": CudaWork(
+        ("1024x1024x1024",), _draw("float32", *_PRODUCT), lambda K, a, b: K.matmul(a, b),
+        lambda torch, a, b: torch.matmul(a, b),
+    ),
+    "cuda_attention_bf16": CudaWork(
+        ("4x16x2048x64", "4x16x4096x128"), _draw("bfloat16", *_HEADS), lambda K, q, k, v: K.attention(q, k, v),
+        lambda torch, q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
+    ),
+    "cuda_softmax": CudaWork(
+        ("8192x4096", "8192x1000", "512x50257"), _draw("float32", *_ALL), lambda K, x: K.softmax(x),
+        lambda torch, x: torch.softmax(x, -1),
+    ),
+    "cuda_add": CudaWork(
+        ("16x16", "8192x8192"), _draw("float32", *_ALL), lambda K, x: K.add(x, x), lambda torch, x: torch.add(x, x),
+    ),
+    "cuda_sum": CudaWork(
+        ("8192x8192",), _draw("float32", *_ALL), lambda K, x: K.sum(x), lambda torch, x: torch.sum(x),
+    ),
+    "cuda_sort": CudaWork(
+        ("4194304",), _draw("float32", *_ALL), lambda K, x: K.sort(x), lambda torch, x: torch.sort(x)[0],
+    ),
+}  # fmt: skip
+
+
+@cache
+def _torch() -> Any:
+    torch = torch_module()
+    if not torch.cuda.is_available():
+        raise NotImplementedError("there is no GPU that torch sees")
+    return torch
+
+
+def case(op: str, library: str, shape: str) -> Callable[[], Any]:
+    """A function that does the work once and waits for it, warmed.
+
+    Raises:
+        NotImplementedError: no GPU, or no torch, which makes the data: asv skips the cell.
+    """
+    import cubepy as cb
+    from cubepy import kernels as K
+
+    torch, work = _torch(), WORKS[op]
+    tensors = work.data(torch, *(int(n) for n in shape.split("x")))
+    if library == "torch":
+
+        def theirs() -> None:
+            work.torch(torch, *tensors)
+            torch.cuda.synchronize()
+
+        return warmed(theirs)
+
+    def ours() -> None:
+        work.ours(K, *tensors)
+        cb.sync()
+
+    return warmed(ours)
+
+
+class Base:
+    """Timing settings that all classes share."""
+
+    param_names = ("library", "shape")
+    timeout = 300
+    rounds = 1
+    repeat = (5, 25, 1.5)
+    sample_time = 0.02
+    warmup_time = 0.1
+    op = ""
+    run: Callable[[], Any]
+
+    def setup(self, library: str, shape: str) -> None:
+        """Build the work and run it a few times."""
+        self.run = case(type(self).op, library, shape)
+
+
+def _suite(op: str) -> type:
+    def time_op(self: Base, library: str, shape: str) -> None:
+        self.run()
+
+    name = "".join(part.title() for part in op.split("_"))
+    return type(name, (Base,), {f"time_{op}": time_op, "op": op, "params": (LIBRARIES, WORKS[op].shapes)})
+
+
+for _suite_of in map(_suite, WORKS):
+    globals()[_suite_of.__name__] = _suite_of
