@@ -52,8 +52,8 @@ class Split:
 
 
 def split(program: Program) -> Split:
-    """Split a program into loops over units; one loop when it has no barrier."""
-    if not program.has_barrier:
+    """Split a program into loops over units; one loop when it has no barrier, or a cube has one unit."""
+    if not program.has_barrier or program.units == (1, 1, 1):
         return Split([Units(program.body)], set(), set())
     cube = _cube_variables(program.body)
     body = _fission(program.body, cube)

@@ -39,7 +39,7 @@ class Specialiser(Calls):
         self.units, self.plane, self.shared_limit = target.units, target.plane, target.shared_limit
         self.properties, self.debug = target.properties, target.debug
         self.arguments: list[Argument] = []
-        self.loops, self.final = [], True
+        self.loops, self.left = [], []
         self.callers: list[Any] = []
 
     def run(self) -> Program:

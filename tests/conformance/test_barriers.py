@@ -250,3 +250,44 @@ def test_many_cubes_keep_what_lives_across_barriers_apart() -> None:
     normalise[10000, 16](x, out, device="cpu")
     d = x.astype(np.float64)
     np.testing.assert_allclose(out, (d - d.mean(1, keepdims=True)) / d.std(1, keepdims=True), rtol=1e-3, atol=1e-5)
+
+
+@cb.kernel
+def alone(x: cb.Array, out: cb.Array, rounds):
+    t = cb.UNIT_POS
+    i = cb.ABSOLUTE_POS
+    s = cb.shared(1, cb.f32)
+    mine = cb.local(2, cb.f32)
+    value = x[i]
+    mine[t] = value
+    s[t] = value * 2
+    cb.sync_cube()
+    for r in range(rounds):
+        value += s[0] + mine[t] + r
+        cb.sync_cube()
+        if x[0] > 0:
+            s[t] = value
+            cb.sync_cube()
+    out[i] = value
+
+
+def test_a_cube_of_one_unit_keeps_what_lives_across_barriers(device: str) -> None:
+    x, out = np.array([1, 2, 3], F), np.zeros(3, F)
+    alone[3, 1](x, out, 2, device=device)
+    assert out.tolist() == [v + (v * 2 + v) + (v * 4 + v + 1) for v in x]
+
+
+@cb.kernel
+def lines_across(x: cb.Array, out: cb.Array):
+    v = x.load(cb.UNIT_POS * 4, 4)
+    cb.sync_cube()
+    out.store(cb.UNIT_POS * 4, v + cb.UNIT_POS)
+
+
+@pytest.mark.parametrize("units", [1, (1, 1, 1), 2, (1, 2), (1, 1, 2), 300])
+def test_lines_live_across_barriers_in_cubes_of_any_shape(device: str, units: int | tuple[int, ...]) -> None:
+    count = int(np.prod(units))
+    x = np.arange(4 * count, dtype=F)
+    out = np.zeros_like(x)
+    lines_across[1, units](x, out, device=device)
+    np.testing.assert_array_equal(out, x + np.repeat(np.arange(count), 4))
