@@ -43,7 +43,8 @@ class Loops(Statements):
         targets = stored_names(node.target)
         rebound = frozenset[str]().union(*map(stored_names, node.body))
         values = [item if not isinstance(item, (int, str, float, tuple)) else Const(item) for item in over.items]
-        values = self.unaffected(values, targets | rebound)
+        assigned = self.variables_of(targets | rebound)
+        values = [self.copied(value, assigned) for value in values]
         whole = self.region()
         self.loops.append(Loop(unrolled=number))
         paths = [Path(self.out, self.frame.env)]
@@ -61,19 +62,13 @@ class Loops(Statements):
             self.after_unrolled(name, paths)
         return paths
 
-    def unaffected(self, values: list[Value], names: frozenset[str]) -> list[Value]:
-        """Values for the turns of a loop that assigns names: those that read their variables are copied first."""
-        size = len(self.frame.path) + 1
-        keys = {(*self.frame.path, name) for name in names}
-        assigned = {variable for key, variable in self.keys.items() if key[:size] in keys}
-        return [self.copied(value, assigned) for value in values] if assigned else values
-
     def bind_item(self, target: ast.expr, value: Value, rebound: frozenset[str]) -> None:
         """Bind the variable of an unrolled loop; a comptime one stays so in its turn, whatever it is after the loop."""
         if isinstance(target, ast.Name) and isinstance(value, Const) and target.id not in rebound:
             self.frame.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
-            items = [self.copied(v) for v in self.items_of(value, len(target.elts))]
+            assigned = self.variables_of(stored_names(target))
+            items = [self.copied(v, assigned) for v in self.items_of(value, len(target.elts))]
             for t, v in zip(target.elts, items, strict=True):
                 self.bind_item(t, v, rebound)
         else:
@@ -138,7 +133,7 @@ class Loops(Statements):
                     self.frame.env[name] = Undecided(f"{name!r} is the variable of a loop that may not have run")
         before = dict(self.frame.env)
         self.frame.env.update(bound)
-        self.loops.append(Loop(entry={**before, **bound}))
+        self.loops.append(Loop(entry={n: v for n, v in before.items() if n not in bound}))
         location = self.location
         body, paths = self.branch(items)
         env = self.met(paths) if paths else {}

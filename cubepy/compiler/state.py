@@ -7,7 +7,7 @@ walk starts again; facts only grow, so it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,6 +115,12 @@ class State:
             fixed = value.op == "const" if variables is None else names.isdisjoint(variables)
             return value if fixed else self.temporary(value)
         return self.mapped(value, lambda part: self.copied(part, variables))
+
+    def variables_of(self, names: Collection[str]) -> set[str]:
+        """The variables that hold local names, and the parts of aggregates."""
+        size = len(self.frame.path) + 1
+        keys = {(*self.frame.path, name) for name in names}
+        return {variable for key, variable in self.keys.items() if key[:size] in keys}
 
     def mapped(self, value: Value, change: Callable[[Value], Value]) -> Value:
         """An aggregate with its parts changed; anything else as it is."""

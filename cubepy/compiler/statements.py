@@ -23,6 +23,7 @@ from cubepy.compiler.ir import (
     If,
     Stmt,
 )
+from cubepy.compiler.source import stored_names
 from cubepy.compiler.values import (
     Const,
     StructValue,
@@ -248,7 +249,8 @@ class Statements(Expressions):
         elif isinstance(target, (ast.Tuple, ast.List)):
             items = self.items_of(value, len(target.elts))
             if len(items) > 1:  # a, b = b, a reads everything first
-                items = [self.copied(v) for v in items]
+                assigned = self.variables_of(stored_names(target))
+                items = [self.copied(v, None if isinstance(v, Expr) else assigned) for v in items]
             for t, v in zip(target.elts, items, strict=True):
                 self.bind_target(t, v)
         elif isinstance(target, ast.Subscript):
@@ -382,6 +384,8 @@ class Statements(Expressions):
         entry = next(loop.entry for loop in reversed(self.loops) if not loop.unrolled)
         for name, before in (entry or {}).items():
             now = self.frame.env.get(name, before)
+            if isinstance(now, Undecided) and now.key is not None and now.key not in self.facts.runtime:
+                self.make_runtime(now.key)
             if name != RETURN and not isinstance(before, Undecided):
                 self.differ(name, before, now)
 
