@@ -307,8 +307,7 @@ class Statements(Expressions):
                 self.differ("result", self.frame.returned, result)
             self.frame.returned = self.frame.env[RETURN] = result
         self.set_flag(True)
-        self.check_loop_exit()
-        self.emit(Break())
+        self.emit(Break())  # what names mean here matters to nobody
         return []
 
     def all_runtime(self, value: Value, key: tuple[Any, ...], name: str) -> None:
