@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import random
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -435,4 +434,3 @@ def random_case(seed: int, size: int = 4) -> tuple[str, tuple[int, Any]]:
     return source, draw_shape(rng)
 
 
-Checker = Callable[[str, str], None]

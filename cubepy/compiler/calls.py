@@ -290,7 +290,7 @@ class Calls(Loops, Lowering):
         self.out = region.out
         values = [path.env[RETURN] for path in self.arrived(region, RETURN) if RETURN in path.env]
         for value in values[1:]:
-            self.differ("result", values[0], value)
+            self.differ("result", values[0], value, self.result)
         return values[0] if values else Const(None)
 
 

@@ -156,7 +156,7 @@ class Loops(Statements):
         """Go on after a loop; when it held a return, only if the flag says that none was taken."""
         if not has_return(node):
             return None
-        flag = self.variable((*self.frame.path, "returned"), convert.BOOL)
+        flag = self.variable((*self.frame.path, RETURN, "returned"), convert.BOOL)
         if any(not loop.unrolled for loop in self.loops):
             self.emit(If(flag, [Break()], []))
             return None

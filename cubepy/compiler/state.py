@@ -57,6 +57,17 @@ class Frame:
     depth: int = 0
 
 
+def dotted(key: Key) -> str:
+    """The end of a key as a user's name: `pair.low`, `at.0`."""
+    name, rest = str(key[0]), list(key[1:])
+    while rest:
+        part = rest.pop(0)
+        if isinstance(part, int):
+            rest.pop(0)  # the key repeats the name behind a place in a tuple
+        name += f".{part}"
+    return name
+
+
 class State:
     """Variables, statements under construction, memory, and the current frame."""
 
@@ -64,6 +75,7 @@ class State:
         self.facts, self.index = facts, index
         self.types: dict[str, VType] = {}
         self.keys: dict[Key, str] = {}
+        self.owners: dict[str, tuple[str, str]] = {}  # of variables: the function, and the name that the user gave
         self.taken: set[str] = set()
         self.copies: dict[str, int] = {}
         self.out: list[Stmt] = []
@@ -157,6 +169,9 @@ class State:
         if name is None:
             name = self.keys[key] = self.fresh(str(key[-1]))
             self.types[name] = self.facts.types.get(key, vtype)
+            path = self.frame.path
+            if key[: len(path)] == path:
+                self.owners[name] = str(path[-1]), dotted(key[len(path) :])
         return Expr("var", self.types[name], (), name)
 
     def strengthen(self, key: Key, vtype: VType) -> None:

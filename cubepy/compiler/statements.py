@@ -145,7 +145,7 @@ class Statements(Expressions):
         """Let paths that have left a region skip what follows it, by a flag."""
         returned = all(path.to == RETURN for path in gone)
         if returned:
-            name = str(self.variable((*self.frame.path, "returned"), convert.BOOL).attr)
+            name = str(self.variable((*self.frame.path, RETURN, "returned"), convert.BOOL).attr)
         else:
             name = self.fresh("left")
             self.types[name] = convert.BOOL
@@ -289,10 +289,15 @@ class Statements(Expressions):
         self.left.append(Path(self.out, self.frame.env, RETURN))
         return []
 
+    @property
+    def result(self) -> tuple[Any, ...]:
+        """The key of what the current function returns; the user may have a variable of that name, too."""
+        return (*self.frame.path, RETURN, "result")
+
     def bind_return(self, value: Value) -> None:
         """Make a value what the current function returns."""
         if self.frame.returns:  # one of several returns: they share a variable
-            value = self.assign("result", self.pinned(value))
+            value = self.assign("result", self.pinned(value), self.result)
         elif isinstance(value, Expr) and value.touches_memory:
             value = self.temporary(value)
         self.frame.env[RETURN] = value
@@ -301,10 +306,10 @@ class Statements(Expressions):
         """Return out of a runtime loop: set a flag, leave the loop; the loop's end looks at the flag."""
         if node.value is not None and self.frame.depth:
             value = self.eval(node.value)
-            self.all_runtime(value, (*self.frame.path, "result"), "result")
-            result = self.assign("result", value)
+            self.all_runtime(value, self.result, "result")
+            result = self.assign("result", value, self.result)
             if self.frame.returned is not None:
-                self.differ("result", self.frame.returned, result)
+                self.differ("result", self.frame.returned, result, self.result)
             self.frame.returned = self.frame.env[RETURN] = result
         self.set_flag(True)
         self.emit(Break())  # what names mean here matters to nobody
@@ -326,7 +331,7 @@ class Statements(Expressions):
 
     def set_flag(self, value: bool) -> Expr:
         """Assign the frame's "has returned" flag."""
-        var = self.variable((*self.frame.path, "returned"), convert.BOOL)
+        var = self.variable((*self.frame.path, RETURN, "returned"), convert.BOOL)
         self.emit(Assign(str(var.attr), convert.constant(value, dt.bool_)))
         return var
 

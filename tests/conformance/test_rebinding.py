@@ -188,3 +188,87 @@ def test_what_was_taken_from_a_name_does_not_follow_it(device: str) -> None:
     a, c = b, 1
     a, c = c, a + 1
     assert out.tolist() == [b, 1, b, 6 + 4, a + c * 10, a + 10 + 200]
+
+
+@cb.struct
+class Held:
+    value: cb.Any
+    size: cb.Any
+
+
+@cb.func
+def tripled(t, n, m=1):
+    for _ in range(n):
+        t = (t[1], t[0] + t[1])
+        m = m * 3
+    return t, m
+
+
+@cb.kernel
+def weak_parts(n, out: cb.Array, whole: cb.Array):
+    t = (0, 1)
+    h = Held(0.1, 1)
+    f = (0.1, (0.3, 2))
+    for _ in range(n):
+        t = (t[1], t[0] + t[1])
+        h = Held(h.value * 1.1, h.size * 3)
+        f = (f[1][0] * 0.7 + f[0], (f[0] * 0.3, f[1][1] * 5))
+    g, m = tripled((0, 1), n)
+    whole[0] = t[1]
+    whole[1] = h.size
+    whole[2] = f[1][1]
+    whole[3] = g[1]
+    whole[4] = m
+    out[0] = h.value
+    out[1] = f[0]
+    out[2] = f[1][0]
+
+
+def test_parts_that_start_as_literals_have_one_dtype(device: str) -> None:
+    out, whole = np.zeros(3), np.zeros(5, np.int64)
+    weak_parts[1, 1](60, out, whole, device=device)
+
+    def wrapped(n: int) -> int:
+        return (n + 2**31) % 2**32 - 2**31
+
+    t = (0, 1)
+    value, f = F(0.1), (F(0.1), F(0.3))
+    for _ in range(60):
+        t = (t[1], t[0] + t[1])
+        value, f = value * F(1.1), (f[1] * F(0.7) + f[0], f[0] * F(0.3))
+    assert whole.tolist() == [wrapped(t[1]), wrapped(3**60), wrapped(2 * 5**60), wrapped(t[1]), wrapped(3**60)]
+    assert out.tolist() == [value, *f]
+
+
+@cb.func
+def named(v, n):
+    result, returned, left = (v, 1), 2.5, 3
+    if v > 0:
+        result = (v * 2, 2)
+        if n > 1:
+            return returned + left
+        returned += 1
+    for k in range(n):
+        if k > 1:
+            return result[0] * 100
+        left += 1
+    for result, returned in ((result[0], left), (returned, 7)):
+        if returned < 4:
+            continue
+        if result > 2:
+            break
+        left = result
+    return result + returned * 10 + left * 1000
+
+
+@cb.kernel
+def names_of_users(x: cb.Array, n, out: cb.Array):
+    out[cb.UNIT_POS] = named(x[cb.UNIT_POS], n)
+
+
+def test_names_of_users_are_theirs(device: str) -> None:
+    x = np.array([-2, -1, 0, 1, 2, 3], F)
+    for n in (0, 1, 2, 4):
+        out = np.zeros(6, F)
+        names_of_users[1, 6](x, n, out, device=device)
+        assert out.tolist() == [named(float(v), n) for v in x], n
