@@ -291,3 +291,57 @@ def test_lines_live_across_barriers_in_cubes_of_any_shape(device: str, units: in
     out = np.zeros_like(x)
     lines_across[1, units](x, out, device=device)
     np.testing.assert_array_equal(out, x + np.repeat(np.arange(count), 4))
+
+
+@cb.kernel
+def prefixes(x: cb.Array, out: cb.Array, rounds):
+    """Loops of one unit that it leaves at its own place, between barriers of all."""
+    t = cb.UNIT_POS
+    s = cb.shared(cb.CUBE_DIM, cb.f32)
+    total = cb.f32(0)
+    if rounds > 0:
+        s[t] = x[t]
+        cb.sync_cube()
+        for j in range(cb.CUBE_DIM):
+            if j > t:
+                break
+            total += s[j]
+        cb.sync_cube()
+    for r in range(rounds):
+        s[t] = x[t] * r
+        cb.sync_cube()
+        if t & 1:
+            for j in range(cb.CUBE_DIM):
+                if j == t:
+                    continue
+                total += s[j]
+        cb.sync_cube()
+        if r * r > rounds:
+            break
+    turns, left = 0, rounds
+    while turns < 9:
+        turns += 1
+        left -= 2
+        if left < 0:
+            break
+    for r in range(turns):
+        s[t] = total
+        cb.sync_cube()
+        total = s[(t + 1) % cb.CUBE_DIM] + r
+        cb.sync_cube()
+    out[t] = total
+
+
+def test_units_leave_loops_of_their_own_between_barriers(device: str) -> None:
+    x = np.arange(1, 7, dtype=F)
+    for rounds in (0, 1, 5):
+        out = np.zeros(6, F)
+        prefixes[1, 6](x, out, rounds, device=device)
+        want = [float(x[: t + 1].sum()) if rounds else 0.0 for t in range(6)]
+        for r in range(rounds):
+            want = [w + (r * (x.sum() - x[t]) if t & 1 else 0) for t, w in enumerate(want)]
+            if r * r > rounds:
+                break
+        for r in range(rounds // 2 + 1):
+            want = [want[(t + 1) % 6] + r for t in range(6)]
+        assert out.tolist() == want, rounds
