@@ -87,7 +87,7 @@ def met(s, t, v):
         return v
     return found
 '''
-KERNEL = '''
+KERNEL = """
 @cb.kernel
 def random_kernel(x: cb.Array, out: cb.Array, count: cb.Array, level, given, pair: Pair, box: Box):
     i = cb.ABSOLUTE_POS
@@ -107,7 +107,7 @@ def random_kernel(x: cb.Array, out: cb.Array, count: cb.Array, level, given, pai
     turns = 0
     spins = 0
     v = cb.splat(a, 4)
-'''.replace("n0", "cb.cast(level, cb.i32)")
+""".replace("n0", "cb.cast(level, cb.i32)")
 END = """    out[i, 0] = acc + keep[0] - p
     out[i, 1] = tup[0] + given[0]
     out[i, 2] = pair.low - pair.high
@@ -161,6 +161,7 @@ class Source:
         self.funcs: list[str] = []
         self.together = True  # whether all units of a cube are still in the kernel
         self.names = 0
+        self.meetings = 0  # loops around that may hold barriers
 
     def text(self) -> str:
         """The source."""
@@ -302,7 +303,7 @@ class Source:
         if kind == "met":
             return [f"{indent}{self.one('acc', 'p')} = met(s, t, {self.runtime_float()})"]
         if kind == "return":
-            return self.leaving(barriers, indent, jump, loops)
+            return self.leaving(barriers, indent, loops)
         if kind == "leave":
             test = self.one(*UNIFORM) if barriers else self.condition()
             more = [f"{indent}{self.one(*sc.int_names)} += 1"]
@@ -326,14 +327,14 @@ class Source:
              f"{indent}{number} = {r}() * 0.5 + {sc.pairs[0]}.low"],
         ))  # fmt: skip
 
-    def leaving(self, barriers: bool, indent: str, jump: str, loops: int) -> list[str]:
+    def leaving(self, barriers: bool, indent: str, loops: int) -> list[str]:
         """An early return; in a kernel it ends barriers, unless all units take it."""
         inner = indent + "    "
         if not self.scope.kernel:
             return [f"{indent}if {self.condition()}:", f"{inner}return {self.returned()}"]
         uniform = barriers and (loops > 0 or self.chance())
-        if loops and self.together and not uniform and jump != "apart":
-            return [f"{indent}acc += 1"]  # a loop around may hold barriers, which some units would not reach again
+        if self.meetings and not uniform:
+            return [f"{indent}acc += 1"]  # some units would not reach the barriers again
         test = self.one(*UNIFORM) if uniform else self.condition()
         self.together = self.together and uniform
         return [f"{indent}if {test}:", f"{inner}out[i, 0] = {self.int(1)}", f"{inner}return"]
@@ -346,7 +347,9 @@ class Source:
                 continue
             test = "" if word == "else" else f" {self.one(*UNIFORM) if together else self.condition()}"
             lines.append(f"{indent}{word}{test}:")
-            lines.append(self.block(max(depth - 1, 0), together, inner, jump if together or jump == "apart" else "", loops))
+            lines.append(
+                self.block(max(depth - 1, 0), together, inner, jump if together or jump == "apart" else "", loops)
+            )
         return lines
 
     def loop(self, kind: str, depth: int, barriers: bool, indent: str, loops: int) -> list[str]:
@@ -355,7 +358,9 @@ class Source:
         jump = "together" if barriers else "apart"
         together = self.together
         if kind == "for":
-            bounds = self.one("3", "level", "1, 8, 3", "5, level, -2", "0", *(() if barriers else ("n % 4", "k, k + 2")))
+            bounds = self.one(
+                "3", "level", "1, 8, 3", "5, level, -2", "0", *(() if barriers else ("n % 4", "k, k + 2"))
+            )
             if not self.scope.kernel:
                 bounds = self.one("3", "m % 4", "1, 8, 3", "h, 5", "c", "2, -1, -1")
             lines = [f"{indent}for k in range({bounds}):"]
@@ -373,7 +378,9 @@ class Source:
             lines = [f"{indent}{turns} = 0", f"{indent}while {turns} < {limit}:", f"{inner}{turns} += 1"]
         if not barriers:
             self.together = False  # what stands in it is reached by some units only
+        self.meetings += barriers
         lines.append(self.block(depth - 1, barriers, inner, jump, loops + 1))
+        self.meetings -= barriers
         if not barriers:
             self.together = together and not any("return" in line for line in lines[-1].splitlines())
         if kind == "while" and barriers:
@@ -432,5 +439,3 @@ def random_case(seed: int, size: int = 4) -> tuple[str, tuple[int, Any]]:
     rng = random.Random(seed)
     source = Source(rng, size).text()
     return source, draw_shape(rng)
-
-

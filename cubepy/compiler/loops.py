@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Break, Expr, For, If, Stmt, VType, While
 from cubepy.compiler.source import loop_targets, stored_names

@@ -121,7 +121,7 @@ class State:
         return value
 
     def copied(self, value: Value, variables: set[str] | None = None) -> Value:
-        """The value in variables of its own, which no assignment changes; only what reads certain variables, if given."""
+        """The value in variables of its own, which no assignment changes; if given, only what reads some variables."""
         if isinstance(value, Expr):
             names = {e.attr for e in value.walk() if e.op == "var"}
             fixed = value.op == "const" if variables is None else names.isdisjoint(variables)

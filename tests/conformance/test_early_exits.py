@@ -192,7 +192,9 @@ def test_code_grows_with_the_source(tmp_path: Path, body: Callable[[int], list[s
 
 
 @pytest.mark.parametrize("body", [nested_returns, leaving_turns])
-def test_many_early_returns_give_what_python_gives(device: str, tmp_path: Path, body: Callable[[int], list[str]]) -> None:
+def test_many_early_returns_give_what_python_gives(
+    device: str, tmp_path: Path, body: Callable[[int], list[str]]
+) -> None:
     kernel: Any = loaded(tmp_path, f"many_{body.__name__}", body(12))
     x = np.random.default_rng(3).uniform(-2, 14, 66).astype(F)
     results = []
