@@ -52,8 +52,8 @@ class Split:
 
 
 def split(program: Program) -> Split:
-    """Split a program into loops over units; one loop when it has no barrier."""
-    if not program.has_barrier:
+    """Split a program into loops over units; one loop when it has no barrier, or a cube has one unit."""
+    if not program.has_barrier or program.units == (1, 1, 1):
         return Split([Units(program.body)], set(), set())
     cube = _cube_variables(program.body)
     body = _fission(program.body, cube)
@@ -147,8 +147,6 @@ def _cube_variables(body: list[Stmt]) -> set[str]:
             need |= _heads(s)
             if isinstance(s, For):
                 need.add(s.var)
-            if any(isinstance(x, (Break, Continue)) for x in walk([s])):
-                need |= _jump_conditions(s)
     while True:
         before = len(need)
         _close(body, need, set())
@@ -156,12 +154,20 @@ def _cube_variables(body: list[Stmt]) -> set[str]:
             return need
 
 
-def _jump_conditions(loop: Stmt) -> set[str]:
-    """Variables that decide whether a loop with a barrier is left early."""
+def _jump_conditions(loop: For | While) -> set[str]:
+    """Variables that decide whether a loop, or a turn of it, is left early."""
     names: set[str] = set()
-    for s in walk([loop]):
-        if isinstance(s, If) and any(isinstance(x, (Break, Continue)) for x in walk([s])):
-            names |= _heads(s)
+
+    def look(body: list[Stmt], around: set[str]) -> None:
+        for s in body:
+            if isinstance(s, (Break, Continue)):
+                names.update(around)
+            elif isinstance(s, If):
+                deeper = around | _heads(s)
+                look(s.then, deeper)
+                look(s.orelse, deeper)
+
+    look(loop.body, set())
     return names
 
 
@@ -173,11 +179,16 @@ def _close(body: list[Stmt], need: set[str], around: set[str]) -> None:
             _close(s.then, need, around | _heads(s))
             _close(s.orelse, need, around | _heads(s))
         elif isinstance(s, (For, While)):
+            if contains_barrier(s.body) or any(isinstance(x, Assign) and x.name in need for x in walk(s.body)):
+                need |= _jump_conditions(s)
             _close(s.body, need, around | _heads(s) | ({s.var} if isinstance(s, For) else set()))
 
 
 def _jumps(s: Stmt) -> bool:
-    return any(isinstance(x, (Break, Continue)) for x in walk([s])) and not isinstance(s, (For, While))
+    """Whether a branch leaves the loop around it, or a turn of it."""
+    if isinstance(s, If):
+        return any(map(_jumps, s.then)) or any(map(_jumps, s.orelse))
+    return isinstance(s, (Break, Continue))
 
 
 def _fission(body: list[Stmt], cube: set[str], inside_loop: bool = False) -> list[Stmt]:

@@ -108,6 +108,8 @@ class Run:
 
     def bind(self, types: dict[str, Any], name: str, value: Any) -> Any:
         """A value that is assigned to a variable, in the variable's one dtype."""
+        if isinstance(value, (tuple, Struct)):
+            return self.bind_parts(types[""], name, value)
         known = types.get(name)
         if isinstance(value, Value) and not isinstance(value, WeakLine):
             if known is None:
@@ -125,6 +127,30 @@ class Run:
             if known is not None and not (isinstance(value, float) and known.is_int):
                 return convert(value, known)
         return value
+
+    def bind_parts(self, function: str, name: str, value: Any) -> Any:
+        """A part of an aggregate that is assigned to a variable, in the dtype that it has in compiled code, if any."""
+        if isinstance(value, tuple):
+            return tuple(self.bind_parts(function, f"{name}.{i}", v) for i, v in enumerate(value))
+        if isinstance(value, Struct):
+            comptime = {f.name for f in value.type.fields if f.kind == "comptime"}
+            fields = value.values.items()
+            return Struct(
+                value.type,
+                {n: v if n in comptime else self.bind_parts(function, f"{name}.{n}", v) for n, v in fields},
+            )
+        known = self.typed.get((function, name))
+        if known is None or isinstance(value, WeakLine) or not (is_weak(value) or isinstance(value, Value)):
+            return value
+        if is_weak(value):
+            return value if isinstance(value, float) and known.is_int else convert(value, known)
+        return convert(value, known) if dt.promote(known, value.dtype) is known else value
+
+    def entered(self, types: dict[str, Any], name: str, value: Any) -> Any:
+        """A parameter: a number without a dtype takes that of its variable."""
+        if isinstance(value, tuple):
+            return self.bind_parts(types[""], name, value)
+        return self.bind(types, name, value) if is_weak(value) else value
 
     def annotated(self, value: Any, dtype: Any) -> Any:
         """`x: dtype = value`."""

@@ -34,6 +34,9 @@ def generator_of(fn: Callable) -> Callable[..., Any]:
     rewriter = _Rewriter(names)
     start = f"__types__ = {{'': {tree.name!r}}}\nif False:\n    yield"
     body: list[ast.stmt] = [*ast.parse(start).body]
+    for a in tree.args.args[1:]:
+        known = [ast.Name("__types__", ast.Load()), ast.Constant(a.arg), ast.Name(a.arg, ast.Load())]
+        body.append(ast.Assign([ast.Name(a.arg, ast.Store())], _runtime("entered", known)))
     for stmt in tree.body:
         out = rewriter.visit(stmt)
         body.extend(out if isinstance(out, list) else [out])

@@ -219,6 +219,8 @@ def binary(op: str, a: Any, b: Any) -> Any:
     with np.errstate(all="ignore"):
         if op == "pow" and x.dtype.is_int:
             return _power(x, y)
+        if op == "pow":
+            return _float_power(x, y)
         return Value(np.asarray(_UFUNCS[op](x.wide, y.wide)).astype(x.dtype.numpy), x.dtype)
 
 
@@ -252,6 +254,13 @@ def _power(x: Value, y: Value) -> Value:
     shape = np.broadcast_shapes(x.data.shape, y.data.shape)
     mask = (1 << x.dtype.bits) - 1
     return Value(_wrapped([v & mask for v in out], x.dtype).reshape(shape), x.dtype)
+
+
+def _float_power(x: Value, y: Value) -> Value:
+    """NumPy makes a square root of a power with a scalar exponent 1/2, which differs for -inf and -0.0."""
+    base, exponent = np.broadcast_arrays(np.atleast_1d(x.wide), np.atleast_1d(y.wide))
+    powers = np.power(np.array(base), np.array(exponent))
+    return Value(powers.reshape(np.broadcast_shapes(x.data.shape, y.data.shape)).astype(x.dtype.numpy), x.dtype)
 
 
 _COMPARE = {

@@ -237,18 +237,17 @@ class Calls(Loops, Lowering):
         bound = bind_parameters(fn.parameters, fn.__qualname__, args, kwargs)
         for param, value in bound:
             frame.env[param.name] = self.parameter(fn, param, value)
-        loops, final = self.loops, self.final
-        self.frame, self.loops, self.final = frame, [], True
+        loops = self.loops
+        self.frame, self.loops = frame, []
         self.callers.append(fn)
         try:
-            self.run_function(source.tree)
-            return frame.env.get(RETURN, self.frame.env.get(RETURN, Const(None)))
+            return self.run_function(source.tree)
         except Exception:
             self.failed_at = self.failed_at or self.location  # the innermost place, before the frames are left
             raise
         finally:
             self.callers.pop()
-            self.frame, self.loops, self.final, self.location = caller, loops, final, location
+            self.frame, self.loops, self.location = caller, loops, location
 
     def active(self, fn: Func) -> bool:
         """Whether a func is being inlined right now."""
@@ -276,16 +275,23 @@ class Calls(Loops, Lowering):
             raise KernelTypeError(f"{what} is a {param.struct.__name__} but is given {describe(value)}")
         return self.pinned(value, param.name)
 
-    def run_function(self, tree: ast.FunctionDef) -> None:
-        """Walk a function's body in the current frame."""
-        for name, value in list(self.frame.env.items()):  # parameters that a runtime loop changes are variables
-            if isinstance(value, (Const, Expr)) and (*self.frame.path, name) in self.facts.runtime:
+    def run_function(self, tree: ast.FunctionDef) -> Value:
+        """Walk a function's body in the current frame; gives what it returns."""
+        for name, value in list(self.frame.env.items()):  # parameters that change on some path are variables
+            key = (*self.frame.path, name)
+            if key in self.facts.runtime or self.parts_change(key):
                 self.frame.env[name] = self.assign(name, value)
         count, in_loops = returns_of(tree)
-        self.frame.returns = count > 1
+        self.frame.returns = count > 1 or in_loops
         if in_loops:
             self.set_flag(False)
-        self.block(list(tree.body))
+        region = self.region()
+        self.block([*tree.body])
+        self.out = region.out
+        values = [path.env[RETURN] for path in self.arrived(region, RETURN) if RETURN in path.env]
+        for value in values[1:]:
+            self.differ("result", values[0], value, self.result)
+        return values[0] if values else Const(None)
 
 
 @lru_cache(maxsize=4096)

@@ -94,6 +94,8 @@ class Expressions(State):
         if name in self.frame.env:
             value = self.frame.env[name]
             if isinstance(value, Undecided):
+                if value.key is not None and value.key not in self.facts.runtime:
+                    self.make_runtime(value.key)
                 raise ComptimeError(value.message, hint="assign it on every path, with a runtime value")
             return value
         if name in self.frame.source.locals:

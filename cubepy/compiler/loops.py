@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Break, Expr, For, If, Stmt, VType, While
-from cubepy.compiler.source import loop_targets
-from cubepy.compiler.statements import RETURN, Item, Loop, Marker, Statements, has_return
+from cubepy.compiler.source import loop_targets, stored_names
+from cubepy.compiler.statements import RETURN, Item, Loop, Marker, Path, Statements, has_return
 from cubepy.compiler.values import Const, RangeValue, TupleValue, Undecided, UnrollValue, Value, describe
 from cubepy.errors import KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
@@ -18,7 +16,7 @@ from cubepy.lang import dtypes as dt
 class Loops(Statements):
     """Adds loops to what can be walked."""
 
-    def stmt_For(self, node: ast.For, rest: list[Item]) -> bool | None:
+    def stmt_For(self, node: ast.For) -> list[Path] | None:
         if node.orelse:
             raise KernelSyntaxError("for ... else cannot be used in a kernel")
         over = self.eval(node.iter)
@@ -32,32 +30,68 @@ class Loops(Statements):
         if isinstance(over, TupleValue):
             over = UnrollValue(over.items)
         if isinstance(over, UnrollValue):
-            return self.unroll(node, over, rest)
+            return self.unroll(node, over)
         if not isinstance(over, RangeValue):
             raise KernelTypeError(
                 f"{describe(over)} cannot be looped over", hint="loop over range(...), a tuple, or cb.unroll(...)"
             )
-        return self.range_loop(node, over, rest)
+        return self.range_loop(node, over)
 
-    def unroll(self, node: ast.For, over: UnrollValue, rest: list[Item]) -> bool:
+    def unroll(self, node: ast.For, over: UnrollValue) -> list[Path]:
         """Write a comptime loop out: its body once for every item, with the variable comptime."""
         self.unroll_count += 1
         number = self.unroll_count
-        target = node.target
+        targets = stored_names(node.target)
+        rebound = frozenset[str]().union(*map(stored_names, node.body))
+        values = [item if not isinstance(item, (int, str, float, tuple)) else Const(item) for item in over.items]
+        assigned = self.variables_of(targets | rebound)
+        values = [self.copied(value, assigned) for value in values]
+        whole = self.region()
+        self.loops.append(Loop(unrolled=number))
+        paths = [Path(self.out, self.frame.env)]
+        for i, value in enumerate(values):
+            turn = self.region()
+            self.bind_item(node.target, value, rebound)
+            paths = self.block([*node.body]) + self.arrived(turn, Marker(number, end=False))
+            if not paths:
+                break
+            if i + 1 < len(values):
+                self.join(turn, paths)
+        self.loops.pop()
+        paths += self.arrived(whole, Marker(number, end=True))
+        for name in sorted(targets):
+            self.after_unrolled(name, paths)
+        return paths
 
-        def bind(item: Any) -> Callable[[], None]:
-            value = item if not isinstance(item, (int, str, float, tuple)) else Const(item)
-            return lambda: self.bind_target(target, value)
+    def bind_item(self, target: ast.expr, value: Value, rebound: frozenset[str]) -> None:
+        """Bind the variable of an unrolled loop; a comptime one stays so in its turn, whatever it is after the loop."""
+        if isinstance(target, ast.Name) and isinstance(value, Const) and target.id not in rebound:
+            self.frame.env[target.id] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            assigned = self.variables_of(stored_names(target))
+            items = [self.copied(v, assigned) for v in self.items_of(value, len(target.elts))]
+            for t, v in zip(target.elts, items, strict=True):
+                self.bind_item(t, v, rebound)
+        else:
+            self.bind_target(target, value)
 
-        items: list[Item] = [lambda: self.loops.append(Loop(unrolled=number))]
-        for item in over.items:
-            items += [bind(item), *node.body, Marker(number, end=False)]
-        loops = list(self.loops)
-        through = self.block([*items, Marker(number, end=True), *rest])
-        self.loops = loops
-        return through
+    def after_unrolled(self, name: str, paths: list[Path]) -> None:
+        """Bind the variable of an unrolled loop at its end, where a runtime condition may have left it sooner."""
+        bound = [path for path in paths if name in path.env]
+        key = (*self.frame.path, name)
+        if not bound or any(isinstance(path.env[name], Undecided) for path in bound):
+            return
+        if key in self.facts.runtime or self.parts_change(key):
+            saved = self.out
+            for path in bound:
+                self.out = path.out
+                path.env[name] = self.assign(name, path.env[name])
+            self.out = saved
+        elif any(not self.same(bound[0].env[name], path.env[name]) for path in bound):
+            for path in bound:
+                path.env[name] = Undecided(f"{name!r} differs with where its loop is left", key)
 
-    def range_loop(self, node: ast.For, over: RangeValue, rest: list[Item]) -> bool | None:
+    def range_loop(self, node: ast.For, over: RangeValue) -> list[Path] | None:
         bounds = (over.start, over.stop, over.step)
         if all(isinstance(b, Const) for b in bounds) and len(range(*(b.value for b in bounds))) == 0:  # type: ignore[union-attr]
             return None
@@ -78,16 +112,21 @@ class Loops(Statements):
         var = self.variable(key, VType(dtype))
         if var.type.dtype is not dtype:
             self.strengthen(key, VType(dt.promote(var.type.dtype, dtype)))
-        items: list[Item] = list(node.body)
-        if (*self.frame.path, name) in self.facts.runtime:  # the name is a variable beyond this loop
+        items: list[Item] = [*node.body]
+        before = self.frame.env.get(name)
+        beyond = (*self.frame.path, name)
+        if beyond in self.facts.runtime:  # the name is a variable beyond this loop
             items.insert(0, lambda: self.bind_target(node.target, var))
-        body, _ = self.loop_body(items, {name: var}, node)
+            body = self.loop_body(items, {}, node)
+        else:
+            body = self.loop_body(items, {name: var}, node)
+            runs = all(b.op == "const" for b in (start, stop, step))
+            if before is not None and not runs:
+                self.frame.env[name] = Undecided(f"{name!r} is the variable of a loop that may not have run", beyond)
         self.emit(For(str(var.attr), start, stop, step, body))
-        return self.after_loop(node, rest)
+        return self.after_loop(node)
 
-    def loop_body(
-        self, items: list[Item], bound: dict[str, Value], node: ast.For | ast.While
-    ) -> tuple[list[Stmt], bool]:
+    def loop_body(self, items: list[Item], bound: dict[str, Value], node: ast.For | ast.While) -> list[Stmt]:
         """Walk the body of a runtime loop; names that it changes become runtime variables."""
         for item in node.body:  # a variable of inner loops does not live from one turn to the next
             for name in loop_targets(item):
@@ -95,42 +134,43 @@ class Loops(Statements):
                     self.frame.env[name] = Undecided(f"{name!r} is the variable of a loop that may not have run")
         before = dict(self.frame.env)
         self.frame.env.update(bound)
-        self.loops.append(Loop(entry={**before, **bound}))
+        self.loops.append(Loop(entry={n: v for n, v in before.items() if n not in bound}))
         location = self.location
-        body, env, through = self.nested(items, final=False)
-        if through:
-            self.frame.env, keep = env, self.frame.env
+        body, paths = self.branch(items)
+        env = self.met(paths) if paths else {}
+        if paths:
+            self.frame.env = env
             self.check_loop_exit()
-            self.frame.env = keep
         self.loops.pop()
         self.location = location
         after = dict(before)
-        for name, value in (env if through else {}).items():
+        for name, value in env.items():
             after.setdefault(name, value)
         for name, was in before.items():
-            if through and isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
+            if isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]
-        after.update({n: env.get(n, v) if through else v for n, v in bound.items()})
+        after.update({n: env.get(n, v) for n, v in bound.items()})
         self.frame.env = after
-        return body, through
+        return body
 
-    def after_loop(self, node: ast.For | ast.While, rest: list[Item]) -> bool | None:
+    def after_loop(self, node: ast.For | ast.While) -> list[Path] | None:
         """Go on after a loop; when it held a return, only if the flag says that none was taken."""
         if not has_return(node):
             return None
-        flag = self.variable((*self.frame.path, "returned"), convert.BOOL)
+        flag = self.variable((*self.frame.path, RETURN, "returned"), convert.BOOL)
         if any(not loop.unrolled for loop in self.loops):
             self.emit(If(flag, [Break()], []))
             return None
+        env = dict(self.frame.env)
         if self.frame.returned is not None:
-            self.frame.env[RETURN] = self.frame.returned
-        then = dict(self.frame.env)
-        body, env, through = self.nested(rest, self.final)
-        self.emit(If(Expr("not_", convert.BOOL, (flag,)), body, []))
-        self.merge(then, env if through else None, self.final)
-        return True
+            env[RETURN] = self.frame.returned
+        rest: list[Stmt] = []
+        gone: list[Stmt] = []
+        self.emit(If(Expr("not_", convert.BOOL, (flag,)), rest, gone))
+        self.left.append(Path(gone, env, RETURN, flagged=True))
+        return [Path(rest, self.frame.env)]
 
-    def stmt_While(self, node: ast.While, rest: list[Item]) -> bool | None:
+    def stmt_While(self, node: ast.While) -> list[Path] | None:
         if node.orelse:
             raise KernelSyntaxError("while ... else cannot be used in a kernel")
         before = dict(self.frame.env)
@@ -142,9 +182,9 @@ class Loops(Statements):
         simple = not test_out and isinstance(cond, Expr) and not cond.touches_memory
         self.frame.env = before
         if simple:
-            body, _ = self.loop_body(list(node.body), {}, node)
+            body = self.loop_body([*node.body], {}, node)
             self.emit(While(cond, body))  # type: ignore[arg-type]
-            return self.after_loop(node, rest)
+            return self.after_loop(node)
 
         def test() -> None:
             value = convert.condition(self.eval(node.test))
@@ -154,6 +194,6 @@ class Loops(Statements):
                 return
             self.emit(If(Expr("not_", convert.BOOL, (value,)), [Break()], []))  # type: ignore[arg-type]
 
-        body, _ = self.loop_body([test, *node.body], {}, node)
+        body = self.loop_body([test, *node.body], {}, node)
         self.emit(While(convert.constant(True, dt.bool_), body))
-        return self.after_loop(node, rest)
+        return self.after_loop(node)

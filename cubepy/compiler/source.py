@@ -106,6 +106,12 @@ def _local_names(tree: ast.FunctionDef) -> frozenset[str]:
 
 
 @lru_cache(maxsize=65536)
+def stored_names(node: ast.AST) -> frozenset[str]:
+    """Names that a piece of code assigns."""
+    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+
+
+@lru_cache(maxsize=65536)
 def loop_targets(node: ast.AST) -> frozenset[str]:
     """Names that are the variable of a loop in a piece of code."""
     loops = (loop for loop in ast.walk(node) if isinstance(loop, ast.For))

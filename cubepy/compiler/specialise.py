@@ -39,7 +39,7 @@ class Specialiser(Calls):
         self.units, self.plane, self.shared_limit = target.units, target.plane, target.shared_limit
         self.properties, self.debug = target.properties, target.debug
         self.arguments: list[Argument] = []
-        self.loops, self.final = [], True
+        self.loops, self.left = [], []
         self.callers: list[Any] = []
 
     def run(self) -> Program:
@@ -75,9 +75,8 @@ class Specialiser(Calls):
     def typed(self) -> dict[tuple[str, str], DType]:
         """The dtypes of runtime variables by function and name, where all calls agree."""
         found: dict[tuple[str, str], set[DType]] = {}
-        for key, variable in self.keys.items():
-            if len(key) > 1:
-                found.setdefault((str(key[-2]), str(key[-1])), set()).add(self.types[variable].dtype)
+        for variable, owner in self.owners.items():
+            found.setdefault(owner, set()).add(self.types[variable].dtype)
         return {k: next(iter(v)) for k, v in found.items() if len(v) == 1}
 
     def argument(self, path: str, spec: Spec) -> Value:

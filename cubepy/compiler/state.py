@@ -7,14 +7,25 @@ walk starts again; facts only grow, so it ends.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Assign, Atomic, Barrier, Expr, Hardware, Mem, Stmt, Store, VType, walk
 from cubepy.compiler.source import Source
-from cubepy.compiler.values import ArrayValue, Const, StructValue, TupleValue, Value, as_tuple, describe
-from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
+from cubepy.compiler.values import (
+    ArrayValue,
+    Const,
+    MethodValue,
+    RangeValue,
+    StructValue,
+    TupleValue,
+    Value,
+    as_tuple,
+    describe,
+)
+from cubepy.errors import CompileError, ComptimeError, DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType
 
@@ -46,6 +57,17 @@ class Frame:
     depth: int = 0
 
 
+def dotted(key: Key) -> str:
+    """The end of a key as a user's name: `pair.low`, `at.0`."""
+    name, rest = str(key[0]), list(key[1:])
+    while rest:
+        part = rest.pop(0)
+        if isinstance(part, int):
+            rest.pop(0)  # the key repeats the name behind a place in a tuple
+        name += f".{part}"
+    return name
+
+
 class State:
     """Variables, statements under construction, memory, and the current frame."""
 
@@ -53,6 +75,7 @@ class State:
         self.facts, self.index = facts, index
         self.types: dict[str, VType] = {}
         self.keys: dict[Key, str] = {}
+        self.owners: dict[str, tuple[str, str]] = {}  # of variables: the function, and the name that the user gave
         self.taken: set[str] = set()
         self.copies: dict[str, int] = {}
         self.out: list[Stmt] = []
@@ -97,6 +120,32 @@ class State:
             return TupleValue(tuple(self.pinned(v, hint) for v in value.items))
         return value
 
+    def copied(self, value: Value, variables: set[str] | None = None) -> Value:
+        """The value in variables of its own, which no assignment changes; if given, only what reads some variables."""
+        if isinstance(value, Expr):
+            names = {e.attr for e in value.walk() if e.op == "var"}
+            fixed = value.op == "const" if variables is None else names.isdisjoint(variables)
+            return value if fixed else self.temporary(value)
+        return self.mapped(value, lambda part: self.copied(part, variables))
+
+    def variables_of(self, names: Collection[str]) -> set[str]:
+        """The variables that hold local names, and the parts of aggregates."""
+        size = len(self.frame.path) + 1
+        keys = {(*self.frame.path, name) for name in names}
+        return {variable for key, variable in self.keys.items() if key[:size] in keys}
+
+    def mapped(self, value: Value, change: Callable[[Value], Value]) -> Value:
+        """An aggregate with its parts changed; anything else as it is."""
+        if isinstance(value, TupleValue):
+            return TupleValue(tuple(map(change, value.items)))
+        if isinstance(value, StructValue):
+            return StructValue(value.type, tuple((n, change(v)) for n, v in value.fields))
+        if isinstance(value, RangeValue):
+            return RangeValue(change(value.start), change(value.stop), change(value.step))
+        if isinstance(value, MethodValue):
+            return MethodValue(change(value.owner), value.name)
+        return value
+
     def keep(self, value: Value, position: int) -> Value:
         """A value that was evaluated when `position` statements stood, made safe from the writes emitted since.
 
@@ -120,6 +169,9 @@ class State:
         if name is None:
             name = self.keys[key] = self.fresh(str(key[-1]))
             self.types[name] = self.facts.types.get(key, vtype)
+            path = self.frame.path
+            if key[: len(path)] == path:
+                self.owners[name] = str(path[-1]), dotted(key[len(path) :])
         return Expr("var", self.types[name], (), name)
 
     def strengthen(self, key: Key, vtype: VType) -> None:
@@ -148,6 +200,11 @@ class State:
         if isinstance(value, TupleValue):
             items = self._read_first(value, key).items
             return TupleValue(tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(items)))
+        if isinstance(value, RangeValue):
+            parts = (("start", value.start), ("stop", value.stop), ("step", value.step))
+            return RangeValue(*(self.assign(f"{name}.{n}", v, (*key, n)) for n, v in parts))
+        if isinstance(value, MethodValue):
+            return MethodValue(self.assign(f"{name}.owner", value.owner, (*key, "owner")), value.name)
         if isinstance(value, Const):
             if key not in self.facts.runtime or not value.is_number:
                 return value
@@ -162,17 +219,7 @@ class State:
     def _read_first(self, value: Any, key: Key) -> Any:
         """An aggregate whose parts read none of the variables that assigning it to `key` overwrites."""
         targets = {n for k, n in self.keys.items() if k[: len(key)] == key}
-
-        def part(v: Value) -> Value:
-            if isinstance(v, Expr) and any(e.op == "var" and e.attr in targets for e in v.walk()):
-                return self.temporary(v)
-            if isinstance(v, TupleValue):
-                return TupleValue(tuple(map(part, v.items)))
-            if isinstance(v, StructValue):
-                return StructValue(v.type, tuple((n, part(x)) for n, x in v.fields))
-            return v
-
-        return part(value) if targets else value
+        return self.copied(value, targets) if targets else value
 
     def _assign_runtime(self, key: Key, name: str, value: Expr) -> Expr:
         vt = value.type
@@ -249,3 +296,4 @@ class State:
                 f"{name!r} would be {describe(a)} or {describe(b)}, depending on a runtime condition",
                 hint="a name may only differ between branches in its runtime value",
             )
+        raise CompileError(f"two paths leave {name!r} in different variables: this is a fault of the compiler")

@@ -1,7 +1,8 @@
 """Walking statements: comptime branches are taken, unrolled loops written out, runtime ones translated.
 
-A block is walked as a list of work items. When a runtime `if` may leave its block (return, or break and
-continue of an unrolled loop), the items after it are walked inside its branches, so the result needs no jumps.
+Walking a piece of code gives the *paths* that reach its end: lists of statements that go on there. What follows is
+written where they meet, once. A path that leaves for elsewhere (a return, or break and continue of an unrolled loop)
+is remembered until it gets there; where others meet before that, it sets a flag which skips what they share.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cubepy.compiler.ir import (
     If,
     Stmt,
 )
+from cubepy.compiler.source import stored_names
 from cubepy.compiler.values import (
     Const,
     StructValue,
@@ -39,13 +41,13 @@ RETURN = "@return"
 
 @dataclass(frozen=True)
 class Marker:
-    """Where `continue` (one turn) or `break` (the end) of an unrolled loop goes."""
+    """Where `continue` (the end of a turn) or `break` (the end) of an unrolled loop goes."""
 
     loop: int
     end: bool
 
 
-Item = Union[ast.stmt, Marker, Callable[[], None]]
+Item = Union[ast.stmt, Callable[[], None]]
 
 
 @dataclass
@@ -56,48 +58,105 @@ class Loop:
     entry: dict[str, Value] | None = None
 
 
+@dataclass
+class Path:
+    """A way through the code so far: the statements that it goes on after, and what names mean there.
+
+    `to` says where it goes: on (None), out of the function (RETURN), or to a marker. `flagged`: the flag that says
+    "has returned" is set on it.
+    """
+
+    out: list[Stmt]
+    env: dict[str, Value]
+    to: Marker | str | None = None
+    flagged: bool = False
+
+
+@dataclass
+class Region:
+    """Where a piece of code began: the list and position of its first statement, and which paths had left before."""
+
+    out: list[Stmt]
+    mark: int
+    left: int
+
+
 class Statements(Expressions):
     """Adds statements to what can be walked."""
 
     loops: list[Loop]
-    final: bool
+    left: list[Path]
     unroll_count = 0
 
-    def block(self, items: list[Item]) -> bool:
-        """Walk items in order; False when control never reaches the end."""
+    def block(self, items: list[Item]) -> list[Path]:
+        """Walk items in order; gives the paths that reach the end, none when control never does."""
         for position, item in enumerate(items):
-            if isinstance(item, Marker):
-                if item.end and self.loops and self.loops[-1].unrolled == item.loop:
-                    self.loops.pop()
-                continue
             if not isinstance(item, ast.stmt):
                 item()
                 continue
             self.place(item)
-            done = self.statement(item, items[position + 1 :])
-            if done is not None:
-                return done
-        return True
+            region = self.region()
+            paths = self.statement(item)
+            if paths is None:
+                continue
+            if not paths or position == len(items) - 1:
+                return paths
+            self.join(region, paths)
+        return [Path(self.out, self.frame.env)]
 
-    def nested(self, items: list[Item], final: bool) -> tuple[list[Stmt], dict[str, Value], bool]:
-        """Walk items into a list of their own; gives it, the names after it, and whether its end is reached.
-
-        `final`: nothing of the function follows, so only what it returns matters afterwards.
-        """
-        saved, env, loops, was_final = self.out, dict(self.frame.env), list(self.loops), self.final
-        self.out, self.final = [], final
+    def branch(self, items: list[Item]) -> tuple[list[Stmt], list[Path]]:
+        """Walk items into a list of their own, from the names of here; gives it and the paths that reach its end."""
+        saved, env = self.out, dict(self.frame.env)
+        out: list[Stmt] = []
+        self.out = out
         try:
-            through = self.block(items)
-            return self.out, self.frame.env, through
+            return out, self.block(items)
         finally:
-            self.out, self.frame.env, self.loops, self.final = saved, env, loops, was_final
+            self.out, self.frame.env = saved, env
 
-    def statement(self, node: ast.stmt, rest: list[Item]) -> bool | None:
-        """Walk one statement; None to go on with `rest`, else whether the end of the block is reached."""
+    def statement(self, node: ast.stmt) -> list[Path] | None:
+        """Walk one statement; gives the paths after it, None for the one that is being written."""
         method = getattr(self, f"stmt_{type(node).__name__}", None)
         if method is None:
             raise self.unsupported(node)
-        return method(node, rest)
+        return method(node)
+
+    def region(self) -> Region:
+        """The piece of code that begins here."""
+        return Region(self.out, len(self.out), len(self.left))
+
+    def arrived(self, region: Region, to: Marker | str) -> list[Path]:
+        """The paths that left a region for a place which is reached now."""
+        paths = self.left[region.left :]
+        self.left[region.left :] = [p for p in paths if p.to != to]
+        return [p for p in paths if p.to == to]
+
+    def join(self, region: Region, paths: list[Path]) -> None:
+        """Go on where the paths out of a region meet."""
+        gone = self.left[region.left :]
+        if gone and len(paths) == 1:  # what follows belongs to this path alone, and needs no flag
+            self.out, self.frame.env = paths[0].out, paths[0].env
+            return
+        self.out, self.frame.env = region.out, self.met(paths)
+        if gone:
+            self.skip(region, gone)
+
+    def skip(self, region: Region, gone: list[Path]) -> None:
+        """Let paths that have left a region skip what follows it, by a flag."""
+        returned = all(path.to == RETURN for path in gone)
+        if returned:
+            name = str(self.variable((*self.frame.path, RETURN, "returned"), convert.BOOL).attr)
+        else:
+            name = self.fresh("left")
+            self.types[name] = convert.BOOL
+        region.out.insert(region.mark, Assign(name, convert.constant(False, dt.bool_), loc=self.location))
+        for path in gone:
+            if not (returned and path.flagged):
+                path.out.append(Assign(name, convert.constant(True, dt.bool_), loc=self.location))
+                path.flagged = path.flagged or returned
+        rest: list[Stmt] = []
+        self.emit(If(Expr("not_", convert.BOOL, (Expr("var", convert.BOOL, (), name),)), rest, []))
+        self.out = rest
 
     def unsupported(self, node: ast.AST) -> KernelSyntaxError:
         """The error for syntax that kernels do not have."""
@@ -124,17 +183,17 @@ class Statements(Expressions):
         }.get(name, "")
         return KernelSyntaxError(f"{what} cannot be used in a kernel", location=self.location, hint=hint)
 
-    def stmt_Pass(self, node: ast.Pass, rest: list[Item]) -> None:
+    def stmt_Pass(self, node: ast.Pass) -> None:
         """Nothing."""
 
-    def stmt_Expr(self, node: ast.Expr, rest: list[Item]) -> None:
+    def stmt_Expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Constant):
             return  # a docstring
         value = self.eval(node.value)
         if isinstance(value, Expr) and value.op == "call":
             self.temporary(value)
 
-    def stmt_Assert(self, node: ast.Assert, rest: list[Item]) -> None:
+    def stmt_Assert(self, node: ast.Assert) -> None:
         cond = convert.condition(self.eval(node.test))
         if isinstance(cond, Const):
             if not cond.value:
@@ -145,14 +204,14 @@ class Statements(Expressions):
             "assert needs a comptime condition in a kernel", hint="use cb.debug_assert(condition, message)"
         )
 
-    def stmt_Assign(self, node: ast.Assign, rest: list[Item]) -> None:
+    def stmt_Assign(self, node: ast.Assign) -> None:
         value = self.eval(node.value)
         if len(node.targets) > 1:
             value = self.pinned(value)
         for target in node.targets:
             self.bind_target(target, value)
 
-    def stmt_AnnAssign(self, node: ast.AnnAssign, rest: list[Item]) -> None:
+    def stmt_AnnAssign(self, node: ast.AnnAssign) -> None:
         annotation = self.eval(node.annotation)
         if node.value is None:
             raise KernelSyntaxError("a declaration without a value means nothing in a kernel")
@@ -167,7 +226,7 @@ class Statements(Expressions):
                 return
         self.bind_target(node.target, value)
 
-    def stmt_AugAssign(self, node: ast.AugAssign, rest: list[Item]) -> None:
+    def stmt_AugAssign(self, node: ast.AugAssign) -> None:
         op = self.operator(node.op)
         target = node.target
         if isinstance(target, ast.Subscript):
@@ -190,7 +249,8 @@ class Statements(Expressions):
         elif isinstance(target, (ast.Tuple, ast.List)):
             items = self.items_of(value, len(target.elts))
             if len(items) > 1:  # a, b = b, a reads everything first
-                items = [self.temporary(v) if isinstance(v, Expr) and v.op != "const" else v for v in items]
+                assigned = self.variables_of(stored_names(target))
+                items = [self.copied(v, None if isinstance(v, Expr) else assigned) for v in items]
             for t, v in zip(target.elts, items, strict=True):
                 self.bind_target(t, v)
         elif isinstance(target, ast.Subscript):
@@ -216,7 +276,7 @@ class Statements(Expressions):
             raise KernelTypeError(f"{len(items)} values cannot be unpacked into {count} names")
         return items
 
-    def stmt_Return(self, node: ast.Return, rest: list[Item]) -> bool:
+    def stmt_Return(self, node: ast.Return) -> list[Path]:
         if any(not loop.unrolled for loop in self.loops):
             return self.return_from_loop(node)
         if node.value is not None:
@@ -226,29 +286,34 @@ class Statements(Expressions):
                     raise KernelTypeError("a kernel returns nothing", hint="store into an output array")
             else:
                 self.bind_return(value)
-        return True
+        self.left.append(Path(self.out, self.frame.env, RETURN))
+        return []
+
+    @property
+    def result(self) -> tuple[Any, ...]:
+        """The key of what the current function returns; the user may have a variable of that name, too."""
+        return (*self.frame.path, RETURN, "result")
 
     def bind_return(self, value: Value) -> None:
         """Make a value what the current function returns."""
         if self.frame.returns:  # one of several returns: they share a variable
-            value = self.assign("result", self.pinned(value))
+            value = self.assign("result", self.pinned(value), self.result)
         elif isinstance(value, Expr) and value.touches_memory:
             value = self.temporary(value)
         self.frame.env[RETURN] = value
 
-    def return_from_loop(self, node: ast.Return) -> bool:
+    def return_from_loop(self, node: ast.Return) -> list[Path]:
         """Return out of a runtime loop: set a flag, leave the loop; the loop's end looks at the flag."""
         if node.value is not None and self.frame.depth:
             value = self.eval(node.value)
-            self.all_runtime(value, (*self.frame.path, "result"), "result")
-            result = self.assign("result", value)
+            self.all_runtime(value, self.result, "result")
+            result = self.assign("result", value, self.result)
             if self.frame.returned is not None:
-                self.differ("result", self.frame.returned, result)
+                self.differ("result", self.frame.returned, result, self.result)
             self.frame.returned = self.frame.env[RETURN] = result
         self.set_flag(True)
-        self.check_loop_exit()
-        self.emit(Break())
-        return False
+        self.emit(Break())  # what names mean here matters to nobody
+        return []
 
     def all_runtime(self, value: Value, key: tuple[Any, ...], name: str) -> None:
         """Note that every number of a value that leaves a runtime loop is a variable."""
@@ -266,130 +331,67 @@ class Statements(Expressions):
 
     def set_flag(self, value: bool) -> Expr:
         """Assign the frame's "has returned" flag."""
-        var = self.variable((*self.frame.path, "returned"), convert.BOOL)
+        var = self.variable((*self.frame.path, RETURN, "returned"), convert.BOOL)
         self.emit(Assign(str(var.attr), convert.constant(value, dt.bool_)))
         return var
 
-    def stmt_If(self, node: ast.If, rest: list[Item]) -> bool | None:
+    def stmt_If(self, node: ast.If) -> list[Path]:
         cond = convert.condition(self.eval(node.test))
         if isinstance(cond, Const):
-            return self.block([*(node.body if cond.value else node.orelse), *rest])
+            return self.block([*(node.body if cond.value else node.orelse)])
         cond = self.pinned(cond) if cond.touches_memory else cond  # type: ignore[union-attr,assignment]
         location = self.location
-        leaves = _leaves(node, self.in_unrolled())
-        cut = self.jump_end(node, rest) if leaves else None
-        tail: list[Item] = [] if not leaves else rest if cut is None else rest[: cut + 1]
-        final = self.final and cut is None and (leaves or not rest)
-        then, env_then, through_then = self.nested([*node.body, *tail], final)
-        orelse, env_else, through_else = self.nested([*node.orelse, *tail], final)
+        then, after_then = self.branch([*node.body])
+        orelse, after_else = self.branch([*node.orelse])
         self.location = location
         self.emit(If(cond, then, orelse))  # type: ignore[arg-type]
-        self.merge(env_then if through_then else None, env_else if through_else else None, final)
-        if cut is not None and (through_then or through_else):
-            return self.block(rest[cut:])
-        if leaves or not (through_then or through_else):
-            return through_then or through_else
-        return None
+        return [*after_then, *after_else]
 
-    def jump_end(self, node: ast.If, rest: list[Item]) -> int | None:
-        """Where the paths of an `if` that leaves a turn of an unrolled loop meet again in `rest`.
-
-        That is the end of the turn, or of the loop when there is a `break`; None when they never do (a return).
-        Without this place everything that follows would be written out once for each path.
-        """
-        if not self.in_unrolled():
-            return None
-        number = self.loops[-1].unrolled
-        for at_end in (False, True):
-            for i, item in enumerate(rest):
-                if isinstance(item, Marker) and item.loop == number and item.end >= at_end:
-                    region = [node, *(n for n in rest[:i] if isinstance(n, ast.stmt))]
-                    if any(map(has_return, region)):
-                        return None
-                    if at_end or not any(map(_breaks, region)):
-                        return i
-                    break
-        return None
-
-    def in_unrolled(self) -> bool:
-        """Whether the innermost loop is an unrolled one."""
-        return bool(self.loops) and bool(self.loops[-1].unrolled)
-
-    def merge(self, a: dict[str, Value] | None, b: dict[str, Value] | None, final: bool) -> None:
-        """Bind each name after a runtime branch, from the ends that are reached."""
-        ends = [e for e in (a, b) if e is not None]
-        if not ends:
-            return
-        if len(ends) == 1:
-            self.frame.env = dict(ends[0])
-            return
-        out = dict(ends[0])
-        for name, value in ends[1].items():
-            if name not in out:
-                out[name] = value
-            elif name == RETURN:
-                self.differ("result", out[name], value)
-                out[name] = value if isinstance(value, Expr) else out[name]
-            elif not final:
-                out[name] = self.joined(name, out[name], value)
-        self.frame.env = out
+    def met(self, paths: list[Path]) -> dict[str, Value]:
+        """What names mean where paths meet."""
+        env = dict(paths[0].env)
+        for path in paths[1:]:
+            for name, value in path.env.items():
+                env[name] = self.joined(name, env[name], value) if name in env else value
+        return env
 
     def joined(self, name: str, a: Value, b: Value) -> Value:
-        """One binding for a name that two branches leave with `a` and `b`; unusable if they cannot meet."""
+        """One binding for a name that two paths leave with `a` and `b`; unusable if they cannot meet."""
+        for value in (a, b):
+            if isinstance(value, Undecided):
+                return value
         try:
             self.differ(name, a, b)
         except ComptimeError as error:
             return Undecided(error.message)
-        return b if isinstance(b, Expr) else a
+        return a
 
-    def stmt_Break(self, node: ast.Break, rest: list[Item]) -> bool:
-        return self._jump(rest, end=True)
+    def stmt_Break(self, node: ast.Break) -> list[Path]:
+        return self._jump(end=True)
 
-    def stmt_Continue(self, node: ast.Continue, rest: list[Item]) -> bool:
-        return self._jump(rest, end=False)
+    def stmt_Continue(self, node: ast.Continue) -> list[Path]:
+        return self._jump(end=False)
 
-    def _jump(self, rest: list[Item], end: bool) -> bool:
+    def _jump(self, end: bool) -> list[Path]:
         if not self.loops:
             raise KernelSyntaxError("break or continue outside a loop")
-        if self.loops[-1].unrolled:
-            number = self.loops[-1].unrolled
-            for i, item in enumerate(rest):
-                if isinstance(item, Marker) and item.loop == number and (item.end or not end):
-                    return self.block(rest[i:])
-            return True
+        number = self.loops[-1].unrolled
+        if number:
+            self.left.append(Path(self.out, self.frame.env, Marker(number, end)))
+            return []
         self.check_loop_exit()
         self.emit(Break() if end else Continue())
-        return False
+        return []
 
     def check_loop_exit(self) -> None:
         """A name that is comptime before a runtime loop must be unchanged wherever a turn ends."""
         entry = next(loop.entry for loop in reversed(self.loops) if not loop.unrolled)
         for name, before in (entry or {}).items():
             now = self.frame.env.get(name, before)
+            if isinstance(now, Undecided) and now.key is not None and now.key not in self.facts.runtime:
+                self.make_runtime(now.key)
             if name != RETURN and not isinstance(before, Undecided):
                 self.differ(name, before, now)
-
-
-@lru_cache(maxsize=65536)
-def _leaves(node: ast.AST, in_unrolled: bool) -> bool:
-    """Whether a statement holds a return, or a break or continue that belongs to a loop around it."""
-
-    def look(n: ast.AST, inside: bool) -> bool:
-        if isinstance(n, ast.Return):
-            return not inside
-        if isinstance(n, (ast.Break, ast.Continue)):
-            return in_unrolled and not inside
-        inner = inside or isinstance(n, (ast.For, ast.While))
-        return any(look(c, inner) for c in ast.iter_child_nodes(n))
-
-    return look(node, False) or has_return(node)
-
-
-def _breaks(node: ast.AST) -> bool:
-    """Whether a statement holds a break that belongs to a loop around it."""
-    if isinstance(node, (ast.For, ast.While)):
-        return False
-    return isinstance(node, ast.Break) or any(map(_breaks, ast.iter_child_nodes(node)))
 
 
 @lru_cache(maxsize=65536)

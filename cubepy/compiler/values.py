@@ -76,9 +76,13 @@ class UnrollValue:
 
 @dataclass(frozen=True)
 class Undecided:
-    """A name whose meaning depends on a runtime condition; using it is an error."""
+    """A name whose meaning depends on a runtime condition; using it is an error.
+
+    With a `key`, using it makes the variable of that key a runtime one instead.
+    """
 
     message: str
+    key: tuple[Any, ...] | None = None
 
 
 Value = Union[Const, Expr, ArrayValue, StructValue, TupleValue, MethodValue, RangeValue, UnrollValue, Undecided]

@@ -198,3 +198,28 @@ def test_nan_is_ignored_or_propagated_as_asked(device: str) -> None:
     out = np.zeros(7, F)
     not_numbers[1, 1](np.array([np.nan, 2], F), out, device=device)
     assert out[:2].tolist() == [2, 2] and np.isnan(out[2:4]).all() and out[4:].tolist() == [0, 1, 1]
+
+
+@cb.kernel
+def float_powers(x: cb.Array, y: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    for k in range(y.size):
+        out[i, k] = x[i] ** y[k]
+    out[i, y.size] = x[i] ** 0.5
+    v = cb.splat(x[i], 4) ** 0.5
+    out[i, y.size + 1] = v[2]
+    out[i, y.size + 2] = 2.0 ** x[i]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_powers_of_special_values(device: str, dtype: type) -> None:
+    x = np.array([-math.inf, -8.0, -1.0, -0.0, 0.0, 0.25, 1.0, 9.0, math.inf, math.nan], dtype)
+    y = np.array([0.5, -0.5, 0.0, 1.0, -1.0, 2.0, 3.0, math.inf, -math.inf, math.nan], dtype)
+    out = np.zeros((10, 13), dtype)
+    float_powers[1, 10](x, y, out, device=device)
+    exponents = np.concatenate([y, np.array([0.5, 0.5], dtype)])
+    base, exponent = (np.array(a, np.float64) for a in np.broadcast_arrays(x[:, None], exponents))
+    with np.errstate(all="ignore"):
+        want = np.column_stack([np.power(base, exponent), np.exp2(x.astype(np.float64))]).astype(dtype)
+    np.testing.assert_allclose(out, want, rtol=np.finfo(dtype).eps)
+    np.testing.assert_array_equal(np.signbit(out)[want == 0], np.signbit(want)[want == 0])

@@ -250,3 +250,98 @@ def test_many_cubes_keep_what_lives_across_barriers_apart() -> None:
     normalise[10000, 16](x, out, device="cpu")
     d = x.astype(np.float64)
     np.testing.assert_allclose(out, (d - d.mean(1, keepdims=True)) / d.std(1, keepdims=True), rtol=1e-3, atol=1e-5)
+
+
+@cb.kernel
+def alone(x: cb.Array, out: cb.Array, rounds):
+    t = cb.UNIT_POS
+    i = cb.ABSOLUTE_POS
+    s = cb.shared(1, cb.f32)
+    mine = cb.local(2, cb.f32)
+    value = x[i]
+    mine[t] = value
+    s[t] = value * 2
+    cb.sync_cube()
+    for r in range(rounds):
+        value += s[0] + mine[t] + r
+        cb.sync_cube()
+        if x[0] > 0:
+            s[t] = value
+            cb.sync_cube()
+    out[i] = value
+
+
+def test_a_cube_of_one_unit_keeps_what_lives_across_barriers(device: str) -> None:
+    x, out = np.array([1, 2, 3], F), np.zeros(3, F)
+    alone[3, 1](x, out, 2, device=device)
+    assert out.tolist() == [v + (v * 2 + v) + (v * 4 + v + 1) for v in x]
+
+
+@cb.kernel
+def lines_across(x: cb.Array, out: cb.Array):
+    v = x.load(cb.UNIT_POS * 4, 4)
+    cb.sync_cube()
+    out.store(cb.UNIT_POS * 4, v + cb.UNIT_POS)
+
+
+@pytest.mark.parametrize("units", [1, (1, 1, 1), 2, (1, 2), (1, 1, 2), 300])
+def test_lines_live_across_barriers_in_cubes_of_any_shape(device: str, units: int | tuple[int, ...]) -> None:
+    count = int(np.prod(units))
+    x = np.arange(4 * count, dtype=F)
+    out = np.zeros_like(x)
+    lines_across[1, units](x, out, device=device)
+    np.testing.assert_array_equal(out, x + np.repeat(np.arange(count), 4))
+
+
+@cb.kernel
+def prefixes(x: cb.Array, out: cb.Array, rounds):
+    """Loops of one unit that it leaves at its own place, between barriers of all."""
+    t = cb.UNIT_POS
+    s = cb.shared(cb.CUBE_DIM, cb.f32)
+    total = cb.f32(0)
+    if rounds > 0:
+        s[t] = x[t]
+        cb.sync_cube()
+        for j in range(cb.CUBE_DIM):
+            if j > t:
+                break
+            total += s[j]
+        cb.sync_cube()
+    for r in range(rounds):
+        s[t] = x[t] * r
+        cb.sync_cube()
+        if t & 1:
+            for j in range(cb.CUBE_DIM):
+                if j == t:
+                    continue
+                total += s[j]
+        cb.sync_cube()
+        if r * r > rounds:
+            break
+    turns, left = 0, rounds
+    while turns < 9:
+        turns += 1
+        left -= 2
+        if left < 0:
+            break
+    for r in range(turns):
+        s[t] = total
+        cb.sync_cube()
+        total = s[(t + 1) % cb.CUBE_DIM] + r
+        cb.sync_cube()
+    out[t] = total
+
+
+def test_units_leave_loops_of_their_own_between_barriers(device: str) -> None:
+    x = np.arange(1, 7, dtype=F)
+    for rounds in (0, 1, 5):
+        out = np.zeros(6, F)
+        prefixes[1, 6](x, out, rounds, device=device)
+        want = [float(x[: t + 1].sum()) if rounds else 0.0 for t in range(6)]
+        for r in range(rounds):
+            want = [w + (r * (x.sum() - x[t]) if t & 1 else 0) for t, w in enumerate(want)]
+            if r * r > rounds:
+                break
+        for r in range(rounds // 2 + 1):
+            want = [want[(t + 1) % 6] + r for t in range(6)]
+        assert out.tolist() == want, rounds

@@ -1,0 +1,206 @@
+"""Early returns, break and continue: every backend goes where Python goes, and code grows with the source only."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cubepy as cb
+
+F = np.float32
+
+
+@cb.func
+def graded(v, limits, *, over: cb.Comptime[tuple]):
+    """Returns out of branches that others leave by their end, and out of an unrolled loop."""
+    total = v * 0
+    if v > limits[0]:
+        total += 1
+        if v > limits[1]:
+            return total, v
+        total += 10
+    for k in over:
+        if v < k:
+            total += 100
+            if total > 200 + k:
+                continue
+            if v < -k:
+                return total, v - k
+            total += 3
+        if total > 900:
+            break
+        total += k
+    if total < 50:
+        if v > 2:
+            total = -total
+            if v > 3:
+                return total, v * 2
+    return total + 0.5, v
+
+
+@cb.kernel
+def exits(x: cb.Array, limits, out: cb.Array, *, turns: cb.Comptime[int]):
+    i = cb.ABSOLUTE_POS
+    if i >= out.shape[0]:
+        return
+    v = x[i]
+    total, w = graded(v, limits, over=tuple(range(turns)))
+    out[i, 0] = total
+    out[i, 1] = w
+    last = 7
+    for last in cb.unroll(range(turns)):
+        if v < last:
+            if w > 1:
+                out[i, 2] += last
+                break
+            continue
+        out[i, 2] += (10, 20, 30, 40, 50)[last]
+    out[i, 3] = last
+    if v > 1:
+        out[i, 4] = 1
+        if w > 4:
+            return
+        out[i, 4] = 2
+    elif v < -1:
+        if w < -3:
+            out[i, 4] = 3
+            return
+    for k in range(3):
+        if v == k:
+            return
+        out[i, 5] += 1
+    out[i, 4] += 10
+
+
+def exits_of_python(v: float, limits: tuple[int, int], turns: int) -> list[float]:
+    total, w = graded(v, limits, over=tuple(range(turns)))
+    out = [total, w, 0, 0, 0, 0]
+    last = 7
+    for last in range(turns):
+        if v < last:
+            if w > 1:
+                out[2] += last
+                break
+            continue
+        out[2] += (10, 20, 30, 40, 50)[last]
+    out[3] = last
+    if v > 1:
+        out[4] = 1
+        if w > 4:
+            return out
+        out[4] = 2
+    elif v < -1 and w < -3:
+        out[4] = 3
+        return out
+    for k in range(3):
+        if v == k:
+            return out
+        out[5] += 1
+    out[4] += 10
+    return out
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3, 5])
+def test_every_path_goes_where_python_goes(device: str, turns: int) -> None:
+    x = np.arange(-6, 7, dtype=F)
+    out = np.zeros((13, 6), F)
+    exits[4, 4](x, (1, 5), out, turns=turns, device=device)
+    assert out.tolist() == [exits_of_python(float(v), (1, 5), turns) for v in x]
+
+
+@cb.kernel
+def after_loops(n, start, out: cb.Array):
+    k = 5
+    for k in range(n):
+        pass
+    out[0] = k
+    for start in range(1, n):
+        out[1] += start
+    out[2] = start
+    j = 2.5
+    if n > 1:
+        for j in range(n, n + 2):
+            pass
+    out[3] = j
+    for i in range(3):
+        pass
+    out[4] = i
+    for m in cb.unroll(range(4)):
+        if m >= n:
+            break
+        out[5] += (1, 10, 100, 1000)[m]
+    out[6] = m
+    for turn in range(2):
+        m = turn + 20
+        for m in range(turn, n):
+            pass
+        out[7] += m
+    for a, b in cb.unroll(((1, 2), (3, 4), (5, 6))):
+        if a > n:
+            break
+    out[8] = a * 10 + b
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 6])
+def test_the_variable_of_a_loop_after_it(device: str, n: int) -> None:
+    out = np.zeros(9, F)
+    after_loops[1, 1](n, 9, out, device=device)
+    last = n - 1
+    steps = min(n, 4)
+    m = min(n, 3)
+    inner = sum(last if turn < n else turn + 20 for turn in range(2))
+    pair = next(((a, b) for a, b in ((1, 2), (3, 4)) if a > n), (5, 6))
+    assert out.tolist() == [last if n else 5, n * last / 2, last if n > 1 else 9, n + 1 if n > 1 else 2.5, 2,
+                            [0, 1, 11, 111, 1111][steps], m, inner, pair[0] * 10 + pair[1]]  # fmt: skip
+
+
+def loaded(folder: Path, name: str, body: list[str]) -> Callable[..., Any]:
+    path = folder / f"{name}.py"
+    path.write_text("import cubepy as cb\n\n@cb.kernel\ndef grown(x: cb.Array, out: cb.Array):\n    i = cb.ABSOLUTE_POS\n"
+                    + "\n".join(body) + "\n    out[i] += 1\n")  # fmt: skip
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.grown  # type: ignore[no-any-return]
+
+
+def nested_returns(count: int) -> list[str]:
+    return [line for k in range(count) for line in (
+        f"    if x[i] > {k}:", f"        out[i] += {k}", f"        if x[i + 1] > {k}:", "            return")]  # fmt: skip
+
+
+def leaving_turns(count: int) -> list[str]:
+    return [f"    for k in cb.unroll(range({count})):", "        if x[i] > k:", "            if x[i + 1] > k:",
+            "                continue", "            out[i] += k", "            if x[i + 2] > k:",
+            "                return", "        out[i] += 0.5"]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", [nested_returns, leaving_turns])
+def test_code_grows_with_the_source(tmp_path: Path, body: Callable[[int], list[str]]) -> None:
+    x, out = np.zeros(9, F), np.zeros(4, F)
+    lines = []
+    for count in (4, 8, 12):
+        kernel: Any = loaded(tmp_path, f"grown_{body.__name__}_{count}", body(count))
+        lines.append(len(kernel[1, 4].inspect(x, out, device="cpu").python.splitlines()))
+    assert lines[2] - lines[1] == lines[1] - lines[0]
+
+
+@pytest.mark.parametrize("body", [nested_returns, leaving_turns])
+def test_many_early_returns_give_what_python_gives(
+    device: str, tmp_path: Path, body: Callable[[int], list[str]]
+) -> None:
+    kernel: Any = loaded(tmp_path, f"many_{body.__name__}", body(12))
+    x = np.random.default_rng(3).uniform(-2, 14, 66).astype(F)
+    results = []
+    for where in (device, "python"):
+        out = np.zeros(64, F)
+        kernel[4, 16](x, out, device=where)
+        results.append(out)
+    np.testing.assert_array_equal(*results)
+    assert len(np.unique(results[0])) > 5
