@@ -71,7 +71,10 @@ def main() -> int:
         for number, text in shown[:200]:
             print(f"{kind} --call {number}  {text[:600]}")
     tell(tally, time.monotonic() - begun)
-    print("fewest calls:", ", ".join(f"{n} {tally.calls[n]}" for n in sorted(a.only or names, key=tally.calls.__getitem__)[:5]))
+    print(
+        "fewest calls:",
+        ", ".join(f"{n} {tally.calls[n]}" for n in sorted(a.only or names, key=tally.calls.__getitem__)[:5]),
+    )
     return min(100, len(tally.wrong) + len(tally.crashed))
 
 

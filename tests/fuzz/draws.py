@@ -70,9 +70,9 @@ class Call:
     known: str = ""
 
 
-BLOCK, PALETTES = 20_000, 3
+BLOCK, PALETTES = 100_000, 3
 """Calls with numbers of one block choose what decides code (dtypes, layouts, ranks, options) from so many palettes for
-each function, so that a few hundred calls share a kernel; lengths and elements are every call's own."""
+each function, so that hundreds of calls share a kernel; lengths and elements are every call's own."""
 
 
 class Draw:
@@ -157,7 +157,9 @@ class Draw:
 
     def kind(self, *kinds: str) -> str:
         """What numbers are like: normal in two of three cases."""
-        return "normal" if self.sometimes(0.65) else self.any(kinds or ("ties", "wide", "zeros", "nan", "inf", "special"))
+        return (
+            "normal" if self.sometimes(0.65) else self.any(kinds or ("ties", "wide", "zeros", "nan", "inf", "special"))
+        )
 
     def values(self, shape: tuple[int, ...], dtype: Any, kind: str = "") -> np.ndarray:
         """A contiguous array of random numbers; of ints small ones, or any of the dtype."""
@@ -168,7 +170,9 @@ class Draw:
         if dtype == np.bool_:
             return self.numbers.random(shape) < self.any((0.02, 0.5, 0.98))
         info = np.iinfo(dtype)
-        low, high = (max(info.min, -9), min(info.max, 9)) if kind == "small" or self.sometimes(0.7) else (info.min, info.max)
+        low, high = (
+            (max(info.min, -9), min(info.max, 9)) if kind == "small" or self.sometimes(0.7) else (info.min, info.max)
+        )
         return self.numbers.integers(low, high, shape, dtype, endpoint=True)
 
     def array(self, shape: tuple[int, ...], dtype: Any, kind: str = "", plain: bool = False) -> np.ndarray:

@@ -22,15 +22,15 @@ def sigmoid(x: Any) -> Any:
 
 
 def gelu(x: Any) -> Any:
-    return np.where(x == -np.inf, 0.0, x * (0.5 * (1 + erf(x / math.sqrt(2)))) if np.size(x) else x)
+    return x * (0.5 * (1 + erf(x / math.sqrt(2)))) if np.size(x) else x
 
 
 def gelu_tanh(x: Any) -> Any:
-    return np.where(x == -np.inf, 0.0, x * sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return x * sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
 
 
 def silu(x: Any) -> Any:
-    return np.where(x == -np.inf, 0.0, x * sigmoid(x))
+    return x * sigmoid(x)
 
 
 f = K.functions
@@ -133,9 +133,7 @@ def _(d: Draw, name: str) -> Call:
     result = as_dtype(dtype)
     for p in parts:
         result = promote(result, as_dtype(p.dtype))
-    return Call(
-        K.concat, (parts, axis), lambda: exact(np.concatenate([p.astype(result.numpy) for p in parts], axis))
-    )
+    return Call(K.concat, (parts, axis), lambda: exact(np.concatenate([p.astype(result.numpy) for p in parts], axis)))
 
 
 @draws("pad")
@@ -206,9 +204,7 @@ def _(d: Draw, name: str) -> Call:
         part = x[tuple(slice(None) if k == axis % x.ndim else slice(0, s) for k, s in enumerate(shape))]
         return Call(K.gather, (x, axis, index), lambda: exact(np.take_along_axis(part, index.astype(np.int64), axis)))
     index = indices(d, tuple(shape), n, negative=True)
-    return Call(
-        K.take_along_axis, (x, index, axis), lambda: exact(np.take_along_axis(x, index.astype(np.int64), axis))
-    )
+    return Call(K.take_along_axis, (x, index, axis), lambda: exact(np.take_along_axis(x, index.astype(np.int64), axis)))
 
 
 UPDATES: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}

@@ -91,10 +91,18 @@ def problem(d: Draw, axes: int) -> Conv:
         k, e, s = d.one((1, 2, 3, 3, 3, 5)), d.one((1, 1, 1, 2)), d.one((1, 1, 1, 2, 3))
         p = d.between(0, e * (k - 1)) if d.maybe(0.6) else 0
         n = max(d.size(1, high), e * (k - 1) + 1 - 2 * p, 1)
-        for into, v in zip((size, window, stride, padding, dilation, out), (n, k, s, p, e, (n + 2 * p - e * (k - 1) - 1) // s + 1), strict=True):
+        for into, v in zip(
+            (size, window, stride, padding, dilation, out),
+            (n, k, s, p, e, (n + 2 * p - e * (k - 1) - 1) // s + 1),
+            strict=True,
+        ):
             into.append(v)
     batch = d.between(1, 3)
-    while batch * filters * channels // groups * math.prod(out) * math.prod(window) > 4_000_000 and channels > groups and filters > groups:
+    while (
+        batch * filters * channels // groups * math.prod(out) * math.prod(window) > 4_000_000
+        and channels > groups
+        and filters > groups
+    ):
         channels, filters = groups, groups
     return Conv((batch, channels, *size), (filters, channels // groups, *window), (batch, filters, *out),
                 tuple(stride), tuple(padding), tuple(dilation), groups)  # fmt: skip
@@ -115,7 +123,9 @@ def first(x: np.ndarray, layout: str) -> np.ndarray:
 
 def as_laid(want: Want, layout: str) -> Want:
     """A result with channels first, as a layout has it."""
-    return want if layout[1] == "C" else Want(last(want.value), want.dtype, last(np.broadcast_to(want.error, want.shape)))
+    return (
+        want if layout[1] == "C" else Want(last(want.value), want.dtype, last(np.broadcast_to(want.error, want.shape)))
+    )
 
 
 @draws("conv1d", "conv2d", "conv3d", also=("prepack_filter",))

@@ -32,7 +32,8 @@ def _(d: Draw, name: str) -> Call:
         scale = np.abs(value) + far if name == "log_softmax" else value * (1 + far)
         return Want(value, dtype, (depth(x.shape[axis]) + 4) * sums(dtype) * scale)
 
-    return Call(getattr(K, name), (x, axis), want, in_place=0)
+    known = "exponentials are rounded to 16 bits before their sum" if dtype.itemsize == 2 and name == "softmax" else ""
+    return Call(getattr(K, name), (x, axis), want, in_place=0, known=known)
 
 
 def normalised(

@@ -139,7 +139,9 @@ class Problem:
         value, lse, weights, far, size = self.forward()
         v = np.abs(np.repeat(self.v.astype(np.float64), self.repeat, 1))
         spread = np.where(weights > 0, np.where(np.isfinite(far), far, 0) + size, 0)
-        error = self.units() * (weights @ v) + (depth(self.depth) + depth(self.q.shape[-2])) * unit(F32) * ((weights * (2 + spread)) @ v)
+        error = self.units() * (weights @ v) + (depth(self.depth) + depth(self.q.shape[-2])) * unit(F32) * (
+            (weights * (2 + spread)) @ v
+        )
         error = error + unit(F32) * 4 * (weights * spread).sum(-1, keepdims=True) * (weights @ v)
         off = depth(self.depth) * unit(F32) * (np.abs(lse) + 2 + spread.max(-1))
         return [Want(value, self.dtype, error), Want(lse, F32, np.where(np.isfinite(off), off, 0))]
@@ -170,7 +172,12 @@ def _(d: Draw, name: str) -> Call:
         spread = np.where(weights > 0, np.where(np.isfinite(far), far, 0) + size, 0)
         units = p.units() + (2 * depth(p.depth) + depth(p.v.shape[-1])) * unit(F32)
         near = units * (2 + unit(F32) / units * 8 * spread)
-        ds_size = near * weights * (np.abs(g) @ np.abs(v).swapaxes(-1, -2) + (np.abs(g) * np.abs(r)).sum(-1, keepdims=True)) * scale
+        ds_size = (
+            near
+            * weights
+            * (np.abs(g) @ np.abs(v).swapaxes(-1, -2) + (np.abs(g) * np.abs(r)).sum(-1, keepdims=True))
+            * scale
+        )
         more = (depth(g.shape[-2]) + depth(v.shape[-2])) * unit(F32)
         dq_error = ds_size @ np.abs(k) + more * (np.abs(ds) @ np.abs(k))
         dk_error = grouped(ds_size.swapaxes(-1, -2) @ np.abs(q) + more * (np.abs(ds).swapaxes(-1, -2) @ np.abs(q)))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -23,11 +23,11 @@ REPORT = 50  # calls between a worker's reports
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def load() -> dict[str, Any]:
+def load(families: Sequence[str] = FAMILIES) -> dict[str, Any]:
     """All functions that calls are drawn of."""
     from tests.fuzz.draws import DRAWS
 
-    for family in FAMILIES:
+    for family in families:
         importlib.import_module(f"tests.fuzz.{family}")
     return DRAWS
 
@@ -69,12 +69,12 @@ class Tally:
     crashed: list[tuple[int, str]] = field(default_factory=list)
 
 
-def work(first: int, last: int, names: list[str], only: list[str], frames: float, device: str) -> None:
+def work(first: int, last: int, step: int, names: list[str], only: list[str], frames: float, device: str) -> None:
     """In a worker: make calls, and say before each which it is."""
     say = lambda **line: print(json.dumps(line), flush=True)
     done: Counter[str] = Counter()
     slot = os.open(os.environ["FUZZ_SLOT"], os.O_WRONLY)
-    for number in range(first, last):
+    for number in range(first, last, step):
         name = name_of(number, names)
         if name not in only:
             continue
@@ -84,25 +84,33 @@ def work(first: int, last: int, names: list[str], only: list[str], frames: float
         if kind:
             say(kind=kind, number=number, text=text)
         if done.total() == REPORT:
-            say(done=dict(done), next=number + 1)
+            say(done=dict(done), next=number + step)
             done.clear()
     say(done=dict(done), next=last)
 
 
 class Worker:
-    """A process that makes the calls of a range, started again behind a call that ends it."""
+    """A process that makes every `step`th call of a range, started again behind a call that ends it.
 
-    def __init__(self, first: int, last: int, options: dict[str, Any], folder: Path) -> None:
-        self.next, self.last, self.options = first, last, options
+    So all processes are in one block of numbers, and a kernel that one has compiled is there for the others.
+    """
+
+    def __init__(self, first: int, last: int, step: int, options: dict[str, Any], folder: Path) -> None:
+        self.next, self.last, self.step, self.options = first, last, step, options
         self.slot = folder / f"slot-{first}"
         self.pending = b""
         self.start()
 
     def start(self) -> None:
         self.slot.write_text(f"{self.next:>24}")
-        command = [sys.executable, "-m", "tests.fuzz.run", json.dumps({**self.options, "first": self.next, "last": self.last})]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fuzz.run",
+            json.dumps({**self.options, "first": self.next, "last": self.last, "step": self.step}),
+        ]
         environment = {**os.environ, "FUZZ_SLOT": str(self.slot), "PYTHONPATH": os.pathsep.join(
-            [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]), "CUBEPY_THREADS": os.environ.get("CUBEPY_THREADS", "1")}  # fmt: skip
+            [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]), "CUBEPY_NUM_THREADS": os.environ.get("CUBEPY_NUM_THREADS", "1")}  # fmt: skip
         self.log = self.slot.with_suffix(".log").open("ab")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, env=environment, cwd=ROOT)
         assert self.process.stdout is not None
@@ -124,9 +132,15 @@ class Worker:
         return int(self.slot.read_text())
 
 
+def unreported(w: Worker, names: list[str], number: int) -> list[str]:
+    """The functions that a process called since it last said so, up to the call that it did not finish."""
+    called = (name_of(n, names) for n in range(w.next, number, w.step))
+    return [n for n in called if n in w.options["only"]]
+
+
 def many(
     first: int, count: int, jobs: int, only: list[str], folder: Path, frames: float = 0.1, seconds: float = 0.0,
-    device: str = "cpu", tell: Any = None,
+    device: str = "cpu", tell: Any = None, families: Sequence[str] = FAMILIES,
 ) -> Tally:  # fmt: skip
     """Make the calls with numbers from `first` on, `count` of them, in `jobs` processes.
 
@@ -136,12 +150,11 @@ def many(
         frames: share of calls whose arrays lie in frames.
         seconds: stop after so long; 0: never.
         tell: called with the tally now and then.
+        families: modules of `tests.fuzz` that draw calls.
     """
-    names = sorted(load())
-    share = -(-count // jobs)
-    options = {"names": names, "only": only or names, "frames": frames, "device": device}
-    bounds = [(first + k * share, min(first + (k + 1) * share, first + count)) for k in range(jobs)]
-    workers = [Worker(a, b, options, folder) for a, b in bounds if a < b]
+    names = sorted(only if families is not FAMILIES else load())
+    options = {"names": names, "only": only or names, "frames": frames, "device": device, "families": list(families)}
+    workers = [Worker(first + k, first + count, jobs, options, folder) for k in range(min(jobs, count))]
     tally, begun, told = Tally(), time.monotonic(), 0.0
     while workers:
         select.select([w.process.stdout for w in workers], [], [], 1.0)
@@ -161,8 +174,9 @@ def many(
                 w.process.wait()
                 number = w.at()
                 what = "hangs" if hangs else f"ended the process with status {w.process.returncode}"
+                tally.calls.update(unreported(w, names, number))
                 tally.crashed.append((number, f"{name_of(number, names)}: {what}; see {w.log.name}"))
-                w.next = number + 1
+                w.next = number + w.step
                 workers.remove(w)
                 if w.next < w.last:
                     w.start()
@@ -175,11 +189,12 @@ def many(
             for w in workers:
                 w.process.terminate()
                 w.process.wait()
+                tally.calls.update(unreported(w, names, w.at()))
             break
     return tally
 
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    load()
-    work(given["first"], given["last"], given["names"], given["only"], given["frames"], given["device"])
+    load(given["families"])
+    work(given["first"], given["last"], given["step"], given["names"], given["only"], given["frames"], given["device"])
