@@ -65,13 +65,13 @@ def test_what_is_rounded_twice_is_wrong(dtype: np.dtype) -> None:
         compare(np.full(3, np.nan, dtype), summed(np.ones(3), np.ones(3), 5, dtype))
 
 
-SAMPLE = ("map", "sum", "var", "argmax", "cumsum", "sort", "topk", "softmax", "layer_norm", "matmul", "attention",
+SAMPLE = ("map", "sum", "var", "argmax", "cumsum", "topk", "softmax", "layer_norm", "matmul",
           "gather", "scatter", "pad", "max_pool2d", "avg_pool2d", "interpolate", "F.linear")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_random_calls_are_right_and_stay_in_their_frames(name: str) -> None:
     names = sorted(run.load())
-    for number in [n for n in range(1500) if run.name_of(n, names) == name]:
+    for number in [n for n in range(4000) if run.name_of(n, names) == name]:
         kind, text = run.one(number, name, 1.0)
         assert kind != "wrong", f"python scripts/fuzz_library.py --frames 1 --call {number}\n{text}"

@@ -90,8 +90,8 @@ class Problem:
     def __init__(self, d: Draw, square: bool = False) -> None:
         self.dtype = d.one(FLOATS[:-1])
         batch, groups, heads = d.between(1, 3), d.one((1, 1, 2, 3)), d.one((1, 1, 2, 4))
-        length, keys, self.depth = d.size(1, 130), d.size(1, 130), d.one((1, 5, 16, 24, 32, 64, d.between(1, 80)))
-        width = self.depth if d.maybe(0.6) else d.one((1, 17, 33, 49, 65, d.between(1, 80)))
+        length, keys, self.depth = d.size(1, 130), d.size(1, 130), d.one((1, 5, 16, 24, 32, 64, d.one(range(1, 80))))
+        width = self.depth if d.maybe(0.6) else d.one((1, 17, 33, 49, 65, d.one(range(1, 80))))
         while batch * heads * groups * length * keys * (self.depth + width) > 10 * LARGE:
             length, keys, batch = max(1, length // 2), max(1, keys // 2), max(1, batch // 2)
         heads *= groups
