@@ -16,6 +16,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 from tests.fuzz import run  # noqa: E402
 
 SPAN = 10**9  # numbers of a seed
+SHOWN = 200  # findings that are printed
 
 
 def arguments() -> argparse.Namespace:
@@ -42,9 +44,17 @@ def arguments() -> argparse.Namespace:
 
 
 def tell(tally: run.Tally, seconds: float) -> None:
-    """A line of progress."""
+    """What was found since, and a line of progress."""
+    for kind in ("wrong", "crashed"):
+        found = getattr(tally, kind)
+        for number, text in found[_told[kind] : SHOWN]:
+            print(f"{kind} --call {number}  {text[:600]}")
+        _told[kind] = len(found)
     print(f"{seconds:6.0f} s: {tally.calls.total()} calls, {len(tally.wrong)} wrong, {len(tally.crashed)} crashes, "
           f"{len(tally.known)} known", flush=True)  # fmt: skip
+
+
+_told = {"wrong": 0, "crashed": 0}
 
 
 def main() -> int:
@@ -65,11 +75,8 @@ def main() -> int:
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="cubepy-fuzz-"))
     tally = run.many(a.seed * SPAN, a.count, a.jobs, a.only, folder, a.frames, a.seconds, a.device, tell)
-    for kind in ("known", "wrong", "crashed"):
-        found = getattr(tally, kind)
-        shown = found if kind != "known" else found[:3]
-        for number, text in shown[:200]:
-            print(f"{kind} --call {number}  {text[:600]}")
+    for reason, count in Counter(reason for _, reason in tally.known).items():
+        print(f"known: {reason}: {count}")
     tell(tally, time.monotonic() - begun)
     print(
         "fewest calls:",

@@ -15,6 +15,7 @@ from cubepy.nn import functional as F
 from tests.fuzz import run
 from tests.fuzz.check import Want, Wrong, compare, exact, summed
 from tests.fuzz.draws import BF16, COVERED, DRAWS, F16, F32, Draw
+from tests.pretend import NAME, pretend
 
 NOT_DRAWN = {"views": "makes views for kernels, and is no function of arrays"}
 PLANTED = ("right", "a unit off", "writes behind", "writes its input", "raises", "ends the process")
@@ -75,3 +76,12 @@ def test_random_calls_are_right_and_stay_in_their_frames(name: str) -> None:
     for number in [n for n in range(4000) if run.name_of(n, names) == name]:
         kind, text = run.one(number, name, 1.0)
         assert kind != "wrong", f"python scripts/fuzz_library.py --frames 1 --call {number}\n{text}"
+
+
+@pytest.mark.parametrize("name", ["softmax", "concat", "batch_norm"])
+def test_calls_may_be_made_on_a_device_with_its_own_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = sorted(run.load())
+    with pretend(monkeypatch):
+        for number in [n for n in range(2000) if run.name_of(n, names) == name][:8]:
+            kind, text = run.one(number, name, 0.0, NAME)
+            assert kind != "wrong", text

@@ -175,15 +175,19 @@ def run(d: Draw, call: Call, device: str = "cpu") -> None:
 
 
 def there(call: Call, kwargs: dict[str, Any], device: str) -> Any:
-    """The call with arrays on a device; results, and what it writes, come back."""
+    """The call with its arrays on a device, their axes in memory in the same order; what it writes comes back."""
     import cubepy as cb
+    from cubepy.runtime.device import as_device
+    from cubepy.runtime.device_array import upload
 
-    moved: dict[int, Any] = {}
+    moved: dict[int, tuple[Any, np.ndarray]] = {}
 
     def move(value: Any) -> Any:
-        if isinstance(value, np.ndarray) and value.ndim:
+        if isinstance(value, np.ndarray):
             if id(value) not in moved:
-                moved[id(value)] = (cb.to_device(value, device), value)
+                order = sorted(range(value.ndim), key=lambda k: -abs(value.strides[k]))
+                far = upload(np.ascontiguousarray(value.transpose(order)), as_device(device))
+                moved[id(value)] = (far.transpose(*(order.index(k) for k in range(value.ndim))), value)
             return moved[id(value)][0]
         return type(value)(map(move, value)) if isinstance(value, (list, tuple)) else value
 
@@ -192,7 +196,7 @@ def there(call: Call, kwargs: dict[str, Any], device: str) -> Any:
         got = call.function(*map(move, call.args), **given)
     for far, near in moved.values():
         if near is kwargs.get("out") or any(near is c for c in call.changed):
-            near[...] = np.asarray(far.numpy() if hasattr(far, "numpy") else far)
+            near[...] = far.numpy()
     return kwargs["out"] if "out" in kwargs else got
 
 
