@@ -107,8 +107,9 @@ def part_band(n: int, m: int, back: bool) -> Band:
 def point_band(n: int, m: int, scale: float, mode: str, corners: bool, back: bool) -> Band:
     """Values between places: nearest, linear or cubic (Keys, 1981, with a = -0.75)."""
     j = np.arange(m)
-    if mode == "nearest":
-        return _band((m, n), (j, np.minimum(np.floor(j * scale).astype(np.int64), n - 1), np.ones(m)), back)
+    if mode == "nearest":  # whole numbers, where the scale is of such: 13 * (30 / 26) is less than 15
+        at = j * n // m if scale == n / m else np.floor(j * scale).astype(np.int64)
+        return _band((m, n), (j, np.minimum(at, n - 1), np.ones(m)), back)
     at = j * ((n - 1) / max(m - 1, 1)) if corners else (j + 0.5) * scale - 0.5
     if mode == "linear":
         at = np.maximum(at, 0)

@@ -56,10 +56,10 @@ def gelu_by_root(x):
 def gelu_tanh(x):
     """The tanh approximation of gelu, from the same paper: 0.5 * (1 + tanh(u)) is 1 / (1 + exp(-2 * u))."""
     if x.dtype == cb.f64:
-        return x / (1.0 + cb.exp(x * (-1.5957691216057308 - 0.07135481282553853 * x * x)))
+        return x / (1.0 + cb.exp(x * (-1.5957691216057308 - 0.07135481627260025 * x * x)))
     v = cb.cast(x, cb.f32)
     if cb.PLANE_DIM > 1:
-        return cb.cast(v / (1.0 + cb.exp(v * (-1.5957691216057308 - 0.07135481282553853 * v * v))), x.dtype)
+        return cb.cast(v / (1.0 + cb.exp(v * (-1.5957691216057308 - 0.07135481627260025 * v * v))), x.dtype)
     return cb.cast(v / (1.0 + bounded_power_of_two(v * cb.fma(v * v, -0.1029432396, -2.302208198))), x.dtype)
 
 

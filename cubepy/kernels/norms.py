@@ -229,9 +229,9 @@ def blended(old, new, momentum):
     return old + (new - old) * momentum
 
 
-def _one(value: float) -> Any:
-    """A number as an array on the current device."""
-    array = memory.empty((1,), np.float32)
+def _one(value: float, dtype: np.dtype) -> Any:
+    """A number as an array on the current device, in f64 beside arrays of f64."""
+    array = memory.empty((1,), np.float64 if dtype == np.float64 else np.float32)
     array[...] = value
     return array
 
@@ -267,6 +267,7 @@ def batch_norm(
         raise ShapeError(f"batch_norm needs 2 axes or more, not shape {array.shape}")
     channels = array.shape[1]
     w, b = (_per_channel(v, name, channels) for v, name in ((weight, "weight"), (bias, "bias")))
+    number = lambda value: _one(value, array.dtype)
     if training:
         momentum = number_of(momentum, "momentum")
         axes = tuple(d for d in range(array.ndim) if d != 1)
@@ -274,7 +275,7 @@ def batch_norm(
         count = array.size // max(channels, 1)
         for running, fresh, factor in ((running_mean, mean, 1.0), (running_var, variance, count / max(count - 1, 1))):
             if running is not None:
-                map(blended, running, map(f.mul, fresh, _one(factor)), _one(momentum), out=running)
+                map(blended, running, map(f.mul, fresh, number(factor)), number(momentum), out=running)
     else:
         mean, variance = (
             _per_channel(running_mean, "running_mean", channels),
@@ -283,8 +284,8 @@ def batch_norm(
         if mean is None or variance is None:
             raise ShapeError("batch_norm needs running_mean and running_var where it is not training")
     shape = (channels, *(1,) * (array.ndim - 2))
-    scale = map(scale_of, variance, _one(1.0) if w is None else w, _one(number_of(eps, "eps")))
-    shift = map(shift_of, mean, scale, _one(0.0) if b is None else b)
+    scale = map(scale_of, variance, number(1.0) if w is None else w, number(number_of(eps, "eps")))
+    shift = map(shift_of, mean, scale, number(0.0) if b is None else b)
     result = output(out, array.shape, array.dtype)
     if result.size:
         map(scaled, array, scale.reshape(shape), shift.reshape(shape), out=result)

@@ -181,7 +181,7 @@ def max_pool2d(
         input: (N, C, H, W), or (N, H, W, C) with layout "NHWC", or without N; numbers. NaN in a window gives NaN.
         kernel_size, stride, padding, dilation: int or pair (height, width); stride defaults to the window.
         ceil_mode: windows may hang over the end.
-        return_indices: also the place of each maximum in its plane, counted in rows; the first of equals.
+        return_indices: also the place of each maximum in its plane, counted in rows; the first of equals, the last NaN.
         layout: "NCHW" or "NHWC". An NCHW view of channels-last memory runs as NHWC.
         out: array to write.
 

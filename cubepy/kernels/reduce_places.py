@@ -30,7 +30,7 @@ def smaller_number(a, b):
 
 @cb.func
 def place_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
-    """The first place in [first, stop) of a row where `value` is, which is there; NaN is found as NaN."""
+    """The first place in [first, stop) of a row where `value` is, the last place if it is nowhere; NaN is found as NaN."""
     k = first
     whole = first + (stop - first) // lanes * lanes
     found = False
@@ -39,6 +39,7 @@ def place_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
         found = same(line, cb.splat(value, lanes)).any()
         if not found:
             k += lanes
+    k = cb.min(k, stop - 1)
     while k < stop - 1 and not same(cb.cast(x[row, k], value.dtype), value):
         k += 1
     return k

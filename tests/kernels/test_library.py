@@ -193,6 +193,15 @@ def test_layer_norm() -> None:
         K.layer_norm(draw(3, 4), 5)
 
 
+def test_gelu_of_f64_is_exact_to_its_last_places() -> None:
+    x = np.linspace(-4, 4, 501)
+    np.testing.assert_allclose(
+        K.gelu(x, "none"), [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x], rtol=1e-13, atol=1e-15
+    )
+    u = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    np.testing.assert_allclose(K.gelu(x, "tanh"), x / (1 + np.exp(-2 * u)), rtol=1e-13)
+
+
 def test_gelu() -> None:
     x = np.concatenate([draw(1000) * 3, [0, 30, -30]]).astype(F)
     d = x.astype(np.float64)

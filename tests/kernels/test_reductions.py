@@ -203,3 +203,16 @@ def test_large_results_past_the_caches() -> None:
     got = K.softmax(x)
     assert np.isnan(got[1:3]).any(1).all() and not np.isnan(got[[0, *range(3, len(x))]]).any()
     assert not got[3, 5:].any() and abs(got[3].sum() - 1) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [F, np.float64, np.float16], ids=str)
+def test_places_of_rows_with_both_infinities_do_not_depend_on_what_lies_behind(dtype: Any) -> None:
+    """The sum of such a row is NaN, but no element is; the memory behind it holds NaN here."""
+    for n in (32, 48, 1040, 2000, 4096):
+        memory = np.full(n + 64, np.nan, dtype)
+        x = memory[:n]
+        x[:] = np.arange(n) % 7
+        x[n // 32 * 16], x[0] = -np.inf, np.inf  # in one lane of every width
+        for shaped in (x, x.reshape(1, n)):
+            np.testing.assert_array_equal(K.argmin(shaped, -1), np.argmin(shaped, -1))
+            np.testing.assert_array_equal(K.argmax(shaped, -1), np.argmax(shaped, -1))

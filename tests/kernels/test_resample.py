@@ -151,3 +151,13 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(errors.ShapeError, match="mode is one of"):
         K.interpolate(x, 3, mode="linear")
     assert K.avg_pool2d(np.zeros((0, 2, 4, 4), F), 2).shape == (0, 2, 2, 2)
+
+
+def test_nearest_places_are_those_of_whole_numbers() -> None:
+    """13 * (30 / 26) is less than 15 in float64, and 13 * 30 // 26 is 15."""
+    for n, m in ((30, 26), (45, 33), (58, 50), (7, 49)):
+        x = np.arange(n, dtype=np.float32)[None, None]
+        want = np.arange(m) * n // m
+        np.testing.assert_array_equal(K.interpolate(x, m)[0, 0], want)
+        back = K.interpolate_input((1, 1, n), np.ones((1, 1, m), np.float32))
+        np.testing.assert_array_equal(back[0, 0], np.bincount(want, minlength=n))

@@ -91,6 +91,17 @@ def test_group_norm() -> None:
         K.group_norm(x, 3)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_norm_of_f64_takes_eps_and_momentum_in_f64(training: bool) -> None:
+    x = np.random.default_rng(0).standard_normal((6, 3, 5))
+    mean, variance = np.full(3, 0.25), np.full(3, 0.5)
+    got = K.batch_norm(x, mean.copy(), moving := variance.copy(), None, np.ones(3), training, 0.1, 0.1)
+    m, v = (x.mean((0, 2), keepdims=True), x.var((0, 2), keepdims=True)) if training else (0.25, 0.5)
+    np.testing.assert_allclose(got, (x - m) / np.sqrt(v + 0.1) + 1, rtol=1e-13, atol=1e-13)
+    if training:
+        np.testing.assert_allclose(moving, 0.45 + 0.1 * x.var((0, 2), ddof=1), rtol=1e-13)
+
+
 def test_batch_norm() -> None:
     x, w, b = draw(4, 6, 5, 3) * 2 + 1, draw(6), draw(6)
     mean, variance = draw(6), np.abs(draw(6)) + 0.5

@@ -14,7 +14,7 @@ from cubepy.backends.llvm.ops.convert import decode, encode
 from cubepy.backends.llvm.ops.memory import elements, line, line_address
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import I32, I64, Line, carrier, itemsize, literal, memory_ir, value_type
-from cubepy.backends.llvm.ops.values import const, first_lanes, intrinsic, splatted
+from cubepy.backends.llvm.ops.values import const, first_lanes, intrinsic, lane, splatted
 
 
 def _align(dtype: str) -> Any:
@@ -59,10 +59,34 @@ def store_line_part(p: Any, i: Any, v: Any, n: Any) -> Any:
             with whole:
                 b.store(raw, place, align=itemsize(p.dtype))
             with part:
-                args = [raw, place, _align(p.dtype), first_lanes(b, n, v.lanes)]
-                intrinsic(b, "llvm.masked.store", ir.VoidType(), args, [raw.type, place.type])
+                _store_first(b, p, raw, place, n)
 
     return types.void(p, types.int64, v, types.int64), emit
+
+
+def _store_first(b: Any, p: Any, raw: Any, place: Any, n: Any) -> None:
+    """Store the first n lanes of a line as it lies in memory; n is less than its lanes.
+
+    One lane is a scalar store. LLVM 22.1.0 makes wrong code for AVX-512 of a masked store whose mask is, in the end,
+    a constant of one lane, and whose value is a `trunc`: it stores the lane as it was before, over its neighbours
+    (llvm/llvm-project#179489). As n need not be a constant here to be one after inlining and unrolling, it is told
+    apart when the program runs, so that where a mask is left n is anything but 1.
+    """
+
+    def masked() -> None:
+        args = [raw, place, _align(p.dtype), first_lanes(b, n, raw.type.count)]
+        intrinsic(b, "llvm.masked.store", ir.VoidType(), args, [raw.type, place.type])
+
+    element = raw.type.element
+    if not isinstance(element, ir.IntType) or element.width == 64:  # nothing is truncated to these
+        masked()
+        return
+    with b.if_else(b.icmp_signed("==", n, ir.Constant(I64, 1))) as (one, more):
+        with one:
+            first = b.bitcast(place, element.as_pointer())
+            b.store(lane(b, raw, 0), first, align=itemsize(p.dtype))
+        with more:
+            masked()
 
 
 def _addresses(b: Any, p: Any, at: Any, index: Any, lanes: int) -> Any:
