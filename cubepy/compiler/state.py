@@ -12,6 +12,7 @@ from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Assign, Atomic, Barrier, Expr, Hardware, Mem, Stmt, Store, VType, walk
+from cubepy.compiler.reads import Reads
 from cubepy.compiler.source import Source
 from cubepy.compiler.values import ArrayValue, Const, StructValue, TupleValue, Value, as_tuple, describe
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
@@ -31,6 +32,7 @@ class Facts:
 
     runtime: set[Key] = field(default_factory=set)
     types: dict[Key, VType] = field(default_factory=dict)
+    reads: Reads = field(default_factory=Reads)
 
 
 @dataclass
