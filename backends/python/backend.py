@@ -34,7 +34,8 @@ class PythonBackend:
         )
 
     def units(self, elements: int) -> tuple[int, int]:
-        """Small cubes, so that stepping through one is quick."""
+        """Small cubes, so that stepping through one is quick, and no units without work where few have any: there is no
+        code to be made again."""
         units = min(16, max(1, elements))
         return max(1, -(-elements // units)), units
 
