@@ -19,8 +19,8 @@ MORE = {
     "reduce_columns": 5,  # lines side by side, and whether they are whole, along the first axis and the last
     "convolve": 7,  # the tile, and how channels that are fewer than lanes are shuffled: `Plan` says so
     "convolve_rows": 5,  # a tile of two sizes
-    "map_rows": 6,  # of batch_norm, which maps with six functions
-    "map_flat": 6,
+    "map_rows": 8,  # of batch_norm, which maps with six functions of several arrays
+    "map_flat": 8,
 }
 """Kernels of which a function may need more, and why."""
 
