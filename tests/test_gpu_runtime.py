@@ -190,7 +190,7 @@ def test_a_trace_makes_tensor_maps_of_the_new_arrays() -> None:
     layout = layout_of((64, 64), None, np.dtype(np.float16), Device("cuda"))
     first, second = (DeviceArray(at, layout, Tracked()) for at in (0x10000, 0x80000))
     runner = Runner()
-    prepared = SimpleNamespace(runner=runner, in_place=False, outputs=(), ranges=())
+    prepared = SimpleNamespace(runner=runner, in_place=False, outputs=(), ranges=(), guard=None)
     with Recorder([first]) as recorder:
         recorder.launch(prepared, [ArrayMap(first, first[32:], (16, 64), 128), first, 3])
     assert not recorder.spoiled
@@ -202,7 +202,7 @@ def test_a_trace_makes_tensor_maps_of_the_new_arrays() -> None:
 
 def test_memory_that_nobody_gave_spoils_a_trace() -> None:
     with Recorder([unreal()]) as recorder:
-        recorder.launch(SimpleNamespace(runner=Runner(), in_place=False), [unreal()])
+        recorder.launch(SimpleNamespace(runner=Runner(), in_place=False, guard=None), [unreal()])
     assert recorder.spoiled
 
 

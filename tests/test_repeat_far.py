@@ -469,3 +469,52 @@ def test_numbers_come_to_the_device_of_the_other_inputs(monkeypatch: pytest.Monk
         for n in range(6):
             found = (1.0 + found + 2.0).to(f"cuda:{n % 2}")
             same(found, x := 1 + x + 2)
+
+
+FACTOR: Any = 1.0
+
+
+def test_a_global_that_changes_is_seen_by_repetitions(
+    monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
+) -> None:
+    """Of launches, and of calls of a function that launches; the library's own kernels ask for nothing."""
+
+    @cb.kernel
+    def multiplied(a: cb.Array, out: cb.Array):
+        i = cb.ABSOLUTE_POS
+        if i < out.size:
+            out[i] = a[i] * FACTOR
+
+    def times(factor: float) -> Any:
+        def run(words: list[int]) -> None:
+            a, out = (memory_of(words[k : k + 3]) for k in (0, 3))
+            out[...] = a * np.float32(factor)
+
+        return run
+
+    class Scaled(Executable):
+        def __init__(self, program: Any) -> None:
+            super().__init__(program)
+            self.loadable = Loadable(b"", f"times_{FACTOR}")
+
+    @repeated
+    def product(x: Any, *, out: Any = None) -> Any:
+        a = array_of(x)
+        result = output(out, a.shape, a.dtype)
+        multiplied[1, a.size](a, result)
+        return result if out is None else out
+
+    monkeypatch.setattr(CudaBackend, "executable", lambda self, k, program, specs, in_place: Scaled(program))
+    with fake_cuda(monkeypatch, 1) as fake:
+        for factor in (1.0, 2.0, 3.0):
+            fake.kernels[f"times_{factor}"] = kernel(6)(times(factor))
+        before = counters.specialised
+        for turn in range(24):
+            monkeypatch.setitem(globals(), "FACTOR", [1.0, 2.0, 1.0, 3.0][turn // 6] * 1.0)
+            x, out = some(), new(some())
+            same(product(new(x)), x * np.float32(FACTOR))
+            multiplied[1, 10](new(x), out)
+            same(out, x * np.float32(FACTOR))
+        assert counters.specialised == before + 3
+        assert repetitions.long == 3, "one for each value"
+        tracing.forget()

@@ -40,9 +40,8 @@ class CpuBackend:
         return _properties()
 
     def units(self, elements: int) -> tuple[int, int]:
-        """Cubes of 256 units; a cube is a vectorised loop, so its size matters little."""
-        units = min(UNITS, max(1, elements))
-        return max(1, -(-elements // units)), units
+        """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
+        return max(1, -(-elements // UNITS)), UNITS
 
     def executable(self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool) -> CpuExecutable:
         """Machine code for a program, from the cache if it is there."""

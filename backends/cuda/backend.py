@@ -44,9 +44,8 @@ class CudaBackend:
         return _properties(ordinal)
 
     def units(self, elements: int) -> tuple[int, int]:
-        """Cubes of 256 units."""
-        units = min(UNITS, max(32, -(-elements // 32) * 32))
-        return max(1, -(-elements // units)), units
+        """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
+        return max(1, -(-elements // UNITS)), UNITS
 
     def executable(self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool) -> CudaExecutable:
         """Machine code for a program, from the cache if it is there."""

@@ -34,7 +34,8 @@ class PythonBackend:
         )
 
     def units(self, elements: int) -> tuple[int, int]:
-        """Small cubes, so that stepping through one is quick."""
+        """Small cubes, so that stepping through one is quick, and no units without work where few have any: there is no
+        code to be made again."""
         units = min(16, max(1, elements))
         return max(1, -(-elements // units)), units
 
@@ -66,8 +67,9 @@ class PythonRunner:
 
     def __init__(self, exe: PythonExecutable, cubes: Dim3) -> None:
         self.exe, self.cubes = exe, cubes
+        self.frozen: Any = None  # globals and the like, once it is bound
 
-    def run(self, leaves: list[Any], values: tuple, stream: Any = None) -> None:
+    def run(self, leaves: list[Any], values: tuple, stream: Any = None, frozen: Any = None) -> None:
         """Run with these arguments."""
         from cubepy.backends.python.run import run
 
@@ -76,11 +78,15 @@ class PythonRunner:
             p.name: v if p.kind == "comptime" else _plain(v) for p, v in zip(exe.kernel.parameters, values, strict=True)
         }
         program = exe.program
-        run(exe.kernel, arguments, self.cubes, program.units, program.mode, exe.properties, program.typed)
+        run(exe.kernel, arguments, self.cubes, program.units, program.mode, exe.properties, program.typed, frozen)
 
     def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these arguments."""
-        return lambda: self.run(leaves, values)
+        if self.frozen is None and self.exe.program.guard is not None:
+            from cubepy.backends.python.names import Frozen
+
+            self.frozen = Frozen(self.exe.program.guard)
+        return lambda: self.run(leaves, values, None, self.frozen)
 
 
 def _plain(value: Any) -> Any:

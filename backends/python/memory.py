@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,8 +52,22 @@ class Memory:
         strides = tuple(s // self.array.itemsize for s in self.array.strides)
         return tuple(s if self.kind != "global" else Value(s, self.run.index) for s in strides)
 
+    # What follows is for debuggers, where an array acts as NumPy's do; kernels cannot write it.
+
     def __len__(self) -> int:
-        return self.extents[0]
+        return len(self.array)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.array)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.array, dtype)
+
+    def __repr__(self) -> str:
+        return repr(self.array)
+
+    def __str__(self) -> str:
+        return str(self.array)
 
     def _indices(self, key: Any) -> tuple[int, ...]:
         parts = key if isinstance(key, tuple) else (key,)
@@ -80,7 +95,9 @@ class Memory:
     def _zero(self) -> Value:
         return Value(np.zeros(self.lines) if self.lines else 0, self.dtype.compute)
 
-    def __getitem__(self, key: Any) -> Value:
+    def __getitem__(self, key: Any) -> Any:
+        if any(isinstance(k, slice) or k is Ellipsis for k in (key if isinstance(key, tuple) else (key,))):
+            return self.array[key].copy()  # for debuggers, too
         at = self._indices(key)
         if not self._inside(at):
             return self._zero()

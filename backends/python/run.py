@@ -13,6 +13,7 @@ import numpy as np
 
 from cubepy.backends.python.builtins import MEANING, WeakLine
 from cubepy.backends.python.memory import Memory, poisoned
+from cubepy.backends.python.names import Frozen
 from cubepy.backends.python.transform import generator_of
 from cubepy.backends.python.values import Value, convert, is_weak, strong
 from cubepy.compiler.calls import MATH, bind_parameters
@@ -51,11 +52,13 @@ class Run:
 
     def __init__(
         self, kernel: Kernel, cubes: Dim3, units: Dim3, mode: str, properties: Any, index: DType,
-        typed: dict[tuple[str, str], DType],
+        typed: dict[tuple[str, str], DType], frozen: Frozen | None = None,
     ) -> None:  # fmt: skip
         self.kernel, self.name = kernel, kernel.__name__
         self.cubes, self.units, self.mode, self.properties, self.index = cubes, units, mode, properties, index
         self.typed = typed
+        self.generator_of = generator_of if frozen is None else frozen.generator_of
+        self.getattr = getattr if frozen is None else frozen.attribute
         self.cube = self.unit = self.phase = 0
         self.files = {source_of(kernel.fn).file}
         self.shared: dict[Any, Memory] = {}
@@ -104,7 +107,7 @@ class Run:
                 return owner.values[name]
             if name in owner.type.methods:
                 return Bound(owner, owner.type.methods[name])
-        return self.wrap(getattr(owner, name))
+        return self.wrap(self.getattr(owner, name))
 
     def bind(self, types: dict[str, Any], name: str, value: Any) -> Any:
         """A value that is assigned to a variable, in the variable's one dtype."""
@@ -189,7 +192,7 @@ class Run:
         values = []
         for p, v in bind_parameters(fn.parameters, fn.__qualname__, args, kwargs):
             values.append(self.placed(v, p.dtype, f"the parameter {p.name!r}") if p.dtype is not None else v)
-        return (yield from generator_of(fn.fn)(self, *values))
+        return (yield from self.generator_of(fn.fn)(self, *values))
 
     def construct(self, cls: StructType, args: list[Any], kwargs: dict[str, Any]) -> Struct:
         """Make a struct; scalar fields take their dtype."""
@@ -275,7 +278,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 def run(
     kernel: Kernel, arguments: dict[str, Any], cubes: Dim3, units: Dim3, mode: str = "checked", properties: Any = None,
-    typed: dict[tuple[str, str], DType] | None = None,
+    typed: dict[tuple[str, str], DType] | None = None, frozen: Frozen | None = None,
 ) -> None:  # fmt: skip
     """Run a kernel for every unit of every cube.
 
@@ -285,9 +288,9 @@ def run(
         BarrierError: some units of a cube wait at a barrier that others never reach.
     """
     wide = any(isinstance(a, np.ndarray) and a.size >= 2**31 for a in arguments.values())
-    this = Run(kernel, cubes, units, mode, properties, dt.i64 if wide else dt.i32, typed or {})
+    this = Run(kernel, cubes, units, mode, properties, dt.i64 if wide else dt.i32, typed or {}, frozen)
     values = [_argument(this, p, arguments[p.name]) for p in kernel.parameters]
-    function = generator_of(kernel.fn)
+    function = this.generator_of(kernel.fn)
     for cube in range(math.prod(cubes)):
         this.cube, this.phase = cube, 0
         this.shared, this.allocated = {}, {}

@@ -10,6 +10,7 @@ import ast
 import copy
 from collections.abc import Callable
 from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any
 
 from cubepy.compiler.source import source_of
@@ -17,7 +18,19 @@ from cubepy.compiler.source import source_of
 
 @lru_cache(maxsize=4096)
 def generator_of(fn: Callable) -> Callable[..., Any]:
-    """The function compiled as a generator function whose first parameter is the run."""
+    """The function as a generator function whose first parameter is the run; it sees the same globals and cells."""
+    free = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    return with_names(code_of(fn), fn.__globals__, free)
+
+
+def with_names(code: CodeType, scope: dict[str, Any], free: dict[str, Any]) -> Callable[..., Any]:
+    """The function of some code whose free names are these globals and cells."""
+    return FunctionType(code, scope, code.co_name, None, tuple(free[n] for n in code.co_freevars))  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=4096)
+def code_of(fn: Callable) -> CodeType:
+    """The code of the generator function."""
     source = source_of(fn)
     tree = copy.deepcopy(source.tree)
     names = source.locals
@@ -51,12 +64,9 @@ def generator_of(fn: Callable) -> Callable[..., Any]:
     ast.fix_missing_locations(module)
     ast.increment_lineno(module, source.first_line - 1)
     code = compile(module, source.file, "exec")
-    scope = dict(fn.__globals__)
-    exec(code, scope)  # the user's own function, rewritten above
-    if free:
-        cells = [c.cell_contents for c in fn.__closure__ or ()]
-        return scope["__outer__"](*cells)  # type: ignore[no-any-return]
-    return scope[tree.name]  # type: ignore[no-any-return]
+    for _ in range(2 if free else 1):
+        code = next(c for c in code.co_consts if isinstance(c, CodeType))
+    return code
 
 
 class _Rewriter(ast.NodeTransformer):

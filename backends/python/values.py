@@ -5,7 +5,7 @@ Plain Python numbers are weak. f16 and bf16 are computed in f32 and rounded afte
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,12 @@ class Value:
 
     def __len__(self) -> int:
         return self.lanes
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.data)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.data, dtype)
 
     def __getitem__(self, k: Any) -> Value:
         if not 0 <= int(k) < self.lanes:

@@ -119,6 +119,7 @@ class Calls(Loops, Lowering):
             )  # fmt: skip
             return plain(TupleValue(tuple(plain(TupleValue(tuple(r))) for r in rows)))
         if all(isinstance(v, Const) for v in values):
+            self.facts.reads.call(fn, tuple(v.value for v in values))  # type: ignore[union-attr]
             try:
                 return self.wrap(fn(*(a.value for a in args), **{k: v.value for k, v in kwargs.items()}))  # type: ignore[union-attr]
             except (CubeError, RecursionError):

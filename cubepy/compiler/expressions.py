@@ -8,7 +8,7 @@ from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Expr, If, Mem, Store, VType
-from cubepy.compiler.source import MISSING
+from cubepy.compiler.reads import HOLDERS, MISSING
 from cubepy.compiler.state import State
 from cubepy.compiler.values import (
     ArrayValue,
@@ -83,7 +83,19 @@ class Expressions(State):
         return Const(node.value)
 
     def expr_Name(self, node: ast.Name) -> Value:
-        return self.name(node.id)
+        return self.looked_into(self.name(node.id))
+
+    def looked_into(self, value: Value) -> Value:
+        """A value of which all may be read: a list and the like counts with what it holds."""
+        if isinstance(value, Const) and isinstance(value.value, HOLDERS):
+            self.facts.reads.inside(value.value)
+        return value
+
+    def owner(self, node: ast.expr) -> Value:
+        """The value of which an attribute or an item is taken: nothing else of it is read."""
+        if isinstance(node, ast.Name):
+            return self.name(node.id)
+        return self.attribute(self.owner(node.value), node.attr) if isinstance(node, ast.Attribute) else self.eval(node)
 
     def name(self, name: str) -> Value:
         """What a name means here.
@@ -102,7 +114,7 @@ class Expressions(State):
             raise KernelNameError(
                 f"the variable {name!r} is used before it has a value", hint="assign it on every path before this line"
             )
-        found = self.frame.source.lookup(name)
+        found = self.facts.reads.name(self.frame.source.fn, name)
         if found is MISSING:
             raise KernelNameError(f"the name {name!r} is not defined", hint=self.near(name))
         return self.wrap(found)
@@ -148,7 +160,7 @@ class Expressions(State):
         return Expr("topology", VType(self.index), (), name)
 
     def expr_Attribute(self, node: ast.Attribute) -> Value:
-        return self.attribute(self.eval(node.value), node.attr)
+        return self.looked_into(self.attribute(self.owner(node.value), node.attr))
 
     def attribute(self, owner: Value, name: str) -> Value:
         """`owner.name`."""
@@ -178,7 +190,7 @@ class Expressions(State):
     def const_attribute(self, owner: Const, name: str) -> Value:
         obj = owner.value
         try:
-            return self.wrap(getattr(obj, name))
+            return self.wrap(self.facts.reads.attribute(obj, name))
         except AttributeError:
             what = f"module {obj.__name__!r}" if isinstance(obj, types.ModuleType) else describe(owner)
             raise KernelNameError(f"{what} has no attribute {name!r}") from None
@@ -336,11 +348,16 @@ class Expressions(State):
         return Expr("var", x.type, (), name)
 
     def expr_Subscript(self, node: ast.Subscript) -> Value:
-        owner = self.eval(node.value)
+        return self.looked_into(self.item(node))
+
+    def item(self, node: ast.Subscript) -> Value:
+        """`owner[...]`."""
+        saved, owner = self.location, self.owner(node.value)
+        self.location = saved
         if isinstance(owner, Const) and isinstance(node.slice, ast.Slice):
             bounds = [self.eval(b) if b is not None else Const(None) for b in _slice_parts(node.slice)]
             if all(isinstance(b, Const) for b in bounds):
-                return Const(owner.value[slice(*(b.value for b in bounds))])  # type: ignore[union-attr]
+                return Const(self.facts.reads.item(owner.value, slice(*(b.value for b in bounds))))  # type: ignore[union-attr]
         if isinstance(owner, TupleValue) and isinstance(node.slice, ast.Slice):
             bounds = [self.eval(b) if b is not None else Const(None) for b in _slice_parts(node.slice)]
             return plain(TupleValue(owner.items[slice(*(b.value for b in bounds))]))  # type: ignore[union-attr]
@@ -380,7 +397,7 @@ class Expressions(State):
                 )
             key = tuple(i.value for i in indices)  # type: ignore[union-attr]
             try:
-                return self.wrap(owner.value[key if len(key) > 1 else key[0]])
+                return self.wrap(self.facts.reads.item(owner.value, key if len(key) > 1 else key[0]))
             except (IndexError, KeyError, TypeError) as error:
                 raise KernelTypeError(f"{describe(owner)} cannot be indexed with {key}: {error}") from None
         raise KernelTypeError(f"{describe(owner)} cannot be indexed")

@@ -223,6 +223,7 @@ class Program:
         overlap: whether a launch may begin before the one before it has ended.
         properties: of the device that it is made for.
         typed: the dtype of runtime variables by function and name, where all calls agree on it.
+        guard: what says whether globals and the like are what they were (`reads.Guard`); None where none were read.
     """
 
     name: str
@@ -243,6 +244,7 @@ class Program:
     overlap: bool = False
     properties: Any = None
     typed: dict[tuple[str, str], DType] = field(default_factory=dict)
+    guard: Any = None
 
 
 def children(stmt: Stmt) -> list[list[Stmt]]:

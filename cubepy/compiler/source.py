@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import Any
 
 from cubepy.errors import KernelSyntaxError, Location
-
-MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -37,19 +33,6 @@ class Source:
             getattr(node, "col_offset", 0) + self.indent,
             self.fn.__qualname__,
         )
-
-    def lookup(self, name: str) -> Any:
-        """The object that a free name means (closure, module, builtins), or MISSING."""
-        code = self.fn.__code__
-        if name in code.co_freevars and self.fn.__closure__ is not None:
-            cell = self.fn.__closure__[code.co_freevars.index(name)]
-            try:
-                return cell.cell_contents
-            except ValueError:
-                return MISSING
-        if name in self.fn.__globals__:
-            return self.fn.__globals__[name]
-        return getattr(builtins, name, MISSING)
 
 
 @lru_cache(maxsize=4096)

@@ -9,6 +9,7 @@ from cubepy.compiler.calls import Calls
 from cubepy.compiler.groups import check_groups
 from cubepy.compiler.hardware_calls import with_barriers_first
 from cubepy.compiler.ir import Alloc, Argument, Expr, Mem, Program, Stmt, VType, contains_barrier, walk
+from cubepy.compiler.reads import guard_of
 from cubepy.compiler.signature import (
     ArraySpec,
     ComptimeSpec,
@@ -127,6 +128,7 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
             failure = CompileError(f"a comptime expression failed: {type(cause).__name__}: {cause}")
             _locate(failure, walker)
             raise failure from cause
+        program.guard = guard_of(facts.reads, kernel.fn)
         program.body = _with_allocs_first(program.body)
         check_barriers(program)
         check_groups(program, target.plane)

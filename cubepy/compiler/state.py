@@ -13,6 +13,7 @@ from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Assign, Atomic, Barrier, Expr, Hardware, Mem, Stmt, Store, VType, walk
+from cubepy.compiler.reads import Reads
 from cubepy.compiler.source import Source
 from cubepy.compiler.values import (
     ArrayValue,
@@ -42,6 +43,7 @@ class Facts:
 
     runtime: set[Key] = field(default_factory=set)
     types: dict[Key, VType] = field(default_factory=dict)
+    reads: Reads = field(default_factory=Reads)
 
 
 @dataclass

@@ -168,7 +168,7 @@ def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any], s
         known = _traces.known.get(key)
     except (TypeError, ValueError):  # something unhashable, such as a host array
         return _run_at(where, function, args, kwargs)
-    if known is not None:
+    if known is not None and known.holds():
         result = known.replay(arrays)
         if seen is not None:
             seen(known, arrays)

@@ -172,7 +172,7 @@ def draws(kind: cb.Comptime[str], dtype: cb.Comptime, w, a, b, p, at, lanes: cb.
 @cb.kernel
 def fill(
     out: cb.Array, p, state: cb.Array, ends: cb.Array, kind: cb.Comptime[str], each: cb.Comptime[int],
-    lanes: cb.Comptime[int], steps: cb.Comptime[int],
+    lanes: cb.Comptime[int], steps,
 ):  # fmt: skip
     """out[i] = the element that its block gives; a unit makes `steps` lines of `lanes` blocks of `each` elements.
 
@@ -310,7 +310,6 @@ def _fill_host(state: Any, ends: Any, p: Any, kind: str, each: int, *, out: Any 
     blocks = -(-out.size // each)
     lanes = properties.register_bytes // 4
     steps = max(1, min(CHUNK, -(-blocks // 2)) // lanes)
-    steps = 1 << (steps - 1).bit_length()
     cubes, arguments = -(-blocks // (lanes * steps)), (out, p, state, ends, kind, each, lanes, steps)
     fill[cubes, 1](*arguments, device=_device(out), mode="checked")  # the last lines end behind the array
     return out

@@ -106,8 +106,8 @@ def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusi
     m, n = x.shape
     lanes = max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize))
     piece = PIECE
-    if m >= 64 or n <= piece:
-        piece = max(lanes, 1 << (n - 1).bit_length())
+    if m >= 64:  # whole rows
+        piece = max(piece, 1 << (n - 1).bit_length())
     pieces = -(-n // piece)
     before = None
     if pieces > 1:

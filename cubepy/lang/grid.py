@@ -25,6 +25,9 @@ class Over(NamedTuple):
 def over(n: Any, lanes: int = 1) -> Over:
     """A grid with one unit per `lanes` elements of an array (or of a count).
 
+    Cubes are of one size whatever the count is, so that no other code is made for another count; the units of the last
+    one that have no work must find that out: `if i < out.size`.
+
     Args:
         n: a count, or anything with a `size`.
         lanes: elements per unit, at least 1.

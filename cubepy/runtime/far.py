@@ -282,10 +282,13 @@ class _Writer:
             "here": trace.gpu.here, "ordinal": trace.ordinal, "REFUSED": REFUSED, "counters": counters,
             "DeviceArray": DeviceArray, "use": trace.gpu.use, "failed": self.table.failed,
         }  # fmt: skip
+        guards = {f"valid{n}": g.valid for n, g in enumerate(trace.guards)}
+        scope.update(guards)
         go, scope["table"], scope["alive"] = self.table.ready(len(self.inputs) + len(sizes))
         scope["go"] = go
         lines = [
             f"def again({', '.join(f'v{n}' for n in range(len(values)))}):",
+            *(f"    if not {name}():\n        return REFUSED" for name in guards),
             "    stream = here.streams.get(ordinal)",
             "    if stream is None or stream.capture is not None:",
             "        return REFUSED",

@@ -32,13 +32,17 @@ from cubepy.runtime.trace import Recorder, Trace
 
 MODES = ("checked", "validate", "unchecked")
 TABLE_LIMIT = 4096
+VARIANTS = 64
+"""Programs that are kept for arguments like these, made while globals and the like had other values."""
 _specialise_lock = threading.RLock()
 
 
 class Prepared:
     """A launch seen before: its runner, where its leaves are, and how to check their memory."""
 
-    __slots__ = ("executable", "fresh", "in_place", "outputs", "quick", "ranges", "runner", "simple", "tried")
+    __slots__ = (
+        "executable", "fresh", "guard", "holds", "in_place", "outputs", "quick", "ranges", "runner", "simple", "tried",
+    )  # fmt: skip
 
     def __init__(
         self, executable: Any, runner: Any, outputs: tuple[int, ...], ranges: list[Any], in_place: bool,
@@ -46,6 +50,8 @@ class Prepared:
     ) -> None:  # fmt: skip
         self.executable, self.runner, self.in_place = executable, runner, in_place
         self.outputs, self.ranges, self.simple = outputs, ranges, simple
+        self.guard = executable.program.guard
+        self.holds = None if self.guard is None else self.guard.holds
         self.quick: Any = None
         self.tried: set[Any] = set()  # keys of launches that it was tried to repeat by machine code
         self.fresh = simple is not None and not in_place and hasattr(runner, "quick")
@@ -64,8 +70,7 @@ class Launcher:
         self.parameters = kernel.parameters
         self.binder = make_binder(kernel)
         self.local = threading.local()
-        self.executables: dict[Any, Any] = {}
-        self.programs: dict[Any, Any] = {}
+        self.programs: dict[Any, list[tuple[Any, dict[Any, Any]]]] = {}  # with the executables of each
         self.far: far.Calls | None = None
 
     def bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple, Any, Any, Any]:
@@ -104,6 +109,10 @@ class Launcher:
             prepared = None
         except (TypeError, ValueError):  # something unhashable: the slow path says what
             key = prepared = None  # type: ignore[assignment]
+        if prepared is not None:
+            holds = prepared.holds  # a method of a slot would be looked up slowly
+            if holds is not None and not holds() and not prepared.guard.valid():
+                prepared = None
         if prepared is None:
             prepared = self.prepare(grid, mode, where, values, key)
             if prepared is None:
@@ -224,18 +233,20 @@ class Launcher:
 
     def code(self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]) -> tuple[Any, Any]:
         """The code for arguments like these, made unless it exists, and which leaves share memory."""
-        key = (specs, target)
         with _specialise_lock:
-            program = self.programs.get(key)
-            if program is None:
-                program = specialise(self.kernel, specs, target)
+            known = self.programs.setdefault((specs, target), [])
+            found: tuple[Any, dict[Any, Any]] | None
+            found = next((v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None)
+            if found is None:
+                found = specialise(self.kernel, specs, target), {}
                 counters.specialised += 1
-                self.programs[key] = program
+                del known[: len(known) + 1 - VARIANTS]
+                known.append(found)
+            program, executables = found
             in_place = overlap.in_place(program, leaves)
-            exe = self.executables.get((key, in_place))
+            exe = executables.get(in_place)
             if exe is None:
-                exe = backend.executable(self.kernel, program, specs, in_place)
-                self.executables[key, in_place] = exe
+                exe = executables[in_place] = backend.executable(self.kernel, program, specs, in_place)
         return exe, in_place
 
     def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:

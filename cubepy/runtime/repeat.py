@@ -14,7 +14,7 @@ repetition (`judged`): one that is raised ends it, and the call goes the long wa
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -106,6 +106,7 @@ class Again:
         self.parts: dict[str, list[Any]] = {name: [] for name in _WORDS}
         self.runners: list[Any] = []
         self.kept, self.written = recorded.numbers, set[int]()
+        self.guards = guards_of(prepared for prepared, _ in recorded.launches)
         self.next = len(values) + len(self.results)
         given = [(n, v) for n, v in enumerate(values) if type(v) is np.ndarray and n not in same]
         self.parts["relations"] += [(out, n, 0) for n in same]
@@ -200,6 +201,17 @@ class Again:
 
     def ready(self, go: Any) -> Callable[[tuple[Any, ...]], Any]:
         """A function of arguments with the same layouts that does what the call did, or gives REFUSED."""
+        again, guards = self.unguarded(go), self.guards
+        if not guards:
+            return again
+
+        def guarded(values: tuple[Any, ...]) -> Any:
+            return again(values) if all(g.valid() for g in guards) else REFUSED
+
+        return guarded
+
+    def unguarded(self, go: Any) -> Callable[[tuple[Any, ...]], Any]:
+        """The same, while what the kernels read from outside (globals and the like) is what it was."""
         from cubepy.backends.cpu import threads
 
         driver = threads.driver() if any(r.parallel for r in self.runners) else None
@@ -253,6 +265,11 @@ class Again:
         if self.results[0].nbytes < memory.POOLED:
             empty = np.empty  # type: ignore[assignment]
         return one
+
+
+def guards_of(launches: Iterable[Any]) -> tuple[Any, ...]:
+    """What watches over the globals and the like that prepared launches were made with, each once."""
+    return tuple({id(p.guard): p.guard for p in launches if p is not None and p.guard is not None}.values())
 
 
 def _arrays(result: Any, recorded: Recorder) -> list[np.ndarray]:

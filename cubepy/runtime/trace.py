@@ -48,6 +48,7 @@ class Recorder:
         for n, array in enumerate(inputs):
             self.owners.setdefault(id(array.owner), (n, array.address))
             self.shared.setdefault(id(array.owner), []).append(n)
+        self.guards: list[Any] = []  # of kernels that read globals and the like
         self.bound = False  # whether places hold only for inputs that lie to each other as these do
         self.sizes: list[int] = []
         self.kept: list[Any] = []  # owners stay alive, so that no other gets their identity
@@ -103,6 +104,8 @@ class Recorder:
     def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
         """A kernel was launched."""
         runner = prepared.runner
+        if prepared.guard is not None:
+            self.guards.append(prepared.guard)
         places = tuple(self.leaf(v) for v in leaves)
         self.steps.append((None if prepared.in_place else prepared, runner, places))
 
@@ -130,11 +133,16 @@ class Trace:
         self.sizes = tuple(recorder.sizes)
         self.steps = self.recorded = tuple(recorder.steps)
         self.bound, self.wrapped = recorder.bound, False
+        self.guards = tuple(dict.fromkeys(recorder.guards))
         self.tried: set[Any] = set()  # keys of calls that it was tried to write a function for (`far`)
         self.fresh = True
         self.launches = sum(runner is not None for _, runner, _ in self.steps)
         self.several = type(result) is tuple
         self.results = tuple(map(recorder.place, result if type(result) is tuple else (result,)))
+
+    def holds(self) -> bool:
+        """Whether globals and the like, which its kernels read, are what they were."""
+        return all(g.valid() for g in self.guards)
 
     def replay(self, inputs: Sequence[da.DeviceArray]) -> Any:
         """The call with other arrays of the same layouts."""

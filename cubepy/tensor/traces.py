@@ -112,7 +112,7 @@ class Call:
     def repeat(self, key: Any) -> Dense | None:
         """The result by the trace of an earlier call, if there is one; `key` is that of the op (`key_of`)."""
         known = _traces.known.get(self.key)
-        if known is None or active:
+        if known is None or active or not known.holds():
             return None
         array = known.replay(self.arrays)
         if key is not None and not tracing.detours:

@@ -75,8 +75,9 @@ CASES: dict[str, Callable] = {
 }
 
 
-def main() -> None:
-    made: dict[str, Counter[str]] = {name: Counter() for name in CASES}
+def count(cases: dict[str, Callable], calls: int) -> dict[str, Counter[str]]:
+    """By case and kernel, what was made for so many calls."""
+    made: dict[str, Counter[str]] = {name: Counter() for name in cases}
     now = ""
     executable = CpuBackend.executable
 
@@ -85,11 +86,12 @@ def main() -> None:
         return executable(self, kernel, *rest)
 
     CpuBackend.executable = counted  # type: ignore[method-assign]
-    for now, call in CASES.items():
-        for _ in range(CALLS):
+    for now, call in cases.items():
+        for _ in range(calls):
             call()
-    print(json.dumps(made))
+    CpuBackend.executable = executable  # type: ignore[method-assign]
+    return made
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(count(CASES, CALLS)))
