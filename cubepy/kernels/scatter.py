@@ -185,13 +185,21 @@ def _copy_of(x: Any, out: Any, *apart: Any) -> Any:
     return target
 
 
+def _rounds(x: Any, update: str) -> bool:
+    """Whether updates of one place would each be rounded: sums and products of narrow floats are made in f32."""
+    dtype = as_dtype(x.dtype)
+    return update in ("add", "mul") and dtype.is_float and dtype.bits < 32
+
+
 def _working(x: Any, update: str) -> Any:
-    """The array that the kernels write: on a GPU only some dtypes have atomics."""
+    """The array that the kernels write: narrow floats are added up in f32, and on a GPU only some dtypes have atomics."""
     if not x.flags.c_contiguous:
         x = contiguous(x)
     dtype = as_dtype(x.dtype)
-    if has_planes() and update != "assign" and dtype.bits < 32:
-        return x.astype(np.float32 if dtype.is_float else np.int32)
+    if _rounds(x, update) or (has_planes() and update != "assign" and dtype.bits < 32):
+        wide = memory.empty(x.shape, np.float32 if dtype.is_float else np.int32)
+        convert_into(wide, x)
+        return wide
     return x
 
 
@@ -223,14 +231,14 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         raise ShapeError(f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
     check_indices(places, x.shape[d], "scatter")
     values = _values(src, places.shape, x.dtype)
-    if _any_order() and scatter_planes.fits(x, places, d):
+    if _any_order() and scatter_planes.fits(x, places, d):  # not narrow floats
         target = output(out, x.shape, x.dtype, places, values)
         flat = target if target.flags.c_contiguous else memory.empty(x.shape, x.dtype)
         scatter_planes.scatter(*(contiguous(a) for a in (x, flat, places, values)), d, updated, update)
         if flat is not target:
             copy(flat, out=target)
         return finish(target, out, wrap)
-    if out is None and _by_rows(x, places, d):
+    if out is None and not _rounds(x, update) and _by_rows(x, places, d):
         target = memory.empty(x.shape, x.dtype)
         rows = (a.reshape(-1, a.shape[d]) for a in (x, target, contiguous(places), contiguous(values)))
         scatter_row[x.size // x.shape[d], 1](*rows, update, lanes_for(x), mode="unchecked")
