@@ -57,7 +57,8 @@ def embedding(input: Any, weight: Any) -> Tensor:
     """Rows of a table: (..., width) for integer indices (...) and a weight (entries, width).
 
     Raises:
-        OutOfBoundsError: an index outside the table.
+        OutOfBoundsError: an index is negative or not below the number of entries. On a GPU, which is not waited for,
+            it gives zeros, and this error in validate mode or with CUBEPY_DEBUG=1.
 
     Example:
         >>> embedding([2, 0], [[1.0, 1.5], [2.0, 2.5], [3.0, 3.5]])
