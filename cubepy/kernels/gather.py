@@ -229,7 +229,8 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
 
     Raises:
         ShapeError: another rank, or shapes that do not broadcast.
-        OutOfBoundsError: an index below minus the length of the axis, or not below the length. On a GPU as for `gather`.
+        OutOfBoundsError: an index below minus the length of the axis, or not below the length. On a GPU as for
+            `gather`.
 
     Example:
         >>> import numpy as np
