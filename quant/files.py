@@ -20,9 +20,9 @@ from cubepy.kernels.options import shown
 from cubepy.lang.dtypes import dtype_named
 from cubepy.nn.safetensors import texts_of
 from cubepy.quant import measure
+from cubepy.quant.orientation import Orientations
 from cubepy.quant.report import LayerReport, QuantizationReport
 from cubepy.quant.schemes import Scheme, parse_scheme
-from cubepy.quant.orientation import Orientations
 from cubepy.quant.selection import Skip, Skips, warn_of
 from cubepy.quant.storage import Quantized
 from cubepy.quant.weight import QuantizedWeight
