@@ -176,6 +176,10 @@ class QuantizationError(CubeError, ValueError):
     """A scheme, group or model that cannot be quantized as asked."""
 
 
+class QuantizationWarning(UserWarning):
+    """Layers that stay in float though nobody asked for it; the report names them."""
+
+
 class TuneError(CubeError, ValueError):
     """An operation or routine that does not exist or does not fit, or a tuned table that cannot be used."""
 

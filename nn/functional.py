@@ -21,6 +21,11 @@ def _optional(value: Any) -> Tensor | None:
     return None if value is None else as_tensor(value)
 
 
+def widened(x: Tensor) -> Tensor:
+    """Narrow floats in f32, for what takes several steps: nothing is rounded, and no square overflows, in between."""
+    return x.astype("f32") if x.dtype.is_float and x.dtype.bits < 32 else x
+
+
 def linear(input: Any, weight: Any, bias: Any = None, *, activation: str | None = None, residual: Any = None) -> Tensor:
     """`activation(input @ weight.T + bias) + residual`, in one pass.
 
@@ -52,7 +57,8 @@ def embedding(input: Any, weight: Any) -> Tensor:
     """Rows of a table: (..., width) for integer indices (...) and a weight (entries, width).
 
     Raises:
-        OutOfBoundsError: an index outside the table.
+        OutOfBoundsError: an index is negative or not below the number of entries. On a GPU, which is not waited for,
+            it gives zeros, and this error in validate mode or with CUBEPY_DEBUG=1.
 
     Example:
         >>> embedding([2, 0], [[1.0, 1.5], [2.0, 2.5], [3.0, 3.5]])
@@ -161,7 +167,9 @@ def normalize(input: Any, p: float = 2.0, dim: int = -1, eps: float = 1e-12) -> 
     if p != 2:
         raise LaunchError(f"normalize knows the norm with p = 2, not {p}")
     x = as_tensor(input)
-    return x / (x * x).sum(axis=dim, keepdims=True).sqrt().clip(eps)
+    wide = widened(x)
+    y = wide / (wide * wide).sum(axis=dim, keepdims=True).sqrt().clip(eps)
+    return y.astype(x.dtype) if wide is not x else y
 
 
 def scaled_dot_product_attention(

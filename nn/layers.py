@@ -70,7 +70,11 @@ class Embedding(Module):
         self.weight = Parameter(init.normal((self.num_embeddings, self.embedding_dim)))
 
     def forward(self, input: Any) -> Tensor:
-        """Integers (...) -> (..., embedding_dim)."""
+        """Integers (...) -> (..., embedding_dim).
+
+        Raises:
+            OutOfBoundsError: as for `nn.functional.embedding`.
+        """
         return F.embedding(input, self.weight)
 
     def extra_repr(self) -> str:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from cubepy.errors import ShapeError
+from cubepy.lang.dtypes import promote
 from cubepy.nn import arguments, init
+from cubepy.nn.functional import widened
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor
+
+
+def _as_promoted(y: Tensor, *inputs: Tensor | None) -> Tensor:
+    """What was computed in f32, in the dtype that its inputs promote to."""
+    return y.astype(functools.reduce(promote, [t.dtype for t in inputs if t is not None]))
 
 
 class RMSNorm(Module):
@@ -48,9 +57,11 @@ class RMSNorm(Module):
         x, n = as_tensor(input), len(self.normalized_shape)
         if tuple(x.shape[len(x.shape) - n :]) != self.normalized_shape:
             raise ShapeError(f"RMSNorm over {self.normalized_shape} cannot take an input of shape {tuple(x.shape)}")
-        eps = float(np.finfo(x.dtype.numpy).eps) if self.eps is None else self.eps
-        y = x * ((x * x).mean(axis=tuple(range(-n, 0)), keepdims=True) + eps).rsqrt()
-        return y if self.weight is None else y * self.weight
+        eps = float(ml_dtypes.finfo(x.dtype.numpy).eps) if self.eps is None else self.eps
+        wide = widened(x)
+        y = wide * ((wide * wide).mean(axis=tuple(range(-n, 0)), keepdims=True) + eps).rsqrt()
+        y = y if self.weight is None else y * self.weight
+        return y if wide is x else _as_promoted(y, x, self.weight)
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -84,13 +95,16 @@ class _BatchNorm(Module):
         if rank not in self.ranks or x.shape[1] != self.num_features:
             raise ShapeError(f"{type(self).__name__}({self.num_features}) cannot take an input of shape {x.shape}")
         mean, var = self.running_mean, self.running_var
+        wide = widened(x)
         if self.training:
-            mean, var = self._of_batch(x)
-        scale = (var + self.eps).rsqrt()
+            mean, var = self._of_batch(wide)
+        scale = (widened(var) + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight
-        y = (x - mean.reshape(*channels)) * scale.reshape(*channels)
-        return y if self.bias is None else y + self.bias.reshape(*channels)
+        y = (wide - mean.reshape(*channels)) * scale.reshape(*channels)
+        if self.bias is not None:
+            y = y + self.bias.reshape(*channels)
+        return y if wide is x else _as_promoted(y, x, self.running_mean, self.weight, self.bias)
 
     def _of_batch(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and biased variance of each channel; the running variance takes the unbiased one."""
@@ -100,9 +114,9 @@ class _BatchNorm(Module):
             raise ShapeError(f"batch normalisation trains on more than 1 value per channel, not {count}")
         mean = x.mean(axis=axes, keepdims=True)
         var = ((x - mean) ** 2).mean(axis=axes)
-        mean, m = mean.reshape(self.num_features), self.momentum
-        self.running_mean = self.running_mean * (1 - m) + mean * m
-        self.running_var = self.running_var * (1 - m) + var * (m * count / (count - 1))
+        mean, m, dtype = mean.reshape(self.num_features), self.momentum, self.running_mean.dtype
+        self.running_mean = (widened(self.running_mean) * (1 - m) + mean * m).astype(dtype)
+        self.running_var = (widened(self.running_var) * (1 - m) + var * (m * count / (count - 1))).astype(dtype)
         self.num_batches_tracked = self.num_batches_tracked + 1
         return mean, var
 

@@ -20,9 +20,10 @@ from cubepy.kernels.options import shown
 from cubepy.lang.dtypes import dtype_named
 from cubepy.nn.safetensors import texts_of
 from cubepy.quant import measure
+from cubepy.quant.orientation import Orientations
 from cubepy.quant.report import LayerReport, QuantizationReport
 from cubepy.quant.schemes import Scheme, parse_scheme
-from cubepy.quant.selection import Skip, Skips
+from cubepy.quant.selection import Skip, Skips, warn_of
 from cubepy.quant.storage import Quantized
 from cubepy.quant.weight import QuantizedWeight
 from cubepy.tensor import Tensor
@@ -136,9 +137,11 @@ def quantize_file(
 ) -> QuantizationReport:
     """Quantize the linear weights of a safetensors file into another one, which appears whole or not at all.
 
-    Every float matrix named "weight" (after the last dot) is taken for a linear layer's, unless its name speaks
-    of an embedding or its inputs are no multiple of the group; everything else is written as it is. The source
-    is mapped and read tensor by tensor.
+    Every float matrix named "weight" (after the last dot) is taken for a linear layer's (outputs, inputs), unless its
+    name speaks of an embedding. It stays as it is, and a `QuantizationWarning` and the report name it, if its inputs
+    are no multiple of the group or if it may lie the other way round, as those of GPT-2's `Conv1D` do: its bias is as
+    long as its second axis; or it has none or is square, and its name or the other matrices of the file speak for it.
+    Everything else is written as it is. The source is mapped and read tensor by tensor.
 
     Args:
         source, target: paths; they may be the same.
@@ -169,11 +172,17 @@ def quantize_file(
     tensors: dict[str, Any] = {}
     packed: dict[str, Any] = {}
     layers = []
-    for name, tensor in nn.load_safetensors(source).items():
-        reason = _reason(name, tensor, chosen, skips)
+    unasked = []
+    everything = nn.load_safetensors(source)
+    orientations = Orientations({name: tensor.shape for name, tensor in everything.items()})
+    for name, tensor in everything.items():
+        reason = _reason(name, tensor, skips)
+        doubt = orientations.doubt(name) or chosen.misfit(tensor.shape[1]) if reason == "" else ""
         if reason is None:
             tensors[name] = tensor
-        elif reason:
+        elif reason or doubt:
+            reason = reason or doubt
+            unasked += [(name, doubt)] if doubt else []
             tensors[name] = tensor
             layers.append(LayerReport(name, tensor.shape, None, reason, tensor.nbytes, tensor.nbytes))
         else:
@@ -190,11 +199,12 @@ def quantize_file(
             hint="check skip= and group=",
         )
     nn.save_safetensors(tensors, target, _described(packed, nn.safetensors_metadata(source)))
-    return QuantizationReport(chosen.describe(), layers, notes=skips.notes())
+    return QuantizationReport(chosen.describe(), layers, notes=skips.notes() + warn_of(unasked))
 
 
 # What tables of embeddings are called, where the word is not written out.
-_TABLES = ("emb", "wte", "wpe")
+_TABLES = ("emb", "wte", "wpe", "shared")
+_TABLE_NAMES = ("relative_attention_bias",)
 _PARTS = ("codes", "scales", "minimums", "sums", "input_scale")
 
 
@@ -228,7 +238,7 @@ def _packed(path: Path) -> dict[str, dict[str, Any]]:
     return tensors  # type: ignore[no-any-return]
 
 
-def _reason(name: str, tensor: Tensor, scheme: Scheme, skips: Skips) -> str | None:
+def _reason(name: str, tensor: Tensor, skips: Skips) -> str | None:
     """Why a tensor stays as it is; empty: it is to be quantized; None: it is no matrix of a layer at all."""
     last = name.rpartition(".")[2]
     if last not in ("weight", "in_proj_weight") or tensor.ndim != 2 or not tensor.dtype.is_float:
@@ -239,10 +249,9 @@ def _reason(name: str, tensor: Tensor, scheme: Scheme, skips: Skips) -> str | No
     asked = skips.reason((name, module), tensor)
     if asked:
         return asked
-    if any("embed" in part or part in _TABLES for part in re.split(r"[._]", name.lower())):
+    last = module.rpartition(".")[2].lower()
+    if last in _TABLE_NAMES or any("embed" in part or part in _TABLES for part in re.split(r"[._]", name.lower())):
         return "an embedding is looked up, not multiplied"
     if 0 in tensor.shape:
         return "it has no elements"
-    if scheme.group is not None and tensor.shape[1] % scheme.group:
-        return f"its {tensor.shape[1]} inputs are not a multiple of group={scheme.group}"
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from cubepy.quant import measure
 from cubepy.quant.observe import Observer, Watched, samples
 from cubepy.quant.report import LayerReport, QuantizationReport
 from cubepy.quant.schemes import Scheme, parse_scheme
-from cubepy.quant.selection import Candidate, Skip, Skips, candidates
+from cubepy.quant.selection import Candidate, Skip, Skips, candidates, warn_of
 from cubepy.quant.storage import Quantized
 from cubepy.quant.weight import QuantizedWeight
 from cubepy.tensor import Tensor
@@ -68,7 +68,8 @@ def quantize(
     Args:
         model: with `nn.Linear` or `nn.MultiHeadAttention` somewhere inside.
         scheme: "int8" or "int4", or a `Scheme`.
-        group: int4: inputs that share a scale (32), a multiple of 8 that divides every layer's inputs.
+        group: int4: inputs that share a scale (32), a multiple of 8. Layers whose inputs it does not divide stay in
+            float, and a `QuantizationWarning` and the report name them.
         symmetric: int4: whether a group has no minimum of its own (smaller, a little less exact).
         activations: "int8" (by default) or "float", to quantize weights only.
         skip: layers to leave alone: names, patterns such as "encoder.*.query", or a function of (name, module).
@@ -82,7 +83,7 @@ def quantize(
         The model and a report.
 
     Raises:
-        QuantizationError: unknown scheme, a group that does not fit, weights that are not finite, no layer to
+        QuantizationError: unknown scheme, a group that fits no layer, weights that are not finite, no layer to
             quantize, or no calibration inputs in `calibrate`. The model is unchanged then.
 
     Example:
@@ -98,25 +99,32 @@ def quantize(
         )
     inplace, measure_speed = arguments.flag("inplace", inplace), arguments.flag("measure_speed", measure_speed)
     skips = Skips(skip)
-    found = list(candidates(model, skips))
+    found = [_fitted(c, chosen) for c in candidates(model, skips)]
     todo = [c for c in found if not c.reason]
     if not todo:
+        for candidate in found:
+            if candidate.unasked:
+                chosen.check(candidate.tensor.shape[1], candidate.name)
         raise QuantizationError(f"the model has nothing to quantize: {_why(found)}", hint=_HINT)
     for candidate in todo:
-        _check(candidate, chosen)
+        _check(candidate)
     calls = None if calibrate is None else _calls(calibrate)
     shown = None if sample is None else next(iter(samples([sample])))
     packed, reports = _pack(model, todo, chosen, calls, shown, measure_speed)
 
     exact = None if shown is None else _floats(model.clone().eval()(*shown[0], **shown[1]))
     target = model if inplace else model.clone()
+    done: dict[int, nn.Parameter] = {}  # layers that shared a weight share the packed one
     for candidate in todo:
         owner = _owner(target, model, candidate)
         old = getattr(owner, candidate.key)
-        weight = packed[id(candidate.tensor)].to(old.device)
-        setattr(owner, candidate.key, nn.Parameter(Tensor(weight), old.requires_grad))
+        if id(old) not in done:
+            weight = packed[id(old)].to(old.device)
+            done[id(old)] = nn.Parameter(Tensor(weight), old.requires_grad)
+        setattr(owner, candidate.key, done[id(old)])
     layers = [reports.get(i) or _skipped(c) for i, c in ((id(c), c) for c in found)]
-    report = QuantizationReport(chosen.describe(), layers, calibrated=calls is not None, notes=skips.notes())
+    notes = skips.notes() + warn_of([(c.name, c.reason) for c in found if c.unasked])
+    report = QuantizationReport(chosen.describe(), layers, calibrated=calls is not None, notes=notes)
     if exact is not None and shown is not None:
         near = _floats(target.clone().eval()(*shown[0], **shown[1]))
         report.output_error = measure.relative_error(_joined(exact), _joined(near))
@@ -133,9 +141,14 @@ def _why(found: Sequence[Candidate]) -> str:
     return "all of its layers are skipped, " + ", ".join(f"{c.name!r} ({c.reason})" for c in found[:4])
 
 
-def _check(candidate: Candidate, scheme: Scheme) -> None:
+def _fitted(candidate: Candidate, scheme: Scheme) -> Candidate:
+    """A candidate, with a reason to stay as it is where groups do not divide its inputs."""
+    misfit = "" if candidate.reason else scheme.misfit(candidate.tensor.shape[1])
+    return replace(candidate, reason=misfit, unasked=True) if misfit else candidate
+
+
+def _check(candidate: Candidate) -> None:
     """What would make packing fail, before anything is changed."""
-    scheme.check(candidate.tensor.shape[1], candidate.name)
     if not np.isfinite(candidate.tensor.numpy()).all():
         raise QuantizationError(
             f"the weight of layer {candidate.name!r} holds NaN or infinity",

@@ -75,13 +75,19 @@ class Scheme:
         if not self.symmetric:
             raise QuantizationError("int8 weights are symmetric: symmetric=False is not available", hint="leave it out")
 
+    def misfit(self, columns: int) -> str:
+        """Why a layer with `columns` inputs cannot be stored, or an empty text."""
+        if self.group is None or columns % self.group == 0:
+            return ""
+        return f"its {columns} inputs are not a multiple of group={self.group}"
+
     def check(self, columns: int, layer: str) -> None:
         """Refuse a layer with `columns` inputs that the groups do not fit.
 
         Raises:
             QuantizationError: the group does not divide the number of inputs.
         """
-        if self.group is None or columns % self.group == 0:
+        if not self.misfit(columns):
             return
         fits = [g for g in _GROUPS if columns % g == 0]
         remedy = f"use group={' or '.join(map(str, fits))}, or leave" if fits else "leave"

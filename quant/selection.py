@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from cubepy import nn
-from cubepy.errors import QuantizationError
+from cubepy.errors import QuantizationError, QuantizationWarning
 
 Skip = str | Sequence[str] | Callable[[str, Any], bool]
 
@@ -25,12 +26,14 @@ class Candidate:
         module: that owns it.
         key: its name in the module.
         reason: why it stays as it is; empty: it is to be quantized.
+        unasked: whether that is nobody's wish and follows neither from what it is: something to warn of.
     """
 
     name: str
     module: nn.Module
     key: str
     reason: str
+    unasked: bool = False
 
     @property
     def tensor(self) -> nn.Parameter:
@@ -79,6 +82,7 @@ class Skips:
 def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
     """Every linear weight and embedding of a model, in order."""
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    elsewhere = {id(p) for m in model.modules() for key, p in _own(m) if key not in _keys(m)}
     for prefix, module in model.named_modules():
         if isinstance(module, nn.Embedding):
             reason = skips.reason((prefix, f"{prefix}.weight"), module)
@@ -89,10 +93,35 @@ def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
                 for key in keys:
                     full = f"{prefix}.{key}" if prefix else key
                     name = prefix if len(keys) == 1 and kind is nn.Linear else full
-                    yield Candidate(name, module, key, _reason(module, key, (name, full, prefix), skips, tables))
+                    yield Candidate(
+                        name, module, key, _reason(module, key, (name, full, prefix), skips, tables, elsewhere)
+                    )
 
 
-def _reason(module: nn.Module, key: str, names: Sequence[str], skips: Skips, tables: set[int]) -> str:
+def _own(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The parameters that a module itself names, shared ones too."""
+    return ((key, value) for key, value in module.__dict__["_parameters"].items() if value is not None)
+
+
+def _keys(module: nn.Module) -> tuple[str, ...]:
+    """The names of a module's weights that are those of linear layers."""
+    return tuple(key for kind, keys in _WEIGHTS.items() if isinstance(module, kind) for key in keys)
+
+
+def warn_of(left: Sequence[tuple[str, str]]) -> list[str]:
+    """Warn of layers that stay in float though nobody asked for it, by name and reason; gives notes for the report."""
+    if not left:
+        return []
+    named = "; ".join(f"{name!r}: {reason}" for name, reason in left[:8])
+    more = f"; and {len(left) - 8} more" if len(left) > 8 else ""
+    text = f"{len(left)} layer{'s stay' if len(left) > 1 else ' stays'} in float: {named}{more}"
+    warnings.warn(text, QuantizationWarning, stacklevel=3)
+    return [text]
+
+
+def _reason(
+    module: nn.Module, key: str, names: Sequence[str], skips: Skips, tables: set[int], elsewhere: set[int]
+) -> str:
     weight = getattr(module, key)
     reason = skips.reason(names, module)
     if reason:
@@ -101,6 +130,10 @@ def _reason(module: nn.Module, key: str, names: Sequence[str], skips: Skips, tab
         return f"already {weight.storage.kind}"
     if id(weight) in tables:
         return "shared with an embedding"
-    if not weight.dtype.is_float:
+    if id(weight) in elsewhere:
+        return "shared with a module that is no linear layer"
+    if 0 in weight.shape:
+        return "it has no elements"
+    if not weight.dtype.is_float or weight.dtype.storage_only:
         return f"its dtype is {weight.dtype.name}"
     return ""

@@ -10,7 +10,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn, quant
-from cubepy.errors import FileFormatError, QuantizationError
+from cubepy.errors import FileFormatError, QuantizationError, QuantizationWarning
 
 KEY = "cubepy.quant"
 
@@ -153,6 +153,46 @@ class TestQuantizeFile:
             assert np.array_equal(before[name].numpy(), after[name].numpy())
         assert nn.safetensors_metadata(target)["format"] == "pt"
         assert "a.weight" in str(report)
+
+    def test_a_matrix_that_the_group_does_not_fit_is_warned_of(self, source: Path) -> None:
+        with pytest.warns(QuantizationWarning, match=r"1 layer stays in float: 'odd.weight': its 30 inputs") as told:
+            report = quant.quantize_file(source, source.with_name("int4"), "int4")
+        assert report.warnings == [str(told[0].message)]
+
+    def file(self, folder: Path, **shapes: tuple[int, ...]) -> Path:
+        rng = np.random.default_rng(2)
+        tensors = {name.replace("__", "."): rng.standard_normal(shape) for name, shape in shapes.items()}
+        nn.save_safetensors({name: a.astype(np.float16) for name, a in tensors.items()}, folder / "float")
+        return folder / "float"
+
+    def test_matrices_that_lie_the_other_way_round_stay_in_float(self, tmp_path: Path) -> None:
+        gpt2 = self.file(
+            tmp_path, h__c_attn__weight=(64, 192), h__c_attn__bias=(192,), h__c_proj__weight=(64, 64),
+            h__c_proj__bias=(64,), lm_head__weight=(320, 64), straight__weight=(96, 64), straight__bias=(96,),
+            other__weight=(96, 64), other__bias=(7,),
+        )  # fmt: skip
+        with pytest.warns(QuantizationWarning, match="4 layers stay in float"):
+            report = quant.quantize_file(gpt2, tmp_path / "packed", "int8")
+        assert [layer.name for layer in report.quantized] == ["straight.weight"]
+        assert {layer.name: layer.reason for layer in report.skipped} == {
+            "h.c_attn.weight": "its bias of 192 says that it is (inputs, outputs), as in Conv1D",
+            "h.c_proj.weight": "it may be (inputs, outputs), as other matrices of this file are",
+            "lm_head.weight": "it may be (inputs, outputs), as other matrices of this file are",
+            "other.weight": "its bias of 7 goes with neither of its axes",
+        }
+
+    def test_names_of_gpt2_speak_where_nothing_else_does(self, tmp_path: Path) -> None:
+        alone = self.file(tmp_path, c_proj__weight=(64, 64), c_proj__bias=(64,), q__weight=(64, 64))
+        with pytest.warns(QuantizationWarning, match="'c_proj.weight': it may be"):
+            report = quant.quantize_file(alone, tmp_path / "packed", "int8")
+        assert [layer.name for layer in report.quantized] == ["q.weight"]
+        linear = self.file(tmp_path, c_attn__weight=(192, 64), c_attn__bias=(192,), c_proj__weight=(64, 64))
+        report = quant.quantize_file(linear, tmp_path / "packed", "int8")  # of a linear layer, as its bias says
+        assert [layer.name for layer in report.quantized] == ["c_attn.weight", "c_proj.weight"]
+
+    def test_a_file_of_conv1d_alone_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(QuantizationError, match=r"nothing to quantize: 'c_fc.weight' \(its bias of 256 says"):
+            quant.quantize_file(self.file(tmp_path, c_fc__weight=(64, 256), c_fc__bias=(256,)), tmp_path / "o")
 
     def test_the_file_is_what_quantizing_the_model_gives(self, tmp_path: Path) -> None:
         model = build()

@@ -10,7 +10,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import nn, quant
-from cubepy.errors import KernelTypeError, QuantizationError
+from cubepy.errors import KernelTypeError, QuantizationError, QuantizationWarning
 from cubepy.quant.observe import samples
 from cubepy.quant.report import LayerReport, QuantizationReport
 
@@ -147,11 +147,36 @@ class TestRefusals:
         with pytest.raises(QuantizationError, match=r"all of its layers are skipped.*matches skip='\*'"):
             quant.quantize(model, "int8", skip="*")
 
-    def test_a_group_that_does_not_fit_names_the_layer(self, model: Model) -> None:
-        with pytest.raises(QuantizationError, match="'hidden.2' has K=96 inputs.*group=64") as caught:
-            quant.quantize(model, "int4", group=64, inplace=True)
-        assert "skip=('hidden.2',)" in str(caught.value)
-        assert model.hidden[0].weight.storage.kind == "dense"
+    def test_a_layer_that_the_group_does_not_fit_stays_in_float_and_is_named(self, model: Model) -> None:
+        reason = "its 96 inputs are not a multiple of group=64"
+        with pytest.warns(QuantizationWarning, match=f"stays? in float: 'hidden.2': {reason}"):
+            report = quant.quantize(model, "int4", group=64, inplace=True, measure_speed=False).report
+        assert model.hidden[0].weight.storage.kind == "quantized" and model.hidden[2].weight.storage.kind == "dense"
+        assert {layer.name: layer.reason for layer in report.skipped}["hidden.2"] == reason
+        assert any("'hidden.2'" in text and reason in text for text in report.warnings)
+
+    def test_a_group_that_fits_no_layer_names_one(self) -> None:
+        lonely = nn.Sequential(nn.Linear(100, 64), nn.Linear(64, 100, bias=False))
+        with pytest.raises(QuantizationError, match="'0' has K=100 inputs.*group=48") as caught:
+            quant.quantize(lonely, "int4", group=48, inplace=True)
+        assert "skip=('0',)" in str(caught.value)
+        assert lonely[1].weight.storage.kind == "dense"
+
+    def test_empty_and_shared_weights(self) -> None:
+        class Tied(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.second, self.third = nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32)
+                self.empty, self.again = nn.Linear(32, 0), nn.Sequential(self.first)
+                self.second.weight, self.scale = self.first.weight, self.third.weight
+
+        report = quant.quantize(model := Tied(), "int4", inplace=True, measure_speed=False).report
+        assert [layer.name for layer in report.quantized] == ["first", "second"]
+        assert model.first.weight is model.second.weight and model.again[0] is model.first
+        assert {layer.name: layer.reason for layer in report.skipped} == {
+            "third": "shared with a module that is no linear layer", "empty": "it has no elements",
+        }  # fmt: skip
+        assert not report.warnings
 
     def test_unknown_scheme(self, model: Model) -> None:
         with pytest.raises(QuantizationError, match="unknown scheme 'fp3'"):

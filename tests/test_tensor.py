@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cubepy as cb
+from cubepy import kernels as K
 from cubepy.errors import DTypeError, FileFormatError, KernelTypeError, LaunchError, ShapeError
 from cubepy.tensor import Graph, Storage, Tensor, apply, concat, execute, record, register, where
 from cubepy.tensor.execute import _DENSE
@@ -238,6 +240,46 @@ def test_outputs_of_a_graph_must_be_recorded():
         pass
     with pytest.raises(LaunchError, match="not made while recording"):
         r.graph(cb.tensor(X))
+
+
+@cb.kernel
+def doubled(x: cb.Array, out: cb.Array):
+    if cb.ABSOLUTE_POS < out.size:
+        out[cb.ABSOLUTE_POS] = x[cb.ABSOLUTE_POS] * 2
+
+
+UNRECORDED = {
+    "softmax": lambda a: K.softmax(a), "sum": lambda a: K.sum(a, axis=0), "map": lambda a: K.map(K.functions.add, a, 1.0),
+    "matmul": lambda a: K.matmul(X.T, a), "matmul of a packed matrix": lambda a: K.matmul(a, PACKED),
+    "concat": lambda a: K.concat([X, a]), "out": lambda a: K.copy(X, out=a), "any": lambda a: K.any(a),
+    "index_put": lambda a: K.index_put(X, (np.array([0]),), a[0]), "kernel": lambda a: doubled[1, 8](a[0], np.zeros(4, np.float32)),
+    "bind": lambda a: doubled[1, 8].bind(a[0], np.zeros(4, np.float32)), "numpy": lambda a: np.asarray(a),
+    "dlpack": lambda a: np.from_dlpack(a), "gelu": lambda a: K.gelu(a), "prepack": lambda a: K.prepack(a),
+}  # fmt: skip
+PACKED = K.prepack(np.eye(4, dtype=np.float32))
+
+
+@pytest.mark.parametrize("name", UNRECORDED)
+def test_what_is_not_recorded_refuses_tensors_while_recording(name):
+    a, call = cb.tensor(X.copy()), UNRECORDED[name]
+    for _ in range(3):
+        call(a)  # so that later calls would be repeated
+    with record(a) as r:
+        b = a + 1
+        for t in (a, b):
+            with pytest.raises(LaunchError, match="would be an input of the graph") as caught:
+                call(t)
+            assert "x.softmax()" in str(caught.value)
+        assert b.numpy().shape == X.shape and float(b[0, 0]) == b.numpy()[0, 0]
+        out = K.softmax(b.numpy()).sum() + b.softmax()
+    assert len(r.inputs) == 2 and [n.op for n in r.graph(out).nodes if n.op != "input"][:2] == ["constant", "add"]
+    call(a)
+
+
+def test_another_thread_is_not_kept_from_anything():
+    a = cb.tensor(X)
+    with record(a), ThreadPoolExecutor(1) as pool:
+        np.testing.assert_array_equal(pool.submit(lambda: K.softmax(a).numpy()).result(), K.softmax(X))
 
 
 def test_replay_wants_all_inputs():

@@ -142,6 +142,7 @@ def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any], s
     for given in (*args, *kwargs.values()):
         array = array_in(given)
         if array is not None:  # a tensor stays one: it decides what the result is
+            given.__cubepy_array__()  # refuses what is being recorded
             wrap = given.__cubepy_wrap__
             WRAPPED.add(type(given))
             FAR.add(type(given))

@@ -151,7 +151,7 @@ def as_blocks(x: Any, d: int) -> Any:
 
 def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, what: str) -> Any:
     result = output(out, index.shape, x.dtype, x)
-    if has_planes() or not result.size:
+    if not (isinstance(index, np.ndarray) and result.size) or has_planes():
         check_indices(index, x.shape[d], what, from_end)
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
@@ -199,8 +199,8 @@ def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
 
     Raises:
         ShapeError: another rank, or an axis longer than that of `input`.
-        OutOfBoundsError: an index outside the axis. On a GPU, which is not waited for, such an index gives zero, and
-            an error in validate mode.
+        OutOfBoundsError: an index is negative or not below the length of the axis. On a GPU, which is not waited for,
+            such an index gives zero, and this error in validate mode or with CUBEPY_DEBUG=1.
 
     Example:
         >>> import numpy as np
@@ -228,7 +228,9 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
         out: array to write.
 
     Raises:
-        ShapeError, OutOfBoundsError: as for `gather`.
+        ShapeError: another rank, or shapes that do not broadcast.
+        OutOfBoundsError: an index below minus the length of the axis, or not below the length. On a GPU as for
+            `gather`.
 
     Example:
         >>> import numpy as np
@@ -284,7 +286,7 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         raise ShapeError(f"select needs indices of rank 1, not of shape {places.shape}")
     shape = (*x.shape[:d], places.shape[0], *x.shape[d + 1 :])
     result = output(out, shape, x.dtype, x)
-    if has_planes() or not result.size:
+    if not (isinstance(places, np.ndarray) and result.size) or has_planes():
         check_indices(places, x.shape[d], "select")
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(shape, x.dtype)

@@ -1,7 +1,8 @@
-"""Indices that the host can see are looked at before anything is read or written by them.
+"""Indices that the host can see are looked at before anything is read or written by them; those on a GPU, which would
+have to be waited for, in validate mode or with CUBEPY_DEBUG only: else such a place reads zero and is not written.
 
-A launch looks, the one that does the work or one before it, and raises a flag if an index is outside. The host looks at
-the flag, and calls that are repeated look at theirs between launches (`tracing.judged`).
+On the host a launch looks, the one that does the work or one before it, and raises a flag if an index is outside. The
+host looks at the flag, and calls that are repeated look at theirs between launches (`tracing.judged`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.config import config
 from cubepy.errors import DTypeError, OutOfBoundsError
 from cubepy.kernels.elementwise import contiguous
 from cubepy.runtime import tracing
+from cubepy.runtime.device import gpu_of
+from cubepy.runtime.device_array import DeviceArray
 
 PART = 1 << 14  # indices that a cube looks at
 
@@ -75,7 +79,10 @@ class Look:
         low, high = int(self.index.min()), int(self.index.max())
         if low < self.low or high >= self.n:
             bad = high if high >= self.n else low
-            raise OutOfBoundsError(f"{self.what}: the index {bad} is outside an axis of length {self.n}")
+            raise OutOfBoundsError(
+                f"{self.what}: the index {bad} is outside an axis of length {self.n}",
+                hint="negative indices do not count from the end here" if self.low == 0 > bad >= -self.n else None,
+            )
 
 
 def integers(index: Any, what: str) -> Any:
@@ -89,14 +96,26 @@ def integers(index: Any, what: str) -> Any:
     return index
 
 
+def validating() -> bool:
+    """Whether indices are looked at wherever they are, even if that takes a wait."""
+    return config.mode == "validate" or bool(config.debug & 1)
+
+
 def check_indices(index: Any, n: int, what: str, from_end: bool = False) -> None:
     """Refuse indices that are no integers or, where the host can see them, outside of an axis of length n.
+
+    On a GPU they are copied to the host when validating, but for a graph that is being captured.
 
     Raises:
         DTypeError, OutOfBoundsError: as it says.
     """
     integers(index, what)
-    if isinstance(index, np.ndarray) and index.size:
+    if isinstance(index, DeviceArray) and index.size and validating():
+        tracing.spoil()  # the next call looks, too
+        gpu = gpu_of(index.device)
+        if gpu is None or gpu.thread_stream(index.device.ordinal).capture is None:
+            Look(index.numpy(), n, what, from_end).refuse()
+    elif isinstance(index, np.ndarray) and index.size:
         task = Look(index, n, what, from_end)
         if index.dtype.isnative:
             flat = contiguous(index).reshape(1, -1)

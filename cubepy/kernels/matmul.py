@@ -21,7 +21,7 @@ from cubepy.kernels.arguments import (
     rounds_to_tf32,
     wrapper,
 )
-from cubepy.kernels.elementwise import copy
+from cubepy.kernels.elementwise import convert_into, copy
 from cubepy.kernels.elementwise import map as map_
 from cubepy.kernels.functions import activation_of
 from cubepy.kernels.matmul_blocks import laid_in_panels
@@ -30,7 +30,7 @@ from cubepy.kernels.matmul_problem import Product, layout_of, name_of, result_dt
 from cubepy.kernels.matmul_routines import MATMUL
 from cubepy.kernels.matmul_words import widened
 from cubepy.kernels.shapes import view_as
-from cubepy.lang.dtypes import as_dtype, promote
+from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, device_properties
 from cubepy.runtime.device_array import DeviceArray
@@ -42,12 +42,15 @@ class Packed:
     """A matrix (K, N) laid out for products: give it to `matmul` as `b` any number of times.
 
     Attributes:
-        panels: (1, panels, K, width) f32, or half as many words of bf16 pairs; on a GPU the matrix itself.
+        panels: (1, panels, K, width) f32, or half as many words of bf16 pairs; the matrix itself on a GPU, and of f64
+            and integers, which panels do not hold.
         shape: (K, N), the same object for equal shapes.
+        dtype: of the matrix.
     """
 
     panels: np.ndarray
     shape: tuple[int, int]
+    dtype: DType
 
     def __post_init__(self) -> None:
         """Calls that are repeated know options by their addresses."""
@@ -59,9 +62,14 @@ def prepack(b: Any) -> Packed:
     """Lay a constant matrix out once, so that later products need not; it takes as much memory as the matrix in f32.
 
     A matrix of bf16 takes half of that where the machine multiplies pairs of bf16, and is then best for an a of bf16.
+    Products are those of the matrix itself, dtypes too. f64 and integers gain nothing: the matrix is kept as it is.
 
     Args:
         b: (K, N), any strides; the transposed view of a linear layer's weight is as good as any.
+
+    Raises:
+        ShapeError: b is no matrix.
+        DTypeError: b holds no numbers that kernels know.
 
     Example:
         >>> import numpy as np
@@ -73,11 +81,14 @@ def prepack(b: Any) -> Packed:
     if matrix.ndim != 2:
         raise ShapeError(f"prepack needs a matrix, not shape {matrix.shape}")
     if isinstance(matrix, DeviceArray):  # a GPU's routines read a matrix where it stands
-        return Packed(matrix, matrix.shape)
-    return Packed(laid_in_panels(matrix[None]), matrix.shape)
+        return Packed(matrix, matrix.shape, as_dtype(matrix.dtype))
+    dtype = as_dtype(matrix.dtype)
+    if not dtype.is_float or dtype.bits == 64:
+        return Packed(matrix.copy(order="K"), matrix.shape, dtype)
+    return Packed(laid_in_panels(matrix[None]), matrix.shape, dtype)
 
 
-@repeated_with("b", Packed, "panels", "shape")
+@repeated_with("b", Packed, "panels", "shape", "dtype")
 def matmul(
     a: Any,
     b: Any,
@@ -126,10 +137,10 @@ def matmul(
     """
     alpha, fill = number_of(alpha, "alpha"), fill if isinstance(fill, int) else number_of(fill, "fill")
     activation, tf32 = activation_of(activation), rounds_to_tf32(precision)
-    if isinstance(b, Packed) and isinstance(b.panels, DeviceArray):
+    if isinstance(b, Packed) and b.panels.ndim == 2:
         b = b.panels
     if isinstance(b, Packed):
-        return _with_packed(a, b, bias, activation, residual, mask, fill, alpha, out)
+        return _with_packed(a, b, bias, activation, residual, mask, fill, alpha, out, dtype)
     wrap = wrapper(a, b)
     x, y = array_of(a, "a"), array_of(b, "b")
     if x.ndim == 0 or y.ndim == 0:
@@ -151,10 +162,7 @@ def matmul(
     full = (*batch, m, n)
     shape = (*batch, *(() if row else (m,)), *(() if column else (n,)))
     kept = None if mask is None else _mask(mask, shape)
-    promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
-    dtype = promoted if dtype is None else as_dtype(dtype)
-    if promoted.is_float != dtype.is_float or dtype.bits < promoted.bits:
-        raise DTypeError(f"the product of {x.dtype} and {y.dtype} cannot be {dtype.name}")
+    dtype = _asked_dtype(x.dtype, y.dtype, dtype)
     if not dtype.is_float or dtype.bits == 64:
         result = _general(x, y, shape, full, dtype, bias, activation, residual, alpha, out)
         if kept is not None and result.size:
@@ -172,6 +180,15 @@ def matmul(
         if kept is not None and not on_host:
             _fill(result, kept, fill)
     return finish(result, out, wrap)
+
+
+def _asked_dtype(a: Any, b: Any, asked: Any) -> DType:
+    """The dtype of a product of arrays of these dtypes, if need be as it was asked for."""
+    promoted = promote(as_dtype(a).compute, as_dtype(b).compute)
+    dtype = promoted if asked is None else as_dtype(asked)
+    if promoted.is_float != dtype.is_float or dtype.bits < promoted.bits:
+        raise DTypeError(f"the product of {np.dtype(a)} and {np.dtype(b)} cannot be {dtype.name}")
+    return dtype
 
 
 def _mask(mask: Any, shape: tuple[int, ...]) -> Any:
@@ -199,18 +216,28 @@ def _fill(result: Any, mask: Any, fill: float) -> None:
 
 
 def _with_packed(
-    a: Any, b: Packed, bias: Any, activation: Any, residual: Any, mask: Any, fill: float, alpha: float, out: Any
-) -> Any:
-    """The product with a matrix that is laid out already."""
+    a: Any, b: Packed, bias: Any, activation: Any, residual: Any, mask: Any, fill: float, alpha: float, out: Any,
+    dtype: Any,
+) -> Any:  # fmt: skip
+    """The product with a matrix that is laid out in panels already."""
     wrap, x = wrapper(a), array_of(a, "a")
     rows, columns = b.shape
     if x.ndim < 1 or x.shape[-1] != rows:
         raise ShapeError(f"matmul of {x.shape} and a packed {b.shape}: the inner lengths differ")
     full = (*x.shape[:-1], columns)
     kept = None if mask is None else _mask(mask, full)
-    result = output(out, full, x.dtype, x)
+    dtype = _asked_dtype(x.dtype, b.dtype.numpy, dtype)
+    if dtype.bits == 64:
+        raise DTypeError(
+            f"a packed matrix of {b.dtype.name} does not make products of f64: a holds {x.dtype}",
+            hint="give the matrix itself instead of prepack's, or an a of f32",
+        )
+    result = output(out, full, dtype.numpy, x)
     add, residual = _epilogue(bias, residual, full)
     if result.size:
+        if not as_dtype(x.dtype).is_float or as_dtype(x.dtype).storage_only:
+            x, given = memory.empty(x.shape, np.float32), x
+            convert_into(x, given)
         x3 = _batched(x, (1, math.prod(x.shape[:-1]), rows))
         if x3.strides[2] != x3.itemsize and rows > 1:
             x3 = copy(x3)

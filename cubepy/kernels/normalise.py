@@ -34,14 +34,19 @@ ROOM = 8192  # elements of a row whose exponentials wait near the processor
 
 
 @cb.kernel
-def softmax_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int]):
+def softmax_rows(
+    x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int] = 0,
+):  # fmt: skip
     """out[r] = exp(x[r] - max) / sum, in f32; x and out are (rows, n).
 
     While a row's exponentials are computed, the largest of the next row is looked for: its loads come from memory, and
-    there is arithmetic to do meanwhile.
+    there is arithmetic to do meanwhile. A row's exponentials wait for their sum in the result or, where that is narrow
+    and would round them, in a buffer of `room` elements; they are computed again where there is neither.
     """
     n = x.shape[1]
     acc = wide(x.dtype)
+    exact = out.dtype == acc
+    buffer = cb.local((room,), acc) if room else None
     first = cb.CUBE_POS * rows
     last = cb.min(first + rows, x.shape[0])
     whole = n // (STREAMS * lanes) * (STREAMS * lanes)
@@ -61,22 +66,39 @@ def softmax_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.C
             part = cb.cast(cb.splat(0.0, lanes), acc)
             for j in cb.unroll(range(STREAMS)):
                 e = weight_of(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
-                out.store((row, k + j * lanes), cb.cast(e, out.dtype))
+                if exact:
+                    out.store((row, k + j * lanes), e)
+                elif buffer is not None:
+                    buffer.store(k + j * lanes, e)
                 part = part + e
             total = total + part
             raise_tops(tops, x, after, k, acc, lanes)
         for k in range(whole, n, lanes):
             e = weight_of(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
-            out.store((row, k), cb.cast(e, out.dtype), valid=n - k)
+            if exact:
+                out.store((row, k), e, valid=n - k)
+            elif buffer is not None:
+                buffer.store(k, e, valid=n - k)
             total = total + first_lanes(e, n - k, cb.cast(0.0, acc), lanes)
         scale = 1.0 / total.sum()
         for k in range(0, whole, STREAMS * lanes):
             for j in cb.unroll(range(STREAMS)):
-                value = cb.cast(out.load((row, k + j * lanes), lanes), acc) * scale
-                out.store((row, k + j * lanes), cb.cast(value, out.dtype))
+                at = k + j * lanes
+                if exact:
+                    e = out.load((row, at), lanes)
+                elif buffer is not None:
+                    e = buffer.load(at, lanes)
+                else:
+                    e = weight_of(cb.cast(x.load((row, at), lanes), acc) - top)
+                out.store((row, at), cb.cast(e * scale, out.dtype))
         for k in range(whole, n, lanes):
-            value = cb.cast(out.load((row, k), lanes, valid=n - k), acc) * scale
-            out.store((row, k), cb.cast(value, out.dtype), valid=n - k)
+            if exact:
+                e = out.load((row, k), lanes, valid=n - k)
+            elif buffer is not None:
+                e = buffer.load(k, lanes, valid=n - k)
+            else:
+                e = weight_of(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
+            out.store((row, k), cb.cast(e * scale, out.dtype), valid=n - k)
 
 
 @cb.kernel
@@ -266,7 +288,8 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
             cubes = -(-rows.shape[0] // MANY)
             softmax_past[cubes, 1](rows, target, lanes, MANY, ROOM, early, mode="unchecked")
         else:
-            softmax_rows[cubes, 1](rows, target, lanes, ROWS, mode="unchecked")
+            room = ROOM if target.itemsize == 2 and rows.shape[1] <= ROOM else 0
+            softmax_rows[cubes, 1](rows, target, lanes, ROWS, room, mode="unchecked")
         if not inside:
             np.moveaxis(result, d, -1)[...] = target.reshape(np.moveaxis(result, d, -1).shape)
     return finish(result, out, wrap)

@@ -25,8 +25,8 @@ from cubepy.kernels.arguments import (
 )
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for, map
-from cubepy.kernels.reduce import mean as mean_of
-from cubepy.kernels.statistics import UNITS, exponential, itself, over_row, squared, var
+from cubepy.kernels.reduce import wide_mean
+from cubepy.kernels.statistics import UNITS, exponential, itself, over_row, squared, wide_var
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
@@ -271,7 +271,7 @@ def batch_norm(
     if training:
         momentum = number_of(momentum, "momentum")
         axes = tuple(d for d in range(array.ndim) if d != 1)
-        mean, variance = mean_of(array, axes), var(array, axes)
+        mean, variance = wide_mean(array, axes), wide_var(array, axes)
         count = array.size // max(channels, 1)
         for running, fresh, factor in ((running_mean, mean, 1.0), (running_var, variance, count / max(count - 1, 1))):
             if running is not None:

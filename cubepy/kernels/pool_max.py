@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from cubepy.kernels import pool_arguments, pool_chosen, pool_cubes, pool_places,
 from cubepy.kernels.arguments import array_of, finish, float_array, output, per_axis, repeated, repeated_back, wrapper
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
+from cubepy.kernels.indices import check_indices, validating
 from cubepy.runtime import memory
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -129,6 +131,8 @@ def pooled_back(input_size: Any, grad: Any, indices: Any, axes: int, how: Any, l
     wanted = (shape[0], *counts, shape[-1]) if last else (*shape[:2], *counts)
     if g.shape != wanted or spots.shape != wanted:
         raise ShapeError(f"the gradient and the indices have shapes {g.shape} and {spots.shape}, not {wanted}")
+    if validating():
+        check_indices(spots, math.prod(shape[1:-1] if last else shape[2:]), name)
     out = memory.empty(shape, g.dtype)
     if out.size:
         arrays = [five(contiguous(a), axes, last) for a in (g, spots)]
@@ -236,6 +240,8 @@ def _gradient(axes: int) -> Any:
     Raises:
         ShapeError: shapes that do not go together.
         DTypeError: indices that are no ints.
+        OutOfBoundsError: in validate mode or with CUBEPY_DEBUG=1, an index outside of its plane. Else what it names
+            is dropped, on every device: indices come from `return_indices`, and are not looked at again.
 
     Example:
         >>> import numpy as np
@@ -296,6 +302,8 @@ def _adaptive_gradient(axes: int) -> Any:
     Raises:
         ShapeError: shapes that do not go together.
         DTypeError: indices that are no ints.
+        OutOfBoundsError: in validate mode or with CUBEPY_DEBUG=1, an index outside of its plane. Else what it names
+            is dropped, on every device: indices come from `return_indices`, and are not looked at again.
 
     Example:
         >>> import numpy as np

@@ -84,6 +84,12 @@ def _reduce(
     return finish(target if final or out is not None else target[()], out, wrap)
 
 
+def wide_mean(x: Any, axes: tuple[int, ...]) -> Any:
+    """The mean of floats over some axes, of narrow floats in f32: for what is computed from it."""
+    acc = _sum_dtypes(x)[0]
+    return _reduce(x, axes, False, None, f.add, 0, acc, acc, mean=True)
+
+
 def scaled_sum(x: Any, axes: tuple[int, ...], out: Any, scale: float) -> None:
     """scale * the sum over some axes into `out`, which has the shape of the others, and floats as x has."""
     acc, result = _sum_dtypes(x)

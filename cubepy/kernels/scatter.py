@@ -104,24 +104,28 @@ def scatter_elements(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.C
 @cb.kernel
 def put_rows(
     out: cb.Array, indices, values: cb.Array, sizes, count, update: cb.Comptime[str], columns: cb.Comptime[int],
-    atomic: cb.Comptime[bool],
+    atomic: cb.Comptime[bool], known: cb.Comptime[bool],
 ):  # fmt: skip
     """out[0, row, c] is updated with values[j, c], where row is the place that the j-th indices name together.
 
-    With `atomic` a unit does one (j, c), else one unit does all j of its columns.
+    With `atomic` a unit does one (j, c), else one unit does all j of its columns. `known`: the host has looked at the
+    indices.
     """
     width = out.shape[2]
     if atomic:
         i = cb.ABSOLUTE_POS
         if i < count * width:
             j = i // width
-            update_place(out, 0, row_of(indices, sizes, j), i % width, values[j, i % width], update, True)
+            row = row_of(indices, sizes, j, known)
+            if row >= 0:
+                update_place(out, 0, row, i % width, values[j, i % width], update, True)
     else:
         first = cb.CUBE_POS * columns
         for j in range(count):
-            row = row_of(indices, sizes, j)
-            for c in range(first, cb.min(first + columns, width)):
-                update_place(out, 0, row, c, values[j, c], update, False)
+            row = row_of(indices, sizes, j, known)
+            if row >= 0:
+                for c in range(first, cb.min(first + columns, width)):
+                    update_place(out, 0, row, c, values[j, c], update, False)
 
 
 @cb.kernel
@@ -134,7 +138,7 @@ def put_lines(
     stop = cb.min(first + columns, width)
     whole = first + (stop - first) // lanes * lanes
     for j in range(values.shape[0]):
-        row = row_of(indices, sizes, j)
+        row = row_of(indices, sizes, j, True)
         for c in range(first, whole, lanes):
             update_line(out, row, c, values.load((j, c), lanes), lanes, update, lanes)
         if whole < stop:
@@ -155,18 +159,26 @@ def update_line(out, row, c, line, left, update: cb.Comptime[str], lanes: cb.Com
 def put_elements(out: cb.Array, indices, values: cb.Array, sizes, update: cb.Comptime[str]):
     """The same where rows are elements, for one unit."""
     for j in range(values.shape[0]):
-        place = row_of(indices, sizes, j)
+        place = row_of(indices, sizes, j, True)
         out[place] = updated(out[place], cb.cast(values[j], out.dtype), update)
 
 
 @cb.func
-def row_of(indices, sizes, j):
-    """The row, in C order, that the j-th entries of the index lists name; negative ones count from the end."""
+def row_of(indices, sizes, j, known: cb.Comptime[bool]):
+    """The row, in C order, that the j-th entries of the index lists name; negative ones count from the end. It is -1
+    where one is outside its axis, which the host has looked at if they are `known`."""
     row = cb.cast(0, cb.i64)
+    inside = True
     for d in cb.unroll(range(len(indices))):
+        size = cb.cast(sizes[d], cb.i64)
         at = cb.cast(indices[d][j], cb.i64)
-        row = row * cb.cast(sizes[d], cb.i64) + cb.select(at < 0, at + cb.cast(sizes[d], cb.i64), at)
-    return row
+        at = cb.select(at < 0, at + size, at)
+        row = row * size + at
+        if not known:
+            inside = inside and at >= 0 and at < size
+    if known:
+        return row
+    return cb.select(inside, row, cb.cast(-1, cb.i64))
 
 
 def _checked(update: str) -> str:
@@ -185,13 +197,21 @@ def _copy_of(x: Any, out: Any, *apart: Any) -> Any:
     return target
 
 
+def _rounds(x: Any, update: str) -> bool:
+    """Whether updates of one place would each be rounded: sums and products of narrow floats are made in f32."""
+    dtype = as_dtype(x.dtype)
+    return update in ("add", "mul") and dtype.is_float and dtype.bits < 32
+
+
 def _working(x: Any, update: str) -> Any:
-    """The array that the kernels write: on a GPU only some dtypes have atomics."""
+    """The array that the kernels write: narrow floats are added up in f32; on a GPU only some dtypes have atomics."""
     if not x.flags.c_contiguous:
         x = contiguous(x)
     dtype = as_dtype(x.dtype)
-    if has_planes() and update != "assign" and dtype.bits < 32:
-        return x.astype(np.float32 if dtype.is_float else np.int32)
+    if _rounds(x, update) or (has_planes() and update != "assign" and dtype.bits < 32):
+        wide = memory.empty(x.shape, np.float32 if dtype.is_float else np.int32)
+        convert_into(wide, x)
+        return wide
     return x
 
 
@@ -209,7 +229,8 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
 
     Raises:
         ShapeError: shapes that do not go together, or an unknown update.
-        OutOfBoundsError: an index outside the axis. On a GPU such an update is dropped.
+        OutOfBoundsError: an index is negative or not below the length of the axis. On a GPU, which is not waited for,
+            such an update is dropped, and this is raised in validate mode or with CUBEPY_DEBUG=1.
 
     Example:
         >>> import numpy as np
@@ -223,14 +244,14 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         raise ShapeError(f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
     check_indices(places, x.shape[d], "scatter")
     values = _values(src, places.shape, x.dtype)
-    if _any_order() and scatter_planes.fits(x, places, d):
+    if _any_order() and scatter_planes.fits(x, places, d):  # not narrow floats
         target = output(out, x.shape, x.dtype, places, values)
         flat = target if target.flags.c_contiguous else memory.empty(x.shape, x.dtype)
         scatter_planes.scatter(*(contiguous(a) for a in (x, flat, places, values)), d, updated, update)
         if flat is not target:
             copy(flat, out=target)
         return finish(target, out, wrap)
-    if out is None and _by_rows(x, places, d):
+    if out is None and not _rounds(x, update) and _by_rows(x, places, d):
         target = memory.empty(x.shape, x.dtype)
         rows = (a.reshape(-1, a.shape[d]) for a in (x, target, contiguous(places), contiguous(values)))
         scatter_row[x.size // x.shape[d], 1](*rows, update, lanes_for(x), mode="unchecked")
@@ -301,7 +322,8 @@ def index_put(input: Any, indices: Any, values: Any, update: str = "assign", *, 
 
     Raises:
         ShapeError: shapes that do not go together, or an unknown update.
-        OutOfBoundsError: an index outside its axis. On a GPU such an update is dropped.
+        OutOfBoundsError: an index below minus the length of its axis, or not below the length. On a GPU as for
+            `scatter`.
 
     Example:
         >>> import numpy as np
@@ -351,12 +373,16 @@ def _put(*arrays: Any, update: str, out: Any = None) -> Any:
         dest = work.reshape(1, -1, width)
         flat = tuple(contiguous(np.broadcast_to(i, shape)).reshape(-1) for i in lists)
         source = contiguous(spread).reshape(count, width)
-        sizes = tuple(x.shape[: len(lists)])
+        sizes, known = tuple(x.shape[: len(lists)]), all(isinstance(i, np.ndarray) for i in lists)
         if has_planes() or dest.dtype == np.bool_:  # which are no lines
             atomic, columns = _any_order(), _columns()
             units = UNITS if atomic else 1
             cubes = -(-count * width // UNITS) if atomic else -(-width // columns)
-            put_rows[cubes, units](dest, flat, source, sizes, count, update, columns, atomic, mode="checked")
+            put_rows[cubes, units](dest, flat, source, sizes, count, update, columns, atomic, known, mode="checked")
+        elif not known:
+            put_rows[-(-width // COLUMNS), 1](
+                dest, flat, source, sizes, count, update, COLUMNS, False, False, mode="checked"
+            )
         elif width == 1:
             put_elements[1, 1](dest.reshape(-1), flat, source.reshape(-1), sizes, update, mode="unchecked")
         else:

@@ -82,11 +82,13 @@ def row_statistic(
         out[row] = cb.cast(value, out.dtype)
 
 
-def _statistic(x: Any, axis: Any, keepdims: bool, out: Any, kind: str, number: float = 0.0, empty: float = 0.0) -> Any:
+def _statistic(
+    x: Any, axis: Any, keepdims: bool, out: Any, kind: str, number: float = 0.0, empty: float = 0.0, dtype: Any = None
+) -> Any:
     wrap, array = wrapper(x), float_array(x, "x")
     axes = axes_of(axis, array.ndim)
     final = tuple(1 if d in axes else n for d, n in enumerate(array.shape) if keepdims or d not in axes)
-    result = output(out, final, array.dtype)
+    result = output(out, final, array.dtype if dtype is None else dtype)
     if result.size:
         n = math.prod(array.shape[d] for d in axes)
         if n == 0:
@@ -97,6 +99,11 @@ def _statistic(x: Any, axis: Any, keepdims: bool, out: Any, kind: str, number: f
             if flat is not result:
                 copy(flat, out=result)
     return finish(result if final or out is not None else result[()], out, wrap)
+
+
+def wide_var(x: Any, axes: tuple[int, ...]) -> Any:
+    """The variance of floats over some axes, of narrow floats in f32: for what is computed from it."""
+    return _statistic(x, axes, False, None, "var", 0.0, math.nan, _sums(x).numpy)
 
 
 def _by_cubes(array: Any, axes: tuple[int, ...], result: Any, kind: str, number: float) -> None:

@@ -17,7 +17,7 @@ from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.interop import device_array, host_array
 from cubepy.tensor.ir import Node
 from cubepy.tensor.operators import Operators
-from cubepy.tensor.record import apply, constant, identities
+from cubepy.tensor.record import apply, constant, identities, recording, refuse_unrecorded
 from cubepy.tensor.storage import Dense, Storage, moved
 
 _INPUT: tuple[str, tuple[int, ...], dict[str, Any]] = ("input", (), {})
@@ -121,7 +121,7 @@ class Tensor(Operators):
                 f"a tensor on {self.device} does not turn into a NumPy array by itself",
                 hint="copy it to the host with x.numpy()",
             )
-        array = self.storage.dense()
+        array = self.__cubepy_array__()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
                 raise ValueError(f"an array of {np.dtype(dtype)} needs a copy of this tensor of {self.dtype.name}")
@@ -135,13 +135,15 @@ class Tensor(Operators):
         return self.storage.dense().__cuda_array_interface__  # type: ignore[no-any-return]
 
     def __cubepy_array__(self) -> Any:
+        if recording:
+            refuse_unrecorded()
         return self.storage.dense()
 
     def __cubepy_wrap__(self, array: Any) -> Tensor:
         return Tensor(Dense(array) if isinstance(array, DeviceArray) else Dense(np.asarray(array), self.device))
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self.storage.dense().__dlpack__(**options)
+        return self.__cubepy_array__().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.storage.dense().__dlpack_device__()

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 identities = itertools.count()
 _active: ContextVar[Recorder | None] = ContextVar("cubepy_recorder", default=None)
+recording: list[Recorder] = []
+"""The recorders of all threads: what is quick looks first whether there are any."""
 
 
 class Recorder:
@@ -79,8 +81,15 @@ class Recorder:
 def record(*inputs: Tensor) -> Iterator[Recorder]:
     """Collect the ops of a block (of this thread) as a graph.
 
+    Ops are the operators and methods of tensors, and what `nn` and `nn.functional` have. Functions of `cubepy.kernels`,
+    kernels and NumPy are not recorded; they refuse tensors inside the block. What `x.numpy()` or `float(x)` gives is a
+    number of this run, not of the graph.
+
     Args:
         inputs: tensors that become the graph's first inputs, in this order.
+
+    Raises:
+        LaunchError: inside the block, a tensor is given to what is not recorded.
 
     Example:
         >>> import cubepy as cb
@@ -93,10 +102,29 @@ def record(*inputs: Tensor) -> Iterator[Recorder]:
         return %1
     """
     token = _active.set(recorder := Recorder(inputs))
+    recording.append(recorder)
+    tracing.detour(1)  # no call is repeated without a look at its tensors
     try:
         yield recorder
     finally:
+        tracing.detour(-1)
+        recording.remove(recorder)
         _active.reset(token)
+
+
+def refuse_unrecorded() -> None:
+    """A tensor becomes a plain array, of which what is made would not be recorded.
+
+    Raises:
+        LaunchError: this thread records.
+    """
+    if _active.get() is not None:
+        raise LaunchError(
+            "a tensor is given to a function or kernel that is not recorded: what it makes would be an input of the "
+            "graph, whatever the graph is replayed on",
+            hint="use an op of tensors instead, such as x.softmax() or nn.functional.softmax(x) for K.softmax(x); or "
+            "x.numpy(), for a value that replaying does not change",
+        )
 
 
 def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:

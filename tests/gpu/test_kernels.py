@@ -16,6 +16,7 @@ from cubepy import kernels as K
 from cubepy.kernels import functions as f
 from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import DeviceArray, upload
+from tests.kernels.test_indices_outside import check_reads_and_writes
 
 HERE = Device("cuda")
 F = np.float32
@@ -269,3 +270,20 @@ def test_max_pool(layout: str) -> None:
         with cb.use("cpu"):
             want = K.max_pool2d(host, kernel, stride, padding, dilation, layout=layout)
         same(K.max_pool2d(x, kernel, stride, padding, dilation, layout=layout), want)
+
+
+def test_indices_outside_read_zero_and_write_nothing_and_are_named_in_validate_mode() -> None:
+    check_reads_and_writes(HERE)
+    table, index = there(draw(7, 4)), there(np.array([1, 9]))
+    for call, name in (
+        (lambda: K.embedding(index, table), "embedding"), (lambda: K.select(table, 0, index), "select"),
+        (lambda: K.index_put(table, (index,), 1.0, "add"), "index_put"),
+    ):  # fmt: skip
+        for _ in range(3):
+            call()
+        with cb.config.override(mode="validate"):
+            with pytest.raises(errors.OutOfBoundsError, match=f"{name}: the index 9 is outside an axis of length 7"):
+                call()
+            with cb.capture() as graph:  # nothing can be waited for
+                call()
+            graph.replay()
