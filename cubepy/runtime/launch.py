@@ -160,7 +160,7 @@ class Launcher:
         queue = None
         if stream is not None:
             where, queue = attached(stream, where)
-        return BoundLaunch(self, self.prepare(grid, mode, where, values, None), values, queue)
+        return BoundLaunch(self, self.prepare(grid, mode, where, values, None), values, queue, stream)
 
     def inspect(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The generated code for these arguments."""
@@ -309,8 +309,11 @@ def device_of(where: Any, leaves: list[Any], kernel: str) -> Any:
 class BoundLaunch:
     """A launch with its arguments fixed: call it with nothing, or with new values of scalar parameters."""
 
-    def __init__(self, launcher: Launcher, prepared: Prepared | None, values: tuple, queue: Any = None) -> None:
+    def __init__(
+        self, launcher: Launcher, prepared: Prepared | None, values: tuple, queue: Any = None, stream: Any = None
+    ) -> None:
         self.launcher, self.prepared, self.values, self.queue = launcher, prepared, values, queue
+        self.stream = stream  # kept: another library's is not known any more when its object goes
         self._run = self._make()
 
     def _make(self) -> Any:
