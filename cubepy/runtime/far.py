@@ -22,6 +22,7 @@ from cubepy.runtime.leaves import QUICK
 from cubepy.runtime.repeat import REFUSED, plain
 from cubepy.runtime.stats import counters
 from cubepy.runtime.trace import MapPlace, Trace, meet
+from cubepy.runtime.written import written
 
 TORCH: set[type] = set()
 """Types of PyTorch's tensors that were met on a GPU."""
@@ -319,8 +320,7 @@ class _Writer:
             f"    counters.launches += {trace.launches}",
             f"    return {self.result(scope)}",
         ]
-        exec(compile("\n".join(lines), "<repeated call on a GPU>", "exec"), scope)  # text made above
-        return scope["again"]  # type: ignore[no-any-return]
+        return written("\n".join(lines), "<repeated call on a GPU>", scope)  # type: ignore[no-any-return]
 
     def result(self, scope: dict[str, Any]) -> str:
         """What the function gives, as text."""
@@ -341,7 +341,8 @@ class _Writer:
                 raise Unsuitable("a result that is no new array")
             number, offset, scope[f"layout{k}"], writeable = place
             block = f"b{-1 - number}"
-            address = f"{block}.address" + (f" + {offset}" if offset else "")
+            address = f"{block}.address" + (f" + offset{k}" if offset else "")
+            scope[f"offset{k}"] = offset
             array = f"DeviceArray({address}, layout{k}, {block}" + (")" if writeable else ", False)")
             parts.append(f"{wrap}({array})" if self.trace.wrapped else array)
         return f"({''.join(f'{p}, ' for p in parts)})" if self.trace.several else parts[0]
