@@ -130,6 +130,8 @@ def _names() -> tuple[str, ...]:
 def _load() -> None:
     """Load the library and initialise it, once; what goes wrong is kept as `_reason`."""
     global _library, _reason, _count, _process
+    if _library is not None:
+        return
     with _lock:
         if _library is not None or _reason is not None:
             return

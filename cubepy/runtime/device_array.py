@@ -16,6 +16,7 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import array_functions, dlpack, tracing
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.layout import Layout, layout_of, reshaped
+from cubepy.runtime.tables import room
 
 
 class Flags(NamedTuple):
@@ -139,6 +140,9 @@ class DeviceArray:
         """The elements in another shape: a view where the strides allow one, else a contiguous copy."""
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = tuple(map(operator.index, wanted))
+        if wanted == (-1,) and self.layout.contiguous:
+            flat = layout_of((self.layout.size,), None, self.layout.dtype, self.layout.device)
+            return DeviceArray(self.address, flat, self.owner, self.writeable)
         try:
             return self._view(("reshape", wanted), lambda a: reshaped(a, wanted))
         except AttributeError:
@@ -341,8 +345,7 @@ def constant_on(device: Device, value: np.ndarray) -> DeviceArray:
     key = (device, value.dtype.num, value.shape, value.tobytes())
     found = _constants.get(key)
     if found is None:
-        if len(_constants) >= _CONSTANTS:
-            _constants.clear()
+        room(_constants, _CONSTANTS)
         found = _constants[key] = upload(value, device)
     elif tracing.recording and (recorder := tracing.current()) is not None:
         recorder.constant(found.owner)
