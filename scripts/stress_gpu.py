@@ -26,6 +26,7 @@ import numpy as np
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels import functions as f
+from cubepy.runtime.memory import trim
 
 LONGEST = 40_000
 GROWTH = 96 << 20  # bytes that memory may move by between the first third and the end
@@ -211,7 +212,7 @@ class Worker(threading.Thread):
         """Wait for the GPU, and now and then give its memory back."""
         cb.sync("cuda")
         if self.rng.random() < 0.02:
-            cb.trim("cuda")
+            trim("cuda")
 
 
 def _imported(name: str) -> Any:

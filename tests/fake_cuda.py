@@ -190,9 +190,9 @@ class FakeCuda:
         return 0
 
     def cuStreamDestroy_v2(self, handle: int) -> int:
-        while self.queues[handle] and self.step():
+        while self.queues.get(handle) and self.step():
             pass
-        del self.queues[handle]
+        self.queues.pop(handle, None)  # None: of another driver
         return 0
 
     def cuStreamSynchronize(self, handle: int) -> int:

@@ -24,6 +24,7 @@ from cubepy.runtime.memory import MemoryStats, size_class
 from cubepy.runtime.order import Tracked
 
 SMALLEST = 512
+SPARE = 64  # a pool may always keep one part in so many of the GPU's memory: giving memory back waits for the GPU
 Waiting = tuple[int, tuple[NativeStream, ...]]
 """A released block: its address, and the streams that used it besides its own."""
 
@@ -90,7 +91,8 @@ class Arena:
 
 
 class DevicePool:
-    """Reuses the memory of one GPU by size class and stream; it holds twice as much as was ever in use, at most.
+    """Reuses the memory of one GPU by size class and stream; it holds twice as much as was ever in use, at most, or the
+    64th part of the GPU's memory.
 
     Blocks come and go without the lock: Python takes from a list, adds to one, and changes a counter in one piece.
     Whoever gives lists up or counts on what they hold has the lock, and takes from them one by one. Nothing that a
@@ -100,6 +102,7 @@ class DevicePool:
     def __init__(self, ordinal: int) -> None:
         self.context = context(ordinal)
         self.label = self.context.label
+        self.spare = self.context.memory_bytes // SPARE
         self.free: dict[tuple[NativeStream, int], list[Waiting]] = {}
         self.stats = MemoryStats()
         self.lock = threading.RLock()
@@ -130,7 +133,7 @@ class DevicePool:
             stats.in_use += size
             if stats.in_use > stats.peak:
                 stats.peak = stats.in_use
-            if found is None and stats.in_use + stats.reserved > 2 * stats.peak:
+            if found is None and stats.in_use + stats.reserved > max(2 * stats.peak, self.spare):
                 self.trim()
         if arena is not None:
             arena.home = stream

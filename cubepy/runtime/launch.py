@@ -40,7 +40,7 @@ _specialise_lock = threading.RLock()
 class Prepared:
     """A launch seen before: its runner, where its leaves are, and how to check their memory."""
 
-    __slots__ = ("executable", "fresh", "in_place", "outputs", "quick", "ranges", "runner", "simple", "tried")
+    __slots__ = ("executable", "fresh", "in_place", "leaves", "outputs", "quick", "ranges", "runner", "simple", "tried")
 
     def __init__(
         self, executable: Any, runner: Any, outputs: tuple[int, ...], ranges: list[Any], in_place: bool,
@@ -49,6 +49,7 @@ class Prepared:
         self.executable, self.runner, self.in_place = executable, runner, in_place
         self.outputs, self.ranges, self.simple = outputs, ranges, simple
         self.quick: Any = None
+        self.leaves: list[Any] | None = None  # those of the launch that it was made for, until that runs
         self.tried: set[Any] = set()  # keys of launches that it was tried to repeat by machine code
         self.fresh = simple is not None and not in_place and hasattr(runner, "quick")
 
@@ -122,7 +123,9 @@ class Launcher:
                 self.shorten(grid, prepared, args, values)
             return
         simple = prepared.simple
-        if simple is not None:
+        if prepared.leaves is not None:
+            leaves, prepared.leaves = prepared.leaves, None
+        elif simple is not None:
             leaves = [values[i] if j < 0 else values[i][j] for i, j in simple]
         else:
             leaves = self.leaves(values)
@@ -263,6 +266,7 @@ class Launcher:
             table = self.local.table
             room(table, TABLE_LIMIT)
             table[key] = prepared
+            prepared.leaves = leaves
         return prepared
 
 
