@@ -132,7 +132,9 @@ class Trace:
         self.gpu, self.ordinal = gpu_of(device), device.ordinal
         self.sizes = tuple(recorder.sizes)
         self.recorded = tuple(recorder.steps)
-        self.steps = tuple([(None if runner else function, runner, at) for function, runner, at in self.recorded])
+        self.steps: tuple[Any, ...] = tuple(
+            [(None if runner else function, runner, at) for function, runner, at in self.recorded]
+        )
         self.bound, self.wrapped = recorder.bound, False
         self.tried: set[Any] = set()  # keys of calls that it was tried to write a function for (`far`)
         self.replays = 0
