@@ -73,6 +73,7 @@ def elsewhere(work: Callable[[], None]) -> None:
 def test_a_stream_that_is_being_destroyed_is_known_to_nobody(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     adder, x = Adder(), new()
     put(x, 1)
+    monkeypatch.setattr(stream, "SPARE", 0)
     destroy, found = FakeCuda.cuStreamDestroy_v2, []
 
     def during(self: FakeCuda, handle: int) -> int:
@@ -90,6 +91,7 @@ def test_a_stream_that_is_being_destroyed_is_known_to_nobody(fake: FakeCuda, mon
 
 
 def test_a_capture_while_a_stream_is_being_destroyed(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SPARE", 0)
     destroy, captures = FakeCuda.cuStreamDestroy_v2, []
 
     def during(self: FakeCuda, handle: int) -> int:
@@ -351,6 +353,24 @@ def test_memory_and_streams_stay_flat(fake: FakeCuda) -> None:
         elsewhere(turn)
     gc.collect()
     assert len(fake.blocks) <= blocks and len(fake.queues) < 40
+
+
+def test_native_streams_are_used_again(fake: FakeCuda) -> None:
+    """A stream that nobody has any more serves the next one of its kind, when its work is done."""
+    where = thread_stream(0).context
+    one = NativeStream(where)
+    handle = one.handle
+    del one
+    assert NativeStream(where, blocking=False).handle != handle and NativeStream(where, priority=-1).handle != handle
+    two = NativeStream(where)
+    assert two.handle == handle
+    fake.put(handle, "wait", (99, 1))
+    del two
+    busy = NativeStream(where)
+    assert busy.handle != handle
+    fake.reached[99] = 1
+    fake.cuCtxSynchronize()
+    assert NativeStream(where).handle == handle
 
 
 def test_threads_launch_capture_replay_and_free_at_random(fake: FakeCuda) -> None:

@@ -247,6 +247,7 @@ class Context:
         memory_bytes: all of its memory.
         captures: how many graphs are being captured; it changes under `whole`, which is held, too, while somebody
             waits for all of the GPU: the driver refuses that during a capture, and spoils the graph.
+        streams: native streams that nobody uses, by flags and priority.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -256,6 +257,7 @@ class Context:
         device, handle = c_int(), c_void_p()
         self.ordinal, self.label = ordinal, f"cuda:{ordinal}"
         self.captures, self.whole = 0, threading.RLock()
+        self.streams: dict[tuple[int, int], list[int]] = {}
         check(library.cuDeviceGet(byref(device), ordinal), "opening a device", self.label)
         self.device = device.value
         check(library.cuDevicePrimaryCtxRetain(byref(handle), self.device), "making a context", self.label)

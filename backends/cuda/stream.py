@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _BLOCKING, _NON_BLOCKING = 0, 1
 _TIMED, _UNTIMED = 0, 2
+SPARE = 64
+"""Native streams of a kind that are kept for whoever wants one next."""
 
 
 class NativeStream:
@@ -42,12 +44,9 @@ class NativeStream:
     def __init__(self, where: Context, handle: int | None = None, *, blocking: bool = True, priority: int = 0) -> None:
         self.context = where
         if handle is None:
-            made = c_void_p()
-            with where.active():
-                code = api().cuStreamCreateWithPriority(byref(made), _BLOCKING if blocking else _NON_BLOCKING, priority)
-            check(code, "making a stream", where.label)
-            handle = made.value or 0
-            weakref.finalize(self, _destroy, handle).atexit = False
+            kind = _BLOCKING if blocking else _NON_BLOCKING, priority
+            handle = _made(where, *kind)
+            weakref.finalize(self, _put_away, where, kind, handle).atexit = False
         self.handle: int = handle
         self.argument = c_void_p(handle)
         self.capture: Capture | None = None
@@ -155,10 +154,38 @@ class NativeStream:
         return f"<stream {self.handle:#x} of {self.label}>"
 
 
-def _destroy(handle: int) -> None:
-    """Give a stream back. This is no destructor: while one of those runs, weak references still give the object."""
+def _made(where: Context, flags: int, priority: int) -> int:
+    """A native stream that was put away, if its work is done, or a new one."""
+    spare = where.streams.get((flags, priority))
+    with where.active():
+        while spare:
+            try:
+                handle = spare.pop()
+            except IndexError:  # somebody was faster
+                break
+            code = api().cuStreamQuery(handle)
+            if code == 0:
+                return handle
+            if code == NOT_READY:
+                spare.insert(0, handle)
+                break
+            api().cuStreamDestroy_v2(handle)  # of a capture that never ended
+        made = c_void_p()
+        check(api().cuStreamCreateWithPriority(byref(made), flags, priority), "making a stream", where.label)
+    return made.value or 0
+
+
+def _put_away(where: Context, kind: tuple[int, int], handle: int) -> None:
+    """Keep a native stream for others: the driver does not give all of a stream's memory back.
+
+    This is no destructor: while one of those runs, weak references still give the object.
+    """
     if driver.usable():
-        driver.api().cuStreamDestroy_v2(handle)
+        spare = where.streams.setdefault(kind, [])
+        if len(spare) < SPARE:
+            spare.append(handle)
+        else:
+            driver.api().cuStreamDestroy_v2(handle)
 
 
 @driver.until_exit
