@@ -25,6 +25,8 @@ import numpy as np
 
 import cubepy as cb
 from cubepy import kernels as K
+from cubepy.backends.cuda.driver import context
+from cubepy.backends.cuda.stream import all_streams
 from cubepy.kernels import functions as f
 from cubepy.runtime.memory import trim
 
@@ -224,8 +226,6 @@ def _imported(name: str) -> Any:
 
 def memory_now() -> dict[str, int]:
     """Bytes: what arrays use, what the pool keeps, what the GPU gave to anybody, what the process has of the host."""
-    from cubepy.backends.cuda.driver import context
-
     stats = cb.memory_stats("cuda")
     free, total = context(0).memory()
     with open("/proc/self/statm") as file:
@@ -267,6 +267,8 @@ def report(workers: list[Worker], at: float, memory: dict[str, int]) -> None:
     """One line."""
     count, errors = sum(sum(w.done.values()) for w in workers), sum(len(w.errors) for w in workers)
     text = ", ".join(f"{what} {size / 2**20:.1f} MiB" for what, size in memory.items())
+    stats, streams = cb.memory_stats("cuda"), len(all_streams(0))
+    text += f"; {stats.allocations} blocks made, {stats.reuses} used again, {streams} streams"
     print(f"{at:6.1f} s: {count} pieces of work, {errors} errors; {text}", flush=True)
 
 
