@@ -1,4 +1,4 @@
-"""What a launch costs on the host: ours beside a bare call of the driver, Triton and torch."""
+"""What a launch costs on the host: ours beside a bare call of the driver, Triton and torch, also for new lengths."""
 
 from __future__ import annotations
 
@@ -59,8 +59,62 @@ def triton_launch(a: Any, b: Any, out: Any) -> Callable[[], Any]:
     return lambda: triton_add[(4,)](a, b, out, 1024, BLOCK=256)
 
 
+def length_calls(torch: Any) -> dict[str, tuple[Callable[[int], Any], Callable[..., Any], Callable[..., Any]]]:
+    """Calls for arrays of any length: how their arguments are made, ours, and torch's."""
+    from cubepy import kernels as K
+    from cubepy.kernels import functions as f
+
+    T, bf16 = torch.nn.functional, torch.bfloat16
+    scale, shift = torch.randn(2, 256, device="cuda")
+    weight = torch.randn(256, 256, device="cuda", dtype=bf16)
+
+    def rows(n: int) -> Any:
+        return torch.randn(n, 256, device="cuda")
+
+    def halves(n: int) -> Any:
+        return rows(n).to(bf16)
+
+    def heads(n: int) -> Any:
+        return torch.randn(1, 4, n, 64, device="cuda", dtype=bf16)
+
+    return {
+        "add": (rows, lambda x: K.map(f.add, x, x), lambda x: x + x),
+        "softmax": (rows, K.softmax, lambda x: x.softmax(-1)),
+        "layer_norm": (
+            rows, lambda x: K.layer_norm(x, 256, scale, shift), lambda x: T.layer_norm(x, (256,), scale, shift)
+        ),
+        "sum": (rows, lambda x: K.sum(x, 1), lambda x: x.sum(1)),
+        "bf16 product": (halves, lambda x: K.matmul(x, weight), lambda x: x @ weight),
+        "bf16 attention": (
+            heads, lambda x: K.attention(x, x, x), lambda x: T.scaled_dot_product_attention(x, x, x)
+        ),
+    }  # fmt: skip
+
+
+def length_rows(torch: Any) -> Iterator[dict[str, str]]:
+    """The first and the second call for lengths that never came before, and the tenth; structures are known."""
+    lengths = [(617 * k) % 1999 + 1 for k in range(1, 401)]
+    for name, (make, ours, peer) in length_calls(torch).items():
+        for n in lengths[:100]:
+            x = make(n)
+            ours(x), peer(x)
+        times: dict[tuple[str, int], list[float]] = {}
+        for n in lengths[100:]:
+            x = make(n)
+            torch.cuda.synchronize()
+            for who, run in (("ours", ours), ("torch", peer)):
+                for k in range(1, 11):
+                    start = time.perf_counter()
+                    run(x)
+                    times.setdefault((who, k), []).append((time.perf_counter() - start) * 1e6)
+        for k, which in ((1, "first"), (2, "second"), (3, "third"), (10, "tenth")):
+            mine, theirs = median(times["ours", k]), median(times["torch", k])
+            yield {"work": f"{which} call of {name} for a length", "ours": f"{mine:.1f} us",
+                   "peer": f"torch {theirs:.1f} us", "ratio": f"{theirs / mine:.2f}x"}  # fmt: skip
+
+
 def rows() -> Iterator[dict[str, str]]:
-    """Bound and unbound launches of a kernel with three arrays of 1024 elements."""
+    """Bound and unbound launches of a kernel with three arrays of 1024 elements, and calls for new lengths."""
     import numpy as np
     import torch
 
@@ -102,3 +156,4 @@ def rows() -> Iterator[dict[str, str]]:
             if peer in mid:
                 yield {"work": work + name, "ours": f"{mid[name]:.2f} us", "peer": f"{peer} {mid[peer]:.2f} us",
                        "ratio": f"{mid[peer] / mid[name]:.2f}x"}  # fmt: skip
+    yield from length_rows(torch)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import random
-import weakref
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +24,8 @@ from cubepy.kernels import arguments
 from cubepy.runtime import device_array, layout, tracing
 from cubepy.tensor import traces
 
-OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 2, 600, 400, 700
+INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 1, 2, 600, 400, 700
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
 LINE = 256  # memory begins at multiples of it
 Kernel = Callable[[list[int]], None]
 
@@ -31,13 +33,16 @@ Kernel = Callable[[list[int]], None]
 class FakeCuda:
     """Devices whose kernels may not touch each other's memory; each thread's current context is what was set last.
 
+    Threads may call it at once. What waits for a stream that is being captured, or for a whole device with one, spoils
+    the capture. A stream that was destroyed must not be used.
+
     Attributes:
         kernels: by name; each gets the words of its parameters.
         limit: bytes that can be allocated.
     """
 
     def __init__(self, seed: int = 0, limit: int = 1 << 30) -> None:
-        self.random = random.Random(seed)
+        self.random, self.lock = random.Random(seed), threading.RLock()
         self.numbers = itertools.count(0x1000, 16)
         self.kernels: dict[str, Kernel] = {}
         self.functions: dict[int, Kernel] = {}
@@ -49,9 +54,19 @@ class FakeCuda:
         self.forks: dict[int, list[tuple[str, Any]]] = {}  # event -> the capture that it was recorded in
         self.graphs: dict[int, list[tuple[str, Any]]] = {}
         self.limit = limit
-        self.contexts: list[int] = []
+        self.spoiled: list[Any] = []  # captures
+        self.local = threading.local()
         self.homes: dict[int, int] = {}  # stream or memory -> context
         self.pointers: dict[str, Any] = {}  # functions for machine code
+
+    @property
+    def contexts(self) -> list[int]:
+        """Those of this thread."""
+        return self.local.__dict__.setdefault("contexts", [])  # type: ignore[no-any-return]
+
+    @contexts.setter
+    def contexts(self, value: list[int]) -> None:
+        self.local.contexts = value
 
     def pointer(self, name: str) -> int:
         """Where machine code finds a function of the driver."""
@@ -175,21 +190,33 @@ class FakeCuda:
         return 0
 
     def cuStreamDestroy_v2(self, handle: int) -> int:
-        while self.queues[handle] and self.step():
+        while self.queues.get(handle) and self.step():
             pass
+        self.queues.pop(handle, None)  # None: of another driver
         return 0
 
     def cuStreamSynchronize(self, handle: int) -> int:
+        if handle in self.capturing:
+            return self.spoil(self.capturing[handle])
         while self.queues[handle]:
             assert self.step(), "the streams wait for each other"
         return 0
 
+    def spoil(self, *captures: Any) -> int:
+        """Something was done that no capture survives."""
+        self.spoiled += captures
+        return CAPTURE_UNSUPPORTED
+
     def cuCtxSynchronize(self) -> int:
+        if self.capturing:
+            return self.spoil(*self.capturing.values())
         while self.step():
             pass
         return 0
 
     def cuStreamQuery(self, handle: int) -> int:
+        if handle in self.capturing:
+            return self.spoil(self.capturing[handle])
         return NOT_READY if self.queues[handle] else 0
 
     def cuEventCreate(self, out: Any, flags: int) -> int:
@@ -208,6 +235,14 @@ class FakeCuda:
             self.capturing[handle] = self.forks[event]
             return 0
         return 0 if handle in self.capturing else self.put(handle, "wait", (event, self.recorded.get(event, 0)))
+
+    def cuEventQuery(self, event: int) -> int:
+        return NOT_READY if self.reached.get(event, 0) < self.recorded.get(event, 0) else 0
+
+    def cuEventSynchronize(self, event: int) -> int:
+        while self.cuEventQuery(event):
+            assert self.step(), "the streams wait for each other"
+        return 0
 
     # Kernels
 
@@ -237,6 +272,8 @@ class FakeCuda:
     # Graphs
 
     def cuStreamBeginCapture_v2(self, handle: int, mode: int) -> int:
+        if handle in self.capturing:
+            return self.spoil(self.capturing[handle])
         self.capturing[handle] = []
         return 0
 
@@ -244,6 +281,8 @@ class FakeCuda:
         tasks = self.capturing[handle]
         self.capturing = {h: t for h, t in self.capturing.items() if t is not tasks}
         self.forks = {e: t for e, t in self.forks.items() if t is not tasks}
+        if any(tasks is t for t in self.spoiled):
+            return CAPTURE_INVALIDATED
         out._obj.value = graph = next(self.numbers)
         self.graphs[graph] = tasks
         return 0
@@ -254,6 +293,8 @@ class FakeCuda:
         return 0
 
     def cuGraphGetNodes(self, graph: int, nodes: Any, count: Any) -> int:
+        if nodes is not None and not count._obj.value:
+            return INVALID_VALUE
         count._obj.value = len(self.graphs[graph])
         return 0
 
@@ -261,6 +302,21 @@ class FakeCuda:
         for kind, what in self.graphs[executable]:
             self.put(handle, kind, what)
         return 0
+
+
+def _one_at_a_time(name: str) -> None:
+    function = getattr(FakeCuda, name)
+
+    @functools.wraps(function)
+    def locked(self: FakeCuda, *arguments: Any) -> Any:
+        with self.lock:
+            return function(self, *arguments)
+
+    setattr(FakeCuda, name, locked)
+
+
+for _name in [n for n in vars(FakeCuda) if n.startswith("cu")]:
+    _one_at_a_time(_name)
 
 
 def _current(fake: FakeCuda, out: int) -> int:
@@ -310,7 +366,7 @@ def fake_cuda(
         m.setattr(layout, "devices_seen", set())  # a later `cb.sync` waits for none of them
         m.setattr(memory, "_pools", {})
         m.setattr(stream.per_thread, "streams", {})
-        m.setattr(stream, "_streams", weakref.WeakSet())
+        m.setattr(stream, "_streams", {})
         m.setattr(replay, "_address", fake.pointer)
         yield fake
         fake.cuCtxSynchronize()

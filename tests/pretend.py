@@ -64,6 +64,13 @@ class Queue:
         """Note whom it waits for."""
         self.waits.append(other)
 
+    def idle(self) -> bool:
+        """Nobody needs to wait for it."""
+        return True
+
+    def retire(self) -> None:
+        """Its library takes it back."""
+
     def synchronize(self) -> None:
         """Nothing to wait for."""
 

@@ -130,6 +130,8 @@ def _names() -> tuple[str, ...]:
 def _load() -> None:
     """Load the library and initialise it, once; what goes wrong is kept as `_reason`."""
     global _library, _reason, _count, _process
+    if _library is not None:
+        return
     with _lock:
         if _library is not None or _reason is not None:
             return
@@ -243,6 +245,9 @@ class Context:
         handle: the native context.
         name: of the GPU.
         memory_bytes: all of its memory.
+        captures: how many graphs are being captured; it changes under `whole`, which is held, too, while somebody
+            waits for all of the GPU: the driver refuses that during a capture, and spoils the graph.
+        streams: native streams that nobody uses, by flags and priority.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -251,6 +256,8 @@ class Context:
             raise DeviceError(f"the device 'cuda:{ordinal}' does not exist: there are {_count} NVIDIA GPUs")
         device, handle = c_int(), c_void_p()
         self.ordinal, self.label = ordinal, f"cuda:{ordinal}"
+        self.captures, self.whole = 0, threading.RLock()
+        self.streams: dict[tuple[int, int], list[int]] = {}
         check(library.cuDeviceGet(byref(device), ordinal), "opening a device", self.label)
         self.device = device.value
         check(library.cuDevicePrimaryCtxRetain(byref(handle), self.device), "making a context", self.label)
@@ -281,10 +288,14 @@ class Context:
             check(api().cuMemGetInfo_v2(byref(free), byref(total)), "asking for free memory", self.label)
         return free.value, total.value
 
-    def synchronize(self) -> None:
-        """Wait for everything that the device was given."""
-        with self.active():
-            check(api().cuCtxSynchronize(), "waiting for the device", self.label)
+    def synchronize(self) -> bool:
+        """Wait for everything that the device was given; False, with nothing done, while a graph is being captured."""
+        with self.whole:
+            if self.captures:
+                return False
+            with self.active():
+                check(api().cuCtxSynchronize(), "waiting for the device", self.label)
+        return True
 
     def ready(self) -> None:
         """Make this the thread's context when it has none yet (as the CUDA runtime does)."""

@@ -93,7 +93,7 @@ class CudaGpu:
                 "elements cannot be read while a graph is being captured", hint="read them after g.replay()"
             )
         for other in all_streams(ordinal):
-            if other is not stream and other.has_faults:
+            if other is not stream and other.has_faults and other.capture is None:
                 other.check_faults()
         use(stream, source.owner, writes=False)
         transfer.download(target.ctypes.data, source.address, source.nbytes, stream)
@@ -179,8 +179,19 @@ class CudaGpu:
         return out.value
 
     def synchronize(self, ordinal: int) -> None:
-        """Wait for the device; errors that kernels reported surface here."""
-        context(ordinal).synchronize()
+        """Wait for the device; errors that kernels reported surface here.
+
+        While another thread captures a graph, only the streams that are known here can be waited for.
+
+        Raises:
+            LaunchError: this thread captures a graph.
+        """
+        own = per_thread.streams.get(ordinal)
+        if own is not None and own.capture is not None:
+            own.synchronize()
+        if not context(ordinal).synchronize():
+            for stream in all_streams(ordinal):
+                stream.settle()
         for stream in all_streams(ordinal):
             if stream.has_faults and stream.capture is None:
                 stream.check_faults()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from ctypes import byref, c_int, c_size_t, c_void_p
 
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import Context, api, check, context
 from cubepy.backends.cuda.memory import Arena, pool, with_room
-from cubepy.backends.cuda.stream import NativeStream, all_streams, set_thread_stream, thread_stream
+from cubepy.backends.cuda.stream import NativeEvent, NativeStream, marks, per_thread, thread_stream
 from cubepy.errors import LaunchError
 from cubepy.runtime.order import Tracked, order
 
@@ -33,6 +34,7 @@ class Capture:
         self._shadows: dict[int, Tracked] = {}
         self.members: list[NativeStream] = []
         self._before: NativeStream | None = None
+        self._streams: dict[int, NativeStream] = {}  # those of the thread
 
     def begin(self) -> None:
         """Start to record.
@@ -43,20 +45,40 @@ class Capture:
         own = thread_stream(self.context.ordinal)
         if own.capture is not None:
             raise LaunchError("this thread is recording a graph already", hint="captures do not nest")
-        for other in all_streams(self.context.ordinal):
-            if other.capture is None:
-                self.stream.wait(other)
-        with self.context.active():
-            check(api().cuStreamBeginCapture_v2(self.stream.handle, _RELAXED), "starting a capture", self.stream.label)
+        with self.context.whole:
+            self.context.captures += 1
+        try:
+            with self.context.active():
+                code = api().cuStreamBeginCapture_v2(self.stream.handle, _RELAXED)
+            check(code, "starting a capture", self.stream.label)
+        except BaseException:
+            self._over()
+            raise
         self.stream.capture = self
-        self._before = set_thread_stream(self.context.ordinal, self.stream)
+        self._before, self._streams = own, per_thread.streams
+        self._streams[self.context.ordinal] = self.stream
+
+    def _over(self) -> None:
+        with self.context.whole:
+            self.context.captures -= 1
 
     def join(self, stream: NativeStream) -> None:
-        """Record the work of another stream, too, from here on."""
-        if stream.capture is None:
-            event = self.stream.mark()
-            stream.wait_event(event)
-            stream.capture = self
+        """Record the work of another stream, too, from here on.
+
+        Raises:
+            LaunchError: another capture records it.
+        """
+        with marks:
+            if stream.capture is self:
+                return
+            if stream.capture is not None:
+                raise LaunchError(
+                    "the stream is being captured by another thread", hint="give every thread a stream of its own"
+                )
+            past = NativeEvent(self.context, timed=False)
+            past.record(stream)
+            stream.wait_event(self.stream.mark())
+            stream.past, stream.capture = past, self
             self.members.append(stream)
 
     def use(self, owner: Tracked, stream: NativeStream, writes: bool) -> None:
@@ -74,21 +96,23 @@ class Capture:
         """Stop to record; gives the graph, or None when the block failed."""
         assert self._before is not None
         made = c_void_p()
-        set_thread_stream(self.context.ordinal, self._before)
+        self._streams[self.context.ordinal] = self._before
         try:
             if not failed:
                 for member in self.members:
-                    self.stream.wait_event(member.mark())
+                    self.stream.wait(member)
         finally:
-            for stream in (self.stream, *self.members):
-                stream.capture = None
             with self.context.active():
                 code = api().cuStreamEndCapture(self.stream.handle, byref(made))
-        if failed:
+            with marks:
+                for stream in (self.stream, *self.members):
+                    stream.capture = stream.past = None
+            self._over()
+        if failed or code:
             if made.value:
                 api().cuGraphDestroy(made)
+            check(0 if failed else code, "ending a capture", self.stream.label)
             return None
-        check(code, "ending a capture", self.stream.label)
         return NativeGraph(self.context, made.value or 0, self)
 
 
@@ -107,22 +131,42 @@ class NativeGraph:
         self.arena = capture.arena
         self.faults = capture.stream.faults
         self.checks = list(self.faults.pending) if self.faults is not None else []
+        self.lock = threading.Lock()  # the driver wants one launch of a graph at a time
+        self.nodes, self.kernels = 0, 0
         made, n = c_void_p(), c_size_t()
+        if handle:
+            check(api().cuGraphGetNodes(handle, None, byref(n)), "asking for the nodes of a graph", where.label)
+        if n.value == 0:  # nothing was recorded: it is launched as nothing
+            return
         with where.active():
             code = with_room(where.ordinal, lambda: api().cuGraphInstantiateWithFlags(byref(made), handle, 0))
             check(code, "instantiating a graph", where.label)
             self.executable = made.value or 0
-            check(api().cuGraphGetNodes(handle, None, byref(n)), "asking for the nodes of a graph", where.label)
-            found = (c_void_p * max(1, n.value))()
+            found = (c_void_p * n.value)()
             check(api().cuGraphGetNodes(handle, found, byref(n)), "asking for the nodes of a graph", where.label)
-        self.nodes, self.kernels = n.value, 0
-        for node in list(found)[: n.value]:
+        self.nodes = n.value
+        for node in list(found):
             kind = c_int()
             check(api().cuGraphNodeGetType(node, byref(kind)), "asking for the type of a node", where.label)
             self.kernels += kind.value == _KERNEL
 
     def launch(self, stream: NativeStream) -> None:
-        """Run everything on a stream; does not wait for it."""
+        """Run everything on a stream; does not wait for it.
+
+        Raises:
+            LaunchError: the stream is being captured.
+        """
+        if stream.capture is not None:
+            raise LaunchError(
+                "a graph cannot be replayed while another one is being captured",
+                hint="replay both one after the other, or capture all of the work in one graph",
+            )
+        if not self.nodes:
+            return
+        with self.lock:
+            self._launch(stream)
+
+    def _launch(self, stream: NativeStream) -> None:
         for owner, writes in self.kept:
             if owner.last is not stream:
                 order(owner, stream, writes)

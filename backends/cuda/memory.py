@@ -7,7 +7,6 @@ the device has no memory left, and then waits for it.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import weakref
@@ -18,13 +17,14 @@ from typing import Any
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import api, check, context
 from cubepy.backends.cuda.failures import OUT_OF_MEMORY
-from cubepy.backends.cuda.stream import NativeStream, all_streams
+from cubepy.backends.cuda.stream import NativeStream
 from cubepy.config import config
 from cubepy.errors import OutOfMemoryError
 from cubepy.runtime.memory import MemoryStats, size_class
 from cubepy.runtime.order import Tracked
 
 SMALLEST = 512
+SPARE = 64  # a pool may always keep one part in so many of the GPU's memory: giving memory back waits for the GPU
 Waiting = tuple[int, tuple[NativeStream, ...]]
 """A released block: its address, and the streams that used it besides its own."""
 
@@ -91,15 +91,18 @@ class Arena:
 
 
 class DevicePool:
-    """Reuses the memory of one GPU by size class and stream; it holds twice as much as was ever in use, at most.
+    """Reuses the memory of one GPU by size class and stream; it holds twice as much as was ever in use, at most, or the
+    64th part of the GPU's memory.
 
     Blocks come and go without the lock: Python takes from a list, adds to one, and changes a counter in one piece.
-    Whoever gives lists up or counts on what they hold has the lock, and takes from them one by one.
+    Whoever gives lists up or counts on what they hold has the lock, and takes from them one by one. Nothing that a
+    destructor does takes a lock: garbage is collected at any time, also by a thread that holds another one.
     """
 
     def __init__(self, ordinal: int) -> None:
         self.context = context(ordinal)
         self.label = self.context.label
+        self.spare = self.context.memory_bytes // SPARE
         self.free: dict[tuple[NativeStream, int], list[Waiting]] = {}
         self.stats = MemoryStats()
         self.lock = threading.RLock()
@@ -130,7 +133,7 @@ class DevicePool:
             stats.in_use += size
             if stats.in_use > stats.peak:
                 stats.peak = stats.in_use
-            if found is None and stats.in_use + stats.reserved > 2 * stats.peak:
+            if found is None and stats.in_use + stats.reserved > max(2 * stats.peak, self.spare):
                 self.trim()
         if arena is not None:
             arena.home = stream
@@ -147,36 +150,55 @@ class DevicePool:
         asked, size = size, rounded(size)
         scope = {"_take": self.take, "_free": self.free.get, "_stats": self.stats, "_Block": Block, "_pool": self}
         if config.memory_limit or not config.memory_pool:
-            return [f"{name} = _take({asked}, stream)"], scope
+            return [f"{name} = _take(size_{name}, stream)"], {**scope, f"size_{name}": asked}
         return [
-            f"w = _free((stream, {size}))", "try:", "    w, others = w.pop()", "except (AttributeError, IndexError):",
-            f"    {name} = _take({size}, stream)", "else:", f"    {name} = _Block(w, {size}, _pool, stream)",
-            f"    _stats.reserved -= {size}", "    _stats.reuses += 1",
-            f"    w = _stats.in_use = _stats.in_use + {size}", "    if w > _stats.peak:", "        _stats.peak = w",
-            "    for w in others:", "        stream.wait(w)",
-        ], scope  # fmt: skip
+            f"w = _free((stream, size_{name}))", "try:", "    w, others = w.pop()",
+            "except (AttributeError, IndexError):", f"    {name} = _take(size_{name}, stream)", "else:",
+            f"    {name} = _Block(w, size_{name}, _pool, stream)", f"    _stats.reserved -= size_{name}",
+            "    _stats.reuses += 1", f"    w = _stats.in_use = _stats.in_use + size_{name}",
+            "    if w > _stats.peak:", "        _stats.peak = w", "    for w in others:", "        stream.wait(w)",
+        ], {**scope, f"size_{name}": size}  # fmt: skip
 
     def _reuse(self, size: int, stream: NativeStream, wait: bool) -> int | None:
-        waiting = self.free.get((stream, size))
-        if not waiting and stream.capture is None:  # what was captured runs at any time
+        """The address of a block that waits. A capture gets one whose work is done: it runs at any time."""
+        entry = _taken(self.free.get((stream, size)))
+        if entry is None:
             for (owner, n), blocks in list(self.free.items()):
-                if n == size and blocks and owner is not stream and owner.capture is None and (wait or owner.done()):
-                    stream.wait(owner)
-                    waiting = blocks
-                    if len(blocks) == 1:  # its stream may be that of a thread that is gone
-                        self.free.pop((owner, n), None)
-                    break
-        try:
-            address, others = waiting.pop() if waiting else (None, ())
-        except IndexError:  # somebody was faster
+                if n != size or owner is stream:
+                    continue
+                if not blocks:  # its stream may be that of a thread that is gone
+                    self._give_up((owner, n), blocks)
+                elif (wait and stream.capture is None and owner.capture is None) or owner.done():
+                    entry = _taken(blocks)
+                    if entry is not None and stream.capture is not None and not all(o.done() for o in entry[1]):
+                        self._keep((owner, n), entry)
+                        entry = None
+                    if not blocks:
+                        self._give_up((owner, n), blocks)
+                    if entry is not None:
+                        stream.wait(owner)
+                        break
+        if entry is None:
             return None
-        if address is None:
-            return None
-        for other in others:
+        for other in entry[1]:
             stream.wait(other)
         self.stats.reserved -= size
         self.stats.reuses += 1
-        return address
+        return entry[0]
+
+    def _give_up(self, key: tuple[NativeStream, int], waiting: list[Waiting]) -> None:
+        """Forget a list that is empty."""
+        self.free.pop(key, None)
+        self.stray(key, waiting)
+
+    def _keep(self, key: tuple[NativeStream, int], entry: Waiting) -> None:
+        """Let a block wait."""
+        waiting = self.free.get(key)
+        if waiting is None:
+            waiting = self.free.setdefault(key, [])
+        waiting.append(entry)
+        if self.free.get(key) is not waiting:
+            self.stray(key, waiting)
 
     def _make(self, size: int, stream: NativeStream) -> int:
         """A new block; when the device has no memory, what the pool keeps is given back first."""
@@ -213,58 +235,62 @@ class DevicePool:
         if home is None:
             home = block.home
             others = tuple(block.streams() - {home})
-        size = block.size
-        with self.lock:
-            stats = self.stats
-            stats.in_use -= size
-            waiting = self.free.get((home, size))
-            if waiting is None:
-                waiting = self.free[home, size] = []
-            waiting.append((block.address, others))
-            stats.reserved += size
+        size, stats = block.size, self.stats
+        stats.in_use -= size
+        stats.reserved += size
+        self._keep((home, size), (block.address, others))
 
     def put_back(self, blocks: list[tuple[int, int]], stream: NativeStream) -> None:
         """Take the memory of a graph back, whose work was on `stream`."""
         if driver.usable():
-            with self.lock:
-                for address, size in blocks:
-                    self.stats.in_use -= size
-                    self.stats.reserved += size
-                    self.free.setdefault((stream, size), []).append((address, ()))
+            stats = self.stats
+            for address, size in blocks:
+                stats.in_use -= size
+                stats.reserved += size
+                self._keep((stream, size), (address, ()))
 
     def trim(self) -> int:
         """Give everything that waits back to the device, after its work is done; the bytes that were.
 
-        Nothing is given back while a graph is being captured.
+        While a graph is being captured nothing can be waited for, and what is not done stays.
         """
-        with self.lock:
-            if any(stream.capture is not None for stream in all_streams(self.context.ordinal)):
-                return 0
-            taken = [(size, self._drained(self.free.pop((stream, size)))) for stream, size in list(self.free)]
-            freed = sum(size * len(addresses) for size, addresses in taken)
-            self.stats.reserved -= freed
-            if freed:
+        with self.lock, self.context.whole:  # no capture begins
+            waits = self.context.captures == 0
+            taken = {key: _drained(self.free.pop(key)) for key in list(self.free)}
+            if waits and any(taken.values()):
                 self.context.synchronize()
-                with self.context.active():
-                    for _, addresses in taken:
-                        for address in addresses:
-                            check(api().cuMemFree_v2(address), "giving memory back", self.label)
+            freed = 0
+            with self.context.active():
+                for (owner, size), entries in taken.items():
+                    for entry in entries:
+                        if waits or all(s.done() for s in (owner, *entry[1])):
+                            freed += size
+                            self.stats.reserved -= size
+                            check(api().cuMemFree_v2(entry[0]), "giving memory back", self.label)
+                        else:
+                            self._keep((owner, size), entry)
         return freed
-
-    @staticmethod
-    def _drained(waiting: list[Waiting]) -> list[int]:
-        """The addresses of a list, which is empty then; others may take from it meanwhile."""
-        addresses = []
-        with contextlib.suppress(IndexError):
-            while True:
-                addresses.append(waiting.pop()[0])
-        return addresses
 
     def stray(self, key: tuple[NativeStream, int], waiting: list[Waiting]) -> None:
         """Take in what came to a list after the list was given up."""
-        with self.lock, contextlib.suppress(IndexError):
-            while True:
-                self.free.setdefault(key, []).append(waiting.pop())
+        while (entry := _taken(waiting)) is not None:
+            self._keep(key, entry)
+
+
+def _taken(waiting: list[Waiting] | None) -> Waiting | None:
+    """A block of a list from which others may take, too."""
+    try:
+        return waiting.pop()  # type: ignore[union-attr]
+    except (AttributeError, IndexError):
+        return None
+
+
+def _drained(waiting: list[Waiting]) -> list[Waiting]:
+    """The blocks of a list, which is empty then."""
+    entries = []
+    while (entry := _taken(waiting)) is not None:
+        entries.append(entry)
+    return entries
 
 
 @functools.lru_cache(4096)

@@ -14,6 +14,7 @@ from cubepy.backends.cuda.run import F32, INTEGER, MAP_WORDS, CudaRunner, entry
 from cubepy.backends.cuda.stream import per_thread, thread_stream
 from cubepy.backends.cuda.tensor_maps import encoded
 from cubepy.runtime.order import order
+from cubepy.runtime.written import written
 
 Quick = Callable[[tuple, Any], bool]
 
@@ -41,12 +42,15 @@ def make(
     for n, _, _ in runner.arrays:
         i, j = places[n]
         lines += [f"    x{n} = values[{i}]" + (f"[{j}]" if j >= 0 else ""), f"    p{n} = x{n}.address"]
+    scope: dict[str, Any] = {}  # what depends on lengths has a name: launches of one structure share the text
     arrays = [n for n, _, _ in runner.arrays]
     wrong = [f"not x{n}.writeable" for n in outputs]
     for n in outputs:
         for m in arrays:
             if m != n and extents[n][1] > extents[n][0] and extents[m][1] > extents[m][0]:
-                wrong.append(f"{extents[m][0] - extents[n][1]} < p{n} - p{m} < {extents[m][1] - extents[n][0]}")
+                wrong.append(f"low{n}_{m} < p{n} - p{m} < high{n}_{m}")
+                scope[f"low{n}_{m}"] = extents[m][0] - extents[n][1]
+                scope[f"high{n}_{m}"] = extents[m][1] - extents[n][0]
     if runner.loose and arrays:
         wrong.append(f"({' | '.join(f'p{n}' for n in arrays)}) & {runner.loose}")
     if wrong:
@@ -72,7 +76,9 @@ def make(
         ]
     head = runner.head
     if runner.config is None:
-        call = f"native(function, {', '.join(map(str, head[1:]))}, stream.argument, parameters, None)"
+        sizes = [f"size{k}" for k in range(1, len(head))]
+        scope.update(zip(sizes, head[1:], strict=True))
+        call = f"native(function, {', '.join(sizes)}, stream.argument, parameters, None)"
     else:
         lines.append("    config.stream = stream.handle")
         call = "extended(config_at, function, parameters, None)"
@@ -82,15 +88,14 @@ def make(
         "        again(code, stream)",
         "    return True",
     ]
-    scope: dict[str, Any] = {
+    scope |= {
         "here": per_thread, "thread_stream": thread_stream, "ordinal": runner.ordinal, "block": runner.block,
         "singles": runner.singles, "floats": runner.floats, "native": runner.native, "function": head[0],
         "parameters": runner.parameters, "again": runner.again, "use": _use, "keep": runner,
         "config": runner.config, "config_at": getattr(runner, "config_at", None), "extended": entry("cuLaunchKernelEx"),
         "move": ctypes.memmove, "start": ctypes.addressof(runner.block), "encoded": encoded,
     }  # fmt: skip
-    exec(compile("\n".join(lines), f"<launch of {runner.exe.program.name}>", "exec"), scope)  # text made above
-    return scope["quick"]  # type: ignore[no-any-return]
+    return written("\n".join(lines), f"<launch of {runner.exe.program.name}>", scope)  # type: ignore[no-any-return]
 
 
 def _use(stream: Any, owner: Any, writes: bool) -> None:

@@ -298,6 +298,7 @@ class Table:
         return code
 
 
+@cache
 def _address(name: str) -> int:
     """Where a function of the driver is; 0 when it has none."""
     try:

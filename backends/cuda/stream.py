@@ -6,6 +6,7 @@ stream, where PyTorch and CuPy work unless they are told otherwise, as the drive
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from ctypes import byref, c_float, c_void_p
@@ -14,15 +15,17 @@ from typing import TYPE_CHECKING, Any
 from cubepy.backends.cuda import driver
 from cubepy.backends.cuda.driver import Context, api, check, context
 from cubepy.backends.cuda.failures import NOT_READY
+from cubepy.errors import LaunchError
 
 if TYPE_CHECKING:
     from cubepy.backends.cuda.graph import Capture
 
 _BLOCKING, _NON_BLOCKING = 0, 1
 _TIMED, _UNTIMED = 0, 2
+SPARE = 64
+"""Native streams of a kind that are kept for whoever wants one next."""
 
 
-@driver.until_exit
 class NativeStream:
     """An in-order queue of work on one GPU.
 
@@ -31,40 +34,57 @@ class NativeStream:
         handle: the native stream.
         argument: the same as ctypes passes it fastest.
         capture: what records the work instead of running it, or None.
+        past: what others wait for where the stream itself cannot be asked: an event after the work that it was given
+            before the capture it is in, or before its library took it back.
     """
 
-    __slots__ = ("__weakref__", "_event", "argument", "capture", "context", "faults", "handle", "label", "owned",
+    __slots__ = ("__weakref__", "_event", "argument", "capture", "context", "faults", "handle", "label", "past",
                  "watched")  # fmt: skip
 
     def __init__(self, where: Context, handle: int | None = None, *, blocking: bool = True, priority: int = 0) -> None:
-        self.context, self.owned = where, handle is None
+        self.context = where
         if handle is None:
-            made = c_void_p()
-            with where.active():
-                code = api().cuStreamCreateWithPriority(byref(made), _BLOCKING if blocking else _NON_BLOCKING, priority)
-            check(code, "making a stream", where.label)
-            handle = made.value or 0
+            kind = _BLOCKING if blocking else _NON_BLOCKING, priority
+            handle = _made(where, *kind)
+            weakref.finalize(self, _put_away, where, kind, handle).atexit = False
         self.handle: int = handle
         self.argument = c_void_p(handle)
         self.capture: Capture | None = None
+        self.past: NativeEvent | None = None
         self.faults: Any = None  # records of kernels with checks, made at the first of them
         self.watched: set[Any] = set()  # those of graphs that were launched here
         self._event: NativeEvent | None = None
         self.label = where.label
-        with _streams_lock:
-            _streams.add(self)
+        number = next(_numbers)
+        _streams[number] = weakref.ref(self, lambda _: _streams.pop(number, None))
 
     def wait(self, other: NativeStream) -> None:
         """Let later work here come after everything that `other` has been given so far."""
-        if other is not self and other.capture is self.capture:  # replays of a capture order themselves
-            self.wait_event(other.mark())
+        if other is self:
+            return
+        with marks:
+            if other.capture is self.capture:
+                self.wait_event(other.mark())
+            elif self.capture is None and other.past is not None:  # replays of a capture order themselves
+                self.wait_event(other.past)
 
     def mark(self) -> NativeEvent:
         """An event after everything that the stream has been given so far; the next `mark` reuses it."""
-        if self._event is None:
-            self._event = NativeEvent(self.context, timed=False)
-        self._event.record(self)
-        return self._event
+        if self.past is not None and self.capture is None:
+            return self.past
+        event = self._event
+        if event is None:
+            event = self._event = NativeEvent(self.context, timed=False)
+        event.record(self)
+        return event
+
+    def retire(self) -> None:
+        """The stream is about to go, as its library wishes: from here on it is known by an event alone."""
+        if self.past is None and driver.usable():
+            with marks:
+                event = NativeEvent(self.context, timed=False)
+                event.record(self)
+                self.past = event
 
     def wait_event(self, event: NativeEvent) -> None:
         """Let later work here come after an event."""
@@ -72,10 +92,32 @@ class NativeStream:
             check(api().cuStreamWaitEvent(self.handle, event.handle, 0), "making a stream wait", self.label)
 
     def synchronize(self) -> None:
-        """Wait until everything that the stream was given is done; errors that kernels reported surface here."""
+        """Wait until everything that the stream was given is done; errors that kernels reported surface here.
+
+        Raises:
+            LaunchError: a graph is being captured on it.
+        """
+        if self.capture is not None:
+            raise LaunchError(
+                "nothing can be waited for while a graph is being captured: its work does not run yet",
+                hint="wait after the block, or after g.replay()",
+            )
         self.check_faults()
+        if self.past is not None:
+            self.past.synchronize()
+            return
         with self.context.active():
             check(api().cuStreamSynchronize(self.handle), "waiting for a stream", self.label)
+
+    def settle(self) -> None:
+        """Wait for what the stream was given outside of captures."""
+        with marks:
+            event = self.past
+            if event is None and self.capture is None:
+                event = NativeEvent(self.context, timed=False)  # not that of `mark`, which a capture may take
+                event.record(self)
+        if event is not None:
+            event.synchronize()
 
     @property
     def has_faults(self) -> bool:
@@ -94,19 +136,56 @@ class NativeStream:
             self.faults.check(self)
 
     def done(self) -> bool:
-        """Whether everything that the stream was given is done."""
-        with self.context.active():
-            code = api().cuStreamQuery(self.handle)
+        """Whether everything that the stream was given is done; what a capture records is not given yet."""
+        with marks:
+            if self.past is not None or self.capture is not None:
+                return self.past is None or self.past.done()
+            with self.context.active():
+                code = api().cuStreamQuery(self.handle)
         if code != NOT_READY:
             check(code, "asking whether a stream is done", self.label)
         return bool(code == 0)
 
-    def __del__(self) -> None:
-        if getattr(self, "owned", False) and hasattr(self, "handle") and driver.usable():
-            driver.api().cuStreamDestroy_v2(self.handle)
+    def idle(self) -> bool:
+        """Whether nobody needs to wait for the stream."""
+        return self.capture is None and self.done()
 
     def __repr__(self) -> str:
         return f"<stream {self.handle:#x} of {self.label}>"
+
+
+def _made(where: Context, flags: int, priority: int) -> int:
+    """A native stream that was put away, if its work is done, or a new one."""
+    spare = where.streams.get((flags, priority))
+    with where.active():
+        while spare:
+            try:
+                handle = spare.pop()
+            except IndexError:  # somebody was faster
+                break
+            code = api().cuStreamQuery(handle)
+            if code == 0:
+                return handle
+            if code == NOT_READY:
+                spare.insert(0, handle)
+                break
+            api().cuStreamDestroy_v2(handle)  # of a capture that never ended
+        made = c_void_p()
+        check(api().cuStreamCreateWithPriority(byref(made), flags, priority), "making a stream", where.label)
+    return made.value or 0
+
+
+def _put_away(where: Context, kind: tuple[int, int], handle: int) -> None:
+    """Keep a native stream for others: the driver does not give all of a stream's memory back.
+
+    This is no destructor: while one of those runs, weak references still give the object.
+    """
+    if driver.usable():
+        spare = where.streams.setdefault(kind, [])
+        if len(spare) < SPARE:
+            spare.append(handle)
+        else:
+            driver.api().cuStreamDestroy_v2(handle)
 
 
 @driver.until_exit
@@ -152,8 +231,11 @@ class NativeEvent:
             driver.api().cuEventDestroy_v2(handle)
 
 
-_streams: weakref.WeakSet[NativeStream] = weakref.WeakSet()
-_streams_lock = threading.RLock()  # collecting a block may come here from inside
+marks = threading.RLock()
+"""Held while a stream is asked for what it was given, and while one enters or leaves a capture, or goes."""
+_streams: dict[int, weakref.ref[NativeStream]] = {}
+"""All of them; no lock, since memory is collected at any time and in any thread."""
+_numbers = itertools.count()
 
 
 class _PerThread(threading.local):
@@ -183,5 +265,5 @@ def set_thread_stream(ordinal: int, stream: NativeStream) -> NativeStream:
 
 def all_streams(ordinal: int) -> list[NativeStream]:
     """Every stream of a GPU that still lives, in all threads."""
-    with _streams_lock:
-        return [s for s in _streams if s.context.ordinal == ordinal]
+    found = [known() for known in list(_streams.values())]
+    return [s for s in found if s is not None and s.context.ordinal == ordinal]

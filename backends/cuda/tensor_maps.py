@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.backends.cuda import module
+from cubepy.runtime.tables import room
 from cubepy.runtime.tensor_map import ArrayMap
 
 LIMIT = 4096
@@ -20,7 +21,6 @@ def encoded(value: ArrayMap) -> bytes:
         array = value.array
         name = "tf32" if value.tf32 else array.dtype.name
         made = module.tensor_map(where, name, array.shape, value.strides, value.box, swizzle=value.swizzle)
-        if len(_made) >= LIMIT:
-            _made.clear()
+        room(_made, LIMIT)
         found = _made[key] = bytes(made)
     return found

@@ -90,3 +90,6 @@ class Target:
     shared_limit: int
     properties: Any
     debug: bool = False
+
+    def __hash__(self) -> int:
+        return hash((self.backend, self.units, self.mode, self.index, self.debug))

@@ -297,7 +297,7 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
 
 def as_rows(array: np.ndarray, axis: int) -> np.ndarray:
     """(rows, n) with `axis` last and unit stride along it: a view where strides allow it, else a copy."""
-    moved = np.moveaxis(array, axis, -1)
+    moved = array if axis in (-1, array.ndim - 1) else np.moveaxis(array, axis, -1)
     n = moved.shape[-1]
     try:
         view = view_as(moved, (array.size // n, n) if array.size else (0, n))

@@ -98,7 +98,7 @@ class Gpu(Protocol):
         ...
 
     def new_stream(self, ordinal: int, handle: int | None = None, priority: int = 0) -> Any:
-        """A new native stream, or another library's by its handle."""
+        """A new native stream, or another library's by its handle, which has `retire()` for the time when that goes."""
         ...
 
     def new_event(self, ordinal: int) -> Any:

@@ -6,6 +6,7 @@ everything that moves elements is a kernel, and only `numpy()` and `item()` brin
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import array_functions, dlpack, tracing
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.layout import Layout, layout_of, reshaped
+from cubepy.runtime.tables import room
 
 
 class Flags(NamedTuple):
@@ -116,7 +118,17 @@ class DeviceArray:
     @property
     def T(self) -> DeviceArray:
         """The axes reversed."""
-        return self._view("T", lambda a: a.T)
+        layout = self.layout
+        turned = layout_of(layout.shape[::-1], layout.strides[::-1], layout.dtype, layout.device)
+        return DeviceArray(self.address, turned, self.owner, self.writeable)
+
+    def _in_order(self, shape: tuple[int, ...]) -> DeviceArray | None:
+        """Contiguous elements in another shape; None where NumPy has to look at it."""
+        layout = self.layout
+        if not layout.contiguous or not shape or min(shape) < 1 or math.prod(shape) != layout.size:
+            return None
+        made = layout_of(shape, None, layout.dtype, layout.device)
+        return DeviceArray(self.address, made, self.owner, self.writeable)
 
     def transpose(self, *axes: Any) -> DeviceArray:
         """The axes in another order (reversed by default)."""
@@ -139,6 +151,9 @@ class DeviceArray:
         """The elements in another shape: a view where the strides allow one, else a contiguous copy."""
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = tuple(map(operator.index, wanted))
+        found = self._in_order((self.layout.size,) if wanted == (-1,) else wanted)
+        if found is not None:
+            return found
         try:
             return self._view(("reshape", wanted), lambda a: reshaped(a, wanted))
         except AttributeError:
@@ -150,7 +165,8 @@ class DeviceArray:
         Raises:
             AttributeError: the strides allow none (as setting the shape of a NumPy array).
         """
-        return self._view(("reshape", shape), lambda a: reshaped(a, shape))
+        found = self._in_order(shape)
+        return self._view(("reshape", shape), lambda a: reshaped(a, shape)) if found is None else found
 
     def ravel(self) -> DeviceArray:
         """The elements in one axis."""
@@ -341,8 +357,7 @@ def constant_on(device: Device, value: np.ndarray) -> DeviceArray:
     key = (device, value.dtype.num, value.shape, value.tobytes())
     found = _constants.get(key)
     if found is None:
-        if len(_constants) >= _CONSTANTS:
-            _constants.clear()
+        room(_constants, _CONSTANTS)
         found = _constants[key] = upload(value, device)
     elif tracing.recording and (recorder := tracing.current()) is not None:
         recorder.constant(found.owner)

@@ -21,7 +21,9 @@ from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.leaves import QUICK
 from cubepy.runtime.repeat import REFUSED, plain
 from cubepy.runtime.stats import counters
+from cubepy.runtime.tables import room
 from cubepy.runtime.trace import MapPlace, Trace, meet
+from cubepy.runtime.written import written
 
 TORCH: set[type] = set()
 """Types of PyTorch's tensors that were met on a GPU."""
@@ -101,11 +103,11 @@ looks: list[Callable[..., Any]] = [lay]
 
 def learn(tensor: Any) -> object:
     """What stands for the layout of a tensor of PyTorch from now on."""
-    if len(_tokens) >= LIMIT:
-        for forget in _forget:  # before the tokens go
-            forget()
-        _tokens.clear()
     key = tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
+    if len(_tokens) >= LIMIT and key not in _tokens:
+        for forget in _forget:  # before the tokens go; those that stay are learned again as they are
+            forget()
+        room(_tokens, LIMIT)
     token = _tokens.setdefault(key, object())
     for keep in _keep:
         keep(tensor, token)
@@ -153,7 +155,7 @@ class Calls:
         weakref.finalize(self, _unlist, tables).atexit = False
 
     def keep(self, key: Any, values: Sequence[Any], out: int | None, trace: Trace, inputs: Sequence[Any]) -> None:
-        """Let a call be repeated from now on, if it can be.
+        """Let a call that came for the third time be repeated from now on, if it can be.
 
         Args:
             key: of the call.
@@ -162,18 +164,17 @@ class Calls:
             trace: of the call.
             inputs: the device arrays among the arguments, in order.
         """
-        if key in trace.tried or not all(type(v) in FAR or plain(v) for v in values):
+        if trace.replays < 2 or key in trace.tried or not all(type(v) in FAR or plain(v) for v in values):
             return
         trace.tried.add(key)
         try:
             made = function(trace, inputs, values, out)
         except (Unsuitable, OutOfMemoryError):
             return
+        room(self.variants, LIMIT, self.ready)
         known = self.variants.setdefault(key, [])
-        if len(known) >= VARIANTS or len(self.ready) >= LIMIT:
-            self.ready.clear()
-            self.variants.clear()
-            known = self.variants.setdefault(key, [])
+        if len(known) >= VARIANTS:
+            known.clear()
         known.append(made)
         self.ready[key] = made if len(known) == 1 else _any_of(tuple(known))
 
@@ -322,8 +323,7 @@ class _Writer:
             f"    counters.launches += {trace.launches}",
             f"    return {self.result(scope)}",
         ]
-        exec(compile("\n".join(lines), "<repeated call on a GPU>", "exec"), scope)  # text made above
-        return scope["again"]  # type: ignore[no-any-return]
+        return written("\n".join(lines), "<repeated call on a GPU>", scope)  # type: ignore[no-any-return]
 
     def result(self, scope: dict[str, Any]) -> str:
         """What the function gives, as text."""
@@ -344,7 +344,8 @@ class _Writer:
                 raise Unsuitable("a result that is no new array")
             number, offset, scope[f"layout{k}"], writeable = place
             block = f"b{-1 - number}"
-            address = f"{block}.address" + (f" + {offset}" if offset else "")
+            address = f"{block}.address" + (f" + offset{k}" if offset else "")
+            scope[f"offset{k}"] = offset
             array = f"DeviceArray({address}, layout{k}, {block}" + (")" if writeable else ", False)")
             parts.append(f"{wrap}({array})" if self.trace.wrapped else array)
         return f"({''.join(f'{p}, ' for p in parts)})" if self.trace.several else parts[0]

@@ -19,6 +19,7 @@ from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.device_array import DeviceArray, aligned
 from cubepy.runtime.layout import Layout, layout_of
 from cubepy.runtime.order import Tracked
+from cubepy.runtime.tables import room
 
 _GPUS = (dlpack.CUDA, dlpack.ROCM)
 
@@ -94,8 +95,7 @@ def from_torch(tensor: Any) -> DeviceArray:
         dtype = _torch_dtype(tensor)
         strides = tuple(s * dtype.itemsize for s in key[2])
         layout = layout_of(tuple(key[1]), strides, dtype, Device("cuda", key[3]))
-        if len(_torch_layouts) > 4096:
-            _torch_layouts.clear()
+        room(_torch_layouts, 4096)
         _torch_layouts[key] = layout
     return DeviceArray(tensor.data_ptr(), layout, Borrowed(tensor))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from functools import lru_cache
 from typing import Any
 
 from cubepy.compiler.calls import bind_parameters
@@ -28,7 +29,8 @@ from cubepy.runtime.repeat import REFUSED, plain
 from cubepy.runtime.stack import with_room
 from cubepy.runtime.stats import active, counters
 from cubepy.runtime.stream import attached
-from cubepy.runtime.trace import Recorder, Trace
+from cubepy.runtime.tables import room
+from cubepy.runtime.trace import RIPE, Recorder, Trace
 
 MODES = ("checked", "validate", "unchecked")
 TABLE_LIMIT = 4096
@@ -41,7 +43,8 @@ class Prepared:
     """A launch seen before: its runner, where its leaves are, and how to check their memory."""
 
     __slots__ = (
-        "executable", "fresh", "guard", "holds", "in_place", "outputs", "quick", "ranges", "runner", "simple", "tried",
+        "executable", "fresh", "guard", "holds", "in_place", "leaves", "outputs", "quick", "ranges", "runner", "simple",
+        "tried",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +56,7 @@ class Prepared:
         self.guard = executable.program.guard
         self.holds = None if self.guard is None else self.guard.holds
         self.quick: Any = None
+        self.leaves: list[Any] | None = None  # those of the launch that it was made for, until that runs
         self.tried: set[Any] = set()  # keys of launches that it was tried to repeat by machine code
         self.fresh = simple is not None and not in_place and hasattr(runner, "quick")
 
@@ -129,7 +133,9 @@ class Launcher:
                 self.shorten(grid, prepared, args, values)
             return
         simple = prepared.simple
-        if simple is not None:
+        if prepared.leaves is not None:
+            leaves, prepared.leaves = prepared.leaves, None
+        elif simple is not None:
             leaves = [values[i] if j < 0 else values[i][j] for i, j in simple]
         else:
             leaves = self.leaves(values)
@@ -161,7 +167,9 @@ class Launcher:
         recorder = Recorder(inputs)
         recorder.launch(prepared, [values[i] if j < 0 else values[i][j] for i, j in prepared.simple or ()])
         if not recorder.spoiled:
-            self.far.keep(key, args, None, Trace(recorder, (), inputs[0].device), inputs)
+            trace = Trace(recorder, (), inputs[0].device)
+            trace.replays = RIPE
+            self.far.keep(key, args, None, trace, inputs)
 
     def bind(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch with its arguments fixed."""
@@ -169,7 +177,7 @@ class Launcher:
         queue = None
         if stream is not None:
             where, queue = attached(stream, where)
-        return BoundLaunch(self, self.prepare(grid, mode, where, values, None), values, queue)
+        return BoundLaunch(self, self.prepare(grid, mode, where, values, None), values, queue, stream)
 
     def inspect(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The generated code for these arguments."""
@@ -224,10 +232,7 @@ class Launcher:
             raise LaunchError(f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count")
         arrays = [a for a in leaves if isinstance(a, overlap.ARRAYS)]
         wide = in_launch >= 2**31 or any(a.size >= 2**31 for a in arrays)
-        target = Target(
-            dev.backend, units, mode, i64 if wide else i32, properties.plane_size, properties.max_shared_memory,
-            properties, config.debug > 0 or mode == "validate",
-        )  # fmt: skip
+        target = target_of(dev.backend, units, mode, wide, Same(properties), config.debug > 0 or mode == "validate")
         exe, in_place = with_room(lambda: self.code(backend, tuple(specs), target, leaves))
         return exe, cubes, leaves, in_place, dev.ordinal
 
@@ -271,10 +276,32 @@ class Launcher:
         prepared = Prepared(exe, runner, outputs, ranges, in_place, self.simple(values, leaves))
         if key is not None and not in_place:
             table = self.local.table
-            if len(table) >= TABLE_LIMIT:
-                table.clear()
+            room(table, TABLE_LIMIT)
             table[key] = prepared
+            prepared.leaves = leaves
         return prepared
+
+
+class Same:
+    """A device's properties in a key: by identity, which is quicker than to compare all that a device has."""
+
+    __slots__ = ("properties",)
+
+    def __init__(self, properties: Any) -> None:
+        self.properties = properties
+
+    def __hash__(self) -> int:
+        return id(self.properties)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.properties is self.properties
+
+
+@lru_cache(4096)
+def target_of(backend: str, units: Dim3, mode: str, wide: bool, device: Same, debug: bool) -> Target:
+    """What code is generated for; one object for equal ones."""
+    p = device.properties
+    return Target(backend, units, mode, i64 if wide else i32, p.plane_size, p.max_shared_memory, p, debug)
 
 
 def timed(name: str, runner: Any, run: Any, queue: Any) -> None:
@@ -320,8 +347,11 @@ def device_of(where: Any, leaves: list[Any], kernel: str) -> Any:
 class BoundLaunch:
     """A launch with its arguments fixed: call it with nothing, or with new values of scalar parameters."""
 
-    def __init__(self, launcher: Launcher, prepared: Prepared | None, values: tuple, queue: Any = None) -> None:
+    def __init__(
+        self, launcher: Launcher, prepared: Prepared | None, values: tuple, queue: Any = None, stream: Any = None
+    ) -> None:
         self.launcher, self.prepared, self.values, self.queue = launcher, prepared, values, queue
+        self.stream = stream  # kept: another library's is not known any more when its object goes
         self._run = self._make()
 
     def _make(self) -> Any:

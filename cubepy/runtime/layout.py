@@ -15,6 +15,7 @@ import numpy as np
 from cubepy.errors import DTypeError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import Device
+from cubepy.runtime.tables import room
 
 _PHANTOM = 1 << 44  # where phantoms claim to be: no process has memory mapped there for NumPy to read
 _MEMO_LIMIT = 512
@@ -30,11 +31,12 @@ class Layout:
         contiguous: whether the elements lie in C order without gaps.
         element: the dtype as the language names it, or None if it does not.
         extent: the bytes that an array spans, relative to its address: first and one past the last.
+        spec: what of it decides the code of kernels, as soon as that was asked for and it was found right.
     """
 
     __slots__ = (
         "contiguous", "device", "dtype", "element", "extent", "itemsize", "memo", "nbytes", "ndim", "shape", "size",
-        "strides",
+        "spec", "strides",
     )  # fmt: skip
 
     def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, device: Device) -> None:
@@ -48,6 +50,7 @@ class Layout:
             low, high = (low + (n - 1) * s, high) if s < 0 else (low, high + (n - 1) * s)
         self.extent = (low, high + self.itemsize) if self.size else (0, 0)
         self.memo: dict[Hashable, tuple[Layout, int]] = {}
+        self.spec: Any = None
 
     def _ignoring_ones(self) -> bool:
         """Whether the strides of all axes that are longer than 1 are those of C order."""
@@ -71,8 +74,7 @@ class Layout:
             view = make(_phantom(self))
             layout = layout_of(view.shape, view.strides, view.dtype, self.device)
             found = layout, (view.__array_interface__["data"][0] - _PHANTOM if layout.size else 0)
-            if len(self.memo) >= _MEMO_LIMIT:
-                self.memo.clear()
+            room(self.memo, _MEMO_LIMIT)
             self.memo[key] = found
         return found
 
@@ -133,8 +135,7 @@ def layout_of(shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np
         else:
             found = Layout(tuple(shape), full, dtype, device)
             devices_seen.add(device)
-        if len(_layouts) >= _TABLE_LIMIT:
-            _layouts.clear()
+        room(_layouts, _TABLE_LIMIT)
         _layouts[key] = found
     return found
 

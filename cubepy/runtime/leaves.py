@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,14 @@ from cubepy.runtime.interop import device_array, from_torch_or_none, host_array
 NUMBERS = (bool, int, float, np.generic)
 QUICK: dict[type, Any] = {}
 """How arrays of types that were seen are taken, without asking for every protocol."""
+_I32 = ScalarSpec(dt.i32)
 PLAIN = frozenset({np.ndarray, DeviceArray, int, float, bool, type(None), str})
 """Types of arguments that `lift` leaves alone; the binder asks it about no others."""
 
 
 def layout_of(array: Any) -> str:
     """The layout class of an array."""
-    if array.flags.c_contiguous:
+    if array.layout.contiguous if type(array) is DeviceArray else array.flags.c_contiguous:
         return "contiguous"
     return "last" if array.ndim and array.strides[-1] == array.itemsize else "strided"
 
@@ -85,6 +87,8 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
     Raises:
         KernelTypeError, ComptimeError, DTypeError: the value does not fit the parameter.
     """
+    if type(value) is DeviceArray and param.kind in ("array", "any"):
+        return _array(value, param.name)
     what = f"the parameter {param.name!r} of {kernel.__name__}"
     if param.kind == "comptime":
         return comptime(value, what), []
@@ -116,6 +120,8 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
 
 
 def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
+    if type(value) is DeviceArray:
+        return _array(value, name)
     if isinstance(value, Struct):
         fields, leaves = [], []
         for f in value.type.fields:
@@ -152,15 +158,28 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
 
 
 def _array(array: Any, name: str) -> tuple[Spec, list[Any]]:
+    if type(array) is DeviceArray and array.layout.spec is not None:
+        return array.layout.spec, [array]
     check_array(array, name)
     if array.ndim == 0:
         array = array.reshape(1)
-    return ArraySpec(as_dtype(array.dtype), array.ndim, layout_of(array)), [array]
+    spec = array_spec(as_dtype(array.dtype), array.ndim, layout_of(array))
+    if type(array) is DeviceArray:
+        array.layout.spec = spec
+    return spec, [array]
+
+
+@lru_cache(1024)
+def array_spec(dtype: dt.DType, ndim: int, layout: str) -> ArraySpec:
+    """The one object for this spec, since specs are compared at every launch of a new shape."""
+    return ArraySpec(dtype, ndim, layout)
 
 
 def scalar(value: Any, dtype: dt.DType | None, what: str) -> tuple[Spec, list[Any]]:
     """A runtime number, converted for an annotated dtype."""
     if dtype is None:
+        if type(value) is int and -(1 << 31) <= value < 1 << 31:
+            return _I32, [value]
         weak = isinstance(value, float) and not isinstance(value, np.generic)
         found = dt.scalar_dtype(value)
         return ScalarSpec(found.compute, weak), [number(value, found)]

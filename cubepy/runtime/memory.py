@@ -24,6 +24,7 @@ from cubepy.errors import OutOfMemoryError
 from cubepy.runtime import device_array
 from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.pointers import address
+from cubepy.runtime.tables import room
 
 POOLED = 1 << 17  # smaller arrays are left to NumPy, whose allocator maps no pages for them and takes 3 us less
 ADDRESSABLE = 1 << 47  # bytes of a process
@@ -99,8 +100,7 @@ class Pool:
 
             made: Any = type("Buffer", (ctypes.c_uint8 * size,), {"__del__": release, "__slots__": ()})
             found = size, made.from_address
-        if len(self.kinds) >= KINDS:
-            self.kinds.clear()
+        room(self.kinds, KINDS)
         self.kinds[size] = found
         return found
 

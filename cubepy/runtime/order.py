@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+MANY = 16
+"""Readers of one piece of memory from which on those are forgotten, now and then, that are done: threads and their
+streams come and go, and what they all read (weights) would keep every stream."""
+
 
 class Tracked:
     """Device memory that remembers which streams use it.
@@ -33,11 +37,13 @@ class Tracked:
 def order(memory: Tracked, stream: Any, writes: bool) -> None:
     """Let the next work on `stream` come after what it must not overtake, and note that it uses the memory.
 
-    Callers skip this while `memory.last is stream`.
+    Callers skip this while `memory.last is stream`. Threads that read the same memory may come here at once: what the
+    memory remembers changes in one piece, before anything waits (a call of the driver lets other threads go on).
 
     Args:
         memory: what the work reads or writes.
-        stream: an object with `wait(other)`, which puts everything that `other` has been given so far before it.
+        stream: an object with `wait(other)`, which puts everything that `other` has been given so far before it, and
+            `idle()`, whether there is nothing to wait for.
         writes: whether the work writes.
     """
     last = memory.last
@@ -47,16 +53,19 @@ def order(memory: Tracked, stream: Any, writes: bool) -> None:
         memory.writer, memory.readers, memory.last = last, None, None
     writer, readers = memory.writer, memory.readers
     if writes:
-        for other in readers or ():
+        memory.last, memory.writer, memory.readers = stream, None, None
+        for other in tuple(readers or ()):
             stream.wait(other)
         if writer is not None:
             stream.wait(writer)
-        memory.last, memory.writer, memory.readers = stream, None, None
     elif writer is None and not readers:
         memory.last = stream
     elif stream is not writer and (readers is None or stream not in readers):
+        if readers is None:
+            memory.readers = {stream}
+        else:
+            readers.add(stream)
+            if len(readers) >= MANY and len(readers) & (len(readers) - 1) == 0:
+                readers.difference_update([s for s in tuple(readers) if s is not stream and s.idle()])
         if writer is not None:
             stream.wait(writer)
-        if readers is None:
-            readers = memory.readers = set()
-        readers.add(stream)

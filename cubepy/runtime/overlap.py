@@ -17,6 +17,8 @@ EMPTY = (0, 0)
 
 def extent(array: Any) -> tuple[int, int]:
     """The bytes that an array spans, relative to its data pointer: first and one past the last."""
+    if type(array) is DeviceArray:
+        return array.layout.extent
     if array.size == 0:
         return 0, 0
     low = high = 0

@@ -29,6 +29,7 @@ from cubepy.runtime.overlap import extent
 from cubepy.runtime.overlap import same as alike
 from cubepy.runtime.pointers import address
 from cubepy.runtime.stats import counters
+from cubepy.runtime.tables import room
 
 LIMIT = 4096
 REFUSED = object()
@@ -327,9 +328,7 @@ class Calls:
     def learn(self, short: bytes | None, values: tuple[Any, ...], again: Callable[[tuple[Any, ...]], Any]) -> None:
         """Know a call that could be repeated by its short key from now on."""
         if short is not None and all(v.dtype is np.dtype(v.dtype.type) for v in values if type(v) is np.ndarray):
-            if len(self.quick) >= LIMIT:
-                self.quick.clear()
-                self.kept.clear()
+            room(self.quick, LIMIT, self.kept)
             self.kept[short] = [v for v in values if type(v) is not np.ndarray]
             self.quick[short] = again
 
@@ -349,9 +348,7 @@ class Calls:
             return call()
         state = self.seen.get(key)
         if state is None:  # may be the only one, and may be measured
-            if len(self.seen) >= LIMIT:
-                self.seen.clear()
-                self.ready.clear()
+            room(self.seen, LIMIT, self.ready)
             self.seen[key] = True
             return call()
         written, place = (None, 0) if out is None else (values[out], out % len(values))

@@ -6,7 +6,9 @@ streams is kept by the arrays: a launch waits for the work on other streams that
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from typing import Any
 
 from cubepy.errors import DeviceError, LaunchError
@@ -20,9 +22,11 @@ class Stream:
     Args:
         device: by default the current one.
         priority: smaller numbers run earlier where the device is contended (GPU only).
-        handle: the native handle of another library's stream, such as `torch.cuda.current_stream().cuda_stream`.
+        handle: the native handle of another library's stream, such as `torch.cuda.current_stream().cuda_stream`. That
+            stream must live as long as this object; when this object goes, its work is known by an event.
 
-    Under `with stream:` it is the thread's own stream: launches and tensors of the block use it.
+    Under `with stream:` it is the thread's own stream: launches and tensors of the block use it. In a capture of this
+    thread, it is captured, too.
 
     Example:
         >>> s = Stream()
@@ -33,24 +37,35 @@ class Stream:
         self.device = current() if device is None else as_device(device)
         gpu = gpu_of(self.device)
         self.native = None if gpu is None else gpu.new_stream(self.device.ordinal, handle, priority)
-        self._before: list[Any] = []
+        self._before: dict[int, list[Any]] = {}  # by thread
+        if self.native is not None and handle is not None:
+            weakref.finalize(self, self.native.retire).atexit = False
 
     def attach(self, device: Any) -> tuple[Device, Any]:
         """The device and the native stream for a launch.
 
         Raises:
-            LaunchError: the launch names another device.
+            LaunchError: the launch names another device, or a capture of another thread has the stream.
         """
         if device is not None and as_device(device) != self.device:
             raise LaunchError(
                 f"a stream of {self.device} cannot take a launch on {as_device(device)}",
                 hint=f"pass device={str(self.device)!r}",
             )
-        if self.native is not None:
-            mine = gpu_of(self.device).thread_stream(self.device.ordinal)
-            if mine.capture is not None:
-                mine.capture.join(self.native)
+        self._join()
         return self.device, self.native
+
+    def _join(self) -> None:
+        """Take part in the capture of this thread, if there is one."""
+        if self.native is None:
+            return
+        mine = gpu_of(self.device).thread_stream(self.device.ordinal).capture
+        if mine is not None:
+            mine.join(self.native)
+        elif self.native.capture is not None:
+            raise LaunchError(
+                "the stream is being captured by another thread", hint="give every thread a stream of its own"
+            )
 
     def wait(self, other: Stream | Event) -> None:
         """Let later launches here come after an event, or after everything that another stream has been given.
@@ -90,12 +105,17 @@ class Stream:
 
     def __enter__(self) -> Stream:
         if self.native is not None:
-            self._before.append(gpu_of(self.device).set_thread_stream(self.device.ordinal, self.native))
+            self._join()
+            before = gpu_of(self.device).set_thread_stream(self.device.ordinal, self.native)
+            self._before.setdefault(threading.get_ident(), []).append(before)
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self.native is not None:
-            gpu_of(self.device).set_thread_stream(self.device.ordinal, self._before.pop())
+            mine = self._before[threading.get_ident()]
+            gpu_of(self.device).set_thread_stream(self.device.ordinal, mine.pop())
+            if not mine:
+                del self._before[threading.get_ident()]
 
 
 def attached(stream: Any, device: Any) -> tuple[Device, Any]:
@@ -158,6 +178,8 @@ class Event:
 
 def sync(device: Any = None) -> None:
     """Wait until every launch on a device is finished (the current device by default, and every GPU in use).
+
+    While another thread captures a graph, the work of other libraries on streams of their own is not waited for.
 
     Launches on the CPU are finished when they return; the call is there so that code runs anywhere. Errors that
     kernels reported (out of bounds in validate mode, `debug_assert`) are raised here.

@@ -18,9 +18,12 @@ from cubepy.runtime import tracing
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.layout import Layout
 from cubepy.runtime.stats import counters
+from cubepy.runtime.tables import room
 from cubepy.runtime.tensor_map import ArrayMap
 
 CONSTANT = (0, 0)
+RIPE = 3
+"""At which repetition by this way launches get functions of their own: most calls are repeated by machine code then."""
 Place = tuple[int, int, Layout, bool]
 """Where a leaf's memory is: which input (0, 1, ...) or allocation (-1, -2, ...), bytes from there, and the view."""
 
@@ -131,11 +134,14 @@ class Trace:
     def __init__(self, recorder: Recorder, result: Any, device: Device) -> None:
         self.gpu, self.ordinal = gpu_of(device), device.ordinal
         self.sizes = tuple(recorder.sizes)
-        self.steps = self.recorded = tuple(recorder.steps)
+        self.recorded = tuple(recorder.steps)
+        self.steps: tuple[Any, ...] = tuple(
+            [(None if runner else function, runner, at) for function, runner, at in self.recorded]
+        )
         self.bound, self.wrapped = recorder.bound, False
         self.guards = tuple(dict.fromkeys(recorder.guards))
         self.tried: set[Any] = set()  # keys of calls that it was tried to write a function for (`far`)
-        self.fresh = True
+        self.replays = 0
         self.launches = sum(runner is not None for _, runner, _ in self.steps)
         self.several = type(result) is tuple
         self.results = tuple(map(recorder.place, result if type(result) is tuple else (result,)))
@@ -146,9 +152,9 @@ class Trace:
 
     def replay(self, inputs: Sequence[da.DeviceArray]) -> Any:
         """The call with other arrays of the same layouts."""
-        if self.fresh:
-            self.fresh = False
-            self.steps = tuple(map(_ripened, self.steps))
+        self.replays += 1
+        if self.replays == RIPE:
+            self.steps = tuple(map(_ripened, self.recorded))
         allocate, ordinal = self.gpu.allocate, self.ordinal
         taken = [allocate(ordinal, size) for size in self.sizes]
         tracing.spoil()
@@ -196,8 +202,7 @@ class Traces(threading.local):
         made = Trace(recorder, result, device)
         if recorder.spoiled:  # the result is memory that somebody else keeps
             return None
-        if len(self.known) >= self.LIMIT:
-            self.known.clear()
+        room(self.known, self.LIMIT)
         self.known[key] = made
         return made
 

@@ -18,6 +18,7 @@ from cubepy.errors import DeviceError, LaunchError, ShapeError
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import tracing
 from cubepy.runtime.device import current, gpu_of, use
+from cubepy.runtime.tables import room
 from cubepy.runtime.trace import Recorder as LaunchRecorder
 from cubepy.tensor import traces
 from cubepy.tensor.execute import run
@@ -194,8 +195,7 @@ def constant(value: Any, dtype: DType) -> Tensor:
     key = exact(value), dtype
     found = _constants.get(key)
     if found is None:
-        if len(_constants) >= 1024:
-            _constants.clear()
+        room(_constants, 1024)
         found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
     return found  # type: ignore[no-any-return]
 

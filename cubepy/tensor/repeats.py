@@ -12,6 +12,7 @@ from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import tracing
 from cubepy.runtime.device import Device
 from cubepy.runtime.repeat import REFUSED, Calls
+from cubepy.runtime.tables import room
 from cubepy.tensor.execute import dense_op
 from cubepy.tensor.storage import Dense
 
@@ -76,8 +77,7 @@ class HostCall:
     def accept(self, element: DType) -> None:
         """Keep that an op with such inputs is right, and what it gives."""
         if self.key is not None and len(self.values) > 1:
-            if len(_accepted) >= LIMIT:
-                _accepted.clear()
+            room(_accepted, LIMIT)
             _accepted[self.key] = element.numpy, element
 
 

@@ -11,6 +11,7 @@ from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import DeviceArray, constant_on
 from cubepy.runtime.repeat import REFUSED
 from cubepy.runtime.stats import active
+from cubepy.runtime.tables import room
 from cubepy.tensor.storage import Dense, Storage
 
 _traces = trace.Traces()
@@ -123,8 +124,7 @@ class Call:
         """Remember where the numbers among the tensors are on this GPU."""
         for t, store in zip(inputs, self.stores, strict=True):
             if t is not None and type(store) is Dense and store.array is not t.storage.array:
-                if len(_numbers) >= _VIEWS:
-                    _numbers.clear()
+                room(_numbers, _VIEWS)
                 _numbers[t.id, self.device.ordinal] = store.array
 
     def keep(self, recorder: trace.Recorder, result: Any) -> None:
@@ -165,6 +165,5 @@ def keep_view(op: str, source: Any, attrs: dict[str, Any], result: Any) -> None:
         return
     array, view = source.array, result.array
     if type(array) is DeviceArray and type(view) is DeviceArray and view.owner is array.owner:
-        if len(_views) >= _VIEWS:
-            _views.clear()
+        room(_views, _VIEWS)
         _views[op, array.layout, tuple(attrs.items())] = view.layout, view.address - array.address

@@ -15,6 +15,7 @@ from cubepy.errors import TuneError, TuneWarning
 from cubepy.runtime import tracing
 from cubepy.runtime.device import as_device, gpu_of, use
 from cubepy.runtime.stream import sync
+from cubepy.runtime.tables import room
 from cubepy.tune import check
 from cubepy.tune.decision import LEVELS, Decision, Trial
 from cubepy.tune.forced import FORCED
@@ -112,8 +113,7 @@ class Tuner:
                 self._busy.release()
         chosen = _best(op, problem, decision)
         known = self._memory[level]
-        if len(known) >= REMEMBERED:
-            known.clear()
+        room(known, REMEMBERED)
         known[(op, problem)] = chosen
         return chosen
 
@@ -121,8 +121,7 @@ class Tuner:
         """The decision for a problem's key, looked for on disk once in a process."""
         where = (op, problem.device, op.key(problem), config.cache_dir, config.cache, config.num_threads)
         if where not in self._keys:
-            if len(self._keys) >= REMEMBERED:
-                self._keys.clear()
+            room(self._keys, REMEMBERED)
             self._keys[where] = self.decision(op, problem)
         return self._keys[where]
 
