@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cubepy.kernels.matmul_across import AcrossRoutine, TurnedRoutine
 from cubepy.kernels.matmul_blocks import Tile
 from cubepy.kernels.matmul_gpu import FewRoutine, HopperRoutine, MmaRoutine, SimtRoutine
 from cubepy.kernels.matmul_gpu_tiles import FmaPlanesRoutine, FmaRoutine, ThinRoutine
@@ -14,8 +15,8 @@ from cubepy.tune import Op
 
 MATMUL = Op(
     "matmul",
-    [FewRoutine(), ThinRoutine(), HopperRoutine(), PaddedRoutine(), MmaRoutine(), FmaRoutine(), FmaPlanesRoutine(),
-     SimtRoutine(), Skinny(), Split(), Tile(), Plain()],
+    [FewRoutine(), AcrossRoutine(), TurnedRoutine(), ThinRoutine(), HopperRoutine(), PaddedRoutine(), MmaRoutine(),
+     FmaRoutine(), FmaPlanesRoutine(), SimtRoutine(), Skinny(), Split(), Tile(), Plain()],
     Product, make=arguments, outputs=lambda args: args[2:3], reference=reference, results=results,
     tolerance=tolerance, work=work, typical=typical, linear=linear,
     exact=("packed",),

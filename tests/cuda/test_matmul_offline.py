@@ -12,6 +12,7 @@ import pytest
 import cubepy as cb
 from cubepy.kernels import functions
 from cubepy.kernels.functions_narrow import NARROW, gelu_narrow
+from cubepy.kernels.matmul_across import Across, few_across
 from cubepy.kernels.matmul_few import Few, dot_rows, few_rows
 from cubepy.kernels.matmul_gpu import HOPPER_TILES, FewRoutine, HopperRoutine, MmaRoutine, SimtRoutine
 from cubepy.kernels.matmul_hopper import BLOCK, PLANE_ROWS, ROW_BYTES, UNITS, Hopper, hopper_product
@@ -98,6 +99,14 @@ def test_every_dtype_of_hopper(dtype: Any, out: Any, name: str) -> None:
 )  # fmt: skip
 def test_results_of_any_alignment_spill_nothing(dtype: Any, plan: Hopper) -> None:
     check(hopper(dtype, dtype, plan), HGMMA=4, USETMAXREG=2)
+
+
+@needs_sass
+@pytest.mark.parametrize("plan", some([Across(rows=1), Across(rows=8, lanes=4, groups=1, parts=8)], 1), ids=str)
+def test_few_rows_and_a_matrix_along_its_columns(plan: Across) -> None:
+    x, y, out = zeros(BF16, 8, 4096), zeros(BF16, 4096, 4096), zeros(BF16, 1, 8, 4096)
+    code = compile_for("sm_90a", few_across, 256, x, y, out, None, None, 1.0, plan, mode="unchecked")
+    check(code, LDG=8 * plan.groups)
 
 
 @needs_sass
