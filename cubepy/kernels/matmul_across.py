@@ -29,6 +29,8 @@ TURN = 8
 MOST_ROWS = 8
 MOST_COLUMNS = 4
 """Of a product that is turned: its columns become rows."""
+LEAST_TURNED = 1024
+"""Rows of such a product, at least: planes do not share K there, so there must be many of them."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,8 @@ class TurnedRoutine(FewRoutine):
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Few columns, more rows, nothing that goes along columns."""
-        if problem.epilogue or problem.n > MOST_COLUMNS or problem.m <= problem.n or problem.packed:
-            return f"it takes at most {MOST_COLUMNS} columns, more rows, and no epilogue"
+        if problem.epilogue or problem.n > MOST_COLUMNS or problem.m < LEAST_TURNED or problem.packed:
+            return f"it takes at most {MOST_COLUMNS} columns, {LEAST_TURNED} rows or more, and no epilogue"
         return super().supports(self.turned(problem), properties)
 
     def turned(self, problem: Product) -> Product:

@@ -33,7 +33,8 @@ class Hopper(Epilogue):
         transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes only.
         transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's weight.
         early: a launch may begin while the one before it ends.
-        plain: the result's rows are not aligned, so units write it, not the copy engine.
+        plain: the result's rows are not aligned, so units write it, not the copy engine: so many elements at once, to
+            multiples of them (0: the copy engine does).
     """
 
     rows: int = 128
@@ -44,7 +45,7 @@ class Hopper(Epilogue):
     transpose_a: bool = False
     transpose_b: bool = False
     early: bool = False
-    plain: bool = False
+    plain: int = 0
 
     @property
     def share(self) -> int:
@@ -112,7 +113,7 @@ def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alph
             stage_fragment(acc, first, staging, at, j, lane, shift, place, alpha, blueprint, width)
         if blueprint.plain:
             cb.sync_plane()
-            write_box(staging, at, out, batch, top + down, column + right, lane, width)
+            write_box(staging, at, out, batch, top + down, column + right, lane, width, blueprint)
             if blueprint.residual and n + 2 < count:
                 cb.fence_async()
                 cb.sync_plane()
@@ -130,16 +131,16 @@ def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alph
 
 
 @cb.func
-def write_box(staging, at, out, batch, row, column, lane, width):
+def write_box(staging, at, out, batch, row, column, lane, width, blueprint):
     """16 rows of a box from shared memory, where they are swizzled, to rows of any alignment."""
-    per = width // cb.PLANE_DIM
+    per = blueprint.plain
     block = 16 // staging.dtype.itemsize
-    place = lane * per
-    left = out.shape[2] - column - place
     for r in cb.unroll(range(PLANE_ROWS)):
         if row + r < out.shape[1]:
-            value = staging.load(at + r * width + (place // block ^ (r % 8)) * block + place % block, per)
-            out.store((batch, row + r, column + place), value, valid=left)
+            for place in cb.unroll(range(0, width, per * cb.PLANE_DIM)):
+                k = place + lane * per
+                value = staging.load(at + r * width + (k // block ^ (r % 8)) * block + k % block, per)
+                out.store((batch, row + r, column + k), value, valid=out.shape[2] - column - k)
 
 
 @cb.func

@@ -170,5 +170,6 @@ class PaddedRoutine(HopperRoutine):
             if own is not residual:
                 own[...] = residual
             residual = own if aligned(own) else along_own(own, True)
-        plain = not aligned(out)
+        words = place_of(out) % 4 == 0 and all(s % 4 == 0 for n, s in zip(out.shape, out.strides[:2]) if n != 1)
+        plain = 0 if aligned(out) else 2 if out.itemsize == 2 and words else 1
         self.wide.launch(replace(blueprint, plain=plain), problem, (a, b, out, bias, residual, *rest))

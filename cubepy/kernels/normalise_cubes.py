@@ -11,6 +11,7 @@ import cubepy as cb
 from cubepy.kernels import functions as f
 from cubepy.kernels.cube_wide import first_lanes, over_lanes, over_units
 from cubepy.kernels.normalise_rows import (
+    HELD,
     RowPlan,
     board_of,
     fill_core,
@@ -110,7 +111,7 @@ def softmax_again(
 def softmax_rows(data: Any, target: Any, acc: Any, log: bool = False) -> None:
     """Softmax of the rows of (rows, n), or its logarithm, to rows with unit stride."""
     m, n = data.shape
-    plan = row_plan(n, data, target)
+    plan = row_plan(n, data, target, room=2 * HELD)
     kernel = softmax_again
     if plan.held:
         kernel = softmax_narrow if target.itemsize == 2 else softmax_held

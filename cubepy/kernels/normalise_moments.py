@@ -9,8 +9,9 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels import functions as f
-from cubepy.kernels.cube_wide import first_lanes, over_lanes, over_units
+from cubepy.kernels.cube_wide import first_lanes, line_of, over_lanes, over_units
 from cubepy.kernels.normalise_rows import (
+    ROOM,
     RowPlan,
     board_of,
     fill_core,
@@ -23,6 +24,9 @@ from cubepy.kernels.normalise_rows import (
     row_plan,
     store_line,
 )
+
+SINGLES = 112
+"""What ROOM says, for lines of one element."""
 
 
 @cb.func
@@ -180,7 +184,8 @@ def layer_norm_rows(data: Any, weight: Any, bias: Any, target: Any, eps: float, 
     """Normalise the rows of (rows, n), by their mean squares alone unless `centred`; weight and bias are (n,) or
     None."""
     m, n = data.shape
-    plan = row_plan(n, data, target, *(a for a in (weight, bias) if a is not None))
+    arrays = (data, target, *(a for a in (weight, bias) if a is not None))
+    plan = row_plan(n, *arrays, room=ROOM if line_of(*arrays) > 1 else SINGLES)
     kernel = layer_norm_held if plan.held else layer_norm_again
     kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
         data, weight, bias, target, eps, acc, plan, centred, mode="unchecked"

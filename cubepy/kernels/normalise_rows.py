@@ -7,7 +7,6 @@ read again.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,9 +18,9 @@ UNITS = 256  # of a cube, at least
 HELD = 64  # bytes of a row that a unit holds, as they are computed with; twice as many where cubes would be too large
 MOST = 512  # units of a cube, at most
 CORE = 1024  # units that should find room on a core
-LIMITS = (((1,), 80), ((2, 4, 8), HELD), ((8,), 80))
-"""Cubes of a cluster, and bytes of a row that a unit holds at most where some of them lie behind the row's end: what is
-asked about that takes registers too."""
+PARTS = (1, 2, 4, 8)  # cubes of a cluster
+ROOM = 80
+"""Bytes of a row that a unit holds, at most, where some lie behind the row's end and a kernel has more to hold."""
 STEP = 2  # lines, by which the numbers of those that a unit holds differ where they are many
 EXTRA = 1.1  # what more than HELD bytes cost, as a factor, where cubes could be larger instead
 MEETING = 1.04  # the same of a row whose units are not of one plane
@@ -173,22 +172,22 @@ def met(plan: cb.Comptime[RowPlan]):
         cb.sync_cluster()
 
 
-def row_plan(n: int, *arrays: Any, most: int = 16) -> RowPlan:
-    """Units for rows of n elements of arrays with unit stride along them, in lines of at most `most` elements."""
+def row_plan(n: int, *arrays: Any, most: int = 16, room: int = ROOM) -> RowPlan:
+    """Units for rows of n elements of arrays with unit stride along them, in lines of at most `most` elements; where
+    units hold more than the row, `room` is the most bytes of one."""
     device = cb.device_properties_of()
-    return _row_plan(
-        n, min(most, line_of(*arrays)), max(4, *(a.itemsize for a in arrays)), "cluster" in device.features
-    )
+    size = max(4, *(a.itemsize for a in arrays))
+    return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in device.features, room)
 
 
 @cache
-def _row_plan(n: int, lanes: int, size: int, clusters: bool) -> RowPlan:
-    """The plan that leaves the fewest units without work."""
+def _row_plan(n: int, lanes: int, size: int, clusters: bool, room: int) -> RowPlan:
+    """The plan that leaves the fewest units without work, in as few cubes as can be."""
     lines = -(-n // lanes)
-    shares = [power_of_two(lines)] if lines < SHARES[0] else SHARES
+    shares = (power_of_two(lines),) if lines < SHARES[0] else SHARES
     best, least = RowPlan(lanes, MOST, 1, 0), 0.0
-    for cubes, most in LIMITS if clusters else (((1,), 2 * HELD),):
-        for parts, units in itertools.product(cubes, shares):
+    for parts in PARTS if clusters else PARTS[:1]:
+        for units in shares:
             held = -(-lines // (units * parts))
             if held > 8:
                 held = -(-held // STEP) * STEP
@@ -196,7 +195,8 @@ def _row_plan(n: int, lanes: int, size: int, clusters: bool) -> RowPlan:
             cost *= EXTRA if held * lanes * size > HELD else 1.0
             cost *= MEETING if units > PLANE else 1.0
             whole = units * parts * held * lanes == n
-            if held * lanes * size <= (2 * HELD if whole else most) and (not least or cost < least):
+            limit = room if clusters and not whole else 2 * HELD
+            if held * lanes * size <= limit and (not least or cost < least):
                 rows, ragged = max(1, UNITS // units) if parts == 1 else 1, STEP if held > 8 else 1
                 best, least = RowPlan(lanes, units, rows, held, whole, n % lanes == 0, ragged, parts), cost
         if least:

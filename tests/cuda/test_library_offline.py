@@ -73,6 +73,8 @@ LONG = RowPlan(4, 512, 1, 8, True)
 DOUBLE = RowPlan(2, 256, 1, 8, True)
 AGAIN = RowPlan(4, 512, 1, 0)
 SHARED = RowPlan(1, 512, 1, 16, False, False, 2, 4)
+SINGLES = RowPlan(1, 512, 1, 28, False, False, 2, 4)
+FULL = RowPlan(4, 512, 1, 8, False, True, 1, 2)
 CLUSTER = RowPlan(4, 512, 1, 4, False, True, 1, 2)
 SHORT = RowPlan(8, 32, 8, 3, True, True)
 
@@ -107,8 +109,10 @@ WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
         0,
         (nm.group_norm_held, 512, B16, NARROW, NARROW, B16, 1e-5, 8, 7, False, cb.f32, SHARED),
     ),
-    "log_softmax_cluster": (0, 0, (nc.softmax_held, 512, F32, F32, cb.f32, SHARED, True)),
-    "softmax_narrow_cluster": (0, 0, (nc.softmax_narrow, 512, B16, B16, cb.f32, SHARED)),
+    "log_softmax_cluster": (0, 0, (nc.softmax_held, 512, F32, F32, cb.f32, SINGLES, True)),
+    "softmax_lines_cluster": (8, 8, (nc.softmax_held, 512, F32, F32, cb.f32, FULL)),
+    "softmax_narrow_cluster": (0, 0, (nc.softmax_narrow, 512, B16, B16, cb.f32, SINGLES)),
+    "layer_norm_singles_cluster": (0, 0, (nm.layer_norm_held, 512, B16, NARROW, NARROW, B16, 1e-5, cb.f32, SINGLES)),
     "layer_norm_again": (4, 1, (nm.layer_norm_again, 512, F32, VECTOR, VECTOR, F32, 1e-5, cb.f32, AGAIN)),
     "transpose": (4, 4, (mc.transpose_shared, 256, CUBE, CUBE, mc.TilePlan(64, 4, 4))),
     "transpose_pairs": (4, 4, (mc.transpose_pairs, 256, WORDS, WORDS, mc.PairPlan(128, 32))),
