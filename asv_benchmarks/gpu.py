@@ -25,7 +25,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-PARTS = ("memory_bound", "library", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start")
+PARTS = (
+    "memory_bound", "library", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start", "sweep",
+)  # fmt: skip
 PACKAGES = ("numpy", "numba", "numba-cuda", "torch", "triton")
 MARK = "<!-- gpu table -->"
 

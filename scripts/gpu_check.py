@@ -30,7 +30,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/gpu", "tests/conformance", "tests/cuda/test_matrix.py", "tests/test_random_kernels.py")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
-PARTS = ("memory_bound", "library", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start")
+PARTS = (
+    "memory_bound", "library", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start", "sweep",
+)  # fmt: skip
 SANITIZED = ("tests/conformance", "tests/cuda/test_matrix.py")
 PLANTED = ("memcheck", "racecheck", "initcheck")  # what `tests.gpu.planted` has a mistake for
 HONEST = "not cpu and not python and not fault and not out_of_bounds and not assert"

@@ -165,7 +165,8 @@ class HopperRoutine(Routine):
         hopper_product[min(batch * row_tiles * column_tiles, cores), HOPPER_UNITS](
             map_of(a, plan.rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
             map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
-            map_of(out, PLANE_ROWS, width), bias, None if residual is None else map_of(residual, PLANE_ROWS, width),
+            out if plan.plain else map_of(out, PLANE_ROWS, width), bias,
+            None if residual is None else map_of(residual, PLANE_ROWS, ROW_BYTES // residual.itemsize),
             float(alpha), batch, row_tiles, column_tiles, -(-x.shape[2] // depth), a.shape[0], b.shape[0], plan,
             mode="unchecked",
         )  # fmt: skip

@@ -18,10 +18,14 @@ from cubepy.tune import Routine
 
 LEAST_STEPS = 32
 """Stages of K, at least, for which two cubes are faster than one: their sums take a microsecond to meet."""
+SHARED_BY = ((8, 96), (4, 64))
+"""Cubes of larger clusters, and the stages of K, at least, for which they are taken where MOST_SHARED fit."""
+MOST_SHARED = 64
+"""Cubes of larger clusters that surely find room at once: a cluster wants its cores in one part of the chip."""
 
 
 class ThinRoutine(Routine):
-    """16-bit floats where tiles are fewer than cores: pairs of cubes share K, so that all cores bring the matrix."""
+    """16-bit floats and tf32 where tiles are fewer than cores: cubes share K, so that all cores bring the matrix."""
 
     name = "thin"
 
@@ -30,18 +34,24 @@ class ThinRoutine(Routine):
         return 3
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
-        """The device has wgmma and clusters, operands are 16-bit floats, and rows are aligned."""
+        """The device has wgmma and clusters, operands are 16-bit floats or tf32, and rows are aligned."""
         if not {"wgmma", "tma", "cluster", "overlap"} <= properties.features:
             return "the device has no clusters"
-        if problem.a != problem.b or problem.a not in NARROW_FLOATS or result_dtype(problem).bits > 32:
-            return f"it takes 16-bit floats, not {problem.a} and {problem.b}"
+        narrow, rounded = problem.a in NARROW_FLOATS, problem.a == "f32" and problem.tf32
+        if problem.a != problem.b or not (narrow or rounded) or result_dtype(problem).bits > 32:
+            return f"it takes 16-bit floats and tf32, not {problem.a} and {problem.b}"
+        if rounded and problem.layout != "columns":
+            return "matrix units take tf32 along K only"
         return None if problem.aligned else "the copy engine wants rows aligned to 16 bytes"
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Thin]:
-        """One tile a pair, where all pairs run at once and K is long."""
+        """One tile a cluster, where all of them run at once and K is long."""
         plan = Thin()
         tiles = problem.batch * -(-problem.m // plan.rows) * -(-problem.n // plan.columns)
         steps = problem.k * as_dtype(problem.a).itemsize // ROW_BYTES
+        for parts, least in SHARED_BY:
+            if tiles * parts <= MOST_SHARED and steps >= least:
+                yield replace(plan, parts=parts)
         if tiles * plan.parts <= properties.cores and steps >= LEAST_STEPS:
             yield plan
 
@@ -51,12 +61,12 @@ class ThinRoutine(Routine):
         a, a_along_k = oriented(once(x))
         b, b_along_k = oriented(once(y).transpose(0, 2, 1))
         plan = fitted(blueprint, args, transpose_a=not a_along_k, transpose_b=not b_along_k)
-        depth = ROW_BYTES // x.itemsize
+        depth, tf32 = ROW_BYTES // x.itemsize, problem.a == "f32"
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
         thin_product[batch * row_tiles * column_tiles * plan.parts, plan.units](
-            map_of(a, plan.rows, depth) if a_along_k else map_of(a, depth, BLOCK),
-            map_of(b, plan.columns, depth) if b_along_k else map_of(b, depth, BLOCK),
+            map_of(a, plan.rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
+            map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
             out, bias, residual, float(alpha), row_tiles, column_tiles, -(-x.shape[2] // depth), a.shape[0],
             b.shape[0], plan, mode="unchecked",
         )  # fmt: skip

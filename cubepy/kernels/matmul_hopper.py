@@ -33,6 +33,8 @@ class Hopper(Epilogue):
         transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes only.
         transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's weight.
         early: a launch may begin while the one before it ends.
+        plain: the result's rows are not aligned, so units write it, not the copy engine: so many elements at once, to
+            multiples of them (0: the copy engine does).
     """
 
     rows: int = 128
@@ -43,6 +45,7 @@ class Hopper(Epilogue):
     transpose_a: bool = False
     transpose_b: bool = False
     early: bool = False
+    plain: int = 0
 
     @property
     def share(self) -> int:
@@ -86,6 +89,9 @@ def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alph
     count = blueprint.share // BLOCK * boxes
     top = row + plane * PLANE_ROWS
     if blueprint.residual:
+        if blueprint.plain:
+            cb.fence_async()
+            cb.sync_plane()
         if lane == 0:
             cb.tma_wait(0)
             for n in cb.unroll(range(min(2, count))):
@@ -94,6 +100,8 @@ def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alph
         down, right, buffer, at = box_place(n, consumer, plane, width, boxes)
         if blueprint.residual:
             cb.barrier_wait(arrived, buffer, (done * ((count + 1 - n % 2) // 2) + n // 2) % 2)
+        elif blueprint.plain:
+            cb.sync_plane()
         else:
             if lane == 0:  # an odd number of boxes gives the last and the next first one the same buffer
                 cb.tma_wait(1 - count % 2)
@@ -103,14 +111,36 @@ def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alph
             first = (down * blueprint.columns // BLOCK + left) // 2
             place = consumer * blueprint.columns + left
             stage_fragment(acc, first, staging, at, j, lane, shift, place, alpha, blueprint, width)
-        cb.fence_async()
-        cb.sync_plane()
-        if lane == 0:
-            cb.tma_store(out, (batch, top + down, column + right), staging, at)
-            cb.tma_commit()
+        if blueprint.plain:
+            cb.sync_plane()
+            write_box(staging, at, out, batch, top + down, column + right, lane, width, blueprint)
             if blueprint.residual and n + 2 < count:
-                cb.tma_wait(0)
-                bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n + 2, width, boxes)
+                cb.fence_async()
+                cb.sync_plane()
+                if lane == 0:
+                    bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n + 2, width, boxes)
+        else:
+            cb.fence_async()
+            cb.sync_plane()
+            if lane == 0:
+                cb.tma_store(out, (batch, top + down, column + right), staging, at)
+                cb.tma_commit()
+                if blueprint.residual and n + 2 < count:
+                    cb.tma_wait(0)
+                    bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n + 2, width, boxes)
+
+
+@cb.func
+def write_box(staging, at, out, batch, row, column, lane, width, blueprint):
+    """16 rows of a box from shared memory, where they are swizzled, to rows of any alignment."""
+    per = blueprint.plain
+    block = 16 // staging.dtype.itemsize
+    for r in cb.unroll(range(PLANE_ROWS)):
+        if row + r < out.shape[1]:
+            for place in cb.unroll(range(0, width, per * cb.PLANE_DIM)):
+                k = place + lane * per
+                value = staging.load(at + r * width + (k // block ^ (r % 8)) * block + k % block, per)
+                out.store((batch, row + r, column + k), value, valid=out.shape[2] - column - k)
 
 
 @cb.func
@@ -163,7 +193,7 @@ def stage_fragment(acc, first, staging, at, j, lane, shift, left, alpha, bluepri
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_product(
-    a: cb.TensorMap, b: cb.TensorMap, out: cb.TensorMap, bias, residual, alpha: cb.f32, batches, row_tiles,
+    a: cb.TensorMap, b: cb.TensorMap, out, bias, residual, alpha: cb.f32, batches, row_tiles,
     column_tiles, steps, batches_a, batches_b, blueprint: cb.Comptime,
 ):  # fmt: skip
     """out[batch] = epilogue(a[batch] @ b[batch]); a launch has at most one cube for each core of the device."""
@@ -225,5 +255,5 @@ def hopper_product(
                 done = done + 1
             mine = 1 - mine
             tile = tile + cb.CUBE_COUNT
-        if cb.UNIT_POS_PLANE == 0:
+        if cb.UNIT_POS_PLANE == 0 and not blueprint.plain:
             cb.tma_wait(0)

@@ -8,7 +8,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.errors import ShapeError
-from cubepy.kernels import normalise_cubes
+from cubepy.kernels import normalise_cubes, normalise_moments
 from cubepy.kernels.arguments import (
     array_of,
     axis_of,
@@ -349,7 +349,7 @@ def layer_norm(
         lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
         cubes = -(-rows.shape[0] // ROWS)
         if has_planes():
-            normalise_cubes.layer_norm_rows(rows, *parts, flat, eps, _acc(array))
+            normalise_moments.layer_norm_rows(rows, *parts, flat, eps, _acc(array))
         else:
             past = past_caches(rows, flat, lanes)
             layer_norm_rows[cubes, 1](rows, *parts, flat, eps, lanes, ROWS, past, mode="unchecked")

@@ -10,6 +10,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import functions as f
+from cubepy.kernels import normalise_cubes, normalise_moments
 from cubepy.kernels.arguments import (
     array_of,
     axis_of,
@@ -84,10 +85,15 @@ def group_norm_rows(
 
 def _by_rows(kernel: Any, rows: Any, *arguments: Any) -> None:
     """Launch a kernel with a cube for each row."""
-    acc = cb.f64 if as_dtype(rows.dtype) == cb.f64 else cb.f32
+    acc = _sums(rows)
     wide = has_planes()
     lanes = max(1, 16 // max(4, rows.itemsize)) if wide else lanes_for(rows)
     kernel[rows.shape[0], UNITS if wide else 1](rows, *arguments, acc, lanes, mode="checked")
+
+
+def _sums(array: Any) -> Any:
+    """The dtype to compute in."""
+    return cb.f64 if as_dtype(array.dtype) == cb.f64 else cb.f32
 
 
 @repeated
@@ -113,7 +119,10 @@ def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         straight = d == array.ndim - 1 and result.flags.c_contiguous
         done = result if straight else memory.empty(rows.shape, rows.dtype)
         n = rows.shape[-1]
-        _by_rows(log_softmax_rows, rows.reshape(-1, n), done.reshape(-1, n))
+        if has_planes():
+            normalise_cubes.softmax_rows(rows.reshape(-1, n), done.reshape(-1, n), _sums(rows), log=True)
+        else:
+            _by_rows(log_softmax_rows, rows.reshape(-1, n), done.reshape(-1, n))
         if not straight:
             convert_into(result, done.transpose(tuple(int(k) for k in np.argsort(moved))))
     return finish(result, out, wrap)
@@ -153,7 +162,11 @@ def rms_norm(
         n = math.prod(shape)
         done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
         flat = None if w is None else contiguous(w).reshape(n)
-        _by_rows(rms_norm_rows, contiguous(array).reshape(-1, n), flat, done.reshape(-1, n), float(step))
+        rows, target = contiguous(array).reshape(-1, n), done.reshape(-1, n)
+        if has_planes():
+            normalise_moments.layer_norm_rows(rows, flat, None, target, float(step), _sums(rows), centred=False)
+        else:
+            _by_rows(rms_norm_rows, rows, flat, target, float(step))
         if done is not result:
             convert_into(result, done)
     return finish(result, out, wrap)
@@ -199,7 +212,10 @@ def group_norm(
         m = array.shape[0] * num_groups
         done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
         per = array.shape[1] // num_groups
-        _by_rows(group_norm_rows, contiguous(array).reshape(m, -1), w, b, done.reshape(m, -1), eps, num_groups, per)
+        rows, target = contiguous(array).reshape(m, -1), done.reshape(m, -1)
+        held = has_planes() and normalise_moments.group_norm_rows(rows, w, b, target, eps, num_groups, per, _sums(rows))
+        if not held:
+            _by_rows(group_norm_rows, rows, w, b, target, eps, num_groups, per)
         if done is not result:
             convert_into(result, done)
     return finish(result, out, wrap)

@@ -132,3 +132,13 @@ def test_wide_windows_share_what_the_units_of_a_cube_find() -> None:
         np.testing.assert_array_equal(K.max_pool2d(upload(x, gpu), 17, 1, 8).numpy(), want)
         means = K.adaptive_avg_pool2d(upload(x[1:, :, :20, :18].copy(), gpu), 2)
         near(means, x[1:, :, :20, :18].reshape(2, 2, 2, 10, 2, 9).mean((3, 5)), 1e-6)
+
+
+@pytest.mark.parametrize(("channels", "window", "stride"), [(8, 5, 1), (16, 3, 2), (32, 5, 1)])
+def test_rows_of_a_window_with_few_channels_are_one_tap(channels: int, window: int, stride: int) -> None:
+    """They would fill a part of a step each, even where the copy engine could take the channels as they are."""
+    x, w = draw(2, channels, 7, 9, dtype=np.float16), draw(16, channels, window, window, dtype=np.float16, seed=1)
+    want = defined(x, w, stride, window // 2)
+    with emulated() as gpu:
+        far = upload(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), gpu).transpose((0, 3, 1, 2))
+        near(K.conv2d(far, upload(w, gpu), None, stride, window // 2), want, 5e-4)

@@ -12,10 +12,12 @@ import pytest
 import cubepy as cb
 from cubepy.kernels import functions
 from cubepy.kernels.functions_narrow import NARROW, gelu_narrow
+from cubepy.kernels.matmul_across import Across, few_across
 from cubepy.kernels.matmul_few import Few, dot_rows, few_rows
 from cubepy.kernels.matmul_gpu import HOPPER_TILES, FewRoutine, HopperRoutine, MmaRoutine, SimtRoutine
 from cubepy.kernels.matmul_hopper import BLOCK, PLANE_ROWS, ROW_BYTES, UNITS, Hopper, hopper_product
 from cubepy.kernels.matmul_mma import Mma, mma_product
+from cubepy.kernels.matmul_padded import PaddedRoutine, PadPlan, pad_rows
 from cubepy.kernels.matmul_problem import Product
 from cubepy.kernels.matmul_simt import Simt, simt_product
 
@@ -61,7 +63,7 @@ def hopper(dtype: Any, out: Any, plan: Hopper) -> Any:
     maps = (
         cb.tensor_map(a, (1, depth, BLOCK) if plan.transpose_a else (1, plan.rows, depth)),
         cb.tensor_map(b, (1, depth, BLOCK) if plan.transpose_b else (1, plan.columns, depth)),
-        cb.tensor_map(c, (1, PLANE_ROWS, width)),
+        c if plan.plain else cb.tensor_map(c, (1, PLANE_ROWS, width)),
     )
     residual = cb.tensor_map(c, (1, PLANE_ROWS, width)) if plan.residual else None
     bias = zeros(out, 256) if plan.bias else None
@@ -87,6 +89,31 @@ def test_every_tile_of_hopper_keeps_its_sums_in_registers(plan: Hopper) -> None:
 )  # fmt: skip
 def test_every_dtype_of_hopper(dtype: Any, out: Any, name: str) -> None:
     check(hopper(dtype, out, Hopper()), **{name: 8, "USETMAXREG": 2})
+
+
+@needs_sass
+@pytest.mark.parametrize(
+    ("dtype", "plan"),
+    some([(BF16, Hopper(128, 256, 4, turns=False, plain=2)), (np.float32, Hopper(plain=1)),
+          (np.float16, Hopper(plain=2, bias=True, residual=True, activation=gelu_narrow))], 0, 2), ids=str,
+)  # fmt: skip
+def test_results_of_any_alignment_spill_nothing(dtype: Any, plan: Hopper) -> None:
+    check(hopper(dtype, dtype, plan), HGMMA=4, USETMAXREG=2)
+
+
+@needs_sass
+@pytest.mark.parametrize("plan", some([Across(rows=1), Across(rows=8, lanes=4, groups=1, parts=8)], 1), ids=str)
+def test_few_rows_and_a_matrix_along_its_columns(plan: Across) -> None:
+    x, y, out = zeros(BF16, 8, 4096), zeros(BF16, 4096, 4096), zeros(BF16, 1, 8, 4096)
+    code = compile_for("sm_90a", few_across, 256, x, y, out, None, None, 1.0, plan, mode="unchecked")
+    check(code, LDG=8 * plan.groups)
+
+
+@needs_sass
+def test_copies_into_aligned_rows_ask_for_all_elements_at_once() -> None:
+    x = zeros(np.uint16, 1, 64, 4097)
+    code = compile_for("sm_90a", pad_rows, 256, x, x, 2, PadPlan(256, 8, True), mode="unchecked")
+    check(code, LDG=8, STG=8)
 
 
 @needs_sass
@@ -133,7 +160,9 @@ def test_few_rows_read_16_bytes_at_a_time(rows: int) -> None:
     ("problem", "routine"),
     [
         (Product("cuda", 4096, 4096, 4096, 1, "bf16", "bf16", "columns", aligned=True), HopperRoutine),
-        (Product("cuda", 4096, 4096, 4096, 1, "bf16", "bf16", "columns"), MmaRoutine),
+        (Product("cuda", 4096, 4096, 4096, 1, "bf16", "bf16", "columns"), PaddedRoutine),
+        (Product("cuda", 4096, 4096, 4096, 1, "f32", "f32", "rows", aligned=True, tf32=True), PaddedRoutine),
+        (Product("cuda", 30, 31, 33, 1, "bf16", "bf16", "columns"), MmaRoutine),
         (Product("cuda", 4096, 4096, 4096, 1, "f32", "f32", "columns", aligned=True), SimtRoutine),
         (Product("cuda", 4096, 4096, 4096, 1, "f32", "f32", "columns", aligned=True, tf32=True), HopperRoutine),
         (Product("cuda", 4096, 4096, 4096, 1, "i8", "i8", "columns", out="i32", aligned=True), HopperRoutine),
@@ -147,7 +176,9 @@ def test_few_rows_read_16_bytes_at_a_time(rows: int) -> None:
 def test_the_routine_follows_from_dtypes_sizes_and_alignment(problem: Product, routine: type) -> None:
     properties = offline("sm_90a")
     fits = [
-        r for r in (FewRoutine(), HopperRoutine(), MmaRoutine(), SimtRoutine()) if not r.supports(problem, properties)
+        r
+        for r in (FewRoutine(), HopperRoutine(), PaddedRoutine(), MmaRoutine(), SimtRoutine())
+        if not r.supports(problem, properties)
     ]
     assert type(max(fits, key=lambda r: r.group(problem))) is routine
 

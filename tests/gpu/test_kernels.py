@@ -287,3 +287,29 @@ def test_indices_outside_read_zero_and_write_nothing_and_are_named_in_validate_m
             with cb.capture() as graph:  # nothing can be waited for
                 call()
             graph.replay()
+
+
+@pytest.mark.parametrize("dtype", [F, np.float16, ml_dtypes.bfloat16], ids=str)
+def test_normalisations_of_random_rows(dtype: Any) -> None:
+    """Rows that units, a plane, a cube or a cluster hold, or that are read again."""
+    rng = np.random.default_rng()
+    unit = {2: 2e-2 if dtype == ml_dtypes.bfloat16 else 3e-3}.get(np.dtype(dtype).itemsize, 4e-6)
+    for _ in range(12):
+        n, m, start = int(np.exp(rng.uniform(0, np.log(120_000)))), int(rng.integers(1, 40)), int(rng.integers(0, 3))
+        whole, w = (rng.standard_normal(k).astype(dtype) for k in (m * n + start, n))
+        x = whole[start:].reshape(m, n).astype(np.float64)
+        far, weight = there(whole)[start:].reshape(m, n), there(w)
+        below = x - x.max(1, keepdims=True)
+        log = below - np.log(np.exp(below).sum(1, keepdims=True))
+        close(K.softmax(far, 1), np.exp(log), unit)
+        close(K.log_softmax(far, 1), log, unit)
+        d = x - x.mean(1, keepdims=True)
+        close(K.layer_norm(far, n, weight), d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5) * w, unit)
+        close(K.rms_norm(far, n, weight, 1e-5), x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5) * w, unit)
+        groups, per, side = (int(rng.integers(1, high)) for high in (5, 9, 60))
+        image, scale = (rng.standard_normal(s).astype(dtype) for s in ((3, groups * per, side, side), groups * per))
+        flat = image.astype(np.float64).reshape(3, groups, -1)
+        d = flat - flat.mean(2, keepdims=True)
+        right = (d / np.sqrt((d * d).mean(2, keepdims=True) + 1e-5)).reshape(image.shape)
+        right = right * scale[:, None, None] + scale[:, None, None]
+        close(K.group_norm(there(image), groups, there(scale), there(scale)), right, unit)

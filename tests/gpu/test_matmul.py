@@ -240,3 +240,21 @@ def test_few_rows(dtype: Any) -> None:
     ]:
         a, b, bias = random((m, k), dtype, 1), random((n, k), dtype, 2), random((n,), dtype, 3)
         close(K.matmul(on_gpu(a), on_gpu(b.T), bias=on_gpu(bias)), wide(a) @ wide(b.T) + wide(bias))
+
+
+@pytest.mark.parametrize("weight", [True, False])
+@pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32], ids=str)
+def test_random_sizes_of_any_alignment(dtype: Any, weight: bool) -> None:
+    """Few rows, few columns, few tiles, operands that are copied first: whatever the routine is that takes them."""
+    rng = np.random.default_rng()
+    for turn in range(24):
+        m, n, k = (int(np.exp(rng.uniform(0, np.log(high)))) for high in (1500, 1500, 5000))
+        x, w = random((m, k), dtype, turn), operand(k, n, dtype, weight, turn + 1)
+        precision = "tf32" if dtype == np.float32 and turn % 2 else None
+        got = K.matmul(on_gpu(x), on_gpu(w), precision=precision)
+        close(got, wide(x) @ wide(w), TF32 if precision else 2 * UNITS[np.dtype(dtype)])
+        bias, residual = random((n,), dtype, turn + 2), random((m, n), dtype, turn + 3)
+        ends = {"bias": on_gpu(bias), "residual": on_gpu(residual), "activation": "relu"}
+        got = K.matmul(on_gpu(x), on_gpu(w), precision=precision, **ends)
+        right = np.maximum(wide(x) @ wide(w) + wide(bias), 0) + wide(residual)
+        close(got, right, TF32 if precision else 2 * UNITS[np.dtype(dtype)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -127,13 +128,13 @@ ARITHMETIC: dict[str, Any] = {
     "ctz": lambda v: (int(v) & -int(v)).bit_length() - 1,
     "f32": converted(np.float32), "f16": rounded("f16"), "bf16": rounded("bf16"), "bitcast": bitcast,
     "neg": lambda a: -a, "absolute": np.abs, "fma": fma, "minnum": smaller, "maxnum": larger, "maximum": np.maximum, "kept_maximum": np.maximum, "kept_minimum": np.minimum, "select": select, "rint": np.rint,
-    "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_log2": np.log2, "splat": splat,
+    "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_exp": np.exp, "erf": np.vectorize(math.erf, [float]), "approximate_log2": np.log2, "approximate_log": np.log, "splat": splat,
     "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
     "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),
     "line_min": lambda line: plain(line.min()), "line_all": lambda line: plain(np.all(line)), "line_any": lambda line: plain(np.any(line)), "pack": pack,
     "line_count": lambda line: np.int32(np.sum(line)),
     "partition": lambda line, mask: np.concatenate([line[mask], line[~mask]]),
-    "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "sqrt": np.sqrt, "plain_sqrt": np.sqrt,
+    "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "plain_sqrt": np.sqrt,
     "packed_fma": packed_fma, "packed_max": packed_max, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value
        {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "and_": "&", "or_": "|", "xor": "^",
