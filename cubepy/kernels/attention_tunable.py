@@ -13,6 +13,7 @@ from cubepy.kernels import attention_few as few
 from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_lines as lines
 from cubepy.kernels import attention_planes as planes
+from cubepy.kernels import attention_split as split
 from cubepy.kernels.attention_lines import Strips
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.matmul_problem import name_of
@@ -127,6 +128,57 @@ class Planes(Routine):
         planes.launch(q, k, v, mask, out, lse, factor, plan)
 
 
+class Split(Routine):
+    """Matrix units of a plane, keys split among planes and cubes, query heads of a key head together."""
+
+    name = "split"
+
+    def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
+        """Any floats, widths up to 256."""
+        if not p.units:
+            return "arrays are not for matrix units"
+        return None if planned(p, properties, split.Shape()) else "a tile does not fit shared memory"
+
+    def group(self, key: Attention) -> int:
+        """For few rows, or where tiles of rows leave cores idle."""
+        return 0 if split_pays(key) else -1
+
+    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[split.Shape]:
+        """Planes, keys and parts by the rules, then others."""
+        yield split.Shape()
+        for shape in split.SHAPES:
+            if planned(p, properties, shape):
+                yield shape
+
+    def launch(self, blueprint: split.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+        """Arrays stay where they are."""
+        q, k, v, mask, out, lse, factor = args
+        properties = cb.device_properties_of()
+        plan = split.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
+        split.launch(q, k, v, mask, out, lse, factor, plan, properties, blueprint.splits)
+
+
+def rows_of(p: Attention) -> int:
+    """Queries that look at the same keys."""
+    return p.heads // (p.groups or p.heads) * p.length
+
+
+def planned(p: Attention, properties: cb.DeviceProperties, shape: split.Shape) -> bool:
+    """Whether arrays fit a cube's shared memory however they lie: as words, through registers, of several dtypes."""
+    kinds = ((1, True), (1, False), (3, False)) if as_dtype(p.dtype).bits == 16 else ((3, False),)
+    width = p.width or p.depth
+    plans = (
+        split.planned(rows_of(p), p.depth, width, parts, "bf16", p.causal, p.mask, words, properties, shape)
+        for parts, words in kinds
+    )
+    return None not in plans
+
+
+def split_pays(p: Attention) -> bool:
+    """Whether queries are few for their keys."""
+    return rows_of(p) <= 64
+
+
 @dataclass(frozen=True)
 class Single:
     """One query at a time: there is nothing to choose."""
@@ -184,6 +236,8 @@ def has_planes(p: Attention) -> bool:
 def guess(p: Attention) -> str:
     """The routine that is taken without a measurement."""
     if p.units:
+        if split_pays(p) and planned(p, device_properties(p.device), split.Shape()):
+            return "split"
         return "hopper" if p.units == "wgmma" else "planes"
     return "few" if p.length <= lines.FEW and not has_planes(p) else "lines"
 
@@ -275,6 +329,6 @@ def typical(device: str) -> Sequence[Attention]:
 
 
 ATTENTION = Op(
-    "attention", [Hopper(), Planes(), Few(), Lines()], Attention, make=arguments, outputs=lambda args: args[4:5],
+    "attention", [Hopper(), Planes(), Split(), Few(), Lines()], Attention, make=arguments, outputs=lambda args: args[4:5],
     reference=reference, results=results, tolerance=tolerance, work=work, typical=typical, guess=guess,
 )  # fmt: skip
