@@ -98,7 +98,11 @@ class HopperAttention:
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
         barriers = 8 * (2 * self.queries + 4 * self.stages) + 8 * self.stages
-        return (self.queries * self.rows + 2 * self.stages * self.keys) * self.depth * 2 + self.stages * self.mask_stage + barriers
+        return (
+            (self.queries * self.rows + 2 * self.stages * self.keys) * self.depth * 2
+            + self.stages * self.mask_stage
+            + barriers
+        )
 
 
 @cb.func
@@ -490,14 +494,31 @@ def plan_for(
     known = masking.kind_of(mask, kind)
     if known is None:
         return None
-    keys = 96 if known == "f32" else 128
+    keys = 96 if known == "f32" else 128 if known != "none" else even_blocks(k.shape[2])
     chosen = masking.worth_a_survey(mask, known, width)
     depth, groups, keys = (64, 3, keys) if width <= 64 else (128, 2, keys) if width <= 128 else (256, 2, 80)
-    queries = 1 if chosen else shape.queries or 1
-    plan = HopperAttention(
-        depth, shape.groups or groups, shape.keys or keys, 2, causal, known, chosen, queries, shape.resident or 1
-    )
+    queries, resident = 1, 1
+    if known == "none" and depth < 256:
+        queries = 2
+        if depth == 64:
+            groups, resident = (2, 1) if causal else (1, 2)
+    if shape.groups:
+        groups, queries, resident = shape.groups, shape.queries or 1, shape.resident or 1
+    plan = HopperAttention(depth, groups, shape.keys or keys, 2, causal, known, chosen, queries, resident)
     return plan if depth < 256 or known in ("none", *BY_KEY) else None
+
+
+def even_blocks(seen: int) -> int:
+    """Keys of a block, 64 to 128, so that the last one of a few is not nearly empty.
+
+    Example:
+        >>> even_blocks(50), even_blocks(197), even_blocks(300), even_blocks(4097)
+        (64, 112, 112, 128)
+    """
+    if seen > 1024:
+        return 128
+    blocks = -(-seen // 128)
+    return max(64, -(-seen // (16 * blocks)) * 16)
 
 
 def copyable(array: Any, repeats: bool = False) -> bool:

@@ -389,10 +389,10 @@ def plan_for(
 
 @lru_cache(4096)
 def planned(
-    rows: int, depth: int, width: int, parts: int, dtype: str, causal: bool, kind: str, words: bool, p: DeviceProperties,
-    shape: Shape,
+    rows: int, depth: int, width: int, parts: int, dtype: str, causal: bool, kind: str, words: bool,
+    p: DeviceProperties, shape: Shape,
 ) -> SplitAttention | None:  # fmt: skip
-    """The blueprint by the rules, where it is not chosen: a team for the rows, teams for what is left of 4 or 8 planes."""
+    """The blueprint by the rules, where it is not chosen: a team for the rows, of 4 or 8 planes several teams."""
     depth, width = -(-depth // 16) * 16, -(-width // 16) * 16
     if "mma" not in p.features or max(depth, width) > 256 or min(depth, width) == 0:
         return None

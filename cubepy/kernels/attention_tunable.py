@@ -329,6 +329,7 @@ def typical(device: str) -> Sequence[Attention]:
 
 
 ATTENTION = Op(
-    "attention", [Hopper(), Planes(), Split(), Few(), Lines()], Attention, make=arguments, outputs=lambda args: args[4:5],
-    reference=reference, results=results, tolerance=tolerance, work=work, typical=typical, guess=guess,
+    "attention", [Hopper(), Planes(), Split(), Few(), Lines()], Attention, make=arguments,
+    outputs=lambda args: args[4:5], reference=reference, results=results, tolerance=tolerance, work=work,
+    typical=typical, guess=guess,
 )  # fmt: skip

@@ -18,6 +18,7 @@ from cubepy.kernels.attention_hopper import LOG2E
 from tests.cuda.emulator import emulate
 from tests.cuda.test_attention_emulated import Placed, exact
 
+RULES = split.Shape()
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
 
 
@@ -33,7 +34,7 @@ class Case:
     depth: int
     width: int
     splits: int
-    shape: split.Shape = split.Shape()
+    shape: split.Shape = RULES
     causal: bool = False
     mask: str = "none"
     architecture: str = "sm_90a"

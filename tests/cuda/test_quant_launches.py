@@ -85,7 +85,7 @@ def test_a_layer_gives_what_it_gives_on_the_cpu(
     assert seen.count("arrange_codes") == 1, "a weight is arranged once"
 
 
-@pytest.mark.parametrize("rows", [10, 40, 130])
+@pytest.mark.parametrize("rows", [10, 1030])
 def test_rows_of_bf16_meet_exact_weights_if_asked_for(seen: list[str], rows: int) -> None:
     values = np.random.default_rng(1).normal(size=(40, 128)).astype(np.float32)
     weight = QuantizedWeight.from_float(values, parse_scheme("int4", activations="float"))
