@@ -98,11 +98,8 @@ class HopperAttention:
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
         barriers = 8 * (2 * self.queries + 4 * self.stages) + 8 * self.stages
-        return (
-            (self.queries * self.rows + 2 * self.stages * self.keys) * self.depth * 2
-            + self.stages * self.mask_stage
-            + barriers
-        )
+        rows = self.queries * self.rows + 2 * self.stages * self.keys
+        return rows * self.depth * 2 + self.stages * self.mask_stage + barriers
 
 
 @cb.func

@@ -89,7 +89,11 @@ class Hopper(Routine):
         """Queries and keys of a tile by the rules, then others."""
         yield hopper.Shape()
         width = max(p.depth, p.width)
-        others = ((2, 128), (3, 96), (3, 64)) if width <= 64 else ((2, 96), (2, 64)) if width <= 128 else ((2, 64),)
+        others: tuple[tuple[int, ...], ...] = ((2, 64),)
+        if width <= 64:
+            others = ((2, 128, 2), (3, 128, 2), (3, 128), (1, 64, 2, 2), (3, 64))
+        elif width <= 128:
+            others = ((2, 96, 2), (2, 64, 2), (2, 128))
         yield from (hopper.Shape(*s) for s in others if p.mask == "none")  # a mask's tiles have lengths of their own
 
     def launch(self, blueprint: hopper.Shape, p: Attention, args: tuple[Any, ...]) -> None:
