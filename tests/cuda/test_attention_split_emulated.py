@@ -14,8 +14,13 @@ pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs 
 
 from cubepy.backends.cuda.backend import offline
 from cubepy.kernels import attention_split as split
+from cubepy.kernels import attention_tunable
 from cubepy.kernels.attention_hopper import LOG2E
+from cubepy.kernels.attention_tunable import Attention, Split
+from cubepy.runtime.device import use
+from cubepy.tune.check import difference
 from tests.cuda.emulator import emulate
+from tests.cuda.emulator.device import emulated
 from tests.cuda.test_attention_emulated import Placed, exact
 
 RULES = split.Shape()
@@ -94,3 +99,28 @@ def test_attention_of_split_keys(case: Case) -> None:
     sees = np.isfinite(right_lse)
     assert np.abs(lse[sees] - right_lse[sees]).max() < 1e-5
     assert not out[~sees].any()
+
+
+@pytest.mark.parametrize("splits", [0, 3])
+def test_launches_of_the_library(splits: int) -> None:
+    with emulated() as gpu:
+        p = Attention(str(gpu), 1, 4, 1, 90, 64, groups=2, dtype="f16", units="wgmma")
+        with use(gpu):
+            args = attention_tunable.arguments(p, 1)
+            Split().launch(split.Shape(teams=2, keys=16, splits=splits), p, args)
+        found, right = attention_tunable.results(p, args), attention_tunable.reference(p, args)
+        assert difference(found, right, *attention_tunable.tolerance(p)) is None
+
+
+def test_parts_of_keys_fill_the_device_and_are_not_empty() -> None:
+    here = offline("sm_90a")
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        rows, items, seen = int(rng.choice([1, 4, 16, 30, 64])), int(rng.integers(1, 600)), int(rng.integers(1, 131073))
+        plan = split.planned(rows, 128, 128, 1, "bf16", False, "none", True, here, split.Shape())
+        assert plan is not None and plan.rows >= rows
+        blocks = -(-seen // plan.keys)
+        parts = split.splits_for(items, blocks, plan, here)
+        assert 1 <= parts <= blocks
+        if items < here.cores and blocks * items >= 100 * here.cores:
+            assert parts * items >= here.cores / 2, "idle cores"
