@@ -416,21 +416,42 @@ def planned(
     return plan if plan.shared_bytes() <= p.max_shared_memory else None
 
 
+BLOCK_US = 0.19, 0.225
+"""Microseconds of 8 KB of keys and values of a cube that is alone, and for each cube of a core. Measured on an H200."""
+START_US, COMBINE_US, PART_US = 2.2, 2.5, 0.02
+"""Of a cube, of the second launch, and of a part in it."""
+ROW_COST = 0.0375
+"""What a row of a tile costs, where products take longer than copies: in costs of a block of 16 rows."""
+
+
+def microseconds(items: int, blocks: int, splits: int, plan: SplitAttention, cores: int, shared: int) -> float:
+    """About how long `items` tiles take with their blocks in `splits` parts."""
+    resident = max(1, min(shared // (plan.shared_bytes() + 1024), 2048 // plan.units, 4))
+    each = -(-blocks // splits)
+    cubes = items * -(-blocks // each)
+    size = plan.keys * (plan.depth + plan.width) * (2 if plan.parts == 1 else 4) / 8192
+    block = size * max(1.0, ROW_COST * plan.rows) * max(BLOCK_US[0], BLOCK_US[1] * min(resident, -(-cubes // cores)))
+    waves = -(-cubes // (cores * resident))
+    return waves * (each * block + START_US) + (COMBINE_US + PART_US * splits if splits > 1 else 0.0)
+
+
 @lru_cache(4096)
+def best_splits(items: int, blocks: int, plan: SplitAttention, cores: int, shared: int) -> tuple[float, int]:
+    """The least microseconds, and the parts of the keys that take them.
+
+    Example:
+        >>> plan = SplitAttention(128, 128, 1, 4, 16, 3, 1, "bf16", False, "none", True, True)
+        >>> [best_splits(items, 512, plan, 132, 232448)[1] for items in (8, 64, 1000)]
+        [16, 2, 1]
+    """
+    most = max(1, blocks // plan.teams)
+    tried = {1, *(min(most, max(1, n * cores // (2 * items))) for n in (1, 2, 4, 6, 8, 12, 16))}
+    return min((microseconds(items, blocks, splits, plan, cores, shared), splits) for splits in sorted(tried))
+
+
 def splits_for(items: int, blocks: int, plan: SplitAttention, p: DeviceProperties) -> int:
-    """Parts of the keys, by what the slowest core has to do: blocks in turn, and the start and the end of a cube."""
-    resident = max(1, min(p.max_shared_memory // (plan.shared_bytes() + 1024), 2048 // plan.units, 4))
-    slots = p.cores * resident
-    start = 2 * plan.teams * plan.stages  # of a cube, in blocks
-    best, least = 1, -(-items // slots) * (blocks + start)
-    for slots_taken in (slots // 2, slots, 2 * slots, 3 * slots, 4 * slots):
-        splits = min(slots_taken // items, blocks // plan.teams)
-        if splits > 1:
-            each = -(-blocks // splits)
-            cost = -(-items * -(-blocks // each) // slots) * (each + start) + 2 * start + splits // COMBINING
-            if cost < least:
-                best, least = splits, cost
-    return best
+    """Parts of the keys."""
+    return best_splits(items, blocks, plan, p.cores, p.max_shared_memory)[1]
 
 
 def launch(

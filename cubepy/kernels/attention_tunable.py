@@ -22,6 +22,8 @@ from cubepy.runtime.device import as_device, current, device_properties, gpu_of
 from cubepy.runtime.device_array import upload
 from cubepy.tune import Op, Routine, Work
 
+FEW_ROWS = 16  # of a plane's tile: fewer would leave the tiles of other routines empty
+TILES_US = 3.5  # that attention by tiles takes, besides its blocks
 CHECKED = 24  # queries whose results are compared
 Mask = Literal["none", "bool", "float"]
 Units = Literal["", "mma", "wgmma"]
@@ -179,8 +181,26 @@ def planned(p: Attention, properties: cb.DeviceProperties, shape: split.Shape) -
 
 
 def split_pays(p: Attention) -> bool:
-    """Whether queries are few for their keys."""
-    return rows_of(p) <= 64
+    """Whether queries are few for their keys: by what both ways take on an H200, in microseconds.
+
+    By tiles of 64 or 128 rows a block takes the same time however few rows are there, and cores may stay idle.
+    """
+    rows, properties = rows_of(p), device_properties(p.device)
+    if rows <= FEW_ROWS:
+        return True
+    width = max(p.depth, p.width)
+    tile, resident, key = (64, 2, 0.0096) if width <= 64 else (128, 1, 0.0115 if width <= 128 else 0.023)
+    tiles = p.batch * p.heads * -(-p.length // tile)
+    keys = min(p.keys, p.length) if p.causal else p.keys
+    by_tiles = -(-tiles // (resident * properties.cores)) * keys * key + TILES_US
+    parts = 1 if as_dtype(p.dtype).bits == 16 else 3
+    plan = split.planned(
+        rows, p.depth, p.width or p.depth, parts, "bf16", p.causal, p.mask, parts == 1, properties, split.Shape()
+    )
+    if plan is None:
+        return False
+    items, blocks = p.batch * (p.groups or p.heads) * -(-rows // plan.rows), -(-keys // plan.keys)
+    return split.best_splits(items, blocks, plan, properties.cores, properties.max_shared_memory)[0] < by_tiles
 
 
 @dataclass(frozen=True)
