@@ -23,6 +23,7 @@ from cubepy.runtime.device_array import upload
 from cubepy.tune import Op, Routine, Work
 
 FEW_ROWS = 16  # of a plane's tile: fewer would leave the tiles of other routines empty
+CLEARLY = 0.85  # estimates are no better than that
 TILES_US = 3.5  # that attention by tiles takes, besides its blocks
 CHECKED = 24  # queries whose results are compared
 Mask = Literal["none", "bool", "float"]
@@ -200,7 +201,8 @@ def split_pays(p: Attention) -> bool:
     if plan is None:
         return False
     items, blocks = p.batch * (p.groups or p.heads) * -(-rows // plan.rows), -(-keys // plan.keys)
-    return split.best_splits(items, blocks, plan, properties.cores, properties.max_shared_memory)[0] < by_tiles
+    by_parts, _ = split.best_splits(items, blocks, plan, properties.cores, properties.max_shared_memory)
+    return by_parts < CLEARLY * by_tiles
 
 
 @dataclass(frozen=True)
