@@ -80,6 +80,7 @@ KNOBS = (
     Knob("memory_limit", 0, _integer(0), "bytes that the pool may give out; 0: no limit"),
     Knob("memory_pool", True, _switch, "on a GPU, released memory is given out again; 0 for compute-sanitizer"),
     Knob("deterministic", False, _switch, "on a GPU, sums in a fixed order where there are faster ones without"),
+    Knob("exact_weights", False, _switch, "on a GPU, packed weights meet rows of floats without being rounded again"),
     Knob("tune", "none", _choice("none", "quick", "full"), "how long unknown problems may be measured at first use"),
     Knob("debug", 0, _integer(0, 7), "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source"),
     Knob("progress", True, _switch, "whether long work shows progress on a terminal"),
@@ -115,6 +116,7 @@ class Config:
     memory_limit: int
     memory_pool: bool
     deterministic: bool
+    exact_weights: bool
     tune: str
     debug: int
     progress: bool

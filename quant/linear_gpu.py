@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cubepy as cb
+from cubepy.config import config
 from cubepy.kernels.elementwise import contiguous
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.quant.gpu_weight import PlaneWeight, planes_of, supports
@@ -58,6 +59,9 @@ _MOST_PANELS = {1: 7, 2: 7, 3: 4, 4: 4}
 """Panels of a cube by the fragments of columns: their sums stay in registers."""
 _DENSE_ROWS = 128
 """Rows of float activations from which a dense copy of the weight is faster. Measured on an H200."""
+_EXACT_ROWS = 1024
+"""The same where codes are not to be rounded: the copy and its matmul are in f32 then. 128 and 256 rows of 4096 x 4096
+took 59 us by planes and 450 us by a copy. Measured on an H200."""
 _FEW_ROWS = 16
 """Rows that products of planes always take."""
 _WIDE_ROWS = 2048
@@ -113,6 +117,7 @@ def linear_on_gpu(
     chosen = route(
         weight.codes.shape[0], columns, len(flat), weight.scheme.group or 0, weight.scheme.symmetric,
         cb.as_dtype(x.dtype), room(x.device), bias is not None, residual is not None, function, rows % 4 == 0,
+        config.exact_weights,
     )  # fmt: skip
     if isinstance(chosen, Wide):
         wide_rows(flat, planes_of(weight), bias, beside, function, flat_out, chosen)
@@ -126,9 +131,11 @@ def linear_on_gpu(
 @cache
 def route(
     panels: int, inputs: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
-    residual: bool, function: Any, whole: bool,
+    residual: bool, function: Any, whole: bool, exact: bool = False,
 ) -> Wide | str:  # fmt: skip
     """What multiplies m rows of float activations: a plan of `linear_gpu_wide`, "planes", or a "dense" copy.
+
+    `exact`: codes are not rounded with their scales, as `linear_gpu_wide` does.
 
     The costs are microseconds of an H200, by millions of codes: that of planes grows with the columns of bf16 (f16 has
     two for each row), that of a dense copy is the copy, and a matmul that reads it once or is bound by its products.
@@ -140,8 +147,8 @@ def route(
         >>> route(896, 4096, 128, 32, False, cb.bf16, hopper, False, False, None, True).columns
         128
     """
-    usual = "planes" if m <= _DENSE_ROWS else "dense"
-    if not _FEW_ROWS < m <= _WIDE_ROWS or not target.groups or dtype not in (cb.bf16, cb.f16):
+    usual = "planes" if m <= (_EXACT_ROWS if exact else _DENSE_ROWS) else "dense"
+    if exact or not _FEW_ROWS < m <= _WIDE_ROWS or not target.groups or dtype not in (cb.bf16, cb.f16):
         return usual
     chunks = -(-inputs // max(CHUNK, group)) * max(1, group // CHUNK)
     found = plan_wide(
@@ -194,8 +201,9 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
         )  # fmt: skip
     else:
         _with_sums(
-            x, weight, bias, residual, out, *plan_floats(*shape, *epilogue, x.shape[1] == weight.blocks * weight.block)
-        )
+            x, weight, bias, residual, out,
+            *plan_floats(*shape, *epilogue, x.shape[1] == weight.blocks * weight.block, config.exact_weights),
+        )  # fmt: skip
 
 
 def _with_sums(
@@ -272,11 +280,11 @@ def plan_few(
 @cache
 def plan_floats(
     panels: int, blocks: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
-    residual: bool, function: Any, exact: bool = False,
+    residual: bool, function: Any, whole: bool = False, exact: bool = False,
 ) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
     """The blueprint for m rows of float activations, and cubes along the panels and along the rows.
 
-    `exact`: rows are whole blocks.
+    `whole`: rows are whole blocks. `exact`: neither codes nor rows times their factors are rounded to bf16.
 
     Example:
         >>> import cubepy as cb
@@ -285,11 +293,11 @@ def plan_floats(
         (1, 7, (128, 1))
     """
     inputs = blocks * max(CHUNK, group)
-    parts = 1 if dtype is cb.bf16 else 2 if dtype is cb.f16 or m > 1 else 3
+    parts = 1 if dtype is cb.bf16 and not exact else 2 if dtype in (cb.bf16, cb.f16) or m > 1 else 3
     columns = m * parts
     tiles = min(-(-columns // COLUMNS), 4)
     strips = -(-columns // (COLUMNS * tiles))
-    raw = exact and dtype is cb.bf16
+    raw = whole and parts == 1
     count, splits = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles]), 1
     if raw and target.cluster:
         count, splits = best_split(panels * strips, inputs // CHUNK, target.cores, _MOST_PANELS[tiles], tiles)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.config import config
 from cubepy.kernels.elementwise import convert_into
 from cubepy.kernels.matmul import matmul
 from cubepy.quant.linear_gpu_dynamic import ROW_UNITS, round_rows
@@ -100,6 +101,9 @@ def dense_rows(
         out: (M, N), written.
     """
     floats = weight.scheme.activations == "float"
+    if floats and config.exact_weights and x.dtype.itemsize < 4:
+        narrow, x = x, empty(x.shape, np.float32, x.device)
+        convert_into(x, narrow)
     if floats:
         dense = dense_copy(weight, x.dtype, scaled=True)
     else:

@@ -37,6 +37,8 @@ class HopperAttention:
         causal: a query sees keys up to its own place.
         mask: "none", "keys" (bool) or "key bias" (added), the same for all rows, or "bool", "f16", "bf16", "f32".
         chosen: blocks that the mask hides are known before and left out, and tiles are given out as cubes are free.
+        queries: tiles of queries that are there or under way: with two, short rows follow each other without a gap.
+        resident: cubes that a core has at once.
     """
 
     depth: int = 128
@@ -46,6 +48,8 @@ class HopperAttention:
     causal: bool = False
     mask: str = "none"
     chosen: bool = False
+    queries: int = 1
+    resident: int = 1
 
     @property
     def rows(self) -> int:
@@ -60,6 +64,8 @@ class HopperAttention:
     @property
     def registers(self) -> tuple[int, int]:
         """Registers of a unit that copies, and of one that computes; all fit what a launch takes."""
+        if self.resident > 1:
+            return 24, 208
         return (40, 232) if self.groups == 2 else (32, 160)
 
     @property
@@ -91,8 +97,9 @@ class HopperAttention:
 
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
-        barriers = 8 * (2 + 4 * self.stages) + 8 * self.stages
-        return (self.rows + 2 * self.stages * self.keys) * self.depth * 2 + self.stages * self.mask_stage + barriers
+        barriers = 8 * (2 * self.queries + 4 * self.stages) + 8 * self.stages
+        rows = self.queries * self.rows + 2 * self.stages * self.keys
+        return rows * self.depth * 2 + self.stages * self.mask_stage + barriers
 
 
 @cb.func
@@ -118,6 +125,14 @@ def blocks_of(row, keys, plan):
 
 
 @cb.func
+def next_queries(held, turn, plan):
+    """The place of the next tile's queries and the parity of its barriers."""
+    if plan.queries == 1:
+        return 0, 1 - turn
+    return 1 - held, cb.select(held == 1, 1 - turn, turn)
+
+
+@cb.func
 def bring(shared, at, source, b, h, row, count: cb.Comptime[int], depth: cb.Comptime[int], bar, slot, more):
     """Start copying `count` rows, 64 columns after 64 columns; `more` bytes will arrive beside them."""
     cb.barrier_expect(bar, slot, count * depth * 2 + more)
@@ -139,13 +154,13 @@ def bring_keys(tiles, masks, told, k, mask, known, place, b, g, h, row, block, a
 
 
 @cb.func
-def start_products(s, own, rows, group, others, columns, slot, depth):
-    """s = own @ others.T, started: 64 rows of a group, of the tile's `rows`, by the `columns` rows of a stage."""
+def start_products(s, own, rows, group, others, columns, slot, depth, tile=0):
+    """s = own @ others.T, started: 64 rows of a group, of the `rows` of a `tile`, by the `columns` rows of a stage."""
     cb.wgmma_fence()
     for d in cb.unroll(range(depth // 16)):
         inside = d % 4 * 16
         cb.wgmma(
-            s, own, group * BLOCK * BLOCK + d // 4 * rows * BLOCK + inside,
+            s, own, tile * rows * depth + group * BLOCK * BLOCK + d // 4 * rows * BLOCK + inside,
             others, slot * columns * depth + d // 4 * columns * BLOCK + inside, columns, own.dtype, accumulate=d > 0,
         )  # fmt: skip
     cb.wgmma_commit()
@@ -260,11 +275,13 @@ def hopper_attend(
     `attention_hopper_masks.prepare` gives.
     """
     rows, depth, keys, stages = plan.rows, plan.depth, plan.keys, plan.stages
-    loaded = cb.barrier(1, 1)
-    freed = cb.barrier(1, 4 * plan.groups)
+    if plan.resident > 1:
+        cb.resident(plan.resident)
+    loaded = cb.barrier(plan.queries, 1)
+    freed = cb.barrier(plan.queries, 4 * plan.groups)
     key_full, key_free = cb.barrier(stages, 1), cb.barrier(stages, 4 * plan.groups)
     value_full, value_free = cb.barrier(stages, 1), cb.barrier(stages, 4 * plan.groups)
-    queries = cb.shared(rows * depth, q.dtype)
+    queries = cb.shared(plan.queries * rows * depth, q.dtype)
     key_tiles = cb.shared(stages * keys * depth, k.dtype)
     value_tiles = cb.shared(stages * keys * depth, v.dtype)
     masks, told, told_tile = queries, queries, queries
@@ -280,17 +297,18 @@ def hopper_attend(
     slot = 0
     phase = 0
     turn = 0
+    held = 0
     if cb.UNIT_POS < GROUP:
         cb.set_registers(plan.registers[0], False)
         if cb.UNIT_POS == 0:
             while tile < tiles:
                 b, h, row = place_of(tile, tiles, row_tiles, heads, plan.longest_first)
                 g = h // shared_heads
-                cb.barrier_wait(freed, 0, 1 - turn)
-                turn = 1 - turn
+                cb.barrier_wait(freed, held, 1 - turn)
                 if plan.chosen:
                     told_tile[0] = tile
-                bring(queries, 0, q, b, h, row * rows, rows, depth, loaded, 0, 0)
+                bring(queries, held * rows * depth, q, b, h, row * rows, rows, depth, loaded, held, 0)
+                held, turn = next_queries(held, turn, plan)
                 place = masking.place_of_known(mask, b, h, row, row_tiles, (seen + keys - 1) // keys, plan)
                 block = masking.next_block(known, place, blocks_of(row, seen, plan), plan)
                 if plan.chosen:
@@ -351,11 +369,10 @@ def hopper_attend(
             block = blocks_of(row_tile, seen, plan) - 1
             for i in range(depth // 2):
                 o[i] = 0.0
-            cb.barrier_wait(loaded, 0, turn)
-            turn = 1 - turn
+            cb.barrier_wait(loaded, held, turn)
             cb.barrier_wait(key_full, slot, phase)
             block, follow, plain = masking.told_block(told, slot, block, plan)
-            start_products(s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth)
+            start_products(s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth, held)
             cb.wgmma_wait(0, s)
             if plan.mask != "none":
                 if plain == 0:
@@ -381,7 +398,7 @@ def hopper_attend(
                     phase = 1 - phase
                 cb.barrier_wait(key_full, slot, phase)
                 block, follow, plain = masking.told_block(told, slot, block - 1, plan)
-                start_products(s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth)
+                start_products(s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth, held)
                 cb.barrier_wait(value_full, last, last_phase)
                 start_sums(o, p, value_tiles, plan.keys, last, plan.depth)
                 cb.wgmma_wait(1, s)
@@ -412,7 +429,8 @@ def hopper_attend(
                     o[4 * i + 2] = o[4 * i + 2] * grown1
                     o[4 * i + 3] = o[4 * i + 3] * grown1
             if leader:
-                cb.barrier_arrive(freed, 0)
+                cb.barrier_arrive(freed, held)
+            held, turn = next_queries(held, turn, plan)
             cb.barrier_wait(value_full, slot, phase)
             start_sums(o, p, value_tiles, plan.keys, slot, plan.depth)
             sum0 = sum0 + cb.plane_shuffle_xor(sum0, 1)
@@ -444,10 +462,15 @@ def hopper_attend(
 
 @dataclass(frozen=True)
 class Shape:
-    """What may be chosen by measuring: groups of queries and keys of a block; zeros leave it to the rules."""
+    """What may be chosen by measuring: groups of queries, keys of a block, tiles of queries under way, cubes of a core.
+
+    Zeros leave it to the rules.
+    """
 
     groups: int = 0
     keys: int = 0
+    queries: int = 0
+    resident: int = 0
 
 
 def plan_for(
@@ -468,11 +491,31 @@ def plan_for(
     known = masking.kind_of(mask, kind)
     if known is None:
         return None
-    keys = 96 if known == "f32" else 128
+    keys = 96 if known == "f32" else 128 if known != "none" else even_blocks(k.shape[2])
     chosen = masking.worth_a_survey(mask, known, width)
     depth, groups, keys = (64, 3, keys) if width <= 64 else (128, 2, keys) if width <= 128 else (256, 2, 80)
-    plan = HopperAttention(depth, shape.groups or groups, shape.keys or keys, 2, causal, known, chosen)
+    queries, resident = 1, 1
+    if known == "none" and depth < 256:
+        queries = 2
+        if depth == 64:
+            groups, resident = (2, 1) if causal else (1, 2)
+    if shape.groups:
+        groups, queries, resident = shape.groups, shape.queries or 1, shape.resident or 1
+    plan = HopperAttention(depth, groups, shape.keys or keys, 2, causal, known, chosen, queries, resident)
     return plan if depth < 256 or known in ("none", *BY_KEY) else None
+
+
+def even_blocks(seen: int) -> int:
+    """Keys of a block, 64 to 128, so that the last one of a few is not nearly empty.
+
+    Example:
+        >>> even_blocks(50), even_blocks(197), even_blocks(300), even_blocks(4097)
+        (64, 112, 112, 128)
+    """
+    if seen > 1024:
+        return 128
+    blocks = -(-seen // 128)
+    return max(64, -(-seen // (16 * blocks)) * 16)
 
 
 def copyable(array: Any, repeats: bool = False) -> bool:
@@ -497,7 +540,7 @@ def launch(
 ) -> None:  # fmt: skip
     """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there is one."""
     batches, heads, length = q.shape[:3]
-    cubes = min(batches * heads * -(-length // plan.rows), p.cores)
+    cubes = min(batches * heads * -(-length // plan.rows), p.cores * plan.resident)
     given = masking.prepare(mask, length, k.shape[2], scale * LOG2E, cubes, plan)
     hopper_attend[cubes, plan.units](
         tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys), out.view(np.uint32), lse, heads,

@@ -137,12 +137,11 @@ def multiply(a, b, first: cb.Comptime[int], main, rest, plan):
 
 
 @cb.func
-def scores(s, queries, keys, at, plan):
-    """s = queries @ keys.T for the plane's 16 rows."""
+def scores(s, queries, rows: cb.Comptime[int], first, keys, at, plan):
+    """s = queries @ keys.T for 16 of the tile's `rows` queries, from `first` on."""
     stride = plan.depth // 2 + PAD
-    rows = 16 * plan.planes
     lane = cb.UNIT_POS_PLANE
-    row = cb.PLANE_POS * 16 + lane % 16
+    row = first + lane % 16
     key = lane // 16 * 8 + lane % 8
     zero = cb.splat(cb.f32(0.0), 4)
     rest = cb.local(plan.keys // 8, cb.f32, lanes=4)
@@ -237,6 +236,38 @@ def base_of(top):
     return cb.select(top <= LOWEST, cb.f32(0.0), top)
 
 
+@cb.func
+def weigh(
+    s, mask, mask_tile, of_mask, b, h0, h1, row0, row1, start, last, limit0, limit1, top0, top1, sum0, sum1, scale, plan
+):
+    """Scores of the keys from `start` on become weights: the largest and the sums of the unit's two rows, and by how
+    much what was summed before shrinks."""
+    lane = cb.UNIT_POS_PLANE
+    new0, new1 = top0, top1
+    for n in range(plan.keys // 8):
+        key = start + n * 8 + lane % 4 * 2
+        four = s[n]
+        at = of_mask + n * 2
+        upper, lower = two(four[0], four[1]), two(four[2], four[3])
+        x, y = seen_scores(upper, mask, mask_tile, at, b, h0, row0, key, last, limit0, scale, plan)
+        at = at + 8 * (plan.keys // 4 + PAD)
+        z, w = seen_scores(lower, mask, mask_tile, at, b, h1, row1, key, last, limit1, scale, plan)
+        new0 = cb.max(new0, cb.max(x, y))
+        new1 = cb.max(new1, cb.max(z, w))
+        s[n] = line_of_four(x, y, z, w)
+    new0, new1 = row_top(new0), row_top(new1)
+    grown0, grown1 = cb.exp2(top0 - new0), cb.exp2(top1 - new1)
+    base0, base1 = base_of(new0), base_of(new1)
+    sum0, sum1 = sum0 * grown0, sum1 * grown1
+    for n in range(plan.keys // 8):
+        x, y = cb.exp2(s[n][0] - base0), cb.exp2(s[n][1] - base0)
+        z, w = cb.exp2(s[n][2] - base1), cb.exp2(s[n][3] - base1)
+        sum0 = sum0 + (x + y)
+        sum1 = sum1 + (z + w)
+        s[n] = line_of_four(x, y, z, w)
+    return new0, new1, sum0, sum1, grown0, grown1
+
+
 def attend(
     q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, scale: cb.f32, shared_heads, plan: cb.Comptime
 ):
@@ -290,30 +321,11 @@ def attend(
             bring_tile(key_tile, k, b, g, start, keys, plan.depth, plan)
             bring_tile(value_tile, v, b, g, start, keys, plan.width, plan)
         cb.sync_cube()
-        scores(s, queries, key_tile, stage * plan.key_words, plan)
-        new0, new1 = top0, top1
-        for n in range(keys // 8):
-            key = start + n * 8 + lane % 4 * 2
-            four = s[n]
-            at = of_mask + stage * plan.mask_words + n * 2
-            upper, lower = two(four[0], four[1]), two(four[2], four[3])
-            x, y = seen_scores(upper, mask, mask_tile, at, b, h, place0, key, seen - 1, limit0, scale, plan)
-            at = at + 8 * (keys // 4 + PAD)
-            z, w = seen_scores(lower, mask, mask_tile, at, b, h, place1, key, seen - 1, limit1, scale, plan)
-            new0 = cb.max(new0, cb.max(x, y))
-            new1 = cb.max(new1, cb.max(z, w))
-            s[n] = line_of_four(x, y, z, w)
-        new0, new1 = row_top(new0), row_top(new1)
-        grown0, grown1 = cb.exp2(top0 - new0), cb.exp2(top1 - new1)
-        top0, top1 = new0, new1
-        base0, base1 = base_of(top0), base_of(top1)
-        sum0, sum1 = sum0 * grown0, sum1 * grown1
-        for n in range(keys // 8):
-            x, y = cb.exp2(s[n][0] - base0), cb.exp2(s[n][1] - base0)
-            z, w = cb.exp2(s[n][2] - base1), cb.exp2(s[n][3] - base1)
-            sum0 = sum0 + (x + y)
-            sum1 = sum1 + (z + w)
-            s[n] = line_of_four(x, y, z, w)
+        scores(s, queries, rows, cb.PLANE_POS * 16, key_tile, stage * plan.key_words, plan)
+        top0, top1, sum0, sum1, grown0, grown1 = weigh(
+            s, mask, mask_tile, of_mask + stage * plan.mask_words, b, h, h, place0, place1, start, seen - 1, limit0,
+            limit1, top0, top1, sum0, sum1, scale, plan,
+        )  # fmt: skip
         grown = line_of_four(grown0, grown0, grown1, grown1)
         add_values(o, s, grown, value_tile, stage * plan.value_words, plan)
         cb.sync_cube()

@@ -13,6 +13,7 @@ from cubepy.kernels import attention_few as few
 from cubepy.kernels import attention_hopper as hopper
 from cubepy.kernels import attention_lines as lines
 from cubepy.kernels import attention_planes as planes
+from cubepy.kernels import attention_split as split
 from cubepy.kernels.attention_lines import Strips
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.matmul_problem import name_of
@@ -21,6 +22,9 @@ from cubepy.runtime.device import as_device, current, device_properties, gpu_of
 from cubepy.runtime.device_array import upload
 from cubepy.tune import Op, Routine, Work
 
+FEW_ROWS = 16  # of a plane's tile: fewer would leave the tiles of other routines empty
+CLEARLY = 0.85  # estimates are no better than that
+TILES_US = 3.5  # that attention by tiles takes, besides its blocks
 CHECKED = 24  # queries whose results are compared
 Mask = Literal["none", "bool", "float"]
 Units = Literal["", "mma", "wgmma"]
@@ -88,7 +92,11 @@ class Hopper(Routine):
         """Queries and keys of a tile by the rules, then others."""
         yield hopper.Shape()
         width = max(p.depth, p.width)
-        others = ((2, 128), (3, 96), (3, 64)) if width <= 64 else ((2, 96), (2, 64)) if width <= 128 else ((2, 64),)
+        others: tuple[tuple[int, ...], ...] = ((2, 64),)
+        if width <= 64:
+            others = ((2, 128, 2), (3, 128, 2), (3, 128), (1, 64, 2, 2), (3, 64))
+        elif width <= 128:
+            others = ((2, 96, 2), (2, 64, 2), (2, 128))
         yield from (hopper.Shape(*s) for s in others if p.mask == "none")  # a mask's tiles have lengths of their own
 
     def launch(self, blueprint: hopper.Shape, p: Attention, args: tuple[Any, ...]) -> None:
@@ -125,6 +133,76 @@ class Planes(Routine):
         q, k, v, mask, out, lse, factor = args
         plan = planes.plan_for(q, k, v, mask, p.mask, p.causal, cb.device_properties_of(), blueprint)
         planes.launch(q, k, v, mask, out, lse, factor, plan)
+
+
+class Split(Routine):
+    """Matrix units of a plane, keys split among planes and cubes, query heads of a key head together."""
+
+    name = "split"
+
+    def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
+        """Any floats, widths up to 256."""
+        if not p.units:
+            return "arrays are not for matrix units"
+        return None if planned(p, properties, split.Shape()) else "a tile does not fit shared memory"
+
+    def group(self, key: Attention) -> int:
+        """For few rows, or where tiles of rows leave cores idle."""
+        return 0 if split_pays(key) else -1
+
+    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[split.Shape]:
+        """Planes, keys and parts by the rules, then others."""
+        yield split.Shape()
+        for shape in split.SHAPES:
+            if planned(p, properties, shape):
+                yield shape
+
+    def launch(self, blueprint: split.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+        """Arrays stay where they are."""
+        q, k, v, mask, out, lse, factor = args
+        properties = cb.device_properties_of()
+        plan = split.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
+        split.launch(q, k, v, mask, out, lse, factor, plan, properties, blueprint.splits)
+
+
+def rows_of(p: Attention) -> int:
+    """Queries that look at the same keys."""
+    return p.heads // (p.groups or p.heads) * p.length
+
+
+def planned(p: Attention, properties: cb.DeviceProperties, shape: split.Shape) -> bool:
+    """Whether arrays fit a cube's shared memory however they lie: as words, through registers, of several dtypes."""
+    kinds = ((1, True), (1, False), (3, False)) if as_dtype(p.dtype).bits == 16 else ((3, False),)
+    width = p.width or p.depth
+    plans = (
+        split.planned(rows_of(p), p.depth, width, parts, "bf16", p.causal, p.mask, words, properties, shape)
+        for parts, words in kinds
+    )
+    return None not in plans
+
+
+def split_pays(p: Attention) -> bool:
+    """Whether queries are few for their keys: by what both ways take on an H200, in microseconds.
+
+    By tiles of 64 or 128 rows a block takes the same time however few rows are there, and cores may stay idle.
+    """
+    rows, properties = rows_of(p), device_properties(p.device)
+    if rows <= FEW_ROWS:
+        return True
+    width = max(p.depth, p.width)
+    tile, resident, key = (64, 2, 0.0096) if width <= 64 else (128, 1, 0.0115 if width <= 128 else 0.023)
+    tiles = p.batch * p.heads * -(-p.length // tile)
+    keys = min(p.keys, p.length) if p.causal else p.keys
+    by_tiles = -(-tiles // (resident * properties.cores)) * keys * key + TILES_US
+    parts = 1 if as_dtype(p.dtype).bits == 16 else 3
+    plan = split.planned(
+        rows, p.depth, p.width or p.depth, parts, "bf16", p.causal, p.mask, parts == 1, properties, split.Shape()
+    )
+    if plan is None:
+        return False
+    items, blocks = p.batch * (p.groups or p.heads) * -(-rows // plan.rows), -(-keys // plan.keys)
+    by_parts, _ = split.best_splits(items, blocks, plan, properties.cores, properties.max_shared_memory)
+    return by_parts < CLEARLY * by_tiles
 
 
 @dataclass(frozen=True)
@@ -184,6 +262,8 @@ def has_planes(p: Attention) -> bool:
 def guess(p: Attention) -> str:
     """The routine that is taken without a measurement."""
     if p.units:
+        if split_pays(p) and planned(p, device_properties(p.device), split.Shape()):
+            return "split"
         return "hopper" if p.units == "wgmma" else "planes"
     return "few" if p.length <= lines.FEW and not has_planes(p) else "lines"
 
@@ -275,6 +355,7 @@ def typical(device: str) -> Sequence[Attention]:
 
 
 ATTENTION = Op(
-    "attention", [Hopper(), Planes(), Few(), Lines()], Attention, make=arguments, outputs=lambda args: args[4:5],
-    reference=reference, results=results, tolerance=tolerance, work=work, typical=typical, guess=guess,
+    "attention", [Hopper(), Planes(), Split(), Few(), Lines()], Attention, make=arguments,
+    outputs=lambda args: args[4:5], reference=reference, results=results, tolerance=tolerance, work=work,
+    typical=typical, guess=guess,
 )  # fmt: skip

@@ -209,7 +209,10 @@ class Traces(threading.local):
 
 def settings(device: Device) -> tuple[Any, ...]:
     """What besides the arguments decides what a library function launches."""
-    return config.mode, config.debug, config.tune, config.deterministic, tracing.generation, device.ordinal
+    return (
+        config.mode, config.debug, config.tune, config.deterministic, config.exact_weights, tracing.generation,
+        device.ordinal,
+    )  # fmt: skip
 
 
 def _ripened(step: Any) -> Any:

@@ -47,8 +47,12 @@ def close(ours: np.ndarray, right: np.ndarray, tolerance: float = 5e-3) -> None:
 @pytest.mark.parametrize(("late", "seed"), [(1.0, 0), (0.5, 1)])
 @pytest.mark.parametrize(
     ("plan", "heads", "length", "seen", "width", "cubes"),
-    [(HopperAttention(64, 3), 1, 70, 200, 64, 1), (HopperAttention(128, causal=True), 2, 200, 300, 96, 2)],
-    ids=["three groups", "causal, rounded width, grouped heads, several tiles a cube"],
+    [
+        (HopperAttention(64, 3), 1, 70, 200, 64, 1),
+        (HopperAttention(128, causal=True), 2, 200, 300, 96, 2),
+        (HopperAttention(64, 1, 64, queries=2, resident=2), 3, 70, 80, 64, 1),
+    ],
+    ids=["three groups", "causal, rounded width, grouped heads, several tiles a cube", "two tiles of queries"],
 )
 def test_forward(
     plan: HopperAttention, heads: int, length: int, seen: int, width: int, cubes: int, late: float, seed: int

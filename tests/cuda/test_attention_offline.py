@@ -21,6 +21,7 @@ from cubepy.kernels.attention_hopper_backward_wide import hopper_wide_gradients
 from cubepy.kernels.attention_hopper_masks import UNITS, survey, survey_keys
 from cubepy.kernels.attention_hopper_steps import HopperGradients
 from cubepy.kernels.attention_planes import PlaneAttention, quick_attend
+from cubepy.kernels.attention_split import COMBINING, FACTS, SplitAttention, combine_parts, exact_parts, quick_parts
 from tests.cuda.thorough import some
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -59,10 +60,12 @@ FORWARD = [
     HopperAttention(64, 3, 128, 2),
     HopperAttention(128, 2, 128, 2, True, "bool", True),
     HopperAttention(128, 2, 96, 2, False, "f32"),
+    HopperAttention(64, 1, 112, 2, queries=2, resident=2),
+    HopperAttention(64, 2, 128, 2, True, queries=2),
 ]
 
 
-@pytest.mark.parametrize("plan", some(FORWARD, 0, 1), ids=str)
+@pytest.mark.parametrize("plan", some(FORWARD, 0, 1, 5), ids=str)
 def test_forward(plan: HopperAttention) -> None:
     words, lse = zeros(1, 2, 512, plan.depth // 2, dtype=np.uint32), zeros(1, 2, 512, dtype=np.float32)
     mask = known = None
@@ -102,6 +105,32 @@ def test_backward(plan: HopperGradients) -> None:
     found = count(code.sass, "USETMAXREG", "WARPGROUP.DEPBAR")
     assert found["USETMAXREG"] == (3 if plan.wide else 2)
     assert found["WARPGROUP.DEPBAR"] <= 16  # else ptxas waits after each product
+
+
+# depth, width, planes of rows, teams, keys, stages, parts, dtype, causal, mask, words, early
+SPLITS = [
+    SplitAttention(128, 128, 1, 4, 16, 3, 1, "bf16", False, "none", True, True),
+    SplitAttention(64, 64, 4, 2, 32, 3, 1, "f16", True, "bool", True, True),
+    SplitAttention(256, 256, 1, 4, 16, 2, 1, "bf16", False, "float", True, True),
+    SplitAttention(128, 128, 1, 4, 16, 1, 3, "bf16", False, "none", False, True),
+]
+
+
+@pytest.mark.parametrize("plan", some(SPLITS, 0, 1), ids=str)
+def test_split_keys(plan: SplitAttention) -> None:
+    dtype = np.uint32 if plan.words else np.float32
+    columns = plan.depth // 2 if plan.words else plan.depth
+    q, k = zeros(1, 4, 2, columns, dtype=dtype), zeros(1, 2, 100, columns, dtype=dtype)
+    out, parts = zeros(1, 4, 2, plan.width), zeros(2, 3, 4, plan.width + FACTS, dtype=np.float32)
+    mask = {"none": None, "bool": zeros(1, 4, 2, 100, dtype=np.bool_), "float": zeros(1, 4, 2, 100)}[plan.mask]
+    kernel = quick_parts if plan.parts == 1 else exact_parts
+    code = compile_for(
+        "sm_90a", kernel, plan.units, q, k, k, mask, out, None, parts, 0.1, 2, 3, 2, plan, mode="unchecked"
+    )
+    check(code, "HMMA", plan.depth // 8)
+    assert count(code.sass, "LDGSTS")["LDGSTS"] > 0 or not plan.words
+    code = compile_for("sm_90a", combine_parts, 32 * COMBINING, parts, out, None, 2, plan.width, True, mode="unchecked")
+    assert usage(code.cubin).stack == 0
 
 
 def test_surveys_of_masks() -> None:

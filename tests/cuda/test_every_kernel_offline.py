@@ -108,6 +108,7 @@ COMPILED_ELSEWHERE = {
     "attention_hopper": "test_attention_offline", "attention_hopper_backward": "test_attention_offline",
     "attention_hopper_backward_wide": "test_attention_offline",
     "attention_hopper_masks": "test_attention_offline", "attention_planes": "test_attention_offline",
+    "attention_split": "test_attention_offline",
     "convolution_channelwise": "test_convolution_offline", "convolution_channelwise_boxes": "test_convolution_offline",
     "convolution_channelwise_planes": "test_convolution_offline",
     "convolution_channelwise_weight": "test_convolution_offline", "convolution_hopper": "test_convolution_offline",

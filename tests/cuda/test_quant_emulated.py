@@ -68,18 +68,19 @@ def floats(
     residual: Any = None,
     room: Room = SMALL,
     seed: int = 0,
+    exact: bool = False,
 ) -> tuple[np.ndarray, float]:
-    """The product with float activations, and the error that it may have."""
+    """The product with float activations, and the error that it may have; `exact`: in f32, without rounding."""
     w = Arranged(weight)
     m, dtype = len(x), cb.as_dtype(x.dtype)
     shape = (w.panels, w.blocks, m, w.group, w.symmetric, dtype, room, bias is not None, residual is not None, None)
-    out = np.full((m, weight.shape[0]), np.nan, x.dtype)
+    out = np.full((m, weight.shape[0]), np.nan, np.float32 if exact else x.dtype)
     few = plan_few(*shape, x.shape[1] % 8 == 0)
     if few is not None:
         emulate(few_product, few[0].units, (few[1],), x, weight.input_scale, w.words, w.facts, w.scales, bias, residual, out,
             weight.gain, w.blocks, w.panels, few[0], late=late, seed=seed)  # fmt: skip
         return out, TOLERANCE[x.dtype.name]
-    plan, grid = plan_floats(*shape, x.shape[1] == w.blocks * max(64, w.group))
+    plan, grid = plan_floats(*shape, x.shape[1] == w.blocks * max(64, w.group), exact)
     sums = np.zeros((1, 1), np.uint32)
     source: Any = x
     factors = weight.input_scale
@@ -176,6 +177,16 @@ def test_several_rows_meet_packed_weights(scheme: str, group: int | None, symmet
     for late in (True, False):
         got, tolerance = floats(x, weight, late)
         assert error(got, expected) < tolerance
+
+
+@pytest.mark.parametrize(("group", "symmetric"), [(32, False), (64, True)])
+def test_several_rows_are_as_exact_as_one_if_asked_for(group: int, symmetric: bool) -> None:
+    weight = random_weight(40, 256, "int4", group, symmetric)
+    x = np.random.default_rng(3).normal(size=(11, 256)).astype(ml_dtypes.bfloat16)
+    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
+    one = error(floats(x[:1], weight, True, exact=True)[0], expected[:1])
+    assert one < 1e-4
+    assert error(floats(x, weight, True, exact=True)[0], expected) < 1e-4
 
 
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)

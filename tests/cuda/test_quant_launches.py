@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import cubepy as cb
 from cubepy import nn
-from cubepy.quant import gpu_weight, linear_gpu, linear_gpu_dense
-from cubepy.runtime.device_array import DeviceArray
+from cubepy.quant import QuantizedWeight, gpu_weight, linear_gpu, linear_gpu_dense, parse_scheme
+from cubepy.quant.linear import quantized_linear
+from cubepy.runtime.device import as_device
+from cubepy.runtime.device_array import DeviceArray, upload
 from tests.pretend import NAME, look, pretend
 
 pytest.importorskip("numba_cuda")
@@ -80,6 +83,21 @@ def test_a_layer_gives_what_it_gives_on_the_cpu(
     assert seen.count("arrange_codes") == 1 and seen[-1] == product
     there(cb.tensor(x).to(NAME))
     assert seen.count("arrange_codes") == 1, "a weight is arranged once"
+
+
+@pytest.mark.parametrize("rows", [10, 1030])
+def test_rows_of_bf16_meet_exact_weights_if_asked_for(seen: list[str], rows: int) -> None:
+    values = np.random.default_rng(1).normal(size=(40, 128)).astype(np.float32)
+    weight = QuantizedWeight.from_float(values, parse_scheme("int4", activations="float"))
+    x = np.random.default_rng(0).normal(size=(rows, 128)).astype(ml_dtypes.bfloat16)
+    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
+    there = as_device(NAME)
+    moved, far = upload(x, there), weight.on(there)
+    for exact in (True, False):
+        with cb.config.override(exact_weights=exact):
+            got = quantized_linear(moved, far, dtype=np.float32)  # type: ignore[arg-type]
+        apart = np.linalg.norm(look(got) - expected) / np.linalg.norm(expected)
+        assert (apart < 1e-4) == exact
 
 
 def test_many_rows_and_other_groups_meet_a_dense_copy(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,16 +21,18 @@ IMAGE = Convolution(
     "", 1, 64, 64, height=6, width=8, kh=3, kw=3, ph=1, pw=1, dtype="f16", weight="f16", layout="last", last=True
 )
 HEADS = Attention("", 1, 1, 70, 130, 64, dtype="f16", causal=True, units="wgmma")
+WORD = Attention("", 1, 4, 1, 90, 64, groups=2, dtype="f16", units="wgmma")
 CASES = [
     (CONVOLUTION, convolution_problem, IMAGE, "Boxes(rows=64, columns=128, ranges=1)"),
     (CONVOLUTION, convolution_problem, IMAGE, "Boxes(rows=0, columns=0, ranges=2)"),
-    (ATTENTION, attention_tunable, HEADS, "hopper Shape(groups=2, keys=128)"),
+    (ATTENTION, attention_tunable, HEADS, "hopper Shape(groups=2, keys=128"),
     (ATTENTION, attention_tunable, HEADS, "planes Shape(planes=2, keys=32)"),
-    (ATTENTION, attention_tunable, HEADS, "hopper Shape(groups=3, keys=64)"),
+    (ATTENTION, attention_tunable, HEADS, "hopper Shape(groups=3, keys=64"),
+    (ATTENTION, attention_tunable, WORD, "split Shape(row_planes=0"),
 ]
 
 
-@pytest.mark.parametrize(("op", "makes", "problem", "name"), some(CASES, 0, 1, 2, 3), ids=lambda v: str(v)[-30:])
+@pytest.mark.parametrize(("op", "makes", "problem", "name"), some(CASES, 0, 1, 2, 3, 5), ids=lambda v: str(v)[-30:])
 def test_a_candidate_gives_what_it_should(op: Any, makes: Any, problem: Any, name: str) -> None:
     with emulated() as gpu:
         p = problem._replace(device=str(gpu))
@@ -44,5 +46,7 @@ def test_a_candidate_gives_what_it_should(op: Any, makes: Any, problem: Any, nam
 def test_the_guess_on_a_gpu_is_what_the_rules_take() -> None:
     with emulated() as gpu:
         device = str(gpu)
-        found = [CONVOLUTION.inferred(IMAGE._replace(device=device)), ATTENTION.inferred(HEADS._replace(device=device))]
-    assert [c.name for c in found] == ["boxes Boxes(rows=0, columns=0, ranges=0)", "hopper Shape(groups=0, keys=0)"]
+        image = CONVOLUTION.inferred(IMAGE._replace(device=device))
+        heads, word = (ATTENTION.inferred(p._replace(device=device)) for p in (HEADS, WORD))
+    assert image.name == "boxes Boxes(rows=0, columns=0, ranges=0)"
+    assert (heads.routine.name, word.routine.name) == ("hopper", "split")

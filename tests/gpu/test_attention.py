@@ -9,8 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import cubepy as cb
 import cubepy.kernels as K
 from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
+from cubepy.kernels.attention_split import Shape
 from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import DeviceArray, upload
 
@@ -146,6 +148,48 @@ def test_results_do_not_vary() -> None:
     first = K.attention(*arrays, is_causal=True).numpy()
     for _ in range(5):
         assert np.array_equal(first, K.attention(*arrays, is_causal=True).numpy())
+
+
+# dtype, batch, query heads, key heads, queries, keys, width
+WORDS = [
+    (BF16, 1, 8, 2, 1, 5000, 128), (F16, 3, 4, 4, 1, 900, 64), (BF16, 1, 16, 1, 5, 3001, 64),
+    (BF16, 2, 12, 4, 1, 1, 128), (F16, 1, 6, 3, 17, 700, 80), (BF16, 1, 4, 4, 3, 2000, 33), (F32, 1, 4, 2, 2, 900, 64),
+    (BF16, 1, 2, 2, 60, 4000, 256),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["none", "bool", "float", "causal"])
+@pytest.mark.parametrize("case", WORDS, ids=str)
+def test_few_queries_with_long_keys(case: Any, kind: str) -> None:
+    arrays = inputs(*case)
+    draws = np.random.default_rng(5).random((case[1], 1, case[4], case[5]))
+    mask: Any = {"bool": draws < 0.6, "float": (draws * 4).astype(np.float32)}.get(kind)
+    far = None if mask is None else upload(mask, HERE)
+    with cb.tune.force("attention", "split"):
+        ours = K.attention(*on_device(arrays), attn_mask=far, is_causal=kind == "causal")
+    close(ours, expected(*arrays, kind == "causal", mask), TOLERANCE[case[0]])
+
+
+def test_splitting_keys_does_not_vary_and_any_parts_agree() -> None:
+    arrays = inputs(BF16, 1, 8, 2, 1, 4000, 128)
+    far, right = on_device(arrays), expected(*arrays)
+    for splits in (1, 2, 7, 63):
+        with cb.tune.force("attention", "split", Shape(splits=splits)):
+            first = K.attention(*far).numpy()
+            assert all(np.array_equal(first, K.attention(*far).numpy()) for _ in range(5))
+        assert np.linalg.norm(first.astype(np.float64) - right) <= TOLERANCE[BF16] * np.linalg.norm(right)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_shapes(seed: int) -> None:
+    """By whatever the rules choose: few queries and many, heads of one key head, lengths that fill no tile."""
+    rng = np.random.default_rng(seed)
+    dtype = (BF16, F16, F32)[seed % 3]
+    groups, length = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2, 16, 77, 130, 197, 260]))
+    heads, seen = groups * int(rng.choice([1, 2, 4])), int(rng.integers(1, 1500))
+    arrays = inputs(dtype, int(rng.integers(1, 4)), heads, groups, length, seen, int(rng.choice([40, 64, 128])))
+    causal = bool(rng.random() < 0.4)
+    close(K.attention(*on_device(arrays), is_causal=causal), expected(*arrays, causal), TOLERANCE[dtype])
 
 
 GRADIENTS = [
