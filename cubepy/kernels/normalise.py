@@ -21,7 +21,7 @@ from cubepy.kernels.arguments import (
     wrapper,
 )
 from cubepy.kernels.cube_wide import first_lanes, has_planes
-from cubepy.kernels.elementwise import PAST, aligned, contiguous, copy, lanes_for
+from cubepy.kernels.elementwise import PAST, aligned, contiguous, convert_into, copy, lanes_for
 from cubepy.kernels.exponentials import exp_below_one
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, f32, f64
@@ -255,8 +255,9 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     d = axis_of(axis, array.ndim)
     result = output(out, array.shape, array.dtype)
     if result.size:
-        rows, target = as_rows(array, d), as_rows(result, d)
-        inside = target.base is not None and np.shares_memory(target, result)
+        rows, target = as_rows(array, d), rows_in(result, d)
+        inside = target is not None
+        target = memory.empty(rows.shape, result.dtype) if target is None else target
         lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
         cubes = -(-rows.shape[0] // ROWS)
         if has_planes():
@@ -268,21 +269,25 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         else:
             softmax_rows[cubes, 1](rows, target, lanes, ROWS, mode="unchecked")
         if not inside:
-            np.moveaxis(result, d, -1)[...] = target.reshape(np.moveaxis(result, d, -1).shape)
+            moved = np.moveaxis(result, d, -1)
+            convert_into(moved, target.reshape(moved.shape))
     return finish(result, out, wrap)
 
 
 def as_rows(array: np.ndarray, axis: int) -> np.ndarray:
     """(rows, n) with `axis` last and unit stride along it: a view where strides allow it, else a copy."""
-    moved = np.moveaxis(array, axis, -1)
-    n = moved.shape[-1]
+    view = rows_in(array, axis)
+    return copy(np.moveaxis(array, axis, -1)).reshape(-1, array.shape[axis]) if view is None else view
+
+
+def rows_in(array: np.ndarray, axis: int) -> np.ndarray | None:
+    """(rows, n) with `axis` last and unit stride along it, as a view; None where strides do not allow it."""
+    n = array.shape[axis]
     try:
-        view = view_as(moved, (array.size // n, n) if array.size else (0, n))
+        view = view_as(np.moveaxis(array, axis, -1), (array.size // n, n) if array.size else (0, n))
     except AttributeError:
-        return copy(moved).reshape(-1, n)
-    if view.strides[1] != view.itemsize and n > 1:
-        return copy(moved).reshape(-1, n)
-    return view
+        return None
+    return view if view.strides[1] == view.itemsize or n <= 1 else None
 
 
 @repeated
@@ -331,5 +336,5 @@ def layer_norm(
             past = past_caches(rows, flat, lanes)
             layer_norm_rows[cubes, 1](rows, *parts, flat, eps, lanes, ROWS, past, mode="unchecked")
         if not result.flags.c_contiguous:
-            result[...] = flat.reshape(result.shape)
+            convert_into(result, flat.reshape(result.shape))
     return finish(result, out, wrap)
