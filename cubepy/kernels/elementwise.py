@@ -202,7 +202,8 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
         elementwise_cubes.run(function, dest, inputs, function is not identity)
         return
     lanes = lanes_for(dest, *inputs)
-    past = dest.nbytes >= PAST and aligned(dest, 2 * lanes) and not any(np.may_share_memory(dest, x) for x in inputs)
+    head = to_line(dest) if dest.nbytes >= PAST else None
+    past = head is not None and not builtins.any(np.may_share_memory(dest, x) for x in inputs)
     if moves and dest.ndim > 1 and swapped(dest, inputs[0], past):
         return
     across = [lies_across(x) and not np.may_share_memory(x, dest) for x in inputs]
@@ -217,6 +218,9 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     if isinstance(function, Builtin) or not plain(function):
         lanes *= beside(lanes, dest)
     if all(a.ndim == 1 and a.strides[0] == a.itemsize for a in (dest, *inputs)):
+        if past and head:
+            map_flat[1, 1](dest[:head], tuple(x[:head] for x in inputs), function, lanes, CHUNK, mode="unchecked")
+            dest, inputs = dest[head:], [x[head:] for x in inputs]
         cubes = -(-dest.size // CHUNK)
         if past:
             map_past[cubes, 1](dest, tuple(inputs), function, lanes, CHUNK, mode="unchecked")
@@ -274,9 +278,19 @@ def beside(lanes: int, dest: Any) -> int:
     return builtins.max(2, LINE // cb.device_properties_of().register_bytes)
 
 
+def to_line(out: Any, lanes: int = memory.ALIGNMENT) -> int | None:
+    """How many elements of an array on the host come before one where a line of so many, or of the cache, may be stored
+    whole; None where it is nowhere.
+    """
+    if not isinstance(out, np.ndarray):
+        return None
+    head, rest = divmod(-address(out) % builtins.min(lanes * out.itemsize, memory.ALIGNMENT), out.itemsize)
+    return None if rest else head
+
+
 def aligned(out: Any, lanes: int) -> bool:
     """Whether an array on the host begins where a line of so many elements, or of the cache, may be stored whole."""
-    return isinstance(out, np.ndarray) and address(out) % builtins.min(lanes * out.itemsize, memory.ALIGNMENT) == 0
+    return to_line(out, lanes) == 0
 
 
 @functools.lru_cache(256)
