@@ -203,7 +203,7 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
         return
     lanes = lanes_for(dest, *inputs)
     head = to_line(dest) if dest.nbytes >= PAST else None
-    past = head is not None and not builtins.any(np.may_share_memory(dest, x) for x in inputs)
+    past = head is not None and head < dest.size and not builtins.any(np.may_share_memory(dest, x) for x in inputs)
     if moves and dest.ndim > 1 and swapped(dest, inputs[0], past):
         return
     across = [lies_across(x) and not np.may_share_memory(x, dest) for x in inputs]
