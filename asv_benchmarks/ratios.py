@@ -4,6 +4,8 @@
     python asv_benchmarks/ratios.py --only matmul        # rows that begin so, such as "matmul 64x"
     python asv_benchmarks/ratios.py --write out.md       # and write the table as Markdown
 
+    python asv_benchmarks/ratios.py --no-pauses          # as programs call libraries: one right after the other
+
 Every row is the median of several rounds in which each library runs, one after the other. A library that needs more
 than three times as long as the fastest is run no further, and its ratio says "about". The error is against float64.
 What the memory and the multipliers can do is measured by kernels in the same process.
@@ -27,7 +29,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 if __name__ == "__main__":  # before NumPy and torch are loaded, which read it; asv.conf.json says the same for asv
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # idle threads turn for 1 ms, not 0.1 s beside others
+    if "--no-pauses" not in sys.argv:
+        os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # idle threads turn for 1 ms, not 0.1 s beside others
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes beside what is timed
 
 # isort: split
@@ -39,6 +42,8 @@ from gpu import write
 
 PACKAGES = ("numpy", "numba", "torch", "jax", "onnxruntime", "openvino")
 MARK, ALONE = "<!-- cpu table -->", "<!-- cpu table, one thread -->"
+MIXED = "<!-- cpu table, no pauses -->"
+TURNS = 4  # as many rounds of single calls without pauses
 BUDGET = 1.2  # seconds for all rounds of a row, about
 RESERVE = 3 << 29  # bytes that results may use without new pages
 SLOW = 3.0  # times as long as the fastest: measured once
@@ -88,8 +93,11 @@ def first(run: Callable[[], Any]) -> float:
     return min(taken)
 
 
-def measure(op: str, shape: str, rounds: int) -> dict[str, Any]:
-    """Medians by library, interleaved; a pause after each library lets its idle threads go to sleep."""
+def measure(op: str, shape: str, rounds: int, pauses: bool = True) -> dict[str, Any]:
+    """Medians by library, interleaved; a pause after each library lets its idle threads go to sleep.
+
+    Without pauses, every library is called once in a round, while the threads of the one before still turn.
+    """
     runs, once = {}, {}
     for library in LIBRARIES:
         try:
@@ -97,12 +105,16 @@ def measure(op: str, shape: str, rounds: int) -> dict[str, Any]:
         except NotImplementedError:
             continue
         once[library] = first(runs[library])
-        time.sleep(SETTLE.get(library, 0.0))
+        if pauses:
+            time.sleep(SETTLE.get(library, 0.0))
     fastest = min(once.values())
     kept = [name for name in runs if name == "cubepy" or once[name] < SLOW * fastest]
     times: dict[str, list[float]] = {name: [] for name in kept}
-    for _ in range(rounds):
+    for _ in range(rounds if pauses else TURNS * rounds):
         for name in kept:
+            if not pauses:
+                times[name].append(seconds(runs[name]))
+                continue
             run, share = runs[name], BUDGET / rounds / len(kept)
             if once[name] < share:  # the first call wakes the library's threads
                 run()
@@ -140,7 +152,7 @@ def line(row: dict[str, Any], known: tuple[float, float, float]) -> str:
     return f"| {row['op']} {row['shape']} | {row['seconds'] * 1e3:.3g} ms{rate(row, known)} | {ratios} | {exact} |"
 
 
-def described(threads: int, known: tuple[float, float, float]) -> str:
+def described(threads: int, known: tuple[float, float, float], pauses: bool = True) -> str:
     """What the table was measured with."""
     found = []
     for name in PACKAGES:
@@ -149,6 +161,7 @@ def described(threads: int, known: tuple[float, float, float]) -> str:
         except PackageNotFoundError:
             found.append(f"{name} absent")
     found += [] if compiler() else ["no C++ compiler for torch.compile"]
+    found += [] if pauses else ["no pauses between libraries"]
     return (
         f"{datetime.date.today().isoformat()}, {threads} threads, Python {platform.python_version()}, "
         f"{', '.join(found)}; limits measured in the run: "
@@ -163,26 +176,34 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="rows that begin so (may be given several times)")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--write", type=Path, help="also write the table to this file")
+    parser.add_argument("--no-pauses", action="store_true", help="call libraries one right after the other")
     options = parser.parse_args()
     from cubepy.backends.cpu.threads import threads
 
     keep_memory(RESERVE)
     known = limits()
-    lines = [described(threads(), known), "", "| work | cubepy | times faster than | error |", "|---|---|---|---|"]
+    pauses = not options.no_pauses
+    lines = [
+        described(threads(), known, pauses),
+        "",
+        "| work | cubepy | times faster than | error |",
+        "|---|---|---|---|",
+    ]
     print("\n".join(lines))
     rows = []
     for op, work in WORKS.items():
         for shape in work.shapes:
             if not options.only or any(f"{op} {shape}".startswith(name) for name in options.only):
-                row = measure(op, shape, options.rounds)
+                row = measure(op, shape, options.rounds, pauses)
                 rows.append(row)
                 lines.append(line(row, known))
                 print(lines[-1], flush=True)
             data.cache_clear()
     if options.json:
-        options.json.write_text(json.dumps({"threads": threads(), "limits": known, "rows": rows}, indent=2))
+        found = {"threads": threads(), "limits": known, "pauses": pauses, "rows": rows}
+        options.json.write_text(json.dumps(found, indent=2))
     if options.write:
-        write(options.write, "\n".join(lines), MARK if threads() > 1 else ALONE)
+        write(options.write, "\n".join(lines), MIXED if options.no_pauses else MARK if threads() > 1 else ALONE)
 
 
 if __name__ == "__main__":

@@ -209,6 +209,40 @@ def test_the_code_of_the_pool_is_valid(machine: str, monkeypatch: pytest.MonkeyP
     assert ("llvm.aarch64.hint" in code) == (machine == "aarch64")
 
 
+OFFERS = """
+import ctypes, platform, threading
+from cubepy.backends.cpu import compile as native
+from cubepy.backends.cpu import pool, sharing
+
+offers = []
+asleep, over = threading.Event(), threading.Event()
+
+@ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long)
+def system_call(which):
+    if which == pool._YIELD[platform.machine()]:
+        offers.append(which)
+    elif asleep.is_set():
+        over.set()  # wake: the pool is closed
+    else:
+        asleep.set()
+        over.wait()
+    return 0
+
+made = pool.Pool(2)
+made.system_call = ctypes.cast(system_call, ctypes.c_void_p).value
+native.load_text(sharing.text(made.start, made.functions), sharing.SHARE)
+made.open(native.address_of(pool.MEMBER), native.address_of(pool.STOP))
+assert asleep.wait(60)
+print(len(offers) == -(-pool.TURNS // pool.OFFER))
+made.close()
+"""
+
+
+@needs_pool
+def test_a_thread_that_turns_offers_its_core_to_others(tmp_path: Path) -> None:
+    assert ran(OFFERS, tmp_path) == ["True"]
+
+
 ENDED = """
 import numpy as np
 from cubepy import kernels as K

@@ -99,6 +99,36 @@ def test_a_library_three_times_slower_than_the_fastest_runs_no_rounds(
     assert "numpy 0.71x, jax 2.00x, torch about 2.29x" in ratios.line(row, LIMITS)
 
 
+def test_without_pauses_libraries_are_called_one_right_after_the_other(
+    ratios: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def case(op: str, library: str, shape: str) -> Any:
+        if library not in ("cubepy", "numpy"):
+            raise NotImplementedError
+        return lambda: calls.append(library)
+
+    monkeypatch.setattr(ratios, "case", case)
+    monkeypatch.setattr(ratios, "seconds", lambda run: run() or 1.0)
+    monkeypatch.setattr(ratios, "error", lambda op, shape: None)
+    monkeypatch.setattr(ratios.time, "sleep", lambda duration: pytest.fail("a pause"))
+
+    ratios.measure("softmax", "4x8", rounds=3, pauses=False)
+
+    assert calls[2:] == ["cubepy", "numpy"] * (3 * ratios.TURNS)
+    assert "no pauses" in ratios.described(2, LIMITS, pauses=False)
+
+
+def test_rows_with_out_and_odd_inputs_lie_where_they_say(ratios: Any) -> None:
+    data = {op: work.data(64, 64) for op, work in ratios.WORKS.items() if op.endswith(("_out", "_odd"))}
+
+    assert {"softmax_out", "layer_norm_out", "copy_out", "softmax_odd", "add_odd"} <= set(data)
+    for op, arrays in data.items():
+        places = {x.ctypes.data % 64 for x in arrays}
+        assert places == {16} if op.endswith("_out") else places <= {4, 36}
+
+
 def test_a_row_names_its_share_of_the_limit_it_meets(ratios: Any) -> None:
     row = {"seconds": 1e-3, "peers": {}, "about": [], "error": None}
 

@@ -13,6 +13,9 @@ from benchmarks.peers import Graph, Make
 LIBRARIES = ("cubepy", "numpy", "torch", "torch.compile", "jax", "onnxruntime", "openvino")
 
 
+PAGE = 4096  # bytes
+
+
 @dataclass(frozen=True)
 class Work:
     """One operation on float32 unless its name says otherwise.
@@ -65,6 +68,15 @@ class Work:
 def numbers(shape: str) -> tuple[int, ...]:
     """The numbers of a shape such as "8192x64"."""
     return tuple(int(n) for n in shape.split("x"))
+
+
+def placed(x: np.ndarray, byte: int) -> np.ndarray:
+    """A copy that begins so many bytes past a page: 16 is where NumPy's own large arrays begin."""
+    memory = np.empty(x.nbytes + 2 * PAGE, np.uint8)
+    start = -memory.ctypes.data % PAGE + byte
+    copy = memory[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
 
 
 def draw(*shape: int, scale: float = 1.0, seed: int = 0) -> np.ndarray:

@@ -9,8 +9,9 @@ import numpy as np
 
 from benchmarks.kernels import axpy_of, chain_of
 from benchmarks.peers import Graph, Run, compiled, jax_module, jitted, node, torch_module
-from benchmarks.work import Work, draw
+from benchmarks.work import Work, draw, placed
 from cubepy import kernels as K
+from cubepy.kernels.functions import add
 
 SQUARE = ("4096x4096",)
 BLOCK = ("32x512x2048",)
@@ -26,6 +27,20 @@ def one(*shape: int) -> tuple[np.ndarray, ...]:
     return (draw(*shape),)
 
 
+def two(*shape: int) -> tuple[np.ndarray, ...]:
+    return draw(*shape), draw(*shape, seed=1)
+
+
+def with_out(*shape: int) -> tuple[np.ndarray, ...]:
+    """An array and one to write, both where NumPy's own begin."""
+    return placed(draw(*shape), 16), placed(np.zeros(shape, np.float32), 16)
+
+
+def odd(*shape: int) -> tuple[np.ndarray, ...]:
+    """Arrays that begin inside of a line of the cache, as parts of others do."""
+    return placed(draw(*shape), 4), placed(draw(*shape, seed=1), 36)
+
+
 def once(*shape: int) -> float:
     """Bytes of an array that is read."""
     return 4.0 * math.prod(shape)
@@ -34,6 +49,11 @@ def once(*shape: int) -> float:
 def twice(*shape: int) -> float:
     """Bytes of an array that is read and one that is written."""
     return 8.0 * math.prod(shape)
+
+
+def thrice(*shape: int) -> float:
+    """Bytes of two arrays that are read and one that is written."""
+    return 12.0 * math.prod(shape)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -86,6 +106,11 @@ def _onnx_layer_norm(x: np.ndarray) -> Graph:
     return node("LayerNormalization", epsilon=1e-5)(x, ones, zeros)
 
 
+def _torch_out(name: str, *options: Any) -> Any:
+    """A function of torch that writes its second array."""
+    return lambda x, out: lambda: getattr(torch_module(), name)(x, *options, out=out)
+
+
 def _jax_chain(x: Any) -> Any:
     jnp = jax_module().numpy
     return jnp.tanh(jnp.exp(-x * x) + 0.5 * x)
@@ -126,6 +151,42 @@ WORKS = {
         SQUARE, one, lambda x: lambda: K.layer_norm(x, x.shape[-1]), lambda x: lambda: layer_norm(x),
         _torch_layer_norm, _onnx_layer_norm, bytes=twice, compiled=compiled(_torch_layer_norm),
         jax=jitted(_jax_layer_norm),
+    ),
+    "add": Work(
+        ("8192x4096",), two, lambda x, y: lambda: K.map(add, x, y), lambda x, y: lambda: x + y,
+        lambda x, y: lambda: torch_module().add(x, y), bytes=thrice, jax=jitted(lambda x, y: x + y),
+    ),
+    "add_odd": Work(
+        ("8192x4096",), odd, lambda x, y: lambda: K.map(add, x, y), lambda x, y: lambda: x + y,
+        lambda x, y: lambda: torch_module().add(x, y), bytes=thrice,
+    ),
+    "softmax_odd": Work(
+        SQUARE, lambda *n: odd(*n)[:1], lambda x: lambda: K.softmax(x), lambda x: lambda: softmax(x), _torch_softmax,
+        bytes=twice,
+    ),
+    "layer_norm_odd": Work(
+        SQUARE, lambda *n: odd(*n)[:1], lambda x: lambda: K.layer_norm(x, x.shape[-1]), lambda x: lambda: layer_norm(x),
+        _torch_layer_norm, bytes=twice,
+    ),
+    "copy_out": Work(
+        SQUARE, with_out, lambda x, out: lambda: K.copy(x, out=out), lambda x, out: lambda: np.copyto(out, x) or out,
+        lambda x, out: lambda: out.copy_(x), exact=lambda x, out: x, bytes=twice,
+    ),
+    "gelu_out": Work(
+        BLOCK, with_out, lambda x, out: lambda: K.gelu(x, out=out), None, lambda x, out: _torch_gelu(x),
+        exact=lambda x, out: gelu(x), bytes=twice, quick="4x512x256",
+    ),
+    "softmax_out": Work(
+        SQUARE, with_out, lambda x, out: lambda: K.softmax(x, out=out), None, _torch_out("softmax", -1),
+        exact=lambda x, out: softmax(x), bytes=twice,
+    ),
+    "layer_norm_out": Work(
+        SQUARE, with_out, lambda x, out: lambda: K.layer_norm(x, x.shape[-1], out=out), None,
+        lambda x, out: _torch_layer_norm(x), exact=lambda x, out: layer_norm(x), bytes=twice,
+    ),
+    "transpose_out": Work(
+        SQUARE, with_out, lambda x, out: lambda: K.transpose(x, out=out), None, lambda x, out: lambda: out.copy_(x.T),
+        exact=lambda x, out: x.T, bytes=twice,
     ),
     "transpose": Work(
         SQUARE, one, lambda x: lambda: K.transpose(x), lambda x: lambda: np.ascontiguousarray(x.T),

@@ -8,7 +8,7 @@ Words of a table, all int64:
     the blocks
     overlaps    written array, its first byte and one past the last, another array and its two: nothing may be in both
     relations   array, another one, bytes from it to that
-    alignments  array, whose address must be a multiple of 64
+    alignments  array, whose address must be so many bytes past a multiple of 64
     places      word of the blocks, array, bytes from its start: there goes the address
     flags       word of the blocks, another one, which is a flag: there goes its address
     steps       entry, cubes, word of its block, chunks (0: this thread alone), threads, faults,
@@ -131,7 +131,7 @@ def text() -> str:
         code.leave(b.icmp_signed("!=", apart, load(row, 2)), _number(REFUSED))
 
     def alignment(row: Any, _: Any) -> None:
-        code.leave(b.icmp_signed("!=", b.and_(data(load(row)), _number(63)), _number(0)), _number(REFUSED))
+        code.leave(b.icmp_signed("!=", b.and_(data(load(row)), _number(63)), load(row, 1)), _number(REFUSED))
 
     def place(row: Any, _: Any) -> None:
         code.store(code.word(block, load(row)), b.add(data(load(row, 1)), load(row, 2)))
@@ -156,7 +156,7 @@ def text() -> str:
     at = b.add(table, _number(8 * HEAD))
     at = code.rows(at, words, 1, lambda row, k: code.store(code.word(block, k), load(row)))
     for n, (size, body) in enumerate(
-        ((6, overlap), (3, relation), (1, alignment), (3, place), (2, flag), (7, step)), 1
+        ((6, overlap), (3, relation), (2, alignment), (3, place), (2, flag), (7, step)), 1
     ):
         at = code.rows(at, load(table, n), size, body)
     b.ret(_number(0))

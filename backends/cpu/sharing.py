@@ -68,12 +68,22 @@ class Code:
     @contextmanager
     def repeat(self) -> Iterator[Any]:
         """What is written inside is repeated until it branches to what this gives."""
-        inside, after = self.b.append_basic_block(), self.b.append_basic_block()
-        self.b.branch(inside)
-        self.b.position_at_end(inside)
-        yield after
-        self.b.branch(inside)
-        self.b.position_at_end(after)
+        with self.repeat_counted() as (_, after):
+            yield after
+
+    @contextmanager
+    def repeat_counted(self) -> Iterator[tuple[Any, Any]]:
+        """The same; gives how often it was repeated, too."""
+        b, before = self.b, self.b.block
+        inside, after = b.append_basic_block(), b.append_basic_block()
+        b.branch(inside)
+        b.position_at_end(inside)
+        turns = b.phi(word)
+        turns.add_incoming(number(0), before)
+        yield turns, after
+        turns.add_incoming(b.add(turns, number(1)), b.block)
+        b.branch(inside)
+        b.position_at_end(after)
 
     @contextmanager
     def count(self, limit: Any) -> Iterator[Any]:

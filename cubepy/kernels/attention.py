@@ -14,7 +14,7 @@ import numpy as np
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.arguments import array_of, finish, float_array, number_of, output, repeated, wrapper
 from cubepy.kernels.attention_tunable import ATTENTION, described
-from cubepy.kernels.elementwise import copy
+from cubepy.kernels.elementwise import convert_into, copy
 from cubepy.runtime import memory
 from cubepy.tune import choose
 
@@ -72,7 +72,7 @@ def attention(
     problem = described(q, k, v, mask, kind, bool(is_causal), factor)
     choose(ATTENTION, problem).launch(problem, q, k, v, mask, target, None, factor)
     if target is not result:
-        result[...] = target
+        convert_into(result, target)
     return finish(result, out, wrap)
 
 

@@ -118,7 +118,7 @@ def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
                 rows.reshape(m, n), flat.reshape(m, n), lanes_for(rows), PIECE, mode="checked"
             )
             if flat is not result:
-                result[...] = flat
+                convert_into(result, flat)
         else:
             convert_into(result, turned)
     return finish(result, out, wrap)

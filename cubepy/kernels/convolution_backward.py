@@ -29,6 +29,7 @@ from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.matmul import matmul
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.pad import pad
+from cubepy.kernels.shapes import as_new
 from cubepy.runtime import memory
 
 WRITTEN_OUT = 16  # columns of a depthwise window whose sums are in registers
@@ -137,22 +138,29 @@ def _on_cpu(
     problem = Phases(ones + view.shape[1:-1], ones + window, ones + step, zeros + cut, ones + dil, (*ones, *sizes))
     n, c = view.shape[0], view.shape[-1]
     channels_last = layout == last or (view.flags.c_contiguous and c > 1 and view.size > n * c)
-    if w.shape[:2] == (groups, 1):  # every channel has its own filter
-        target = memory.empty((n, *sizes, filters), x.dtype)
+    alone = w.shape[:2] == (groups, 1)  # every channel has its own filter
+    is_last = channels_last or alone
+    given, target = None, None
+    if out is not None:
+        given = output(out, (n, *sizes, filters) if layout == last else (n, filters, *sizes), x.dtype)
+        if not any(a is not None and np.may_share_memory(given, a) for a in (x, w, add)):
+            target = as_new(given, (0, *range(2, axes + 2), 1) if is_last and layout == first else None)
+    if alone:
+        target = memory.empty((n, *sizes, filters), x.dtype) if target is None else target
         taps = memory.empty((math.prod(window), filters), np.float32)
         convert_into(taps, w.reshape(filters, -1).T)
         seen = _channels_last(x, layout == last).reshape(n, *problem.size, c)
         channels_by_phases(seen, taps, add, target.reshape(n, *problem.out, filters), problem)
     else:
-        made = by_phases(view, w, add, problem, groups, channels_last)
+        made = by_phases(view, w, add, problem, groups, channels_last, target)
         if made is None:
             return None
         target = made.reshape((n, *sizes, filters) if channels_last else (n, filters, *sizes))
-    is_last = channels_last or w.shape[:2] == (groups, 1)
     if is_last and layout == first:
         target = target.transpose(0, axes + 1, *range(1, axes + 1))
-    if out is not None:
-        convert_into(output(out, target.shape, x.dtype), target)
+    if given is not None:
+        if not np.may_share_memory(given, target):
+            convert_into(given, target)
         return out
     return target if channels_last == is_last else transpose(target, tuple(range(axes + 2)))
 

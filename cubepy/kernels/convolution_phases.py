@@ -412,17 +412,20 @@ def plan_of(
     return cubes, numbers, Plan(*tiles, input_last, output_last, bias)
 
 
-def by_phases(view: Any, w: Any, bias: Any, problem: Phases, groups: int, channels_last: bool) -> Any:
+def by_phases(
+    view: Any, w: Any, bias: Any, problem: Phases, groups: int, channels_last: bool, out: Any = None
+) -> Any:  # fmt: skip
     """The transposed convolution (N, *problem.out, C) or (N, C, *problem.out) of a view (N, *size, C) in any layout.
 
-    None: no cube has the memory for it.
+    `out` is an array in C order to write. None: no cube has the memory for it.
     """
     turn = (0, view.ndim - 1, *range(1, view.ndim - 1))
     last = bool(view.flags.c_contiguous)
     if not last and not view.transpose(turn).flags.c_contiguous:
         view, last = contiguous(view), True
     n, c, filters = view.shape[0], view.shape[-1], w.shape[1] * groups
-    out = memory.empty((n, *problem.out, filters) if channels_last else (n, filters, *problem.out), view.dtype)
+    shape = (n, *problem.out, filters) if channels_last else (n, filters, *problem.out)
+    out = memory.empty(shape, view.dtype) if out is None else out.reshape(shape)
     made = plan_of(problem, n, groups, c // groups, w.shape[1], last, channels_last, bias is not None)
     if made is None:
         return None

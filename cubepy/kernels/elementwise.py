@@ -192,20 +192,35 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     if result.size == 0:
         return
     spread = [x if x.shape == result.shape else np.broadcast_to(x, result.shape) for x in xs]
-    dest, *inputs = merged([result, *spread])
+    dest, *inputs = merged(as_stored([result, *spread]))
     moves = function is identity and dest.dtype == inputs[0].dtype
     if moves and as_dtype(dest.dtype).is_float and dest.itemsize == 2:  # as bits: nothing is to be computed in f32
         dest, inputs = dest.view(np.uint16), [inputs[0].view(np.uint16)]
+    elif moves and dest.dtype == np.bool_:  # squares of bools are not turned
+        dest, inputs = dest.view(np.uint8), [inputs[0].view(np.uint8)]
     if has_planes():
         elementwise_cubes.run(function, dest, inputs, function is not identity)
         return
     lanes = lanes_for(dest, *inputs)
-    past = dest.nbytes >= PAST and aligned(dest, 2 * lanes) and not any(np.may_share_memory(dest, x) for x in inputs)
+    head = to_line(dest) if dest.nbytes >= PAST else None
+    past = head is not None and head < dest.size and not builtins.any(np.may_share_memory(dest, x) for x in inputs)
     if moves and dest.ndim > 1 and swapped(dest, inputs[0], past):
         return
+    across = [lies_across(x) and not np.may_share_memory(x, dest) for x in inputs]
+    if builtins.any(across) and dest.size >= CHUNK and dest.strides[-1] == dest.itemsize:
+        order = memory_order(inputs[across.index(True)])
+        if across.count(True) > 1 + sum(lies_across(x.transpose(order)) for x in inputs):  # rather turn the result
+            made = memory.empty(tuple(dest.shape[d] for d in order), dest.dtype)
+            run(function, [x.transpose(order) for x in inputs], made)
+            run(identity, [made], dest.transpose(order))
+            return
+        inputs = [turned(x) if turns else x for x, turns in zip(inputs, across, strict=True)]
     if isinstance(function, Builtin) or not plain(function):
         lanes *= beside(lanes, dest)
     if all(a.ndim == 1 and a.strides[0] == a.itemsize for a in (dest, *inputs)):
+        if past and head:
+            map_flat[1, 1](dest[:head], tuple(x[:head] for x in inputs), function, lanes, CHUNK, mode="unchecked")
+            dest, inputs = dest[head:], [x[head:] for x in inputs]
         cubes = -(-dest.size // CHUNK)
         if past:
             map_past[cubes, 1](dest, tuple(inputs), function, lanes, CHUNK, mode="unchecked")
@@ -216,6 +231,36 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     count, pieces = dest.size // dest.shape[-1], -(-dest.shape[-1] // CHUNK)
     rows = builtins.max(1, builtins.min(CHUNK // dest.shape[-1], count // CUBES))
     map_rows[-(-count // rows) * pieces, 1](dest, tuple(inputs), function, fixed, rows, lanes, CHUNK, mode="unchecked")
+
+
+def memory_order(x: Any) -> list[int]:
+    """The axes of an array, those whose neighbours are furthest apart in memory first."""
+    return sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+
+
+def as_stored(arrays: list[Any]) -> list[Any]:
+    """Arrays of one shape with their axes in the order in which the first one lies in memory."""
+    first = arrays[0]
+    if first.flags.c_contiguous:
+        return arrays
+    order = memory_order(first)
+    return arrays if order == list(range(first.ndim)) else [a.transpose(order) for a in arrays]
+
+
+def lies_across(x: Any) -> bool:
+    """Whether neighbours in memory are neighbours along another axis than the last."""
+    apart = x.strides[-1] not in (0, x.itemsize) and x.shape[-1] > 1
+    return apart and builtins.any(s == x.itemsize and n > 1 for s, n in zip(x.strides, x.shape, strict=True))
+
+
+def turned(x: Any) -> Any:
+    """The same numbers with neighbours along the last axis: squares are turned several times as fast as lanes are
+    gathered one by one.
+    """
+    part = x[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides)]
+    made = memory.empty(part.shape, x.dtype)
+    run(identity, [part], made)
+    return made if part.shape == x.shape else np.broadcast_to(made, x.shape)
 
 
 def lanes_for(*arrays: np.ndarray) -> int:
@@ -233,9 +278,19 @@ def beside(lanes: int, dest: Any) -> int:
     return builtins.max(2, LINE // cb.device_properties_of().register_bytes)
 
 
+def to_line(out: Any, lanes: int = memory.ALIGNMENT) -> int | None:
+    """How many elements of an array on the host come before one where a line of so many, or of the cache, may be stored
+    whole; None where it is nowhere.
+    """
+    if not isinstance(out, np.ndarray):
+        return None
+    head, rest = divmod(-address(out) % builtins.min(lanes * out.itemsize, memory.ALIGNMENT), out.itemsize)
+    return None if rest else head
+
+
 def aligned(out: Any, lanes: int) -> bool:
     """Whether an array on the host begins where a line of so many elements, or of the cache, may be stored whole."""
-    return isinstance(out, np.ndarray) and address(out) % builtins.min(lanes * out.itemsize, memory.ALIGNMENT) == 0
+    return to_line(out, lanes) == 0
 
 
 @functools.lru_cache(256)

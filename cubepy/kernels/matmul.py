@@ -250,7 +250,7 @@ def _with_packed(
             panels = widened(panels, rows)
         _launch(x3, panels, out3, add, r3, activation, alpha, "rows", panels.shape[3], False, m3, fill)
         if target is not result:
-            result[...] = target
+            convert_into(result, target)
     return finish(result, out, wrap)
 
 
@@ -339,7 +339,7 @@ def _floats(
     m3 = None if mask is None else _lines(_batched(mask, shape))
     _launch(x3, y3, out3, bias, r3, activation, alpha, layout_of(y3), 0, tf32, m3, fill)
     if apart:
-        result[...] = out3.reshape(result.shape)
+        convert_into(result, out3.reshape(result.shape))
 
 
 def _launch(

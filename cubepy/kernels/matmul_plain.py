@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.elementwise import copy
+from cubepy.kernels.elementwise import convert_into, copy
 from cubepy.kernels.matmul_problem import Product, result_dtype
 from cubepy.runtime import memory
 from cubepy.tune import Routine
@@ -85,6 +85,8 @@ def plain_product(x: np.ndarray, y: np.ndarray, result: np.ndarray, dtype: Any, 
     batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     a = copy(np.broadcast_to(x, (*batch, m, k))).reshape(-1, m, k)
     b = copy(np.broadcast_to(y, (*batch, k, n))).reshape(-1, k, n)
-    target = memory.empty((a.shape[0], m, n), dtype.numpy)
+    straight = result.flags.c_contiguous and result.dtype == dtype.numpy
+    target = result.reshape(-1, m, n) if straight else memory.empty((a.shape[0], m, n), dtype.numpy)
     row_product[a.shape[0] * m, 1](a, b, target, lanes, mode="checked")
-    result[...] = target.reshape(result.shape)
+    if not straight:
+        convert_into(result, target.reshape(result.shape))

@@ -19,6 +19,10 @@ MOST_DOT_ROWS = 64
 CHANNELS = 16  # results that a cube makes side by side
 MOST_SUMS = 32  # lines of sums of a cube: the longer its part of a row of b, the quicker memory is
 LARGE = 1 << 22  # bytes of b that come from memory
+LARGER = 1 << 24  # the same, for lines of 16
+LONG = 8192  # columns of b from which on parts of rows are too far from each other
+FEW_CORES = 4  # cubes that have parts of K are few
+FOLLOWS = "znver5"  # a CPU that asks ahead for parts of rows as quickly as for whole ones
 
 
 @cb.kernel
@@ -134,6 +138,16 @@ def blueprint_of(plan: SkinnyPlan, bias: bool, residual: bool, mask: bool, funct
     return Blueprint(plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, channels=plan.channels)
 
 
+def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) -> bool:
+    """Whether cubes should have a part of K and whole rows of b (see `matmul_apart`), as was measured."""
+    size = problem.k * problem.n * result_dtype(problem).itemsize
+    if properties.register_bytes < 64:
+        return size >= LARGE
+    if properties.name == FOLLOWS or properties.cores > FEW_CORES or size < LARGER:
+        return False
+    return problem.n >= LONG or problem.m == MOST_ROWS
+
+
 class Skinny(Routine):
     """Float products with few rows: b is read once, where it stands."""
 
@@ -163,7 +177,7 @@ class Skinny(Routine):
             if problem.m > 4:
                 yield SkinnyPlan(True, 4, 4, lanes, CHANNELS)
         else:
-            if lanes <= 8 and problem.k * problem.n * result_dtype(problem).itemsize >= LARGE:  # measured with 8
+            if whole_rows_are_quicker(problem, properties):
                 yield SkinnyPlan(False, problem.m, 1, lanes, apart=True)
             counts = {n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS}
             long = [n for n, c in counts.items() if c >= 2 * properties.cores and even(c, properties.cores)]

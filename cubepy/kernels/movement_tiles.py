@@ -13,6 +13,7 @@ from cubepy.kernels.elementwise_cubes import unravelled
 from cubepy.kernels.matmul_kernels import transpose_lines
 from cubepy.kernels.shapes import strided
 from cubepy.runtime import memory
+from cubepy.runtime.pointers import address
 
 FEW = 4  # lines that are woven into each other
 CHUNK = 4096  # places of them that a cube does
@@ -162,7 +163,7 @@ def squares(dest: Any, source: Any) -> tuple[Any, Any] | None:
 def swapped(dest: Any, source: Any, past: bool) -> bool:
     """Copy to `dest`, of the same shape and dtype, if two axes are simply swapped; whether it was done.
 
-    `past`: no cache holds `dest`, which begins at a line and is no part of `source`.
+    `past`: no cache holds `dest`, and it is no part of `source`.
     """
     pair = squares(dest, source)
     if pair is None:
@@ -172,9 +173,19 @@ def swapped(dest: Any, source: Any, past: bool) -> bool:
     if _weave(to, back, lanes):
         return True
     line = lanes * dest.itemsize
-    past = past and all(stride % line == 0 for stride in to.strides[:-1])
+    past = past and all(stride % memory.ALIGNMENT == 0 for stride in to.strides[:-1])
+    head, rest = divmod(-address(to) % memory.ALIGNMENT, to.itemsize) if past else (0, 0)
+    past = past and not rest and to.shape[-1] > head
     tile = SIDE // max(4, dest.itemsize) // lanes
     group = max(1, min(memory.ALIGNMENT // line, tile))
+    if past and head:  # the columns up to a line of the cache
+        _turn(to[..., :head], back[..., :head, :], lanes, tile, group, False)
+        to, back = to[..., head:], back[..., head:, :]
+    _turn(to, back, lanes, tile, group, past)
+    return True
+
+
+def _turn(to: Any, back: Any, lanes: int, tile: int, group: int, past: bool) -> None:
+    """to[..., i, j] = back[..., j, i]"""
     cubes = math.prod(to.shape[:-2]) * -(-to.shape[-2] // (lanes * tile)) * -(-to.shape[-1] // (lanes * tile))
     transpose_tiles[cubes, 1](back, to, lanes, tile, group, past, mode="unchecked")
-    return True

@@ -21,7 +21,7 @@ from cubepy.kernels.arguments import (
     wrapper,
 )
 from cubepy.kernels.cube_wide import first_lanes, has_planes
-from cubepy.kernels.elementwise import PAST, aligned, contiguous, copy, lanes_for
+from cubepy.kernels.elementwise import PAST, contiguous, convert_into, copy, lanes_for, to_line
 from cubepy.kernels.exponentials import exp_below_one
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, f32, f64
@@ -103,10 +103,12 @@ def softmax_rows(
 
 @cb.kernel
 def softmax_past(
-    x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int],
-    early: cb.Comptime[bool],
+    x: cb.Array, out: cb.Array, head, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int],
+    early: cb.Comptime[bool], peeled: cb.Comptime[bool],
 ):  # fmt: skip
     """The same for rows of whole groups of lines and at most `room` elements, stored past the caches.
+
+    `peeled`: lines begin after the first `head` elements of each row of the result.
 
     A row's exponentials wait in a buffer for their sum. The next row's largest is looked for while they are computed
     (`early`: they take longer than memory) or while they are stored.
@@ -139,7 +141,27 @@ def softmax_past(
             if not early:
                 raise_tops(tops, x, after, k, acc, lanes)
             for j in cb.unroll(range(STREAMS)):
-                out.store_stream((row, k + j * lanes), cb.cast(buffer.load(k + j * lanes, lanes) * scale, out.dtype))
+                at = k + j * lanes
+                if not peeled:
+                    out.store_stream((row, at), cb.cast(buffer.load(at, lanes) * scale, out.dtype))
+                elif at + head + lanes <= n:
+                    value = buffer.load(at + head, lanes) * scale
+                    out.store_stream((row, at + head), cb.cast(value, out.dtype))
+        if peeled:
+            for part in cb.unroll(range(2)):
+                at, count = ends_of(part, n, head, lanes)
+                value = buffer.load(at, lanes, valid=count) * scale
+                out.store((row, at), cb.cast(value, out.dtype), valid=count)
+
+
+@cb.func
+def ends_of(part: cb.Comptime[int], n, head, lanes):
+    """Where a row of n elements begins, or its last whole line ends, and how many are left there: lines begin `head`
+    elements later.
+    """
+    if part == 0:
+        return 0 * n, head
+    return n - lanes + head, lanes - head
 
 
 @cb.func
@@ -186,13 +208,14 @@ def wide(dtype):
 
 @cb.kernel
 def layer_norm_rows(
-    x: cb.Array, weight, bias, out: cb.Array, eps, lanes: cb.Comptime[int], rows: cb.Comptime[int],
-    past: cb.Comptime[bool] = False,
+    x: cb.Array, weight, bias, out: cb.Array, eps, head, lanes: cb.Comptime[int], rows: cb.Comptime[int],
+    past: cb.Comptime[bool], peeled: cb.Comptime[bool],
 ):  # fmt: skip
     """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as torch.
 
     While a row is written, the next one is summed: its loads come from memory, and there is other work meanwhile. With
-    `past` the results are stored past the caches, for lines that are aligned.
+    `past` the results are stored past the caches, for lines that are aligned, or with `peeled` would be `head` elements
+    later.
     """
     n = x.shape[1]
     acc = wide(x.dtype)
@@ -229,29 +252,54 @@ def layer_norm_rows(
         for k in range(0, whole, STREAMS * lanes):
             for j in cb.unroll(range(STREAMS)):
                 at = k + j * lanes
-                v = (cb.cast(x.load((row, at), lanes), acc) - mean) * scale
-                if weight is not None:
-                    v = v * cb.cast(weight.load(at, lanes), acc)
-                if bias is not None:
-                    v = v + cb.cast(bias.load(at, lanes), acc)
-                if past:
-                    out.store_stream((row, at), cb.cast(v, out.dtype))
+                if peeled:
+                    if at + head + lanes <= n:
+                        v = scaled_line(x, weight, bias, row, at + head, mean, scale, acc, lanes)
+                        out.store_stream((row, at + head), cb.cast(v, out.dtype))
                 else:
-                    out.store((row, at), cb.cast(v, out.dtype))
+                    v = scaled_line(x, weight, bias, row, at, mean, scale, acc, lanes)
+                    if past:
+                        out.store_stream((row, at), cb.cast(v, out.dtype))
+                    else:
+                        out.store((row, at), cb.cast(v, out.dtype))
                 sums[j] = sums[j] + cb.cast(x.load((after, at), lanes), acc)
         for k in range(whole, n, lanes):
-            v = (cb.cast(x.load((row, k), lanes, valid=n - k), acc) - mean) * scale
-            if weight is not None:
-                v = v * cb.cast(weight.load(k, lanes, valid=n - k), acc)
-            if bias is not None:
-                v = v + cb.cast(bias.load(k, lanes, valid=n - k), acc)
-            out.store((row, k), cb.cast(v, out.dtype), valid=n - k)
+            at = k + head if peeled else k
+            store_part(x, weight, bias, out, row, at, n - at, mean, scale, acc, lanes)
+        if peeled:
+            for part in cb.unroll(range(2)):
+                at, count = ends_of(part, n, head, lanes)
+                store_part(x, weight, bias, out, row, at, count, mean, scale, acc, lanes)
 
 
-def past_caches(rows: np.ndarray, out: np.ndarray, lanes: int) -> bool:
-    """Whether a result (rows, n) is large and new, and its lines are aligned."""
-    whole = out.shape[1] % lanes == 0 and out.flags.c_contiguous and aligned(out, lanes)
-    return whole and out.nbytes >= PAST and not np.may_share_memory(rows, out)
+@cb.func
+def scaled_line(x, weight, bias, row, at, mean, scale, acc, lanes: cb.Comptime[int]):
+    """A line of a normalised row."""
+    v = (cb.cast(x.load((row, at), lanes), acc) - mean) * scale
+    if weight is not None:
+        v = v * cb.cast(weight.load(at, lanes), acc)
+    if bias is not None:
+        v = v + cb.cast(bias.load(at, lanes), acc)
+    return v
+
+
+@cb.func
+def store_part(x, weight, bias, out, row, k, count, mean, scale, acc, lanes: cb.Comptime[int]):
+    """The same of `count` elements, written."""
+    v = (cb.cast(x.load((row, k), lanes, valid=count), acc) - mean) * scale
+    if weight is not None:
+        v = v * cb.cast(weight.load(k, lanes, valid=count), acc)
+    if bias is not None:
+        v = v + cb.cast(bias.load(k, lanes, valid=count), acc)
+    out.store((row, k), cb.cast(v, out.dtype), valid=count)
+
+
+def past_caches(rows: np.ndarray, out: np.ndarray, lanes: int) -> int | None:
+    """After how many elements of every row of a result (rows, n) lines are aligned, so that it may be stored past the
+    caches; None where they are nowhere, and where it is small or no new array.
+    """
+    whole = out.shape[1] % lanes == 0 and out.flags.c_contiguous and out.nbytes >= PAST
+    return to_line(out, lanes) if whole and not np.may_share_memory(rows, out) else None
 
 
 def _acc(array: Any) -> DType:
@@ -277,35 +325,49 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
     d = axis_of(axis, array.ndim)
     result = output(out, array.shape, array.dtype)
     if result.size:
-        rows, target = as_rows(array, d), as_rows(result, d)
-        inside = target.base is not None and np.shares_memory(target, result)
+        rows, target = as_rows(array, d), rows_in(result, d)
+        inside = target is not None
+        target = memory.empty(rows.shape, result.dtype) if target is None else target
         lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
         cubes = -(-rows.shape[0] // ROWS)
         if has_planes():
             normalise_cubes.softmax_rows(rows, target, _acc(array))
-        elif rows.shape[1] <= ROOM and rows.shape[1] % (STREAMS * lanes) == 0 and past_caches(rows, target, lanes):
+        elif (
+            rows.shape[1] <= ROOM
+            and rows.shape[1] % (STREAMS * lanes) == 0
+            and (head := past_caches(rows, target, lanes)) is not None
+        ):
             early = cb.device_properties_of().register_bytes < 64
             cubes = -(-rows.shape[0] // MANY)
-            softmax_past[cubes, 1](rows, target, lanes, MANY, ROOM, early, mode="unchecked")
+            softmax_past[cubes, 1](rows, target, head, lanes, MANY, ROOM, early, head > 0, mode="unchecked")
         else:
             room = ROOM if target.itemsize == 2 and rows.shape[1] <= ROOM else 0
             softmax_rows[cubes, 1](rows, target, lanes, ROWS, room, mode="unchecked")
         if not inside:
-            np.moveaxis(result, d, -1)[...] = target.reshape(np.moveaxis(result, d, -1).shape)
+            moved = np.moveaxis(result, d, -1)
+            convert_into(moved, target.reshape(moved.shape))
     return finish(result, out, wrap)
 
 
 def as_rows(array: np.ndarray, axis: int) -> np.ndarray:
     """(rows, n) with `axis` last and unit stride along it: a view where strides allow it, else a copy."""
-    moved = array if axis in (-1, array.ndim - 1) else np.moveaxis(array, axis, -1)
-    n = moved.shape[-1]
+    view = rows_in(array, axis)
+    return copy(last(array, axis)).reshape(-1, array.shape[axis]) if view is None else view
+
+
+def last(array: np.ndarray, axis: int) -> np.ndarray:
+    """The array with an axis last; NumPy is only asked where that is another one."""
+    return array if axis in (-1, array.ndim - 1) else np.moveaxis(array, axis, -1)
+
+
+def rows_in(array: np.ndarray, axis: int) -> np.ndarray | None:
+    """(rows, n) with `axis` last and unit stride along it, as a view; None where strides do not allow it."""
+    n = array.shape[axis]
     try:
-        view = view_as(moved, (array.size // n, n) if array.size else (0, n))
+        view = view_as(last(array, axis), (array.size // n, n) if array.size else (0, n))
     except AttributeError:
-        return copy(moved).reshape(-1, n)
-    if view.strides[1] != view.itemsize and n > 1:
-        return copy(moved).reshape(-1, n)
-    return view
+        return None
+    return view if view.strides[1] == view.itemsize or n <= 1 else None
 
 
 @repeated
@@ -351,8 +413,9 @@ def layer_norm(
         if has_planes():
             normalise_moments.layer_norm_rows(rows, *parts, flat, eps, _acc(array))
         else:
-            past = past_caches(rows, flat, lanes)
-            layer_norm_rows[cubes, 1](rows, *parts, flat, eps, lanes, ROWS, past, mode="unchecked")
+            head = past_caches(rows, flat, lanes)
+            past, head = head is not None, head or 0
+            layer_norm_rows[cubes, 1](rows, *parts, flat, eps, head, lanes, ROWS, past, head > 0, mode="unchecked")
         if not result.flags.c_contiguous:
-            result[...] = flat.reshape(result.shape)
+            convert_into(result, flat.reshape(result.shape))
     return finish(result, out, wrap)

@@ -13,6 +13,7 @@ from cubepy.kernels.arguments import array_of, finish, float_array, output, per_
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.indices import check_indices, validating
+from cubepy.kernels.shapes import as_new
 from cubepy.runtime import memory
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -83,11 +84,12 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
     if turned:  # channels-last memory seen as channels first
         x, last, shape = x.transpose(order), True, (x.shape[0], *counts, x.shape[1])
     back = (0, axes + 1, *range(1, axes + 1))
-    value, place = memory.empty(shape, x.dtype), memory.empty(shape, np.int64) if indices else None
+    value, given = None, None
     if out is not None:
         given = output(out, (shape if not turned else tuple(shape[d] for d in back))[alone:], x.dtype, x)
-        if given.flags.c_contiguous and not turned:
-            value = given.reshape(shape)
+        value = as_new(given, order if turned else None, alone)
+    value = memory.empty(shape, x.dtype) if value is None else value
+    place = memory.empty(shape, np.int64) if indices else None
     if value.size:
         source, target = five(contiguous(x), axes, last), five(value, axes, last)
         least = _least(x.dtype)
@@ -110,7 +112,7 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
         return a.reshape(a.shape[1:]) if alone else a
 
     result = seen(value)
-    if out is not None and not np.shares_memory(given, value):
+    if given is not None and not np.may_share_memory(given, value):
         convert_into(given, result)
     result = finish(result, out, wrap)
     return (result, wrap(seen(place))) if indices else result

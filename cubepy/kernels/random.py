@@ -17,6 +17,7 @@ import cubepy as cb
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.kernels import random_planes
 from cubepy.kernels.arguments import array_of, number_of, output, repeated, whole, wholes, wrapper
+from cubepy.kernels.elementwise import convert_into
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import device as devices
 from cubepy.runtime import memory, tracing
@@ -295,7 +296,7 @@ def _fill(result: Any, kind: str, a: Any, b: Any, generator: Generator | None, w
     else:
         _fill_wide(flat, p, source.seed, source.stream, first, a, b, kind, each)
     if not contiguous:
-        result[...] = flat.reshape(result.shape)
+        convert_into(result, flat.reshape(result.shape))
     return result
 
 
@@ -421,7 +422,7 @@ def bernoulli(input: Any, size: Any = None, *, generator: Generator | None = Non
     flat = p
     if not p.flags.c_contiguous:
         flat = _like(p)
-        flat[...] = p
+        convert_into(flat, p)
     done = _fill(result, "bernoulli", np.float32(0), np.float32(0), generator, p=flat.reshape(-1))
     return out if out is not None else wrap(done)
 

@@ -17,7 +17,7 @@ from cubepy.kernels import functions as f
 from cubepy.kernels import reduce_cubes, reduce_places
 from cubepy.kernels.arguments import array_of, axes_of, finish, output, repeated, wrapper
 from cubepy.kernels.cube_wide import has_planes
-from cubepy.kernels.elementwise import copy, lanes_for
+from cubepy.kernels.elementwise import convert_into, copy, lanes_for
 from cubepy.kernels.reduce_lines import greater, lesser, reduce_columns, reduce_rows
 from cubepy.kernels.shapes import view_as
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i32, i64, u8, u64
@@ -77,7 +77,7 @@ def _reduce(
         if count == 0:
             target[...] = np.nan if mean else start
         elif not axes:
-            target[...] = array
+            convert_into(target, array)
         else:
             data, by_rows = arranged(array, axes)
             _run(data, by_rows, target, step, start, acc, result, 1.0 / count if mean else 1.0)
@@ -108,7 +108,7 @@ def _run(
         wide = f32 if acc.is_float and acc.bits < 32 else acc
         (_rows if by_rows else _columns)(data, flat, quick, step if acc.is_float else quick, start, wide, scale)
     if flat is not target:
-        target[...] = flat
+        convert_into(target, flat)
 
 
 def _rows(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start: Any, acc: DType, scale: float) -> None:
@@ -280,7 +280,7 @@ def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
         flat = target if target.flags.c_contiguous else memory.empty(target.shape, np.int64)
         (_arg_rows if by_rows else _arg_columns)(data, flat, largest)
         if flat is not target:
-            target[...] = flat
+            convert_into(target, flat)
     return finish(target if final or out is not None else target[()], out, wrap)
 
 
@@ -329,7 +329,7 @@ def _arg_by_cubes(array: Any, axes: tuple[int, ...], target: Any, largest: bool)
     data, by_rows = arranged(array, axes)
     (reduce_cubes.arg_rows if by_rows else reduce_cubes.arg_columns)(data, flat, largest)
     if flat is not target:
-        target[...] = flat
+        convert_into(target, flat)
 
 
 @repeated

@@ -20,6 +20,7 @@ from cubepy.kernels.bands import SAME, Band, part_band, point_band
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for
 from cubepy.kernels.reduce import scaled_sum
+from cubepy.kernels.shapes import as_new
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
@@ -141,7 +142,7 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
     if out is not None:
         seen = tuple(shape[d] for d in back) if turned else shape
         given = output(out, seen[alone:], dtype, x)
-        target = given.reshape(shape) if given.flags.c_contiguous and not turned else None
+        target = as_new(given, order if turned else None, alone)
     wide = resample_planes.mapped(x, bands, last, target) if has_planes() and 0 not in x.shape else None
     if wide is not None:
         if target is not None:
@@ -155,7 +156,7 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
     value = value.reshape(value.shape[1:]) if alone else value
     if given is None:
         return value
-    if not np.shares_memory(given, value):
+    if not np.may_share_memory(given, value):
         convert_into(given, value)
     return out
 

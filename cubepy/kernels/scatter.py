@@ -188,10 +188,12 @@ def _checked(update: str) -> str:
 
 
 def _copy_of(x: Any, out: Any, *apart: Any) -> Any:
-    """What to write: a contiguous copy of x, or `out` itself where that can be used."""
+    """What to write: a contiguous copy of x, or `out` itself where that can be used (see `_delivered`)."""
     if out is None:
         return copy(x)
     target = output(out, x.shape, x.dtype, *apart)
+    if not target.flags.c_contiguous and not np.may_share_memory(target, x):
+        return copy(x)
     if target is not x:
         copy(x, out=target)
     return target
@@ -201,6 +203,13 @@ def _rounds(x: Any, update: str) -> bool:
     """Whether updates of one place would each be rounded: sums and products of narrow floats are made in f32."""
     dtype = as_dtype(x.dtype)
     return update in ("add", "mul") and dtype.is_float and dtype.bits < 32
+
+
+def _delivered(target: Any, out: Any, wrap: Any) -> Any:
+    """What a function returns that wrote what `_copy_of` gave."""
+    if out is not None and not np.may_share_memory(target, given := array_of(out, "out")):
+        convert_into(given, target)
+    return finish(target, out, wrap)
 
 
 def _working(x: Any, update: str) -> Any:
@@ -251,11 +260,13 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         if flat is not target:
             copy(flat, out=target)
         return finish(target, out, wrap)
-    if out is None and not _rounds(x, update) and _by_rows(x, places, d):
-        target = memory.empty(x.shape, x.dtype)
+    given = None if out is None else output(out, x.shape, x.dtype, places, values)
+    apart = given is None or not np.may_share_memory(given, x)
+    if apart and not _rounds(x, update) and _by_rows(x, places, d):
+        target = given if given is not None and given.flags.c_contiguous else memory.empty(x.shape, x.dtype)
         rows = (a.reshape(-1, a.shape[d]) for a in (x, target, contiguous(places), contiguous(values)))
         scatter_row[x.size // x.shape[d], 1](*rows, update, lanes_for(x), mode="unchecked")
-        return finish(target, out, wrap)
+        return _delivered(target, out, wrap)
     target = _copy_of(x, out, places, values)
     if places.size:
         part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))
@@ -273,7 +284,7 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
             scatter_columns[cubes, 1](dest, where, source, update, columns, mode=known)
         if not np.shares_memory(dest, target):
             convert_into(target[part], dest.reshape(work.shape))
-    return finish(target, out, wrap)
+    return _delivered(target, out, wrap)
 
 
 def _by_rows(x: Any, places: Any, d: int) -> bool:
@@ -391,4 +402,4 @@ def _put(*arrays: Any, update: str, out: Any = None) -> Any:
             put_lines[-(-width // columns), 1](dest[0], flat, source, sizes, columns, update, lanes, mode="unchecked")
         if not np.shares_memory(dest, target):
             convert_into(target, dest.reshape(target.shape))
-    return finish(target, out, lambda array: array)
+    return _delivered(target, out, lambda array: array)

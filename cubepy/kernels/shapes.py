@@ -43,6 +43,15 @@ def view_as(a: Any, shape: tuple[int, ...]) -> Any:
     return a.reshape_view(shape) if isinstance(a, DeviceArray) else reshaped(a, shape)
 
 
+def as_new(out: Any, order: tuple[int, ...] | None = None, alone: bool = False) -> Any:
+    """An array to write with its axes in an order (None: as they are), a batch axis before them if `alone`; None if it
+    does not lie in memory as a new array of that shape would.
+    """
+    seen = out[None] if alone else out
+    seen = seen if order is None else seen.transpose(order)
+    return seen if seen.flags.c_contiguous else None
+
+
 def merged(arrays: list[np.ndarray]) -> list[np.ndarray]:
     """The same arrays (of one shape) with axes merged wherever all of them allow it, length-1 axes dropped.
 

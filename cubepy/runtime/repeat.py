@@ -32,6 +32,7 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 
 LIMIT = 4096
+PEELED = 8 << 20  # bytes of what may be written up to a line of the cache first, and then past the caches
 REFUSED = object()
 """What a repetition gives when it does not fit the arrays, or one of its launches raised a flag: the call must be done
 again then."""
@@ -139,9 +140,13 @@ class Again:
         return len(self.parts["relations"]) == len(self.same)
 
     def align(self, which: int, array: np.ndarray) -> None:
-        """What began at a line of the cache may have been written by stores that need it."""
-        if address(array) % memory.ALIGNMENT == 0 and (which == self.out or array.nbytes < memory.POOLED):
-            self.parts["alignments"].append((which,))
+        """What began at a line of the cache may have been written by stores that need it; what is large and was given,
+        by launches that depend on where its first line begins.
+        """
+        past = address(array) % memory.ALIGNMENT
+        if array.nbytes < memory.POOLED or which == self.out:
+            if past == 0 or (which == self.out and array.nbytes >= PEELED):
+                self.parts["alignments"].append((which, past))
 
     def overlap(self, out: int, array: np.ndarray, given: list[tuple[int, np.ndarray]]) -> None:
         """What is written shares no memory with what is read."""

@@ -58,7 +58,7 @@ UNCHANGED = {
     "max_rows": (reduce_lines.reduce_rows, F32, F32, reduce_lines.greater, LOW, cb.f32, 4, 16384, 1, True, True, 1.0),
     "arg_rows": (reduce_places.arg_rows, F32, I64[0], True, LOW, cb.f32, 4),
     "softmax_rows": (normalise.softmax_rows, F32, F32, 4, 4),
-    "layer_norm_rows": (normalise.layer_norm_rows, F32, VECTOR, VECTOR, F32, 1e-5, 4, 4),
+    "layer_norm_rows": (normalise.layer_norm_rows, F32, VECTOR, VECTOR, F32, 1e-5, 0, 4, 4, False, False),
     "transpose_tiles": (movement_tiles.transpose_tiles, CUBE, CUBE, 4, 4),
     "select_slices": (select_slices, CUBE, I64, CUBE, 16, I64[0], 0, 8, 8, 4),
 }

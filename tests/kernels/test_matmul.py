@@ -227,11 +227,17 @@ def test_few_rows_with_the_sum_cut_apart(shape: tuple[int, int, int], dtype: Any
     np.testing.assert_allclose(out.astype(np.float64), exact, rtol=near, atol=near)
 
 
-def test_rows_of_large_matrices_are_summed_apart_with_eight_lanes() -> None:
+def test_rows_of_large_matrices_are_summed_apart_where_that_was_quicker() -> None:
     properties = replace(cb.device_properties_of("cpu"), register_bytes=32, vector_registers=16, cores=2)
     for k, apart in ((1024, True), (1000, False)):
         assert next(Skinny().blueprints(Product("cpu", 2, k, 1024), properties)).apart is apart
-    assert not next(Skinny().blueprints(Product("cpu", 1, 9, 1 << 20), replace(properties, register_bytes=64))).apart
+    wide = replace(properties, register_bytes=64, cores=2, name="znver4")
+    assert not next(Skinny().blueprints(Product("cpu", 1, 9, 1 << 18), wide)).apart
+    assert not next(Skinny().blueprints(Product("cpu", 1, 4096, 4096), wide)).apart
+    assert next(Skinny().blueprints(Product("cpu", 1, 4096, 11008), wide)).apart
+    assert next(Skinny().blueprints(Product("cpu", 4, 4096, 4096), wide)).apart
+    for other in (replace(wide, cores=16), replace(wide, name="znver5")):
+        assert not next(Skinny().blueprints(Product("cpu", 1, 4096, 11008), other)).apart
 
 
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])
