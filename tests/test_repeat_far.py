@@ -516,5 +516,5 @@ def test_a_global_that_changes_is_seen_by_repetitions(
             multiplied[1, 10](new(x), out)
             same(out, x * np.float32(FACTOR))
         assert counters.specialised == before + 3
-        assert repetitions.long == 3, "one for each value"
+        assert repetitions.long == 6, "two for each value"
         tracing.forget()
