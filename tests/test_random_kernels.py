@@ -7,16 +7,15 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 from tests.random_kernels import check, load, random_case
 from tests.staging import gpu_missing, staged
 
 NUMBER = itertools.count()
 FOLDER = Path(tempfile.mkdtemp(prefix="cubepy-random-"))
-ONLY_NEW = [Phase.generate]  # a smaller seed is no smaller kernel
-SEEDS = st.integers(1, 10**9)  # `scripts/fuzz_kernels.py --seed SEED --size 3 --count 1 --show` prints the kernel
+SEEDS = range(
+    1, 16
+)  # `scripts/fuzz_kernels.py` draws as many as one likes; --seed 7 --size 3 --count 1 --show prints 7
 
 
 def compare(seed: int, device: str) -> None:
@@ -26,15 +25,13 @@ def compare(seed: int, device: str) -> None:
     assert not found, f"{found}, {shape}\n{source}"
 
 
-@settings(max_examples=25, phases=ONLY_NEW)
-@given(seed=SEEDS)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_cpu_agrees_on_random_kernels(seed: int) -> None:
     compare(seed, "cpu")
 
 
 @pytest.mark.skipif(bool(gpu_missing()), reason=gpu_missing())
-@settings(max_examples=25, phases=ONLY_NEW)
-@given(seed=SEEDS)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_the_gpu_agrees_on_random_kernels(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch, staged(patch):
         compare(seed, "cuda")

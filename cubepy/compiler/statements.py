@@ -388,10 +388,11 @@ class Statements(Expressions):
         entry = next(loop.entry for loop in reversed(self.loops) if not loop.unrolled)
         for name, before in (entry or {}).items():
             now = self.frame.env.get(name, before)
+            if name == RETURN or isinstance(before, Undecided):
+                continue
             if isinstance(now, Undecided) and now.key is not None and now.key not in self.facts.runtime:
                 self.make_runtime(now.key)
-            if name != RETURN and not isinstance(before, Undecided):
-                self.differ(name, before, now)
+            self.differ(name, before, now)
 
 
 @lru_cache(maxsize=65536)
