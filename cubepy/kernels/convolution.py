@@ -184,8 +184,9 @@ def _on_cpu(
 ) -> None:
     """view is (N, *size, C) in any layout, target (N, *out, filters) or (N, filters, *out), and add like it."""
     if add is not None and (has_few(w.shape[0], groups) or function not in LIGHT):  # no kernel does it on its way
-        _on_cpu(view, w, bias, None, target, shape, groups, channels_last, None)
-        run(after_sum(function), [target, add], target)
+        sums = target if target.itemsize > 2 else memory.empty(target.shape, np.float32)  # rounded once, at the end
+        _on_cpu(view, w, bias, None, sums, shape, groups, channels_last, None)
+        run(after_sum(function), [sums, add], target)
         return
     _by_routine(view, w, bias, add, target, shape, groups, channels_last, function)
 

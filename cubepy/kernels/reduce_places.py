@@ -30,7 +30,7 @@ def smaller_number(a, b):
 
 @cb.func
 def place_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
-    """The first place in [first, stop) of a row where `value` is, the last place if it is nowhere; NaN is found as NaN."""
+    """The first place in [first, stop) of a row where `value` is (NaN: where NaN is), or the last place."""
     k = first
     whole = first + (stop - first) // lanes * lanes
     found = False

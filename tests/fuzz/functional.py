@@ -135,7 +135,9 @@ def _(d: Draw, name: str) -> Call:
         if not good:
             raise Wrong(f"numbers lie between {w.min()} and {w.max()}")
         if value.size > 500:
-            middle = {"bernoulli": wide(np.asarray(args[0])).mean(), "normal": args[0]}.get(name, sum(args) / 2)
+            probabilities = np.asarray(args[0]).astype(np.float64)
+            ends = {"uniform": args, "randint": (args[0], args[-1] - 1)}
+            middle = sum(ends[name]) / 2 if name in ends else float(probabilities.mean())
             if abs(w.mean() - middle) > 8 * (w.std() + 1) / math.sqrt(value.size):
                 raise Wrong(f"the mean of {value.size} numbers is {w.mean()}, not {middle}")
         return exact(value)

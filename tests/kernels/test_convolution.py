@@ -287,3 +287,16 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(errors.DTypeError, match="not on f64"):
         K.conv2d(x.astype(np.float64), w)
     assert K.conv2d(np.zeros((0, 4, 5, 5), F), w).shape == (0, 6, 3, 3)
+
+
+@pytest.mark.skipif(bool(WHERE), reason="a GPU adds in a pass over the rounded result, as the docs say")
+@pytest.mark.parametrize("groups, activation", [(3, None), (1, "tanh")])
+def test_what_is_added_to_narrow_floats_is_rounded_with_the_sum(groups: int, activation: str | None) -> None:
+    """Few filters of a group, and long activations, are no work of the convolution's own kernel."""
+    rng = np.random.default_rng(0)
+    shapes = (2, 3 * groups, 40), (24, 3, 5), (24,), (2, 24, 36)
+    x, w, b, more = (rng.standard_normal(s).astype(np.float16) for s in shapes)
+    options: dict[str, Any] = {"groups": groups, "activation": activation}
+    got = K.conv1d(x, w, b, add=more, **options)
+    want = K.conv1d(*(v.astype(np.float32) for v in (x, w, b)), add=more.astype(np.float32), **options)
+    assert np.mean(got != want.astype(np.float16)) < 0.01
