@@ -15,7 +15,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cubepy.compiler.signature import exact
-from cubepy.errors import AliasError, ArgumentError, CubeError, DTypeError, OutOfMemoryError, ReadOnlyError, ShapeError
+from cubepy.errors import (
+    AliasError,
+    ArgumentError,
+    CubeError,
+    DTypeError,
+    LaunchError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ShapeError,
+)  # fmt: skip
 from cubepy.kernels.options import looked_at, shown
 from cubepy.lang.declare import Struct
 from cubepy.lang.dtypes import DType, as_dtype
@@ -24,6 +33,7 @@ from cubepy.runtime.device import Device, current, gpu_of, use
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.far import FAR, WRAPPED, array_in, meet_torch
 from cubepy.runtime.interop import device_array, host_array
+from cubepy.runtime.launch import HostMemoryError
 from cubepy.runtime.leaves import PLAIN, lift
 from cubepy.runtime.overlap import meet
 from cubepy.runtime.shortcut import Opened, front
@@ -168,7 +178,11 @@ def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any], s
     try:
         known = _traces.known.get(key)
     except (TypeError, ValueError):  # something unhashable, such as a host array
-        return _run_at(where, function, args, kwargs)
+        try:
+            return _run_at(where, function, args, kwargs)
+        except HostMemoryError:
+            message = f"{function.__name__} is given arrays on {where} and a NumPy array, in the memory of the host"
+            raise LaunchError(message, hint=f'copy them to the device: cb.tensor(x, device="{where}")') from None
     if known is not None and known.holds():
         result = known.replay(arrays)
         if seen is not None:

@@ -81,13 +81,15 @@ def _convolve(
     pad = _padding(padding, axes, window, dil, step)
     groups, function = whole(groups, "groups"), activation_of(activation)
     if groups < 1 or c != w.shape[1] * groups or w.shape[0] % groups or getattr(w, "groups", groups) != groups:
-        raise ShapeError(f"filters of shape {w.shape} in {groups} groups do not go with {c} channels")
+        raise ShapeError(f"conv{axes}d: filters of shape {w.shape} in {groups} groups do not go with {c} channels")
     size = (1,) * (3 - axes) + tuple(view.shape[1:-1])
     places = []
     for length, k, s, p, d in zip(size, window, step, pad, dil, strict=True):
         m = (length + 2 * p - d * (k - 1) - 1) // s + 1
         if m < 1:
-            raise ShapeError(f"a window of {k} with dilation {d} does not fit into {length} with padding {p}")
+            raise ShapeError(
+                f"conv{axes}d: a filter of {k} with dilation={d} does not fit into an axis of {length} with padding={p}"
+            )
         places.append(m)
     problem = Problem(size, window, step, pad, dil, tuple(places), rounds_to_tf32(precision))
     filters = w.shape[0]

@@ -22,13 +22,13 @@ def _bands(
     bands = []
     for d, (n, k, s, p) in enumerate(zip(size, ks, ss, ps, strict=True)):
         if p > k // 2:
-            raise ShapeError(f"padding {p} is more than half of the window {k}")
+            raise ShapeError(f"avg_pool{axes}d: padding={p} is more than half of kernel_size={k}")
         span = n + 2 * p - k
         m = (-(-span // s) if up else span // s) + 1
         if up and (m - 1) * s >= n + p:
             m -= 1  # the last window would begin behind the end
         if span < 0 or m < 1:
-            raise ShapeError(f"a window of {k} does not fit into {n} with padding {p}")
+            raise ShapeError(f"avg_pool{axes}d: kernel_size={k} does not fit into an axis of {n} with padding={p}")
         by = None if divisor is None else (float(divisor) if d == axes - 1 else 1.0)
         bands.append(window_band(n, m, k, s, p, include, by, back))
     return bands

@@ -44,13 +44,15 @@ def windows(size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ce
     counts = []
     for n, k, s, p, d in zip(size, ks, ss, ps, ds, strict=True):
         if p > k // 2:
-            raise ShapeError(f"padding {p} is more than half of the window {k}")
+            raise ShapeError(f"max_pool{axes}d: padding={p} is more than half of kernel_size={k}")
         span = n + 2 * p - d * (k - 1) - 1
         m = (-(-span // s) if ceil_mode else span // s) + 1
         if ceil_mode and (m - 1) * s >= n + p:
             m -= 1  # the last window would begin behind the end
         if m < 1 or n < 1:
-            raise ShapeError(f"a window of {k} with dilation {d} does not fit into {n} with padding {p}")
+            raise ShapeError(
+                f"max_pool{axes}d: kernel_size={k} with dilation={d} does not fit into an axis of {n} with padding={p}"
+            )
         counts.append(m)
     front = 3 - axes
     how = ((1,) * front + ks, (1,) * front + ss, (0,) * front + ps, (1,) * front + ds)

@@ -7,11 +7,13 @@ first launch. The runtime installs itself through `set_launcher`, so that this f
 from __future__ import annotations
 
 import inspect
+import linecache
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
-from cubepy.errors import KernelTypeError, LaunchError
+from cubepy.errors import KernelTypeError, LaunchError, Location
 from cubepy.lang.builtins import interpreter
 from cubepy.lang.dtypes import DType
 
@@ -164,6 +166,16 @@ def _function(fn: Any, decorator: str) -> Callable:
     return fn  # type: ignore[no-any-return]
 
 
+def _place_of(fn: Callable, parameter: str) -> Location:
+    """Where a parameter is declared."""
+    code = inspect.unwrap(fn).__code__
+    for line in range(code.co_firstlineno, code.co_firstlineno + 20):
+        found = re.search(rf"(?<![\w*]){re.escape(parameter)}\b", linecache.getline(code.co_filename, line))
+        if found:
+            return Location(code.co_filename, line, found.start(), fn.__qualname__)
+    return Location(code.co_filename, code.co_firstlineno, 0, fn.__qualname__)
+
+
 def read_parameters(fn: Callable) -> tuple[Param, ...]:
     """The parameters of a kernel or func, in order.
 
@@ -173,8 +185,10 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
     out = []
     for p in inspect.signature(fn).parameters.values():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            stars = "*" if p.kind is p.VAR_POSITIONAL else "**"
             raise KernelTypeError(
-                f"{fn.__qualname__} takes *{p.name}; a kernel's parameters are fixed",
+                f"{fn.__qualname__} takes {stars}{p.name}; parameters are fixed in kernels and funcs",
+                location=_place_of(fn, stars + p.name),
                 hint="pass a tuple as a cb.Comptime parameter, or several arrays by name",
             )
         annotation = _resolve(p.annotation, fn)
@@ -196,6 +210,7 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
         else:
             raise KernelTypeError(
                 f"parameter {p.name!r} of {fn.__qualname__} is annotated {annotation!r}",
+                location=_place_of(fn, p.name),
                 hint="use cb.Array, cb.View, cb.Comptime[...], a dtype such as cb.f32, a @cb.struct, or nothing",
             )
     return tuple(out)

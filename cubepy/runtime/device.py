@@ -101,17 +101,19 @@ def as_device(value: Any) -> Device:
     if isinstance(value, Device):
         return value
     if not isinstance(value, str):
-        raise DeviceError(f"a device is a text such as 'cpu', not {value!r}")
+        hint = f'pass "{value}"' if type(value).__module__ == "torch" else 'pass "cpu" or "cuda:0"'
+        raise DeviceError(f"a device is a text such as 'cpu', not {value!r}", hint=hint)
     name, _, ordinal = value.partition(":")
     if ordinal and not ordinal.isdigit():
-        raise DeviceError(f"the device {value!r} has no valid ordinal")
+        raise DeviceError(f"the device {value!r} has no valid ordinal", hint=f'write "{name}" or "{name}:0"')
     if name not in BACKENDS:
         raise DeviceError(f"there is no device {value!r}", hint=f"the devices are {', '.join(BACKENDS)}")
     count = backend_named(name).count()
     if count == 0:
         raise DeviceError(f"there is no device {value!r}: {backend_named(name).missing()}", hint='use device="cpu"')
     if int(ordinal or 0) >= count:
-        raise DeviceError(f"the device {value!r} does not exist: backend {name} has {count} device(s)")
+        there = ", ".join(str(Device(name, n)) for n in range(count))
+        raise DeviceError(f"the device {value!r} does not exist", hint=f"backend {name} has {there}; see cb.devices()")
     return Device(name, int(ordinal or 0))
 
 

@@ -65,8 +65,16 @@ def host_array(value: Any) -> np.ndarray:
     except (BufferError, RuntimeError, TypeError) as error:  # what producers raise, and NumPy for dtypes it lacks
         raise LaunchError(
             f"an array of the type {type(value).__name__} cannot be used as it is: {error}",
-            hint="pass x.detach()" if getattr(value, "requires_grad", False) else "pass a dense NumPy array",
+            hint=_dense_hint(value),
         ) from error
+
+
+def _dense_hint(value: Any) -> str:
+    """What to do about an array that its library does not give away."""
+    if getattr(value, "requires_grad", False):
+        return "pass x.detach()"
+    sparse = str(getattr(value, "layout", "")).startswith("torch.sparse")
+    return "it is sparse: pass x.to_dense()" if sparse else "pass a dense NumPy array"
 
 
 def _torch_name(tensor: Any) -> str:
@@ -87,7 +95,10 @@ def from_torch(tensor: Any) -> DeviceArray:
     Raises:
         LaunchError: it requires a gradient: writes would be lost to autograd.
     """
-    key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), tensor.requires_grad)
+    try:
+        key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), tensor.requires_grad)
+    except RuntimeError as error:  # a sparse tensor has no strides
+        raise LaunchError(f"a PyTorch tensor cannot be used as it is: {error}", hint=_dense_hint(tensor)) from error
     layout = _torch_layouts.get(key)
     if layout is None:
         if tensor.requires_grad:

@@ -39,6 +39,10 @@ VARIANTS = 64
 _specialise_lock = threading.RLock()
 
 
+class HostMemoryError(LaunchError):
+    """An array in the memory of the host is given to a launch on a device that has its own."""
+
+
 class Prepared:
     """A launch seen before: its runner, where its leaves are, and how to check their memory."""
 
@@ -333,7 +337,7 @@ def device_of(where: Any, leaves: list[Any], kernel: str) -> Any:
     for a in arrays:
         if type(a) is not DeviceArray:
             if own_memory:
-                raise LaunchError(
+                raise HostMemoryError(
                     f"{kernel} is launched on {dev} with a NumPy array, which is in the memory of the host",
                     hint=f'copy it to the device: cb.tensor(x, device="{dev}")',
                 )

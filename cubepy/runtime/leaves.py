@@ -65,17 +65,22 @@ def array_like(value: Any) -> Any:
     return None
 
 
-def check_array(array: Any, name: str) -> Any:
-    """Refuse what no kernel can address.
+def check_array(array: Any, name: str, what: str) -> Any:
+    """Refuse what no kernel can address: the array in a parameter, or in a field of it.
 
     Raises:
         DTypeError: a dtype without meaning in kernels.
         LaunchError: strides that are no multiple of the element, or misaligned data.
     """
-    as_dtype(array.dtype)
+    try:
+        as_dtype(array.dtype)
+    except DTypeError as error:
+        field = f" ({name})" if "." in name else ""
+        message = f"{what}{field} is an array of {array.dtype}, which cannot be used in a kernel"
+        raise DTypeError(message, hint=error.hint) from None
     if array.dtype.itemsize > 1 and any(s % array.itemsize for s in array.strides):
         raise LaunchError(
-            f"the strides {array.strides} of {name!r} are no multiple of its element ({array.itemsize} bytes)",
+            f"the strides {array.strides} of {what} are no multiple of its element ({array.itemsize} bytes)",
             hint="copy it with numpy.ascontiguousarray",
         )
     return array
@@ -102,7 +107,7 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
             raise KernelTypeError(
                 f"{what} is an array but is given {_short(value)}", hint="pass a NumPy array or a tensor"
             )
-        return _array(array, param.name)
+        return _array(array, param.name, what)
     if param.kind == "map" and not isinstance(value, TensorMap):
         raise KernelTypeError(
             f"{what} is a tensor map but is given {_short(value)}", hint="pass cb.tensor_map(array, box)"
@@ -147,7 +152,7 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
         return TupleSpec(tuple(s for s, _ in parts)), [leaf for _, ls in parts for leaf in ls]
     array = array_like(value)
     if array is not None:
-        return _array(array, name)
+        return _array(array, name, what)
     if value is None or isinstance(value, str) or callable(value):
         return comptime(value, what), []
     raise KernelTypeError(
@@ -157,10 +162,10 @@ def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
     )
 
 
-def _array(array: Any, name: str) -> tuple[Spec, list[Any]]:
+def _array(array: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
     if type(array) is DeviceArray and array.layout.spec is not None:
         return array.layout.spec, [array]
-    check_array(array, name)
+    check_array(array, name, what)
     if array.ndim == 0:
         array = array.reshape(1)
     spec = array_spec(as_dtype(array.dtype), array.ndim, layout_of(array))

@@ -303,33 +303,37 @@ class Tensor(Operators):
     def _reflected(self, op: str, other: Any) -> Tensor:
         return apply(op, operand(other, self), self)
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
         """Sum over axes (all by default); integers sum in 64 bits."""
-        return apply("sum", self, axis=_axis(axis), keepdims=keepdims)
+        return apply("sum", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def prod(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def prod(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
         """Product over axes."""
-        return apply("prod", self, axis=_axis(axis), keepdims=keepdims)
+        return apply("prod", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
         """Arithmetic mean over axes; integers give floats."""
-        return apply("mean", self, axis=_axis(axis), keepdims=keepdims)
+        return apply("mean", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def max(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
         """Largest element over axes."""
-        return apply("max", self, axis=_axis(axis), keepdims=keepdims)
+        return apply("max", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def min(self, axis: Any = None, keepdims: bool = False) -> Tensor:
+    def min(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
         """Smallest element over axes."""
-        return apply("min", self, axis=_axis(axis), keepdims=keepdims)
+        return apply("min", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    def argmax(
+        self, axis: int | None = None, keepdims: bool = False, *, dtype: None = None, out: None = None
+    ) -> Tensor:
         """Index of the first largest element (i64)."""
-        return apply("argmax", self, axis=_axis(axis), keepdims=keepdims)
+        return apply("argmax", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    def argmin(
+        self, axis: int | None = None, keepdims: bool = False, *, dtype: None = None, out: None = None
+    ) -> Tensor:
         """Index of the first smallest element (i64)."""
-        return apply("argmin", self, axis=_axis(axis), keepdims=keepdims)
+        return apply("argmin", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
     def softmax(self, axis: int = -1) -> Tensor:
         """exp(x) / sum(exp(x)) along an axis."""
@@ -361,7 +365,12 @@ def _ints(values: Sequence[Any]) -> tuple[int, ...]:
     return tuple(operator.index(v) for v in values)
 
 
-def _axis(axis: Any) -> Any:
+def _axis(axis: Any, dtype: None = None, out: None = None) -> Any:
+    """An axis as ops take it. `np.sum(t)` and the like ask the tensor, and pass a dtype and an output, too."""
+    if dtype is not None or out is not None:
+        raise ArgumentError(
+            "a tensor is reduced without dtype= and out=", hint="convert it with x.to(dtype), or use x.numpy()"
+        )
     return tuple(axis) if isinstance(axis, list) else axis
 
 
