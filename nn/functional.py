@@ -21,11 +21,6 @@ def _optional(value: Any) -> Tensor | None:
     return None if value is None else as_tensor(value)
 
 
-def widened(x: Tensor) -> Tensor:
-    """Narrow floats in f32, for what takes several steps: nothing is rounded, and no square overflows, in between."""
-    return x.astype("f32") if x.dtype.is_float and x.dtype.bits < 32 else x
-
-
 def linear(input: Any, weight: Any, bias: Any = None, *, activation: str | None = None, residual: Any = None) -> Tensor:
     """`activation(input @ weight.T + bias) + residual`, in one pass.
 
@@ -167,7 +162,7 @@ def normalize(input: Any, p: float = 2.0, dim: int = -1, eps: float = 1e-12) -> 
     if p != 2:
         raise LaunchError(f"normalize knows the norm with p = 2, not {p}")
     x = as_tensor(input)
-    wide = widened(x)
+    wide = arguments.widened(x)
     y = wide / (wide * wide).sum(axis=dim, keepdims=True).sqrt().clip(eps)
     return y.astype(x.dtype) if wide is not x else y
 

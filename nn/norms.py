@@ -12,7 +12,6 @@ import numpy as np
 from cubepy.errors import ShapeError
 from cubepy.lang.dtypes import promote
 from cubepy.nn import arguments, init
-from cubepy.nn.functional import widened
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
 from cubepy.tensor import Tensor, as_tensor
@@ -58,7 +57,7 @@ class RMSNorm(Module):
         if tuple(x.shape[len(x.shape) - n :]) != self.normalized_shape:
             raise ShapeError(f"RMSNorm over {self.normalized_shape} cannot take an input of shape {tuple(x.shape)}")
         eps = float(ml_dtypes.finfo(x.dtype.numpy).eps) if self.eps is None else self.eps
-        wide = widened(x)
+        wide = arguments.widened(x)
         y = wide * ((wide * wide).mean(axis=tuple(range(-n, 0)), keepdims=True) + eps).rsqrt()
         y = y if self.weight is None else y * self.weight
         return y if wide is x else _as_promoted(y, x, self.weight)
@@ -95,10 +94,10 @@ class _BatchNorm(Module):
         if rank not in self.ranks or x.shape[1] != self.num_features:
             raise ShapeError(f"{type(self).__name__}({self.num_features}) cannot take an input of shape {x.shape}")
         mean, var = self.running_mean, self.running_var
-        wide = widened(x)
+        wide = arguments.widened(x)
         if self.training:
             mean, var = self._of_batch(wide)
-        scale = (widened(var) + self.eps).rsqrt()
+        scale = (arguments.widened(var) + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight
         y = (wide - mean.reshape(*channels)) * scale.reshape(*channels)
@@ -115,8 +114,10 @@ class _BatchNorm(Module):
         mean = x.mean(axis=axes, keepdims=True)
         var = ((x - mean) ** 2).mean(axis=axes)
         mean, m, dtype = mean.reshape(self.num_features), self.momentum, self.running_mean.dtype
-        self.running_mean = (widened(self.running_mean) * (1 - m) + mean * m).astype(dtype)
-        self.running_var = (widened(self.running_var) * (1 - m) + var * (m * count / (count - 1))).astype(dtype)
+        self.running_mean = (arguments.widened(self.running_mean) * (1 - m) + mean * m).astype(dtype)
+        self.running_var = (arguments.widened(self.running_var) * (1 - m) + var * (m * count / (count - 1))).astype(
+            dtype
+        )
         self.num_batches_tracked = self.num_batches_tracked + 1
         return mean, var
 

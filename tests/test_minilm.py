@@ -114,6 +114,30 @@ def test_texts_of_the_demo_are_plain_and_plenty():
     assert len([s for s in (DEMO / "queries.txt").read_text("utf-8").splitlines() if s and s[0] != "#"]) >= 20
 
 
+def test_calibration_sees_no_padding(monkeypatch):
+    for library in ("tokenizers", "rich"):
+        pytest.importorskip(library)
+    monkeypatch.syspath_prepend(str(DEMO))
+    monkeypatch.delitem(sys.modules, "measure", raising=False)
+    demo, sentences = example("demo"), ["One.", "A much longer sentence than the first one is."] * 12
+    masks = [mask for _, mask in demo.samples(minilm.Tokenizer(), sentences)]
+    assert len(masks) == len(sentences) / demo.SAMPLE and all(mask.all() for mask in masks)
+
+
+def test_agreement_of_rankings():
+    sys.path.insert(0, str(DEMO))
+    try:
+        variant = example("measure").Variant
+    finally:
+        sys.path.remove(str(DEMO))
+    points = np.eye(4, dtype=np.float32)[[0, 0, 1, 2, 3]]
+    same, other = (variant(name, None, points, points[:1]) for name in ("same", "other"))
+    other.sentences = points[[4, 1, 2, 3, 0]]
+    assert same.agreement(same, [1, 3], 1) == 1
+    assert same.ranked([1], 1).tolist() == [[0], [0]], "a sentence is not its own neighbour"
+    assert same.agreement(other, [1], 1) < 1
+
+
 def test_the_demo_runs(tmp_path):
     for library in ("tokenizers", "rich", "matplotlib"):
         pytest.importorskip(library)
@@ -123,6 +147,6 @@ def test_the_demo_runs(tmp_path):
         env=os.environ | {"COLUMNS": "160", "PYTHONIOENCODING": "utf-8"} | ONE_THREAD,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for word in ("float32", "int8", "int4", "mean cosine", "compiled"):
+    for word in ("float32", "int8", "int4", "mean cosine", "same top-10", "compiled"):
         assert word in done.stdout
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -32,14 +32,22 @@ def lines(name: str) -> list[str]:
     return [line for line in found if line and not line.startswith("#")]
 
 
+def samples(tokenizer: Tokenizer, sentences: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What calibration sees: a call for each sentence, since the padding of a batch would count as text.
+
+    Measured over 319 searches: int4 keeps 84.9 % of the nearest sentences without calibration, 86.5 % with it, 81.8 %
+    with padded batches.
+    """
+    return [tokenizer([sentence]) for sentence in sentences[::SAMPLE]]
+
+
 def quantized(progress: Progress, tokenizer: Tokenizer, float32: Variant, sentences: list[str]) -> list[Variant]:
     """int8, int4, and int4 with calibration: one call each."""
-    samples = [tokenizer(sentences[i : i + 32 * SAMPLE : SAMPLE]) for i in range(0, len(sentences), 32 * SAMPLE)]
     variants = []
     schemes = (
         ("int8", {"scheme": "int8"}),
         ("int4", {"scheme": "int4", "group": 32}),
-        ("int4 calibrated", {"scheme": "int4", "group": 32, "calibrate": samples}),
+        ("int4 calibrated", {"scheme": "int4", "group": 32, "calibrate": samples(tokenizer, sentences)}),
     )
     task = progress.add_task("quantize", total=len(schemes))
     for name, options in schemes:
@@ -55,12 +63,13 @@ def quantized(progress: Progress, tokenizer: Tokenizer, float32: Variant, senten
     return variants
 
 
-def results(variants: list[Variant], cosines: list[float]) -> Table:
+def results(variants: list[Variant], cosines: list[float], unseen: np.ndarray) -> Table:
     """The table by variant."""
     table = Table(title="all-MiniLM-L6-v2: 6 layers, 384 wide, 10.6 million weights in linear layers")
     table.add_column("variant")
     for title in (
         "linear MB", "all MB", "1 sentence ms", "batch 32 ms", "speed 1", "speed 32", "mean cosine", "same top-1",
+        "same top-10",
     ):  # fmt: skip
         table.add_column(title, justify="right")
     first = variants[0]
@@ -68,7 +77,7 @@ def results(variants: list[Variant], cosines: list[float]) -> Table:
         table.add_row(
             v.name, f"{v.linear_megabytes:.2f}", f"{v.megabytes:.1f}", f"{v.one_ms:.2f}", f"{v.batch_ms:.1f}",
             f"{first.one_ms / v.one_ms:.2f}x", f"{first.batch_ms / v.batch_ms:.2f}x", f"{cosine:.4f}",
-            f"{v.agreement(first):.0%}",
+            f"{v.agreement(first, unseen, 1):.1%}", f"{v.agreement(first, unseen, 10):.1%}",
         )  # fmt: skip
     return table
 
@@ -117,14 +126,14 @@ def main() -> None:
         measure(variants, one, batch, options.repeats, lambda: progress.advance(task))
     unseen = np.array([i for i in range(len(sentences)) if i % SAMPLE])
     cosines = [v.cosine(float32, unseen) for v in variants]
-    draw(variants, cosines, options.out)
+    draw(variants, cosines, [v.agreement(float32, unseen, 10) for v in variants], options.out)
     console.print(answers(variants, queries, sentences))
-    console.print(results(variants, cosines))
+    console.print(results(variants, cosines, unseen))
     stats = cb.stats()
     console.print(
         f"{len(sentences)} sentences, {len(queries)} queries; one sentence of {one[0].shape[1]} tokens, batch of "
-        f"{batch[0].shape[0]} x {batch[0].shape[1]}. Cosines: over the queries and "
-        f"the {len(unseen)} sentences that calibration did not see."
+        f"{batch[0].shape[0]} x {batch[0].shape[1]}. Cosines, and how many of the nearest sentence and of the ten "
+        f"nearest are those of float32: over the queries and the {len(unseen)} sentences that calibration did not see."
     )
     console.print(
         f"kernels: {stats.specialised} specialised, {stats.compiled} compiled, {stats.loaded} loaded from disk, "

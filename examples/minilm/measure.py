@@ -60,9 +60,16 @@ class Variant:
         mine, other = (np.concatenate([v.sentences[rows], v.queries]) for v in (self, reference))
         return float((mine * other).sum(axis=1).mean())
 
-    def agreement(self, reference: Variant) -> float:
-        """Share of queries with the reference's answer."""
-        return float((self.answers() == reference.answers()).mean())
+    def ranked(self, rows: Sequence[int] | np.ndarray, count: int) -> np.ndarray:
+        """The indices of the nearest sentences of every query, and of some of the sentences, themselves left out."""
+        scores = np.concatenate([self.queries, self.sentences[rows]]) @ self.sentences.T
+        scores[len(self.queries) + np.arange(len(rows)), rows] = -np.inf
+        return np.argsort(-scores, axis=1, kind="stable")[:, :count]
+
+    def agreement(self, reference: Variant, rows: Sequence[int] | np.ndarray, count: int) -> float:
+        """How many of the reference's `count` nearest are among the own ones, over queries and some sentences."""
+        mine, other = (v.ranked(rows, count) for v in (self, reference))
+        return float((mine[:, :, None] == other[:, None, :]).any(axis=1).mean())
 
 
 def measure(

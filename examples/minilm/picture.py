@@ -8,7 +8,7 @@ from pathlib import Path
 from measure import Variant
 
 
-def draw(variants: Sequence[Variant], cosines: Sequence[float], path: Path) -> None:
+def draw(variants: Sequence[Variant], cosines: Sequence[float], same: Sequence[float], path: Path) -> None:
     """Bars for size, time and accuracy of every variant, as a PNG."""
     import matplotlib
 
@@ -20,9 +20,10 @@ def draw(variants: Sequence[Variant], cosines: Sequence[float], path: Path) -> N
         ("weights of linear layers, MB", [v.linear_megabytes for v in variants], "{:.1f}"),
         ("one sentence, ms", [v.one_ms for v in variants], "{:.1f}"),
         ("batch of 32, ms", [v.batch_ms for v in variants], "{:.0f}"),
+        ("same ten nearest as float32, %", [100 * share for share in same], "{:.0f}"),
         ("mean cosine to float32 (axis cut)", list(cosines), "{:.4f}"),
     ]
-    figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.4), layout="constrained")
+    figure, axes = plt.subplots(1, len(panels), figsize=(16, 3.4), layout="constrained")
     for axis, (title, values, form) in zip(axes, panels, strict=True):
         bars = axis.bar(names, values, color=[f"C{i}" for i in range(len(names))])
         axis.bar_label(bars, [form.format(v) for v in values], padding=2, fontsize=8)
