@@ -15,7 +15,8 @@ from cubepy.kernels.cube_wide import line_of, power_of_two
 from cubepy.kernels.elementwise import copy
 from cubepy.kernels.matmul_epilogue import Epilogue, finish_line
 from cubepy.kernels.matmul_few import Few
-from cubepy.kernels.matmul_gpu import FewRoutine, fitted
+from cubepy.kernels.matmul_gpu import FewRoutine, aligned, fitted
+from cubepy.kernels.matmul_padded import padded
 from cubepy.kernels.matmul_problem import Product, result_dtype
 from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import Routine
@@ -27,10 +28,8 @@ CHUNK = 32
 TURN = 8
 """Rows of the matrix that a unit asks for before it uses the first."""
 MOST_ROWS = 8
-MOST_COLUMNS = 4
-"""Of a product that is turned: its columns become rows."""
 LEAST_TURNED = 1024
-"""Rows of such a product, at least: planes do not share K there, so there must be many of them."""
+"""Rows of a product that is turned, at least: planes may not share K there, so there must be many of them."""
 
 
 @dataclass(frozen=True)
@@ -184,16 +183,16 @@ class TurnedRoutine(FewRoutine):
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
         """Few columns, more rows, nothing that goes along columns."""
-        if problem.epilogue or problem.n > MOST_COLUMNS or problem.m < LEAST_TURNED or problem.packed:
-            return f"it takes at most {MOST_COLUMNS} columns, {LEAST_TURNED} rows or more, and no epilogue"
+        if problem.epilogue or problem.m < LEAST_TURNED or problem.packed:
+            return f"it takes {LEAST_TURNED} rows or more, and no epilogue"
         return super().supports(self.turned(problem), properties)
 
     def turned(self, problem: Product) -> Product:
         """The problem of the transposed matrices, as if its second one had neighbours along K."""
-        out = result_dtype(problem).name
         return problem._replace(
-            m=problem.n, n=problem.m, a=problem.b, b=problem.a, layout="columns", out=out, aligned=False
-        )
+            m=problem.n, n=problem.m, a=problem.b, b=problem.a, layout="columns", out=result_dtype(problem).name,
+            aligned=problem.k % 8 == 0,
+        )  # fmt: skip
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Few]:
         """Those of the turned problem."""
@@ -205,4 +204,6 @@ class TurnedRoutine(FewRoutine):
         first = y.transpose(0, 2, 1)
         first = first if first.flags.c_contiguous else copy(first)
         second = x if x.strides[2] == x.itemsize or x.shape[2] == 1 else copy(x)
+        if not blueprint.dot:  # it reads 16 bytes at once
+            first, second = (v if aligned(v) else padded(v) for v in (first, second))
         super().launch(blueprint, problem, (first, second.transpose(0, 2, 1), out.transpose(0, 2, 1), *rest))

@@ -74,7 +74,6 @@ DOUBLE = RowPlan(2, 256, 1, 8, True)
 AGAIN = RowPlan(4, 512, 1, 0)
 SHARED = RowPlan(1, 512, 1, 16, False, False, 2, 4)
 SINGLES = RowPlan(1, 512, 1, 28, False, False, 2, 4)
-FULL = RowPlan(4, 512, 1, 8, False, True, 1, 2)
 CLUSTER = RowPlan(4, 512, 1, 4, False, True, 1, 2)
 SHORT = RowPlan(8, 32, 8, 3, True, True)
 
@@ -102,7 +101,6 @@ WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
     "layer_norm_long": (24, 8, (nm.layer_norm_held, 512, F32, VECTOR, VECTOR, F32, 1e-5, cb.f32, LONG)),
     "layer_norm_short": (3, 3, (nm.layer_norm_held, 256, B16, NARROW, NARROW, B16, 1e-5, cb.f32, SHORT)),
     "layer_norm_cluster": (4, 4, (nm.layer_norm_held, 512, F32, VECTOR, VECTOR, F32, 1e-5, cb.f32, CLUSTER)),
-    "rms_norm": (8, 4, (nm.layer_norm_held, 256, F32, VECTOR, None, F32, 1e-5, cb.f32, HELD, False)),
     "group_norm": (4, 4, (nm.group_norm_held, 256, F32, VECTOR, VECTOR, F32, 1e-5, 8, 64, True, cb.f32, HELD)),
     "group_norm_cluster": (
         0,
@@ -110,7 +108,6 @@ WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
         (nm.group_norm_held, 512, B16, NARROW, NARROW, B16, 1e-5, 8, 7, False, cb.f32, SHARED),
     ),
     "log_softmax_cluster": (0, 0, (nc.softmax_held, 512, F32, F32, cb.f32, SINGLES, True)),
-    "softmax_lines_cluster": (8, 8, (nc.softmax_held, 512, F32, F32, cb.f32, FULL)),
     "softmax_narrow_cluster": (0, 0, (nc.softmax_narrow, 512, B16, B16, cb.f32, SINGLES)),
     "layer_norm_singles_cluster": (0, 0, (nm.layer_norm_held, 512, B16, NARROW, NARROW, B16, 1e-5, cb.f32, SINGLES)),
     "layer_norm_again": (4, 1, (nm.layer_norm_again, 512, F32, VECTOR, VECTOR, F32, 1e-5, cb.f32, AGAIN)),
