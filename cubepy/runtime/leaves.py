@@ -92,8 +92,8 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
     Raises:
         KernelTypeError, ComptimeError, DTypeError: the value does not fit the parameter.
     """
-    if type(value) is DeviceArray and param.kind in ("array", "any"):
-        return _array(value, param.name)
+    if type(value) is DeviceArray and param.kind in ("array", "any") and value.layout.spec is not None:
+        return value.layout.spec, [value]
     what = f"the parameter {param.name!r} of {kernel.__name__}"
     if param.kind == "comptime":
         return comptime(value, what), []
@@ -126,7 +126,7 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
 
 def _any(value: Any, name: str, what: str) -> tuple[Spec, list[Any]]:
     if type(value) is DeviceArray:
-        return _array(value, name)
+        return _array(value, name, what)
     if isinstance(value, Struct):
         fields, leaves = [], []
         for f in value.type.fields:
