@@ -121,9 +121,9 @@ class Worker:
         """What the process has said since."""
         assert self.process.stdout is not None
         with contextlib.suppress(BlockingIOError):
-            piece = os.read(self.process.stdout.fileno(), 1 << 20)
-            self.heard = time.monotonic() if piece else self.heard
-            self.pending += piece
+            while piece := os.read(self.process.stdout.fileno(), 1 << 20):
+                self.heard = time.monotonic()
+                self.pending += piece
         *whole, self.pending = self.pending.split(b"\n")
         return [json.loads(line) for line in whole if line.startswith(b"{")]
 
@@ -159,15 +159,15 @@ def many(
     while workers:
         select.select([w.process.stdout for w in workers], [], [], 1.0)
         for w in list(workers):
+            ended = w.process.poll() is not None  # before what it said last is read
             for line in w.lines():
                 if "done" in line:
                     tally.calls.update(line["done"])
                     w.next = line["next"]
                 else:
                     getattr(tally, line["kind"]).append((line["number"], line["text"]))
-            ended = w.process.poll() is not None
             hangs = time.monotonic() - w.heard > HANGS
-            if ended and w.process.returncode == 0 and not w.pending:
+            if ended and w.process.returncode == 0:
                 workers.remove(w)
             elif ended or hangs:
                 w.process.kill()
