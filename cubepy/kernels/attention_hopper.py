@@ -502,7 +502,7 @@ def plan_for(
         if depth == 64:
             groups, resident = (2, 1) if causal else (1, 2)
     if shape.groups:
-        groups, queries, resident = shape.groups, shape.queries or 1, shape.resident or 1
+        groups, queries, resident = shape.groups, 1 if chosen else shape.queries or 1, shape.resident or 1
     plan = HopperAttention(depth, groups, shape.keys or keys, 2, causal, known, chosen, queries, resident)
     return plan if depth < 256 or known in ("none", *BY_KEY) else None
 
