@@ -23,6 +23,8 @@ GROUP = 128
 BLOCK = 64
 """Rows of a product, and columns of a tile in shared memory: 128 bytes, what the copy engine swizzles."""
 LN2 = 0.6931471805599453
+LONG = 4096
+"""Keys from which tiles are large and one of queries is under way; below, two were faster on an H200."""
 
 
 @dataclass(frozen=True)
@@ -495,12 +497,12 @@ def plan_for(
     chosen = masking.worth_a_survey(mask, known, width)
     depth, groups, keys = (64, 3, keys) if width <= 64 else (128, 2, keys) if width <= 128 else (256, 2, 80)
     queries, resident = 1, 1
-    if known == "none" and depth < 256:
+    if known == "none" and depth < 256 and k.shape[2] < LONG:
         queries = 2
         if depth == 64:
             groups, resident = (2, 1) if causal else (1, 2)
     if shape.groups:
-        groups, queries, resident = shape.groups, shape.queries or 1, shape.resident or 1
+        groups, queries, resident = shape.groups, 1 if chosen else shape.queries or 1, shape.resident or 1
     plan = HopperAttention(depth, groups, shape.keys or keys, 2, causal, known, chosen, queries, resident)
     return plan if depth < 256 or known in ("none", *BY_KEY) else None
 
