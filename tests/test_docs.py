@@ -24,6 +24,7 @@ from cubepy.__main__ import command_line
 from cubepy.config import config, table
 from cubepy.lang.builtins import BUILTINS, TOPOLOGY
 from cubepy.lang.dtypes import ALL
+from cubepy.runtime import layout
 from tests.cuda.emulator.device import emulated
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -206,7 +207,8 @@ def run_examples(tests: list[doctest.DocTest]) -> None:
     """
     runner = doctest.DocTestRunner(optionflags=LOOSE)
     for test in tests:
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as m:
+            m.setattr(layout, "devices_seen", set())  # those of other tests, which no longer exist
             if 'device="cuda"' in (test.docstring or ""):
                 device = stack.enter_context(emulated())
                 for example in test.examples:
