@@ -36,10 +36,10 @@ def code_of(fn: Callable) -> CodeType:
     names = source.locals
     tree.decorator_list = []
     tree.returns = None
+    parameters = [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]
     tree.args = ast.arguments(
         posonlyargs=[],
-        args=[ast.arg("__run__")]
-        + [ast.arg(a.arg) for a in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)],
+        args=[ast.arg("__run__")] + [ast.arg(a.arg) for a in parameters],
         kwonlyargs=[],
         kw_defaults=[],
         defaults=[],
@@ -47,9 +47,9 @@ def code_of(fn: Callable) -> CodeType:
     rewriter = _Rewriter(names)
     start = f"__types__ = {{'': {tree.name!r}}}\nif False:\n    yield"
     body: list[ast.stmt] = [*ast.parse(start).body]
-    for a in tree.args.args[1:]:
+    for a in parameters:  # on the line of the parameter, or a debugger would stop for them elsewhere
         known = [ast.Name("__types__", ast.Load()), ast.Constant(a.arg), ast.Name(a.arg, ast.Load())]
-        body.append(ast.Assign([ast.Name(a.arg, ast.Store())], _runtime("entered", known)))
+        body.append(_at(ast.Assign([ast.Name(a.arg, ast.Store())], _runtime("entered", known)), a))
     for stmt in tree.body:
         out = rewriter.visit(stmt)
         body.extend(out if isinstance(out, list) else [out])
