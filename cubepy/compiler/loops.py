@@ -132,9 +132,13 @@ class Loops(Statements):
             for name in loop_targets(item):
                 if name in self.frame.env and name in self.frame.source.loop_names:
                     self.frame.env[name] = Undecided(f"{name!r} is the variable of a loop that may not have run")
+        at = (node.lineno, node.col_offset)
+        for name in frozenset[str]().union(*map(stored_names, node.body)) & self.frame.env.keys():
+            if (*self.frame.path, name, at) in self.facts.apart:
+                self.frame.env[name] = Undecided(f"{name!r} is another kind of value before a loop than at its end")
         before = dict(self.frame.env)
         self.frame.env.update(bound)
-        self.loops.append(Loop(entry={n: v for n, v in before.items() if n not in bound}))
+        self.loops.append(Loop(entry={n: v for n, v in before.items() if n not in bound}, at=at))
         location = self.location
         body, paths = self.branch(items)
         env = self.met(paths) if paths else {}

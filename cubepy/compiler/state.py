@@ -16,7 +16,6 @@ from cubepy.compiler.ir import Assign, Atomic, Barrier, Expr, Hardware, Mem, Stm
 from cubepy.compiler.reads import Reads
 from cubepy.compiler.source import Source
 from cubepy.compiler.values import (
-    ArrayValue,
     Const,
     MethodValue,
     RangeValue,
@@ -42,6 +41,7 @@ class Facts:
     """What was learned in earlier walks."""
 
     runtime: set[Key] = field(default_factory=set)
+    apart: set[Key] = field(default_factory=set)  # names and loops: another kind of value before than at the end
     types: dict[Key, VType] = field(default_factory=dict)
     reads: Reads = field(default_factory=Reads)
 
@@ -293,9 +293,9 @@ class State:
             self.make_runtime(key)
         if isinstance(a, Const) or isinstance(b, Const):
             raise ComptimeError(f"{name!r} is comptime here and changes in a runtime loop or branch")
-        if isinstance(a, ArrayValue) or isinstance(b, ArrayValue) or not (isinstance(a, Expr) or isinstance(b, Expr)):
-            raise ComptimeError(
-                f"{name!r} would be {describe(a)} or {describe(b)}, depending on a runtime condition",
-                hint="a name may only differ between branches in its runtime value",
-            )
-        raise CompileError(f"two paths leave {name!r} in different variables: this is a fault of the compiler")
+        if isinstance(a, Expr) and isinstance(b, Expr):
+            raise CompileError(f"two paths leave {name!r} in different variables: this is a fault of the compiler")
+        raise ComptimeError(
+            f"{name!r} would be {describe(a)} or {describe(b)}, depending on a runtime condition",
+            hint="a name may only differ between branches in its runtime value",
+        )

@@ -24,7 +24,9 @@ from cubepy.compiler.ir import (
     Stmt,
 )
 from cubepy.compiler.source import stored_names
+from cubepy.compiler.state import Restart
 from cubepy.compiler.values import (
+    ArrayValue,
     Const,
     StructValue,
     TupleValue,
@@ -56,6 +58,7 @@ class Loop:
 
     unrolled: int = 0
     entry: dict[str, Value] | None = None
+    at: tuple[int, int] = (0, 0)  # where a runtime loop stands
 
 
 @dataclass
@@ -385,13 +388,18 @@ class Statements(Expressions):
 
     def check_loop_exit(self) -> None:
         """A name that is comptime before a runtime loop must be unchanged wherever a turn ends."""
-        entry = next(loop.entry for loop in reversed(self.loops) if not loop.unrolled)
-        for name, before in (entry or {}).items():
+        loop = next(loop for loop in reversed(self.loops) if not loop.unrolled)
+        for name, before in (loop.entry or {}).items():
             now = self.frame.env.get(name, before)
             if name == RETURN or isinstance(before, Undecided):
                 continue
             if isinstance(now, Undecided) and now.key is not None and now.key not in self.facts.runtime:
                 self.make_runtime(now.key)
+            if isinstance(before, Expr) != isinstance(now, Expr) and not (
+                isinstance(before, (Const, ArrayValue)) or isinstance(now, (Const, ArrayValue))
+            ):
+                self.facts.apart.add((*self.frame.path, name, loop.at))
+                raise Restart
             self.differ(name, before, now)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 import cubepy as cb
+from cubepy import errors
 
 F = np.float32
 
@@ -272,3 +276,51 @@ def test_names_of_users_are_theirs(device: str) -> None:
         out = np.zeros(6, F)
         names_of_users[1, 6](x, n, out, device=device)
         assert out.tolist() == [named(float(v), n) for v in x], n
+
+
+@cb.kernel
+def kinds_apart(out: cb.Array, n):
+    """`found` is a tuple in one loop and a number in the next, assigned before it is used in both."""
+    i = cb.UNIT_POS
+    total = 0
+    for j in range(n):
+        found = (j, i)
+        total = total + found[0] * found[1]
+    for j in range(n):
+        found = j * 2
+        for _ in range(2):
+            found = found + i
+        total = total + found
+    out[i] = total
+
+
+def test_a_name_may_be_a_tuple_in_one_loop_and_a_number_in_the_next(device: str) -> None:
+    out = np.zeros(4, np.int32)
+    kinds_apart[1, 4](out, 3, device=device)
+    assert out.tolist() == [sum(j * i for j in range(3)) + sum(j * 2 + 2 * i for j in range(3)) for i in range(4)]
+
+
+@cb.kernel
+def kinds_met(out: cb.Array, n):
+    """What `found` is after the loop depends on whether it ran."""
+    found = (n, n + 1)
+    for j in range(n):
+        found = j
+    out[0] = found
+
+
+@cb.kernel
+def kinds_carried(out: cb.Array, n):
+    """The second turn reads what the first left."""
+    found = (n, n + 1)
+    for j in range(n):
+        out[0] = found[0]
+        found = j
+
+
+@pytest.mark.parametrize("kernel", [kinds_met, kinds_carried], ids=str)
+def test_a_name_that_is_a_tuple_or_a_number_by_a_runtime_condition_is_refused(kernel: Any, device: str) -> None:
+    if device == "python":
+        pytest.skip("it finds out when it runs")
+    with pytest.raises(errors.ComptimeError, match="another kind of value before a loop"):
+        kernel[1, 1](np.zeros(1, np.int32), 3, device=device)
