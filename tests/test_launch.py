@@ -183,6 +183,9 @@ def test_misaligned_and_foreign_memory() -> None:
     odd = np.zeros(4, np.dtype([("a", "u1"), ("b", "f4")]))["b"]
     with pytest.raises(errors.LaunchError, match="no multiple of its element"):
         doubled[1, 1](odd, out)
+    single = np.lib.stride_tricks.as_strided(np.full(1, 7, np.float32), (1,), (2,))
+    doubled[1, 1](single, out)  # an axis of one element takes no step
+    assert out[0] == 14
 
     class Foreign:
         def __init__(self, array: np.ndarray) -> None:

@@ -10,7 +10,6 @@ import cubepy as cb
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.elementwise import convert_into
 from cubepy.kernels.matmul_gpu import ALIGNMENT, place_of
-from cubepy.kernels.matmul_ring import ROW_BYTES
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.shapes import strided
 from cubepy.runtime import memory
@@ -21,9 +20,7 @@ MEASURE = 8
 FOLDED = 16
 """Channels that the places of a folded input have at most."""
 ROW = 64
-"""Channels of a step of the sum of 16-bit numbers."""
-WORTH = 0.65
-"""Part of the steps that rows of a window may take, at most, where the input would be taken as it is without them."""
+"""Channels of a step of the sum."""
 
 
 @cb.kernel
@@ -124,25 +121,22 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
     taken as one tap with many: neighbours along the width are channels too, of an array whose places overlap.
     """
     n, c, filters = view.shape[0], view.shape[-1], w.shape[0]
+    if c % MEASURE == 0 and filters % MEASURE == 0:
+        return view, in_order(w.transpose(0, *range(2, w.ndim), 1)).reshape(filters, -1, c), problem
     _, tall, wide = problem.window
-    fits = c % MEASURE == 0 and filters % MEASURE == 0
-    whole, row = measured(c), ROW_BYTES // view.itemsize
+    if folds(problem, c):
+        return folded(view, w, problem)
+    whole = measured(c)
     unit = MEASURE // math.gcd(MEASURE, problem.stride[2])
     few = -(-c // unit) * unit
-    flat = problem.size[0] == problem.window[0] == problem.dilation[2] == 1
-    steps, before = -(-wide * few // row), wide * -(-whole // row)
-    as_rows = flat and steps <= (WORTH * before if c % MEASURE == 0 else before - 1)
-    if fits and not as_rows:
-        return view, in_order(w.transpose(0, *range(2, w.ndim), 1)).reshape(filters, -1, c), problem
-    if not fits and folds(problem, c):
-        return folded(view, w, problem)
-    if as_rows:
+    as_rows = problem.size[0] == problem.window[0] == problem.dilation[2] == 1 and c % MEASURE != 0
+    if as_rows and tall * -(-wide * few // ROW) < tall * wide * -(-whole // ROW):
         places = problem.out[2]
         unit = MEASURE // math.gcd(MEASURE, few)  # places that fill whole measures
         room = -(-((places - 1) * problem.stride[2] + wide) // unit) * unit
         x = widened(view.reshape(n, *problem.size[1:], c), room, few, problem.pad[2])
-        across = x.strides[1], problem.stride[2] * x.strides[2], x.itemsize
-        x = strided(x, (n, problem.size[1], places, wide * few), (x.strides[0], *across))
+        row, place = x.strides[1], problem.stride[2] * x.strides[2]
+        x = strided(x, (n, problem.size[1], places, wide * few), (x.strides[0], row, place, x.itemsize))
         taps = filters_of(w.reshape(filters, c, tall, wide), measured(wide * few), few)
         smaller = replace(
             problem, size=(1, problem.size[1], places), window=(1, tall, 1), stride=(1, problem.stride[1], 1),
@@ -151,8 +145,8 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
         return x, taps, smaller
     if c != whole:
         size = view.shape[1:-1]
-        lines = view.reshape(n, math.prod(size[:-1]), size[-1], c)
-        view = widened(lines, size[-1], whole, 0).reshape(n, *size, whole)
+        flat = view.reshape(n, math.prod(size[:-1]), size[-1], c)
+        view = widened(flat, size[-1], whole, 0).reshape(n, *size, whole)
     return view, filters_of(w.reshape(filters, c, -1, 1), whole, whole), problem
 
 

@@ -153,6 +153,8 @@ class AcrossRoutine(Routine):
         out = result_dtype(problem)
         if problem.batch != 1 or problem.layout != "rows" or not out.is_float or out.bits > 32:
             return "it takes one product of floats, with neighbours along N"
+        if as_dtype(problem.b).bits == 16 and problem.n % 8 == 0 and problem.aligned:
+            return "matrix units are quicker where rows of 16-bit floats begin at multiples of 16 bytes"
         return None if problem.m <= MOST_ROWS else f"at most {MOST_ROWS} rows"
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Across]:

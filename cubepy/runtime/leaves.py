@@ -78,7 +78,8 @@ def check_array(array: Any, name: str, what: str) -> Any:
         field = f" ({name})" if "." in name else ""
         message = f"{what}{field} is an array of {array.dtype}, which cannot be used in a kernel"
         raise DTypeError(message, hint=error.hint) from None
-    if array.dtype.itemsize > 1 and any(s % array.itemsize for s in array.strides):
+    size = array.dtype.itemsize  # an axis of one element takes no step, whatever its stride
+    if size > 1 and any(s % size and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
         raise LaunchError(
             f"the strides {array.strides} of {what} are no multiple of its element ({array.itemsize} bytes)",
             hint="copy it with numpy.ascontiguousarray",
