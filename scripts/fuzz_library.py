@@ -16,7 +16,6 @@ import argparse
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,8 +49,8 @@ def tell(tally: run.Tally, seconds: float) -> None:
         for number, text in found[_told[kind] : SHOWN]:
             print(f"{kind} --call {number}  {text[:600]}")
         _told[kind] = len(found)
-    print(f"{seconds:6.0f} s: {tally.calls.total()} calls, {len(tally.wrong)} wrong, {len(tally.crashed)} crashes, "
-          f"{len(tally.known)} known", flush=True)  # fmt: skip
+    counts = f"{tally.calls.total()} calls, {len(tally.wrong)} wrong, {len(tally.crashed)} crashes"
+    print(f"{seconds:6.0f} s: {counts}", flush=True)
 
 
 _told = {"wrong": 0, "crashed": 0}
@@ -75,8 +74,6 @@ def main() -> int:
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="cubepy-fuzz-"))
     tally = run.many(a.seed * SPAN, a.count, a.jobs, a.only, folder, a.frames, a.seconds, a.device, tell)
-    for reason, count in Counter(reason for _, reason in tally.known).items():
-        print(f"known: {reason}: {count}")
     tell(tally, time.monotonic() - begun)
     print(
         "fewest calls:",

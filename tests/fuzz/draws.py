@@ -57,7 +57,6 @@ class Call:
         out: whether the function takes `out=`.
         in_place: the argument that `out` may be.
         changed: arrays that the call may write besides its result.
-        known: why a wrong result is not counted, if it is not.
     """
 
     function: Callable[..., Any]
@@ -67,7 +66,6 @@ class Call:
     out: bool = True
     in_place: int | None = None
     changed: tuple[np.ndarray, ...] = ()
-    known: str = ""
 
 
 BLOCK, PALETTES = 100_000, 3

@@ -32,8 +32,7 @@ def _(d: Draw, name: str) -> Call:
         scale = np.abs(value) + far if name == "log_softmax" else value * (1 + far)
         return Want(value, dtype, (depth(x.shape[axis]) + 4) * sums(dtype) * scale)
 
-    known = "exponentials are rounded to 16 bits before their sum" if dtype.itemsize == 2 and name == "softmax" else ""
-    return Call(getattr(K, name), (x, axis), want, in_place=0, known=known)
+    return Call(getattr(K, name), (x, axis), want, in_place=0)
 
 
 def normalised(
@@ -99,7 +98,6 @@ def _(d: Draw, name: str) -> Call:
     training = d.maybe(0.4)
     mean = d.array((channels,), F32, "normal", plain=True)
     variance = d.array((channels,), F32, "positive", plain=True)
-    known = "16-bit floats round mean and variance when training" if training and dtype.itemsize == 2 else ""
 
     def want() -> Want:
         wx, axes = x.astype(np.float64), (0, *range(2, x.ndim))
@@ -115,4 +113,4 @@ def _(d: Draw, name: str) -> Call:
         return Want(value, dtype, 8 * sums(dtype) * scale)
 
     args = (x, mean, variance, w, b, training, 0.1, eps)
-    return Call(K.batch_norm, args, want, in_place=0, changed=(mean, variance) if training else (), known=known)
+    return Call(K.batch_norm, args, want, in_place=0, changed=(mean, variance) if training else ())

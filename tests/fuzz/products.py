@@ -34,7 +34,6 @@ def _(d: Draw, name: str) -> Call:
     b = d.array((*(batch if d.maybe() else ()), n, k) if turned else (k, n), dtype, "normal" if is_float(dtype) else "")
     b = b.swapaxes(-1, -2) if turned else b
     options: dict[str, Any] = {}
-    known = ""
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), m, n) if a.ndim > 1 else (n,)
     plain = not is_float(dtype) or dtype.itemsize == 8
     result = dtype
@@ -57,7 +56,6 @@ def _(d: Draw, name: str) -> Call:
     given: Any = b
     if b.ndim == 2 and a.ndim > 1 and d.maybe(0.15):
         given = K.prepack(b)
-        known = "f64 and ints go through f32 panels" if plain else ""
 
     def want() -> Want:
         if not is_float(dtype):
@@ -81,7 +79,7 @@ def _(d: Draw, name: str) -> Call:
             value = np.where(options["mask"], value, options["fill"])
         return Want(value, result, error)
 
-    return Call(K.matmul, (a, given), want, options, known=known)
+    return Call(K.matmul, (a, given), want, options)
 
 
 class Problem:

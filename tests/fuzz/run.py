@@ -38,7 +38,7 @@ def name_of(number: int, names: list[str]) -> str:
 
 
 def one(number: int, name: str, frames: float, device: str = "cpu") -> tuple[str, str]:
-    """Make a call: "" and "", "known" and the reason, or "wrong" and what is wrong, with the call as text."""
+    """Make a call: "" and "", or "wrong" and what is wrong, with the call as text."""
     from tests.fuzz import check
     from tests.fuzz.draws import DRAWS, Draw
 
@@ -49,7 +49,7 @@ def one(number: int, name: str, frames: float, device: str = "cpu") -> tuple[str
         check.run(d, call, device)
     except Exception as error:  # whatever it is, it is a finding
         text = f"{name}({check.described(call) if call else '?'}): {type(error).__name__}: {error}"
-        return ("known", call.known) if call is not None and call.known else ("wrong", text)
+        return "wrong", text
     return "", ""
 
 
@@ -59,13 +59,12 @@ class Tally:
 
     Attributes:
         calls: how many were made, by function.
-        wrong: number and text of calls with wrong results or errors; `known`: and the reason of those left out.
+        wrong: number and text of calls with wrong results or errors.
         crashed: numbers at which a process ended or hung.
     """
 
     calls: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[int, str]] = field(default_factory=list)
-    known: list[tuple[int, str]] = field(default_factory=list)
     crashed: list[tuple[int, str]] = field(default_factory=list)
 
 
