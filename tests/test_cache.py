@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from cubepy.runtime.cache import MAGIC
 
 SCRIPT = """
 import sys, warnings
@@ -101,6 +104,16 @@ def test_damaged_entries_are_made_anew(tmp_path: Path) -> None:
     garbled = bytearray(second.read_bytes())
     garbled[len(garbled) // 2] ^= 0xFF
     second.write_bytes(garbled)
+    assert run(folder, cache)[0] == f"2 0 {RIGHT}"
+    assert run(folder, cache)[0] == f"0 2 {RIGHT}"
+
+
+def test_an_entry_without_code_is_made_anew(tmp_path: Path) -> None:
+    """Whole by its checksum, but to run it would end the process."""
+    folder, cache = project(tmp_path), tmp_path / "cache"
+    run(folder, cache)
+    for entry in cache.rglob("*.bin"):
+        entry.write_bytes(MAGIC + hashlib.sha256(b"").digest())
     assert run(folder, cache)[0] == f"2 0 {RIGHT}"
     assert run(folder, cache)[0] == f"0 2 {RIGHT}"
 

@@ -53,14 +53,14 @@ def read(key: str) -> bytes | None:
         return None
     head = len(MAGIC) + 32
     body = data[head:]
-    if not data.startswith(MAGIC) or hashlib.sha256(body).digest() != data[len(MAGIC) : head]:
+    if not body or not data.startswith(MAGIC) or hashlib.sha256(body).digest() != data[len(MAGIC) : head]:
         return None
     return body
 
 
 def write(key: str, code: bytes) -> None:
-    """Store machine code; a failure costs a warning."""
-    if config.cache:
+    """Store machine code; a failure costs a warning. No code at all is not stored: to run it would end the process."""
+    if config.cache and code:
         _store(path_of(key, ".bin"), MAGIC + hashlib.sha256(code).digest() + code)
 
 
