@@ -70,6 +70,7 @@ def _(d: Draw, name: str) -> Call:
             value, size = value + wide(options["bias"]), size + np.abs(wide(options["bias"]))
         if "activation" in options:
             value = ACTIVATIONS[options["activation"]](value)
+            size = size + np.abs(value)  # its own rounding
         if "residual" in options:
             value, size = value + wide(options["residual"]), size + np.abs(wide(options["residual"]))
         return Want(value, dtype, (depth(n) + 8) * sums(dtype) * size)

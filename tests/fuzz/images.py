@@ -153,6 +153,7 @@ def _(d: Draw, name: str) -> Call:
             value, size = value + add, size + np.abs(add)
         if "activation" in options:
             value = ACTIVATIONS[options["activation"]](value)
+            size = size + np.abs(value)  # its own rounding
         n = math.prod(c.w[1:])
         return as_laid(Want(value, dtype, (depth(n) + 8) * sums(dtype) * size), layout)
 

@@ -71,6 +71,7 @@ def _(d: Draw, name: str) -> Call:
             value, size = value + bias, size + np.abs(bias)
         if "activation" in options:
             value = ACTIVATIONS[options["activation"]](value)
+            size = size + np.abs(value)  # its own rounding
         if "residual" in options:
             residual = options["residual"].astype(np.float64)
             value, size = value + residual, size + np.abs(residual)
