@@ -42,6 +42,8 @@ from gpu import write
 
 PACKAGES = ("numpy", "numba", "torch", "jax", "onnxruntime", "openvino")
 MARK, ALONE = "<!-- cpu table -->", "<!-- cpu table, one thread -->"
+CHOSEN = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+"""Variables that choose NumPy's kernels: some machines set them for old versions, and slow new ones."""
 MIXED = "<!-- cpu table, no pauses -->"
 TURNS = 4  # as many rounds of single calls without pauses
 BUDGET = 1.2  # seconds for all rounds of a row, about
@@ -162,6 +164,7 @@ def described(threads: int, known: tuple[float, float, float], pauses: bool = Tr
             found.append(f"{name} absent")
     found += [] if compiler() else ["no C++ compiler for torch.compile"]
     found += [] if pauses else ["no pauses between libraries"]
+    found += [f"{name}={os.environ[name]} (another NumPy than users have)" for name in CHOSEN if name in os.environ]
     return (
         f"{datetime.date.today().isoformat()}, {threads} threads, Python {platform.python_version()}, "
         f"{', '.join(found)}; limits measured in the run: "

@@ -16,6 +16,7 @@ import numpy as np
 from measure import Variant, measure
 from model import Tokenizer, embed, load_model
 from picture import draw
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -65,19 +66,22 @@ def quantized(progress: Progress, tokenizer: Tokenizer, float32: Variant, senten
 
 def results(variants: list[Variant], cosines: list[float], unseen: np.ndarray) -> Table:
     """The table by variant."""
-    table = Table(title="all-MiniLM-L6-v2: 6 layers, 384 wide, 10.6 million weights in linear layers")
-    table.add_column("variant")
+    table = Table(
+        title="all-MiniLM-L6-v2: 6 layers, 384 wide, 10.6 million weights in linear layers",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("variant", min_width=10)
     for title in (
-        "linear MB", "all MB", "1 sentence ms", "batch 32 ms", "speed 1", "speed 32", "mean cosine", "same top-1",
-        "same top-10",
+        "linear\nMB", "all\nMB", "1 sentence\nms", "batch 32\nms", "mean\ncosine", "same\ntop-1", "same\ntop-10",
     ):  # fmt: skip
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     first = variants[0]
     for v, cosine in zip(variants, cosines, strict=True):
         table.add_row(
-            v.name, f"{v.linear_megabytes:.2f}", f"{v.megabytes:.1f}", f"{v.one_ms:.2f}", f"{v.batch_ms:.1f}",
-            f"{first.one_ms / v.one_ms:.2f}x", f"{first.batch_ms / v.batch_ms:.2f}x", f"{cosine:.4f}",
-            f"{v.agreement(first, unseen, 1):.1%}", f"{v.agreement(first, unseen, 10):.1%}",
+            v.name, f"{v.linear_megabytes:.1f}", f"{v.megabytes:.1f}",
+            f"{v.one_ms:.2f} {first.one_ms / v.one_ms:.2f}x", f"{v.batch_ms:.1f} {first.batch_ms / v.batch_ms:.2f}x",
+            f"{cosine:.4f}", f"{v.agreement(first, unseen, 1):.1%}", f"{v.agreement(first, unseen, 10):.1%}",
         )  # fmt: skip
     return table
 
