@@ -82,3 +82,19 @@ def test_every_benchmark_of_a_gpu_says_why_it_is_skipped_without_one(monkeypatch
         suite = getattr(bench, "".join(part.title() for part in op.split("_")))()
         with pytest.raises(NotImplementedError, match="torch is not installed"):
             suite.setup("cubepy", work.shapes[0])
+
+
+def test_results_name_no_place_of_this_machine(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    dashboard = importlib.import_module("dashboard")
+    old = json.loads((results / "zen" / "aaaa.json").read_text())
+    for hidden, names in (("home_me_bin", ["one", "two"]), ("home_you_bin", ["two", "three"])):
+        stored = old | {"commit_hash": "c" * 40, "env_name": hidden, "python": "/home", "params": {"python": "/home"}}
+        stored["results"] = dict.fromkeys(names, hidden)
+        (results / "zen" / f"cccccccc-existing-py_{hidden}.json").write_text(json.dumps(stored))
+        dashboard.without_paths(results)
+
+    (kept,) = (results / "zen").glob("cccccccc-*.json")
+    found = json.loads(kept.read_text())
+    assert found["results"] == {"one": "home_me_bin", "two": "home_you_bin", "three": "home_you_bin"}
+    assert "home" not in kept.name and "/" not in found["python"] + found["params"]["python"] + found["env_name"]
