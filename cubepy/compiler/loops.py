@@ -153,7 +153,10 @@ class Loops(Statements):
         for name, was in before.items():
             if isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]
-        after.update({n: env.get(n, v) for n, v in bound.items()})
+        for name, value in bound.items():  # a turn that ends elsewhere leaves what another loop made of it as it was
+            again = self.same(env.get(name, value), value)
+            key = (*self.frame.path, name)
+            after[name] = value if again else Undecided(f"{name!r} changes within its own loop", key)
         self.frame.env = after
         return body
 

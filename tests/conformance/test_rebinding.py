@@ -324,3 +324,38 @@ def test_a_name_that_is_a_tuple_or_a_number_by_a_runtime_condition_is_refused(ke
         pytest.skip("it finds out when it runs")
     with pytest.raises(errors.ComptimeError, match="another kind of value before a loop"):
         kernel[1, 1](np.zeros(1, np.int32), 3, device=device)
+
+
+@cb.kernel
+def variable_in_itself(x: cb.Array, out: cb.Array):
+    """A loop whose variable is also that of an inner loop, or is assigned, in turns that may end before."""
+    i = cb.ABSOLUTE_POS
+    for k in range(1, 8, 3):
+        if x[i] > k:
+            continue
+        for k in range(3):
+            out[i, 0] += k
+    out[i, 1] = k
+    for j in range(5):
+        if x[i] < j:
+            break
+        j = j * 10
+    out[i, 2] = j
+
+
+def test_the_variable_of_a_loop_may_be_that_of_an_inner_loop(device: str) -> None:
+    x = np.arange(-1, 11, dtype=np.int32)
+    out = np.zeros((12, 3), np.int32)
+    variable_in_itself[3, 4](x, out, device=device)
+    for v, row in zip(x.tolist(), out.tolist(), strict=True):
+        total = 0
+        for k in range(1, 8, 3):
+            if v > k:
+                continue
+            for k in range(3):
+                total += k
+        for j in range(5):
+            if v < j:
+                break
+            j = j * 10
+        assert row == [total, k, j], v
