@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.cases import warmed
 from benchmarks.peers import torch_module
+from benchmarks.suites import suites
 
 LIBRARIES = ("cubepy", "torch")
 
@@ -110,30 +111,4 @@ def case(op: str, library: str, shape: str) -> Callable[[], Any]:
     return warmed(ours)
 
 
-class Base:
-    """Timing settings that all classes share."""
-
-    param_names = ("library", "shape")
-    timeout = 300
-    rounds = 1
-    repeat = (5, 25, 1.5)
-    sample_time = 0.02
-    warmup_time = 0.1
-    op = ""
-    run: Callable[[], Any]
-
-    def setup(self, library: str, shape: str) -> None:
-        """Build the work and run it a few times."""
-        self.run = case(type(self).op, library, shape)
-
-
-def _suite(op: str) -> type:
-    def time_op(self: Base, library: str, shape: str) -> None:
-        self.run()
-
-    name = "".join(part.title() for part in op.split("_"))
-    return type(name, (Base,), {f"time_{op}": time_op, "op": op, "params": (LIBRARIES, WORKS[op].shapes)})
-
-
-for _suite_of in map(_suite, WORKS):
-    globals()[_suite_of.__name__] = _suite_of
+globals().update(suites(WORKS, LIBRARIES, case))
