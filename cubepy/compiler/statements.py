@@ -146,7 +146,8 @@ class Statements(Expressions):
 
     def skip(self, region: Region, gone: list[Path]) -> None:
         """Let paths that have left a region skip what follows it, by a flag."""
-        returned = all(path.to == RETURN for path in gone)
+        # a flag of its own: one that units set later, apart from each other, would make barriers here seem unsafe
+        returned = all(path.to == RETURN for path in gone) and any(path.flagged for path in gone)
         if returned:
             name = str(self.variable((*self.frame.path, RETURN, "returned"), convert.BOOL).attr)
         else:

@@ -204,3 +204,33 @@ def test_many_early_returns_give_what_python_gives(
         results.append(out)
     np.testing.assert_array_equal(*results)
     assert len(np.unique(results[0])) > 5
+
+
+@cb.kernel
+def barrier_between_returns(x: cb.Array, out: cb.Array, n):
+    """All units or none return before the barrier; after it, each for itself."""
+    i = cb.UNIT_POS
+    s = cb.shared(8, cb.f32)
+    if n > 2:
+        if n > 4:
+            out[i] = 100.0
+            return
+    else:
+        out[i] = 1.0
+    s[i] = x[i]
+    cb.sync_cube()
+    out[i] = s[7 - i]
+    if x[i] > 3:
+        if x[i] > 5:
+            return
+    else:
+        out[i] += 10
+    out[i] += 100
+
+
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_a_return_of_some_units_behind_a_barrier_leaves_one_of_all_before_it_uniform(n: int, device: str) -> None:
+    x, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    barrier_between_returns[1, 8](x, out, n, device=device)
+    after = [7.0 - v + (0 if v > 5 else 100 if v > 3 else 110) for v in range(8)]
+    assert out.tolist() == ([100.0] * 8 if n > 4 else after)
