@@ -21,8 +21,27 @@ PRODUCTS = {1: ((0, 0),), 3: ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0))}
 """Which parts of two operands are multiplied."""
 
 
+class Blocks:
+    """What blocks of keys and values take; a plan has `depth`, `width`, `keys` and `parts`."""
+
+    depth: int
+    width: int
+    keys: int
+    parts: int
+
+    @property
+    def key_words(self) -> int:
+        """Words of a block of keys in shared memory."""
+        return self.parts * self.keys * (self.depth // 2 + PAD)
+
+    @property
+    def value_words(self) -> int:
+        """Words of a block of values in shared memory."""
+        return self.parts * self.keys * (self.width // 2 + PAD)
+
+
 @dataclass(frozen=True)
-class PlaneAttention:
+class PlaneAttention(Blocks):
     """What changes the code.
 
     Attributes:
@@ -50,16 +69,6 @@ class PlaneAttention:
     def stages(self) -> int:
         """Blocks of keys that are there or under way."""
         return 2 if self.words else 1
-
-    @property
-    def key_words(self) -> int:
-        """Words of a block of keys in shared memory."""
-        return self.parts * self.keys * (self.depth // 2 + PAD)
-
-    @property
-    def value_words(self) -> int:
-        """Words of a block of values in shared memory."""
-        return self.parts * self.keys * (self.width // 2 + PAD)
 
     @property
     def mask_words(self) -> int:

@@ -18,6 +18,7 @@ import cubepy as cb
 from cubepy.kernels.attention_hopper import LOG2E, LOWEST, copyable
 from cubepy.kernels.attention_planes import (
     PAD,
+    Blocks,
     add_values,
     copy_words,
     line_of_four,
@@ -35,7 +36,7 @@ FACTS = 4  # numbers behind each row of sums: the largest score, the sum of weig
 
 
 @dataclass(frozen=True)
-class SplitAttention:
+class SplitAttention(Blocks):
     """What changes the code.
 
     Attributes:
@@ -74,16 +75,6 @@ class SplitAttention:
     def units(self) -> int:
         """Units of a cube."""
         return 32 * self.row_planes * self.teams
-
-    @property
-    def key_words(self) -> int:
-        """Words of a block of keys in shared memory."""
-        return self.parts * self.keys * (self.depth // 2 + PAD)
-
-    @property
-    def value_words(self) -> int:
-        """Words of a block of values in shared memory."""
-        return self.parts * self.keys * (self.width // 2 + PAD)
 
     @property
     def query_words(self) -> int:
