@@ -53,7 +53,7 @@ def test_what_lies_behind_the_depth_counts_for_nothing() -> None:
 @pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float32)], ids=str)
 def test_functions_of_few_rows_and_few_columns(dtype: Any) -> None:
     unit = 6e-3 if dtype == BF16 else 2e-6
-    m, n, k = (int(RNG.integers(1, high)) for high in (9, 120, 400))
+    m, n, k = (int(RNG.integers(low, high)) for low, high in ((1, 9), (2, 120), (2, 400)))  # one column lies along K
     n += dtype == BF16 and n % 8 == 0  # matrix units take those
     x, y, bias, residual = (draw(*s, dtype=dtype) for s in ((m, k), (k, n), (n,), (m, n)))
     wide = x.astype(np.float64) @ y.astype(np.float64)
