@@ -34,23 +34,31 @@ def cpu_name() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     fields = dict(re.findall(r"^([^\t:]+)\s*: (.*)$", text, re.MULTILINE))
-    family = f" family {fields['cpu family']} model {fields['model']}" if "cpu family" in fields else ""
+    family = (
+        f" family {fields['cpu family']} model {fields['model']}" if "cpu family" in fields else ""
+    )
     return fields.get("model name", platform.machine()) + family
 
 
 def machine_name() -> str:
     """A name that the same kind of machine has again: processor and number of cores, not the host's name."""
-    return re.sub(r"\W+", "-", f"{cpu_name()} {len(os.sched_getaffinity(0))} cores").strip("-").lower()
+    return (
+        re.sub(r"\W+", "-", f"{cpu_name()} {len(os.sched_getaffinity(0))} cores").strip("-").lower()
+    )
 
 
 def git(*words: str) -> str:
     """What git prints."""
-    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def changed() -> bool:
     """Whether files that git follows differ from the commit."""
-    return bool(git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!asv_benchmarks/results"))
+    return bool(
+        git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!asv_benchmarks/results")
+    )
 
 
 def configured(results: Path) -> Path:
@@ -107,8 +115,12 @@ def without_paths(folder: Path) -> None:
 def main() -> int:
     """Run, publish, say where the page is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--bench", action="append", default=[], help="a regular expression: what to run")
-    parser.add_argument("--quick", action="store_true", help="call everything once, keep nothing: does it run?")
+    parser.add_argument(
+        "--bench", action="append", default=[], help="a regular expression: what to run"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="call everything once, keep nothing: does it run?"
+    )
     parser.add_argument("--publish-only", action="store_true", help="measure nothing")
     options = parser.parse_args()
     kept, passing = HERE / "results", WORK / "results"
@@ -117,7 +129,9 @@ def main() -> int:
     status = 0 if options.publish_only else measure(config, options.bench, options.quick)
     without_paths(passing if dirty else kept)
     if not options.quick:
-        asv("publish", "--no-pull", "--config", str(config))  # asv's own pages: they need a server and a network
+        asv(
+            "publish", "--no-pull", "--config", str(config)
+        )  # asv's own pages: they need a server and a network
     folders = [kept, passing] if dirty else [kept]
     target = page.write(page.load(folders), WORK / "html" / "index.html")
     if dirty and not options.publish_only:

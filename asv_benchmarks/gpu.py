@@ -41,7 +41,11 @@ def rows(part: str) -> list[dict[str, str]]:
 def described() -> str:
     """What the table was measured with."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip().splitlines()
+    gpu = (
+        subprocess.run(query, capture_output=True, text=True, check=False)
+        .stdout.strip()
+        .splitlines()
+    )
     found = []
     for name in PACKAGES:
         try:
@@ -74,7 +78,9 @@ def write(path: Path, text: str, mark: str = MARK) -> None:
 def main() -> int:
     """Run the parts that are asked for, each in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--only", action="append", choices=PARTS, help="a part to run (may be given several times)")
+    parser.add_argument(
+        "--only", action="append", choices=PARTS, help="a part to run (may be given several times)"
+    )
     parser.add_argument("--write", type=Path, help="a file for the table")
     parser.add_argument("--json", type=Path, help="a file for the rows")
     parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
@@ -92,7 +98,10 @@ def main() -> int:
             print(done.stderr, file=sys.stderr)
         else:
             found += json.loads(done.stdout.strip().splitlines()[-1])
-        print(table(found[-40:]) if part == (options.only or PARTS)[-1] else f"{part}: done", flush=True)
+        print(
+            table(found[-40:]) if part == (options.only or PARTS)[-1] else f"{part}: done",
+            flush=True,
+        )
     text = f"{described()}\n\n{table(found)}"
     if options.write:
         write(options.write, text)

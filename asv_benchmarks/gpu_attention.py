@@ -126,14 +126,20 @@ def forward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, st
     from cubepy.kernels import attention
 
     dtype, b, h, g, length, d = problem
-    q, k, v = draw(dtype, b, h, length, d), draw(dtype, b, g, length, d), draw(dtype, b, g, length, d)
+    q, k, v = (
+        draw(dtype, b, h, length, d),
+        draw(dtype, b, g, length, d),
+        draw(dtype, b, g, length, d),
+    )
     out = draw(dtype, b, h, length, d)
 
     def theirs() -> Any:
         with cudnn():
             return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=h != g)
 
-    ms = milliseconds({"ours": lambda: attention(q, k, v, is_causal=causal, out=out), "torch": theirs}, stream)
+    ms = milliseconds(
+        {"ours": lambda: attention(q, k, v, is_causal=causal, out=out), "torch": theirs}, stream
+    )
     flops = 4 * b * h * length**2 * d / (2 if causal else 1)
     error = distance(out, exact(q, k, v, causal)[0])
     return row(f"attention, {named(*problem, causal)}", flops, ms, "torch (cuDNN)", error)
@@ -147,7 +153,11 @@ def backward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, s
     from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
 
     dtype, b, h, g, length, d = problem
-    q, k, v = draw(dtype, b, h, length, d), draw(dtype, b, g, length, d), draw(dtype, b, g, length, d)
+    q, k, v = (
+        draw(dtype, b, h, length, d),
+        draw(dtype, b, g, length, d),
+        draw(dtype, b, g, length, d),
+    )
     grad = draw(dtype, b, h, length, d)
     out, lse = attention_forward(q, k, v, is_causal=causal)
     leaves = [a.detach().requires_grad_() for a in (q, k, v)]
@@ -160,7 +170,9 @@ def backward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, s
     ms = milliseconds(runs, stream)
     found = [torch.as_tensor(a, device="cuda") for a in runs["ours"]()]
     right = exact(q, k, v, causal, grad)
-    pairs = list(zip(found, right, strict=True))[: 3 if h == g else 1]  # a key head's sums are over several heads
+    pairs = list(zip(found, right, strict=True))[
+        : 3 if h == g else 1
+    ]  # a key head's sums are over several heads
     flops = 10 * b * h * length**2 * d / (2 if causal else 1)
     error = max(distance(a, r) for a, r in pairs)
     return row(f"attention gradients, {named(*problem, causal)}", flops, ms, "torch (cuDNN)", error)

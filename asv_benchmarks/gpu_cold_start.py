@@ -30,7 +30,9 @@ def measure(cache: str) -> tuple[float, float, float]:
     """Seconds of the whole process, from the first import, and of the matmul with its copies."""
     start = time.perf_counter()
     environment = {**os.environ, "CUBEPY_CACHE_DIR": cache}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, check=True
+    )
     total = time.perf_counter() - start
     imported, matmul = map(float, done.stdout.split())
     return total, imported, matmul

@@ -60,9 +60,9 @@ def compare(
 
     xs = [draw(batch, channels, side, side) for _ in range(sets)]
     grads = [draw(batch, filters, out_side, out_side) for _ in range(sets)]
-    w = (draw(filters, channels // groups, window, window) * (channels // groups * window**2) ** -0.5).to(
-        memory_format=form
-    )
+    w = (
+        draw(filters, channels // groups, window, window) * (channels // groups * window**2) ** -0.5
+    ).to(memory_format=form)
     bias = torch.randn(filters, device="cuda", dtype=kind) if fused else None
     activation = "relu" if fused else None
     settings = (stride, padding, 1, groups)
@@ -73,7 +73,17 @@ def compare(
             y = torch.nn.functional.conv2d(xs[i], w, bias, *settings)
             return torch.relu_(y) if fused else y
         done = torch.ops.aten.convolution_backward(
-            grads[i], xs[i], w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, masks[what]
+            grads[i],
+            xs[i],
+            w,
+            None,
+            [stride] * 2,
+            [padding] * 2,
+            [1, 1],
+            False,
+            [0, 0],
+            groups,
+            masks[what],
         )
         return done[0] if what == "conv_input" else done[1]
 
@@ -90,14 +100,18 @@ def compare(
     some = slice(0, batch if what == "conv_weight" else SAMPLE)
     x, grad = xs[0][some].double(), grads[0][some].double()
     if what == "conv2d":
-        right = torch.nn.functional.conv2d(x, w.double(), None if bias is None else bias.double(), *settings)
+        right = torch.nn.functional.conv2d(
+            x, w.double(), None if bias is None else bias.double(), *settings
+        )
         right = torch.relu(right) if fused else right
     elif what == "conv_input":
         right = torch.nn.grad.conv2d_input(tuple(x.shape), w.double(), grad, *settings)
     else:
         right = torch.nn.grad.conv2d_weight(x, tuple(w.shape), grad, *settings)
     got = torch.as_tensor(ours(0), device="cuda")
-    error = float(((got if what == "conv_weight" else got[some]).double() - right).norm() / right.norm())
+    error = float(
+        ((got if what == "conv_weight" else got[some]).double() - right).norm() / right.norm()
+    )
     extra = (", relu(conv + bias)" if fused else "") + (f", {groups} groups" if groups > 1 else "")
     extra += ", channels first" if first else ""
     return {

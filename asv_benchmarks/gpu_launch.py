@@ -54,12 +54,16 @@ def triton_launch(a: Any, b: Any, out: Any) -> Callable[[], Any]:
     def triton_add(a_ptr, b_ptr, out_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         mask = i < n
-        tl.store(out_ptr + i, tl.load(a_ptr + i, mask=mask) + tl.load(b_ptr + i, mask=mask), mask=mask)
+        tl.store(
+            out_ptr + i, tl.load(a_ptr + i, mask=mask) + tl.load(b_ptr + i, mask=mask), mask=mask
+        )
 
     return lambda: triton_add[(4,)](a, b, out, 1024, BLOCK=256)
 
 
-def length_calls(torch: Any) -> dict[str, tuple[Callable[[int], Any], Callable[..., Any], Callable[..., Any]]]:
+def length_calls(
+    torch: Any,
+) -> dict[str, tuple[Callable[[int], Any], Callable[..., Any], Callable[..., Any]]]:
     """Calls for arrays of any length: how their arguments are made, ours, and torch's."""
     from cubepy import kernels as K
     from cubepy.kernels import functions as f

@@ -94,7 +94,9 @@ def _pools() -> Iterator[Work]:
     first = torch.randn(n, c, side, side, device="cuda")
     last = first.to(memory_format=torch.channels_last)
     view = last.permute(0, 2, 3, 1)
-    yield from _largest(first, "", ((2, 2, 0), (3, 2, 1), (5, 1, 2), (7, 1, 3), (13, 1, 6), (13, 2, 6), (20, 1, 0)))
+    yield from _largest(
+        first, "", ((2, 2, 0), (3, 2, 1), (5, 1, 2), (7, 1, 3), (13, 1, 6), (13, 2, 6), (20, 1, 0))
+    )
     narrow = torch.cat((first, first)).bfloat16()
     yield from _largest(narrow, " bf16", ((5, 1, 2), (7, 1, 3), (13, 1, 6)))
     del narrow
@@ -124,7 +126,10 @@ def _parts(first: Any, last: Any) -> Iterator[Work]:
         moved = GIB + 4 * first.shape[0] * first.shape[1] * parts * parts
         for function in ("adaptive_max_pool2d", "adaptive_avg_pool2d"):
             mine, theirs = getattr(K, function), getattr(torch.nn.functional, function)
-            name, right = f"{function}, {parts}x{parts} {kind} parts", theirs(first[:4].double(), parts)
+            name, right = (
+                f"{function}, {parts}x{parts} {kind} parts",
+                theirs(first[:4].double(), parts),
+            )
             yield Work(f"{name}, channels first", moved, lambda f=mine, m=parts: f(first, m),
                        lambda f=theirs, m=parts: f(first, m), near(right, lambda r: r[:4]))  # fmt: skip
             yield Work(f"{name}, channels last", moved, lambda f=mine, m=parts: f(view, m, layout="NHWC"),
@@ -180,7 +185,9 @@ def _resampled() -> Iterator[Work]:
         grad = torch.randn(16, 64, 512, 512, device="cuda")
         size = list(x.shape)
         if mode == "nearest":
-            back = lambda g=grad, s=size: aten.upsample_nearest2d_backward(g, [512, 512], s, None, None)
+            back = lambda g=grad, s=size: aten.upsample_nearest2d_backward(
+                g, [512, 512], s, None, None
+            )
         else:
             call = getattr(aten, f"upsample_{mode}2d_backward")
             back = lambda g=grad, s=size, f=call: f(g, [512, 512], s, False, None, None)
@@ -214,8 +221,12 @@ def _movement() -> Iterator[Work]:
     yield Work("embedding, rows of 128, 1 GiB", 2 * GIB, lambda: K.embedding(picks, table),
                lambda: F.embedding(picks, table), equal(lambda: F.embedding(picks, table)))  # fmt: skip
     index = torch.randint(0, SIDE, (SIDE, SIDE // 4), device="cuda")
-    touched = torch.zeros(SIDE, SIDE // 8, dtype=torch.bool, device="cuda").scatter_(1, index // 8, True)
-    moved = index.numel() * (8 + 4) + 32 * int(touched.sum())  # memory is read by pieces of 32 bytes
+    touched = torch.zeros(SIDE, SIDE // 8, dtype=torch.bool, device="cuda").scatter_(
+        1, index // 8, True
+    )
+    moved = index.numel() * (8 + 4) + 32 * int(
+        touched.sum()
+    )  # memory is read by pieces of 32 bytes
     yield Work("gather along rows", moved, lambda: K.gather(x, 1, index), lambda: torch.gather(x, 1, index),
                equal(lambda: torch.gather(x, 1, index)))  # fmt: skip
     added = torch.randn(SIDE, SIDE // 4, device="cuda")

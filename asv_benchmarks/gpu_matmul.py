@@ -27,14 +27,27 @@ LAYERS = (
     (512, 14336, 4096), (512, 4096, 14336), (1024, 4096, 4096), (2048, 11008, 4096), (2048, 4096, 11008),
     (4096, 14336, 4096), (4096, 4096, 14336), (8192, 1024, 8192), (8192, 8192, 1024), (8192, 3072, 1024),
 )  # fmt: skip
-FEW = ((1, 4096, 4096), (1, 14336, 4096), (1, 4096, 14336), (16, 4096, 4096), (16, 14336, 4096), (16, 4096, 14336))
+FEW = (
+    (1, 4096, 4096),
+    (1, 14336, 4096),
+    (1, 4096, 14336),
+    (16, 4096, 4096),
+    (16, 14336, 4096),
+    (16, 4096, 14336),
+)
 SMALL = ((32, 384, 384), (32, 4096, 4096), (256, 3072, 768), (1024, 1024, 1024))
 """Of f32 without tensor cores."""
 FUSED = ((4096, 4096, 4096), (8192, 8192, 1024), (2048, 11008, 4096))
-ORDERS = (("weight (K, N)", False, True), ("x (K, M)", True, False), ("both transposed", True, True))
+ORDERS = (
+    ("weight (K, N)", False, True),
+    ("x (K, M)", True, False),
+    ("both transposed", True, True),
+)
 
 
-def milliseconds(runs: list[Callable[[int], Any]], calls: int, sets: int, stream: Any) -> list[float]:
+def milliseconds(
+    runs: list[Callable[[int], Any]], calls: int, sets: int, stream: Any
+) -> list[float]:
     """The median time of one call, for each run."""
     import torch
 
@@ -89,7 +102,9 @@ def compare(
     ws = [draw(dtype, k, n) if flip_w else draw(dtype, n, k).T for _ in range(sets)]
     result = torch.int32 if dtype == "int8" else xs[0].dtype
     outs = [torch.zeros(m, n, device="cuda", dtype=result) for _ in range(sets)]
-    options: dict[str, Any] = {"dtype": "i32"} if dtype == "int8" else {"precision": "tf32"} if tf32 else {}
+    options: dict[str, Any] = (
+        {"dtype": "i32"} if dtype == "int8" else {"precision": "tf32"} if tf32 else {}
+    )
     torch.backends.cuda.matmul.allow_tf32 = tf32
     peer = "torch"
     if fused:
@@ -99,12 +114,21 @@ def compare(
             return torch.nn.functional.gelu(torch.addmm(bias, x, w)) + r
 
         compiled = torch.compile(chain, dynamic=False)
-        theirs = [lambda i: chain(xs[i], ws[i], residuals[i]), lambda i: compiled(xs[i], ws[i], residuals[i])]
-        ours = lambda i: K.matmul(xs[i], ws[i], bias=bias, activation="gelu", residual=residuals[i], out=outs[i])
+        theirs = [
+            lambda i: chain(xs[i], ws[i], residuals[i]),
+            lambda i: compiled(xs[i], ws[i], residuals[i]),
+        ]
+        ours = lambda i: K.matmul(
+            xs[i], ws[i], bias=bias, activation="gelu", residual=residuals[i], out=outs[i]
+        )
         peer = "torch, the better of eager and compile"
     else:
         ours = lambda i: K.matmul(xs[i], ws[i], out=outs[i], **options)
-        theirs = [lambda i: torch._int_mm(xs[i], ws[i])] if dtype == "int8" else [lambda i: torch.matmul(xs[i], ws[i])]
+        theirs = (
+            [lambda i: torch._int_mm(xs[i], ws[i])]
+            if dtype == "int8"
+            else [lambda i: torch.matmul(xs[i], ws[i])]
+        )
     flops = 2 * m * n * k
     calls = max(sets, min(24, int(4e-3 / max(flops / 6e14, size * n * k / 4e12))))
     mine, *others = milliseconds([ours, *theirs], calls, sets, stream)

@@ -88,7 +88,9 @@ def works() -> Iterator[Work]:
     few = x[:SAMPLE].double()
     yield Work("copy", 2 * GIB, lambda: K.copy(x, out=out), lambda: out.copy_(x), equal(lambda: x))
     first = lambda r: r[:SAMPLE]
-    yield Work("gelu", 2 * GIB, lambda: K.gelu(x, out=out), lambda: F.gelu(x), near(F.gelu(few), first))
+    yield Work(
+        "gelu", 2 * GIB, lambda: K.gelu(x, out=out), lambda: F.gelu(x), near(F.gelu(few), first)
+    )
     compiled = torch.compile(lambda v: F.gelu(v) * 2.0 + v)
     yield Work("gelu(x) * 2 + x in one pass", 2 * GIB, lambda: K.map(chain, x, out=out), lambda: compiled(x),
                near(F.gelu(few) * 2.0 + few, first), "torch.compile")  # fmt: skip
@@ -104,7 +106,9 @@ def works() -> Iterator[Work]:
         yield Work(f"{name} of all", GIB, lambda n=name: getattr(K, n)(x), lambda n=name: getattr(x, n)(),
                    lambda got, r=right, s=scale: float((tensor(got).double() - r).abs()) / s)  # fmt: skip
     yield Work("max of all", GIB, lambda: K.max(x), lambda: x.max(), equal(lambda: x.max()))
-    yield Work("argmax of all", GIB, lambda: K.argmax(x), lambda: x.argmax(), equal(lambda: x.argmax()))
+    yield Work(
+        "argmax of all", GIB, lambda: K.argmax(x), lambda: x.argmax(), equal(lambda: x.argmax())
+    )
     for n in LENGTHS:
         rows = x.view(-1, n)
         yield Work(f"sum of rows of {n}", GIB, lambda a=rows: K.sum(a, 1), lambda a=rows: a.sum(1),

@@ -40,7 +40,9 @@ def ours(scheme: str) -> Any:
             state[name] = array + (1 if name.endswith("LayerNorm.weight") else 0)
         else:
             state[name] = value.numpy()
-    model.load_state_dict({k: nn.Parameter(v) if v.dtype == np.float32 else _tensor(v) for k, v in state.items()})
+    model.load_state_dict(
+        {k: nn.Parameter(v) if v.dtype == np.float32 else _tensor(v) for k, v in state.items()}
+    )
     model.eval()
     if scheme in ("int8", "int4"):
         model = quant.quantize(model, scheme, measure_speed=False).model
@@ -86,15 +88,29 @@ def theirs(model: Any, dtype: Any) -> Any:
         def __init__(self, name: str) -> None:
             super().__init__()
             attention = f"{name}attention."
-            self.query, self.key, self.value = (linear(f"{attention}self.{n}") for n in ("query", "key", "value"))
-            self.out, self.first = linear(f"{attention}output.dense"), norm(f"{attention}output.LayerNorm")
-            self.wide, self.narrow = linear(f"{name}intermediate.dense"), linear(f"{name}output.dense")
+            self.query, self.key, self.value = (
+                linear(f"{attention}self.{n}") for n in ("query", "key", "value")
+            )
+            self.out, self.first = (
+                linear(f"{attention}output.dense"),
+                norm(f"{attention}output.LayerNorm"),
+            )
+            self.wide, self.narrow = (
+                linear(f"{name}intermediate.dense"),
+                linear(f"{name}output.dense"),
+            )
             self.second = norm(f"{name}output.LayerNorm")
 
         def forward(self, x: Any, looks: Any) -> Any:
             b, s, _ = x.shape
-            q, k, v = (f(x).view(b, s, 12, 32).transpose(1, 2) for f in (self.query, self.key, self.value))
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=looks).transpose(1, 2).reshape(b, s, 384)
+            q, k, v = (
+                f(x).view(b, s, 12, 32).transpose(1, 2) for f in (self.query, self.key, self.value)
+            )
+            y = (
+                F.scaled_dot_product_attention(q, k, v, attn_mask=looks)
+                .transpose(1, 2)
+                .reshape(b, s, 384)
+            )
             x = self.first(self.out(y) + x)
             return self.second(self.narrow(F.gelu(self.wide(x))) + x)
 
@@ -107,7 +123,9 @@ def theirs(model: Any, dtype: Any) -> Any:
             self.blocks = nn.ModuleList(Block(f"encoder.layer.{i}.") for i in range(depth))
 
         def forward(self, ids: Any, looks: Any, weights: Any) -> Any:
-            x = self.norm(self.words(ids) + (self.places.weight[: ids.shape[1]] + self.kinds.weight[0]))
+            x = self.norm(
+                self.words(ids) + (self.places.weight[: ids.shape[1]] + self.kinds.weight[0])
+            )
             for block in self.blocks:
                 x = block(x, looks)
             return F.normalize((weights.to(x.dtype) @ x)[:, 0], dim=-1)
@@ -124,7 +142,9 @@ def best_forms(model: Any, dtype: Any, inputs: list[Any]) -> dict[str, Callable[
     import torch
 
     for x in inputs:
-        torch._dynamo.mark_static_address(x)  # as our graph reads them: in place, without copies at each call
+        torch._dynamo.mark_static_address(
+            x
+        )  # as our graph reads them: in place, without copies at each call
     module = theirs(model, dtype)
     exact = module(*inputs)
     ways: dict[str, Callable[[], Any]] = {"eager": lambda: module(*inputs)}
@@ -195,7 +215,11 @@ def rows() -> Iterator[dict[str, str]]:
         for name in runs:
             scheme, way = name.split()
             peer = "f32" if scheme == "f32" else "f16"
-            forms = {n.removeprefix(f"torch {peer} "): t for n, t in ms.items() if n.startswith(f"torch {peer} ")}
+            forms = {
+                n.removeprefix(f"torch {peer} "): t
+                for n, t in ms.items()
+                if n.startswith(f"torch {peer} ")
+            }
             best = min(forms, key=forms.__getitem__)
             yield {
                 "work": f"MiniLM, batch {batch}, {TOKENS} tokens, {scheme}, {way}",

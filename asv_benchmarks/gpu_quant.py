@@ -38,7 +38,9 @@ OTHERS = (
 )  # fmt: skip
 
 
-def random_weight(n: int, k: int, scheme: str, group: int | None, symmetric: bool, activations: str) -> Any:
+def random_weight(
+    n: int, k: int, scheme: str, group: int | None, symmetric: bool, activations: str
+) -> Any:
     """A packed weight of random codes, on the host and on the GPU; making one from floats would take minutes."""
     from cubepy.quant import QuantizedWeight, parse_scheme
     from cubepy.runtime.device import as_device
@@ -56,8 +58,12 @@ def random_weight(n: int, k: int, scheme: str, group: int | None, symmetric: boo
         chosen = parse_scheme(scheme, group=group, symmetric=symmetric, activations=activations)
         codes = rng.integers(0, 256, (panels, k // 8, 16, 4), np.uint8)
         scales = rng.uniform(0.01, 0.02, (panels, k // group, 16)).astype(np.float16)
-        least = None if symmetric else (scales * rng.uniform(-8, -7, scales.shape)).astype(np.float16)
-        made = QuantizedWeight((n, k), chosen, codes, scales, least, np.zeros((panels, 16), np.float32), factors)
+        least = (
+            None if symmetric else (scales * rng.uniform(-8, -7, scales.shape)).astype(np.float16)
+        )
+        made = QuantizedWeight(
+            (n, k), chosen, codes, scales, least, np.zeros((panels, 16), np.float32), factors
+        )
         for at in range(0, n if activations == "int8" else 0, 1024):
             part = made.even_rows(at, at + 1024).sum(axis=1, dtype=np.float64)
             made.sums.reshape(-1)[at : at + len(part)] = part
@@ -69,9 +75,13 @@ def tinygemm(m: int, n: int, k: int, group: int, sets: int) -> Callable[[int], A
     import torch
 
     x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
-    codes = [torch.randint(0, 255, (n, k // 2), dtype=torch.uint8, device="cuda") for _ in range(sets)]
+    codes = [
+        torch.randint(0, 255, (n, k // 2), dtype=torch.uint8, device="cuda") for _ in range(sets)
+    ]
     packed = [torch.ops.aten._convert_weight_to_int4pack(c, 8) for c in codes]
-    facts = [torch.randn(k // group, n, 2, device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
+    facts = [
+        torch.randn(k // group, n, 2, device="cuda", dtype=torch.bfloat16) for _ in range(sets)
+    ]
     return lambda i: torch.ops.aten._weight_int4pack_mm(x, packed[i % sets], group, facts[i % sets])
 
 
@@ -88,7 +98,10 @@ def compare(case: tuple[Any, ...], stream: Any) -> dict[str, str]:
     host, first = random_weight(n, k, scheme, group, symmetric, activations)
     nbytes = planes_of(first).words.nbytes + (planes_of(first).facts.nbytes if group else 0)
     sets = max(2, min(8, int(CACHE / nbytes) + 1))
-    weights = [replace(first, **{name: a.copy() for name, a in first.arrays().items()}) for _ in range(sets)]
+    weights = [
+        replace(first, **{name: a.copy() for name, a in first.arrays().items()})
+        for _ in range(sets)
+    ]
     rows = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     values = rows.float().cpu().numpy()
     x = upload(values, as_device("cuda")).astype("bf16")
@@ -106,7 +119,11 @@ def compare(case: tuple[Any, ...], stream: Any) -> dict[str, str]:
     right = values.astype(np.float64) @ host.dequantize(0, SAMPLE).T.astype(np.float64)
     got = results[0].numpy()[:, :SAMPLE].astype(np.float64)
     error = float(np.linalg.norm(got - right) / np.linalg.norm(right))
-    label = scheme if group is None else f"{scheme} in groups of {group}{', symmetric' if symmetric else ''}"
+    label = (
+        scheme
+        if group is None
+        else f"{scheme} in groups of {group}{', symmetric' if symmetric else ''}"
+    )
     inner = f", tinygemm {tiny[0] * 1e3:.1f} us" if tiny else ""
     ratio = f"{cublas / mine:.2f}" + (f", {tiny[0] / mine:.2f} to tinygemm" if tiny else "")
     return {

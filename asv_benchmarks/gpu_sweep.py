@@ -148,9 +148,13 @@ def rows() -> Iterator[dict[str, str]]:
 def main() -> int:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seed", type=int, default=seed_of_day(), help="of the shapes; the day's by default")
+    parser.add_argument(
+        "--seed", type=int, default=seed_of_day(), help="of the shapes; the day's by default"
+    )
     parser.add_argument("--count", type=int, default=COUNT, help="shapes of a family")
-    parser.add_argument("--family", action="append", choices=list(families()), help="may be given several times")
+    parser.add_argument(
+        "--family", action="append", choices=list(families()), help="may be given several times"
+    )
     parser.add_argument("--write", type=Path, help="a file for the table")
     parser.add_argument("--json", type=Path, help="a file for all cases")
     options = parser.parse_args()
@@ -158,7 +162,9 @@ def main() -> int:
     for family, cases in sweep(options.family or list(families()), options.count, options.seed):
         everything[family] = cases
         for case in sorted(cases, key=lambda case: case["ratio"]):
-            print(f"  {case['ratio']:.2f}  {case['ours'] * 1e3:9.1f} us  {case['difference']:.0e}  {case['label']}")
+            print(
+                f"  {case['ratio']:.2f}  {case['ours'] * 1e3:9.1f} us  {case['difference']:.0e}  {case['label']}"
+            )
         lines.append(row_of(family, cases, options.seed))
         print(" | ".join(lines[-1].values()), flush=True)
         if options.json:

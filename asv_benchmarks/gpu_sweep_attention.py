@@ -17,7 +17,11 @@ MOST_SETS = 16
 MOST_BYTES = 6e8
 MOST_FLOPS = 6e11
 
-BACKENDS = {"cuDNN": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
+BACKENDS = {
+    "cuDNN": "CUDNN_ATTENTION",
+    "flash": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+}
 
 Case = tuple[str, Callable[[], Any], dict[str, Callable[[], Any]]]
 
@@ -34,7 +38,11 @@ def shape(rng: random.Random) -> tuple[int, ...]:
         group = rng.choice((1, 1, 2, 4, 8))
         heads = group * between(rng, 1, 64 // group)
         seen = between(rng, 64, 131072 if few else 8192)
-        length = rng.choice((1, 1, 1, rng.randint(2, 16))) if few else rng.choice((seen, between(rng, 17, 4096)))
+        length = (
+            rng.choice((1, 1, 1, rng.randint(2, 16)))
+            if few
+            else rng.choice((seen, between(rng, 17, 4096)))
+        )
         b, d = between(rng, 1, 64), rng.choice((64, 128))
         moved = 4 * b * d * (heads * length + heads // group * seen)
         if moved <= MOST_BYTES and 4 * b * heads * length * seen * d <= MOST_FLOPS:
@@ -65,7 +73,9 @@ def theirs(sets: list[Any], backend: str, causal: bool) -> Callable[[], Any]:
     def run() -> Any:
         q, k, v, _ = next(turns)
         with sdpa_kernel(chosen):
-            return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+            return F.scaled_dot_product_attention(
+                q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
+            )
 
     return run
 
@@ -80,7 +90,9 @@ def cases(rng: random.Random, count: int) -> Iterator[Case]:
         shapes = ((b, h, length, d), (b, g, seen, d), (b, g, seen, d), (b, h, length, d))
         draw = lambda s, dtype=dtype: torch.randn(*s, device="cuda", dtype=getattr(torch, dtype))
         moved = 4 * b * d * (h * length + g * seen)
-        sets = [tuple(map(draw, shapes)) for _ in range(max(1, min(MOST_SETS, int(CACHE / moved) + 1)))]
+        sets = [
+            tuple(map(draw, shapes)) for _ in range(max(1, min(MOST_SETS, int(CACHE / moved) + 1)))
+        ]
         peers: dict[str, Callable[[], Any]] = {}
         for name, backend in BACKENDS.items():
             try:

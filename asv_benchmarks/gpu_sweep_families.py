@@ -127,7 +127,11 @@ def norms(rng: random.Random, count: int) -> Iterator[Case]:
             yield label, over(sets, lambda x, n=n, w=w: K.rms_norm(x, n, w)), peers
         else:
             ours = over(sets, lambda x, n=n, w=w, b=b: K.layer_norm(x, n, w, b))
-            yield label, ours, {"torch": over(sets, lambda x, n=n, w=w, b=b: F.layer_norm(x, (n,), w, b))}
+            yield (
+                label,
+                ours,
+                {"torch": over(sets, lambda x, n=n, w=w, b=b: F.layer_norm(x, (n,), w, b))},
+            )
 
 
 def softmaxes(rng: random.Random, count: int) -> Iterator[Case]:
@@ -153,7 +157,11 @@ def reductions(rng: random.Random, count: int) -> Iterator[Case]:
     from cubepy import kernels as K
 
     for _ in range(count):
-        kind, what, axis = rng.choice(KINDS), rng.choice(("sum", "max", "mean", "argmax")), rng.choice((0, 1, None))
+        kind, what, axis = (
+            rng.choice(KINDS),
+            rng.choice(("sum", "max", "mean", "argmax")),
+            rng.choice((0, 1, None)),
+        )
         itemsize = getattr(torch, kind).itemsize
         m, n = shape(rng, itemsize)
         sets = turns(m * n * itemsize, lambda m=m, n=n, k=kind: (_drawn(k, m, n),))
@@ -188,7 +196,9 @@ def elementwise(rng: random.Random, count: int) -> Iterator[Case]:
         kind, what = rng.choice(KINDS), rng.choice(("gelu", "add", "row", "chain"))
         itemsize = getattr(torch, kind).itemsize
         m, n = shape(rng, itemsize)
-        sets = turns(2 * m * n * itemsize, lambda m=m, n=n, k=kind: (_drawn(k, m, n), _drawn(k, m, n)))
+        sets = turns(
+            2 * m * n * itemsize, lambda m=m, n=n, k=kind: (_drawn(k, m, n), _drawn(k, m, n))
+        )
         row = _drawn(kind, n)
         ours = {
             "gelu": lambda x, y: K.gelu(x), "add": lambda x, y: K.map(f.add, x, y),
@@ -212,7 +222,11 @@ def convolutions(rng: random.Random, count: int) -> Iterator[Case]:
 
     torch.backends.cudnn.benchmark = True
     for _ in range(count):
-        kind, window, stride = rng.choice((*KINDS, "tf32")), rng.choice((1, 3, 3, 5, 7)), rng.choice((1, 1, 2))
+        kind, window, stride = (
+            rng.choice((*KINDS, "tf32")),
+            rng.choice((1, 3, 3, 5, 7)),
+            rng.choice((1, 1, 2)),
+        )
         channels, filters = length(rng, 512, 3), length(rng, 512, 8)
         side, images = length(rng, 112, window), rng.choice((1, 4, 16, 64))
         dtype = "float32" if kind == "tf32" else kind
@@ -229,8 +243,14 @@ def convolutions(rng: random.Random, count: int) -> Iterator[Case]:
         settings = (stride, window // 2)
         yield (
             f"{window}x{window} {channels}-{filters} of ({images}, {side}, {side}), stride {stride}, {kind}",
-            over(sets, lambda x, w=w, s=settings, p=precision: K.conv2d(x, w, None, *s, precision=p)),
-            {"torch": over(sets, lambda x, w=w, s=settings: torch.nn.functional.conv2d(x, w, None, *s))},
+            over(
+                sets, lambda x, w=w, s=settings, p=precision: K.conv2d(x, w, None, *s, precision=p)
+            ),
+            {
+                "torch": over(
+                    sets, lambda x, w=w, s=settings: torch.nn.functional.conv2d(x, w, None, *s)
+                )
+            },
         )
 
 

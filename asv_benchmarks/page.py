@@ -85,7 +85,9 @@ def load(folders: Iterable[Path]) -> list[Row]:
 def _json(file: Path) -> dict[str, Any]:
     found = json.loads(file.read_text())
     if found.get("version", 2) != 2:
-        raise ValueError(f"{file} is of version {found['version']} of asv's format; this page reads version 2")
+        raise ValueError(
+            f"{file} is of version {found['version']} of asv's format; this page reads version 2"
+        )
     return found
 
 
@@ -96,7 +98,9 @@ def _merge(rows: dict[tuple[str, str, str], Row], file: Path, names: dict[str, A
         values = dict(zip(found["result_columns"], stored, strict=False))
         known = names.get(name, {})
         labels = known.get("param_names") or []
-        for cell, value in zip(itertools.product(*values["params"]), values["result"] or (), strict=False):
+        for cell, value in zip(
+            itertools.product(*values["params"]), values["result"] or (), strict=False
+        ):
             if value is None or math.isnan(value):
                 continue
             texts = [str(v).strip("'\"") for v in cell]
@@ -148,7 +152,12 @@ def table(rows: list[Row]) -> Iterator[str]:
             kind = "good" if ratio >= 1.02 else "bad" if ratio < 0.98 else "same"
             best = f'<span class="{kind}">{ratio:.2f}x</span> {escape(name)}'
         others = ", ".join(f"{escape(n)} {r:.2f}x" for n, r in ratios.items())
-        name = row.name.rsplit(".", 1)[-1].removeprefix("time_").removeprefix("timeraw_").removeprefix("track_")
+        name = (
+            row.name.rsplit(".", 1)[-1]
+            .removeprefix("time_")
+            .removeprefix("timeraw_")
+            .removeprefix("track_")
+        )
         yield (
             f'<tr><td>{escape(name)} <span class="dim">{escape(row.case)}</span></td>'
             f'<td class="n">{shown(row.latest(library), row.unit)}</td><td>{best}</td><td><small>{others}</small></td>'
@@ -159,8 +168,12 @@ def table(rows: list[Row]) -> Iterator[str]:
 
 def write(rows: list[Row], target: Path) -> Path:
     """Write the page in one step; gives its path."""
-    lines = [f'<!doctype html><html lang="en"><meta charset="utf-8"><title>cubepy</title><style>{STYLE}</style>']
-    lines.append("<h1>cubepy beside its peers</h1><p>A ratio says how many times faster cubepy was than a peer in the ")
+    lines = [
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>cubepy</title><style>{STYLE}</style>'
+    ]
+    lines.append(
+        "<h1>cubepy beside its peers</h1><p>A ratio says how many times faster cubepy was than a peer in the "
+    )
     lines.append("same run; the first is that to the fastest. Points of a history are commits.</p>")
     if not rows:
         lines.append("<p>There are no results yet: <code>make asv</code> measures.</p>")

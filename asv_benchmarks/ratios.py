@@ -28,10 +28,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-if __name__ == "__main__":  # before NumPy and torch are loaded, which read it; asv.conf.json says the same for asv
+if (
+    __name__ == "__main__"
+):  # before NumPy and torch are loaded, which read it; asv.conf.json says the same for asv
     if "--no-pauses" not in sys.argv:
-        os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # idle threads turn for 1 ms, not 0.1 s beside others
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no pool of processes beside what is timed
+        os.environ.setdefault(
+            "OPENBLAS_THREAD_TIMEOUT", "20"
+        )  # idle threads turn for 1 ms, not 0.1 s beside others
+    os.environ.setdefault(
+        "TORCHINDUCTOR_COMPILE_THREADS", "1"
+    )  # no pool of processes beside what is timed
 
 # isort: split
 import numpy as np
@@ -120,7 +126,9 @@ def measure(op: str, shape: str, rounds: int, pauses: bool = True) -> dict[str, 
             run, share = runs[name], BUDGET / rounds / len(kept)
             if once[name] < share:  # the first call wakes the library's threads
                 run()
-            times[name].append(median(seconds(run) for _ in range(max(1, min(200, int(share / once[name]))))))
+            times[name].append(
+                median(seconds(run) for _ in range(max(1, min(200, int(share / once[name])))))
+            )
             time.sleep(SETTLE.get(name, 0.0))
     taken = once | {name: median(t) for name, t in times.items()}
     return {
@@ -147,7 +155,9 @@ def line(row: dict[str, Any], known: tuple[float, float, float]) -> str:
     """A row of the table."""
     peers = sorted(row["peers"].items(), key=lambda p: p[1])
     ratios = ", ".join(
-        f"{name} about {t / row['seconds']:.3g}x" if name in row["about"] else f"{name} {t / row['seconds']:.2f}x"
+        f"{name} about {t / row['seconds']:.3g}x"
+        if name in row["about"]
+        else f"{name} {t / row['seconds']:.2f}x"
         for name, t in peers
     )
     exact = "" if row["error"] is None else f"{row['error']:.0e}"
@@ -164,7 +174,11 @@ def described(threads: int, known: tuple[float, float, float], pauses: bool = Tr
             found.append(f"{name} absent")
     found += [] if compiler() else ["no C++ compiler for torch.compile"]
     found += [] if pauses else ["no pauses between libraries"]
-    found += [f"{name}={os.environ[name]} (another NumPy than users have)" for name in CHOSEN if name in os.environ]
+    found += [
+        f"{name}={os.environ[name]} (another NumPy than users have)"
+        for name in CHOSEN
+        if name in os.environ
+    ]
     return (
         f"{datetime.date.today().isoformat()}, {threads} threads, Python {platform.python_version()}, "
         f"{', '.join(found)}; limits measured in the run: "
@@ -176,10 +190,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", action="append", help="rows that begin so (may be given several times)")
+    parser.add_argument(
+        "--only", action="append", help="rows that begin so (may be given several times)"
+    )
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--write", type=Path, help="also write the table to this file")
-    parser.add_argument("--no-pauses", action="store_true", help="call libraries one right after the other")
+    parser.add_argument(
+        "--no-pauses", action="store_true", help="call libraries one right after the other"
+    )
     options = parser.parse_args()
     from cubepy.backends.cpu.threads import threads
 
@@ -206,7 +224,11 @@ def main() -> None:
         found = {"threads": threads(), "limits": known, "pauses": pauses, "rows": rows}
         options.json.write_text(json.dumps(found, indent=2))
     if options.write:
-        write(options.write, "\n".join(lines), MIXED if options.no_pauses else MARK if threads() > 1 else ALONE)
+        write(
+            options.write,
+            "\n".join(lines),
+            MIXED if options.no_pauses else MARK if threads() > 1 else ALONE,
+        )
 
 
 if __name__ == "__main__":

@@ -41,12 +41,36 @@ _LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
 globals().update(_LANGUAGE)
 
 __all__ = [  # noqa: PLE0604 - the language's names are listed where they are declared
-    "Array", "Comptime", "CubeError", "DType", "Device", "DeviceProperties", "Event", "Stream", "TensorMap", "View",
-    "as_dtype", "capture", "config", "current_device", "device_properties_of", "devices", "func", "kernel",
-    "memory_stats", "over", "profile", "promote", "stats", "struct", "sync", "tensor_map", "use",
+    "Array",
+    "Comptime",
+    "CubeError",
+    "DType",
+    "Device",
+    "DeviceProperties",
+    "Event",
+    "Stream",
+    "TensorMap",
+    "View",
+    "as_dtype",
+    "capture",
+    "config",
+    "current_device",
+    "device_properties_of",
+    "devices",
+    "func",
+    "kernel",
+    "memory_stats",
+    "over",
+    "profile",
+    "promote",
+    "stats",
+    "struct",
+    "sync",
+    "tensor_map",
+    "use",
     *_LANGUAGE,
     *_LAZY,
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

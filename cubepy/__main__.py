@@ -15,7 +15,9 @@ from cubepy.tune import command as tune_command
 
 def command_line() -> argparse.ArgumentParser:
     """What may follow `python -m cubepy`."""
-    parser = argparse.ArgumentParser(prog="python -m cubepy", description="Kernels in plain Python.")
+    parser = argparse.ArgumentParser(
+        prog="python -m cubepy", description="Kernels in plain Python."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     info = commands.add_parser("info", help="versions, devices, cache, settings")
     info.add_argument("--json", action="store_true", help="as JSON")
@@ -25,12 +27,20 @@ def command_line() -> argparse.ArgumentParser:
     run.add_argument("file")
     run.add_argument("--backend", default=None, help="cpu, cuda or python; before the file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="of the file: all that follows it")
-    quantize = commands.add_parser("quantize", help="quantize the linear layers of a safetensors file")
+    quantize = commands.add_parser(
+        "quantize", help="quantize the linear layers of a safetensors file"
+    )
     quantize.add_argument("model")
     quantize.add_argument("--scheme", required=True, help="int8 or int4")
-    quantize.add_argument("--group", type=int, default=None, help="neighbours that share a scale (int4)")
-    quantize.add_argument("--symmetric", action="store_true", help="no minimum for each group (int4)")
-    quantize.add_argument("--skip", action="append", default=[], help="name or pattern of a tensor to leave as it is")
+    quantize.add_argument(
+        "--group", type=int, default=None, help="neighbours that share a scale (int4)"
+    )
+    quantize.add_argument(
+        "--symmetric", action="store_true", help="no minimum for each group (int4)"
+    )
+    quantize.add_argument(
+        "--skip", action="append", default=[], help="name or pattern of a tensor to leave as it is"
+    )
     quantize.add_argument("-o", "--output", required=True, help="file to write")
     tune_command.add_command(commands)
     return parser
@@ -57,13 +67,19 @@ def information() -> dict[str, Any]:
         "platform": platform.platform(),
         "backends": {b: "available" if backend_named(b).count() else "no device" for b in BACKENDS},
         "devices": [
-            {"backend": d.backend, "name": d.name, "cores": d.cores, "register_bits": d.register_bytes * 8,
-             "shared_memory": d.max_shared_memory, "features": sorted(d.features)}
+            {
+                "backend": d.backend,
+                "name": d.name,
+                "cores": d.cores,
+                "register_bits": d.register_bytes * 8,
+                "shared_memory": d.max_shared_memory,
+                "features": sorted(d.features),
+            }
             for d in cubepy.devices()
         ],
         "cache": {"folder": str(cache.directory()), "kernels": entries, "bytes": size},
         "settings": config.as_dict(),
-    }  # fmt: skip
+    }
 
 
 def _info(as_json: bool) -> None:
@@ -101,9 +117,13 @@ def _quantize(arguments: argparse.Namespace) -> None:
     from cubepy import quant
 
     report = quant.quantize_file(
-        arguments.model, arguments.output, arguments.scheme, group=arguments.group,
-        symmetric=True if arguments.symmetric else None, skip=tuple(arguments.skip),
-    )  # fmt: skip
+        arguments.model,
+        arguments.output,
+        arguments.scheme,
+        group=arguments.group,
+        symmetric=True if arguments.symmetric else None,
+        skip=tuple(arguments.skip),
+    )
     print(report)
 
 

@@ -29,7 +29,9 @@ class Knob:
 def _choice(*allowed: str) -> Callable[[str, Any], Any]:
     def read(where: str, value: Any) -> str:
         if value not in allowed:
-            raise ConfigError(f"{where} cannot be {value!r}", hint=f"it is one of {', '.join(allowed)}")
+            raise ConfigError(
+                f"{where} cannot be {value!r}", hint=f"it is one of {', '.join(allowed)}"
+            )
         return str(value)
 
     return read
@@ -71,18 +73,65 @@ def _default_folder() -> str:
 
 KNOBS = (
     Knob("backend", "cpu", _choice("cpu", "cuda", "python"), "backend of launches that name none"),
-    Knob("mode", "checked", _choice("checked", "validate", "unchecked"), "bounds mode of launches that name none"),
-    Knob("cache_dir", None, _folder, "folder of compiled kernels (default: the user's cache folder)"),
+    Knob(
+        "mode",
+        "checked",
+        _choice("checked", "validate", "unchecked"),
+        "bounds mode of launches that name none",
+    ),
+    Knob(
+        "cache_dir", None, _folder, "folder of compiled kernels (default: the user's cache folder)"
+    ),
     Knob("cache", True, _switch, "whether compiled kernels are kept on disk"),
-    Knob("num_threads", 0, _integer(0, 4096), "threads of a launch on the CPU; 0: as many as there are cores"),
-    Knob("serial_elements", 16384, _integer(0), "launches on fewer array elements start on one thread"),
-    Knob("serial_us", 20, _integer(0), "and go on all threads where more than these microseconds are left; 0: never"),
+    Knob(
+        "num_threads",
+        0,
+        _integer(0, 4096),
+        "threads of a launch on the CPU; 0: as many as there are cores",
+    ),
+    Knob(
+        "serial_elements",
+        16384,
+        _integer(0),
+        "launches on fewer array elements start on one thread",
+    ),
+    Knob(
+        "serial_us",
+        20,
+        _integer(0),
+        "and go on all threads where more than these microseconds are left; 0: never",
+    ),
     Knob("memory_limit", 0, _integer(0), "bytes that the pool may give out; 0: no limit"),
-    Knob("memory_pool", True, _switch, "on a GPU, released memory is given out again; 0 for compute-sanitizer"),
-    Knob("deterministic", False, _switch, "on a GPU, sums in a fixed order where there are faster ones without"),
-    Knob("exact_weights", False, _switch, "on a GPU, packed weights meet rows of floats without being rounded again"),
-    Knob("tune", "none", _choice("none", "quick", "full"), "how long unknown problems may be measured at first use"),
-    Knob("debug", 0, _integer(0, 7), "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source"),
+    Knob(
+        "memory_pool",
+        True,
+        _switch,
+        "on a GPU, released memory is given out again; 0 for compute-sanitizer",
+    ),
+    Knob(
+        "deterministic",
+        False,
+        _switch,
+        "on a GPU, sums in a fixed order where there are faster ones without",
+    ),
+    Knob(
+        "exact_weights",
+        False,
+        _switch,
+        "on a GPU, packed weights meet rows of floats without being rounded again",
+    ),
+    Knob(
+        "tune",
+        "none",
+        _choice("none", "quick", "full"),
+        "how long unknown problems may be measured at first use",
+    ),
+    Knob(
+        "debug",
+        0,
+        _integer(0, 7),
+        "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source",
+    ),
     Knob("progress", True, _switch, "whether long work shows progress on a terminal"),
 )
 
@@ -125,7 +174,9 @@ class Config:
         for knob in KNOBS:
             text = os.environ.get(knob.variable)
             if text is not None:
-                object.__setattr__(self, knob.name, knob.read(f"the variable {knob.variable}", text))
+                object.__setattr__(
+                    self, knob.name, knob.read(f"the variable {knob.variable}", text)
+                )
             elif knob.default is None:
                 object.__setattr__(self, knob.name, _default_folder())
             else:
@@ -134,7 +185,10 @@ class Config:
     def __setattr__(self, name: str, value: Any) -> None:
         knob = next((k for k in KNOBS if k.name == name), None)
         if knob is None:
-            raise ConfigError(f"there is no setting {name!r}", hint=f"the settings: {', '.join(k.name for k in KNOBS)}")
+            raise ConfigError(
+                f"there is no setting {name!r}",
+                hint=f"the settings: {', '.join(k.name for k in KNOBS)}",
+            )
         object.__setattr__(self, name, knob.read(f"cubepy.config.{name}", value))
         _tell()
 

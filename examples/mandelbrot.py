@@ -25,7 +25,9 @@ def mandelbrot(counts: cb.Array, left, top, step, *, limit: cb.Comptime[int]):
         counts[row, column] = n
 
 
-def reference(shape: tuple[int, int], left: float, top: float, step: float, limit: int) -> np.ndarray:
+def reference(
+    shape: tuple[int, int], left: float, top: float, step: float, limit: int
+) -> np.ndarray:
     """The same with NumPy."""
     c = (left + step * np.arange(shape[1])) + 1j * (top + step * np.arange(shape[0]))[:, None]
     z, counts = np.zeros_like(c), np.zeros(shape, np.int32)

@@ -15,7 +15,9 @@ class Complex:
     im: cb.f32
 
     def times(self, other):
-        return Complex(self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re)
+        return Complex(
+            self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re
+        )
 
     def plus(self, real):
         return Complex(self.re + real, self.im)

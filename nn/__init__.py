@@ -32,7 +32,27 @@ from cubepy.nn.parameter import Parameter
 from cubepy.nn.safetensors import load_safetensors, safetensors_metadata, save_safetensors
 
 __all__ = [
-    "GELU", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Dropout", "Embedding", "LayerNorm", "Linear", "Module",
-    "ModuleList", "MultiHeadAttention", "MultiheadAttention", "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU",
-    "Tanh", "functional", "init", "load_safetensors", "safetensors_metadata", "save_safetensors",
-]  # fmt: skip
+    "GELU",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Dropout",
+    "Embedding",
+    "LayerNorm",
+    "Linear",
+    "Module",
+    "ModuleList",
+    "MultiHeadAttention",
+    "MultiheadAttention",
+    "Parameter",
+    "RMSNorm",
+    "ReLU",
+    "Sequential",
+    "SiLU",
+    "Tanh",
+    "functional",
+    "init",
+    "load_safetensors",
+    "safetensors_metadata",
+    "save_safetensors",
+]

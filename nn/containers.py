@@ -41,7 +41,9 @@ class _List(Module):
             listed = isinstance(module, (list, tuple))
             raise ArgumentError(
                 f"{type(self).__name__} holds modules, not {shown(module)}",
-                hint="spread the list: Sequential(*layers)" if listed else "write a class that derives from nn.Module",
+                hint="spread the list: Sequential(*layers)"
+                if listed
+                else "write a class that derives from nn.Module",
             )
         return module
 

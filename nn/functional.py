@@ -21,7 +21,14 @@ def _optional(value: Any) -> Tensor | None:
     return None if value is None else as_tensor(value)
 
 
-def linear(input: Any, weight: Any, bias: Any = None, *, activation: str | None = None, residual: Any = None) -> Tensor:
+def linear(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    activation: str | None = None,
+    residual: Any = None,
+) -> Tensor:
     """`activation(input @ weight.T + bias) + residual`, in one pass.
 
     Args:
@@ -39,9 +46,16 @@ def linear(input: Any, weight: Any, bias: Any = None, *, activation: str | None 
         tensor([[11.5]])
     """
     if activation is not None and activation not in ACTIVATIONS:
-        raise LaunchError(f"there is no activation {activation!r}", hint=f"use one of {', '.join(ACTIVATIONS)}")
+        raise LaunchError(
+            f"there is no activation {activation!r}", hint=f"use one of {', '.join(ACTIVATIONS)}"
+        )
     return apply(
-        "linear", as_tensor(input), as_tensor(weight), _optional(bias), _optional(residual), activation=activation
+        "linear",
+        as_tensor(input),
+        as_tensor(weight),
+        _optional(bias),
+        _optional(residual),
+        activation=activation,
     )
 
 
@@ -63,15 +77,27 @@ def embedding(input: Any, weight: Any) -> Tensor:
     return apply("embedding", as_tensor(input), as_tensor(weight))
 
 
-def layer_norm(input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+def layer_norm(
+    input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Tensor:
     """Normalise over the last axes to mean 0 and variance 1, then scale and shift.
 
     Example:
         >>> layer_norm([[1.0, 3.0]], 2).numpy().round(3)
         array([[-1.,  1.]], dtype=float32)
     """
-    shape, eps = arguments.shape("normalized_shape", normalized_shape), arguments.number("eps", eps, 0)
-    return apply("layer_norm", as_tensor(input), _optional(weight), _optional(bias), normalized_shape=shape, eps=eps)
+    shape, eps = (
+        arguments.shape("normalized_shape", normalized_shape),
+        arguments.number("eps", eps, 0),
+    )
+    return apply(
+        "layer_norm",
+        as_tensor(input),
+        _optional(weight),
+        _optional(bias),
+        normalized_shape=shape,
+        eps=eps,
+    )
 
 
 def gelu(input: Any, approximate: str = "none") -> Tensor:
@@ -144,7 +170,10 @@ def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
         >>> dropout([1.0, 2.0], p=1.0)
         tensor([0., 0.])
     """
-    p, training = arguments.number("p, the probability of dropout,", p, 0, 1), arguments.flag("training", training)
+    p, training = (
+        arguments.number("p, the probability of dropout,", p, 0, 1),
+        arguments.flag("training", training),
+    )
     x = as_tensor(input)
     if not training or p == 0:
         return x
@@ -168,9 +197,14 @@ def normalize(input: Any, p: float = 2.0, dim: int = -1, eps: float = 1e-12) -> 
 
 
 def scaled_dot_product_attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
     scale: float | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """softmax(scale * query @ key.T + mask) @ value, without ever writing the scores to memory.
 
     Args:
@@ -192,8 +226,16 @@ def scaled_dot_product_attention(
                   [0., 1.]]]])
     """
     if dropout_p:
-        raise LaunchError(f"attention has no dropout, but dropout_p is {dropout_p}", hint="pass dropout_p=0.0")
+        raise LaunchError(
+            f"attention has no dropout, but dropout_p is {dropout_p}", hint="pass dropout_p=0.0"
+        )
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
     return apply(
-        "attention", q, k, v, _optional(attn_mask), is_causal=arguments.flag("is_causal", is_causal), scale=scale
+        "attention",
+        q,
+        k,
+        v,
+        _optional(attn_mask),
+        is_causal=arguments.flag("is_causal", is_causal),
+        scale=scale,
     )

@@ -71,7 +71,9 @@ def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
     """
     if _skipping.get():
         return as_tensor(np.empty(shape, np.float32))
-    return as_tensor(((_generator.random(shape, np.float32) * 2 - 1) * np.float32(bound)).astype(np.float32))
+    return as_tensor(
+        ((_generator.random(shape, np.float32) * 2 - 1) * np.float32(bound)).astype(np.float32)
+    )
 
 
 def normal(shape: tuple[int, ...], std: float = 1.0) -> Tensor:

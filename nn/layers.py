@@ -93,14 +93,20 @@ class LayerNorm(Module):
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
         bias: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.normalized_shape = arguments.shape("normalized_shape", normalized_shape)
         self.eps = arguments.number("eps", eps, 0)
         self.elementwise_affine = arguments.flag("elementwise_affine", elementwise_affine)
-        shape, biased = self.normalized_shape, self.elementwise_affine and arguments.flag("bias", bias)
+        shape, biased = (
+            self.normalized_shape,
+            self.elementwise_affine and arguments.flag("bias", bias),
+        )
         self.weight = Parameter(init.constant(shape, 1.0)) if self.elementwise_affine else None
         self.bias = Parameter(init.constant(shape, 0.0)) if biased else None
 
@@ -109,7 +115,9 @@ class LayerNorm(Module):
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
 
 
 class GELU(Module):
@@ -219,13 +227,23 @@ class MultiHeadAttention(Module):
         (1, 2, 8)
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True) -> None:
+    def __init__(
+        self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True
+    ) -> None:
         super().__init__()
-        embed_dim, num_heads = arguments.size("embed_dim", embed_dim, 1), arguments.size("num_heads", num_heads, 1)
+        embed_dim, num_heads = (
+            arguments.size("embed_dim", embed_dim, 1),
+            arguments.size("num_heads", num_heads, 1),
+        )
         if embed_dim % num_heads:
-            raise ShapeError(f"num_heads must divide embed_dim, but {num_heads} heads do not divide {embed_dim}")
+            raise ShapeError(
+                f"num_heads must divide embed_dim, but {num_heads} heads do not divide {embed_dim}"
+            )
         self.embed_dim, self.num_heads = embed_dim, num_heads
-        self.batch_first, bias = arguments.flag("batch_first", batch_first), arguments.flag("bias", bias)
+        self.batch_first, bias = (
+            arguments.flag("batch_first", batch_first),
+            arguments.flag("bias", bias),
+        )
         bound = init.xavier_bound(embed_dim, 3 * embed_dim)
         self.in_proj_weight = Parameter(init.uniform((3 * embed_dim, embed_dim), bound))
         self.in_proj_bias = Parameter(init.constant((3 * embed_dim,), 0.0)) if bias else None
@@ -234,7 +252,12 @@ class MultiHeadAttention(Module):
             self.out_proj.bias = Parameter(init.constant((embed_dim,), 0.0))
 
     def forward(
-        self, query: Any, key: Any = None, value: Any = None, attn_mask: Any = None, is_causal: bool = False
+        self,
+        query: Any,
+        key: Any = None,
+        value: Any = None,
+        attn_mask: Any = None,
+        is_causal: bool = False,
     ) -> Tensor:
         """Attend.
 
@@ -251,7 +274,9 @@ class MultiHeadAttention(Module):
         value = key if value is None else value
         if query is key and key is value:
             projected = F.linear(query, self.in_proj_weight, self.in_proj_bias)
-            parts = [projected[..., i * self.embed_dim : (i + 1) * self.embed_dim] for i in range(3)]
+            parts = [
+                projected[..., i * self.embed_dim : (i + 1) * self.embed_dim] for i in range(3)
+            ]
         else:
             parts = [self._project(x, i) for i, x in enumerate((query, key, value))]
         q, k, v = (self._heads(p) for p in parts)

@@ -51,8 +51,16 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_modules" not in self.__dict__:
-            raise AttributeError(f"call super().__init__() in {type(self).__name__}.__init__ before assigning {name!r}")
-        own = self._parameters if isinstance(value, Parameter) else self._modules if isinstance(value, Module) else None
+            raise AttributeError(
+                f"call super().__init__() in {type(self).__name__}.__init__ before assigning {name!r}"
+            )
+        own = (
+            self._parameters
+            if isinstance(value, Parameter)
+            else self._modules
+            if isinstance(value, Module)
+            else None
+        )
         if own is None and name in self._buffers:
             own = self._buffers
         for table in (self._parameters, self._modules, self._buffers, self.__dict__):
@@ -129,7 +137,9 @@ class Module:
         """This module and all below, each one once."""
         return (m for _, m in self.named_modules())
 
-    def named_modules(self, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Module]]:
+    def named_modules(
+        self, prefix: str = "", seen: set[int] | None = None
+    ) -> Iterator[tuple[str, Module]]:
         """This module (under `prefix`) and all below, with dotted names, each one once."""
         seen = set() if seen is None else seen
         if id(self) in seen:
@@ -164,7 +174,9 @@ class Module:
         module = self
         for part in name.split(".") if name else ():
             if part not in module._modules:
-                raise AttributeError(f"there is no module {name!r}: {type(module).__name__} has no child {part!r}")
+                raise AttributeError(
+                    f"there is no module {name!r}: {type(module).__name__} has no child {part!r}"
+                )
             module = module._modules[part]
         return module
 
@@ -201,7 +213,8 @@ class Module:
         """
         if not isinstance(state, Mapping):
             raise ArgumentError(
-                f"state must map names to tensors, not {shown(state)}", hint="nn.load_safetensors(path) reads a file"
+                f"state must map names to tensors, not {shown(state)}",
+                hint="nn.load_safetensors(path) reads a file",
             )
         own = {name: (table, key) for name, table, key in self._state() if table[key] is not None}
         missing = [name for name in own if name not in state]
@@ -267,7 +280,9 @@ class Module:
             copy.__dict__.update(self.__dict__)
             for table in ("_parameters", "_buffers", "_pre_hooks"):
                 copy.__dict__[table] = dict(self.__dict__[table])
-            copy.__dict__["_modules"] = {name: child.clone(done) for name, child in self._modules.items()}
+            copy.__dict__["_modules"] = {
+                name: child.clone(done) for name, child in self._modules.items()
+            }
         return done[id(self)]
 
     # Text
@@ -277,7 +292,10 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        lines = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
+        lines = [
+            f"({name}): " + repr(child).replace("\n", "\n  ")
+            for name, child in self.named_children()
+        ]
         extra = self.extra_repr()
         if not lines:
             return f"{type(self).__name__}({extra})"
@@ -289,12 +307,18 @@ def _moved(old: Tensor, target: Any) -> Tensor:
     if not is_device(target) and (old.storage.kind != "dense" or not old.dtype.is_float):
         return old
     new = old.to(target)
-    return new if new is old or not isinstance(old, Parameter) else Parameter(new, old.requires_grad)
+    return (
+        new if new is old or not isinstance(old, Parameter) else Parameter(new, old.requires_grad)
+    )
 
 
 def _taken_over(old: Tensor, value: Tensor) -> Tensor:
     """The new value in the dtype and class of the old one, on its device."""
-    value = value.to(old.device) if gpu_of(old.device) is not None or gpu_of(value.device) is not None else value
+    value = (
+        value.to(old.device)
+        if gpu_of(old.device) is not None or gpu_of(value.device) is not None
+        else value
+    )
     if value.dtype is not old.dtype and value.storage.kind == "dense":
         value = value.astype(old.dtype)
     return Parameter(value, old.requires_grad) if isinstance(old, Parameter) else value

@@ -39,13 +39,20 @@ class RMSNorm(Module):
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
     ) -> None:
         super().__init__()
         self.normalized_shape = arguments.shape("normalized_shape", normalized_shape)
         self.eps = None if eps is None else arguments.number("eps", eps, 0)
         self.elementwise_affine = arguments.flag("elementwise_affine", elementwise_affine)
-        self.weight = Parameter(init.constant(self.normalized_shape, 1.0)) if self.elementwise_affine else None
+        self.weight = (
+            Parameter(init.constant(self.normalized_shape, 1.0))
+            if self.elementwise_affine
+            else None
+        )
 
     def forward(self, input: Any) -> Tensor:
         """Any shape that ends with `normalized_shape` -> the same.
@@ -55,7 +62,9 @@ class RMSNorm(Module):
         """
         x, n = as_tensor(input), len(self.normalized_shape)
         if tuple(x.shape[len(x.shape) - n :]) != self.normalized_shape:
-            raise ShapeError(f"RMSNorm over {self.normalized_shape} cannot take an input of shape {tuple(x.shape)}")
+            raise ShapeError(
+                f"RMSNorm over {self.normalized_shape} cannot take an input of shape {tuple(x.shape)}"
+            )
         eps = float(ml_dtypes.finfo(x.dtype.numpy).eps) if self.eps is None else self.eps
         wide = arguments.widened(x)
         y = wide * ((wide * wide).mean(axis=tuple(range(-n, 0)), keepdims=True) + eps).rsqrt()
@@ -63,7 +72,9 @@ class RMSNorm(Module):
         return y if wide is x else _as_promoted(y, x, self.weight)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
 
 
 class _BatchNorm(Module):
@@ -72,10 +83,15 @@ class _BatchNorm(Module):
     running_var: Tensor
     num_batches_tracked: Tensor
 
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> None:
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True
+    ) -> None:
         super().__init__()
         self.num_features = num_features = arguments.size("num_features", num_features)
-        self.eps, self.momentum = arguments.number("eps", eps, 0), arguments.number("momentum", momentum, 0, 1)
+        self.eps, self.momentum = (
+            arguments.number("eps", eps, 0),
+            arguments.number("momentum", momentum, 0, 1),
+        )
         self.affine = arguments.flag("affine", affine)
         self.weight = Parameter(init.constant((num_features,), 1.0)) if self.affine else None
         self.bias = Parameter(init.constant((num_features,), 0.0)) if self.affine else None
@@ -92,7 +108,9 @@ class _BatchNorm(Module):
         x = as_tensor(input)
         rank, channels = len(x.shape), (1, self.num_features) + (1,) * (len(x.shape) - 2)
         if rank not in self.ranks or x.shape[1] != self.num_features:
-            raise ShapeError(f"{type(self).__name__}({self.num_features}) cannot take an input of shape {x.shape}")
+            raise ShapeError(
+                f"{type(self).__name__}({self.num_features}) cannot take an input of shape {x.shape}"
+            )
         mean, var = self.running_mean, self.running_var
         wide = arguments.widened(x)
         if self.training:
@@ -110,19 +128,25 @@ class _BatchNorm(Module):
         axes = (0, *range(2, len(x.shape)))
         count = int(np.prod([x.shape[a] for a in axes]))
         if count < 2:
-            raise ShapeError(f"batch normalisation trains on more than 1 value per channel, not {count}")
+            raise ShapeError(
+                f"batch normalisation trains on more than 1 value per channel, not {count}"
+            )
         mean = x.mean(axis=axes, keepdims=True)
         var = ((x - mean) ** 2).mean(axis=axes)
         mean, m, dtype = mean.reshape(self.num_features), self.momentum, self.running_mean.dtype
-        self.running_mean = (arguments.widened(self.running_mean) * (1 - m) + mean * m).astype(dtype)
-        self.running_var = (arguments.widened(self.running_var) * (1 - m) + var * (m * count / (count - 1))).astype(
+        self.running_mean = (arguments.widened(self.running_mean) * (1 - m) + mean * m).astype(
             dtype
         )
+        self.running_var = (
+            arguments.widened(self.running_var) * (1 - m) + var * (m * count / (count - 1))
+        ).astype(dtype)
         self.num_batches_tracked = self.num_batches_tracked + 1
         return mean, var
 
     def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        )
 
 
 class BatchNorm1d(_BatchNorm):

@@ -28,10 +28,22 @@ from cubepy.tensor import Tensor, as_tensor
 MOST_HEADER = 100_000_000  # the limit of the format's own library
 DAMAGED = "the file is damaged or no safetensors file; fetch or write it again"
 DTYPES = {
-    "BOOL": "bool_", "U8": "u8", "I8": "i8", "I16": "i16", "U16": "u16", "F16": "f16", "BF16": "bf16", "I32": "i32",
-    "U32": "u32", "F32": "f32", "F64": "f64", "I64": "i64", "U64": "u64", "F8_E4M3": "fp8_e4m3",
+    "BOOL": "bool_",
+    "U8": "u8",
+    "I8": "i8",
+    "I16": "i16",
+    "U16": "u16",
+    "F16": "f16",
+    "BF16": "bf16",
+    "I32": "i32",
+    "U32": "u32",
+    "F32": "f32",
+    "F64": "f64",
+    "I64": "i64",
+    "U64": "u64",
+    "F8_E4M3": "fp8_e4m3",
     "F8_E5M2": "fp8_e5m2",
-}  # fmt: skip
+}
 _CODES = {name: code for code, name in DTYPES.items()}
 
 
@@ -56,7 +68,9 @@ def load_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         dtype = dtype_named(DTYPES[code]).numpy
         offset = start + first
         if offset % dtype.itemsize:  # allowed by the format, but kernels want aligned elements
-            raw = np.frombuffer(bytes(mapped[offset : offset + math.prod(shape) * dtype.itemsize]), dtype)
+            raw = np.frombuffer(
+                bytes(mapped[offset : offset + math.prod(shape) * dtype.itemsize]), dtype
+            )
         else:
             raw = np.frombuffer(mapped, dtype, math.prod(shape), offset)
         found[name] = as_tensor(raw.reshape(shape))
@@ -91,7 +105,9 @@ def _open(path: str | os.PathLike[str]) -> tuple[mmap.mmap, dict[str, Entry], di
     with open(arguments.path("path", path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < 8:
-            refuse(f"a safetensors file begins with 8 bytes of header length, but it has {size} bytes")
+            refuse(
+                f"a safetensors file begins with 8 bytes of header length, but it has {size} bytes"
+            )
         length = int.from_bytes(file.read(8), "little")
         if length > MOST_HEADER:
             refuse(f"the header would have {length} bytes; at most {MOST_HEADER} are allowed")
@@ -133,7 +149,9 @@ def _natural(value: Any) -> bool:
 
 def _entry(name: str, item: Any, available: int, refuse: Any) -> Entry:
     if not isinstance(item, dict) or set(item) != {"dtype", "shape", "data_offsets"}:
-        refuse(f"the entry of tensor {name!r} must have dtype, shape and data_offsets, and nothing else")
+        refuse(
+            f"the entry of tensor {name!r} must have dtype, shape and data_offsets, and nothing else"
+        )
     code, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
         refuse(f"tensor {name!r} has the dtype {code!r}", f"cubepy reads {', '.join(DTYPES)}")
@@ -141,14 +159,25 @@ def _entry(name: str, item: Any, available: int, refuse: Any) -> Entry:
         refuse(f"tensor {name!r} has the shape {shape!r}; expected a list of lengths")
     if len(shape) > 64:
         refuse(f"tensor {name!r} has rank {len(shape)}; at most 64 is possible")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_natural, offsets)) or offsets[0] > offsets[1]:
-        refuse(f"tensor {name!r} has the data_offsets {offsets!r}; expected [begin, end] with begin <= end")
+    if (
+        not isinstance(offsets, list)
+        or len(offsets) != 2
+        or not all(map(_natural, offsets))
+        or offsets[0] > offsets[1]
+    ):
+        refuse(
+            f"tensor {name!r} has the data_offsets {offsets!r}; expected [begin, end] with begin <= end"
+        )
     if offsets[1] > available:
-        refuse(f"tensor {name!r} ends at byte {offsets[1]} of the data, but there are {available} bytes")
+        refuse(
+            f"tensor {name!r} ends at byte {offsets[1]} of the data, but there are {available} bytes"
+        )
     need = math.prod(shape) * dtype_named(DTYPES[code]).itemsize
     if need != offsets[1] - offsets[0]:
-        refuse(f"tensor {name!r} is {code} {shape}, {need} bytes, but its data_offsets {offsets} hold "
-               f"{offsets[1] - offsets[0]}")  # fmt: skip
+        refuse(
+            f"tensor {name!r} is {code} {shape}, {need} bytes, but its data_offsets {offsets} hold "
+            f"{offsets[1] - offsets[0]}"
+        )
     if any(n > 2**62 for n in shape):
         refuse(f"tensor {name!r} has the shape {shape!r}, which no array can have")
     return code, tuple(shape), offsets[0], offsets[1]
@@ -159,7 +188,9 @@ def _check_cover(entries: dict[str, Entry], available: int, refuse: Any) -> None
     end, before = 0, ""
     for name, (_, _, first, last) in sorted(entries.items(), key=lambda e: e[1][2:]):
         if first < end:
-            refuse(f"tensor {name!r} begins at byte {first}, inside tensor {before!r}, which ends at {end}")
+            refuse(
+                f"tensor {name!r} begins at byte {first}, inside tensor {before!r}, which ends at {end}"
+            )
         if first > end:
             refuse(f"{first - end} bytes before tensor {name!r} belong to no tensor")
         end, before = last, name
@@ -168,7 +199,9 @@ def _check_cover(entries: dict[str, Entry], available: int, refuse: Any) -> None
 
 
 def save_safetensors(
-    tensors: Mapping[str, Any], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
+    tensors: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write tensors (or arrays) to a file that appears whole or not at all.
 
@@ -190,7 +223,9 @@ def save_safetensors(
         (2, 2)
     """
     if not isinstance(tensors, Mapping):
-        raise ArgumentError(f"tensors must map names to tensors, not {shown(tensors)}", hint="model.state_dict()")
+        raise ArgumentError(
+            f"tensors must map names to tensors, not {shown(tensors)}", hint="model.state_dict()"
+        )
     target = arguments.path("path", path)
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no folder to write in", str(target.parent))
@@ -198,7 +233,9 @@ def save_safetensors(
         raise IsADirectoryError(errno.EISDIR, "this is a folder; a file is written", str(target))
     arrays = {name: _writable(name, value) for name, value in tensors.items()}
     metadata = texts_of(metadata)
-    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))  # wide ones first: all stay aligned
+    order = sorted(
+        arrays, key=lambda name: (-arrays[name].itemsize, name)
+    )  # wide ones first: all stay aligned
     places, at = {}, 0
     for name in order:
         places[name] = [at, at + arrays[name].nbytes]
@@ -240,12 +277,14 @@ def texts_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
     """
     if metadata is not None and not isinstance(metadata, Mapping):
         raise ArgumentError(
-            f"metadata must map texts to texts, not {shown(metadata)}", hint='write metadata={"name": "text"}'
+            f"metadata must map texts to texts, not {shown(metadata)}",
+            hint='write metadata={"name": "text"}',
         )
     texts = dict(metadata or {})
     if not all(isinstance(x, str) for pair in texts.items() for x in pair):
         raise FileFormatError(
-            f"metadata must map texts to texts, not {shown(texts)}", hint="json.dumps(value) makes a text of any value"
+            f"metadata must map texts to texts, not {shown(texts)}",
+            hint="json.dumps(value) makes a text of any value",
         )
     return texts
 

@@ -13,7 +13,9 @@ Example:
 from __future__ import annotations
 
 if not __name__.startswith("cubepy."):
-    raise ImportError("import cubepy.quant: the bare folder name would load every class a second time")
+    raise ImportError(
+        "import cubepy.quant: the bare folder name would load every class a second time"
+    )
 
 from cubepy.quant.files import load, quantize_file, read, save
 from cubepy.quant.quantize import QuantizationResult, quantize

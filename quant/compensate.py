@@ -46,7 +46,9 @@ def compensation(hessian: np.ndarray) -> np.ndarray:
             damping *= 10
 
 
-def round_int8_compensated(weight: np.ndarray, scale: np.ndarray, hessian: np.ndarray) -> np.ndarray:
+def round_int8_compensated(
+    weight: np.ndarray, scale: np.ndarray, hessian: np.ndarray
+) -> np.ndarray:
     """Int8 codes (N, K) of a weight with one scale for each row, (N,)."""
     divisor = np.where(scale == 0, np.float32(1), scale)
 
@@ -63,12 +65,18 @@ def round_int4_compensated(
     """Int4 codes, uint8 (N, K), and their grid; each group's scale is searched when its turn comes."""
     rows, columns = weight.shape
     importance = np.diag(hessian).astype(np.float32)
-    grid = Grid(np.empty((rows, columns // group), np.float32), np.empty((rows, columns // group), np.float32))
+    grid = Grid(
+        np.empty((rows, columns // group), np.float32),
+        np.empty((rows, columns // group), np.float32),
+    )
 
     def start(at: int, part: np.ndarray) -> None:
         cost = importance[at : at + group]
         fitted = fit_int4(part.astype(np.float32), group, symmetric, cost / cost.mean())
-        grid.scale[:, at // group], grid.minimum[:, at // group] = fitted.scale[:, 0], fitted.minimum[:, 0]
+        grid.scale[:, at // group], grid.minimum[:, at // group] = (
+            fitted.scale[:, 0],
+            fitted.minimum[:, 0],
+        )
 
     def quantize(column: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         scale, minimum = grid.scale[:, k // group], grid.minimum[:, k // group]
@@ -79,7 +87,9 @@ def round_int4_compensated(
     return _sweep(weight, hessian, quantize, start, group).astype(np.uint8), grid
 
 
-def _sweep(weight: np.ndarray, hessian: np.ndarray, quantize, start, group: int | None) -> np.ndarray:
+def _sweep(
+    weight: np.ndarray, hessian: np.ndarray, quantize, start, group: int | None
+) -> np.ndarray:
     """Round the columns in order; returns the codes, (N, K). Works on W^T, where a column lies in one piece."""
     columns = weight.shape[1]
     factor = compensation(hessian).astype(np.float32)

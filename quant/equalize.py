@@ -17,7 +17,9 @@ import numpy as np
 _LIMIT = 64.0
 
 
-def input_factors(weight: np.ndarray, group: int | None, largest_input: np.ndarray | None = None) -> np.ndarray:
+def input_factors(
+    weight: np.ndarray, group: int | None, largest_input: np.ndarray | None = None
+) -> np.ndarray:
     """Factors to multiply the inputs of a weight with.
 
     Args:
@@ -48,7 +50,9 @@ def input_factors(weight: np.ndarray, group: int | None, largest_input: np.ndarr
     return np.clip(1 / stretch, 1 / _LIMIT, _LIMIT).astype(np.float16)
 
 
-def _column_spread(weight: np.ndarray, stretch: np.ndarray, width: int, centred: bool) -> np.ndarray:
+def _column_spread(
+    weight: np.ndarray, stretch: np.ndarray, width: int, centred: bool
+) -> np.ndarray:
     """The spread of each column once every (row, group) has spread 1; by blocks of rows, to need little memory."""
     rows, columns = weight.shape
     total, square = np.zeros(columns), np.zeros(columns)

@@ -68,7 +68,8 @@ def save(model: nn.Module, path: Path, metadata: dict[str, str] | None = None) -
 def _module(model: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ArgumentError(
-            f"model must be an nn.Module, not {shown(model)}", hint="nn.save_safetensors writes tensors by name"
+            f"model must be an nn.Module, not {shown(model)}",
+            hint="nn.save_safetensors writes tensors by name",
         )
     return model
 
@@ -115,13 +116,19 @@ def read(path: Path) -> dict[str, Tensor]:
     tensors = dict(nn.load_safetensors(path))
     for name, facts in _packed(path).items():
         prefix = f"{name}."
-        parts = {part: tensors.pop(prefix + part).numpy() for part in _PARTS if prefix + part in tensors}
+        parts = {
+            part: tensors.pop(prefix + part).numpy() for part in _PARTS if prefix + part in tensors
+        }
         if name in tensors:
-            raise FileFormatError(f"{os.fspath(path)}: tensor {name!r} is stored both packed and in float")
+            raise FileFormatError(
+                f"{os.fspath(path)}: tensor {name!r} is stored both packed and in float"
+            )
         try:
             dtype = dtype_named(facts.get("dtype", "f32"))
         except (KeyError, ValueError, TypeError) as error:
-            raise FileFormatError(f"{os.fspath(path)}: quantized tensor {name!r}: {error}") from error
+            raise FileFormatError(
+                f"{os.fspath(path)}: quantized tensor {name!r}: {error}"
+            ) from error
         tensors[name] = Tensor(Quantized(QuantizedWeight.from_arrays(parts, facts, name), dtype))
     return tensors
 
@@ -167,7 +174,8 @@ def quantize_file(
     skips = Skips(skip)
     if _packed(source):
         raise QuantizationError(
-            f"{os.fspath(source)} is quantized already", hint="quantize the float file that it was made from"
+            f"{os.fspath(source)} is quantized already",
+            hint="quantize the float file that it was made from",
         )
     tensors: dict[str, Any] = {}
     packed: dict[str, Any] = {}
@@ -184,14 +192,20 @@ def quantize_file(
             reason = reason or doubt
             unasked += [(name, doubt)] if doubt else []
             tensors[name] = tensor
-            layers.append(LayerReport(name, tensor.shape, None, reason, tensor.nbytes, tensor.nbytes))
+            layers.append(
+                LayerReport(name, tensor.shape, None, reason, tensor.nbytes, tensor.nbytes)
+            )
         else:
             weight = tensor.numpy().astype(np.float32, copy=False)
             quantized = QuantizedWeight.from_float(weight, chosen, name=name)
             tensors.update(_parts(name, quantized))
             packed[name] = {**quantized.metadata(), "dtype": tensor.dtype.name}
             error = measure.weight_error(weight, quantized)
-            layers.append(LayerReport(name, tensor.shape, chosen.name, "", tensor.nbytes, quantized.nbytes, error))
+            layers.append(
+                LayerReport(
+                    name, tensor.shape, chosen.name, "", tensor.nbytes, quantized.nbytes, error
+                )
+            )
     if not packed:
         named = ", ".join(f"{layer.name!r} ({layer.reason})" for layer in layers[:4])
         raise QuantizationError(
@@ -229,7 +243,9 @@ def _packed(path: Path) -> dict[str, dict[str, Any]]:
         version, tensors = described["version"], described["tensors"]
         sound = all(isinstance(facts, dict) for facts in tensors.values())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FileFormatError(f"{os.fspath(path)}: the metadata entry {KEY!r} is damaged: {error}") from error
+        raise FileFormatError(
+            f"{os.fspath(path)}: the metadata entry {KEY!r} is damaged: {error}"
+        ) from error
     if version != VERSION or not sound:
         raise FileFormatError(
             f"{os.fspath(path)}: the metadata entry {KEY!r} has the version {version!r}; this cubepy reads {VERSION}",
@@ -250,7 +266,9 @@ def _reason(name: str, tensor: Tensor, skips: Skips) -> str | None:
     if asked:
         return asked
     last = module.rpartition(".")[2].lower()
-    if last in _TABLE_NAMES or any("embed" in part or part in _TABLES for part in re.split(r"[._]", name.lower())):
+    if last in _TABLE_NAMES or any(
+        "embed" in part or part in _TABLES for part in re.split(r"[._]", name.lower())
+    ):
         return "an embedding is looked up, not multiplied"
     if 0 in tensor.shape:
         return "it has no elements"

@@ -92,7 +92,11 @@ class PlaneWeight:
 def interleaved(low, high):
     """Nibbles of two words, byte by byte, with the two inner bytes swapped."""
     both = (low & cb.u32(0x0F0F0F0F)) | ((high & cb.u32(0x0F0F0F0F)) << 4)
-    return (both & cb.u32(0xFF0000FF)) | ((both >> 8) & cb.u32(0xFF00)) | ((both << 8) & cb.u32(0xFF0000))
+    return (
+        (both & cb.u32(0xFF0000FF))
+        | ((both >> 8) & cb.u32(0xFF00))
+        | ((both << 8) & cb.u32(0xFF0000))
+    )
 
 
 @cb.kernel
@@ -108,7 +112,9 @@ def arrange_codes(codes: cb.Array, words: cb.Array, chunks, per_block, halves: c
         g, t = lane >> 2, lane & 3
         kb, s = position >> 1, position & 1
         block = chunk // per_block
-        place = ((block * codes.shape[0] + panel) * per_block + chunk % per_block) * (128 * halves) + (at & 127)
+        place = ((block * codes.shape[0] + panel) * per_block + chunk % per_block) * (
+            128 * halves
+        ) + (at & 127)
         first, second = cb.u32(0), cb.u32(0)
         if halves == 1:
             i = chunk * 8 + kb * 4 + t
@@ -139,7 +145,9 @@ def arrange_facts(
     g, rest = at & 7, at >> 3
     panel, group = rest % panels, rest // panels
     if group < groups:
-        place = ((group // per_block * panels + panel) * 8 + g) * (per_block * kinds) + group % per_block * kinds
+        place = ((group // per_block * panels + panel) * 8 + g) * (
+            per_block * kinds
+        ) + group % per_block * kinds
         there = group < scales.shape[1]
         for kind in cb.unroll(range(kinds)):
             source = scales if kind == 0 else minimums
@@ -187,7 +195,9 @@ def _arranged(weight: QuantizedWeight, device: Device) -> PlaneWeight:
     source = weight.codes.view(np.uint32).reshape(panels, -1, PANEL)
     words = empty(((panels * chunks + SLACK * block // CHUNK) * halves * 128,), np.uint32, device)
     total = panels * chunks * 128
-    arrange_codes[-(-total // 256), 256](source, words, chunks, block // CHUNK, halves, mode="unchecked", device=device)
+    arrange_codes[-(-total // 256), 256](
+        source, words, chunks, block // CHUNK, halves, mode="unchecked", device=device
+    )
     facts = weight_facts(weight, group, block, device) if group else empty((1,), np.uint32, device)
     # A product that overlaps the launch before it fetches weights at once: that launch must not be the one that made
     # them, so another one comes between.
@@ -208,6 +218,13 @@ def weight_facts(weight: QuantizedWeight, group: int, block: int, device: Device
     facts = empty(((panels * groups + SLACK * per_block) * 8 * kinds,), np.uint32, device)
     least = None if weight.minimums is None else weight.minimums.view(np.uint16)
     arrange_facts[-(-panels * groups * 8 // 256), 256](
-        weight.scales.view(np.uint16), least, facts, groups, per_block, kinds, mode="unchecked", device=device
+        weight.scales.view(np.uint16),
+        least,
+        facts,
+        groups,
+        per_block,
+        kinds,
+        mode="unchecked",
+        device=device,
     )
     return facts

@@ -70,7 +70,9 @@ def quantized_linear(
     codes = empty((m, -(-columns // 4) * 4), np.int8 if signed else np.uint8)
     facts = empty((m, 2 + (columns // group if group else 0)), np.float32)
     lanes = PANEL if group % PANEL == 0 else PANEL // 2
-    quantize_rows[m, 1](flat, weight.input_scale, codes, facts, weight.gain, signed, group, lanes, mode="unchecked")
+    quantize_rows[m, 1](
+        flat, weight.input_scale, codes, facts, weight.gain, signed, group, lanes, mode="unchecked"
+    )
 
     plan, cubes, block_rows = _plan(m, weight, bias, residual, activation)
     count = weight.codes.shape[0]
@@ -82,14 +84,25 @@ def quantized_linear(
     if signed:
         minimums = None if weight.minimums is None else weight.minimums.reshape(count, -1)
         int4_product[cubes, 1](
-            words, facts, packed, weight.scales.reshape(count, -1), minimums, weight.sums, *rest, mode="unchecked"
+            words,
+            facts,
+            packed,
+            weight.scales.reshape(count, -1),
+            minimums,
+            weight.sums,
+            *rest,
+            mode="unchecked",
         )
     else:
-        int8_product[cubes, 1](words, facts, packed, weight.scales, weight.sums, *rest, mode="unchecked")
+        int8_product[cubes, 1](
+            words, facts, packed, weight.scales, weight.sums, *rest, mode="unchecked"
+        )
     return out
 
 
-def _plan(m: int, weight: QuantizedWeight, bias: Any, residual: Any, activation: Any) -> tuple[Blueprint, int, int]:
+def _plan(
+    m: int, weight: QuantizedWeight, bias: Any, residual: Any, activation: Any
+) -> tuple[Blueprint, int, int]:
     """The blueprint, how many cubes, and the rows of each."""
     properties = cb.device_properties_of()
     rows, lines = _tile(properties.backend)
@@ -103,6 +116,12 @@ def _plan(m: int, weight: QuantizedWeight, bias: Any, residual: Any, activation:
     block = max(rows, block // rows * rows)
     function = ACTIVATIONS[activation] if isinstance(activation, str) else activation
     plan = Blueprint(
-        rows, lines, weight.scheme.group or 0, weight.scheme.symmetric, bias is not None, residual is not None, function
+        rows,
+        lines,
+        weight.scheme.group or 0,
+        weight.scheme.symmetric,
+        bias is not None,
+        residual is not None,
+        function,
     )
     return plan, strips * -(-m // block), block

@@ -148,7 +148,12 @@ def route(
         128
     """
     usual = "planes" if m <= (_EXACT_ROWS if exact else _DENSE_ROWS) else "dense"
-    if exact or not _FEW_ROWS < m <= _WIDE_ROWS or not target.groups or dtype not in (cb.bf16, cb.f16):
+    if (
+        exact
+        or not _FEW_ROWS < m <= _WIDE_ROWS
+        or not target.groups
+        or dtype not in (cb.bf16, cb.f16)
+    ):
         return usual
     chunks = -(-inputs // max(CHUNK, group)) * max(1, group // CHUNK)
     found = plan_wide(
@@ -169,14 +174,18 @@ def route(
     return plan if cost <= other else usual
 
 
-def _with_bytes(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function: Any, out: Any) -> None:
+def _with_bytes(
+    x: Any, weight: PlaneWeight, bias: Any, residual: Any, function: Any, out: Any
+) -> None:
     """Activations in eight bits, a scale and zero point for each row."""
     m = len(x)
     plan, grid = plan_bytes(
         weight.panels, weight.blocks, m, weight.group, weight.symmetric, room(x.device), bias is not None,
         residual is not None, function,
     )  # fmt: skip
-    codes = empty((weight.blocks * weight.block // CHUNK, grid[1] * plan.tiles * 128), np.uint32, x.device)
+    codes = empty(
+        (weight.blocks * weight.block // CHUNK, grid[1] * plan.tiles * 128), np.uint32, x.device
+    )
     facts = empty((m, 2), np.float32, x.device)
     quantize_rows_for_planes[m, ROW_UNITS](
         x, weight.input_scale, codes, facts, weight.gain, weight.group > 0, plan.early,
@@ -188,9 +197,19 @@ def _with_bytes(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function:
     )  # fmt: skip
 
 
-def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function: Any, out: Any) -> None:
+def _with_floats(
+    x: Any, weight: PlaneWeight, bias: Any, residual: Any, function: Any, out: Any
+) -> None:
     """Activations as digits of integers, or as sums of bf16."""
-    shape = (weight.panels, weight.blocks, len(x), weight.group, weight.symmetric, cb.as_dtype(x.dtype), room(x.device))
+    shape = (
+        weight.panels,
+        weight.blocks,
+        len(x),
+        weight.group,
+        weight.symmetric,
+        cb.as_dtype(x.dtype),
+        room(x.device),
+    )
     epilogue = (bias is not None, residual is not None, function)
     few = plan_few(*shape, *epilogue, x.shape[1] % 8 == 0)
     if few is not None:
@@ -207,7 +226,13 @@ def _with_floats(x: Any, weight: PlaneWeight, bias: Any, residual: Any, function
 
 
 def _with_sums(
-    x: Any, weight: PlaneWeight, bias: Any, residual: Any, out: Any, plan: PlaneBlueprint, grid: tuple[int, int]
+    x: Any,
+    weight: PlaneWeight,
+    bias: Any,
+    residual: Any,
+    out: Any,
+    plan: PlaneBlueprint,
+    grid: tuple[int, int],
 ) -> None:
     """Activations as sums of bf16."""
     sums, factors = weight.none, weight.input_scale
@@ -216,7 +241,9 @@ def _with_sums(
     else:
         tiles = grid[1] * plan.tiles
         fragments = empty((weight.blocks * weight.block // 32, tiles * 128), np.uint32, x.device)
-        sums = empty((weight.blocks * weight.block // plan.width, tiles * COLUMNS), np.uint32, x.device)
+        sums = empty(
+            (weight.blocks * weight.block // plan.width, tiles * COLUMNS), np.uint32, x.device
+        )
         arrange_rows[-(-sums.size * 4 // 256), 256](
             x, weight.input_scale, fragments, sums, plan.offset, plan.width, plan.parts, plan.early,
             mode="unchecked", device=x.device,
@@ -266,8 +293,13 @@ def plan_few(
     if shaped(planes, 1).shared_bytes > target.shared:
         return None
     depth = 1
-    while depth < min(_DEEPEST, -(-blocks // planes)) and shaped(planes, depth + 1).shared_bytes <= target.shared:
-        if depth > 1 and 16 * planes * shaped(planes, depth + 1).span > (_RING_OF_MANY if planes > 16 else _RING_BYTES):
+    while (
+        depth < min(_DEEPEST, -(-blocks // planes))
+        and shaped(planes, depth + 1).shared_bytes <= target.shared
+    ):
+        if depth > 1 and 16 * planes * shaped(planes, depth + 1).span > (
+            _RING_OF_MANY if planes > 16 else _RING_BYTES
+        ):
             break
         depth += 1
     plan = shaped(planes, depth)
@@ -300,16 +332,37 @@ def plan_floats(
     raw = whole and parts == 1
     count, splits = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles]), 1
     if raw and target.cluster:
-        count, splits = best_split(panels * strips, inputs // CHUNK, target.cores, _MOST_PANELS[tiles], tiles)
+        count, splits = best_split(
+            panels * strips, inputs // CHUNK, target.cores, _MOST_PANELS[tiles], tiles
+        )
     plan = PlaneBlueprint(
-        parts, tiles, group, symmetric, 16, count, 1, False, bias, residual, function, target.overlap, raw, splits
+        parts,
+        tiles,
+        group,
+        symmetric,
+        16,
+        count,
+        1,
+        False,
+        bias,
+        residual,
+        function,
+        target.overlap,
+        raw,
+        splits,
     )
     plan = fitted(plan, -(-blocks // splits), target)
     roomy = replace(plan, apart=splits > 1)
     if roomy.shared_bytes <= target.shared:
         plan = roomy
     ahead = replace(plan, ahead=True)
-    if plan.early and plan.once and plan.rounded and plan.planes <= 8 and tiles * count <= _FRAGMENTS_OF_TWO:
+    if (
+        plan.early
+        and plan.once
+        and plan.rounded
+        and plan.planes <= 8
+        and tiles * count <= _FRAGMENTS_OF_TWO
+    ):
         plan = ahead if ahead.shared_bytes <= target.shared // 2 - 1024 else plan
     return plan, (-(-panels // count) * splits, strips)
 
@@ -323,7 +376,9 @@ def plan_bytes(
     tiles = min(-(-m // COLUMNS), 4)
     strips = -(-m // (COLUMNS * tiles))
     count = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles])
-    plan = PlaneBlueprint(1, tiles, group, symmetric, 16, count, 1, True, bias, residual, function, target.overlap)
+    plan = PlaneBlueprint(
+        1, tiles, group, symmetric, 16, count, 1, True, bias, residual, function, target.overlap
+    )
     return fitted(plan, blocks, target), (-(-panels // count), strips)
 
 
@@ -353,7 +408,9 @@ def _filled(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
     depth, each = 1, -(-blocks // planes)
     while depth < min(_DEEPEST_ROWS if plan.raw else _DEEPEST, each) and fits(planes, depth + 1):
         depth += 1
-    return replace(plan, planes=planes, depth=depth, once=not plan.eight and each <= min(depth, _DEEPEST_ROWS))
+    return replace(
+        plan, planes=planes, depth=depth, once=not plan.eight and each <= min(depth, _DEEPEST_ROWS)
+    )
 
 
 def best_panels(jobs: int, cores: int, most: int) -> int:
@@ -365,7 +422,10 @@ def best_panels(jobs: int, cores: int, most: int) -> int:
         >>> best_panels(896, 132, 7), best_panels(256, 132, 7), best_panels(64, 132, 7)
         (7, 2, 1)
     """
-    return min(range(1, most + 1), key=lambda count: math.ceil(math.ceil(jobs / count) / cores) * (count + 2))
+    return min(
+        range(1, most + 1),
+        key=lambda count: math.ceil(math.ceil(jobs / count) / cores) * (count + 2),
+    )
 
 
 def best_planes(blocks: int, shaped: Callable[[int], FewBlueprint]) -> int:

@@ -126,7 +126,9 @@ class PlaneBlueprint:
     @property
     def landing(self) -> tuple[int, int]:
         """Words before the sums of the other cube's first plane, and from one plane to the next."""
-        return (4 * self.planes * self.span, self.half) if self.apart else (self.half, 4 * self.span)
+        return (
+            (4 * self.planes * self.span, self.half) if self.apart else (self.half, 4 * self.span)
+        )
 
     @property
     def shared_bytes(self) -> int:

@@ -90,7 +90,12 @@ def dense_copy(weight: QuantizedWeight, dtype: Any, scaled: bool) -> DeviceArray
 
 
 def dense_rows(
-    x: DeviceArray, weight: QuantizedWeight, bias: Any, residual: Any, function: Any, out: DeviceArray
+    x: DeviceArray,
+    weight: QuantizedWeight,
+    bias: Any,
+    residual: Any,
+    function: Any,
+    out: DeviceArray,
 ) -> None:
     """out = `activation(x @ weight.T + bias) + residual`; activations are rounded to bytes where the weight says so.
 
@@ -108,7 +113,9 @@ def dense_rows(
         dense = dense_copy(weight, x.dtype, scaled=True)
     else:
         rounded = empty(x.shape, np.float32, x.device)
-        round_rows[len(x), ROW_UNITS](x, weight.input_scale, rounded, weight.gain, mode="unchecked", device=x.device)
+        round_rows[len(x), ROW_UNITS](
+            x, weight.input_scale, rounded, weight.gain, mode="unchecked", device=x.device
+        )
         x, dense = rounded, dense_copy(weight, np.float32, scaled=False)
     # The result may be wider than the activations (f32 of bf16), or narrower (rounded activations are f32).
     product = empty(out.shape, x.dtype, x.device) if out.dtype.itemsize < x.dtype.itemsize else out

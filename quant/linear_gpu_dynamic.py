@@ -86,7 +86,9 @@ def quantize_rows_for_planes(
         code = cb.cast(row_codes(value, inverse, zero, shift), cb.i32)
         if k + 8 > depth:
             for i in cb.unroll(range(8)):
-                code = cb.select(lane_is(i) & cb.splat(k + i >= depth, 8), cb.splat(cb.i32(0), 8), code)
+                code = cb.select(
+                    lane_is(i) & cb.splat(k + i >= depth, 8), cb.splat(cb.i32(0), 8), code
+                )
         lane = (row & 7) * 4 + (k >> 3 & 3)
         place = ((row >> 3) * 32 + lane) * 4 + (k >> 5 & 1) * 2
         words = cb.concat(cb.splat(packed_bytes(code, 0), 1), cb.splat(packed_bytes(code, 4), 1))
@@ -135,7 +137,21 @@ def plane_product_bytes(
     fetch_rows(ring, mine, x, x, x, plane, blocks, lane, plan)
     for d in cb.unroll(range(1, plan.depth)):
         block = plane + d * plan.planes
-        fetch(ring, mine + d * plan.slot, words, facts, x, x, x, block, blocks, panels, first, lane, plan)
+        fetch(
+            ring,
+            mine + d * plan.slot,
+            words,
+            facts,
+            x,
+            x,
+            x,
+            block,
+            blocks,
+            panels,
+            first,
+            lane,
+            plan,
+        )
     exact = cb.local((count * halves, tiles), cb.i32, lanes=4)
     base = cb.local((tiles,), cb.i32, lanes=4)
     total = cb.local((count, tiles), cb.f32, lanes=4)
@@ -155,7 +171,21 @@ def plane_product_bytes(
         else:
             add_bytes(exact, base, ring, at, lane, plan)
         cb.sync_plane()
-        fetch(ring, at, words, facts, x, x, x, block + plan.depth * plan.planes, blocks, panels, first, lane, plan)
+        fetch(
+            ring,
+            at,
+            words,
+            facts,
+            x,
+            x,
+            x,
+            block + plan.depth * plan.planes,
+            blocks,
+            panels,
+            first,
+            lane,
+            plan,
+        )
         slot = slot + 1
         if slot == plan.depth:
             slot = 0
@@ -164,7 +194,20 @@ def plane_product_bytes(
             for p in range(count):
                 exact[p, j] = exact[2 * p, j] * 16 + exact[2 * p + 1, j] - base[j] * 128
     sums = total if plan.group > 0 else exact
-    finish(ring, sums, row_facts, weight_sums, scales, bias, residual, out, cb.f32(1.0), lane, plane, plan)
+    finish(
+        ring,
+        sums,
+        row_facts,
+        weight_sums,
+        scales,
+        bias,
+        residual,
+        out,
+        cb.f32(1.0),
+        lane,
+        plane,
+        plan,
+    )
 
 
 @cb.func
@@ -211,7 +254,9 @@ def add_groups(total, ring, at, lane, plan):
             base[j] = magic
         for q in cb.unroll(range(g * steps, (g + 1) * steps)):
             for j in range(plan.tiles):
-                b[q - g * steps, j] = cb.slice_line(byte_columns(ring, at, q // 2, j, lane, plan), q % 2 * 2, 2)
+                b[q - g * steps, j] = cb.slice_line(
+                    byte_columns(ring, at, q // 2, j, lane, plan), q % 2 * 2, 2
+                )
                 base[j] = cb.mma(constant, b[q - g * steps, j], base[j], cb.i8)
         for p in cb.unroll(range(plan.panels)):
             for j in range(plan.tiles):

@@ -91,12 +91,18 @@ def round_eight(digits, home, value, part: cb.Comptime[int], row: cb.Comptime[in
         digits.store(place + d * 8, two)
     each = plan.reach // plan.spans
     if lane & each // 8 - 1 == 0:
-        at = home + plan.digit_words + ((part * PASS + lane * 8 >> each.bit_length() - 1) * copies + row) * 2
+        at = (
+            home
+            + plan.digit_words
+            + ((part * PASS + lane * 8 >> each.bit_length() - 1) * copies + row) * 2
+        )
         digits.store(at, line2(cb.bitcast(worth, cb.u32), cb.bitcast(exact * worth, cb.u32)))
 
 
 @cb.func
-def round_pass(digits, home, lines, gains, x, part: cb.Comptime[int], plane, lane, plan: cb.Comptime):
+def round_pass(
+    digits, home, lines, gains, x, part: cb.Comptime[int], plane, lane, plan: cb.Comptime
+):
     """Turn every row's inputs of a pass to digits."""
     for row in cb.unroll(range(plan.rows)):
         value = cb.cast(lines[part * plan.rows + row], cb.f32) * cb.cast(gains[part], cb.f32)
@@ -127,17 +133,37 @@ def few_product(
         gains[part] = load_factors(factors, x.shape[1], input_of(part, plane, lane, plan), plan)
     for d in cb.unroll(range(plan.ahead)):
         fetch_block(
-            ring, mine + d * plan.slot, words, facts, plane + d * plan.planes, blocks, panels, first, lane, plan
+            ring,
+            mine + d * plan.slot,
+            words,
+            facts,
+            plane + d * plan.planes,
+            blocks,
+            panels,
+            first,
+            lane,
+            plan,
         )
     if plan.early:
         cb.wait_previous()
     for part in cb.unroll(range(plan.passes)):
         for row in cb.unroll(range(plan.rows)):
-            lines[part * plan.rows + row] = load_eight(x, row, input_of(part, plane, lane, plan), plan)
+            lines[part * plan.rows + row] = load_eight(
+                x, row, input_of(part, plane, lane, plan), plan
+            )
     if plan.soon:
         for d in cb.unroll(range(plan.ahead, plan.depth)):
             fetch_block(
-                ring, mine + d * plan.slot, words, facts, plane + d * plan.planes, blocks, panels, first, lane, plan
+                ring,
+                mine + d * plan.slot,
+                words,
+                facts,
+                plane + d * plan.planes,
+                blocks,
+                panels,
+                first,
+                lane,
+                plan,
             )
     total = cb.local((plan.panels,), cb.f32, lanes=2)
     held = cb.local((plan.panels,), cb.u32, lanes=plan.kinds * plan.spans)
@@ -185,7 +211,9 @@ def few_product(
                         multiply(acc, held, b, ring, at, i, lane, plan)
                         cb.sync_plane()
                         later = here + plan.depth * plan.planes
-                        fetch_block(ring, at, words, facts, later, blocks, panels, first, lane, plan)
+                        fetch_block(
+                            ring, at, words, facts, later, blocks, panels, first, lane, plan
+                        )
                         slot = slot + 1
                         if slot == plan.depth:
                             slot = 0
@@ -228,7 +256,9 @@ def fragment_of(ring, at, p: cb.Comptime[int], k32: cb.Comptime[int], lane, plan
         return byte_fragment(four[half], four[half + 1])
     high = ring.load((at + lane + p * plan.loads * 32) * 4, 4)
     low = ring.load((at + lane + (p * plan.loads + 1) * 32) * 4, 4)
-    above = line4(high[half] << 4, high[half], high[half + 1] << 4, high[half + 1]) & cb.splat(cb.u32(0xF0F0F0F0), 4)
+    above = line4(high[half] << 4, high[half], high[half + 1] << 4, high[half + 1]) & cb.splat(
+        cb.u32(0xF0F0F0F0), 4
+    )
     return (byte_fragment(low[half], low[half + 1]) | above) ^ cb.splat(cb.u32(0x80808080), 4)
 
 
@@ -238,7 +268,12 @@ def multiply(acc, held, b, ring, at, i: cb.Comptime[int], lane, plan):
     if plan.group > 0:
         place = ((lane & 3) * 2 >> plan.ranks.bit_length() - 1) * plan.reach
         group = (place & plan.block - 1) >> plan.group.bit_length() - 1
-        here = at * 4 + 128 * plan.panels * plan.loads + (lane >> 2) * plan.fact_words + group * plan.kinds
+        here = (
+            at * 4
+            + 128 * plan.panels * plan.loads
+            + (lane >> 2) * plan.fact_words
+            + group * plan.kinds
+        )
         if plan.turn == 1 or place >> plan.block.bit_length() - 1 == i:
             for p in cb.unroll(range(plan.panels)):
                 held[p] = ring.load(here + p * 8 * plan.fact_words, plan.kinds * plan.spans)
@@ -277,7 +312,12 @@ def conclude(total, acc, held, digits, home, turn, lane, plan):
                 worths = line2(worth, worth * cb.f32(1 / 16))
             else:
                 exact = exact - cb.concat(away, away)
-            both = cb.fma(line2(exact[1], exact[3]), cb.splat(cb.f32(256.0), 2), line2(exact[0], exact[2])) * worths
+            both = (
+                cb.fma(
+                    line2(exact[1], exact[3]), cb.splat(cb.f32(256.0), 2), line2(exact[0], exact[2])
+                )
+                * worths
+            )
             if plan.group == 0:
                 total[p] = total[p] + both
             else:
@@ -300,7 +340,10 @@ def finish(ring, total, scales, bias, residual, out, gain, lane, plane, plan):
         value = total[p]
         for step in cb.unroll(range(2)):
             if not pairs <= 1 << step < half:
-                other = line2(cb.plane_shuffle_xor(value[0], 1 << step), cb.plane_shuffle_xor(value[1], 1 << step))
+                other = line2(
+                    cb.plane_shuffle_xor(value[0], 1 << step),
+                    cb.plane_shuffle_xor(value[1], 1 << step),
+                )
                 value = value + other
         if lane & 3 == row * pairs and row < plan.rows:
             place = mine + (p * plan.rows + row) * PANEL + (lane >> 2)

@@ -157,7 +157,10 @@ class FewBlueprint:
     @property
     def room(self) -> int:
         """Words of a plane's digits, and of what they are worth and add up to."""
-        return self.digit_words + self.passes * PASS * self.spans // self.reach * (self.ranks // self.digits) * 2
+        return (
+            self.digit_words
+            + self.passes * PASS * self.spans // self.reach * (self.ranks // self.digits) * 2
+        )
 
     @property
     def shared_bytes(self) -> int:

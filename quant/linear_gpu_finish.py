@@ -18,7 +18,9 @@ def finish(ring, sums, facts, weight_sums, scales, bias, residual, out, gain, la
             for i in cb.unroll(range(4)):
                 channel = lane // 4 + i // 2 * 8
                 column = j * COLUMNS + (lane & 3) * 2 + i % 2
-                ring[plane * plan.span * 4 + (p * plan.columns + column) * PANEL + channel] = words[i]
+                ring[plane * plan.span * 4 + (p * plan.columns + column) * PANEL + channel] = words[
+                    i
+                ]
     cb.sync_cube()
     rows = plan.columns // plan.parts
     top = cb.CUBE_POS_Y * rows
@@ -36,7 +38,9 @@ def write(ring, top, rows, facts, weight_sums, scales, bias, residual, out, gain
         if channel < out.shape[1]:
             place = (inside // PANEL * plan.columns + row * plan.parts) * PANEL + inside % PANEL
             if plan.eight:
-                result = worth_of_bytes(ring, place, top + row, channel, facts, weight_sums, scales, plan)
+                result = worth_of_bytes(
+                    ring, place, top + row, channel, facts, weight_sums, scales, plan
+                )
             else:
                 result = sum_of_planes(ring, place, cb.f32, plan)
                 for part in cb.unroll(range(1, plan.parts)):

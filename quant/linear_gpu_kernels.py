@@ -20,7 +20,9 @@ from cubepy.quant.linear_gpu_finish import exchange, finish
 @cb.func
 def line4(a, b, c, d):
     """A line of four numbers."""
-    return cb.concat(cb.concat(cb.splat(a, 1), cb.splat(b, 1)), cb.concat(cb.splat(c, 1), cb.splat(d, 1)))
+    return cb.concat(
+        cb.concat(cb.splat(a, 1), cb.splat(b, 1)), cb.concat(cb.splat(c, 1), cb.splat(d, 1))
+    )
 
 
 @cb.func
@@ -115,7 +117,9 @@ def plane_product(
     fetch_weights(ring, mine, words, facts, origin + plane, blocks, panels, first, lane, plan)
     if plan.ahead:
         cb.resident(2)
-        fetch_ahead(ring, mine, words, facts, factors, origin + plane, blocks, panels, first, lane, plan)
+        fetch_ahead(
+            ring, mine, words, facts, factors, origin + plane, blocks, panels, first, lane, plan
+        )
     if plan.apart:
         # The other cube has begun: it may be written to at the end.
         cb.sync_cluster()
@@ -125,7 +129,9 @@ def plane_product(
         fetch_rows(ring, mine, x, factors, sums, origin + plane, blocks, lane, plan)
         for d in cb.unroll(range(1, plan.depth)):
             block, at = origin + plane + d * plan.planes, mine + d * plan.slot
-            fetch(ring, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan)
+            fetch(
+                ring, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan
+            )
     total = cb.local((count, tiles), cb.f32, lanes=4)
     excess = cb.local((tiles,), cb.f32, lanes=4)
     for j in range(tiles):
@@ -153,7 +159,9 @@ def plane_product(
             multiply_block(total, excess, ring, mine, at, lane, magic, plan)
             cb.sync_plane()
             later = block + plan.depth * plan.planes
-            fetch(ring, at, words, facts, x, factors, sums, later, blocks, panels, first, lane, plan)
+            fetch(
+                ring, at, words, facts, x, factors, sums, later, blocks, panels, first, lane, plan
+            )
             slot = slot + 1
             if slot == plan.depth:
                 slot = 0
@@ -188,7 +196,9 @@ def load_rows(held, x, block, blocks, turn: cb.Comptime[int], lane, plan):
         for q in cb.unroll(range(plan.block // 32)):
             for j in cb.unroll(range(plan.tiles)):
                 row = cb.min((cb.CUBE_POS_Y * plan.tiles + j) * COLUMNS + lane // 4, x.shape[0] - 1)
-                held[turn, q, j] = x.load((row, block * (plan.block // 2) + q * 16 + (lane & 3) * 4), 4)
+                held[turn, q, j] = x.load(
+                    (row, block * (plan.block // 2) + q * 16 + (lane & 3) * 4), 4
+                )
 
 
 @cb.func
@@ -246,7 +256,13 @@ def fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, pl
         place = block * panels + first
         weights = plan.panels * plan.loads
         for c in cb.unroll(range(weights)):
-            cb.copy_async(ring, (at + lane) * 4 + c * 128, words, (place * (plan.loads * 32) + lane) * 4 + c * 128, 16)
+            cb.copy_async(
+                ring,
+                (at + lane) * 4 + c * 128,
+                words,
+                (place * (plan.loads * 32) + lane) * 4 + c * 128,
+                16,
+            )
         pieces = 2 * plan.panels * plan.fact_words
         target = (at + (weights + plan.lines) * 32 + plan.factor_lines + lane) * 4
         source = place * 8 * plan.fact_words + lane * 4
@@ -265,8 +281,12 @@ def fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan):
             for q in cb.unroll(range(plan.block // 32)):
                 k = block * (plan.block // 2) + q * 16 + (lane & 3) * 4
                 for j in range(plan.tiles):
-                    row = cb.min((cb.CUBE_POS_Y * plan.tiles + j) * COLUMNS + lane // 4, x.shape[0] - 1)
-                    cb.copy_async(ring, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, (row, k), 16)
+                    row = cb.min(
+                        (cb.CUBE_POS_Y * plan.tiles + j) * COLUMNS + lane // 4, x.shape[0] - 1
+                    )
+                    cb.copy_async(
+                        ring, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, (row, k), 16
+                    )
             fetch_factors(ring, at + plan.lines * 32, factors, block, lane, plan)
         else:
             per = plan.lines // plan.tiles
@@ -285,7 +305,9 @@ def fetch_factors(ring, at, factors, block, lane, plan):
     """The factors of a block."""
     for c in cb.unroll(range(0, plan.factor_lines, 32)):
         if c + 32 <= plan.factor_lines or lane < plan.factor_lines - c:
-            cb.copy_async(ring, (at + c + lane) * 4, factors, block * (plan.block // 2) + (c + lane) * 4, 16)
+            cb.copy_async(
+                ring, (at + c + lane) * 4, factors, block * (plan.block // 2) + (c + lane) * 4, 16
+            )
 
 
 @cb.func
@@ -316,7 +338,9 @@ def times_factors(words, ring, at, q, lane, plan):
 @cb.func
 def start_of(ring, at, g, j, lane, plan):
     """Where the sums of a group start, for each of a lane's four."""
-    here = at * 4 + 128 * (plan.panels * plan.loads + plan.lines) + 8 * plan.panels * plan.fact_words
+    here = (
+        at * 4 + 128 * (plan.panels * plan.loads + plan.lines) + 8 * plan.panels * plan.fact_words
+    )
     two = cb.bitcast(ring.load(here + (g * plan.tiles + j) * 8 + (lane & 3) * 2, 2), cb.f32)
     return cb.concat(two, two)
 
@@ -337,7 +361,9 @@ def multiply(total, excess, ring, at, lane, magic, plan):
             if plan.raw:
                 base[j] = cb.splat(cb.f32(0.0), 4)
                 for s in cb.unroll(range(2 * steps)):
-                    base[j] = cb.mma(offsets, cb.slice_line(b[s // 2, j], s % 2 * 2, 2), base[j], cb.bf16)
+                    base[j] = cb.mma(
+                        offsets, cb.slice_line(b[s // 2, j], s % 2 * 2, 2), base[j], cb.bf16
+                    )
             else:
                 base[j] = start_of(ring, at, g, j, lane, plan)
             if plan.group == 0:
@@ -352,15 +378,23 @@ def multiply(total, excess, ring, at, lane, magic, plan):
                     for s in cb.unroll(range(2)):
                         a = code_fragment(four[(g * steps + q) % 2 * 2 + s], magic)
                         for j in range(tiles):
-                            part[h, j] = cb.mma(a, cb.slice_line(b[q, j], 2 * s, 2), part[h, j], cb.bf16)
+                            part[h, j] = cb.mma(
+                                a, cb.slice_line(b[q, j], 2 * s, 2), part[h, j], cb.bf16
+                            )
             for j in range(tiles):
                 if plan.group > 0:
-                    total[p, j] = cb.fma(fact(ring, at, p, g, 0, lane, plan), part[0, j], total[p, j])
+                    total[p, j] = cb.fma(
+                        fact(ring, at, p, g, 0, lane, plan), part[0, j], total[p, j]
+                    )
                     if not plan.symmetric:
                         plain = base[j] * cb.f32(-1 / 128)
-                        total[p, j] = cb.fma(fact(ring, at, p, g, 1, lane, plan), plain, total[p, j])
+                        total[p, j] = cb.fma(
+                            fact(ring, at, p, g, 1, lane, plan), plain, total[p, j]
+                        )
                 else:
-                    total[p, j] = cb.fma(cb.splat(cb.f32(16.0), 4), part[0, j], total[p, j]) + part[1, j]
+                    total[p, j] = (
+                        cb.fma(cb.splat(cb.f32(16.0), 4), part[0, j], total[p, j]) + part[1, j]
+                    )
 
 
 @cb.func
@@ -385,7 +419,9 @@ def pair_up(ring, pairs, at, lane, plan):
                     least = cb.unpack(cb.slice_line(facts, kinds * g + 1, 1), cb.f16)
                 least = least * cb.f32(2.0**-22)
                 low, high = scale[0] * cb.f32(2.0**111), scale[1] * cb.f32(2.0**107)
-                four = cb.concat(line4(low, low, high, high), line4(least[0], least[0], least[1], least[1]))
+                four = cb.concat(
+                    line4(low, low, high, high), line4(least[0], least[0], least[1], least[1])
+                )
                 ring.store((pairs + g * 8 * plan.panels + row) * 4, cb.pack(four, cb.bf16))
     cb.sync_plane()
 
@@ -409,7 +445,9 @@ def multiply_rounded(total, b, ring, pairs, at, lane, plan):
                     codes = line4(word, word, word >> 8, word >> 8) & mask
                     a = cb.packed_fma(codes, scale, least, cb.bf16)
                     for j in range(tiles):
-                        total[p, j] = cb.mma(a, cb.slice_line(b[q, j], 2 * s, 2), total[p, j], cb.bf16)
+                        total[p, j] = cb.mma(
+                            a, cb.slice_line(b[q, j], 2 * s, 2), total[p, j], cb.bf16
+                        )
 
 
 @cb.func

@@ -118,7 +118,9 @@ class Wide:
     def ring_words(self) -> int:
         """Words of stages, where results stand at the end."""
         rows = self.stages * self.columns * CHUNK * 2
-        return max(self.stages * self.slot, self.parts * self.columns * self.pitch, (ALONE - rows) // 4)
+        return max(
+            self.stages * self.slot, self.parts * self.columns * self.pitch, (ALONE - rows) // 4
+        )
 
     @property
     def shared_bytes(self) -> int:
@@ -175,7 +177,9 @@ def bring_weights(ring, words, facts, full, slot, chunk, panel, plan):
 @cb.func
 def bring_rows(rows, x, full, slot, chunk, strip, plan):
     """Start copying the activations of a chunk."""
-    cb.tma_load(rows, slot * plan.columns * CHUNK, x, (strip * plan.columns, chunk * CHUNK), full, slot)
+    cb.tma_load(
+        rows, slot * plan.columns * CHUNK, x, (strip * plan.columns, chunk * CHUNK), full, slot
+    )
 
 
 @cb.func
@@ -213,7 +217,10 @@ def weights_of(word, high_word, scales, leasts, magic, dtype, plan):
             one, sixteenth = cb.u32(0x3C003C00), cb.u32(0x2C002C00)
             a, b = cb.u32(0xE400E400), cb.u32(0xD400D400)
             codes = cb.packed_fma(
-                codes | cb.splat(magic, 4), line4(one, sixteenth, one, sixteenth), line4(a, b, a, b), dtype
+                codes | cb.splat(magic, 4),
+                line4(one, sixteenth, one, sixteenth),
+                line4(a, b, a, b),
+                dtype,
             )
         return cb.packed_fma(codes, scales, leasts, dtype)
     lower, upper = cb.u32(0x0F0F0F0F), cb.u32(0xF0F0F0F0)
@@ -224,7 +231,9 @@ def weights_of(word, high_word, scales, leasts, magic, dtype, plan):
         one, low = cb.splat(cb.u32(0x3C003C00), 4), cb.splat(cb.u32(0xE480E480), 4)
         return cb.packed_fma(codes | cb.splat(magic, 4), one, low, dtype)
     # b * 2**-133 times 2**127, less 2: exactly the code, b - 128, times 2**-6.
-    return cb.packed_fma(codes, cb.splat(cb.u32(0x7F007F00), 4), cb.splat(cb.u32(0xC000C000), 4), dtype)
+    return cb.packed_fma(
+        codes, cb.splat(cb.u32(0x7F007F00), 4), cb.splat(cb.u32(0xC000C000), 4), dtype
+    )
 
 
 @cb.kernel
@@ -328,13 +337,26 @@ def wide_product(
     else:
         cb.sync_cube()
     if cb.UNIT_POS >= GROUP:
-        finish(ring, scales, bias, residual, out, gain, tile * plan.channels, strip * columns, rank, plan)
+        finish(
+            ring,
+            scales,
+            bias,
+            residual,
+            out,
+            gain,
+            tile * plan.channels,
+            strip * columns,
+            rank,
+            plan,
+        )
     if plan.splits > 1:
         cb.sync_cluster()
 
 
 @cb.func
-def fragments(a, ring, slot, panel, q: cb.Comptime[int], b: cb.Comptime[int], lane, magic, dtype, plan):
+def fragments(
+    a, ring, slot, panel, q: cb.Comptime[int], b: cb.Comptime[int], lane, magic, dtype, plan
+):
     """The fragments of 32 inputs of a panel: of two products."""
     at = slot * plan.slot
     words = ring.load(at + (panel * plan.halves * 32 + lane) * 4, 4)
@@ -345,10 +367,14 @@ def fragments(a, ring, slot, panel, q: cb.Comptime[int], b: cb.Comptime[int], la
         above = words
         words = ring.load(at + (panel * 64 + 32 + lane) * 4, 4)
     else:
-        facts = ring.load(at + plan.code_words + (panel * 8 + lane // 4) * plan.fact_words, plan.fact_words)
+        facts = ring.load(
+            at + plan.code_words + (panel * 8 + lane // 4) * plan.fact_words, plan.fact_words
+        )
         scales, leasts = pairs_of(facts, q if plan.group == 32 else 0, dtype, plan)
     for s in cb.unroll(range(2)):
-        a[q, 2 * b + s] = weights_of(words[2 * q + s], above[2 * q + s], scales, leasts, magic, dtype, plan)
+        a[q, 2 * b + s] = weights_of(
+            words[2 * q + s], above[2 * q + s], scales, leasts, magic, dtype, plan
+        )
 
 
 @cb.func

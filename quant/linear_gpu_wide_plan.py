@@ -16,7 +16,12 @@ from cubepy.runtime.device_array import DeviceArray, empty
 
 MAGIC = 0x64006400
 """1024 and 1024 as f16."""
-GAINS = {("bf16", True): 2.0**22, ("bf16", False): 2.0**6, ("f16", True): 1 / SMALLER, ("f16", False): 1 / SMALLER}
+GAINS = {
+    ("bf16", True): 2.0**22,
+    ("bf16", False): 2.0**6,
+    ("f16", True): 1 / SMALLER,
+    ("f16", False): 1 / SMALLER,
+}
 """What weights and activations are too small by, by the dtype and whether codes have groups."""
 COLUMNS = (32, 64, 96, 128)
 """Rows of activations that a cube may take."""
@@ -25,7 +30,13 @@ _UNITS = 256
 
 
 def wide_rows(
-    x: DeviceArray, weight: PlaneWeight, bias: Any, residual: Any, function: Any, out: DeviceArray, plan: Wide
+    x: DeviceArray,
+    weight: PlaneWeight,
+    bias: Any,
+    residual: Any,
+    function: Any,
+    out: DeviceArray,
+    plan: Wide,
 ) -> None:
     """out = `activation(x @ weight.T + bias) + residual`.
 
@@ -43,7 +54,9 @@ def wide_rows(
         x, weight.input_scale, rows, plan.early, mode="unchecked", device=device
     )
     pieces = plan.per_block * plan.halves
-    words = weight.words[: blocks * weight.panels * pieces * 128].reshape(blocks, weight.panels, pieces, 128)
+    words = weight.words[: blocks * weight.panels * pieces * 128].reshape(
+        blocks, weight.panels, pieces, 128
+    )
     facts = None
     if plan.group:
         each = 8 * plan.fact_words
@@ -67,7 +80,14 @@ def fitted(plan: Wide, chunks: int, shared: int) -> Wide | None:
     return replace(plan, stages=stages) if stages > 1 else None
 
 
-SHAPES = ((2, 1, False, 1), (2, 2, False, 1), (2, 1, True, 1), (2, 2, True, 1), (2, 1, True, 2), (2, 2, False, 2))
+SHAPES = (
+    (2, 1, False, 1),
+    (2, 2, False, 1),
+    (2, 1, True, 1),
+    (2, 2, True, 1),
+    (2, 1, True, 2),
+    (2, 2, False, 2),
+)
 """Cubes worth trying: groups, products of a group, whether groups take inputs of their own, cubes of a cluster."""
 _CHUNK_COSTS = {
     (1, True): (0.19, 0.0005), (2, True): (0.19, 0.0016), (2, False): (0.24, 0.0014), (4, False): (0.36, 0.0028),
@@ -96,10 +116,24 @@ def plan_wide(
     columns = next(n for n in COLUMNS if n >= -(-m // strips))
     found: list[tuple[float, Wide]] = []
     for groups, blocks, apart, splits in SHAPES:
-        if chunks < splits * (groups if apart else 1) or (apart and blocks > 1 and columns > _APART_COLUMNS):
+        if chunks < splits * (groups if apart else 1) or (
+            apart and blocks > 1 and columns > _APART_COLUMNS
+        ):
             continue
         start = Wide(
-            columns, groups, blocks, splits, 2, group, symmetric, bias, residual, function, whole, early, apart
+            columns,
+            groups,
+            blocks,
+            splits,
+            2,
+            group,
+            symmetric,
+            bias,
+            residual,
+            function,
+            whole,
+            early,
+            apart,
         )
         plan = fitted(start, chunks, shared)
         if plan is not None:
@@ -119,4 +153,6 @@ def microseconds(plan: Wide, panels: int, chunks: int, strips: int, cores: int) 
     products = plan.teams * plan.blocks
     start, column = _CHUNK_COSTS[products, plan.apart]
     end = 0.04 * plan.columns * products if plan.splits > 1 else 0.0
-    return 3.0 + math.ceil(cubes / cores) * (-(-chunks // plan.splits) * (start + column * plan.columns) + end + 2.5)
+    return 3.0 + math.ceil(cubes / cores) * (
+        -(-chunks // plan.splits) * (start + column * plan.columns) + end + 2.5
+    )

@@ -58,7 +58,11 @@ def quantize_rows(
     """
     row = cb.CUBE_POS
     depth = x.shape[1]
-    low, high, spoilt = cb.splat(cb.f32(0.0), lanes), cb.splat(cb.f32(0.0), lanes), cb.splat(cb.f32(0.0), lanes)
+    low, high, spoilt = (
+        cb.splat(cb.f32(0.0), lanes),
+        cb.splat(cb.f32(0.0), lanes),
+        cb.splat(cb.f32(0.0), lanes),
+    )
     for k in range(0, depth, lanes):
         value = scaled_line(x, factors, row, k, depth, lanes)
         low, high = cb.min(low, value), cb.max(high, value)
@@ -93,7 +97,17 @@ def finish_tile(values, row, here, panel, panels, skip, bias, residual, out, pla
             for j in cb.unroll(range(plan.lines)):
                 if panel + j < panels:
                     column = (panel + j) * plan.lanes
-                    finish_line(values[i, j], out, bias, residual, 0, row + i, column, out.shape[2] - column, plan)
+                    finish_line(
+                        values[i, j],
+                        out,
+                        bias,
+                        residual,
+                        0,
+                        row + i,
+                        column,
+                        out.shape[2] - column,
+                        plan,
+                    )
 
 
 @cb.kernel
@@ -186,7 +200,9 @@ def int4_product(
                 if not plan.symmetric:
                     least = cb.cast(minimums.load((places[j], g * lanes), lanes), cb.f32)
                     for i in range(rows):
-                        total[i, j] = cb.fma(cb.splat(facts[row + i, 2 + g], lanes), least, total[i, j])
+                        total[i, j] = cb.fma(
+                            cb.splat(facts[row + i, 2 + g], lanes), least, total[i, j]
+                        )
         for i in range(rows):
             zero = cb.splat(facts[row + i, 1], lanes)
             scale = cb.splat(facts[row + i, 0], lanes)

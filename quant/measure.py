@@ -42,7 +42,9 @@ def mean_cosine(exact: np.ndarray, near: np.ndarray) -> float:
     return float(((a * b).sum(axis=1)[kept] / norms[kept]).mean()) if kept.any() else 1.0
 
 
-def layers(weight: np.ndarray, quantized: QuantizedWeight, x: np.ndarray) -> tuple[Callable, Callable]:
+def layers(
+    weight: np.ndarray, quantized: QuantizedWeight, x: np.ndarray
+) -> tuple[Callable, Callable]:
     """The float layer and the quantized layer as calls without arguments that return arrays."""
     rows, plain, packed = Tensor(Dense(x)), Tensor(Dense(weight)), Tensor(Quantized(quantized))
 
@@ -58,14 +60,18 @@ def output_error(weight: np.ndarray, quantized: QuantizedWeight, x: np.ndarray) 
     return relative_error(exact(), near())
 
 
-def milliseconds(weight: np.ndarray, quantized: QuantizedWeight, x: np.ndarray) -> tuple[float, float]:
+def milliseconds(
+    weight: np.ndarray, quantized: QuantizedWeight, x: np.ndarray
+) -> tuple[float, float]:
     """Median times of the float and the quantized layer on inputs (rows, K), measured in turns."""
     pair = layers(weight, quantized, x)
     for call in pair:
         call()
     times: tuple[list[float], list[float]] = ([], [])
     start = time.perf_counter()
-    while len(times[0]) < _LEAST or (time.perf_counter() - start < _BUDGET and len(times[0]) < _MOST):
+    while len(times[0]) < _LEAST or (
+        time.perf_counter() - start < _BUDGET and len(times[0]) < _MOST
+    ):
         for call, seen in zip(pair, times, strict=True):
             before = time.perf_counter()
             call()

@@ -45,7 +45,8 @@ class Observer:
             return
         if not np.isfinite(rows).all():
             raise QuantizationError(
-                "a calibration input led to NaN or infinity inside the model", hint="check the sample inputs"
+                "a calibration input led to NaN or infinity inside the model",
+                hint="check the sample inputs",
             )
         if len(rows):
             self.count += len(rows)
@@ -59,7 +60,11 @@ class Observer:
 
     def statistics(self) -> Statistics | None:
         """For `QuantizedWeight.from_float`; None if nothing was seen."""
-        return None if self.moments is None or not self.count else Statistics(self.moments, self.largest, self.count)
+        return (
+            None
+            if self.moments is None or not self.count
+            else Statistics(self.moments, self.largest, self.count)
+        )
 
 
 class Watched(Storage):

@@ -33,7 +33,11 @@ class Orientations:
         bias = self._bias(name)
         turned = self.known.get(name)
         if turned is not None:
-            return f"its bias of {bias} says that it is (inputs, outputs), as in Conv1D" if turned else ""
+            return (
+                f"its bias of {bias} says that it is (inputs, outputs), as in Conv1D"
+                if turned
+                else ""
+            )
         if bias is not None and bias not in self.shapes[name]:
             return f"its bias of {bias} goes with neither of its axes"
         if any(self.known.values()):

@@ -75,7 +75,9 @@ def pack_int4(codes: np.ndarray) -> np.ndarray:
     """
     rows, columns = codes.shape
     if columns % (2 * DEPTH):
-        raise QuantizationError(f"int4 codes are packed eight inputs at a time: K={columns} is not a multiple of 8")
+        raise QuantizationError(
+            f"int4 codes are packed eight inputs at a time: K={columns} is not a multiple of 8"
+        )
     full = np.zeros((panels(rows) * PANEL, columns), np.uint8)
     full[:rows] = codes
     halves = full.reshape(panels(rows), PANEL, columns // (2 * DEPTH), 2, DEPTH)

@@ -95,9 +95,13 @@ def quantize(
     chosen = parse_scheme(scheme, group=group, symmetric=symmetric, activations=activations)
     if not isinstance(model, nn.Module):
         raise QuantizationError(
-            f"a model is an nn.Module, not {type(model).__name__}", hint="quant.quantize_file quantizes a file"
+            f"a model is an nn.Module, not {type(model).__name__}",
+            hint="quant.quantize_file quantizes a file",
         )
-    inplace, measure_speed = arguments.flag("inplace", inplace), arguments.flag("measure_speed", measure_speed)
+    inplace, measure_speed = (
+        arguments.flag("inplace", inplace),
+        arguments.flag("measure_speed", measure_speed),
+    )
     skips = Skips(skip)
     found = [_fitted(c, chosen) for c in candidates(model, skips)]
     todo = [c for c in found if not c.reason]
@@ -124,11 +128,15 @@ def quantize(
         setattr(owner, candidate.key, done[id(old)])
     layers = [reports.get(i) or _skipped(c) for i, c in ((id(c), c) for c in found)]
     notes = skips.notes() + warn_of([(c.name, c.reason) for c in found if c.unasked])
-    report = QuantizationReport(chosen.describe(), layers, calibrated=calls is not None, notes=notes)
+    report = QuantizationReport(
+        chosen.describe(), layers, calibrated=calls is not None, notes=notes
+    )
     if exact is not None and shown is not None:
         near = _floats(target.clone().eval()(*shown[0], **shown[1]))
         report.output_error = measure.relative_error(_joined(exact), _joined(near))
-        report.output_cosine = float(np.mean([measure.mean_cosine(a, b) for a, b in zip(exact, near, strict=True)]))
+        report.output_cosine = float(
+            np.mean([measure.mean_cosine(a, b) for a, b in zip(exact, near, strict=True)])
+        )
     return QuantizationResult(target, report)
 
 
@@ -138,7 +146,9 @@ _HINT = "only nn.Linear and nn.MultiHeadAttention are quantized; check skip= and
 def _why(found: Sequence[Candidate]) -> str:
     if not found:
         return "it holds no linear layer"
-    return "all of its layers are skipped, " + ", ".join(f"{c.name!r} ({c.reason})" for c in found[:4])
+    return "all of its layers are skipped, " + ", ".join(
+        f"{c.name!r} ({c.reason})" for c in found[:4]
+    )
 
 
 def _fitted(candidate: Candidate, scheme: Scheme) -> Candidate:
@@ -160,7 +170,8 @@ def _calls(calibrate: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     calls = list(samples(calibrate))
     if not calls:
         raise QuantizationError(
-            "calibrate= holds no sample inputs", hint="give a list of inputs, one item for each call of the model"
+            "calibrate= holds no sample inputs",
+            hint="give a list of inputs, one item for each call of the model",
         )
     return calls
 
@@ -180,7 +191,9 @@ def _pack(
             observer = observers.get(id(parameter))
             if id(parameter) not in packed:
                 seen = None if observer is None else observer.statistics()
-                quantized = QuantizedWeight.from_float(weight, scheme, name=candidate.name, statistics=seen)
+                quantized = QuantizedWeight.from_float(
+                    weight, scheme, name=candidate.name, statistics=seen
+                )
                 packed[id(parameter)] = Quantized(quantized, parameter.dtype, HOST)
             quantized = packed[id(parameter)].weight
             rows = None if observer is None else observer.rows()
@@ -212,7 +225,9 @@ def _batches(todo: Sequence[Candidate], calibrated: bool) -> Iterator[list[Candi
     yield batch
 
 
-def _observe(model: nn.Module, batch: Sequence[Candidate], calls: Any, shown: Any) -> dict[int, Observer]:
+def _observe(
+    model: nn.Module, batch: Sequence[Candidate], calls: Any, shown: Any
+) -> dict[int, Observer]:
     """Run the samples through a copy of the model in which the weights of a batch are watched."""
     if calls is None and shown is None:
         return {}
@@ -220,7 +235,9 @@ def _observe(model: nn.Module, batch: Sequence[Candidate], calls: Any, shown: An
     observers: dict[int, Observer] = {}
     for candidate in batch:
         parameter = candidate.tensor
-        observer = observers.setdefault(id(parameter), Observer(parameter.shape[1], calls is not None))
+        observer = observers.setdefault(
+            id(parameter), Observer(parameter.shape[1], calls is not None)
+        )
         owner = _owner(twin, model, candidate)
         setattr(owner, candidate.key, nn.Parameter(Tensor(Watched(parameter.storage, observer))))
     for args, kwargs in calls if calls is not None else [shown]:
@@ -238,7 +255,9 @@ def _owner(target: nn.Module, model: nn.Module, candidate: Candidate) -> nn.Modu
 
 def _skipped(candidate: Candidate) -> LayerReport:
     tensor = candidate.tensor
-    return LayerReport(candidate.name, tensor.shape, None, candidate.reason, tensor.nbytes, tensor.nbytes)
+    return LayerReport(
+        candidate.name, tensor.shape, None, candidate.reason, tensor.nbytes, tensor.nbytes
+    )
 
 
 def _floats(output: Any) -> list[np.ndarray]:

@@ -14,7 +14,9 @@ from cubepy.quant.weight import QuantizedWeight
 _PANELS_AT_ONCE = 4
 
 
-def quantize_rows(x: np.ndarray, input_scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def quantize_rows(
+    x: np.ndarray, input_scale: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Quantize activations to unsigned bytes, a scale and zero point for each row.
 
     Args:
@@ -35,7 +37,9 @@ def quantize_rows(x: np.ndarray, input_scale: np.ndarray) -> tuple[np.ndarray, n
     high = np.maximum(scaled.max(axis=1, initial=0.0), np.float32(0))
     scale = (high - low) * np.float32(1 / 255)
     usable = np.isfinite(scale) & (scale > 0)
-    inverse = np.where(usable, 1 / np.where(usable, scale, np.float32(1)), np.float32(0)).astype(np.float32)
+    inverse = np.where(usable, 1 / np.where(usable, scale, np.float32(1)), np.float32(0)).astype(
+        np.float32
+    )
     zero = np.rint(-np.where(usable, low, np.float32(0)) * inverse)
     finite = np.where(usable[:, None], scaled, np.float32(0))
     u = np.clip(np.rint(finite * inverse[:, None]) + zero[:, None], 0, 255).astype(np.uint8)
@@ -67,7 +71,9 @@ def linear(x: np.ndarray, weight: QuantizedWeight, bias: np.ndarray | None = Non
     step = _PANELS_AT_ONCE * PANEL
     for at in range(0, rows, step):
         part = weight.even_rows(at, at + step)
-        out[:, at : at + step] = centred @ part.T.astype(np.float64) * (scale[:, None] * weight.gain)
+        out[:, at : at + step] = (
+            centred @ part.T.astype(np.float64) * (scale[:, None] * weight.gain)
+        )
     if bias is not None:
         out += bias
     return out.reshape(*x.shape[:-1], rows)

@@ -131,7 +131,10 @@ class QuantizationReport:
             "output_error": self.output_error,
             "output_cosine": self.output_cosine,
             "warnings": self.warnings,
-            "layers": [{**asdict(layer), "shape": list(layer.shape), "speed": layer.speed} for layer in self.layers],
+            "layers": [
+                {**asdict(layer), "shape": list(layer.shape), "speed": layer.speed}
+                for layer in self.layers
+            ],
         }
 
     def __str__(self) -> str:
@@ -187,7 +190,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
     def line(cells: Sequence[str]) -> str:
         shown = [
-            cell.ljust(w) if c < 3 else cell.rjust(w) for c, (cell, w) in enumerate(zip(cells, widths, strict=True))
+            cell.ljust(w) if c < 3 else cell.rjust(w)
+            for c, (cell, w) in enumerate(zip(cells, widths, strict=True))
         ]
         return "  ".join(shown).rstrip()
 

@@ -35,7 +35,11 @@ class Grid:
         """The nearest codes, uint8 (N, K), of a float weight (N, K)."""
         rows, groups = self.scale.shape
         values = weight.reshape(rows, groups, -1)
-        return _nearest(values, self.scale[..., None], self.minimum[..., None]).astype(np.uint8).reshape(weight.shape)
+        return (
+            _nearest(values, self.scale[..., None], self.minimum[..., None])
+            .astype(np.uint8)
+            .reshape(weight.shape)
+        )
 
     def values(self, codes: np.ndarray) -> np.ndarray:
         """The floats, (N, K), that codes stand for."""
@@ -55,7 +59,9 @@ def round_int8(weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(weight / divisor), -INT8_LIMIT, INT8_LIMIT).astype(np.int8)
 
 
-def fit_int4(weight: np.ndarray, group: int, symmetric: bool, importance: np.ndarray | None = None) -> Grid:
+def fit_int4(
+    weight: np.ndarray, group: int, symmetric: bool, importance: np.ndarray | None = None
+) -> Grid:
     """Search the scale and minimum of every group of a weight.
 
     Args:
@@ -81,7 +87,9 @@ def fit_int4(weight: np.ndarray, group: int, symmetric: bool, importance: np.nda
 def _nearest(values: np.ndarray, scale: np.ndarray, minimum: np.ndarray) -> np.ndarray:
     """Codes as floats; a group with scale 0 gets the code 8 (any would do: what it stands for is the minimum)."""
     safe = np.where(scale == 0, np.float32(1), scale)
-    return np.where(scale == 0, np.float32(8), np.clip(np.rint((values - minimum) / safe), 0, INT4_LEVELS))
+    return np.where(
+        scale == 0, np.float32(8), np.clip(np.rint((values - minimum) / safe), 0, INT4_LEVELS)
+    )
 
 
 def _half(values: np.ndarray) -> np.ndarray:
@@ -102,7 +110,9 @@ class _Best:
         scale = _half(scale)
         minimum = -8 * scale if self.symmetric else _half(minimum)
         codes = _nearest(self.values, scale, minimum)
-        error = (self.cost * (self.values - codes * scale - minimum) ** 2).sum(axis=-1, keepdims=True)
+        error = (self.cost * (self.values - codes * scale - minimum) ** 2).sum(
+            axis=-1, keepdims=True
+        )
         better = error < self.error
         self.scale = np.where(better, scale, self.scale)
         self.minimum = np.where(better, minimum, self.minimum)
@@ -136,6 +146,8 @@ def _search_asymmetric(values: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray
             code_mean = (cost * codes).sum(axis=-1, keepdims=True) / total
             away = codes - code_mean
             spread = (cost * away * away).sum(axis=-1, keepdims=True)
-            slope = (cost * away * values).sum(axis=-1, keepdims=True) / np.where(spread == 0, np.float32(1), spread)
+            slope = (cost * away * values).sum(axis=-1, keepdims=True) / np.where(
+                spread == 0, np.float32(1), spread
+            )
             codes = best.offer(slope, mean - slope * code_mean)
     return best.scale[..., 0], best.minimum[..., 0]

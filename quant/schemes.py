@@ -62,7 +62,8 @@ class Scheme:
         whole = isinstance(self.group, int) and not isinstance(self.group, bool)
         if self.group is None or not whole or self.group <= 0 or self.group % GROUP_STEP:
             raise QuantizationError(
-                f"a group is a positive multiple of {GROUP_STEP}: group={self.group!r}", hint="32, 64 and 128 are usual"
+                f"a group is a positive multiple of {GROUP_STEP}: group={self.group!r}",
+                hint="32, 64 and 128 are usual",
             )
 
     def _check_channels(self) -> None:
@@ -73,7 +74,9 @@ class Scheme:
                 hint='leave group out, or use scheme="int4"',
             )
         if not self.symmetric:
-            raise QuantizationError("int8 weights are symmetric: symmetric=False is not available", hint="leave it out")
+            raise QuantizationError(
+                "int8 weights are symmetric: symmetric=False is not available", hint="leave it out"
+            )
 
     def misfit(self, columns: int) -> str:
         """Why a layer with `columns` inputs cannot be stored, or an empty text."""
@@ -108,14 +111,15 @@ class Scheme:
 
 # Measured on all-MiniLM-L6-v2 (mean cosine of sentence embeddings to float32, no calibration, group 32):
 # asymmetric 0.988 at 5 bits a weight, symmetric 0.984 at 4.5.
-SCHEMES = {
-    "int8": Scheme("int8", 8, None, True),
-    "int4": Scheme("int4", 4, 32, False),
-}
+SCHEMES = {"int8": Scheme("int8", 8, None, True), "int4": Scheme("int4", 4, 32, False)}
 
 
 def parse_scheme(
-    scheme: str | Scheme, *, group: int | None = None, symmetric: bool | None = None, activations: str | None = None
+    scheme: str | Scheme,
+    *,
+    group: int | None = None,
+    symmetric: bool | None = None,
+    activations: str | None = None,
 ) -> Scheme:
     """The scheme of a name, with its group and symmetry changed where asked.
 
@@ -135,7 +139,8 @@ def parse_scheme(
     if isinstance(scheme, str):
         if scheme.lower() not in SCHEMES:
             raise QuantizationError(
-                f"unknown scheme {scheme!r}: the schemes are {', '.join(SCHEMES)}", hint='say scheme="int8" or "int4"'
+                f"unknown scheme {scheme!r}: the schemes are {', '.join(SCHEMES)}",
+                hint='say scheme="int8" or "int4"',
             )
         base = SCHEMES[scheme.lower()]
     elif isinstance(scheme, Scheme):

@@ -14,7 +14,10 @@ from cubepy.errors import QuantizationError, QuantizationWarning
 Skip = str | Sequence[str] | Callable[[str, Any], bool]
 
 # The parameters of a module that are weights of linear layers.
-_WEIGHTS: dict[type, tuple[str, ...]] = {nn.Linear: ("weight",), nn.MultiHeadAttention: ("in_proj_weight",)}
+_WEIGHTS: dict[type, tuple[str, ...]] = {
+    nn.Linear: ("weight",),
+    nn.MultiHeadAttention: ("in_proj_weight",),
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,11 @@ class Skips:
 
     def notes(self) -> list[str]:
         """A remark on every pattern that matched nothing."""
-        return [f"skip={pattern!r} matched no layer" for pattern in self.patterns if pattern in self.unused]
+        return [
+            f"skip={pattern!r} matched no layer"
+            for pattern in self.patterns
+            if pattern in self.unused
+        ]
 
 
 def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
@@ -86,7 +93,9 @@ def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
     for prefix, module in model.named_modules():
         if isinstance(module, nn.Embedding):
             reason = skips.reason((prefix, f"{prefix}.weight"), module)
-            yield Candidate(prefix, module, "weight", reason or "an embedding is looked up, not multiplied")
+            yield Candidate(
+                prefix, module, "weight", reason or "an embedding is looked up, not multiplied"
+            )
             continue
         for kind, keys in _WEIGHTS.items():
             if isinstance(module, kind):
@@ -94,13 +103,18 @@ def candidates(model: nn.Module, skips: Skips) -> Iterator[Candidate]:
                     full = f"{prefix}.{key}" if prefix else key
                     name = prefix if len(keys) == 1 and kind is nn.Linear else full
                     yield Candidate(
-                        name, module, key, _reason(module, key, (name, full, prefix), skips, tables, elsewhere)
+                        name,
+                        module,
+                        key,
+                        _reason(module, key, (name, full, prefix), skips, tables, elsewhere),
                     )
 
 
 def _own(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """The parameters that a module itself names, shared ones too."""
-    return ((key, value) for key, value in module.__dict__["_parameters"].items() if value is not None)
+    return (
+        (key, value) for key, value in module.__dict__["_parameters"].items() if value is not None
+    )
 
 
 def _keys(module: nn.Module) -> tuple[str, ...]:
@@ -120,7 +134,12 @@ def warn_of(left: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _reason(
-    module: nn.Module, key: str, names: Sequence[str], skips: Skips, tables: set[int], elsewhere: set[int]
+    module: nn.Module,
+    key: str,
+    names: Sequence[str],
+    skips: Skips,
+    tables: set[int],
+    elsewhere: set[int],
 ) -> str:
     weight = getattr(module, key)
     reason = skips.reason(names, module)

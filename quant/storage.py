@@ -36,7 +36,9 @@ class Quantized(Storage):
     kind: ClassVar[str] = "quantized"
     __slots__ = ("weight",)
 
-    def __init__(self, weight: QuantizedWeight, dtype: DType = f32, device: Device | None = None) -> None:
+    def __init__(
+        self, weight: QuantizedWeight, dtype: DType = f32, device: Device | None = None
+    ) -> None:
         super().__init__(weight.shape, dtype, home(weight.codes) if device is None else device)
         self.weight = weight
 
@@ -59,7 +61,9 @@ class Quantized(Storage):
         return self.weight.on(HOST).dequantize().astype(self.dtype.numpy, copy=False)
 
     def to(self, device: Device) -> Quantized:
-        return self if device == self.device else Quantized(self.weight.on(device), self.dtype, device)
+        return (
+            self if device == self.device else Quantized(self.weight.on(device), self.dtype, device)
+        )
 
 
 @register("linear", "quantized")
@@ -80,7 +84,9 @@ def _slice(inputs: Sequence[Any], attrs: dict[str, Any]) -> Quantized:
     """Some rows of a weight, as attention takes its query, key and value projections from one weight."""
     storage = inputs[0]
     index = attrs["index"]
-    whole = all(isinstance(part, tuple) for part in index) and all(p == (None, None, None) for p in index[1:])
+    whole = all(isinstance(part, tuple) for part in index) and all(
+        p == (None, None, None) for p in index[1:]
+    )
     if not index or not whole or (index[0][2] or 1) != 1:
         raise KernelTypeError(
             f"of a quantized weight only whole rows can be taken, as weight[a:b]; the index was {index}",

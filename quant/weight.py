@@ -107,7 +107,9 @@ class QuantizedWeight:
 
     def on(self, device: Device) -> QuantizedWeight:
         """The weight with its arrays on a device; shared when they are there already."""
-        return replace(self, **{name: moved(array, device) for name, array in self.arrays().items()})
+        return replace(
+            self, **{name: moved(array, device) for name, array in self.arrays().items()}
+        )
 
     def metadata(self) -> dict[str, Any]:
         """What the arrays do not say, as plain data."""
@@ -123,7 +125,12 @@ class QuantizedWeight:
 
     @classmethod
     def from_float(
-        cls, weight: np.ndarray, scheme: str | Scheme, *, name: str = "weight", statistics: Statistics | None = None
+        cls,
+        weight: np.ndarray,
+        scheme: str | Scheme,
+        *,
+        name: str = "weight",
+        statistics: Statistics | None = None,
     ) -> QuantizedWeight:
         """Quantize a float weight.
 
@@ -148,7 +155,9 @@ class QuantizedWeight:
                 hint=f"mend the model, or leave the layer in float with skip=({name!r},)",
             )
         scheme.check(weight.shape[1], name)
-        factors = input_factors(weight, scheme.group, None if statistics is None else _largest(statistics, scheme))
+        factors = input_factors(
+            weight, scheme.group, None if statistics is None else _largest(statistics, scheme)
+        )
         even = weight / factors.astype(np.float32)
         hessian = None
         if statistics is not None and statistics.count:
@@ -159,7 +168,9 @@ class QuantizedWeight:
         return _int4(even, scheme, factors, hessian)
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], metadata: dict[str, Any], name: str) -> QuantizedWeight:
+    def from_arrays(
+        cls, arrays: dict[str, np.ndarray], metadata: dict[str, Any], name: str
+    ) -> QuantizedWeight:
         """Rebuild a weight from `arrays()` and `metadata()`; nothing is copied.
 
         Raises:
@@ -179,19 +190,25 @@ class QuantizedWeight:
                 scheme = parse_scheme(named, activations=activations)
             else:
                 scheme = parse_scheme(
-                    named, group=metadata["group"], symmetric=metadata["symmetric"], activations=activations
+                    named,
+                    group=metadata["group"],
+                    symmetric=metadata["symmetric"],
+                    activations=activations,
                 )
             gain = float(metadata["gain"])
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, FileFormatError):
                 raise
             raise FileFormatError(
-                f"the description of quantized tensor {name!r} is damaged: {error}", hint="save the model again"
+                f"the description of quantized tensor {name!r} is damaged: {error}",
+                hint="save the model again",
             ) from error
         for part, (shape, dtype) in _expected(scheme, rows, columns).items():
             array = arrays.get(part)
             if array is None:
-                raise FileFormatError(f"quantized tensor {name!r} lacks its {part}", hint="save the model again")
+                raise FileFormatError(
+                    f"quantized tensor {name!r} lacks its {part}", hint="save the model again"
+                )
             if array.shape != shape or array.dtype != dtype:
                 raise FileFormatError(
                     f"{part} of quantized tensor {name!r} should be {np.dtype(dtype).name} {shape}, not "
@@ -223,7 +240,9 @@ class QuantizedWeight:
         shape = (stop - start, columns)
         parts = {k: v for k, v in self.arrays().items() if k != "input_scale"}
         if start % lanes == 0 and (stop % lanes == 0 or stop == count):
-            cut: dict[str, Any] = {name: array[start // lanes : packing.panels(stop)] for name, array in parts.items()}
+            cut: dict[str, Any] = {
+                name: array[start // lanes : packing.panels(stop)] for name, array in parts.items()
+            }
         elif not isinstance(self.codes, np.ndarray):
             return self.on(HOST).rows(start, stop).on(self.codes.device)
         else:
@@ -232,7 +251,9 @@ class QuantizedWeight:
             cut = {"codes": pack(unpack(parts.pop("codes"), self.shape)[start:stop])}
             for name, array in parts.items():
                 if array.ndim == 2:
-                    cut[name] = packing.pack_channels(packing.unpack_channels(array, count)[start:stop])
+                    cut[name] = packing.pack_channels(
+                        packing.unpack_channels(array, count)[start:stop]
+                    )
                 else:
                     cut[name] = packing.pack_groups(packing.unpack_groups(array, count)[start:stop])
         return replace(self, shape=shape, **cut)
@@ -245,7 +266,9 @@ class QuantizedWeight:
             >>> float(w.dequantize(1, 2)[0, 0])
             1.0
         """
-        return self.even_rows(start, stop) * (self.input_scale.astype(np.float32) * np.float32(self.gain))
+        return self.even_rows(start, stop) * (
+            self.input_scale.astype(np.float32) * np.float32(self.gain)
+        )
 
     def even_rows(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Like `dequantize`, but what meets the scaled activations: without `input_scale` and `gain`."""
@@ -271,16 +294,28 @@ def _largest(statistics: Statistics, scheme: Scheme) -> np.ndarray | None:
     return statistics.largest if scheme.name == "int8" and statistics.count else None
 
 
-def _int8(even: np.ndarray, scheme: Scheme, factors: np.ndarray, hessian: np.ndarray | None) -> QuantizedWeight:
+def _int8(
+    even: np.ndarray, scheme: Scheme, factors: np.ndarray, hessian: np.ndarray | None
+) -> QuantizedWeight:
     scale = fit_int8(even)
-    codes = round_int8(even, scale) if hessian is None else round_int8_compensated(even, scale, hessian)
+    codes = (
+        round_int8(even, scale) if hessian is None else round_int8_compensated(even, scale, hessian)
+    )
     sums = packing.pack_channels(codes.sum(axis=1, dtype=np.int32))
     return QuantizedWeight(
-        _shape(even), scheme, packing.pack_int8(codes), packing.pack_channels(scale), None, sums, factors
+        _shape(even),
+        scheme,
+        packing.pack_int8(codes),
+        packing.pack_channels(scale),
+        None,
+        sums,
+        factors,
     )
 
 
-def _int4(even: np.ndarray, scheme: Scheme, factors: np.ndarray, hessian: np.ndarray | None) -> QuantizedWeight:
+def _int4(
+    even: np.ndarray, scheme: Scheme, factors: np.ndarray, hessian: np.ndarray | None
+) -> QuantizedWeight:
     top = float(np.abs(even).max())
     gain = 2.0 ** (np.frexp(top)[1] - 11) if top > 0 else 1.0
     even = even / np.float32(gain)

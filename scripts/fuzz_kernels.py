@@ -54,14 +54,20 @@ def cores() -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the first kernel")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--size", type=int, default=4, help="statements of a block, at most")
     parser.add_argument("--backend", default="cpu", help="cpu or cuda")
     parser.add_argument("--jobs", type=int, default=cores(), help="processes")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no kernel after so long")
-    parser.add_argument("--out", type=Path, default=Path("fuzz"), help="where kernels that differ are kept")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no kernel after so long"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("fuzz"), help="where kernels that differ are kept"
+    )
     parser.add_argument("--show", action="store_true", help="print the kernels and run nothing")
     arguments = parser.parse_args()
     if arguments.show:
@@ -88,8 +94,12 @@ def main() -> int:
                     (arguments.out / f"kernel_{seed}.py").write_text(f'"""\n{found}\n"""\n{source}')
                     print(f"seed {seed}: {found}", flush=True)
                 elif agreed % 100 == 0:
-                    print(f"{agreed} agreed, {wrong} did not, {time.time() - start:.0f} s", flush=True)
-    print(f"{agreed} kernels agreed with the python backend, {wrong} did not, {time.time() - start:.0f} s")
+                    print(
+                        f"{agreed} agreed, {wrong} did not, {time.time() - start:.0f} s", flush=True
+                    )
+    print(
+        f"{agreed} kernels agreed with the python backend, {wrong} did not, {time.time() - start:.0f} s"
+    )
     return int(wrong > 0)
 
 

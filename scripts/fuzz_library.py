@@ -29,12 +29,18 @@ SHOWN = 200  # findings that are printed
 
 def arguments() -> argparse.Namespace:
     """What the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=20_000, help="how many calls are drawn")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--only", action="append", default=[], metavar="FUNCTION", help="leave out calls of others")
-    parser.add_argument("--frames", type=float, default=0.1, help="share of calls with arrays in frames")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="FUNCTION", help="leave out calls of others"
+    )
+    parser.add_argument(
+        "--frames", type=float, default=0.1, help="share of calls with arrays in frames"
+    )
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long")
     parser.add_argument("--device", default="cpu", help='"cuda": arrays lie on the GPU')
     parser.add_argument("--call", type=int, help="the number of one call to make again")
@@ -73,11 +79,16 @@ def main() -> int:
         return int(kind == "wrong")
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="cubepy-fuzz-"))
-    tally = run.many(a.seed * SPAN, a.count, a.jobs, a.only, folder, a.frames, a.seconds, a.device, tell)
+    tally = run.many(
+        a.seed * SPAN, a.count, a.jobs, a.only, folder, a.frames, a.seconds, a.device, tell
+    )
     tell(tally, time.monotonic() - begun)
     print(
         "fewest calls:",
-        ", ".join(f"{n} {tally.calls[n]}" for n in sorted(a.only or names, key=tally.calls.__getitem__)[:5]),
+        ", ".join(
+            f"{n} {tally.calls[n]}"
+            for n in sorted(a.only or names, key=tally.calls.__getitem__)[:5]
+        ),
     )
     return min(100, len(tally.wrong) + len(tally.crashed))
 

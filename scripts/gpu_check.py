@@ -28,11 +28,25 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ("tests/gpu", "tests/conformance", "tests/cuda/test_matrix.py", "tests/test_random_kernels.py")
+TESTS = (
+    "tests/gpu",
+    "tests/conformance",
+    "tests/cuda/test_matrix.py",
+    "tests/test_random_kernels.py",
+)
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 PARTS = (
-    "memory_bound", "library", "matmul", "convolution", "attention", "quant", "launch", "minilm", "cold_start", "sweep",
-)  # fmt: skip
+    "memory_bound",
+    "library",
+    "matmul",
+    "convolution",
+    "attention",
+    "quant",
+    "launch",
+    "minilm",
+    "cold_start",
+    "sweep",
+)
 SANITIZED = ("tests/conformance", "tests/cuda/test_matrix.py")
 PLANTED = ("memcheck", "racecheck", "initcheck")  # what `tests.gpu.planted` has a mistake for
 HONEST = "not cpu and not python and not fault and not out_of_bounds and not assert"
@@ -40,7 +54,10 @@ HONEST = "not cpu and not python and not fault and not out_of_bounds and not ass
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 WORKERS = max(1, (os.cpu_count() or 1) - 2)
 SECONDS = 900
-LIBRARY = ("memcheck-library", "racecheck-library")  # the tools that run over the library's tests, too
+LIBRARY = (
+    "memcheck-library",
+    "racecheck-library",
+)  # the tools that run over the library's tests, too
 ON_GPU = {"CUBEPY_TEST_DEVICE": "cuda"}
 FOUND = 9  # the exit status of a sanitizer that found a mistake
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|hazards?)\b")
@@ -59,7 +76,9 @@ class Step:
 
 def rounds(out: Path, sanitize: bool, benchmarks: bool, only: list[str]) -> list[list[Step]]:
     """What is run: the steps of a round at the same time, one round after the other."""
-    spread = ["-n", str(WORKERS), "--dist", "worksteal"] if importlib.util.find_spec("xdist") else []
+    spread = (
+        ["-n", str(WORKERS), "--dist", "worksteal"] if importlib.util.find_spec("xdist") else []
+    )
     found = [
         [Step("tests", [[*PYTEST, *TESTS, "-k", "not cpu and not python", *spread]])],
         [Step("library", [[*PYTEST, "tests/kernels", *spread]], ON_GPU)],
@@ -70,12 +89,24 @@ def rounds(out: Path, sanitize: bool, benchmarks: bool, only: list[str]) -> list
         over = [tool for tool in tools if tool in LIBRARY]
         if over:
             tests = tests_of("tests/kernels", **ON_GPU)
-            found.append([under(name.split("-")[0], name, tests, -(-WORKERS // len(over)), ON_GPU) for name in over])
+            found.append(
+                [
+                    under(name.split("-")[0], name, tests, -(-WORKERS // len(over)), ON_GPU)
+                    for name in over
+                ]
+            )
     elif tools:
         print("compute-sanitizer is not on the path: no sanitizers", flush=True)
     for part in PARTS if benchmarks or only else ():
         files = ["--write", str(out / f"{part}.md"), "--json", str(out / f"{part}.json")]
-        found.append([Step(f"{part}-speed", [[sys.executable, "asv_benchmarks/gpu.py", "--only", part, *files]])])
+        found.append(
+            [
+                Step(
+                    f"{part}-speed",
+                    [[sys.executable, "asv_benchmarks/gpu.py", "--only", part, *files]],
+                )
+            ]
+        )
     wanted = {*only, "compiled", *(f"{tool}-planted" for tool in only)}
     return [[step for step in steps if not only or step.name in wanted] for steps in found]
 
@@ -115,7 +146,11 @@ def under(tool: str, name: str, tests: list[str], parts: int, variables: dict[st
 
 def run(step: Step, number: int, log: Path) -> int:
     """Run a command of a step with its output in a file; its exit status."""
-    gpu = {"CUDA_VISIBLE_DEVICES": str(number % len(gpus()))} if step.shared and len(gpus()) > 1 else {}
+    gpu = (
+        {"CUDA_VISIBLE_DEVICES": str(number % len(gpus()))}
+        if step.shared and len(gpus()) > 1
+        else {}
+    )
     with log.open("w") as file:
         try:
             return subprocess.run(
@@ -135,19 +170,25 @@ def run(step: Step, number: int, log: Path) -> int:
 def gpus() -> list[str]:
     """The GPUs that a command sees."""
     code = "import cubepy; print(*[d.name for d in cubepy.devices() if d.backend == 'cuda'], sep=chr(10))"
-    listed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return listed.stdout.splitlines()
 
 
 def together(steps: list[Step], out: Path) -> list[dict[str, object]]:
     """Run the commands of several steps; for each step its status, its time and what its last lines count."""
-    jobs = [(step, n, out / f"{step.name}.{n}.log") for step in steps for n in range(len(step.commands))]
+    jobs = [
+        (step, n, out / f"{step.name}.{n}.log") for step in steps for n in range(len(step.commands))
+    ]
     start = time.perf_counter()
     with ThreadPoolExecutor(WORKERS) as pool:
         statuses = list(pool.map(lambda job: run(*job), jobs))
     seconds, rows = round(time.perf_counter() - start, 1), []
     for step in steps:
-        mine = [(log, status) for (s, _, log), status in zip(jobs, statuses, strict=True) if s is step]
+        mine = [
+            (log, status) for (s, _, log), status in zip(jobs, statuses, strict=True) if s is step
+        ]
         counts: Counter[str] = Counter()
         with (out / f"{step.name}.log").open("w") as whole:
             for log, _ in mine:
@@ -157,30 +198,49 @@ def together(steps: list[Step], out: Path) -> list[dict[str, object]]:
                 for number, what in COUNTED.findall("\n".join(text.splitlines()[-3:])):
                     counts[what.rstrip("s")] += int(number)
         lines = (out / f"{step.name}.log").read_text().splitlines()
-        rows.append({
-            "step": step.name, "status": max(status != step.expected for _, status in mine),
-            "seconds": seconds, **counts,
-            "last": next((line[:200] for line in reversed(lines) if line.strip()), ""),
-            "found": [line[:200] for line in lines if line.startswith(("FAILED", "=========     at "))],
-        })  # fmt: skip
+        rows.append(
+            {
+                "step": step.name,
+                "status": max(status != step.expected for _, status in mine),
+                "seconds": seconds,
+                **counts,
+                "last": next((line[:200] for line in reversed(lines) if line.strip()), ""),
+                "found": [
+                    line[:200] for line in lines if line.startswith(("FAILED", "=========     at "))
+                ],
+            }
+        )
     return rows
 
 
 def main() -> int:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sanitize", action="store_true", help="also run compute-sanitizer's four tools")
-    parser.add_argument("--benchmarks", action="store_true", help="also measure the table of docs/benchmarks.md")
-    parser.add_argument("--only", action="append", default=[], help="a step (may be given several times)")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="folder of the logs")
+    parser.add_argument(
+        "--sanitize", action="store_true", help="also run compute-sanitizer's four tools"
+    )
+    parser.add_argument(
+        "--benchmarks", action="store_true", help="also measure the table of docs/benchmarks.md"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], help="a step (may be given several times)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "build" / "gpu", help="folder of the logs"
+    )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     found: list[dict[str, object]] = []
     for steps in rounds(options.out, options.sanitize, options.benchmarks, options.only):
         for row in together(steps, options.out):
             found.append(row)
-            counted = ", ".join(f"{row[k]} {k}" for k in ("passed", "failed", "error", "hazard") if k in row)
-            print(f"{row['step']:<14}{row['status']:>4}{row['seconds']:>8} s  {counted or row['last']}", flush=True)
+            counted = ", ".join(
+                f"{row[k]} {k}" for k in ("passed", "failed", "error", "hazard") if k in row
+            )
+            print(
+                f"{row['step']:<14}{row['status']:>4}{row['seconds']:>8} s  {counted or row['last']}",
+                flush=True,
+            )
             (options.out / "summary.json").write_text(json.dumps(found, indent=1))
     return sum(1 for row in found if row["status"])
 

@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MAPPED = ("backends", "nn", "quant")
 
-RECORDER = '''
+RECORDER = """
 import atexit, hashlib, os, re
 import numpy as np
 from cubepy.runtime import cache
@@ -52,7 +52,7 @@ atexit.register(write)
 
 def pytest_sessionfinish():
     write()
-'''
+"""
 
 
 def git(*arguments: str) -> str:
@@ -79,7 +79,9 @@ def programs_of(commit: str, pytest: list[str], folder: Path) -> dict[str, str]:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "same_code_recorder"]
         command += ["--dist", "loadfile", *pytest]
         print(f"{commit} ({name}): {' '.join(command[2:])}", flush=True)
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+        )
         print("\n".join(done.stdout.strip().splitlines()[-1:]), flush=True)
     finally:
         git("worktree", "remove", "--force", str(tree))
@@ -100,9 +102,13 @@ def main() -> int:
     parser.add_argument("commits", nargs=2, metavar="COMMIT")
     first, second = parser.parse_args(own.split()).commits
     with tempfile.TemporaryDirectory(prefix="same-code-") as folder:
-        before, after = (programs_of(c, pytest.split() or ["-n", "2"], Path(folder)) for c in (first, second))
+        before, after = (
+            programs_of(c, pytest.split() or ["-n", "2"], Path(folder)) for c in (first, second)
+        )
     lost, new = before.keys() - after.keys(), after.keys() - before.keys()
-    print(f"{len(before)} programs in {first}, {len(after)} in {second}: {len(lost)} lost, {len(new)} new")
+    print(
+        f"{len(before)} programs in {first}, {len(after)} in {second}: {len(lost)} lost, {len(new)} new"
+    )
     only_in(first, Counter(before[key] for key in lost))
     only_in(second, Counter(after[key] for key in new))
     if not before:

@@ -59,9 +59,24 @@ class Worker(threading.Thread):
         self.streams = [cb.Stream("cuda") for _ in range(2)]
         self.torch, self.cupy = _imported("torch"), _imported("cupy")
         self.works: list[Callable[[], None]] = [
-            self.make, self.make, self.launch, self.launch, self.launch, self.library, self.capture, self.capture,
-            self.check, self.drop, self.drop, self.stream, self.foreign, self.thread, self.empty, self.fail, self.wait,
-        ]  # fmt: skip
+            self.make,
+            self.make,
+            self.launch,
+            self.launch,
+            self.launch,
+            self.library,
+            self.capture,
+            self.capture,
+            self.check,
+            self.drop,
+            self.drop,
+            self.stream,
+            self.foreign,
+            self.thread,
+            self.empty,
+            self.fail,
+            self.wait,
+        ]
 
     def run(self) -> None:
         """Do one thing after the other."""
@@ -230,7 +245,12 @@ def memory_now() -> dict[str, int]:
     free, total = context(0).memory()
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[1])
-    return {"in use": stats.in_use, "kept": stats.reserved, "GPU": total - free, "host": pages * 4096}
+    return {
+        "in use": stats.in_use,
+        "kept": stats.reserved,
+        "GPU": total - free,
+        "host": pages * 4096,
+    }
 
 
 def stress(threads: int, seconds: float, interval: float) -> int:

@@ -20,8 +20,18 @@ def main() -> int:
                 (farm / entry.name).symlink_to(entry)
         for part in ("backends", "nn", "quant"):
             (farm / part).symlink_to(ROOT / part)
-        command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "-p", "cubepy"]
-        return subprocess.run([*command, "--cache-dir", str(ROOT / ".mypy_cache")], cwd=folder, check=False).returncode
+        command = [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--config-file",
+            str(ROOT / "pyproject.toml"),
+            "-p",
+            "cubepy",
+        ]
+        return subprocess.run(
+            [*command, "--cache-dir", str(ROOT / ".mypy_cache")], cwd=folder, check=False
+        ).returncode
 
 
 if __name__ == "__main__":

@@ -14,6 +14,10 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "cubepy", deadline=None, derandomize=True, max_examples=25, suppress_health_check=list(HealthCheck)
+    "cubepy",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("cubepy")

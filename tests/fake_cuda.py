@@ -51,7 +51,9 @@ class FakeCuda:
         self.recorded: dict[int, int] = {}  # event -> how often it was recorded
         self.reached: dict[int, int] = {}  # event -> which recording its stream has reached
         self.capturing: dict[int, list[tuple[str, Any]]] = {}
-        self.forks: dict[int, list[tuple[str, Any]]] = {}  # event -> the capture that it was recorded in
+        self.forks: dict[
+            int, list[tuple[str, Any]]
+        ] = {}  # event -> the capture that it was recorded in
         self.graphs: dict[int, list[tuple[str, Any]]] = {}
         self.limit = limit
         self.spoiled: list[Any] = []  # captures
@@ -73,7 +75,9 @@ class FakeCuda:
         if name not in self.pointers:
             types, function = _FOR_MACHINE_CODE.get(name, ([ctypes.c_int64] * 4, None))
             run = getattr(self, name) if function is None else lambda *given: function(self, *given)
-            self.pointers[name] = ctypes.CFUNCTYPE(ctypes.c_int, *types)(lambda *given: int(run(*given)))
+            self.pointers[name] = ctypes.CFUNCTYPE(ctypes.c_int, *types)(
+                lambda *given: int(run(*given))
+            )
         return ctypes.cast(self.pointers[name], ctypes.c_void_p).value or 0
 
     def __getitem__(self, name: str) -> Any:
@@ -177,7 +181,9 @@ class FakeCuda:
     def cuMemsetD8Async(self, target: int, value: int, size: int, handle: int) -> int:
         return self.put(handle, "run", lambda: ctypes.memset(target, value, size))
 
-    def cuMemcpyPeerAsync(self, target: int, to: int, source: int, origin: int, size: int, handle: int) -> int:
+    def cuMemcpyPeerAsync(
+        self, target: int, to: int, source: int, origin: int, size: int, handle: int
+    ) -> int:
         assert to != origin
         return self.cuMemcpyDtoDAsync_v2(target, source, size, handle)
 
@@ -234,7 +240,11 @@ class FakeCuda:
         if event in self.forks and handle not in self.capturing:
             self.capturing[handle] = self.forks[event]
             return 0
-        return 0 if handle in self.capturing else self.put(handle, "wait", (event, self.recorded.get(event, 0)))
+        return (
+            0
+            if handle in self.capturing
+            else self.put(handle, "wait", (event, self.recorded.get(event, 0)))
+        )
 
     def cuEventQuery(self, event: int) -> int:
         return NOT_READY if self.reached.get(event, 0) < self.recorded.get(event, 0) else 0
@@ -261,10 +271,16 @@ class FakeCuda:
             return WRONG_CONTEXT
         kernel = self.functions[function.value]
         words = [
-            ctypes.c_int64.from_address(ctypes.c_void_p.from_address(parameters + 8 * n).value or 0).value
+            ctypes.c_int64.from_address(
+                ctypes.c_void_p.from_address(parameters + 8 * n).value or 0
+            ).value
             for n in range(kernel.words)  # type: ignore[attr-defined]
         ]
-        others = [(at, at + len(b) - LINE) for at, b in self.blocks.items() if self.homes[at] != self.contexts[-1]]
+        others = [
+            (at, at + len(b) - LINE)
+            for at, b in self.blocks.items()
+            if self.homes[at] != self.contexts[-1]
+        ]
         if any(low <= w < high for w in words for low, high in others):
             return ILLEGAL_ADDRESS
         return self.put(handle, "run", lambda: kernel(words))

@@ -41,7 +41,9 @@ class Memory(Tracked):
 def look(array: DeviceArray) -> np.ndarray:
     """The elements of an array on the device, as a NumPy array over the same memory."""
     low, high = array.layout.extent
-    flat = np.frombuffer((ctypes.c_uint8 * max(1, high - low)).from_address(array.address + low), np.uint8)
+    flat = np.frombuffer(
+        (ctypes.c_uint8 * max(1, high - low)).from_address(array.address + low), np.uint8
+    )
     view = (
         np.ndarray(array.shape, array.dtype, flat, -low, array.strides)
         if array.size
@@ -108,7 +110,9 @@ class PretendGpu:
         ctypes.memset(target.address, byte, target.nbytes)
 
     def copy(self, target: DeviceArray, source: DeviceArray) -> None:
-        plain = target.dtype == source.dtype and target.layout.contiguous and source.layout.contiguous
+        plain = (
+            target.dtype == source.dtype and target.layout.contiguous and source.layout.contiguous
+        )
         if plain or target.device != source.device:
             look(target)[...] = look(source).astype(target.dtype)
         else:
@@ -156,7 +160,9 @@ class PretendBackend(CpuBackend):
     def executable(self, *arguments: Any) -> Any:
         exe = super().executable(*arguments)
         prepare = exe.prepare
-        exe.prepare = lambda leaves, values, cubes, ordinal=0: Runner(prepare(*map(opened, (leaves, values)), cubes))
+        exe.prepare = lambda leaves, values, cubes, ordinal=0: Runner(
+            prepare(*map(opened, (leaves, values)), cubes)
+        )
         return exe
 
 

@@ -186,7 +186,9 @@ class Source:
         return str(self.one(*FLOATS)).format(left, self.float(depth - 1))
 
     def runtime_float(self, depth: int = 2) -> str:
-        return f"({self.one(*self.scope.floats)} {self.one('+', '-', '*')} {self.float(depth)}) * 0.5"
+        return (
+            f"({self.one(*self.scope.floats)} {self.one('+', '-', '*')} {self.float(depth)}) * 0.5"
+        )
 
     def int(self, depth: int = 2) -> str:
         if depth == 0 or self.chance(0.4):
@@ -231,9 +233,15 @@ class Source:
         if kind == "float":
             return self.runtime_float()
         if kind == "pair":
-            return f"Pair({self.runtime_float(1)}, {self.one(*self.scope.floats)})" if self.chance(0.3) else self.pair()
+            return (
+                f"Pair({self.runtime_float(1)}, {self.one(*self.scope.floats)})"
+                if self.chance(0.3)
+                else self.pair()
+            )
         if kind == "tuple":
-            return f"({self.runtime_float(1)}, {self.int(1)} % 11)" if self.chance() else self.tuple()
+            return (
+                f"({self.runtime_float(1)}, {self.int(1)} % 11)" if self.chance() else self.tuple()
+            )
         return f"{self.runtime_float(1)}, {self.pair()}, {self.int(1)} % 8"
 
     def called(self) -> list[str]:
@@ -259,10 +267,35 @@ class Source:
             lines += self.statement(depth, barriers and self.together, indent, jump, loops)
         return "\n".join(lines)
 
-    def statement(self, depth: int, barriers: bool, indent: str, jump: str, loops: int) -> list[str]:
+    def statement(
+        self, depth: int, barriers: bool, indent: str, jump: str, loops: int
+    ) -> list[str]:
         sc, inner = self.scope, indent + "    "
-        kinds = ["float", "float", "int", "swap", "tuple", "tuple", "pair", "pair", "box", "exchange", "held"]
-        kinds += ["if", "if", "if", "for", "while", "unroll", "unroll", "items", "return", "return"] * bool(depth)
+        kinds = [
+            "float",
+            "float",
+            "int",
+            "swap",
+            "tuple",
+            "tuple",
+            "pair",
+            "pair",
+            "box",
+            "exchange",
+            "held",
+        ]
+        kinds += [
+            "if",
+            "if",
+            "if",
+            "for",
+            "while",
+            "unroll",
+            "unroll",
+            "items",
+            "return",
+            "return",
+        ] * bool(depth)
         kinds += ["line", "local"] * sc.kernel + ["shared", "shared", "uniform", "met"] * barriers
         kinds += ["leave", "leave"] * bool(jump) + ["call", "call"] * bool(self.funcs and loops < 3)
         kind = str(self.one(*kinds))
@@ -345,10 +378,18 @@ class Source:
         for word in ("if", "elif", "else"):
             if word != "if" and self.chance(0.4):
                 continue
-            test = "" if word == "else" else f" {self.one(*UNIFORM) if together else self.condition()}"
+            test = (
+                "" if word == "else" else f" {self.one(*UNIFORM) if together else self.condition()}"
+            )
             lines.append(f"{indent}{word}{test}:")
             lines.append(
-                self.block(max(depth - 1, 0), together, inner, jump if together or jump == "apart" else "", loops)
+                self.block(
+                    max(depth - 1, 0),
+                    together,
+                    inner,
+                    jump if together or jump == "apart" else "",
+                    loops,
+                )
             )
         return lines
 
@@ -359,7 +400,12 @@ class Source:
         together = self.together
         if kind == "for":
             bounds = self.one(
-                "3", "level", "1, 8, 3", "5, level, -2", "0", *(() if barriers else ("n % 4", "k, k + 2"))
+                "3",
+                "level",
+                "1, 8, 3",
+                "5, level, -2",
+                "0",
+                *(() if barriers else ("n % 4", "k, k + 2")),
             )
             if not self.scope.kernel:
                 bounds = self.one("3", "m % 4", "1, 8, 3", "h, 5", "c", "2, -1, -1")
@@ -375,14 +421,20 @@ class Source:
             self.names += 1
             turns = "turns" if barriers else f"spins{self.names}"
             limit = "m % 3" if not self.scope.kernel else self.one("2", "level", "3")
-            lines = [f"{indent}{turns} = 0", f"{indent}while {turns} < {limit}:", f"{inner}{turns} += 1"]
+            lines = [
+                f"{indent}{turns} = 0",
+                f"{indent}while {turns} < {limit}:",
+                f"{inner}{turns} += 1",
+            ]
         if not barriers:
             self.together = False  # what stands in it is reached by some units only
         self.meetings += barriers
         lines.append(self.block(depth - 1, barriers, inner, jump, loops + 1))
         self.meetings -= barriers
         if not barriers:
-            self.together = together and not any("return" in line for line in lines[-1].splitlines())
+            self.together = together and not any(
+                "return" in line for line in lines[-1].splitlines()
+            )
         if kind == "while" and barriers:
             lines.append(f"{indent}turns = 7")
         return lines
@@ -412,14 +464,21 @@ def draw_shape(rng: random.Random) -> tuple[int, Any]:
     return rng.choice(RARE_SHAPES if rng.random() < 0.02 else SHAPES)
 
 
-def check(module: Any, device: str, shape: tuple[int, Any], levels: tuple[int, ...] = (2, 0, 5)) -> str:
+def check(
+    module: Any, device: str, shape: tuple[int, Any], levels: tuple[int, ...] = (2, 0, 5)
+) -> str:
     """Launch a kernel on a compiled backend and on the python backend, with several inputs; gives how they differ."""
     cubes, units = shape
     count = cubes * int(np.prod(units))
     for seed, level in enumerate(levels):
         x = np.random.default_rng(seed).standard_normal(count + 4).astype(np.float32)
         pair = module.Pair(float(x[0]), 0.5)
-        arguments = level, (x[1], np.int32(seed + 2)), pair, module.Box(pair, (np.int32(3), np.int32(level)), code=seed)
+        arguments = (
+            level,
+            (x[1], np.int32(seed + 2)),
+            pair,
+            module.Box(pair, (np.int32(3), np.int32(level)), code=seed),
+        )
         results = []
         for where in (device, "python"):
             out, whole = np.zeros((count, 6), np.float32), np.zeros((count, 4), np.int32)

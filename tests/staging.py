@@ -49,7 +49,9 @@ class Stage:
 
     def __init__(self, device: devices.Device) -> None:
         self.device = device
-        self.roots: dict[int, tuple[np.ndarray, Any, int, int]] = {}  # memory, its copy, where each begins
+        self.roots: dict[
+            int, tuple[np.ndarray, Any, int, int]
+        ] = {}  # memory, its copy, where each begins
         self.given: list[tuple[np.ndarray, Any]] = []
 
     def array(self, a: np.ndarray) -> Any:
@@ -58,14 +60,22 @@ class Stage:
         low, high = (root.ctypes.data + n for n in extent(root))
         if low not in self.roots:
             size = high - low
-            flat = np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8) if size else np.zeros(1, np.uint8)
-            before = (low - a.ctypes.data) % a.itemsize  # a GPU's elements are aligned, as lines need not be
+            flat = (
+                np.frombuffer((ctypes.c_uint8 * size).from_address(low), np.uint8)
+                if size
+                else np.zeros(1, np.uint8)
+            )
+            before = (
+                low - a.ctypes.data
+            ) % a.itemsize  # a GPU's elements are aligned, as lines need not be
             after = -(before + flat.size) % 4  # atomics of narrow elements read the whole word
             parts = [np.zeros(before, np.uint8), flat, np.zeros(after, np.uint8)]
             self.roots[low] = (flat, da.upload(np.concatenate(parts), self.device), low, before)
         _, copy, start, before = self.roots[low]
         layout = layout_of(a.shape, a.strides, a.dtype, self.device)
-        there = da.DeviceArray(copy.address + before + a.ctypes.data - start, layout, copy.owner, a.flags.writeable)
+        there = da.DeviceArray(
+            copy.address + before + a.ctypes.data - start, layout, copy.owner, a.flags.writeable
+        )
         self.given.append((a, there))
         return there
 
@@ -175,9 +185,14 @@ def move_library() -> None:
     """Make every public function of `cubepy.kernels` a `moved` one, for the rest of this process."""
     import cubepy.kernels as library
 
-    modules = [library, *(m for n, m in list(sys.modules.items()) if n.startswith("cubepy.kernels."))]
+    modules = [
+        library,
+        *(m for n, m in list(sys.modules.items()) if n.startswith("cubepy.kernels.")),
+    ]
     public = {
-        getattr(library, name): name for name in library.__all__ if isinstance(getattr(library, name), FunctionType)
+        getattr(library, name): name
+        for name in library.__all__
+        if isinstance(getattr(library, name), FunctionType)
     }
     replaced = {function: moved(function) for function in public}
     for module in modules:

@@ -82,7 +82,9 @@ def test_a_change_recompiles_exactly_what_it_touches(tmp_path: Path) -> None:
     run(folder, cache)
     script, helper = folder / "script.py", folder / "helper_module.py"
     helper.write_text(HELPER.replace("v * 2", "v * 4"))
-    assert run(folder, cache)[0] == "1 1 [1.0, 13.0, 25.0] [-1.0, 0.0]", "a callee in another module"
+    assert run(folder, cache)[0] == "1 1 [1.0, 13.0, 25.0] [-1.0, 0.0]", (
+        "a callee in another module"
+    )
     helper.write_text(HELPER)
     script.write_text(SCRIPT.replace("FACTOR = 3", "FACTOR = 5"))
     assert run(folder, cache)[0] == "1 1 [1.0, 11.0, 21.0] [-1.0, 0.0]", "a global"

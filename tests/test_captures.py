@@ -70,7 +70,9 @@ def elsewhere(work: Callable[[], None]) -> None:
         raise raised[0]
 
 
-def test_a_stream_that_is_being_destroyed_is_known_to_nobody(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_being_destroyed_is_known_to_nobody(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     adder, x = Adder(), new()
     put(x, 1)
     monkeypatch.setattr(stream, "SPARE", 0)
@@ -90,7 +92,9 @@ def test_a_stream_that_is_being_destroyed_is_known_to_nobody(fake: FakeCuda, mon
     assert found and not any(found)
 
 
-def test_a_capture_while_a_stream_is_being_destroyed(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_while_a_stream_is_being_destroyed(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stream, "SPARE", 0)
     destroy, captures = FakeCuda.cuStreamDestroy_v2, []
 
@@ -209,7 +213,12 @@ def test_nothing_is_waited_for_inside_a_capture(fake: FakeCuda) -> None:
     x, s = new(), cb.Stream(HERE)
     put(x, 1)
     graph = captured(lambda: None)
-    for wait in (lambda: cb.sync(HERE), s.sync, lambda: get(x), lambda: graph.launch(thread_stream(0))):
+    for wait in (
+        lambda: cb.sync(HERE),
+        s.sync,
+        lambda: get(x),
+        lambda: graph.launch(thread_stream(0)),
+    ):
         adder = Adder()
 
         def work(wait: Any = wait, adder: Any = adder) -> None:
@@ -266,7 +275,9 @@ def test_a_stream_is_captured_by_one_thread_alone(fake: FakeCuda) -> None:
         assert get(y) == 3
 
 
-def test_a_capture_that_ends_in_another_thread_gives_the_first_its_stream_back(fake: FakeCuda) -> None:
+def test_a_capture_that_ends_in_another_thread_gives_the_first_its_stream_back(
+    fake: FakeCuda,
+) -> None:
     own, capture = thread_stream(0), Capture(0)
     capture.begin()
     elsewhere(lambda: [capture.end(failed=False), thread_stream(0)] and None)
@@ -361,7 +372,10 @@ def test_native_streams_are_used_again(fake: FakeCuda) -> None:
     one = NativeStream(where)
     handle = one.handle
     del one
-    assert NativeStream(where, blocking=False).handle != handle and NativeStream(where, priority=-1).handle != handle
+    assert (
+        NativeStream(where, blocking=False).handle != handle
+        and NativeStream(where, priority=-1).handle != handle
+    )
     two = NativeStream(where)
     assert two.handle == handle
     fake.put(handle, "wait", (99, 1))
@@ -431,4 +445,6 @@ def test_threads_launch_capture_replay_and_free_at_random(fake: FakeCuda) -> Non
         sys.setswitchinterval(interval)
     assert not wrong, wrong
     assert [get(s) for s in shared] == [0, 1, 2]
-    assert GPU.stats(0).in_use >= 0 and not [s for s in stream.all_streams(0) if s.capture is not None]
+    assert GPU.stats(0).in_use >= 0 and not [
+        s for s in stream.all_streams(0) if s.capture is not None
+    ]

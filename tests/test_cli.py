@@ -11,7 +11,9 @@ from cubepy.__main__ import main
 from cubepy.config import config
 
 
-def test_info_as_json_tells_versions_devices_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_as_json_tells_versions_devices_and_settings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["versions"]["cubepy"] and found["devices"][0]["backend"] == "cpu"
@@ -23,7 +25,9 @@ def test_info_as_text_names_the_cache(capsys: pytest.CaptureFixture[str]) -> Non
     assert "folder:" in capsys.readouterr().out
 
 
-def test_cache_can_be_looked_at_and_cleared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cache_can_be_looked_at_and_cleared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     entry = tmp_path / "code" / "ab" / "abc.bin"
     entry.parent.mkdir(parents=True)
     entry.write_bytes(b"12345")
@@ -35,7 +39,9 @@ def test_cache_can_be_looked_at_and_cleared(tmp_path: Path, capsys: pytest.Captu
     assert not entry.exists()
 
 
-def test_run_uses_the_backend_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_uses_the_backend_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = tmp_path / "script.py"
     script.write_text("import sys\nimport cubepy as cb\nprint(cb.current_device(), sys.argv[1:])\n")
     with config.override(backend="cpu"):
@@ -43,13 +49,24 @@ def test_run_uses_the_backend_that_is_asked_for(tmp_path: Path, capsys: pytest.C
     assert "python ['a', 'b']" in capsys.readouterr().out
 
 
-def test_a_wrong_backend_is_an_error_without_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_backend_is_an_error_without_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", "--backend", "quantum", str(tmp_path / "x.py")]) == 2
     assert "cannot be 'quantum'" in capsys.readouterr().err
 
 
-def test_quantizing_a_file_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["quantize", str(tmp_path / "none.safetensors"), "--scheme", "int8", "-o", str(tmp_path / "out")]
+def test_quantizing_a_file_that_is_not_there_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "quantize",
+        str(tmp_path / "none.safetensors"),
+        "--scheme",
+        "int8",
+        "-o",
+        str(tmp_path / "out"),
+    ]
     assert main(arguments) == 2
     assert "none.safetensors" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -70,7 +70,12 @@ def test_eight_threads_launch_at_once(layer: str, tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     environment = {**os.environ, "NUMBA_THREADING_LAYER": layer}
     done = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     if layer == "omp" and "No threading layer could be loaded" in done.stderr:
         pytest.skip("this system has no OpenMP runtime")

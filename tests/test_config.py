@@ -38,7 +38,11 @@ def test_override_restores_what_was() -> None:
 def test_a_bad_variable_names_itself() -> None:
     environment = {**os.environ, "CUBEPY_MODE": "quick"}
     done = subprocess.run(
-        [sys.executable, "-c", "import cubepy"], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", "import cubepy"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode != 0
     assert "the variable CUBEPY_MODE cannot be 'quick'" in done.stderr

@@ -75,7 +75,9 @@ def test_long_work_on_few_elements_goes_on_all_threads(shared: list[int], cubes:
 def test_a_launch_that_went_on_all_threads_is_measured_no_more(shared: list[int]) -> None:
     collatz[9, 1](np.zeros(9, np.uint64), 27, 2_000_000)
     runner = list(collatz.launches.local.table.values())[-1].runner
-    assert shared == [1] and runner.parallel and not runner.trials, "calls of launches that are measured do not repeat"
+    assert shared == [1] and runner.parallel and not runner.trials, (
+        "calls of launches that are measured do not repeat"
+    )
 
 
 def test_short_work_on_few_elements_stays_on_one_thread(shared: list[int]) -> None:
@@ -133,7 +135,9 @@ def test_a_thread_begins_with_its_own_pieces_and_the_same_in_every_launch() -> N
 
         shared_out(piece, 16, 16, 2)
         mine = firsts.pop(threading.get_ident())
-        assert mine == 0 and list(firsts.values()) == [12], "of 0 to 7 the first, of 8 to 15 the one in the middle"
+        assert mine == 0 and list(firsts.values()) == [12], (
+            "of 0 to 7 the first, of 8 to 15 the one in the middle"
+        )
 
 
 @pytest.mark.skipif(threads.threads() < 2, reason="needs two cores")
@@ -287,7 +291,9 @@ print(before)
 @pytest.mark.parametrize("layer", ["default", "omp"])
 @needs_pool
 def test_a_forked_child_runs_launches_alone(layer: str, tmp_path: Path) -> None:
-    assert ran(FORKS, tmp_path, NUMBA_THREADING_LAYER=layer) == [{"default": "own"}.get(layer, layer)]
+    assert ran(FORKS, tmp_path, NUMBA_THREADING_LAYER=layer) == [
+        {"default": "own"}.get(layer, layer)
+    ]
 
 
 FIRST = """

@@ -35,18 +35,28 @@ def results(tmp_path: Path) -> Path:
         ("aaaa", 1000, [2e-3, 4e-3, 3e-3, 2e-3, None, None]),
         ("bbbb", 2000, [1e-3, 4e-3, 3e-3, 2e-3, 5e-3, float("nan")]),
     ):
-        stored = {"commit_hash": commit, "date": date, "version": 2, "result_columns": ["result", "params"]}
+        stored = {
+            "commit_hash": commit,
+            "date": date,
+            "version": 2,
+            "result_columns": ["result", "params"],
+        }
         stored["results"] = {NAME: [times, params]}
         (machine / f"{commit}.json").write_text(json.dumps(stored))
     return tmp_path / "results"
 
 
-def test_ratios_are_of_the_youngest_commit_and_the_best_peer_comes_first(page: Any, results: Path) -> None:
+def test_ratios_are_of_the_youngest_commit_and_the_best_peer_comes_first(
+    page: Any, results: Path
+) -> None:
     small, large = sorted(page.load([results]), key=lambda row: len(row.case))
 
     assert small.case == "8x8" and large.case == "64x64"
     assert small.latest("cubepy") == 1e-3
-    assert list(small.ratios().items()) == [("numpy", pytest.approx(3.0)), ("torch", pytest.approx(5.0))]
+    assert list(small.ratios().items()) == [
+        ("numpy", pytest.approx(3.0)),
+        ("torch", pytest.approx(5.0)),
+    ]
     assert list(large.ratios()) == ["numpy"]  # torch has no number for that shape
     assert [c for c, _ in small.history("cubepy")] == ["aaaa", "bbbb"]
 
@@ -56,7 +66,9 @@ def test_the_page_is_one_file_that_loads_nothing(page: Any, results: Path, tmp_p
     text = target.read_text()
 
     assert "3.00x" in text and "<polyline" in text and "1 ms" in text
-    assert not any(word in text for word in ("http:", "https:", "src=", "<link", "<script", "@import", "url("))
+    assert not any(
+        word in text for word in ("http:", "https:", "src=", "<link", "<script", "@import", "url(")
+    )
     assert list(target.parent.iterdir()) == [target]
 
 
@@ -72,7 +84,9 @@ def test_results_of_another_version_are_refused(page: Any, results: Path) -> Non
         page.load([results])
 
 
-def test_every_benchmark_of_a_gpu_says_why_it_is_skipped_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_benchmark_of_a_gpu_says_why_it_is_skipped_without_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setitem(sys.modules, "torch", None)
     bench = importlib.import_module("benchmarks.bench_cuda")
@@ -84,17 +98,31 @@ def test_every_benchmark_of_a_gpu_says_why_it_is_skipped_without_one(monkeypatch
             suite.setup("cubepy", work.shapes[0])
 
 
-def test_results_name_no_place_of_this_machine(monkeypatch: pytest.MonkeyPatch, results: Path) -> None:
+def test_results_name_no_place_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, results: Path
+) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     dashboard = importlib.import_module("dashboard")
     old = json.loads((results / "zen" / "aaaa.json").read_text())
     for hidden, names in (("home_me_bin", ["one", "two"]), ("home_you_bin", ["two", "three"])):
-        stored = old | {"commit_hash": "c" * 40, "env_name": hidden, "python": "/home", "params": {"python": "/home"}}
+        stored = old | {
+            "commit_hash": "c" * 40,
+            "env_name": hidden,
+            "python": "/home",
+            "params": {"python": "/home"},
+        }
         stored["results"] = dict.fromkeys(names, hidden)
         (results / "zen" / f"cccccccc-existing-py_{hidden}.json").write_text(json.dumps(stored))
         dashboard.without_paths(results)
 
     (kept,) = (results / "zen").glob("cccccccc-*.json")
     found = json.loads(kept.read_text())
-    assert found["results"] == {"one": "home_me_bin", "two": "home_you_bin", "three": "home_you_bin"}
-    assert "home" not in kept.name and "/" not in found["python"] + found["params"]["python"] + found["env_name"]
+    assert found["results"] == {
+        "one": "home_me_bin",
+        "two": "home_you_bin",
+        "three": "home_you_bin",
+    }
+    assert (
+        "home" not in kept.name
+        and "/" not in found["python"] + found["params"]["python"] + found["env_name"]
+    )

@@ -72,7 +72,12 @@ def test_views_are_those_of_numpy(name: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, ml_dtypes.bfloat16, np.bool_])
 def test_what_it_is(dtype: object) -> None:
     a = unreal((2, 3), dtype)
-    assert (a.ndim, a.size, a.itemsize, a.nbytes) == (2, 6, np.dtype(dtype).itemsize, 6 * np.dtype(dtype).itemsize)
+    assert (a.ndim, a.size, a.itemsize, a.nbytes) == (
+        2,
+        6,
+        np.dtype(dtype).itemsize,
+        6 * np.dtype(dtype).itemsize,
+    )
     assert a.dtype == np.dtype(dtype) and len(a) == 2 and a.flags["C_CONTIGUOUS"]
     assert a[0].dtype == a.dtype
 
@@ -136,7 +141,9 @@ def test_assignment_broadcasts_and_converts(backend: PretendBackend) -> None:
 
 def test_arrays_are_joined(backend: PretendBackend) -> None:
     x, y = np.arange(6).reshape(2, 3), np.arange(4).reshape(2, 2)
-    assert np.array_equal(np.concatenate([far(x), far(y)], axis=1).numpy(), np.concatenate([x, y], axis=1))
+    assert np.array_equal(
+        np.concatenate([far(x), far(y)], axis=1).numpy(), np.concatenate([x, y], axis=1)
+    )
     assert np.array_equal(np.stack([far(x), far(x)], axis=2).numpy(), np.stack([x, x], axis=2))
     assert np.array_equal(np.zeros_like(far(x)).numpy(), np.zeros_like(x))
     assert np.array_equal(np.full_like(far(x), 7).numpy(), np.full_like(x, 7))
@@ -220,7 +227,10 @@ def test_without_a_driver_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(driver, "_library", None)
     monkeypatch.setattr(driver, "_reason", None)
     monkeypatch.setattr(driver, "_names", lambda: ("libnothing.so",))
-    assert "no NVIDIA driver" in str(cb.devices()) and "no NVIDIA driver" in cb.devices().missing["cuda"]
+    assert (
+        "no NVIDIA driver" in str(cb.devices())
+        and "no NVIDIA driver" in cb.devices().missing["cuda"]
+    )
     with pytest.raises(DeviceError, match="no NVIDIA driver"):
         cb.use("cuda")
     with pytest.raises(DeviceError, match="no NVIDIA driver"):

@@ -31,7 +31,9 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendBackend]:
 
 def floats(*shape: int) -> np.ndarray:
     """Positive numbers that are never equal."""
-    return (np.random.default_rng(0).permutation(int(np.prod(shape))).reshape(shape) + 1).astype(np.float32) / 7
+    return (np.random.default_rng(0).permutation(int(np.prod(shape))).reshape(shape) + 1).astype(
+        np.float32
+    ) / 7
 
 
 OPS: dict[str, Callable[..., cb.Tensor]] = {
@@ -83,8 +85,12 @@ def test_every_op_gives_the_same_on_the_device(name: str, backend: PretendBacken
     assert str(found.device) == NAME and isinstance(found.storage.dense(), DeviceArray)
     assert found.dtype is expected.dtype and found.shape == expected.shape
     assert np.array_equal(found.numpy(), expected.numpy(), equal_nan=True)
-    again = OPS[name](cb.tensor(y, device=NAME), cb.tensor(x, device=NAME))  # what was traced, with other numbers
-    assert np.array_equal(again.numpy(), OPS[name](cb.tensor(y), cb.tensor(x)).numpy(), equal_nan=True)
+    again = OPS[name](
+        cb.tensor(y, device=NAME), cb.tensor(x, device=NAME)
+    )  # what was traced, with other numbers
+    assert np.array_equal(
+        again.numpy(), OPS[name](cb.tensor(y), cb.tensor(x)).numpy(), equal_nan=True
+    )
 
 
 def test_a_second_call_of_an_op_repeats_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +133,9 @@ def test_intermediates_are_released_at_once(backend: PretendBackend) -> None:
 def test_numbers_beside_arrays_are_at_home_anywhere() -> None:
     x = upload(floats(6), as_device(NAME))
     for number in (2.5, 2.5, 7.0, np.float32(3)):
-        assert np.array_equal(K.map(K.functions.add, x, number).numpy(), floats(6) + np.float32(number))
+        assert np.array_equal(
+            K.map(K.functions.add, x, number).numpy(), floats(6) + np.float32(number)
+        )
     with pytest.raises(cb.errors.LaunchError, match="NumPy array"):
         K.map(K.functions.add, x, floats(6))
 
@@ -205,7 +213,9 @@ def test_quantized_weights_move(scheme: str) -> None:
     quantized = cb.quant.quantize(model, scheme, measure_speed=False).model
     expected = quantized(cb.tensor(ids)).numpy()
     moved = quantized.clone().to(NAME)
-    assert moved.hidden.weight.storage.kind == "quantized" and str(moved.hidden.weight.device) == NAME
+    assert (
+        moved.hidden.weight.storage.kind == "quantized" and str(moved.hidden.weight.device) == NAME
+    )
     found = moved(cb.tensor(ids, device=NAME)).numpy()  # a GPU may keep activations in float
     assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
     assert np.array_equal(moved.hidden.weight.numpy(), quantized.hidden.weight.numpy())
@@ -272,7 +282,9 @@ class Foreign:
 def test_arrays_of_other_libraries_repeat_their_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     replayed: list[Trace] = []
     replay = Trace.replay
-    monkeypatch.setattr(Trace, "replay", lambda self, inputs: replayed.append(self) or replay(self, inputs))
+    monkeypatch.setattr(
+        Trace, "replay", lambda self, inputs: replayed.append(self) or replay(self, inputs)
+    )
     x = cb.tensor(floats(7, 5), device=NAME).storage.dense()
     out = x.copy()
     for _ in range(3):
@@ -289,7 +301,9 @@ def test_library_functions_repeat_their_launches() -> None:
         host = x.numpy()
         assert np.array_equal(K.softmax(x).numpy(), K.softmax(host))
         assert np.array_equal(K.softmax(x, axis=0).numpy(), K.softmax(host, axis=0))
-        assert np.array_equal(K.map(K.functions.add, x, x.T.reshape(6, 4)).numpy(), host + host.T.reshape(6, 4))
+        assert np.array_equal(
+            K.map(K.functions.add, x, x.T.reshape(6, 4)).numpy(), host + host.T.reshape(6, 4)
+        )
         assert np.array_equal(K.map(K.functions.mul, x, x).numpy(), host * host)
         assert K.sum(x, axis=1).shape == (6,) and K.sum(x, axis=1, keepdims=True).shape == (6, 1)
         assert K.argmax(x).item() == host.argmax()

@@ -33,7 +33,14 @@ FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```[ ]*$", re.MULTILIN
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 DOCUMENTED = {"cubepy": ROOT / "cubepy", "cubepy.nn": ROOT / "nn", "cubepy.quant": ROOT / "quant"}
-PUBLIC = {"cb": cubepy, "K": kernels, "nn": nn, "F": nn.functional, "nn.init": nn.init, "quant": quant}
+PUBLIC = {
+    "cb": cubepy,
+    "K": kernels,
+    "nn": nn,
+    "F": nn.functional,
+    "nn.init": nn.init,
+    "quant": quant,
+}
 LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -102,7 +109,9 @@ def run_blocks(page: Path, blocks: list[Block], file: Path, namespace: dict[str,
             printed = out.getvalue()
         elif block.info == "text output":
             if not doctest.OutputChecker().check_output(block.text, printed, LOOSE):
-                pytest.fail(f"{where}: the page shows\n{block.text}\nbut the snippet prints\n{printed}")
+                pytest.fail(
+                    f"{where}: the page shows\n{block.text}\nbut the snippet prints\n{printed}"
+                )
 
 
 def test_the_debugging_session_goes_as_shown(tmp_path: Path) -> None:
@@ -120,7 +129,9 @@ def test_the_debugging_session_goes_as_shown(tmp_path: Path) -> None:
         env=os.environ | {"CUBEPY_BACKEND": "python"},
         cwd=tmp_path, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    answers = re.sub(r"^(\(Pdb\) ).+\n", r"\1", shown, flags=re.MULTILINE)  # what is typed is not echoed
+    answers = re.sub(
+        r"^(\(Pdb\) ).+\n", r"\1", shown, flags=re.MULTILINE
+    )  # what is typed is not echoed
     assert re.sub(r"\S*step\.py", "step.py", ran.stdout).startswith(answers)
 
 
@@ -129,7 +140,9 @@ def test_python_blocks_are_run_or_say_that_they_are_not(page: Path) -> None:
     """The words after ```` ```python ```` are none or `no-run`, so that no snippet escapes by a spelling."""
     for block in blocks_of(page):
         if block.info.startswith(("python", "py")):
-            assert block.info in ("python", "python no-run"), f"{name_of(page)}:{block.line}: {block.info!r}"
+            assert block.info in ("python", "python no-run"), (
+                f"{name_of(page)}:{block.line}: {block.info!r}"
+            )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -142,7 +155,9 @@ def test_relative_links_lead_to_files(page: Path) -> None:
         file = page if not path else (page.parent / path).resolve()
         assert file.exists(), f"{name_of(page)} links to {target}, which does not exist"
         if section and file.suffix == ".md":
-            assert section in sections_of(file), f"{name_of(page)} links to {target}: no such section"
+            assert section in sections_of(file), (
+                f"{name_of(page)} links to {target}: no such section"
+            )
 
 
 def links_of(page: Path) -> list[str]:
@@ -172,12 +187,16 @@ def test_every_page_is_reached_from_the_index() -> None:
 def test_commands_are_understood(page: Path) -> None:
     """What a page says to type after `python -m cubepy` is a command, and its options reach it."""
     for typed in re.findall(r"python -m cubepy ([^`\n|#&]+)", page.read_text()):
-        words = [word.strip("[]") for word in shlex.split(typed.partition("   ")[0]) if word != "..."]
+        words = [
+            word.strip("[]") for word in shlex.split(typed.partition("   ")[0]) if word != "..."
+        ]
         try:
             given = command_line().parse_args(words)
         except SystemExit:
             pytest.fail(f"{name_of(page)}: python -m cubepy {typed!r} is refused")
-        assert not [word for word in getattr(given, "arguments", []) if word.startswith("--backend")], typed
+        assert not [
+            word for word in getattr(given, "arguments", []) if word.startswith("--backend")
+        ], typed
 
 
 def modules() -> list[str]:
@@ -237,9 +256,13 @@ def test_every_public_name_has_an_example_that_is_run(package: str) -> None:
     """What users import is shown at work: in its own docstring or, where it is no function or class, its package's."""
     module = PUBLIC[package]
     names = getattr(module, "__all__", None) or [
-        n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__ and n[0] != "_"
+        n
+        for n, v in vars(module).items()
+        if inspect.isfunction(v) and v.__module__ == module.__name__ and n[0] != "_"
     ]
-    language = {id(getattr(cubepy, name)) for name in (*BUILTINS, *TOPOLOGY, *(d.name for d in ALL))}
+    language = {
+        id(getattr(cubepy, name)) for name in (*BUILTINS, *TOPOLOGY, *(d.name for d in ALL))
+    }
     run = {test.docstring for name in modules() for test in examples_of(name) if test.examples}
     missing = []
     for name in names:
@@ -289,7 +312,11 @@ def test_the_error_page_has_every_class() -> None:
     """errors.md lists each error class with the builtin that it derives from."""
     text = described("errors.md")
     for name, cls in vars(cubepy.errors).items():
-        if isinstance(cls, type) and issubclass(cls, (cubepy.errors.CubeError, Warning)) and not name.startswith("_"):
+        if (
+            isinstance(cls, type)
+            and issubclass(cls, (cubepy.errors.CubeError, Warning))
+            and not name.startswith("_")
+        ):
             assert f"`{name}`" in text or f"cb.errors.{name}`" in text, name
 
 

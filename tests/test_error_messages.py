@@ -35,7 +35,9 @@ def slices(x: cb.Array, i: cb.Array):
     x[0] = x[0:3]
 
 
-@breaks(E.KernelTypeError, "lanes 3 to 6 are not lanes of line of 4 f32", "cb.slice_line(line, 3, 4)")
+@breaks(
+    E.KernelTypeError, "lanes 3 to 6 are not lanes of line of 4 f32", "cb.slice_line(line, 3, 4)"
+)
 def slices_lanes_that_are_not_there(x: cb.Array, i: cb.Array):
     line = x.load(0, 4)
     x.store(0, cb.slice_line(line, 3, 4))
@@ -51,7 +53,12 @@ def walrus(x: cb.Array, i: cb.Array):
     x[0] = (v := 1) + v
 
 
-@breaks(E.KernelSyntaxError, "a nested def cannot be used", "def inner", "declare it outside with @cb.func")
+@breaks(
+    E.KernelSyntaxError,
+    "a nested def cannot be used",
+    "def inner",
+    "declare it outside with @cb.func",
+)
 def nests(x: cb.Array, i: cb.Array):
     def inner(v):
         return v
@@ -84,7 +91,9 @@ def gives(x: cb.Array, i: cb.Array):
     return x[0]
 
 
-@breaks(E.KernelNameError, "'later' is used before it has a value", "later", "assign it on every path")
+@breaks(
+    E.KernelNameError, "'later' is used before it has a value", "later", "assign it on every path"
+)
 def early(x: cb.Array, i: cb.Array):
     x[0] = later  # noqa: F821
     later = 1
@@ -165,18 +174,30 @@ def runtime_shape(x: cb.Array, i: cb.Array):
     x[0] = m[0]
 
 
-@breaks(E.ComptimeError, "the shape of shared memory must be positive ints", "cb.shared((2, 0), cb.f32)")
+@breaks(
+    E.ComptimeError, "the shape of shared memory must be positive ints", "cb.shared((2, 0), cb.f32)"
+)
 def empty_shape(x: cb.Array, i: cb.Array):
     m = cb.shared((2, 0), cb.f32)
     x[0] = m[0, 0]
 
 
-@breaks(E.ComptimeError, "cb.comptime was given a runtime i32", "cb.comptime(i[0])", "cb.Comptime parameters")
+@breaks(
+    E.ComptimeError,
+    "cb.comptime was given a runtime i32",
+    "cb.comptime(i[0])",
+    "cb.Comptime parameters",
+)
 def insists(x: cb.Array, i: cb.Array):
     x[0] = cb.comptime(i[0])
 
 
-@breaks(E.ComptimeError, "cb.unroll needs a range with comptime bounds", "cb.unroll(range(i[0]))", "cb.Comptime")
+@breaks(
+    E.ComptimeError,
+    "cb.unroll needs a range with comptime bounds",
+    "cb.unroll(range(i[0]))",
+    "cb.Comptime",
+)
 def unrolls(x: cb.Array, i: cb.Array):
     for k in cb.unroll(range(i[0])):
         x[k] = 1
@@ -195,7 +216,9 @@ def runtime_choice(x: cb.Array, i: cb.Array):
     x[0] = chosen(x[0])
 
 
-@breaks(E.DTypeError, "the number 300 does not fit in u8", "cb.u8(i[0]) + 300", "cast the other operand")
+@breaks(
+    E.DTypeError, "the number 300 does not fit in u8", "cb.u8(i[0]) + 300", "cast the other operand"
+)
 def too_big(x: cb.Array, i: cb.Array):
     x[0] = cb.u8(i[0]) + 300
 
@@ -210,7 +233,9 @@ def float_atomic(x: cb.Array, i: cb.Array):
     cb.atomic_or(x, 0, 1)
 
 
-@breaks(E.DTypeError, "shared memory cannot hold fp8_e4m3", "cb.shared(4, cb.fp8_e4m3)", "use cb.f32")
+@breaks(
+    E.DTypeError, "shared memory cannot hold fp8_e4m3", "cb.shared(4, cb.fp8_e4m3)", "use cb.f32"
+)
 def storage_only(x: cb.Array, i: cb.Array):
     m = cb.shared(4, cb.fp8_e4m3)
     x[0] = m[0]
@@ -241,7 +266,9 @@ def wrong_for_this_value(x: cb.Array, i: cb.Array):
     x[0] = inverse(0)
 
 
-@breaks(E.KernelTypeError, "square takes 1 positional arguments but 2 were given", "square(x[0], 2)")
+@breaks(
+    E.KernelTypeError, "square takes 1 positional arguments but 2 were given", "square(x[0], 2)"
+)
 def too_many(x: cb.Array, i: cb.Array):
     x[0] = square(x[0], 2)
 
@@ -261,7 +288,12 @@ def ping_pong(x: cb.Array, i: cb.Array):
     x[0] = ping(x[0])
 
 
-@breaks(E.KernelTypeError, "'re' cannot be assigned: structs are immutable", "z.re = 2", "make a new one")
+@breaks(
+    E.KernelTypeError,
+    "'re' cannot be assigned: structs are immutable",
+    "z.re = 2",
+    "make a new one",
+)
 def changes_struct(x: cb.Array, i: cb.Array):
     z = Pair(1, 2)
     z.re = 2
@@ -332,7 +364,9 @@ class Pair:
     n: cb.i32 = 0
 
 
-@pytest.mark.parametrize(("kernel", "error", "rule", "at", "hint"), CASES, ids=[c[0].__name__ for c in CASES])
+@pytest.mark.parametrize(
+    ("kernel", "error", "rule", "at", "hint"), CASES, ids=[c[0].__name__ for c in CASES]
+)
 def test_a_broken_rule_is_shown_where_it_is_broken(
     kernel: Any, error: type[Exception], rule: str, at: str, hint: str
 ) -> None:

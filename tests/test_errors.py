@@ -32,7 +32,9 @@ def shows_source(message: str, line: str) -> None:
     rows = message.splitlines()
     at = next(i for i, row in enumerate(rows) if line in row)
     assert rows[at + 1].strip() == "^"
-    assert rows[at + 1].index("^") >= len(rows[at]) - len(rows[at].lstrip()), "the caret is under the code"
+    assert rows[at + 1].index("^") >= len(rows[at]) - len(rows[at].lstrip()), (
+        "the caret is under the code"
+    )
 
 
 @cb.kernel
@@ -125,7 +127,9 @@ def twos(out: cb.Array):
     out = np.zeros(2, np.float32)
     module.ones[1, 2](out, device="python")
     file.write_text(text.replace("cb\n\n", "cb\n\n" + "# more\n" * 4).replace("ones", "many"))
-    with pytest.raises(cb.errors.KernelSyntaxError, match="has changed since it was imported: line 7 .* twos"):
+    with pytest.raises(
+        cb.errors.KernelSyntaxError, match="has changed since it was imported: line 7 .* twos"
+    ):
         module.twos[1, 2](out, device="python")
     np.testing.assert_array_equal(out, 1)
 
@@ -135,7 +139,9 @@ def test_star_arguments_are_refused() -> None:
     def star(*arrays):
         pass
 
-    fails(errors.KernelTypeError, "takes *arrays", "parameters are fixed", run=lambda: star[1, 1](X))
+    fails(
+        errors.KernelTypeError, "takes *arrays", "parameters are fixed", run=lambda: star[1, 1](X)
+    )
 
 
 @cb.kernel
@@ -144,7 +150,9 @@ def needs_lanes(x: cb.Array, *, lanes: cb.Comptime[int]):
 
 
 def test_a_missing_comptime_parameter_is_named() -> None:
-    fails(errors.ComptimeError, "comptime parameter 'lanes'", run=lambda: needs_lanes[1, 1](X.copy()))
+    fails(
+        errors.ComptimeError, "comptime parameter 'lanes'", run=lambda: needs_lanes[1, 1](X.copy())
+    )
 
 
 def test_an_unhashable_comptime_value_is_refused() -> None:
@@ -176,7 +184,9 @@ def two_axes(x: cb.Array):
 
 def test_a_wrong_rank_is_refused() -> None:
     message = fails(
-        errors.KernelTypeError, "x has rank 1 and is indexed with 2 indices", run=lambda: two_axes[1, 1](X.copy())
+        errors.KernelTypeError,
+        "x has rank 1 and is indexed with 2 indices",
+        run=lambda: two_axes[1, 1](X.copy()),
     )
     shows_source(message, "x[0, 0] = 1")
 
@@ -247,7 +257,9 @@ def uneven_loop(x: cb.Array):
 @pytest.mark.parametrize("kernel", [uneven_barrier, early_return_then_barrier, uneven_loop])
 def test_a_barrier_that_some_units_miss_is_refused(kernel: Any) -> None:
     message = fails(
-        errors.BarrierError, "reached by all units of a cube or by none", run=lambda: kernel[1, 4](X.copy())
+        errors.BarrierError,
+        "reached by all units of a cube or by none",
+        run=lambda: kernel[1, 4](X.copy()),
     )
     shows_source(message, "cb.sync_cube()")
 
@@ -260,7 +272,9 @@ def hoards(x: cb.Array):
 
 
 def test_too_much_shared_memory_is_refused_with_both_sizes() -> None:
-    message = fails(errors.SharedMemoryError, "4194304 bytes", "262144", run=lambda: hoards[1, 1](X.copy()))
+    message = fails(
+        errors.SharedMemoryError, "4194304 bytes", "262144", run=lambda: hoards[1, 1](X.copy())
+    )
     shows_source(message, "cb.shared((1024, 1024), cb.f32)")
 
 
@@ -279,7 +293,9 @@ def test_validate_mode_names_kernel_array_index_length_and_line(device: str) -> 
     assert "out[i] = x[i + 1]" in message and str(Path(__file__)) in message
 
 
-@pytest.mark.parametrize("grid", [(0, 1), (1, 0), (-1, 1), ((1, -2), 1), (1, (1, 1, 1, 1)), (1.5, 1), 5])
+@pytest.mark.parametrize(
+    "grid", [(0, 1), (1, 0), (-1, 1), ((1, -2), 1), (1, (1, 1, 1, 1)), (1.5, 1), 5]
+)
 def test_a_grid_that_makes_no_sense_is_refused(grid: Any) -> None:
     fails(errors.LaunchError, run=lambda: shifts[grid](X, X.copy()))
 
@@ -291,12 +307,20 @@ def test_over_refuses_a_negative_count() -> None:
 def test_a_read_only_output_is_refused() -> None:
     out = np.zeros(8, np.float32)
     out.flags.writeable = False
-    fails(errors.ReadOnlyError, "writes 'out', which is read-only", run=lambda: shifts[1, 8](X, out))
+    fails(
+        errors.ReadOnlyError, "writes 'out', which is read-only", run=lambda: shifts[1, 8](X, out)
+    )
 
 
 def test_an_output_that_overlaps_an_input_is_refused() -> None:
     both = np.zeros(16, np.float32)
-    fails(errors.AliasError, "'out'", "overlaps", "'x'", run=lambda: shifts[1, 8](both[:8], both[4:12]))
+    fails(
+        errors.AliasError,
+        "'out'",
+        "overlaps",
+        "'x'",
+        run=lambda: shifts[1, 8](both[:8], both[4:12]),
+    )
 
 
 def test_working_in_place_is_allowed() -> None:
@@ -313,10 +337,19 @@ def scale_in_place(x: cb.Array, out: cb.Array):
 
 
 def test_an_unknown_mode_backend_and_argument_are_refused() -> None:
-    fails(errors.LaunchError, "no mode 'fast'", "checked", run=lambda: shifts[1, 1](X, X.copy(), mode="fast"))
-    fails(errors.DeviceError, "no device 'gpu'", run=lambda: shifts[1, 1](X, X.copy(), device="gpu"))
+    fails(
+        errors.LaunchError,
+        "no mode 'fast'",
+        "checked",
+        run=lambda: shifts[1, 1](X, X.copy(), mode="fast"),
+    )
+    fails(
+        errors.DeviceError, "no device 'gpu'", run=lambda: shifts[1, 1](X, X.copy(), device="gpu")
+    )
     fails(errors.KernelTypeError, "no parameter 'z'", run=lambda: shifts[1, 1](X, X.copy(), z=1))
-    fails(errors.KernelTypeError, "needs a value for its parameter 'out'", run=lambda: shifts[1, 1](X))
+    fails(
+        errors.KernelTypeError, "needs a value for its parameter 'out'", run=lambda: shifts[1, 1](X)
+    )
     fails(errors.KernelTypeError, "is an array but is given", run=lambda: shifts[1, 1](X, 3))
     fails(errors.LaunchError, "needs a grid", run=lambda: shifts(X, X.copy()))
     fails(errors.LaunchError, "outside a kernel", run=lambda: cb.exp(1.0))

@@ -12,7 +12,9 @@ EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.
 
 def test_there_are_examples() -> None:
     """The folder holds the examples that the docs name."""
-    assert {"axpy", "reduction", "histogram", "mandelbrot", "softmax", "struct_complex"} <= {p.stem for p in EXAMPLES}
+    assert {"axpy", "reduction", "histogram", "mandelbrot", "softmax", "struct_complex"} <= {
+        p.stem for p in EXAMPLES
+    }
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)

@@ -26,7 +26,9 @@ def test_calls_of_every_public_function_are_drawn() -> None:
     missing = set(K.__all__) - set(names) - COVERED - set(NOT_DRAWN)
     assert not missing, f"add draws of {sorted(missing)} to tests/fuzz"
     functional = {
-        n for n, v in vars(F).items() if callable(v) and getattr(v, "__module__", "") == F.__name__ and n[0] != "_"
+        n
+        for n, v in vars(F).items()
+        if callable(v) and getattr(v, "__module__", "") == F.__name__ and n[0] != "_"
     }
     assert not {f"F.{n}" for n in functional} - set(names)
 
@@ -79,7 +81,9 @@ def test_random_calls_are_right_and_stay_in_their_frames(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["softmax", "concat", "batch_norm"])
-def test_calls_may_be_made_on_a_device_with_its_own_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_may_be_made_on_a_device_with_its_own_memory(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = sorted(run.load())
     with pretend(monkeypatch):
         for number in [n for n in range(2000) if run.name_of(n, names) == name][:8]:

@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 from cubepy.backends.cuda import driver, failures, faults, memory, module
-from cubepy.errors import BackendCompileError, DeviceError, DTypeError, LaunchError, OutOfMemoryError
+from cubepy.errors import (
+    BackendCompileError,
+    DeviceError,
+    DTypeError,
+    LaunchError,
+    OutOfMemoryError,
+)
 from cubepy.runtime import dlpack
 from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import DeviceArray
@@ -97,7 +103,9 @@ def test_a_write_that_nobody_noted_is_waited_for() -> None:
         (999, DeviceError, "while testing"),
     ],
 )
-def test_error_codes_are_typed_and_say_what_to_do(code: int, kind: type[Exception], says: str) -> None:
+def test_error_codes_are_typed_and_say_what_to_do(
+    code: int, kind: type[Exception], says: str
+) -> None:
     error = failures.failure(code, "CUDA_ERROR_X", "something", "while testing", "cuda:1")
     assert type(error) is kind
     assert says in str(error) and "CUDA_ERROR_X" in str(error) and "cuda:1" in str(error)
@@ -134,7 +142,9 @@ def test_block_sizes_grow_by_an_eighth_at_most() -> None:
 
 
 def test_the_launch_description_has_the_drivers_layout() -> None:
-    config = module.launch_config((1, 2, 3), (32, 1, 1), 100, module.Wish(cluster=(2, 1, 1), overlap=True))
+    config = module.launch_config(
+        (1, 2, 3), (32, 1, 1), 100, module.Wish(cluster=(2, 1, 1), overlap=True)
+    )
     assert ctypes.sizeof(config) == 56 and ctypes.sizeof(config.attributes[0]) == 72
     assert list(config.grid) == [1, 2, 3] and config.count == 2
     assert config.attributes[0].id == 4 and list(config.attributes[0].value.dims) == [2, 1, 1]
@@ -147,7 +157,9 @@ def unreal(dtype: Any = np.float32) -> DeviceArray:
 
 
 @pytest.mark.parametrize("versioned", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.int8, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+)
 def test_dlpack_capsules_hold_what_was_put_in(dtype: Any, versioned: bool) -> None:
     array = unreal(dtype)[1:, ::2]
     address, layout, _, writeable = dlpack.take(dlpack.export(array, versioned))

@@ -63,7 +63,9 @@ def test_strides_shapes_and_scalars_share_one_specialisation() -> None:
         if i < out.shape[0] and j < out.shape[1]:
             out[i, j] = x[i, j] * factor
 
-    def count(x: np.ndarray, factor: Any = 2.0, grid: Any = ((5, 4), (2, 3)), **keywords: Any) -> int:
+    def count(
+        x: np.ndarray, factor: Any = 2.0, grid: Any = ((5, 4), (2, 3)), **keywords: Any
+    ) -> int:
         out = np.zeros(x.shape, x.dtype)
         before = cb.stats().specialised
         fresh[grid](x, factor, out, **keywords)
@@ -96,7 +98,11 @@ def test_statistics_count_launches(data: tuple[np.ndarray, ...]) -> None:
         axpy[cb.over(out, lanes=4)](2.0, x, y, out)
     after = cb.stats()
     assert after.launches - before.launches == 6
-    assert (after.specialised, after.compiled, after.loaded) == (before.specialised, before.compiled, before.loaded)
+    assert (after.specialised, after.compiled, after.loaded) == (
+        before.specialised,
+        before.compiled,
+        before.loaded,
+    )
 
 
 def test_the_profile_is_a_table_by_kernel(data: tuple[np.ndarray, ...]) -> None:
@@ -142,7 +148,11 @@ def test_which_arguments_may_share_memory(device: str) -> None:
     pairs = np.zeros(16, F)
     add[cb.over(x)](pairs[:8], x, pairs[8:], device=device)
     assert pairs[8:].tolist() == x.tolist(), "neighbours"
-    for left, right in ((pairs[:8], pairs[1:9]), (pairs[:8], pairs[:8][::-1]), (pairs[1:9], pairs[:8])):
+    for left, right in (
+        (pairs[:8], pairs[1:9]),
+        (pairs[:8], pairs[:8][::-1]),
+        (pairs[1:9], pairs[:8]),
+    ):
         with pytest.raises(errors.AliasError, match="overlaps"):
             add[cb.over(x)](left, x, right, device=device)
         with pytest.raises(errors.AliasError, match="overlaps"):
@@ -265,7 +275,9 @@ def test_a_parameter_cannot_have_the_name_of_a_launch_keyword() -> None:
     def wrong(out: cb.Array, stream):
         out[0] = stream
 
-    with pytest.raises(errors.KernelSyntaxError, match="'stream', which is a keyword of every launch"):
+    with pytest.raises(
+        errors.KernelSyntaxError, match="'stream', which is a keyword of every launch"
+    ):
         wrong[1, 1](np.zeros(1, F), 1.0)
 
 

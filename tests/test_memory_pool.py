@@ -38,7 +38,9 @@ def test_sizes_that_were_used_long_ago_make_room() -> None:
     pool = Pool()
     for size in (MIB, MIB // 2, 4 * MIB, 4 * MIB, 2 * MIB, 4 * MIB):
         pool.empty((size,), np.uint8)
-    assert pool.stats.reuses == 2, "the large buffer is kept although smaller ones waited when it came"
+    assert pool.stats.reuses == 2, (
+        "the large buffer is kept although smaller ones waited when it came"
+    )
     assert list(pool.free) == [2 * MIB, 4 * MIB]
 
 

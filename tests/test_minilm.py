@@ -59,7 +59,9 @@ def test_embeddings_equal_those_of_torch(model, reference):
 def test_a_sentence_alone_equals_itself_in_a_padded_batch(model, reference):
     row = 1
     ids = reference["ids"][row : row + 1, : reference["mask"][row].sum()].astype(np.int64)
-    assert relative(model(ids, np.ones_like(ids)).numpy(), reference["float64"][row : row + 1]) < 1e-5
+    assert (
+        relative(model(ids, np.ones_like(ids)).numpy(), reference["float64"][row : row + 1]) < 1e-5
+    )
 
 
 def test_tokens_are_those_of_the_reference(reference):
@@ -109,9 +111,16 @@ def test_quantized_embeddings_stay_near(model, reference, options, least, most):
 
 
 def test_texts_of_the_demo_are_plain_and_plenty():
-    lines = [s for s in (DEMO / "sentences.txt").read_text("utf-8").splitlines() if s and s[0] != "#"]
+    lines = [
+        s for s in (DEMO / "sentences.txt").read_text("utf-8").splitlines() if s and s[0] != "#"
+    ]
     assert len(lines) >= 300 and len(set(lines)) == len(lines)
-    assert len([s for s in (DEMO / "queries.txt").read_text("utf-8").splitlines() if s and s[0] != "#"]) >= 20
+    assert (
+        len(
+            [s for s in (DEMO / "queries.txt").read_text("utf-8").splitlines() if s and s[0] != "#"]
+        )
+        >= 20
+    )
 
 
 def test_calibration_sees_no_padding(monkeypatch):
@@ -119,7 +128,10 @@ def test_calibration_sees_no_padding(monkeypatch):
         pytest.importorskip(library)
     monkeypatch.syspath_prepend(str(DEMO))
     monkeypatch.delitem(sys.modules, "measure", raising=False)
-    demo, sentences = example("demo"), ["One.", "A much longer sentence than the first one is."] * 12
+    demo, sentences = (
+        example("demo"),
+        ["One.", "A much longer sentence than the first one is."] * 12,
+    )
     masks = [mask for _, mask in demo.samples(minilm.Tokenizer(), sentences)]
     assert len(masks) == len(sentences) / demo.SAMPLE and all(mask.all() for mask in masks)
 

@@ -38,10 +38,7 @@ def takes_any(x, *rest):
 
 
 @cb.kernel
-def takes_options(
-    x: cb.Array,
-    **options,
-):
+def takes_options(x: cb.Array, **options):
     x[0] = 1
 
 
@@ -50,7 +47,9 @@ def takes_list(x: cb.Array, y: list):
     x[0] = 1
 
 
-@pytest.mark.parametrize("dtype", [complex, object, "M8[s]", "U3", ">f4", [("a", "f4")], np.longdouble])
+@pytest.mark.parametrize(
+    "dtype", [complex, object, "M8[s]", "U3", ">f4", [("a", "f4")], np.longdouble]
+)
 @pytest.mark.parametrize("device", ["cpu", "python"])
 def test_a_dtype_that_kernels_lack_names_parameter_and_kernel(dtype: Any, device: str) -> None:
     bad, pair = np.zeros(3, dtype), Pair(X, X)
@@ -68,11 +67,18 @@ def test_a_dtype_that_kernels_lack_names_parameter_and_kernel(dtype: Any, device
     ("kernel", "rest", "said", "line"),
     [
         (takes_any, (1,), "takes_any takes *rest", "def takes_any(x, *rest):"),
-        (takes_options, (), "takes_options takes **options", "    **options,"),
-        (takes_list, (1,), "'y' of takes_list is annotated", "def takes_list(x: cb.Array, y: list):"),
+        (takes_options, (), "takes_options takes **options", "**options"),
+        (
+            takes_list,
+            (1,),
+            "'y' of takes_list is annotated",
+            "def takes_list(x: cb.Array, y: list):",
+        ),
     ],
 )
-def test_a_parameter_that_kernels_lack_is_shown(kernel: Any, rest: Any, said: str, line: str) -> None:
+def test_a_parameter_that_kernels_lack_is_shown(
+    kernel: Any, rest: Any, said: str, line: str
+) -> None:
     with pytest.raises(errors.KernelTypeError, match=re.escape(said)) as caught:
         kernel[1, 1](X, *rest)
     place = caught.value.location
@@ -81,10 +87,19 @@ def test_a_parameter_that_kernels_lack_is_shown(kernel: Any, rest: Any, said: st
 
 HOST: list[tuple[Callable[[], Any], str]] = [
     (lambda: K.max_pool2d(IMAGE, 20), r"max_pool2d: kernel_size=20 .* axis of 8 with padding=0"),
-    (lambda: K.max_pool2d(IMAGE, 3, 1, 2), r"max_pool2d: padding=2 is more than half of kernel_size=3"),
+    (
+        lambda: K.max_pool2d(IMAGE, 3, 1, 2),
+        r"max_pool2d: padding=2 is more than half of kernel_size=3",
+    ),
     (lambda: K.avg_pool2d(IMAGE, (3, 9)), r"avg_pool2d: kernel_size=9 .* axis of 8 with padding=0"),
-    (lambda: K.avg_pool1d(IMAGE[0], 3, 1, 2), r"avg_pool1d: padding=2 is more than half of kernel_size=3"),
-    (lambda: K.conv2d(IMAGE, np.zeros((4, 3, 13, 3), np.float32)), r"conv2d: a filter of 13 .* axis of 8"),
+    (
+        lambda: K.avg_pool1d(IMAGE[0], 3, 1, 2),
+        r"avg_pool1d: padding=2 is more than half of kernel_size=3",
+    ),
+    (
+        lambda: K.conv2d(IMAGE, np.zeros((4, 3, 13, 3), np.float32)),
+        r"conv2d: a filter of 13 .* axis of 8",
+    ),
     (lambda: K.conv2d(IMAGE, np.zeros((4, 5, 3, 3), np.float32)), r"conv2d: filters of shape"),
     (lambda: cb.tensor(X, device="cpu:3"), r"'cpu:3' does not exist\n  Hint: backend cpu has cpu;"),
     (lambda: cb.tensor(X, device="cpu:x"), 'no valid ordinal\n  Hint: write "cpu"'),
@@ -110,10 +125,14 @@ def test_reductions_of_numpy_reduce_tensors() -> None:
         np.testing.assert_allclose(np.asarray(function(t, axis=1)), function(values, axis=1))
 
 
-def test_arrays_of_host_and_device_together_name_the_public_function(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_of_host_and_device_together_name_the_public_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with fake_cuda(monkeypatch):
         there = upload(X, cb.Device("cuda"))
-        with pytest.raises(errors.LaunchError, match="^matmul is given arrays on cuda and a NumPy array"):
+        with pytest.raises(
+            errors.LaunchError, match="^matmul is given arrays on cuda and a NumPy array"
+        ):
             K.matmul(there, X)
         with pytest.raises(errors.DeviceError, match="Hint: backend cuda has cuda; see"):
             cb.tensor(X, device="cuda:5")

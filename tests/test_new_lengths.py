@@ -58,10 +58,14 @@ def test_a_new_length_makes_no_bytecode(fake: FakeCuda, compiled: list[str]) -> 
     assert not compiled
 
 
-def test_the_first_calls_of_a_length_make_no_functions(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_calls_of_a_length_make_no_functions(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What makes later calls quick comes when a length came before: many lengths never come again."""
     made: list[str] = []
-    monkeypatch.setattr(far, "written", lambda text, *given: made.append(text) or written(text, *given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        far, "written", lambda text, *given: made.append(text) or written(text, *given)
+    )  # type: ignore[func-returns-value]
     for n in range(10, 20):
         for _ in range(2):
             x, y = some(n), some(n)
@@ -87,7 +91,9 @@ def test_a_length_that_is_used_between_others_is_known(
     monkeypatch.setattr(launch, "TABLE_LIMIT", 16)
     recorded: list[Trace] = []
     init = Trace.__init__
-    monkeypatch.setattr(Trace, "__init__", lambda self, *given: recorded.append(self) or init(self, *given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        Trace, "__init__", lambda self, *given: recorded.append(self) or init(self, *given)
+    )  # type: ignore[func-returns-value]
     x, y = some(9), some(9)
     for n in range(20, 60):
         for _ in range(4):
@@ -96,7 +102,9 @@ def test_a_length_that_is_used_between_others_is_known(
             same(plus(new(a), new(b)), a + b)
     kept = [n for n in range(46, 60) if _calls_again(n, repetitions)]
     assert len(kept) >= 12, "the newest are known"
-    assert len(recorded) < 40 + 8 + 4, "and what was used all the time was learned again a few times"
+    assert len(recorded) < 40 + 8 + 4, (
+        "and what was used all the time was learned again a few times"
+    )
 
 
 @pytest.fixture

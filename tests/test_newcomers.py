@@ -65,7 +65,9 @@ def test_a_stream_of_another_library_is_refused_with_the_way_to_wrap_it(stream: 
 
 
 def test_an_argument_that_cannot_be_hashed_is_named() -> None:
-    with pytest.raises(errors.KernelTypeError, match="'x' of copies is an array but is given memoryview"):
+    with pytest.raises(
+        errors.KernelTypeError, match="'x' of copies is an array but is given memoryview"
+    ):
         copies[1, 4](memoryview(bytearray(16)), X.copy())
 
 
@@ -84,7 +86,8 @@ def test_positions_of_a_launch_of_two_thousand_million_units_are_64_bit(units: A
 
 
 @pytest.mark.parametrize(
-    ("call", "name"), [(np.exp, "exp"), (np.maximum, "nan_max"), (np.where, "select"), (np.clip, "clamp")]
+    ("call", "name"),
+    [(np.exp, "exp"), (np.maximum, "nan_max"), (np.where, "select"), (np.clip, "clamp")],
 )
 def test_a_function_of_numpy_is_answered_with_the_builtin(call: Any, name: str) -> None:
     @cb.kernel
@@ -128,7 +131,9 @@ class Guarded:
 
 def test_an_array_that_its_library_does_not_give_away_is_refused() -> None:
     for use in (lambda: copies[1, 4](Guarded(), X.copy()), lambda: cb.tensor(Guarded())):
-        with pytest.raises(errors.LaunchError, match="type Guarded cannot be used as it is: Can't export") as info:
+        with pytest.raises(
+            errors.LaunchError, match="type Guarded cannot be used as it is: Can't export"
+        ) as info:
             use()
         assert info.value.hint == "pass x.detach()"
 
@@ -139,7 +144,10 @@ class HostTensor:
     is_cuda, requires_grad = False, False
 
     def __init__(self, values: Any, dtype: str) -> None:
-        self.array, self.dtype = np.asarray(values).astype(cb.as_dtype(dtype).numpy), f"torch.{self.NAMES[dtype]}"
+        self.array, self.dtype = (
+            np.asarray(values).astype(cb.as_dtype(dtype).numpy),
+            f"torch.{self.NAMES[dtype]}",
+        )
 
     NAMES = {"bf16": "bfloat16", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}  # noqa: RUF012
 
@@ -154,7 +162,9 @@ class HostTensor:
 
 
 @pytest.mark.parametrize("dtype", HostTensor.NAMES)
-def test_tensors_of_pytorch_in_dtypes_that_numpy_lacks_are_shared(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_of_pytorch_in_dtypes_that_numpy_lacks_are_shared(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch = types.SimpleNamespace(Tensor=HostTensor, int16=np.int16, uint8=np.uint8)
     monkeypatch.setitem(sys.modules, "torch", torch)
     given = HostTensor([1.0, -2.0, 0.5, 4.0], dtype)
@@ -175,7 +185,9 @@ def test_files_of_the_cache_can_be_read_by_whom_new_files_can(tmp_path: Path) ->
     assert stat.S_IMODE((tmp_path / "entry").stat().st_mode) == 0o644
 
 
-def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 

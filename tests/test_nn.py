@@ -24,7 +24,9 @@ def close(a, b, tol=2e-5) -> None:
 
 
 def net() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4, bias=False))
+    return nn.Sequential(
+        nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4, bias=False)
+    )
 
 
 def gelu(x):
@@ -40,8 +42,15 @@ def test_linear_is_x_times_weight_transposed():
 
 
 def test_linear_in_f64():
-    x, w, b = randn(3, 4).astype(np.float64), randn(2, 4).astype(np.float64), randn(2).astype(np.float64)
-    close(F.linear(x, w, b, activation="relu", residual=np.ones((3, 2))), np.maximum(x @ w.T + b, 0) + 1)
+    x, w, b = (
+        randn(3, 4).astype(np.float64),
+        randn(2, 4).astype(np.float64),
+        randn(2).astype(np.float64),
+    )
+    close(
+        F.linear(x, w, b, activation="relu", residual=np.ones((3, 2))),
+        np.maximum(x @ w.T + b, 0) + 1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +133,12 @@ def test_multi_head_attention_has_the_layout_of_torch(cross):
     want = attention(q, k, v, mask).transpose(0, 2, 1, 3).reshape(2, 5, 12)
     want = want @ layer.out_proj.weight.numpy().T + layer.out_proj.bias.numpy()
     close(layer(x, other, other, attn_mask=mask) if cross else layer(x, attn_mask=mask), want)
-    assert list(layer.state_dict()) == ["in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"]
+    assert list(layer.state_dict()) == [
+        "in_proj_weight",
+        "in_proj_bias",
+        "out_proj.weight",
+        "out_proj.bias",
+    ]
 
 
 def test_length_first_attention_equals_batch_first():
@@ -146,7 +160,13 @@ def test_attention_checks_its_arguments():
 
 def test_names_of_parameters_and_modules():
     model = net()
-    assert [n for n, _ in model.named_parameters()] == ["0.weight", "0.bias", "2.weight", "2.bias", "3.weight"]
+    assert [n for n, _ in model.named_parameters()] == [
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+        "3.weight",
+    ]
     assert [n for n, _ in model.named_modules()] == ["", "0", "1", "2", "3"]
     assert len(list(model.parameters())) == 5 and len(list(model.children())) == 4
     assert model.get_submodule("3") is model[3] and len(model[1:]) == 3
@@ -243,7 +263,9 @@ def test_train_and_eval_reach_all_modules():
 
 def test_hooks_see_the_inputs():
     layer, seen = nn.Linear(2, 2), []
-    remove = layer.register_forward_pre_hook(lambda module, args: seen.append((module, args[0].shape)))
+    remove = layer.register_forward_pre_hook(
+        lambda module, args: seen.append((module, args[0].shape))
+    )
     layer(randn(3, 2))
     remove()
     layer(randn(4, 2))

@@ -8,7 +8,12 @@ import pytest
 from cubepy.errors import ShapeError
 from cubepy.nn import BatchNorm1d, BatchNorm2d, BatchNorm3d, RMSNorm
 
-LAYERS = [(BatchNorm1d, (5, 3)), (BatchNorm1d, (4, 3, 6)), (BatchNorm2d, (2, 3, 4, 5)), (BatchNorm3d, (2, 3, 2, 3, 4))]
+LAYERS = [
+    (BatchNorm1d, (5, 3)),
+    (BatchNorm1d, (4, 3, 6)),
+    (BatchNorm2d, (2, 3, 4, 5)),
+    (BatchNorm3d, (2, 3, 2, 3, 4)),
+]
 
 
 def random(shape):
@@ -18,14 +23,25 @@ def random(shape):
 @pytest.mark.parametrize(("layer", "shape"), LAYERS)
 def test_batch_norm_trains_and_then_uses_the_running_values(layer, shape):
     bn, x = layer(3), random(shape)
-    assert list(bn.state_dict()) == ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    assert list(bn.state_dict()) == [
+        "weight",
+        "bias",
+        "running_mean",
+        "running_var",
+        "num_batches_tracked",
+    ]
     axes, wide = (0, *range(2, x.ndim)), x.astype(np.float64)
     mean, var = wide.mean(axes, keepdims=True), wide.var(axes, keepdims=True)
-    np.testing.assert_allclose(bn(x).numpy(), (wide - mean) / np.sqrt(var + 1e-5), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        bn(x).numpy(), (wide - mean) / np.sqrt(var + 1e-5), rtol=1e-4, atol=1e-5
+    )
     running, unbiased = 0.1 * mean, 0.9 + 0.1 * wide.var(axes, ddof=1, keepdims=True)
     np.testing.assert_allclose(bn.running_mean.numpy(), running.ravel(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(bn.running_var.numpy(), unbiased.ravel(), rtol=1e-5)
-    assert int(bn.num_batches_tracked.numpy()) == 1 and bn.num_batches_tracked.numpy().dtype == np.int64
+    assert (
+        int(bn.num_batches_tracked.numpy()) == 1
+        and bn.num_batches_tracked.numpy().dtype == np.int64
+    )
     y = bn.eval()(x).numpy()
     np.testing.assert_allclose(y, (wide - running) / np.sqrt(unbiased + 1e-5), rtol=1e-4, atol=1e-5)
     assert y.dtype == np.float32 and int(bn.num_batches_tracked.numpy()) == 1

@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
 
 
 def test_importing_cubepy_imports_neither_numba_nor_llvmlite(tmp_path: Path) -> None:
@@ -35,7 +37,17 @@ def test_info_works_in_an_empty_folder(tmp_path: Path) -> None:
 
 
 def test_wheel_holds_every_module(tmp_path: Path) -> None:
-    command = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)]
+    command = [
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
     done = python(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
@@ -56,11 +68,22 @@ def test_the_folder_names_alone_cannot_be_imported() -> None:
 
 def test_extras_are_those_that_users_are_told_of() -> None:
     """What pages, hints and the Makefile say to install exists, and nothing is offered that nothing speaks of."""
-    table = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    table = (
+        (ROOT / "pyproject.toml")
+        .read_text()
+        .partition("[project.optional-dependencies]")[2]
+        .partition("\n[")[0]
+    )
     offered = set(re.findall(r"^(\w+) = \[", table, re.MULTILINE))
     pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").rglob("*.md")]
-    sources = [file for folder in ("cubepy", "backends", "nn", "quant") for file in (ROOT / folder).rglob("*.py")]
+    sources = [
+        file
+        for folder in ("cubepy", "backends", "nn", "quant")
+        for file in (ROOT / folder).rglob("*.py")
+    ]
     named = {
-        name for file in (*pages, *sources) for name in re.findall(r"(?:cubepy|'\.|\"\.)\[(\w+)\]", file.read_text())
+        name
+        for file in (*pages, *sources)
+        for name in re.findall(r"(?:cubepy|'\.|\"\.)\[(\w+)\]", file.read_text())
     }
     assert named == offered

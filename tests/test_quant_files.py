@@ -16,7 +16,9 @@ KEY = "cubepy.quant"
 
 
 def build() -> nn.Module:
-    return nn.Sequential(nn.Linear(64, 48), nn.GELU(), nn.LayerNorm(48), nn.Linear(48, 33, bias=False))
+    return nn.Sequential(
+        nn.Linear(64, 48), nn.GELU(), nn.LayerNorm(48), nn.Linear(48, 33, bias=False)
+    )
 
 
 @pytest.fixture(params=["int8", "int4", "int4-symmetric"])
@@ -73,13 +75,17 @@ class TestSaveAndLoad:
 class TestDamage:
     @pytest.fixture
     def file(self, tmp_path: Path) -> Path:
-        quant.save(quant.quantize(build(), "int4", group=16, measure_speed=False).model, tmp_path / "m")
+        quant.save(
+            quant.quantize(build(), "int4", group=16, measure_speed=False).model, tmp_path / "m"
+        )
         return tmp_path / "m"
 
     def rewrite(self, file: Path, drop: str = "", metadata: dict[str, str] | None = None) -> Path:
         tensors = {name: t for name, t in nn.load_safetensors(file).items() if name != drop}
         other = file.with_name("other")
-        nn.save_safetensors(tensors, other, nn.safetensors_metadata(file) if metadata is None else metadata)
+        nn.save_safetensors(
+            tensors, other, nn.safetensors_metadata(file) if metadata is None else metadata
+        )
         return other
 
     def test_a_missing_part_is_named(self, file: Path) -> None:
@@ -97,18 +103,30 @@ class TestDamage:
     def test_another_architecture_is_refused(self, file: Path) -> None:
         with pytest.raises(FileFormatError, match="wrong shapes: 0.weight"):
             quant.load(
-                nn.Sequential(nn.Linear(32, 48), nn.GELU(), nn.LayerNorm(48), nn.Linear(48, 33, bias=False)), file
+                nn.Sequential(
+                    nn.Linear(32, 48), nn.GELU(), nn.LayerNorm(48), nn.Linear(48, 33, bias=False)
+                ),
+                file,
             )
 
     @pytest.mark.parametrize(
         "text",
-        ["", "[]", "{}", '{"version": 1, "tensors": 3}', '{"version": 1, "tensors": {"0.weight": 3}}', "[" * 5000],
+        [
+            "",
+            "[]",
+            "{}",
+            '{"version": 1, "tensors": 3}',
+            '{"version": 1, "tensors": {"0.weight": 3}}',
+            "[" * 5000,
+        ],
     )
     def test_damaged_metadata_is_refused(self, file: Path, text: str) -> None:
         with pytest.raises(FileFormatError, match="cubepy.quant"):
             quant.load(build(), self.rewrite(file, metadata={KEY: text}))
 
-    @pytest.mark.parametrize("change", [{"shape": [64, 48]}, {"scheme": "int9"}, {"gain": None}, {"dtype": "f99"}])
+    @pytest.mark.parametrize(
+        "change", [{"shape": [64, 48]}, {"scheme": "int9"}, {"gain": None}, {"dtype": "f99"}]
+    )
     def test_metadata_that_lies_is_refused(self, file: Path, change: dict[str, object]) -> None:
         described = json.loads(nn.safetensors_metadata(file)[KEY])
         described["tensors"]["0.weight"].update(change)
@@ -155,14 +173,20 @@ class TestQuantizeFile:
         assert "a.weight" in str(report)
 
     def test_a_matrix_that_the_group_does_not_fit_is_warned_of(self, source: Path) -> None:
-        with pytest.warns(QuantizationWarning, match=r"1 layer stays in float: 'odd.weight': its 30 inputs") as told:
+        with pytest.warns(
+            QuantizationWarning, match=r"1 layer stays in float: 'odd.weight': its 30 inputs"
+        ) as told:
             report = quant.quantize_file(source, source.with_name("int4"), "int4")
         assert report.warnings == [str(told[0].message)]
 
     def file(self, folder: Path, **shapes: tuple[int, ...]) -> Path:
         rng = np.random.default_rng(2)
-        tensors = {name.replace("__", "."): rng.standard_normal(shape) for name, shape in shapes.items()}
-        nn.save_safetensors({name: a.astype(np.float16) for name, a in tensors.items()}, folder / "float")
+        tensors = {
+            name.replace("__", "."): rng.standard_normal(shape) for name, shape in shapes.items()
+        }
+        nn.save_safetensors(
+            {name: a.astype(np.float16) for name, a in tensors.items()}, folder / "float"
+        )
         return folder / "float"
 
     def test_matrices_that_lie_the_other_way_round_stay_in_float(self, tmp_path: Path) -> None:
@@ -186,28 +210,42 @@ class TestQuantizeFile:
         with pytest.warns(QuantizationWarning, match="'c_proj.weight': it may be"):
             report = quant.quantize_file(alone, tmp_path / "packed", "int8")
         assert [layer.name for layer in report.quantized] == ["q.weight"]
-        linear = self.file(tmp_path, c_attn__weight=(192, 64), c_attn__bias=(192,), c_proj__weight=(64, 64))
-        report = quant.quantize_file(linear, tmp_path / "packed", "int8")  # of a linear layer, as its bias says
+        linear = self.file(
+            tmp_path, c_attn__weight=(192, 64), c_attn__bias=(192,), c_proj__weight=(64, 64)
+        )
+        report = quant.quantize_file(
+            linear, tmp_path / "packed", "int8"
+        )  # of a linear layer, as its bias says
         assert [layer.name for layer in report.quantized] == ["c_attn.weight", "c_proj.weight"]
 
     def test_a_file_of_conv1d_alone_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(QuantizationError, match=r"nothing to quantize: 'c_fc.weight' \(its bias of 256 says"):
-            quant.quantize_file(self.file(tmp_path, c_fc__weight=(64, 256), c_fc__bias=(256,)), tmp_path / "o")
+        with pytest.raises(
+            QuantizationError, match=r"nothing to quantize: 'c_fc.weight' \(its bias of 256 says"
+        ):
+            quant.quantize_file(
+                self.file(tmp_path, c_fc__weight=(64, 256), c_fc__bias=(256,)), tmp_path / "o"
+            )
 
     def test_the_file_is_what_quantizing_the_model_gives(self, tmp_path: Path) -> None:
         model = build()
         nn.save_safetensors(model.state_dict(), tmp_path / "float")
         quant.quantize_file(tmp_path / "float", tmp_path / "file", "int4", group=16)
-        quant.save(quant.quantize(model, "int4", group=16, measure_speed=False).model, tmp_path / "model")
+        quant.save(
+            quant.quantize(model, "int4", group=16, measure_speed=False).model, tmp_path / "model"
+        )
         assert (tmp_path / "file").read_bytes() == (tmp_path / "model").read_bytes()
 
     def test_patterns_skip(self, source: Path) -> None:
-        report = quant.quantize_file(source, source.with_name("o"), "int8", skip=["odd*", "nothing"])
+        report = quant.quantize_file(
+            source, source.with_name("o"), "int8", skip=["odd*", "nothing"]
+        )
         assert [layer.name for layer in report.quantized] == ["a.weight"]
         assert report.warnings == ["skip='nothing' matched no layer"]
 
     def test_nothing_to_quantize_writes_nothing(self, source: Path) -> None:
-        with pytest.raises(QuantizationError, match="has nothing to quantize: 'token_embedding.weight'"):
+        with pytest.raises(
+            QuantizationError, match="has nothing to quantize: 'token_embedding.weight'"
+        ):
             quant.quantize_file(source, source.with_name("o"), "int8", skip="*")
         assert not source.with_name("o").exists()
 

@@ -48,7 +48,9 @@ def reasons(result: quant.QuantizationResult) -> dict[str, str]:
 
 
 class TestLayers:
-    def test_linear_weights_are_packed_and_the_rest_stays(self, model: Model, ids: np.ndarray) -> None:
+    def test_linear_weights_are_packed_and_the_rest_stays(
+        self, model: Model, ids: np.ndarray
+    ) -> None:
         result = quant.quantize(model, "int8", measure_speed=False)
         assert reasons(result) == {
             "table": "an embedding is looked up, not multiplied",
@@ -87,13 +89,18 @@ class TestLayers:
     )
     def test_skipped_layers_stay_float(self, model: Model, skip: object) -> None:
         result = quant.quantize(model, "int8", skip=skip, measure_speed=False)  # type: ignore[arg-type]
-        assert {layer.name for layer in result.report.quantized} == {"attention.in_proj_weight", "attention.out_proj"}
+        assert {layer.name for layer in result.report.quantized} == {
+            "attention.in_proj_weight",
+            "attention.out_proj",
+        }
         assert result.model.hidden[0].weight is model.hidden[0].weight
         assert "skip=" in reasons(result)["hidden.0"]
 
     def test_a_pattern_that_matches_nothing_is_remarked(self, model: Model) -> None:
         report = quant.quantize(model, "int8", skip=("hiden*",), measure_speed=False).report
-        assert report.warnings == ["skip='hiden*' matched no layer"] and "warning: skip='hiden*'" in str(report)
+        assert report.warnings == [
+            "skip='hiden*' matched no layer"
+        ] and "warning: skip='hiden*'" in str(report)
 
     def test_a_second_quantization_leaves_packed_layers(self, model: Model) -> None:
         once = quant.quantize(model, "int8", skip="hidden.0", measure_speed=False).model
@@ -103,7 +110,9 @@ class TestLayers:
 
     def test_shared_layers_stay_shared(self) -> None:
         layer = nn.Linear(32, 32)
-        twice = quant.quantize(nn.Sequential(layer, nn.ReLU(), layer), "int8", measure_speed=False).model
+        twice = quant.quantize(
+            nn.Sequential(layer, nn.ReLU(), layer), "int8", measure_speed=False
+        ).model
         assert twice[0] is twice[2] and twice[0].weight.storage.kind == "quantized"
 
     def test_a_single_layer_is_a_model(self) -> None:
@@ -140,18 +149,29 @@ class TestLayers:
 
 class TestRefusals:
     def test_nothing_to_quantize(self) -> None:
-        with pytest.raises(QuantizationError, match="nothing to quantize: it holds no linear layer"):
+        with pytest.raises(
+            QuantizationError, match="nothing to quantize: it holds no linear layer"
+        ):
             quant.quantize(nn.Sequential(nn.GELU()), "int8")
 
     def test_everything_skipped(self, model: Model) -> None:
-        with pytest.raises(QuantizationError, match=r"all of its layers are skipped.*matches skip='\*'"):
+        with pytest.raises(
+            QuantizationError, match=r"all of its layers are skipped.*matches skip='\*'"
+        ):
             quant.quantize(model, "int8", skip="*")
 
-    def test_a_layer_that_the_group_does_not_fit_stays_in_float_and_is_named(self, model: Model) -> None:
+    def test_a_layer_that_the_group_does_not_fit_stays_in_float_and_is_named(
+        self, model: Model
+    ) -> None:
         reason = "its 96 inputs are not a multiple of group=64"
         with pytest.warns(QuantizationWarning, match=f"stays? in float: 'hidden.2': {reason}"):
-            report = quant.quantize(model, "int4", group=64, inplace=True, measure_speed=False).report
-        assert model.hidden[0].weight.storage.kind == "quantized" and model.hidden[2].weight.storage.kind == "dense"
+            report = quant.quantize(
+                model, "int4", group=64, inplace=True, measure_speed=False
+            ).report
+        assert (
+            model.hidden[0].weight.storage.kind == "quantized"
+            and model.hidden[2].weight.storage.kind == "dense"
+        )
         assert {layer.name: layer.reason for layer in report.skipped}["hidden.2"] == reason
         assert any("'hidden.2'" in text and reason in text for text in report.warnings)
 
@@ -166,7 +186,11 @@ class TestRefusals:
         class Tied(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
-                self.first, self.second, self.third = nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32)
+                self.first, self.second, self.third = (
+                    nn.Linear(32, 32),
+                    nn.Linear(32, 32),
+                    nn.Linear(32, 32),
+                )
                 self.empty, self.again = nn.Linear(32, 0), nn.Sequential(self.first)
                 self.second.weight, self.scale = self.first.weight, self.third.weight
 
@@ -198,7 +222,9 @@ class TestRefusals:
         with pytest.raises(QuantizationError, match="holds no sample inputs"):
             quant.quantize(model, "int4", calibrate=[])
         with pytest.raises(QuantizationError, match="NaN or infinity inside the model"):
-            quant.quantize(nn.Linear(32, 8), "int8", calibrate=[np.full((2, 32), np.nan, np.float32)])
+            quant.quantize(
+                nn.Linear(32, 8), "int8", calibrate=[np.full((2, 32), np.nan, np.float32)]
+            )
 
     def test_a_skip_of_another_kind(self, model: Model) -> None:
         with pytest.raises(QuantizationError, match="skip takes names"):
@@ -208,7 +234,11 @@ class TestRefusals:
 class TestSamples:
     def test_items_are_calls(self) -> None:
         one, two = np.zeros(2), np.ones(3)
-        assert list(samples([one, (one, two), {"x": two}])) == [((one,), {}), ((one, two), {}), ((), {"x": two})]
+        assert list(samples([one, (one, two), {"x": two}])) == [
+            ((one,), {}),
+            ((one, two), {}),
+            ((), {"x": two}),
+        ]
 
     def test_an_array_is_cut_into_batches(self) -> None:
         found = [args[0].shape for args, _ in samples(np.zeros((70, 5)))]
@@ -221,11 +251,15 @@ class TestSamples:
         x = rng.standard_normal((300, 8)).astype(np.float32) @ mixing
         plain = quant.quantize(layer, "int4", sample=x, measure_speed=False).report
         guided = quant.quantize(layer, "int4", calibrate=x, sample=x, measure_speed=False).report
-        assert guided.calibrated and guided.output_error is not None and plain.output_error is not None
+        assert (
+            guided.calibrated and guided.output_error is not None and plain.output_error is not None
+        )
         assert guided.output_error < 0.7 * plain.output_error
 
     def test_attention_and_keyword_inputs_are_seen(self, model: Model, ids: np.ndarray) -> None:
-        report = quant.quantize(model, "int8", calibrate=[{"ids": ids}, (ids,), ids], measure_speed=False).report
+        report = quant.quantize(
+            model, "int8", calibrate=[{"ids": ids}, (ids,), ids], measure_speed=False
+        ).report
         assert all(layer.output_error is not None for layer in report.quantized)
 
 
@@ -245,7 +279,9 @@ class TestReport:
         by_name = {layer.name: layer for layer in result.report.layers}
         assert by_name["hidden.0"].bytes_after == packed[0].weight.nbytes
         assert by_name["hidden.0"].bytes_before == 4 * 64 * 96
-        assert result.report.bytes_after == sum(layer.bytes_after for layer in result.report.quantized)
+        assert result.report.bytes_after == sum(
+            layer.bytes_after for layer in result.report.quantized
+        )
         assert result.report.ratio < 0.2
 
     def test_table_has_a_line_for_every_layer_and_totals(self, model: Model) -> None:
@@ -253,7 +289,9 @@ class TestReport:
         lines = str(result).splitlines()
         assert lines[0].split()[:3] == ["layer", "shape", "stored"] and "speed" not in lines[0]
         assert lines[2].startswith("table") and "skipped: an embedding" in lines[2]
-        assert lines[-1].startswith("int8, a scale for each output channel: 4 layers quantized, 2 skipped;")
+        assert lines[-1].startswith(
+            "int8, a scale for each output channel: 4 layers quantized, 2 skipped;"
+        )
 
     def test_report_is_plain_data(self, model: Model, ids: np.ndarray) -> None:
         model, report = quant.quantize(model, "int4", sample=ids)

@@ -16,7 +16,13 @@ from cubepy.quant.rounding import fit_int4
 from cubepy.quant.schemes import Scheme, parse_scheme
 from cubepy.quant.weight import QuantizedWeight, Statistics
 
-SCHEMES = ["int8", "int4", Scheme("int4", 4, 32, True), Scheme("int4", 4, 64, False), Scheme("int4", 4, 8, True)]
+SCHEMES = [
+    "int8",
+    "int4",
+    Scheme("int4", 4, 32, True),
+    Scheme("int4", 4, 64, False),
+    Scheme("int4", 4, 8, True),
+]
 
 
 def names(scheme: str | Scheme) -> str:
@@ -34,7 +40,9 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 class TestSchemeNames:
     def test_unknown_scheme_lists_the_schemes(self) -> None:
-        with pytest.raises(QuantizationError, match="unknown scheme 'int3': the schemes are int8, int4") as caught:
+        with pytest.raises(
+            QuantizationError, match="unknown scheme 'int3': the schemes are int8, int4"
+        ) as caught:
             parse_scheme("int3")
         assert "Hint:" in str(caught.value)
 
@@ -74,12 +82,16 @@ class TestPacking:
     def test_int8_survives_packing(self, rows: int, columns: int, seed: int) -> None:
         codes = np.random.default_rng(seed).integers(-127, 128, (rows, columns)).astype(np.int8)
         packed = packing.pack_int8(codes)
-        assert packed.shape == (-(-rows // 16), -(-columns // 4), 16, 4) and packed.flags.c_contiguous
+        assert (
+            packed.shape == (-(-rows // 16), -(-columns // 4), 16, 4) and packed.flags.c_contiguous
+        )
         assert np.array_equal(packing.unpack_int8(packed, codes.shape), codes)
 
     @given(st.integers(1, 70), st.integers(1, 12), st.integers(0, 2**32 - 1))
     @settings(max_examples=40, deadline=None)
-    def test_int4_survives_packing_in_half_the_bytes(self, rows: int, eights: int, seed: int) -> None:
+    def test_int4_survives_packing_in_half_the_bytes(
+        self, rows: int, eights: int, seed: int
+    ) -> None:
         codes = np.random.default_rng(seed).integers(0, 16, (rows, 8 * eights)).astype(np.uint8)
         packed = packing.pack_int4(codes)
         assert packed.nbytes == -(-rows // 16) * 16 * 8 * eights // 2 and packed.flags.c_contiguous
@@ -90,7 +102,9 @@ class TestPacking:
     def test_group_and_channel_values_survive_packing(self, rows: int, groups: int) -> None:
         values = np.arange(rows * groups, dtype=np.float16).reshape(rows, groups)
         assert np.array_equal(packing.unpack_groups(packing.pack_groups(values), rows), values)
-        assert np.array_equal(packing.unpack_channels(packing.pack_channels(values[:, 0]), rows), values[:, 0])
+        assert np.array_equal(
+            packing.unpack_channels(packing.pack_channels(values[:, 0]), rows), values[:, 0]
+        )
 
     def test_layout_is_the_documented_one(self) -> None:
         codes = np.arange(32 * 16).reshape(32, 16)
@@ -146,7 +160,9 @@ class TestRounding:
 class TestQuantizedWeight:
     @pytest.mark.parametrize("scheme", SCHEMES, ids=names)
     @pytest.mark.parametrize("rows", [1, 5, 16, 33])
-    def test_dequantized_is_near(self, scheme: str | Scheme, rows: int, rng: np.random.Generator) -> None:
+    def test_dequantized_is_near(
+        self, scheme: str | Scheme, rows: int, rng: np.random.Generator
+    ) -> None:
         weight = rng.standard_normal((rows, 64)).astype(np.float32)
         quantized = QuantizedWeight.from_float(weight, scheme)
         near = quantized.dequantize()
@@ -173,11 +189,17 @@ class TestQuantizedWeight:
 
     def test_int8_takes_any_k(self, rng: np.random.Generator) -> None:
         weight = rng.standard_normal((7, 13)).astype(np.float32)
-        assert np.allclose(QuantizedWeight.from_float(weight, "int8").dequantize(), weight, atol=0.05)
+        assert np.allclose(
+            QuantizedWeight.from_float(weight, "int8").dequantize(), weight, atol=0.05
+        )
 
     @pytest.mark.parametrize("scheme", SCHEMES, ids=names)
-    def test_sums_are_those_of_what_the_codes_stand_for(self, scheme: str | Scheme, rng: np.random.Generator) -> None:
-        quantized = QuantizedWeight.from_float(rng.standard_normal((20, 64)).astype(np.float32), scheme)
+    def test_sums_are_those_of_what_the_codes_stand_for(
+        self, scheme: str | Scheme, rng: np.random.Generator
+    ) -> None:
+        quantized = QuantizedWeight.from_float(
+            rng.standard_normal((20, 64)).astype(np.float32), scheme
+        )
         sums = packing.unpack_channels(quantized.sums, 20)
         if quantized.scheme.bits == 8:
             sums = sums * packing.unpack_channels(quantized.scales, 20)
@@ -190,14 +212,18 @@ class TestQuantizedWeight:
 
     def test_calibration_lowers_the_output_error(self, rng: np.random.Generator) -> None:
         mixing = rng.standard_normal((64, 64))
-        x = (rng.standard_normal((400, 16)) @ mixing[:16] + 0.1 * rng.standard_normal((400, 64))).astype(np.float32)
+        x = (
+            rng.standard_normal((400, 16)) @ mixing[:16] + 0.1 * rng.standard_normal((400, 64))
+        ).astype(np.float32)
         weight = rng.standard_normal((48, 64)).astype(np.float32)
         seen = Statistics(x.T.astype(np.float64) @ x, np.abs(x).max(axis=0), len(x))
         for scheme in ("int4", "int8"):
             plain = QuantizedWeight.from_float(weight, scheme).dequantize()
             compensated = QuantizedWeight.from_float(weight, scheme, statistics=seen).dequantize()
             exact = x @ weight.T
-            assert np.linalg.norm(x @ compensated.T - exact) < 0.8 * np.linalg.norm(x @ plain.T - exact)
+            assert np.linalg.norm(x @ compensated.T - exact) < 0.8 * np.linalg.norm(
+                x @ plain.T - exact
+            )
 
     def test_what_cannot_be_quantized_is_named(self) -> None:
         bad = np.ones((4, 32), np.float32)
@@ -213,21 +239,32 @@ class TestQuantizedWeight:
     def test_arrays_and_metadata_rebuild_it_without_a_copy(
         self, scheme: str | Scheme, rng: np.random.Generator
     ) -> None:
-        quantized = QuantizedWeight.from_float(rng.standard_normal((20, 64)).astype(np.float32), scheme)
+        quantized = QuantizedWeight.from_float(
+            rng.standard_normal((20, 64)).astype(np.float32), scheme
+        )
         again = QuantizedWeight.from_arrays(quantized.arrays(), quantized.metadata(), "w")
         assert again.codes is quantized.codes and again.scheme == quantized.scheme
         assert np.array_equal(again.dequantize(), quantized.dequantize())
 
     def test_damaged_arrays_and_metadata_are_named(self, rng: np.random.Generator) -> None:
-        quantized = QuantizedWeight.from_float(rng.standard_normal((20, 64)).astype(np.float32), "int4")
+        quantized = QuantizedWeight.from_float(
+            rng.standard_normal((20, 64)).astype(np.float32), "int4"
+        )
         arrays, facts = quantized.arrays(), quantized.metadata()
         with pytest.raises(FileFormatError, match="'w' lacks its minimums"):
-            QuantizedWeight.from_arrays({k: v for k, v in arrays.items() if k != "minimums"}, facts, "w")
+            QuantizedWeight.from_arrays(
+                {k: v for k, v in arrays.items() if k != "minimums"}, facts, "w"
+            )
         with pytest.raises(FileFormatError, match="codes of quantized tensor 'w' should be uint8"):
             QuantizedWeight.from_arrays({**arrays, "codes": arrays["codes"][:1]}, facts, "w")
         with pytest.raises(FileFormatError, match="layout version 99"):
             QuantizedWeight.from_arrays(arrays, {**facts, "layout": 99}, "w")
-        for damaged in ({}, {**facts, "scheme": "int3"}, {**facts, "shape": [4]}, {**facts, "group": "x"}):
+        for damaged in (
+            {},
+            {**facts, "scheme": "int3"},
+            {**facts, "shape": [4]},
+            {**facts, "group": "x"},
+        ):
             with pytest.raises(FileFormatError):
                 QuantizedWeight.from_arrays(arrays, damaged, "w")
 
@@ -235,9 +272,14 @@ class TestQuantizedWeight:
 class TestReference:
     @pytest.mark.parametrize("scheme", SCHEMES, ids=names)
     @pytest.mark.parametrize("rows", [1, 70, 130])
-    def test_linear_is_near_the_float_layer(self, scheme: str | Scheme, rows: int, rng: np.random.Generator) -> None:
+    def test_linear_is_near_the_float_layer(
+        self, scheme: str | Scheme, rows: int, rng: np.random.Generator
+    ) -> None:
         x = rng.standard_normal((2, 3, 64)).astype(np.float32) + 0.5
-        weight, bias = rng.standard_normal((rows, 64)).astype(np.float32), rng.standard_normal(rows).astype(np.float32)
+        weight, bias = (
+            rng.standard_normal((rows, 64)).astype(np.float32),
+            rng.standard_normal(rows).astype(np.float32),
+        )
         quantized = QuantizedWeight.from_float(weight, scheme)
         out = reference.linear(x, quantized, bias)
         assert out.shape == (2, 3, rows) and out.dtype == np.float32
@@ -256,9 +298,13 @@ class TestReference:
         assert weight.minimums is not None
         total += group_sums @ packing.unpack_groups(weight.minimums, 5).astype(np.float64).T
         total -= shifted[:, None] * packing.unpack_channels(weight.sums, 5)
-        assert np.allclose(total * scale[:, None] * weight.gain, reference.linear(x, weight), rtol=1e-4, atol=1e-4)
+        assert np.allclose(
+            total * scale[:, None] * weight.gain, reference.linear(x, weight), rtol=1e-4, atol=1e-4
+        )
 
-    def test_rows_of_zeros_stay_zero_and_nan_stays_in_its_row(self, rng: np.random.Generator) -> None:
+    def test_rows_of_zeros_stay_zero_and_nan_stays_in_its_row(
+        self, rng: np.random.Generator
+    ) -> None:
         weight = QuantizedWeight.from_float(rng.standard_normal((9, 32)).astype(np.float32), "int8")
         x = np.zeros((3, 32), np.float32)
         x[1, 4], x[2] = np.nan, 1
@@ -280,9 +326,13 @@ class TestKernels:
 
     @pytest.mark.parametrize("scheme", SCHEMES, ids=names)
     @pytest.mark.parametrize("m", [1, 2, 5, 67])
-    def test_kernels_follow_the_reference(self, scheme: str | Scheme, m: int, rng: np.random.Generator) -> None:
+    def test_kernels_follow_the_reference(
+        self, scheme: str | Scheme, m: int, rng: np.random.Generator
+    ) -> None:
         for rows, columns in ((70, 128), (16, 64)):
-            weight = QuantizedWeight.from_float(rng.standard_normal((rows, columns)).astype(np.float32), scheme)
+            weight = QuantizedWeight.from_float(
+                rng.standard_normal((rows, columns)).astype(np.float32), scheme
+            )
             x = rng.standard_normal((m, columns)).astype(np.float32) + 0.3
             bias = rng.standard_normal(rows).astype(np.float32)
             residual = rng.standard_normal((m, rows)).astype(np.float32)
@@ -291,26 +341,36 @@ class TestKernels:
             assert np.allclose(found, expected, rtol=1e-5, atol=2e-5)
 
     def test_int8_kernel_takes_any_k(self, rng: np.random.Generator) -> None:
-        weight = QuantizedWeight.from_float(rng.standard_normal((33, 13)).astype(np.float32), "int8")
+        weight = QuantizedWeight.from_float(
+            rng.standard_normal((33, 13)).astype(np.float32), "int8"
+        )
         x = rng.standard_normal((3, 2, 13)).astype(np.float32)
-        assert np.allclose(quantized_linear(x, weight), reference.linear(x, weight), rtol=1e-5, atol=1e-5)
+        assert np.allclose(
+            quantized_linear(x, weight), reference.linear(x, weight), rtol=1e-5, atol=1e-5
+        )
 
     def test_activation_is_fused(self, rng: np.random.Generator) -> None:
-        weight = QuantizedWeight.from_float(rng.standard_normal((16, 32)).astype(np.float32), "int4")
+        weight = QuantizedWeight.from_float(
+            rng.standard_normal((16, 32)).astype(np.float32), "int4"
+        )
         x = rng.standard_normal((4, 32)).astype(np.float32)
         expected = np.maximum(reference.linear(x, weight), 0)
         assert np.allclose(quantized_linear(x, weight, activation="relu"), expected, atol=1e-5)
 
     def test_nan_stays_in_its_row_and_zeros_stay_zero(self, rng: np.random.Generator) -> None:
         for scheme in ("int8", "int4"):
-            weight = QuantizedWeight.from_float(rng.standard_normal((17, 32)).astype(np.float32), scheme)
+            weight = QuantizedWeight.from_float(
+                rng.standard_normal((17, 32)).astype(np.float32), scheme
+            )
             x = np.ones((4, 32), np.float32)
             x[0], x[1, 4], x[2, 31] = 0, np.nan, -np.inf
             out = quantized_linear(x, weight)
             assert not out[0].any() and np.isnan(out[1:3]).all() and np.isfinite(out[3]).all()
 
     def test_other_float_inputs_and_strides_work(self, rng: np.random.Generator) -> None:
-        weight = QuantizedWeight.from_float(rng.standard_normal((17, 32)).astype(np.float32), "int8")
+        weight = QuantizedWeight.from_float(
+            rng.standard_normal((17, 32)).astype(np.float32), "int8"
+        )
         x = rng.standard_normal((32, 4)).astype(np.float32).T
         plain = reference.linear(np.ascontiguousarray(x), weight)
         assert np.allclose(quantized_linear(x, weight), plain, atol=1e-5)
@@ -320,7 +380,9 @@ class TestKernels:
 
     def test_rows_of_a_weight_are_those_of_the_whole(self, rng: np.random.Generator) -> None:
         for scheme in ("int8", "int4"):
-            weight = QuantizedWeight.from_float(rng.standard_normal((70, 32)).astype(np.float32), scheme)
+            weight = QuantizedWeight.from_float(
+                rng.standard_normal((70, 32)).astype(np.float32), scheme
+            )
             for start, stop in ((16, 48), (32, 70), (3, 21)):
                 part = weight.rows(start, stop)
                 assert np.array_equal(part.dequantize(), weight.dequantize(start, stop))

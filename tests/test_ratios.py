@@ -38,18 +38,25 @@ import ratios, benchmarks.bench_kernels
 assert dict(os.environ) == before, set(os.environ) ^ set(before)
 """
     paths = os.pathsep.join([str(FOLDER), *sys.path])
-    subprocess.run([sys.executable, "-c", script], check=True, env=os.environ | {"PYTHONPATH": paths})
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, env=os.environ | {"PYTHONPATH": paths}
+    )
 
 
 def test_every_library_has_its_way_for_some_work_and_ours_for_all(ratios: Any) -> None:
-    have = {name: [op for op, work in ratios.WORKS.items() if work.make(name)] for name in ratios.LIBRARIES}
+    have = {
+        name: [op for op, work in ratios.WORKS.items() if work.make(name)]
+        for name in ratios.LIBRARIES
+    }
 
     assert len(have["cubepy"]) == len(ratios.WORKS)
     assert all(have.values())
     assert have["onnxruntime"] == have["openvino"]
 
 
-def test_a_library_that_cannot_be_imported_is_left_out(ratios: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_cannot_be_imported_is_left_out(
+    ratios: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from benchmarks import peers
 
     for name in ("torch", "jax", "onnx", "onnxruntime", "openvino"):
@@ -61,7 +68,9 @@ def test_a_library_that_cannot_be_imported_is_left_out(ratios: Any, monkeypatch:
             ratios.case("softmax", library, "4x8")
 
 
-def test_torch_is_not_compiled_without_a_compiler(ratios: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_not_compiled_without_a_compiler(
+    ratios: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from benchmarks import peers
 
     monkeypatch.setattr(peers, "torch_module", lambda: None)
@@ -75,7 +84,10 @@ def test_torch_is_not_compiled_without_a_compiler(ratios: Any, monkeypatch: pyte
 def test_a_library_three_times_slower_than_the_fastest_runs_no_rounds(
     ratios: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    takes, calls = {"cubepy": 7.0, "numpy": 5.0, "torch": 16.0, "jax": 14.0}, dict.fromkeys(ratios.LIBRARIES, 0)
+    takes, calls = (
+        {"cubepy": 7.0, "numpy": 5.0, "torch": 16.0, "jax": 14.0},
+        dict.fromkeys(ratios.LIBRARIES, 0),
+    )
 
     def case(op: str, library: str, shape: str) -> Any:
         if library not in takes:
@@ -121,7 +133,9 @@ def test_without_pauses_libraries_are_called_one_right_after_the_other(
 
 
 def test_rows_with_out_and_odd_inputs_lie_where_they_say(ratios: Any) -> None:
-    data = {op: work.data(64, 64) for op, work in ratios.WORKS.items() if op.endswith(("_out", "_odd"))}
+    data = {
+        op: work.data(64, 64) for op, work in ratios.WORKS.items() if op.endswith(("_out", "_odd"))
+    }
 
     assert {"softmax_out", "layer_norm_out", "copy_out", "softmax_odd", "add_odd"} <= set(data)
     for op, arrays in data.items():
@@ -132,10 +146,18 @@ def test_rows_with_out_and_odd_inputs_lie_where_they_say(ratios: Any) -> None:
 def test_a_row_names_its_share_of_the_limit_it_meets(ratios: Any) -> None:
     row = {"seconds": 1e-3, "peers": {}, "about": [], "error": None}
 
-    assert "46 GB/s, 92 % of reading" in ratios.line(row | {"op": "sum_rows", "shape": "11500x1000"}, LIMITS)
-    assert "20 GB/s, 50 % of copying" in ratios.line(row | {"op": "softmax", "shape": "2500x1000"}, LIMITS)
-    assert "250 GFLOP/s, 50 % of the peak" in ratios.line(row | {"op": "matmul", "shape": "500x500x500"}, LIMITS)
-    assert "250 GFLOP/s |" in ratios.line(row | {"op": "matmul_bf16", "shape": "500x500x500"}, LIMITS)
+    assert "46 GB/s, 92 % of reading" in ratios.line(
+        row | {"op": "sum_rows", "shape": "11500x1000"}, LIMITS
+    )
+    assert "20 GB/s, 50 % of copying" in ratios.line(
+        row | {"op": "softmax", "shape": "2500x1000"}, LIMITS
+    )
+    assert "250 GFLOP/s, 50 % of the peak" in ratios.line(
+        row | {"op": "matmul", "shape": "500x500x500"}, LIMITS
+    )
+    assert "250 GFLOP/s |" in ratios.line(
+        row | {"op": "matmul_bf16", "shape": "500x500x500"}, LIMITS
+    )
 
 
 def test_a_graph_keeps_later_arrays_as_constants_or_feeds_them(ratios: Any) -> None:
@@ -146,4 +168,7 @@ def test_a_graph_keeps_later_arrays_as_constants_or_feeds_them(ratios: Any) -> N
     constant, fed = node("MatMul")(a, b), node("MatMul", constant=False)(a, b)
 
     assert list(constant.feed) == ["x0"] and list(fed.feed) == ["x0", "x1"]
-    assert [len(onnx.load_from_string(g.model).graph.initializer) for g in (constant, fed)] == [1, 0]
+    assert [len(onnx.load_from_string(g.model).graph.initializer) for g in (constant, fed)] == [
+        1,
+        0,
+    ]

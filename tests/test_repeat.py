@@ -89,7 +89,10 @@ def test_a_repeated_call_does_what_the_long_way_does(name: str, poisoned: None) 
 
 def test_tensors_do_what_they_did_before(poisoned: None) -> None:
     def call(x: Any, y: Any) -> Any:
-        return ((x @ y.transpose(0, 1) + 1.0).gelu().softmax() * -0.0 - x[:, :4].sum(axis=1, keepdims=True)).reshape(-1)
+        return (
+            (x @ y.transpose(0, 1) + 1.0).gelu().softmax() * -0.0
+            - x[:, :4].sum(axis=1, keepdims=True)
+        ).reshape(-1)
 
     for _ in range(6):
         x, y = cb.tensor(floats(4, 9)), cb.tensor(floats(4, 9))
@@ -106,7 +109,10 @@ def test_the_third_call_is_a_repetition(monkeypatch: pytest.MonkeyPatch) -> None
     before = counters.launches
     np.testing.assert_array_equal(K.map(f.add, x, np.zeros(31, np.float32)[::-1]), x)
     assert counters.launches == before + 1
-    with pytest.raises(TypeError), cb.config.override(debug=1):  # settings may decide what is launched
+    with (
+        pytest.raises(TypeError),
+        cb.config.override(debug=1),
+    ):  # settings may decide what is launched
         K.map(f.add, x, floats(31)[::-1])
 
 
@@ -116,7 +122,9 @@ def test_packed_matrices_of_one_shape_share_a_repetition(monkeypatch: pytest.Mon
     weights = [floats(40, 96) for _ in range(5)]
     packed = [K.prepack(w) for w in weights]
     for p in packed[:3]:
-        assert K.matmul(x, p, bias=bias, activation="relu").nbytes > memory.POOLED  # which begin at a line of the cache
+        assert (
+            K.matmul(x, p, bias=bias, activation="relu").nbytes > memory.POOLED
+        )  # which begin at a line of the cache
     monkeypatch.setattr(module, "_launch", None)  # what the long way comes through
     for w, p in zip(weights, packed, strict=True):
         found = K.matmul(x, p, bias=bias, activation="relu")
@@ -141,7 +149,9 @@ def test_numbers_are_told_apart() -> None:
     for value in (0.0, -0.0, 1, 1.0, True, 3, np.float32(2)) * 4:
         found = K.map(f.mul, x, value)
         expected = long_way(lambda v=value: K.map(f.mul, x, v))
-        assert found.dtype == expected.dtype and np.array_equal(np.signbit(found), np.signbit(expected))
+        assert found.dtype == expected.dtype and np.array_equal(
+            np.signbit(found), np.signbit(expected)
+        )
         np.testing.assert_array_equal(found, expected)
 
 

@@ -59,7 +59,9 @@ def memory_of(words: list[int]) -> np.ndarray:
     at, size, stride = words
     low = min(0, (size - 1) * stride)
     raw = (ctypes.c_float * (1 + abs((size - 1) * stride))).from_address(at + 4 * low)
-    return np.lib.stride_tricks.as_strided(np.frombuffer(raw, np.float32)[-low:], (size,), (4 * stride,))
+    return np.lib.stride_tricks.as_strided(
+        np.frombuffer(raw, np.float32)[-low:], (size,), (4 * stride,)
+    )
 
 
 @kernel(9)
@@ -98,7 +100,14 @@ class Executable:
 
     def __init__(self, program: Any) -> None:
         self.program, self.loadable, self.units = program, Loadable(b"", program.name), (1, 1, 1)
-        self.shared_bytes, self.cluster, self.overlap, self.sites, self.loose, self.whole = 0, None, False, (), 0, None
+        self.shared_bytes, self.cluster, self.overlap, self.sites, self.loose, self.whole = (
+            0,
+            None,
+            False,
+            (),
+            0,
+            None,
+        )
 
     def prepare(self, leaves: Any, values: Any, cubes: Any, ordinal: int = 0) -> CudaRunner:
         return CudaRunner(self, leaves, cubes, ordinal)
@@ -111,7 +120,9 @@ def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def start(monkeypatch: pytest.MonkeyPatch, seed: int, devices: int = 1) -> Iterator[FakeCuda]:
-    monkeypatch.setattr(CudaBackend, "executable", lambda self, k, program, specs, in_place: Executable(program))
+    monkeypatch.setattr(
+        CudaBackend, "executable", lambda self, k, program, specs, in_place: Executable(program)
+    )
     monkeypatch.setitem(globals(), "far_add", adding())  # another driver
     gc.freeze()  # what other tests left is not looked at
     with fake_cuda(monkeypatch, seed, devices=devices) as f:
@@ -127,7 +138,11 @@ def new(values: Any, ordinal: int = 0) -> DeviceArray:
 
 
 def some(n: int = 10) -> np.ndarray:
-    return np.random.default_rng(some.calls.append(0) or len(some.calls)).standard_normal(n).astype(np.float32)  # type: ignore[attr-defined]
+    return (
+        np.random.default_rng(some.calls.append(0) or len(some.calls))
+        .standard_normal(n)
+        .astype(np.float32)
+    )  # type: ignore[attr-defined]
 
 
 some.calls = []  # type: ignore[attr-defined]
@@ -164,7 +179,9 @@ def test_the_fourth_call_is_a_repetition(fake: FakeCuda, repetitions: Repetition
         assert counters.launches == before + 1 and repetitions.long == min(n, 2)
 
 
-def test_scratch_constants_copies_and_fills_are_repeated(fake: FakeCuda, repetitions: Repetitions) -> None:
+def test_scratch_constants_copies_and_fills_are_repeated(
+    fake: FakeCuda, repetitions: Repetitions
+) -> None:
     for _ in range(8):
         x, y = some(), some()
         same(much(new(x), new(y), 2), ((x + y) + y) + 2)
@@ -280,7 +297,9 @@ def test_a_setting_that_changes_is_heeded(fake: FakeCuda, monkeypatch: pytest.Mo
         plus(x, y)
     recorded: list[Any] = []
     init = Trace.__init__
-    monkeypatch.setattr(Trace, "__init__", lambda self, *given: recorded.append(self) or init(self, *given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        Trace, "__init__", lambda self, *given: recorded.append(self) or init(self, *given)
+    )  # type: ignore[func-returns-value]
     plus(x, y)
     assert not recorded
     with cb.config.override(deterministic=not cb.config.deterministic):
@@ -322,14 +341,24 @@ def test_several_devices(monkeypatch: pytest.MonkeyPatch, repetitions: Repetitio
             plus(new(x, 0), new(y, 1))
 
 
-def test_clusters_and_tensor_maps_get_stream_and_addresses(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_and_tensor_maps_get_stream_and_addresses(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Any] = []
 
     def launch(self: Any, config: int, function: int, parameters: int, extra: int) -> int:
         words = (ctypes.c_int64 * 7).from_address(config)
         grid = (ctypes.c_uint32 * 7).from_address(config)
         at = [ctypes.c_int64.from_address(parameters + 8 * k).value for k in range(3)]
-        seen.append((list(grid), words[4], function, [ctypes.c_int64.from_address(a).value for a in at], at[2] % 64))
+        seen.append(
+            (
+                list(grid),
+                words[4],
+                function,
+                [ctypes.c_int64.from_address(a).value for a in at],
+                at[2] % 64,
+            )
+        )
         return 0
 
     def move(self: Any, tensor_map: int, address: int, *rest: int) -> int:
@@ -345,12 +374,20 @@ def test_clusters_and_tensor_maps_get_stream_and_addresses(fake: FakeCuda, monke
         config=launch_config((5, 6, 7), (32, 2, 1), 99, Wish(cluster=(2, 1, 1))), head=(ctypes.c_void_p(0x77), *[0] * 7),
     )  # fmt: skip
     table = replay.Table(fake.contexts[-1] if fake.contexts else 0)
-    table.launch(runner, [array, 1.5, ArrayMap(array, array, (16, 64), 128)], [(0, 8), None, (1, 256)])  # type: ignore[arg-type]
+    table.launch(
+        runner, [array, 1.5, ArrayMap(array, array, (16, 64), 128)], [(0, 8), None, (1, 256)]
+    )  # type: ignore[arg-type]
     run, at, alive = table.ready(2)
     for handle, one, two in ((11, 0x5000, 0x6000), (12, 0x7000, 0x8000)):
         assert run(at, handle, one, two) == 0
         grid = [5, 6, 7, 32, 2, 1, 99]
-        assert seen.pop() == (grid, handle, 0x77, [one + 8, np.float32(1.5).view(np.int32), two + 256], 0)
+        assert seen.pop() == (
+            grid,
+            handle,
+            0x77,
+            [one + 8, np.float32(1.5).view(np.int32), two + 256],
+            0,
+        )
     assert alive
 
 
@@ -377,7 +414,9 @@ def test_launches_are_repeated(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) 
     whole = some(30)
     bound: list[Any] = []
     binder = far_add.launches.binder
-    monkeypatch.setattr(far_add.launches, "binder", lambda *a, **k: bound.append(a) or binder(*a, **k))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        far_add.launches, "binder", lambda *a, **k: bound.append(a) or binder(*a, **k)
+    )  # type: ignore[func-returns-value]
     for n in range(12):
         x, y, out = (new(whole)[k : k + 10] for k in (0, 10, 20))
         before, many = counters.launches, len(bound)
@@ -416,7 +455,9 @@ class FakeTensor:
         return self.array.address
 
 
-def test_tensors_of_pytorch(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions) -> None:
+def test_tensors_of_pytorch(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=FakeTensor))
     monkeypatch.setitem(leaves.QUICK, FakeTensor, interop.from_torch_or_none)
     whole = some(64)
@@ -445,7 +486,9 @@ def test_ops_of_tensors_are_repeated(fake: FakeCuda, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(_DENSE, "add", lambda dtype, a, b: plus.__wrapped__(a, b))
     long: list[Any] = []
     call = traces.Call.__init__
-    monkeypatch.setattr(traces.Call, "__init__", lambda self, *given: long.append(self) or call(self, *given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        traces.Call, "__init__", lambda self, *given: long.append(self) or call(self, *given)
+    )  # type: ignore[func-returns-value]
     for n in range(8):
         x, y = some(), some()
         a, b = cb.tensor(new(x)), cb.tensor(new(y))
@@ -504,7 +547,9 @@ def test_a_global_that_changes_is_seen_by_repetitions(
         multiplied[1, a.size](a, result)
         return result if out is None else out
 
-    monkeypatch.setattr(CudaBackend, "executable", lambda self, k, program, specs, in_place: Scaled(program))
+    monkeypatch.setattr(
+        CudaBackend, "executable", lambda self, k, program, specs, in_place: Scaled(program)
+    )
     with fake_cuda(monkeypatch, 1) as fake:
         for factor in (1.0, 2.0, 3.0):
             fake.kernels[f"times_{factor}"] = kernel(6)(times(factor))

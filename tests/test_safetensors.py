@@ -133,7 +133,9 @@ def test_damaged_files_give_tensors_or_our_error(data):
         raw = bytearray(path.read_bytes())
         for _ in range(data.draw(st.integers(1, 4))):
             raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-        path.write_bytes(raw[: data.draw(st.integers(0, len(raw)))] if data.draw(st.booleans()) else raw)
+        path.write_bytes(
+            raw[: data.draw(st.integers(0, len(raw)))] if data.draw(st.booleans()) else raw
+        )
         try:
             found = nn.load_safetensors(path)
         except FileFormatError:

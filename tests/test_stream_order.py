@@ -51,7 +51,9 @@ class Adder:
     """`out = a + b + 1` as a prepared launch."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        arguments = [SimpleNamespace(mem=SimpleNamespace(name=n, kind="global"), scalar=None) for n in "abo"]
+        arguments = [
+            SimpleNamespace(mem=SimpleNamespace(name=n, kind="global"), scalar=None) for n in "abo"
+        ]
         exe = SimpleNamespace(
             loadable=Loadable(b"", "add"), program=SimpleNamespace(name="add", arguments=arguments, outputs={"o"}),
             units=(1, 1, 1), shared_bytes=0, cluster=None, overlap=False, sites=(), loose=0, whole=None,
@@ -60,7 +62,9 @@ class Adder:
         extents = [LAYOUT.extent] * 3
         self.quick = quick.make(self.runner, [(0, -1), (1, -1), (2, -1)], (2,), extents)
 
-    def __call__(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, s: NativeStream, how: int) -> None:
+    def __call__(
+        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, s: NativeStream, how: int
+    ) -> None:
         leaves = (a, b, out)
         if how == 0 or self.quick is None or not self.quick(leaves, s):
             if how == 1:
@@ -72,7 +76,9 @@ class Adder:
 def new(ordinal: int = 0) -> DeviceArray:
     """An array of one number."""
     owner = GPU.allocate(ordinal, 8)
-    return DeviceArray(owner.address, layout_of((1,), None, np.dtype(np.int64), Device("cuda", ordinal)), owner)
+    return DeviceArray(
+        owner.address, layout_of((1,), None, np.dtype(np.int64), Device("cuda", ordinal)), owner
+    )
 
 
 def put(array: DeviceArray, value: int) -> None:
@@ -112,7 +118,11 @@ def test_any_launches_on_any_streams_give_what_their_order_gives(fake: FakeCuda)
 
 def test_replays_are_in_order_with_launches(fake: FakeCuda) -> None:
     """Graphs with intermediates of their own, between launches on other streams."""
-    adder, a, b = Adder(), NativeStream(thread_stream(0).context), NativeStream(thread_stream(0).context)
+    adder, a, b = (
+        Adder(),
+        NativeStream(thread_stream(0).context),
+        NativeStream(thread_stream(0).context),
+    )
     x, y = new(), new()
     put(x, 1)
     put(y, 0)
@@ -180,8 +190,12 @@ def test_out_of_memory_frees_what_waits_and_tries_again(monkeypatch: pytest.Monk
             GPU.allocate(0, 900_000)
         big.clear()
         assert GPU.allocate(0, 900_000).size >= 900_000
-        monkeypatch.setattr(FakeCuda, "cuModuleLoadDataEx", lambda self, out, *rest: 2 if self.blocks else 0)
-        assert Module(b"", thread_stream(0).context).handle is None  # the pool has given the block back
+        monkeypatch.setattr(
+            FakeCuda, "cuModuleLoadDataEx", lambda self, out, *rest: 2 if self.blocks else 0
+        )
+        assert (
+            Module(b"", thread_stream(0).context).handle is None
+        )  # the pool has given the block back
         held = GPU.allocate(0, 1)
         with pytest.raises(OutOfMemoryError, match="loading a module"):
             Module(b"", thread_stream(0).context)
@@ -189,7 +203,9 @@ def test_out_of_memory_frees_what_waits_and_tries_again(monkeypatch: pytest.Monk
         gc.collect()
 
 
-def test_a_block_of_another_stream_is_taken_before_giving_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_of_another_stream_is_taken_before_giving_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with fake_cuda(monkeypatch, limit=1 << 20) as fake:
         other = NativeStream(thread_stream(0).context)
         fake.put(other.handle, "wait", (99, 1))  # its work is not done
@@ -203,13 +219,17 @@ def test_a_block_of_another_stream_is_taken_before_giving_up(monkeypatch: pytest
         gc.collect()
 
 
-def test_every_array_has_memory_of_its_own_for_a_memory_checker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_array_has_memory_of_its_own_for_a_memory_checker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with fake_cuda(monkeypatch) as fake, config.override(memory_pool=False):
         first, second = GPU.allocate(0, 70_002), GPU.allocate(0, 1)
         assert (first.size, second.size) == (70_004, 4)
         del first
         third = GPU.allocate(0, 70_002)
-        assert set(fake.blocks) == {second.address, third.address} and memory.pool(0).stats.reuses == 0
+        assert (
+            set(fake.blocks) == {second.address, third.address} and memory.pool(0).stats.reuses == 0
+        )
         del second, third
         gc.collect()
 

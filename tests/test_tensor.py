@@ -272,14 +272,19 @@ def test_what_is_not_recorded_refuses_tensors_while_recording(name):
             assert "x.softmax()" in str(caught.value)
         assert b.numpy().shape == X.shape and float(b[0, 0]) == b.numpy()[0, 0]
         out = K.softmax(b.numpy()).sum() + b.softmax()
-    assert len(r.inputs) == 2 and [n.op for n in r.graph(out).nodes if n.op != "input"][:2] == ["constant", "add"]
+    assert len(r.inputs) == 2 and [n.op for n in r.graph(out).nodes if n.op != "input"][:2] == [
+        "constant",
+        "add",
+    ]
     call(a)
 
 
 def test_another_thread_is_not_kept_from_anything():
     a = cb.tensor(X)
     with record(a), ThreadPoolExecutor(1) as pool:
-        np.testing.assert_array_equal(pool.submit(lambda: K.softmax(a).numpy()).result(), K.softmax(X))
+        np.testing.assert_array_equal(
+            pool.submit(lambda: K.softmax(a).numpy()).result(), K.softmax(X)
+        )
 
 
 def test_replay_wants_all_inputs():
@@ -351,7 +356,9 @@ def doubled_linear(inputs, attrs):
 def test_other_storage_runs_its_own_executor_or_is_refused():
     w = Tensor(Doubled(Y / 2))
     close(apply("linear", cb.tensor(X), w, None, None, activation=None), X @ Y.T)
-    with pytest.raises(KernelTypeError, match="'exp' cannot read test-doubled storage; only linear can"):
+    with pytest.raises(
+        KernelTypeError, match="'exp' cannot read test-doubled storage; only linear can"
+    ):
         w.exp()
     assert "test-doubled" in repr(w) and w.nbytes == Y.nbytes
 

@@ -35,7 +35,11 @@ class Fake(Routine):
     """out = 2 x; each blueprint 'takes' as many seconds as `cost` says."""
 
     def __init__(
-        self, name: str, cost: dict[int, float], group: int = 0, spoil: Callable[..., Any] | None = None
+        self,
+        name: str,
+        cost: dict[int, float],
+        group: int = 0,
+        spoil: Callable[..., Any] | None = None,
     ) -> None:
         self.name, self.cost, self._group, self.spoil = name, cost, group, spoil
         self.launches: list[int] = []
@@ -158,7 +162,9 @@ def test_the_fastest_candidate_wins_and_is_remembered() -> None:
         assert plan(t, op) == ("b", 3)
         assert plan(t, op, Problem("cpu", 128)) == ("b", 3), "100 and 128 share a key"
     assert t.measured == 1
-    assert plan(tuner(), op) == ("b", 3), "another process finds it on disk, without leave to measure"
+    assert plan(tuner(), op) == ("b", 3), (
+        "another process finds it on disk, without leave to measure"
+    )
     assert plan(tuner(), op, Problem("cpu", 129)) == ("a", 1), "another key is not tuned"
 
 
@@ -172,10 +178,16 @@ def test_slow_candidates_drop_out_early() -> None:
 
 def test_candidates_take_turns_on_different_arguments() -> None:
     used: list[tuple[int, int]] = []
-    a = Fake("a", {1: 1e-3, 2: 1e-3}, spoil=lambda blueprint, args: used.append((blueprint.width, id(args[0]))))
+    a = Fake(
+        "a",
+        {1: 1e-3, 2: 1e-3},
+        spoil=lambda blueprint, args: used.append((blueprint.width, id(args[0]))),
+    )
     limits = Limits(seconds=100.0, sample=0.0, least=3, most=3)
     tuner().tune(double(a), HERE, "quick", limits)
-    turns = [w for w, _ in used[8::3]]  # after one checked and three timed first runs each; three runs are a sample
+    turns = [
+        w for w, _ in used[8::3]
+    ]  # after one checked and three timed first runs each; three runs are a sample
     assert turns == [1, 2, 2, 1, 1, 2]
     used.clear()
     tuner().tune(double(a), HERE, "quick", Limits(seconds=100.0, sample=2e-3, least=3, most=3))
@@ -189,7 +201,9 @@ def test_a_race_ends_at_the_roofline() -> None:
     assert d.bound == pytest.approx(0.9e-3) and "90% of the roofline" in str(d)
     for share in (0.5, 1.5):
         d = tuner(peak=1e6 / share).tune(op, HERE, "quick")
-        assert d.stopped == "samples", "far from the bound, or beyond it, which shows that the bound is wrong"
+        assert d.stopped == "samples", (
+            "far from the bound, or beyond it, which shows that the bound is wrong"
+        )
         assert len(trial(d, 1).samples) == LIMITS["quick"].most
 
 
@@ -210,7 +224,9 @@ def test_quick_stops_at_the_first_group_that_works_and_full_tries_all() -> None:
         raise RuntimeError("no")
 
     op = double(Fake("a", {1: 1e-3}), Fake("b", {2: 1e-6}, group=5, spoil=fail))
-    assert tuner().tune(op, HERE, "quick").winner == "a Plan(width=1)", "a group that fails is passed over"
+    assert tuner().tune(op, HERE, "quick").winner == "a Plan(width=1)", (
+        "a group that fails is passed over"
+    )
 
 
 def test_equal_times_go_to_the_preferred_candidate() -> None:
@@ -253,9 +269,15 @@ def test_failing_and_wrong_candidates_are_excluded_and_reported() -> None:
     with pytest.warns(TuneWarning, match="1 candidates give other results"):
         d = tuner().tune(op, HERE, "quick")
     assert d.winner == "a Plan(width=3)"
-    assert [(t.status, t.blueprint) for t in d.excluded] == [("failed", "Plan(width=1)"), ("wrong", "Plan(width=2)")]
+    assert [(t.status, t.blueprint) for t in d.excluded] == [
+        ("failed", "Plan(width=1)"),
+        ("wrong", "Plan(width=2)"),
+    ]
     assert d.excluded[0].reason == "MemoryError: too many registers"
-    assert d.excluded[1].reason.startswith("element (7,) is") and "1 of 100 differ" in d.excluded[1].reason
+    assert (
+        d.excluded[1].reason.startswith("element (7,) is")
+        and "1 of 100 differ" in d.excluded[1].reason
+    )
     assert "failed" in str(d) and "wrong" in str(d)
     assert plan(tuner(), op) == ("a", 3), "the first guess is known to fail here"
 
@@ -421,7 +443,11 @@ def test_a_key_whose_candidates_do_not_fit_a_problem_is_not_measured_again() -> 
     t = tuner()
     op = double(Odd("a", dict.fromkeys((97, 98, 99), 1e-3)))
     with config.override(tune="quick"):
-        assert [plan(t, op, Problem("cpu", n)) for n in (97, 98, 99)] == [("a", 97), ("a", 98), ("a", 99)]
+        assert [plan(t, op, Problem("cpu", n)) for n in (97, 98, 99)] == [
+            ("a", 97),
+            ("a", 98),
+            ("a", 99),
+        ]
     assert t.measured == 1
 
 

@@ -56,13 +56,18 @@ def test_other_strips_give_the_same(blueprint: Strips) -> None:
     assert difference(results(p, args), reference(p, args), *tolerance(p)) is None
 
 
-@pytest.mark.parametrize(("length", "name"), [(1, "few"), (12, "few"), (13, "lines"), (1024, "lines")])
+@pytest.mark.parametrize(
+    ("length", "name"), [(1, "few"), (12, "few"), (13, "lines"), (1024, "lines")]
+)
 def test_the_guess(length: int, name: str) -> None:
     assert ATTENTION.inferred(Attention("cpu", 1, 8, length, 1024, 64)).routine.name == name
 
 
 def test_matrix_units_are_guessed_where_they_take_the_arrays() -> None:
-    names = [(u, ATTENTION.guess(Attention("cpu", 1, 8, 5, 64, 64, units=u))) for u in ("wgmma", "mma", "")]
+    names = [
+        (u, ATTENTION.guess(Attention("cpu", 1, 8, 5, 64, 64, units=u)))
+        for u in ("wgmma", "mma", "")
+    ]
     assert names == [("wgmma", "hopper"), ("mma", "planes"), ("", "few")]
 
 
@@ -73,7 +78,10 @@ def test_typical_problems_have_candidates() -> None:
 
 def test_a_forced_routine_gives_the_same_result_and_another_device_s_says_why() -> None:
     rng = np.random.default_rng(0)
-    q, k = rng.standard_normal((1, 2, 20, 16), np.float32), rng.standard_normal((1, 2, 30, 16), np.float32)
+    q, k = (
+        rng.standard_normal((1, 2, 20, 16), np.float32),
+        rng.standard_normal((1, 2, 30, 16), np.float32),
+    )
     usual = K.attention(q, k, k)
     for routine in ("few", "lines"):
         with cb.tune.force("attention", routine):
@@ -83,22 +91,34 @@ def test_a_forced_routine_gives_the_same_result_and_another_device_s_says_why() 
         K.attention(q, k, k)
 
 
-def test_a_tuned_choice_is_used_by_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tuned_choice_is_used_by_attention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     q = np.ones((1, 2, 40, 16), np.float32)
     used: list[object] = []
     launch = Lines.launch
     monkeypatch.setattr(
-        Lines, "launch", lambda self, blueprint, *rest: (used.append(blueprint), launch(self, blueprint, *rest))
+        Lines,
+        "launch",
+        lambda self, blueprint, *rest: (used.append(blueprint), launch(self, blueprint, *rest)),
     )
     with config.override(cache_dir=str(tmp_path), tune="none"), cb.tune.record() as seen:
         K.attention(q, q, q, is_causal=True)
         ((op, p),) = seen
-        assert op is ATTENTION and (p.heads, p.length, p.keys, p.depth, p.causal) == (2, 40, 40, 16, True)
+        assert op is ATTENTION and (p.heads, p.length, p.keys, p.depth, p.causal) == (
+            2,
+            40,
+            40,
+            16,
+            True,
+        )
         guess, other = (Strips(), Strips(keys=24))
         fields = {k: v for k, v in p._asdict().items() if k != "device"}
         trials = [Trial("lines", repr(b), samples=[1.0], status="measured") for b in (guess, other)]
         key, checksum = text_of(ATTENTION.key(p)), ATTENTION.checksum(p)
-        Table("cpu").write(Decision("attention", key, fields, "quick", checksum, trials[1].name, trials))
+        Table("cpu").write(
+            Decision("attention", key, fields, "quick", checksum, trials[1].name, trials)
+        )
         cb.tune.TUNER.forget()
         K.attention(q, q, q, is_causal=True)
         K.attention_forward(q, q, q, True)

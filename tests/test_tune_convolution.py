@@ -14,7 +14,14 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import TuneError
-from cubepy.kernels.convolution_problem import Convolution, arguments, reference, results, tolerance, typical
+from cubepy.kernels.convolution_problem import (
+    Convolution,
+    arguments,
+    reference,
+    results,
+    tolerance,
+    typical,
+)
 from cubepy.kernels.convolution_tunable import CONVOLUTION, Block, Blocks, scattered
 from cubepy.tune import Decision, Table, Trial
 from cubepy.tune.check import difference
@@ -27,7 +34,9 @@ def image(
 ) -> Convolution:
     """A square image, padded so that a window leaves its size."""
     given = {"ph": k // 2, "pw": k // 2, "last": layout == "last", **rest}
-    return Convolution("cpu", n, channels, filters, height=size, width=size, kh=k, kw=k, layout=layout, **given)
+    return Convolution(
+        "cpu", n, channels, filters, height=size, width=size, kh=k, kw=k, layout=layout, **given
+    )
 
 
 PROBLEMS = [
@@ -56,7 +65,9 @@ def test_candidates_of_every_routine_give_the_convolution(p: Convolution) -> Non
                 assert wrong is None, (routine.name, blueprint, wrong)
 
 
-@pytest.mark.parametrize("blueprint", [Blocks(lines=1, finer=2.0), Blocks(parts=2, widen=True, turn=True)], ids=repr)
+@pytest.mark.parametrize(
+    "blueprint", [Blocks(lines=1, finer=2.0), Blocks(parts=2, widen=True, turn=True)], ids=repr
+)
 def test_other_blocks_give_the_same(blueprint: Blocks) -> None:
     p = image(1, 5, 40, 9, 3)
     args = arguments(p, 1)
@@ -75,14 +86,20 @@ def test_other_blocks_give_the_same(blueprint: Blocks) -> None:
         (image(1, 64, 256, 56, sh=2, sw=2), "block"),
         (image(1, 4096, 256, 56), "block"),  # more channels than a cube has memory for
         (image(1, 3, 4, 56, 3), "rows"),
-        (image(1, 16, 8, 28, 3), "rows" if cb.device_properties_of("cpu").register_bytes <= 32 else "block"),
+        (
+            image(1, 16, 8, 28, 3),
+            "rows" if cb.device_properties_of("cpu").register_bytes <= 32 else "block",
+        ),
         (image(1, 17, 8, 28, 3), "block"),
         (image(1, 16, 9, 28, 3), "block"),
         (image(1, 4, 4, 56, 3, groups=32), "rows"),
         (image(1, 32, 32, 14, 3, groups=32), "block"),
         (image(1, 1, 1, 56, 3, groups=128), "planes"),
         (image(1, 1, 1, 56, 3, "last", groups=128), "channels"),
-        (image(1, 1, 1, 5, 3, groups=128, dd=1, ph=0, pw=0, sh=3, sw=3), "rows"),  # rows shorter than a line
+        (
+            image(1, 1, 1, 5, 3, groups=128, dd=1, ph=0, pw=0, sh=3, sw=3),
+            "rows",
+        ),  # rows shorter than a line
     ],
 )
 def test_the_guess(p: Convolution, name: str) -> None:
@@ -100,7 +117,10 @@ def test_without_a_measurement_nothing_is_changed_by_a_blueprint() -> None:
 
 def test_images_are_turned_where_a_plane_has_few_places_or_a_stride_leaves_most_out() -> None:
     few = cb.device_properties_of("cpu").register_bytes <= 32
-    found = [scattered(image(1, c, 64, size, sh=s, sw=s)) for c, size, s in ((512, 7, 1), (512, 28, 2), (512, 28, 1))]
+    found = [
+        scattered(image(1, c, 64, size, sh=s, sw=s))
+        for c, size, s in ((512, 7, 1), (512, 28, 2), (512, 28, 1))
+    ]
     assert found == [few, few, False]
     assert not any(scattered(p) for p in (image(1, 64, 64, 7), image(1, 512, 512, 7, 3)))
 
@@ -108,7 +128,10 @@ def test_images_are_turned_where_a_plane_has_few_places_or_a_stride_leaves_most_
 @pytest.mark.parametrize("routine", ["block", "rows", "columns"])
 def test_a_forced_routine_gives_the_same_result(routine: str) -> None:
     rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((1, 5, 9, 8), np.float32), rng.standard_normal((6, 5, 3, 3), np.float32)
+    x, w = (
+        rng.standard_normal((1, 5, 9, 8), np.float32),
+        rng.standard_normal((6, 5, 3, 3), np.float32),
+    )
     usual = K.conv2d(x, w, padding=1)
     with cb.tune.force("convolution", routine):
         np.testing.assert_allclose(K.conv2d(x, w, padding=1), usual, atol=1e-4)
@@ -116,16 +139,24 @@ def test_a_forced_routine_gives_the_same_result(routine: str) -> None:
 
 def test_a_routine_that_cannot_do_what_is_asked_says_why() -> None:
     x, w = np.ones((1, 4, 6, 6), np.float32), np.ones((4, 4, 3, 3), np.float32)
-    with cb.tune.force("convolution", "planes"), pytest.raises(TuneError, match="depthwise, channels first"):
+    with (
+        cb.tune.force("convolution", "planes"),
+        pytest.raises(TuneError, match="depthwise, channels first"),
+    ):
         K.conv2d(x, w)
-    with cb.tune.force("convolution", "columns"), pytest.raises(TuneError, match="filters are packed"):
+    with (
+        cb.tune.force("convolution", "columns"),
+        pytest.raises(TuneError, match="filters are packed"),
+    ):
         K.conv2d(x, K.prepack_filter(w))
     with cb.tune.force("convolution", "boxes"), pytest.raises(TuneError, match="for GPUs"):
         K.conv2d(x, w)
 
 
 def test_a_problem_from_the_command_line_is_that_of_a_call() -> None:
-    given = _problem_of(CONVOLUTION, "n=2,channels=5,filters=6,height=9,width=8,kh=3,kw=3,ph=1,pw=1", "cpu")
+    given = _problem_of(
+        CONVOLUTION, "n=2,channels=5,filters=6,height=9,width=8,kh=3,kw=3,ph=1,pw=1", "cpu"
+    )
     with cb.tune.record() as seen:
         K.conv2d(np.ones((2, 5, 9, 8), np.float32), np.ones((6, 5, 3, 3), np.float32), padding=1)
     assert (CONVOLUTION, given) in seen
@@ -140,18 +171,27 @@ def test_a_tuned_choice_is_used_by_calls_that_were_repeated(
     used: list[object] = []
     launch = Block.launch
     monkeypatch.setattr(
-        Block, "launch", lambda self, blueprint, *rest: (used.append(blueprint), launch(self, blueprint, *rest))
+        Block,
+        "launch",
+        lambda self, blueprint, *rest: (used.append(blueprint), launch(self, blueprint, *rest)),
     )
     with config.override(cache_dir=str(tmp_path), tune="none"), cb.tune.record() as seen:
         for _ in range(3):
             K.conv2d(x, filters, padding=1)
         ((_, p),) = seen
         assert (p.packed, p.channels, p.filters, p.height, p.kh, p.ph) == (packed, 5, 40, 9, 3, 1)
-        guess, other = (c for c in CONVOLUTION.candidates(p) if c.blueprint in (Blocks(), Blocks(finer=2.0)))
+        guess, other = (
+            c for c in CONVOLUTION.candidates(p) if c.blueprint in (Blocks(), Blocks(finer=2.0))
+        )
         fields = {k: v for k, v in p._asdict().items() if k != "device"}
-        trials = [Trial(c.routine.name, repr(c.blueprint), samples=[1.0], status="measured") for c in (guess, other)]
+        trials = [
+            Trial(c.routine.name, repr(c.blueprint), samples=[1.0], status="measured")
+            for c in (guess, other)
+        ]
         key, checksum = text_of(CONVOLUTION.key(p)), CONVOLUTION.checksum(p)
-        Table("cpu").write(Decision("convolution", key, fields, "quick", checksum, other.name, trials))
+        Table("cpu").write(
+            Decision("convolution", key, fields, "quick", checksum, other.name, trials)
+        )
         cb.tune.TUNER.forget()
         for _ in range(3):
             K.conv2d(x, filters, padding=1)
@@ -163,7 +203,9 @@ def test_a_tuned_choice_is_used_by_calls_that_were_repeated(
     assert used[-1] == guess.blueprint
 
 
-def test_one_convolution_is_measured_and_a_second_process_would_measure_nothing(tmp_path: Path) -> None:
+def test_one_convolution_is_measured_and_a_second_process_would_measure_nothing(
+    tmp_path: Path,
+) -> None:
     p = image(1, 1, 1, 9, 3, "last", groups=12, packed=True)
     with config.override(cache_dir=str(tmp_path), tune="quick"):
         tuner = cb.tune.Tuner()

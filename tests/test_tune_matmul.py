@@ -37,7 +37,9 @@ PROBLEMS = [
 ]
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: f"{p.m}x{p.k}x{p.n}-{p.a}-{p.layout}-{p.packed}")
+@pytest.mark.parametrize(
+    "problem", PROBLEMS, ids=lambda p: f"{p.m}x{p.k}x{p.n}-{p.a}-{p.layout}-{p.packed}"
+)
 def test_candidates_of_every_routine_give_the_product(problem: Product) -> None:
     properties = cb.device_properties_of("cpu")
     for routine in MATMUL.routines:
@@ -46,7 +48,9 @@ def test_candidates_of_every_routine_give_the_product(problem: Product) -> None:
                 args = arguments(problem, 1)
                 args[2].fill(99)
                 routine.launch(blueprint, problem, args)
-                wrong = difference(results(problem, args), reference(problem, args), *tolerance(problem))
+                wrong = difference(
+                    results(problem, args), reference(problem, args), *tolerance(problem)
+                )
                 assert wrong is None, (routine.name, blueprint, wrong)
 
 
@@ -77,7 +81,9 @@ def test_a_forced_routine_gives_the_same_result(routine: str) -> None:
     rng = np.random.default_rng(0)
     a, w = rng.standard_normal((3, 50), np.float32), rng.standard_normal((40, 50), np.float32)
     with cb.tune.force("matmul", routine):
-        np.testing.assert_allclose(K.matmul(a, w.T), a.astype(np.float64) @ w.T, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            K.matmul(a, w.T), a.astype(np.float64) @ w.T, rtol=1e-4, atol=1e-4
+        )
 
 
 def test_a_routine_that_cannot_do_what_is_asked_says_why() -> None:
@@ -93,18 +99,36 @@ def test_a_tuned_choice_is_used_by_matmul(tmp_path: Path, monkeypatch: pytest.Mo
     used: list[object] = []
     launch = Tile.launch
     monkeypatch.setattr(
-        Tile, "launch", lambda self, blueprint, *rest: (used.append(blueprint), launch(self, blueprint, *rest))
+        Tile,
+        "launch",
+        lambda self, blueprint, *rest: (used.append(blueprint), launch(self, blueprint, *rest)),
     )
     with config.override(cache_dir=str(tmp_path), tune="none"), cb.tune.record() as seen:
         K.matmul(x, x.T.copy())
         ((op, problem),) = seen
-        assert op is MATMUL and (problem.m, problem.k, problem.n, problem.layout) == (40, 24, 40, "rows")
+        assert op is MATMUL and (problem.m, problem.k, problem.n, problem.layout) == (
+            40,
+            24,
+            40,
+            "rows",
+        )
         guess, *_, third = list(islice(MATMUL.candidates(problem), 3))
         fields = {k: v for k, v in problem._asdict().items() if k != "device"}
-        trials = [Trial(c.routine.name, repr(c.blueprint), samples=[1.0], status="measured") for c in (guess, third)]
+        trials = [
+            Trial(c.routine.name, repr(c.blueprint), samples=[1.0], status="measured")
+            for c in (guess, third)
+        ]
         checksum = MATMUL.checksum(problem)
         Table("cpu").write(
-            Decision("matmul", text_of(MATMUL.key(problem)), fields, "quick", checksum, third.name, trials)
+            Decision(
+                "matmul",
+                text_of(MATMUL.key(problem)),
+                fields,
+                "quick",
+                checksum,
+                third.name,
+                trials,
+            )
         )
         cb.tune.TUNER.forget()
         K.matmul(x, x.T.copy())

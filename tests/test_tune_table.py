@@ -71,7 +71,11 @@ def start(folder: Path, sizes: str, level: str = "quick") -> subprocess.Popen[st
         script.write_text(SCRIPT)
     environment = {**os.environ, "CUBEPY_CACHE_DIR": str(folder / "cache"), "CUBEPY_TUNE": level}
     return subprocess.Popen(
-        [sys.executable, str(script), sizes], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, str(script), sizes],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 
@@ -122,7 +126,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def decision(key: str, level: str = "quick") -> Decision:
-    trials = [Trial("a", "Plan(1)", samples=[2e-3, 1e-3, 3e-3], status="measured"), Trial("a", "Plan(2)", reason="why")]
+    trials = [
+        Trial("a", "Plan(1)", samples=[2e-3, 1e-3, 3e-3], status="measured"),
+        Trial("a", "Plan(2)", reason="why"),
+    ]
     return Decision("work", key, {"n": 8}, level, "sum", "a Plan(1)", trials, 1e-3, "samples", 0.5)
 
 
@@ -145,7 +152,9 @@ def test_an_import_does_not_replace_what_was_measured_more_thoroughly(folder: Pa
     assert found is not None and found.level == "full"
 
 
-def test_a_table_of_another_device_or_version_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_another_device_or_version_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Table("cpu").write(decision("n=8"))
     export_table(folder / "tuned.json")
     with config.override(num_threads=77):
@@ -160,7 +169,16 @@ def test_a_table_of_another_device_or_version_is_refused(folder: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{}", b"[1]", b'{"format": 1, "checksum": "0", "body": {}}', b"\x00", b"\xff", b"[" * 100_000]
+    "text",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"format": 1, "checksum": "0", "body": {}}',
+        b"\x00",
+        b"\xff",
+        b"[" * 100_000,
+    ],
 )
 def test_a_damaged_export_is_refused(folder: Path, text: bytes) -> None:
     (folder / "bad.json").write_bytes(text)
@@ -185,7 +203,10 @@ def test_nothing_to_export_is_an_error(folder: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_costs_a_warning(folder: Path) -> None:
     (folder / "file").write_text("in the way")
-    with config.override(cache_dir=str(folder / "file" / "cache")), pytest.warns(CacheWarning, match="cannot be kept"):
+    with (
+        config.override(cache_dir=str(folder / "file" / "cache")),
+        pytest.warns(CacheWarning, match="cannot be kept"),
+    ):
         Table("cpu").write(decision("n=8"))
 
 
@@ -203,7 +224,9 @@ def test_the_host_stopwatch_counts_every_run() -> None:
     assert watch.now() <= watch.now()
 
 
-def test_the_best_limits_of_all_processes_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_limits_of_all_processes_are_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for found, kept in (
         (Peaks(3.0, {"f32": 5.0}), Peaks(3.0, {"f32": 5.0})),
         (Peaks(4.0, {"f32": 1.0}), Peaks(4.0, {"f32": 5.0})),
@@ -211,10 +234,14 @@ def test_the_best_limits_of_all_processes_are_kept(folder: Path, monkeypatch: py
         monkeypatch.setattr(roofline, "measure_peaks", lambda device, watch, found=found: found)
         monkeypatch.setattr(roofline, "_measured", {})
         assert roofline.peaks_of("cpu", HostStopwatch()) == kept
-        assert roofline.peaks_of("cpu", HostStopwatch()) is roofline.peaks_of("cpu", HostStopwatch())
+        assert roofline.peaks_of("cpu", HostStopwatch()) is roofline.peaks_of(
+            "cpu", HostStopwatch()
+        )
     (Table("cpu").folder / "peaks.json").write_text("{")
     monkeypatch.setattr(roofline, "_measured", {})
-    assert roofline.peaks_of("cpu", HostStopwatch()) == Peaks(4.0, {"f32": 1.0}), "a damaged file counts as absent"
+    assert roofline.peaks_of("cpu", HostStopwatch()) == Peaks(4.0, {"f32": 1.0}), (
+        "a damaged file counts as absent"
+    )
 
 
 def test_the_bound_of_some_work_is_the_slower_of_memory_and_arithmetic() -> None:
@@ -248,7 +275,9 @@ def test_progress_without_rich_is_a_line_for_each_race() -> None:
     assert "[2/2] tile Plan(2)" in terminal.getvalue() and terminal.getvalue().count("\n") == 2
 
 
-def test_progress_goes_to_what_is_standard_error_when_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_goes_to_what_is_standard_error_when_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     first, second = io.StringIO(), io.StringIO()
     monkeypatch.setattr(sys, "stderr", first)
     progress = progress_for()
@@ -279,7 +308,9 @@ def test_progress_suits_the_stream_and_the_settings(folder: Path) -> None:
 # The command
 
 
-def test_the_command_tunes_lists_exports_imports_and_clears(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tunes_lists_exports_imports_and_clears(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     problem = ["matmul", "--problem", "m=8,k=8,n=8", "--level", "quick"]
     assert main(["tune", *problem]) == 0
     out, err = capsys.readouterr()
@@ -298,24 +329,36 @@ def test_the_command_tunes_lists_exports_imports_and_clears(folder: Path, capsys
     assert len(list(Table("cpu"))) == 1
 
 
-def test_the_command_tunes_what_a_program_uses(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tunes_what_a_program_uses(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = folder / "program.py"
-    (folder / "beside_the_program.py").write_text("import numpy as np\nx = np.ones((8, 16), np.float32)\n")
+    (folder / "beside_the_program.py").write_text(
+        "import numpy as np\nx = np.ones((8, 16), np.float32)\n"
+    )
     program.write_text(
         "import cubepy as cb\nfrom beside_the_program import x\ncb.kernels.matmul(x, x.T.copy())\nraise SystemExit(0)\n"
     )
     assert main(["tune", str(program), "--level", "quick", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(d["op"], d["problem"]["m"], d["problem"]["k"], d["problem"]["n"]) for d in found] == [("matmul", 8, 16, 8)]
+    assert [(d["op"], d["problem"]["m"], d["problem"]["k"], d["problem"]["n"]) for d in found] == [
+        ("matmul", 8, 16, 8)
+    ]
 
 
-def test_the_command_tunes_the_linear_layers_of_a_model_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tunes_the_linear_layers_of_a_model_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from cubepy.nn import save_safetensors
 
     save_safetensors(
-        {"a.weight": np.ones((4, 8), np.float32), "a.bias": np.ones(4, np.float32)}, folder / "m.safetensors"
+        {"a.weight": np.ones((4, 8), np.float32), "a.bias": np.ones(4, np.float32)},
+        folder / "m.safetensors",
     )
-    assert main(["tune", str(folder / "m.safetensors"), "--rows", "2", "--level", "quick", "--json"]) == 0
+    assert (
+        main(["tune", str(folder / "m.safetensors"), "--rows", "2", "--level", "quick", "--json"])
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert [d["problem"]["k"] for d in found] == [8] and found[0]["problem"]["n"] == 4
 
@@ -345,7 +388,9 @@ def test_wrong_requests_are_errors_without_traceback(
     assert message in capsys.readouterr().err
 
 
-def test_a_model_file_without_matrices_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_file_without_matrices_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from cubepy.nn import save_safetensors
 
     save_safetensors({"a.bias": np.ones(4, np.float32)}, folder / "m.safetensors")
@@ -353,10 +398,14 @@ def test_a_model_file_without_matrices_is_an_error(folder: Path, capsys: pytest.
     assert "holds no matrix" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("where", ["op", "key", "level", "checksum", "winner", "trials", "bound", "stopped", "spent"])
+@pytest.mark.parametrize(
+    "where", ["op", "key", "level", "checksum", "winner", "trials", "bound", "stopped", "spent"]
+)
 @pytest.mark.parametrize("value", [None, [None], {}])
 def test_entries_of_other_types_count_as_damaged(where: str, value: object) -> None:
-    whole = Decision("work", "n=8", {}, "full", "c", "a 1", [Trial("a", "1", samples=[1.0])]).as_dict()
+    whole = Decision(
+        "work", "n=8", {}, "full", "c", "a 1", [Trial("a", "1", samples=[1.0])]
+    ).as_dict()
     assert Decision.from_dict(whole).winner == "a 1"
     with pytest.raises(TuneError, match="is damaged"):
         Decision.from_dict({**whole, where: value})

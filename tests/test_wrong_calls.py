@@ -13,7 +13,14 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy import nn, quant
-from cubepy.errors import ArgumentError, DTypeError, KernelTypeError, LaunchError, QuantizationError, ShapeError
+from cubepy.errors import (
+    ArgumentError,
+    DTypeError,
+    KernelTypeError,
+    LaunchError,
+    QuantizationError,
+    ShapeError,
+)
 from cubepy.kernels import views
 from cubepy.nn import functional as F
 
@@ -26,7 +33,11 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: nn.Linear(3.5, 3), ArgumentError, "in_features must be an int, not 3.5"),
     (lambda: nn.Linear("3", 3), ArgumentError, "in_features must be an int, not '3'"),
     (lambda: nn.Linear(True, 3), ArgumentError, "in_features must be an int, not True"),
-    (lambda: nn.Linear(M, 3), ArgumentError, "in_features must be an int, not an array of shape (4, 4)"),
+    (
+        lambda: nn.Linear(M, 3),
+        ArgumentError,
+        "in_features must be an int, not an array of shape (4, 4)",
+    ),
     (lambda: nn.Linear(3, 3, bias="no"), ArgumentError, "bias must be True or False, not 'no'"),
     (lambda: nn.Embedding(-1, 3), ShapeError, "num_embeddings must be at least 0, not -1"),
     (lambda: nn.Embedding(3, None), ArgumentError, "embedding_dim must be an int, not None"),
@@ -49,21 +60,65 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: nn.MultiHeadAttention(8, "2"), ArgumentError, "num_heads must be an int, not '2'"),
     (lambda: nn.MultiHeadAttention(8, 3), ShapeError, "3 heads do not divide 8"),
     (lambda: nn.Sequential([nn.ReLU()]), ArgumentError, "Sequential holds modules, not [ReLU()]"),
-    (lambda: nn.Sequential(nn.ReLU()).append(None), ArgumentError, "Sequential holds modules, not None"),
-    (lambda: nn.ModuleList(nn.ReLU()), ArgumentError, "ModuleList takes a list of modules, not ReLU()"),
-    (lambda: nn.Parameter(M, requires_grad="x"), ArgumentError, "requires_grad must be True or False"),
-    (lambda: nn.ReLU().register_buffer("a.b", M), ArgumentError, "must be an identifier, not 'a.b'"),
+    (
+        lambda: nn.Sequential(nn.ReLU()).append(None),
+        ArgumentError,
+        "Sequential holds modules, not None",
+    ),
+    (
+        lambda: nn.ModuleList(nn.ReLU()),
+        ArgumentError,
+        "ModuleList takes a list of modules, not ReLU()",
+    ),
+    (
+        lambda: nn.Parameter(M, requires_grad="x"),
+        ArgumentError,
+        "requires_grad must be True or False",
+    ),
+    (
+        lambda: nn.ReLU().register_buffer("a.b", M),
+        ArgumentError,
+        "must be an identifier, not 'a.b'",
+    ),
     (lambda: nn.ReLU().register_buffer(3, M), ArgumentError, "must be an identifier, not 3"),
     (lambda: nn.ReLU().register_forward_pre_hook(3), ArgumentError, "hook must be a function"),
-    (lambda: nn.ReLU().get_submodule(3), ArgumentError, "the name of a module must be a string, not 3"),
+    (
+        lambda: nn.ReLU().get_submodule(3),
+        ArgumentError,
+        "the name of a module must be a string, not 3",
+    ),
     (lambda: nn.ReLU().train("x"), ArgumentError, "mode must be True or False, not 'x'"),
-    (lambda: nn.ReLU().load_state_dict(None), ArgumentError, "state must map names to tensors, not None"),
-    (lambda: nn.ReLU().load_state_dict({}, strict="x"), ArgumentError, "strict must be True or False, not 'x'"),
+    (
+        lambda: nn.ReLU().load_state_dict(None),
+        ArgumentError,
+        "state must map names to tensors, not None",
+    ),
+    (
+        lambda: nn.ReLU().load_state_dict({}, strict="x"),
+        ArgumentError,
+        "strict must be True or False, not 'x'",
+    ),
     (lambda: nn.init.manual_seed("x"), ArgumentError, "seed must be an int, not 'x'"),
-    (lambda: nn.save_safetensors([M], "x"), ArgumentError, "tensors must map names to tensors, not [array"),
-    (lambda: nn.save_safetensors({"w": M}, None), ArgumentError, "path must be a text or a pathlib.Path, not None"),
-    (lambda: nn.save_safetensors({"w": M}, "x", "text"), ArgumentError, "metadata must map texts to texts, not 'text'"),
-    (lambda: nn.load_safetensors(3.5), ArgumentError, "path must be a text or a pathlib.Path, not 3.5"),
+    (
+        lambda: nn.save_safetensors([M], "x"),
+        ArgumentError,
+        "tensors must map names to tensors, not [array",
+    ),
+    (
+        lambda: nn.save_safetensors({"w": M}, None),
+        ArgumentError,
+        "path must be a text or a pathlib.Path, not None",
+    ),
+    (
+        lambda: nn.save_safetensors({"w": M}, "x", "text"),
+        ArgumentError,
+        "metadata must map texts to texts, not 'text'",
+    ),
+    (
+        lambda: nn.load_safetensors(3.5),
+        ArgumentError,
+        "path must be a text or a pathlib.Path, not 3.5",
+    ),
     (
         lambda: quant.save(nn.ReLU(), "x", metadata="text"),
         ArgumentError,
@@ -72,34 +127,104 @@ CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: quant.save(3, "x"), ArgumentError, "model must be an nn.Module, not 3"),
     (lambda: quant.load(None, "x"), ArgumentError, "model must be an nn.Module, not None"),
     (lambda: quant.read(None), ArgumentError, "path must be a text or a pathlib.Path, not None"),
-    (lambda: quant.quantize(nn.Linear(8, 8), calibrate=3), ArgumentError, "calibrate must be a list of inputs or one"),
-    (lambda: quant.quantize(nn.Linear(8, 8), calibrate="x"), ArgumentError, "or one array, not 'x'"),
-    (lambda: quant.quantize(nn.Linear(8, 8), skip=3), QuantizationError, "skip takes names, patterns or a function"),
-    (lambda: quant.quantize(nn.Linear(8, 8), inplace="x"), ArgumentError, "inplace must be True or False, not 'x'"),
-    (lambda: quant.parse_scheme("int4", symmetric="x"), ArgumentError, "symmetric must be True or False, not 'x'"),
+    (
+        lambda: quant.quantize(nn.Linear(8, 8), calibrate=3),
+        ArgumentError,
+        "calibrate must be a list of inputs or one",
+    ),
+    (
+        lambda: quant.quantize(nn.Linear(8, 8), calibrate="x"),
+        ArgumentError,
+        "or one array, not 'x'",
+    ),
+    (
+        lambda: quant.quantize(nn.Linear(8, 8), skip=3),
+        QuantizationError,
+        "skip takes names, patterns or a function",
+    ),
+    (
+        lambda: quant.quantize(nn.Linear(8, 8), inplace="x"),
+        ArgumentError,
+        "inplace must be True or False, not 'x'",
+    ),
+    (
+        lambda: quant.parse_scheme("int4", symmetric="x"),
+        ArgumentError,
+        "symmetric must be True or False, not 'x'",
+    ),
     (lambda: quant.Scheme("int5", 5, 32, True), QuantizationError, "not 'int5' with 5"),
-    (lambda: quant.Scheme("int4", 4, 0, True), QuantizationError, "a group is a positive multiple of 8: group=0"),
-    (lambda: quant.Scheme("int4", 4, None, True), QuantizationError, "a group is a positive multiple of 8"),
-    (lambda: quant.Scheme("int8", 8, None, True, "int3"), QuantizationError, "activations are 'int8' or 'float'"),
-    (lambda: cb.tensor(M).flatten(9), ShapeError, "flatten: axis 9 is out of range for a tensor of rank 2"),
+    (
+        lambda: quant.Scheme("int4", 4, 0, True),
+        QuantizationError,
+        "a group is a positive multiple of 8: group=0",
+    ),
+    (
+        lambda: quant.Scheme("int4", 4, None, True),
+        QuantizationError,
+        "a group is a positive multiple of 8",
+    ),
+    (
+        lambda: quant.Scheme("int8", 8, None, True, "int3"),
+        QuantizationError,
+        "activations are 'int8' or 'float'",
+    ),
+    (
+        lambda: cb.tensor(M).flatten(9),
+        ShapeError,
+        "flatten: axis 9 is out of range for a tensor of rank 2",
+    ),
     (lambda: cb.tensor(M).flatten(1, 0), ShapeError, "flatten: axis 1 comes after axis 0"),
-    (lambda: cb.tensor(M).squeeze(9), ShapeError, "squeeze: axis 9 is out of range for a tensor of rank 2"),
-    (lambda: cb.tensor(M).transpose("x", 0), ArgumentError, "transpose: an axis is an integer, not 'x'"),
+    (
+        lambda: cb.tensor(M).squeeze(9),
+        ShapeError,
+        "squeeze: axis 9 is out of range for a tensor of rank 2",
+    ),
+    (
+        lambda: cb.tensor(M).transpose("x", 0),
+        ArgumentError,
+        "transpose: an axis is an integer, not 'x'",
+    ),
     (lambda: cb.tensor(M).reshape("x"), ArgumentError, "lengths and axes are integers, not 'x'"),
-    (lambda: cb.tensor(M)["x"], ArgumentError, "a tensor is indexed by integers, slices, None and ..., not by 'x'"),
+    (
+        lambda: cb.tensor(M)["x"],
+        ArgumentError,
+        "a tensor is indexed by integers, slices, None and ..., not by 'x'",
+    ),
     (lambda: cb.tensor.concat(3), ArgumentError, "concat takes a list of tensors, not int"),
     (lambda: cb.kernel(fast_math=3), KernelTypeError, "fast_math takes names of liberties, not 3"),
-    (lambda: cb.tensor_map(M, 4), ArgumentError, "box must be a tuple with a side for each axis, not 4"),
+    (
+        lambda: cb.tensor_map(M, 4),
+        ArgumentError,
+        "box must be a tuple with a side for each axis, not 4",
+    ),
     (lambda: K.gelu(np.arange(4)), DTypeError, "x must hold floats, not int64"),
-    (lambda: views.permuted(M, (0, 0)), ShapeError, "must name each of the 2 axes of the array once, not (0, 0)"),
-    (lambda: views.broadcast(V, (3,)), ShapeError, "an array of shape (8,) does not stretch to (3,)"),
-    (lambda: views.dequantized(M, M, M[:, :1], group=1), ShapeError, "zeros of shape (4, 1) are not one for every 1"),
+    (
+        lambda: views.permuted(M, (0, 0)),
+        ShapeError,
+        "must name each of the 2 axes of the array once, not (0, 0)",
+    ),
+    (
+        lambda: views.broadcast(V, (3,)),
+        ShapeError,
+        "an array of shape (8,) does not stretch to (3,)",
+    ),
+    (
+        lambda: views.dequantized(M, M, M[:, :1], group=1),
+        ShapeError,
+        "zeros of shape (4, 1) are not one for every 1",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "message"), CALLS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("call", "error", "message"), CALLS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_wrong_argument_is_named_with_its_value(
-    call: Callable[[], Any], error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Callable[[], Any],
+    error: type[Exception],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=re.escape(message)):

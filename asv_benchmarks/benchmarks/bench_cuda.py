@@ -37,7 +37,9 @@ class CudaWork:
 def _draw(dtype: str, *layouts: Callable[..., tuple[int, ...]]) -> Callable[..., tuple[Any, ...]]:
     def data(torch: Any, *numbers: int) -> tuple[Any, ...]:
         return tuple(
-            torch.randn(layout(*numbers), device="cuda", dtype=torch.float32).to(getattr(torch, dtype))
+            torch.randn(layout(*numbers), device="cuda", dtype=torch.float32).to(
+                getattr(torch, dtype)
+            )
             for layout in layouts
         )
 

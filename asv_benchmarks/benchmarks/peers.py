@@ -121,7 +121,9 @@ class Graph:
             raise NotImplementedError("onnxruntime is not installed") from None
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads()
-        session = onnxruntime.InferenceSession(self.model, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            self.model, options, providers=["CPUExecutionProvider"]
+        )
         return lambda: session.run(None, self.feed)[0]
 
     def openvino(self) -> Run:
@@ -153,7 +155,9 @@ def onnx_module() -> Any:
     return onnx
 
 
-def serialised(nodes: list[Any], ends: list[Any], outputs: list[Any], constants: list[Any]) -> bytes:
+def serialised(
+    nodes: list[Any], ends: list[Any], outputs: list[Any], constants: list[Any]
+) -> bytes:
     """A model of these nodes, inputs, outputs and constants."""
     helper = onnx_module().helper
     graph = helper.make_graph(nodes, "graph", ends, outputs, constants)
@@ -169,15 +173,25 @@ def node(
 
     def graph(*arrays: np.ndarray) -> Graph:
         onnx = onnx_module()
-        helper, kinds = onnx.helper, {np.float32: onnx.TensorProto.FLOAT, np.int64: onnx.TensorProto.INT64}
+        helper, kinds = (
+            onnx.helper,
+            {np.float32: onnx.TensorProto.FLOAT, np.int64: onnx.TensorProto.INT64},
+        )
         names = [f"x{i}" for i in range(len(arrays))]
         ends = [f"y{i}" for i in range(outputs)]
         feed = dict(zip(names[:1] if constant else names, arrays, strict=False))
         model = serialised(
             [helper.make_node(kind, names, ends, **attributes)],
-            [helper.make_tensor_value_info(n, kinds[x.dtype.type], x.shape) for n, x in feed.items()],
+            [
+                helper.make_tensor_value_info(n, kinds[x.dtype.type], x.shape)
+                for n, x in feed.items()
+            ],
             [helper.make_tensor_value_info(e, kinds[result], None) for e in ends],
-            [onnx.numpy_helper.from_array(x, n) for n, x in zip(names, arrays, strict=True) if n not in feed],
+            [
+                onnx.numpy_helper.from_array(x, n)
+                for n, x in zip(names, arrays, strict=True)
+                if n not in feed
+            ],
         )
         return Graph(model, feed)
 

@@ -40,7 +40,9 @@ def _jax(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
 
 def _onnx(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = False) -> Graph:
     """The heads come third here, as a layer has them."""
-    flat = [np.ascontiguousarray(x.swapaxes(1, 2)).reshape(len(x), x.shape[2], -1) for x in (q, k, v)]
+    flat = [
+        np.ascontiguousarray(x.swapaxes(1, 2)).reshape(len(x), x.shape[2], -1) for x in (q, k, v)
+    ]
     how = {"domain": "com.microsoft", "num_heads": q.shape[1], "unidirectional": int(causal)}
     return node("MultiHeadAttention", constant=False, **how)(*flat)
 
@@ -49,7 +51,9 @@ def _gradient_data(b: int, h: int, n: int, d: int) -> tuple[np.ndarray, ...]:
     return (*_data(b, h, n, d), draw(b, h, n, d, seed=3))
 
 
-def _gradients(q: np.ndarray, k: np.ndarray, v: np.ndarray, grad: np.ndarray, causal: bool = False) -> Run:
+def _gradients(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, grad: np.ndarray, causal: bool = False
+) -> Run:
     result, sums = K.attention_forward(q, k, v, causal)
     return lambda: K.attention_gradients(grad, q, k, v, result, sums, causal)[1]
 
@@ -62,7 +66,9 @@ def _torch_gradients(q: Any, k: Any, v: Any, grad: Any, causal: bool = False) ->
     return lambda: torch.autograd.grad(result, inputs, grad, retain_graph=True)[1]
 
 
-def _exact_gradient(q: np.ndarray, k: np.ndarray, v: np.ndarray, grad: np.ndarray, causal: bool = False) -> np.ndarray:
+def _exact_gradient(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, grad: np.ndarray, causal: bool = False
+) -> np.ndarray:
     """That by the keys."""
     factor = 1 / np.sqrt(q.shape[-1])
     scores = q @ k.swapaxes(-1, -2) * factor

@@ -57,7 +57,10 @@ def roberta(ops: Any, x: Any, weights: Iterator[Any]) -> Any:
 
 def roberta_weights() -> list[tuple[np.ndarray, np.ndarray]]:
     shapes = [*[(WIDTH, WIDTH)] * 4, (4 * WIDTH, WIDTH), (WIDTH, 4 * WIDTH)] * LAYERS
-    return [(draw(*s, scale=s[1] ** -0.5, seed=n), draw(s[0], scale=0.1, seed=n)) for n, s in enumerate(shapes)]
+    return [
+        (draw(*s, scale=s[1] ** -0.5, seed=n), draw(s[0], scale=0.1, seed=n))
+        for n, s in enumerate(shapes)
+    ]
 
 
 class Ours:
@@ -68,7 +71,9 @@ class Ours:
 
     def conv(self, x: Any, w: Any, stride: int, padding: int, relu: bool, side: Any = None) -> Any:
         activation = "relu" if relu else None
-        return K.conv2d(x, w[0], w[1], stride, padding, layout="NHWC", activation=activation, add=side)
+        return K.conv2d(
+            x, w[0], w[1], stride, padding, layout="NHWC", activation=activation, add=side
+        )
 
     def max_pool(self, x: Any) -> Any:
         return K.max_pool2d(x, 3, 2, 1, layout="NHWC")
@@ -168,11 +173,16 @@ class Onnx:
 
     def norm(self, x: str) -> str:
         ones, zeros = np.ones(WIDTH, np.float32), np.zeros(WIDTH, np.float32)
-        return self.add("LayerNormalization", x, self.constant(ones), self.constant(zeros), epsilon=1e-5)
+        return self.add(
+            "LayerNormalization", x, self.constant(ones), self.constant(zeros), epsilon=1e-5
+        )
 
     def attention(self, q: str, k: str, v: str) -> str:
         width = WIDTH // HEADS
-        split, whole = self.constant(np.array([0, 0, HEADS, width])), self.constant(np.array([0, 0, WIDTH]))
+        split, whole = (
+            self.constant(np.array([0, 0, HEADS, width])),
+            self.constant(np.array([0, 0, WIDTH])),
+        )
         q, k, v = (
             self.add("Transpose", self.add("Reshape", a, split), perm=perm)
             for a, perm in ((q, [0, 2, 1, 3]), (k, [0, 2, 3, 1]), (v, [0, 2, 1, 3]))

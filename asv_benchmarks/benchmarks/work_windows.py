@@ -30,13 +30,29 @@ GRADIENTS = (
     "3x1x64x64x1x56", "3x1x64x64x8x56", "3x1x128x128x1x28", "3x1x256x256x1x14", "3x2x128x128x1x56", "1x1x64x256x1x56",
     "1x2x256x512x1x56",
 )  # fmt: skip
-TRANSPOSED = ("4x2x64x64x1x56", "4x2x128x64x1x28", "4x2x256x128x1x14", "3x2x128x128x1x28", "2x2x128x64x1x56")
-POOLS = ("5x2x2x2x2x128x512", "5x1x2x1x2x32x512", "3x2x1x1x2x128x512", "3x1x1x1x2x32x512", "3x2x1x1x8x64x112")
+TRANSPOSED = (
+    "4x2x64x64x1x56",
+    "4x2x128x64x1x28",
+    "4x2x256x128x1x14",
+    "3x2x128x128x1x28",
+    "2x2x128x64x1x56",
+)
+POOLS = (
+    "5x2x2x2x2x128x512",
+    "5x1x2x1x2x32x512",
+    "3x2x1x1x2x128x512",
+    "3x1x1x1x2x32x512",
+    "3x2x1x1x8x64x112",
+)
 # window, stride, padding, dilation, batch, channels, side
 
 
 def _data(k: int, s: int, c: int, filters: int, n: int, side: int) -> tuple[np.ndarray, ...]:
-    return draw(n, c, side, side), draw(filters, c, k, k, scale=(c * k * k) ** -0.5, seed=1), np.array([s, k // 2])
+    return (
+        draw(n, c, side, side),
+        draw(filters, c, k, k, scale=(c * k * k) ** -0.5, seed=1),
+        np.array([s, k // 2]),
+    )
 
 
 def _flops(k: int, s: int, c: int, filters: int, n: int, side: int) -> float:
@@ -90,7 +106,9 @@ def _exact(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> np.ndarray:
     return np.einsum("nchwij,fcij->nfhw", windows, w, optimize=True)
 
 
-def _grouped_data(k: int, s: int, c: int, filters: int, groups: int, n: int, side: int) -> tuple[np.ndarray, ...]:
+def _grouped_data(
+    k: int, s: int, c: int, filters: int, groups: int, n: int, side: int
+) -> tuple[np.ndarray, ...]:
     w = _data(k, s, c // groups, filters, 1, 1)[1]
     return draw(n, c, side, side), w, np.array([s, k // 2, groups])
 
@@ -108,7 +126,9 @@ def _grouped(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Run:
 def _grouped_last(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> Run:
     s, p, groups = how.tolist()
     filters, last = K.prepack_filter(w, groups), np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    return lambda: K.conv2d(last, filters, stride=s, padding=p, groups=groups, layout="NHWC").transpose(0, 3, 1, 2)
+    return lambda: K.conv2d(
+        last, filters, stride=s, padding=p, groups=groups, layout="NHWC"
+    ).transpose(0, 3, 1, 2)
 
 
 def _torch_grouped(x: Any, w: Any, how: Any) -> Run:
@@ -132,9 +152,15 @@ def _exact_grouped(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> np.ndarray:
     return np.concatenate([_exact(a, b, np.array([s, p])) for a, b in parts], 1)
 
 
-def _transposed_data(k: int, s: int, c: int, filters: int, n: int, side: int) -> tuple[np.ndarray, ...]:
+def _transposed_data(
+    k: int, s: int, c: int, filters: int, n: int, side: int
+) -> tuple[np.ndarray, ...]:
     padding = (k - s + 1) // 2
-    return draw(n, c, side, side), draw(c, filters, k, k, scale=(c * k * k) ** -0.5, seed=1), np.array([s, padding])
+    return (
+        draw(n, c, side, side),
+        draw(c, filters, k, k, scale=(c * k * k) ** -0.5, seed=1),
+        np.array([s, padding]),
+    )
 
 
 def _transposed_flops(k: int, s: int, c: int, filters: int, n: int, side: int) -> float:
@@ -175,7 +201,9 @@ def _exact_transposed(x: np.ndarray, w: np.ndarray, how: np.ndarray) -> np.ndarr
     return out[:, :, p : out.shape[2] - p, p : out.shape[3] - p]
 
 
-def _gradient_data(k: int, s: int, c: int, filters: int, n: int, side: int) -> tuple[np.ndarray, ...]:
+def _gradient_data(
+    k: int, s: int, c: int, filters: int, n: int, side: int
+) -> tuple[np.ndarray, ...]:
     out = (side + 2 * (k // 2) - k) // s + 1
     grad = draw(n, filters, out, out, scale=(c * k * k) ** -0.5, seed=2)
     return draw(n, c, side, side), draw(filters, c, k, k, seed=1), grad, np.array([s, k // 2])
@@ -207,7 +235,9 @@ def _torch_gradient(which: int, last: bool) -> Any:
         if last:
             x, w, grad = (a.to(memory_format=torch.channels_last) for a in (x, w, grad))
         function, mask = torch.ops.aten.convolution_backward, [which == 0, which == 1, False]
-        return lambda: function(grad, x, w, None, [s, s], [p, p], [1, 1], False, [0, 0], 1, mask)[which]
+        return lambda: function(grad, x, w, None, [s, s], [p, p], [1, 1], False, [0, 0], 1, mask)[
+            which
+        ]
 
     return make
 
@@ -220,7 +250,12 @@ def _exact_gradient(which: int) -> Any:
         wide = np.pad(x, ((0, 0), (0, 0), (p, p), (p, p)))
         by_input, by_weight = np.zeros(wide.shape), np.zeros(w.shape)
         for i, j in np.ndindex(k, k):
-            at = (slice(None), slice(None), slice(i, i + (m - 1) * s + 1, s), slice(j, j + (m - 1) * s + 1, s))
+            at = (
+                slice(None),
+                slice(None),
+                slice(i, i + (m - 1) * s + 1, s),
+                slice(j, j + (m - 1) * s + 1, s),
+            )
             by_input[at] += np.einsum("nfhw,fc->nchw", grad, w[:, :, i, j], optimize=True)
             by_weight[:, :, i, j] = np.einsum("nfhw,nchw->fc", grad, wide[at], optimize=True)
         return by_weight if which else by_input[:, :, p : wide.shape[2] - p, p : wide.shape[3] - p]
@@ -365,7 +400,11 @@ def _pair(shapes: tuple[str, ...], data: Any, pair: tuple[Any, Any]) -> Work:
     return Work(shapes, data, pair[0], None, pair[1])
 
 
-POOLED = ("3x2x1x8x64x64", "2x2x0x8x64x64", "5x1x2x8x64x64")  # window, stride, padding, batch, channels, side
+POOLED = (
+    "3x2x1x8x64x64",
+    "2x2x0x8x64x64",
+    "5x1x2x8x64x64",
+)  # window, stride, padding, batch, channels, side
 SIZES = ("8x64x64x128", "8x64x64x40")  # batch, channels, side, side of the result
 LAYOUTS = (("", False), ("_channels_last", True))
 
@@ -416,5 +455,9 @@ for _name, _is_last in LAYOUTS:
     WORKS[f"avg_pool2d_input{_name}"] = _pair(POOLED, _images, _averages(True, _is_last))
     WORKS[f"adaptive_avg_pool2d{_name}"] = _pair(("8x64x64x7",), _resized, _parts(_is_last))
     for _mode in ("nearest", "bilinear", "bicubic"):
-        WORKS[f"interpolate_{_mode}{_name}"] = _pair(SIZES, _resized, _interpolation(_mode, False, _is_last))
-        WORKS[f"interpolate_{_mode}_input{_name}"] = _pair(SIZES, _resized, _interpolation(_mode, True, _is_last))
+        WORKS[f"interpolate_{_mode}{_name}"] = _pair(
+            SIZES, _resized, _interpolation(_mode, False, _is_last)
+        )
+        WORKS[f"interpolate_{_mode}_input{_name}"] = _pair(
+            SIZES, _resized, _interpolation(_mode, True, _is_last)
+        )

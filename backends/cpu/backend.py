@@ -43,7 +43,9 @@ class CpuBackend:
         """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
         return max(1, -(-elements // UNITS)), UNITS
 
-    def executable(self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool) -> CpuExecutable:
+    def executable(
+        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
+    ) -> CpuExecutable:
         """Machine code for a program, from the cache if it is there."""
         return CpuExecutable(program, in_place)
 
@@ -55,7 +57,9 @@ class CpuExecutable:
         self.program, self.noalias = program, not in_place
         self.emitted: Emitted = emit(program, _reserved())
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
-        self.key = disk.digest(self.emitted.text, options, repr(self.emitted.parameters), native.versions())
+        self.key = disk.digest(
+            self.emitted.text, options, repr(self.emitted.parameters), native.versions()
+        )
         self.symbol = f"cubepy_{program.name}_{self.key[:16]}"
         if config.debug >= 4:
             print(self.emitted.text, file=sys.stderr)
@@ -99,9 +103,25 @@ def _reserved() -> frozenset[str]:
     from cubepy.backends.llvm.names import OPS
 
     return frozenset(OPS) | {
-        "first", "last", "cubes_x", "cubes_y", "cubes_z", "err", "cube", "cube_x", "cube_y", "cube_z", "unit",
-        "unit_x", "unit_y", "unit_z", "INF", "NAN", "kernel", "range",
-    }  # fmt: skip
+        "first",
+        "last",
+        "cubes_x",
+        "cubes_y",
+        "cubes_z",
+        "err",
+        "cube",
+        "cube_x",
+        "cube_y",
+        "cube_z",
+        "unit",
+        "unit_x",
+        "unit_y",
+        "unit_z",
+        "INF",
+        "NAN",
+        "kernel",
+        "range",
+    }
 
 
 @cache

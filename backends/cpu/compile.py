@@ -42,12 +42,16 @@ def versions() -> str:
     name, features = host()
     here = Path(__file__).parent
     sources = hashlib.sha256()
-    for file in sorted([*here.parent.glob("llvm/ops/*.py"), here.parent / "llvm/passes.py", here / "lowering.py"]):
+    for file in sorted(
+        [*here.parent.glob("llvm/ops/*.py"), here.parent / "llvm/passes.py", here / "lowering.py"]
+    ):
         sources.update(file.read_bytes())
     return f"ops {sources.hexdigest()[:16]} numba {version('numba')} llvmlite {llvmlite.__version__} {name} {features}"
 
 
-def compile_object(path: Path, emitted: Emitted, symbol: str, fast_math: frozenset[str], noalias: bool) -> Any:
+def compile_object(
+    path: Path, emitted: Emitted, symbol: str, fast_math: frozenset[str], noalias: bool
+) -> Any:
     """Compile a generated file; gives the object code and the optimised LLVM module.
 
     Raises:

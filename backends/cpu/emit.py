@@ -29,13 +29,19 @@ class CpuPrinter(Printer):
     def emit(self) -> Emitted:
         """The whole module."""
         program = self.program
-        parameters = [Parameter(n, "i64") for n in ("first", "last", "cubes_x", "cubes_y", "cubes_z")]
+        parameters = [
+            Parameter(n, "i64") for n in ("first", "last", "cubes_x", "cubes_y", "cubes_z")
+        ]
         parameters += [Parameter("err", "ptr", "i64"), *self.array_parameters()]
         for mem in program.shared:
-            self.line(f'{self.var(mem.name)} = stack("{carrier(mem.dtype)}", 0, {math.prod(mem.shape or ())})')
+            self.line(
+                f'{self.var(mem.name)} = stack("{carrier(mem.dtype)}", 0, {math.prod(mem.shape or ())})'
+            )
         for name in sorted(self.per_unit):
             t = program.variables[name]
-            self.line(f'{self.var(name)} = stack("{carrier(t.dtype)}", {t.lanes}, {self.units_count})')
+            self.line(
+                f'{self.var(name)} = stack("{carrier(t.dtype)}", {t.lanes}, {self.units_count})'
+            )
         for s in walk(program.body):
             if isinstance(s, Alloc):
                 self.alloc(s.mem)
@@ -68,8 +74,11 @@ class CpuPrinter(Printer):
                 self.line(f"for {name} in range({count}):")
                 self.depth += 1
             if len(loops) > 1:
-                parts = [f"unit_{a} * {m}" if m > 1 else f"unit_{a}"
-                         for a, m, c in (("x", 1, x), ("y", x, y), ("z", x * y, z)) if c > 1]  # fmt: skip
+                parts = [
+                    f"unit_{a} * {m}" if m > 1 else f"unit_{a}"
+                    for a, m, c in (("x", 1, x), ("y", x, y), ("z", x * y, z))
+                    if c > 1
+                ]
                 self.line(f"unit = {' + '.join(parts)}")
             else:
                 self.line(f"unit = {loops[0][0]}")
@@ -94,7 +103,9 @@ class CpuPrinter(Printer):
         letter, count = axis
         unit = f"unit_{letter}" if count > 1 else "0"
         return {
-            "ABSOLUTE_POS": f"(cube_{letter} * {count} + {unit})" if count > 1 else f"cube_{letter}",
+            "ABSOLUTE_POS": f"(cube_{letter} * {count} + {unit})"
+            if count > 1
+            else f"cube_{letter}",
             "CUBE_POS": f"cube_{letter}",
             "CUBE_COUNT": f"cubes_{letter}",
             "UNIT_POS": unit,

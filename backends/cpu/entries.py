@@ -14,7 +14,12 @@ _word = ir.IntType(64)
 class _Method(ctypes.Structure):
     """What Python calls PyMethodDef."""
 
-    _fields_ = (("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("call", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
 
 
 def python_function(name: str) -> Any:

@@ -25,8 +25,28 @@ from cubepy.compiler.ir import (
     walk,
 )
 
-ARITHMETIC = ("const", "topology", "size", "shape", "stride", "add", "sub", "mul", "and_", "or_", "xor", "shl", "shr",
-              "cast", "lt", "le", "gt", "ge", "eq", "ne")  # fmt: skip
+ARITHMETIC = (
+    "const",
+    "topology",
+    "size",
+    "shape",
+    "stride",
+    "add",
+    "sub",
+    "mul",
+    "and_",
+    "or_",
+    "xor",
+    "shl",
+    "shr",
+    "cast",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+)
 
 
 @dataclass
@@ -66,7 +86,11 @@ def split(program: Program) -> Split:
         for name in _names(region.body):
             seen[name] = seen.get(name, 0) + 1
     scalars = {a.path for a in program.arguments if a.scalar}
-    per_unit = {n for n, c in seen.items() if c > 1 and n not in cube and n not in scalars and n not in again}
+    per_unit = {
+        n
+        for n, c in seen.items()
+        if c > 1 and n not in cube and n not in scalars and n not in again
+    }
     return Split(body, per_unit, cube)
 
 
@@ -79,7 +103,9 @@ def _recomputable(program: Program, cube: set[str]) -> dict[str, Assign]:
     count: dict[str, int] = {}
     for s in walk(program.body):
         if isinstance(s, (Assign, Atomic, For)):
-            name = s.name if isinstance(s, Assign) else (s.target if isinstance(s, Atomic) else s.var)
+            name = (
+                s.name if isinstance(s, Assign) else (s.target if isinstance(s, Atomic) else s.var)
+            )
             count[str(name)] = count.get(str(name), 0) + 1
     scalars = {a.path for a in program.arguments if a.scalar}
     out: dict[str, Assign] = {}
@@ -89,7 +115,10 @@ def _recomputable(program: Program, cube: set[str]) -> dict[str, Assign]:
             and count[s.name] == 1
             and s.name not in cube
             and all(
-                e.op in ARITHMETIC or (e.op == "var" and (e.attr in out or (e.attr in scalars and e.attr not in count)))
+                e.op in ARITHMETIC
+                or (
+                    e.op == "var" and (e.attr in out or (e.attr in scalars and e.attr not in count))
+                )
                 for e in s.value.walk()
             )
         ):
@@ -179,7 +208,9 @@ def _close(body: list[Stmt], need: set[str], around: set[str]) -> None:
             _close(s.then, need, around | _heads(s))
             _close(s.orelse, need, around | _heads(s))
         elif isinstance(s, (For, While)):
-            if contains_barrier(s.body) or any(isinstance(x, Assign) and x.name in need for x in walk(s.body)):
+            if contains_barrier(s.body) or any(
+                isinstance(x, Assign) and x.name in need for x in walk(s.body)
+            ):
                 need |= _jump_conditions(s)
             _close(s.body, need, around | _heads(s) | ({s.var} if isinstance(s, For) else set()))
 
@@ -206,11 +237,14 @@ def _fission(body: list[Stmt], cube: set[str], inside_loop: bool = False) -> lis
         elif (isinstance(s, Assign) and s.name in cube) or isinstance(s, (Break, Continue)):
             flush()
             out.append(s)
-        elif isinstance(s, (If, For, While)) and (contains_barrier([s]) or (inside_loop and _jumps(s))):
+        elif isinstance(s, (If, For, While)) and (
+            contains_barrier([s]) or (inside_loop and _jumps(s))
+        ):
             flush()
             out.append(_outer(s, cube, inside_loop))
         elif isinstance(s, (If, For, While)) and any(
-            (isinstance(x, Assign) and x.name in cube) or (isinstance(x, For) and x.var in cube) for x in walk([s])
+            (isinstance(x, Assign) and x.name in cube) or (isinstance(x, For) and x.var in cube)
+            for x in walk([s])
         ):
             # What surrounds an assignment to a variable of the cube is uniform, and decides how often it happens.
             flush()
@@ -223,6 +257,10 @@ def _fission(body: list[Stmt], cube: set[str], inside_loop: bool = False) -> lis
 
 def _outer(s: Stmt, cube: set[str], inside_loop: bool) -> Stmt:
     if isinstance(s, If):
-        return replace(s, then=_fission(s.then, cube, inside_loop), orelse=_fission(s.orelse, cube, inside_loop))
+        return replace(
+            s,
+            then=_fission(s.then, cube, inside_loop),
+            orelse=_fission(s.orelse, cube, inside_loop),
+        )
     assert isinstance(s, (For, While))
     return replace(s, body=_fission(s.body, cube, True))

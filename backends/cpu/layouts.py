@@ -60,7 +60,12 @@ class _Function(Code):
 
     def items(self, body: Any) -> None:
         """`body(object)` for every item of the tuple."""
-        self.rows(self.b.add(self.objects, _number(ITEMS)), self.count, 1, lambda row, _: body(self.load(row)))
+        self.rows(
+            self.b.add(self.objects, _number(ITEMS)),
+            self.count,
+            1,
+            lambda row, _: body(self.load(row)),
+        )
 
 
 def text() -> str:

@@ -19,10 +19,18 @@ from cubepy.backends.llvm.passes import lean, remembered, uncollected
 from cubepy.backends.llvm.printing import Parameter
 
 SCALARS = {
-    "bool_": types.boolean, "i8": types.int8, "i16": types.int16, "i32": types.int32, "i64": types.int64,
-    "u8": types.uint8, "u16": types.uint16, "u32": types.uint32, "u64": types.uint64,
-    "f32": types.float32, "f64": types.float64,
-}  # fmt: skip
+    "bool_": types.boolean,
+    "i8": types.int8,
+    "i16": types.int16,
+    "i32": types.int32,
+    "i64": types.int64,
+    "u8": types.uint8,
+    "u16": types.uint16,
+    "u32": types.uint32,
+    "u64": types.uint64,
+    "f32": types.float32,
+    "f64": types.float64,
+}
 _i64 = ir.IntType(64)
 
 
@@ -39,7 +47,11 @@ class Compiler(compiler.Compiler):  # type: ignore[misc]
 @uncollected()
 @remembered()
 def lower(
-    fn: Any, parameters: tuple[Parameter, ...], symbol: str, fast_math: frozenset[str], noalias: bool
+    fn: Any,
+    parameters: tuple[Parameter, ...],
+    symbol: str,
+    fast_math: frozenset[str],
+    noalias: bool,
 ) -> tuple[bytes, str]:
     """Compile `fn`; gives object code and the text of the optimised module."""
     typing_context, target = cpu_target.typing_context, cpu_target.target_context
@@ -58,7 +70,15 @@ def lower(
     library = target.codegen().create_library(symbol)
     arguments = tuple(_type_of(p) for p in parameters)
     result = compiler.compile_extra(
-        typing_context, target, fn, arguments, types.void, flags, {}, library=library, pipeline_class=Compiler
+        typing_context,
+        target,
+        fn,
+        arguments,
+        types.void,
+        flags,
+        {},
+        library=library,
+        pipeline_class=Compiler,
     )
     _add_entry(target, library, result.fndesc, arguments, parameters, symbol)
     for linked in library._linking_libraries:
@@ -75,14 +95,25 @@ def lower(
 
 
 def _add_entry(
-    target: Any, library: Any, fndesc: Any, arguments: tuple[Any, ...], parameters: tuple[Parameter, ...], symbol: str
+    target: Any,
+    library: Any,
+    fndesc: Any,
+    arguments: tuple[Any, ...],
+    parameters: tuple[Parameter, ...],
+    symbol: str,
 ) -> None:
     """Add the C entry point that reads the argument block and calls the kernel."""
     module = library.create_ir_module(f"{symbol}.entry")
-    kernel = ir.Function(module, target.call_conv.get_function_type(types.void, arguments), fndesc.llvm_func_name)
-    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), [_i64, _i64, _i64.as_pointer()]), symbol)
+    kernel = ir.Function(
+        module, target.call_conv.get_function_type(types.void, arguments), fndesc.llvm_func_name
+    )
+    entry = ir.Function(
+        module, ir.FunctionType(ir.VoidType(), [_i64, _i64, _i64.as_pointer()]), symbol
+    )
     entry.attributes.add("nounwind")
-    entry.attributes.alignstack = 64  # else lines on the stack may lie across two lines of the cache
+    entry.attributes.alignstack = (
+        64  # else lines on the stack may lie across two lines of the cache
+    )
     builder = ir.IRBuilder(entry.append_basic_block())
     first, last, block = entry.args
     values = []

@@ -43,14 +43,21 @@ MEMBER, STOP = "cubepy_pool_member", "cubepy_pool_stop"
 _FUTEX = {"x86_64": 202, "aarch64": 98}  # the numbers of system calls
 _YIELD = {"x86_64": 24, "aarch64": 124}
 _HALF = ir.IntType(32)
-_PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (ir.Constant(_HALF, 1),))}
+_PAUSE = {
+    "x86_64": ("llvm.x86.sse2.pause", ()),
+    "aarch64": ("llvm.aarch64.hint", (ir.Constant(_HALF, 1),)),
+}
 _WAIT, _WAKE = 128, 129  # of this process only
 _all = (1 << 31) - 1
 
 
 def usable() -> bool:
     """Whether this system has what the pool is made of."""
-    return sys.platform.startswith("linux") and platform.machine() in _FUTEX and ctypes.sizeof(ctypes.c_void_p) == 8
+    return (
+        sys.platform.startswith("linux")
+        and platform.machine() in _FUTEX
+        and ctypes.sizeof(ctypes.c_void_p) == 8
+    )
 
 
 class Pool:
@@ -75,7 +82,10 @@ class Pool:
         create = self.library.pthread_create
         for thread in self.members:
             made = ctypes.c_ulong()
-            if create(ctypes.byref(made), None, ctypes.c_void_p(member), ctypes.c_void_p(thread)) == 0:
+            if (
+                create(ctypes.byref(made), None, ctypes.c_void_p(member), ctypes.c_void_p(thread))
+                == 0
+            ):
                 self.made.append(made)
         atexit.register(self.close)
 
@@ -97,12 +107,17 @@ class Pool:
         nothing, futex = number(0), number(_FUTEX[platform.machine()])
         launches = number(self.at + 8 * LAUNCHES)
         function = code.b.inttoptr(number(self.system_call), kind)
-        code.b.call(function, (futex, launches, ir.Constant(_HALF, what), code.b.trunc(value, _HALF), *[nothing] * 3))
+        code.b.call(
+            function,
+            (futex, launches, ir.Constant(_HALF, what), code.b.trunc(value, _HALF), *[nothing] * 3),
+        )
 
     def offer(self, code: Code) -> None:
         """Let another thread have this core, if one waits for it."""
         kind = ir.FunctionType(word, [word], var_arg=True).as_pointer()
-        code.b.call(code.b.inttoptr(number(self.system_call), kind), (number(_YIELD[platform.machine()]),))
+        code.b.call(
+            code.b.inttoptr(number(self.system_call), kind), (number(_YIELD[platform.machine()]),)
+        )
 
     def every(self, code: Code, turns: Any) -> Any:
         """Whether a thread shall offer its core after so many turns."""
@@ -136,7 +151,9 @@ class Pool:
         launches, sleepers = self.word(code, LAUNCHES), self.word(code, SLEEPERS)
         mine = code.place(number(self.at), b.add(number(STATES), b.mul(thread, number(LINE))))
         begin = b.block
-        look, rest, more, tired, sleep, enter, check, work, left, out = (b.append_basic_block() for _ in range(10))
+        look, rest, more, tired, sleep, enter, check, work, left, out = (
+            b.append_basic_block() for _ in range(10)
+        )
         b.branch(look)
 
         b.position_at_end(look)
@@ -152,7 +169,11 @@ class Pool:
         self.offer(code)
         b.cbranch(b.icmp_signed("<", after, number(TURNS)), look, tired)
         b.position_at_end(tired)
-        b.cbranch(b.icmp_signed("!=", b.load_atomic(self.word(code, OVER), "seq_cst", 8), number(0)), out, sleep)
+        b.cbranch(
+            b.icmp_signed("!=", b.load_atomic(self.word(code, OVER), "seq_cst", 8), number(0)),
+            out,
+            sleep,
+        )
         b.position_at_end(sleep)
         b.atomic_rmw("add", sleepers, number(1), "seq_cst")
         self.call(code, _WAIT, now)  # returns at once if a launch has begun meanwhile
@@ -161,7 +182,9 @@ class Pool:
         slept = b.block
         b.branch(look)
 
-        b.position_at_end(enter)  # say so, then look again: either this thread sees the end or the launch sees it
+        b.position_at_end(
+            enter
+        )  # say so, then look again: either this thread sees the end or the launch sees it
         b.atomic_rmw("xchg", mine, now, "seq_cst")
         b.cbranch(b.icmp_signed("==", b.load_atomic(launches, "seq_cst", 8), now), check, left)
         b.position_at_end(check)
@@ -175,9 +198,12 @@ class Pool:
         b.branch(look)
 
         for block, old, count in (
-            (begin, number(0), number(0)), (rest, seen, after), (more, seen, after), (slept, seen, number(0)),
+            (begin, number(0), number(0)),
+            (rest, seen, after),
+            (more, seen, after),
+            (slept, seen, number(0)),
             (left, now, number(0)),
-        ):  # fmt: skip
+        ):
             seen.add_incoming(old, block)
             turns.add_incoming(count, block)
         b.position_at_end(out)
@@ -196,11 +222,17 @@ class Pool:
                 b.call(work, (number(0), job))
                 b.atomic_rmw("add", launches, number(1), "seq_cst")
                 with code.count(number(len(self.members) + 1)) as thread:
-                    state = code.place(number(self.at), b.add(number(STATES), b.mul(thread, number(LINE))))
+                    state = code.place(
+                        number(self.at), b.add(number(STATES), b.mul(thread, number(LINE)))
+                    )
                     with code.repeat_counted() as (turns, gone):
-                        code.leave(b.icmp_signed("!=", b.load_atomic(state, "seq_cst", 8), this), gone)
+                        code.leave(
+                            b.icmp_signed("!=", b.load_atomic(state, "seq_cst", 8), this), gone
+                        )
                         self.pause(code)
-                        with b.if_then(self.every(code, turns)):  # the thread may be waiting for this very core
+                        with b.if_then(
+                            self.every(code, turns)
+                        ):  # the thread may be waiting for this very core
                             self.offer(code)
                 b.store_atomic(number(0), taken, "release", 8)
             with by_itself:

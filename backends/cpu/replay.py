@@ -26,7 +26,9 @@ from cubepy.backends.cpu.entries import python_function
 
 HEAD = 8
 DRIVER = HEAD - 1
-DATA = object.__basicsize__  # where the address of an array's elements is in NumPy's object (see runtime.pointers)
+DATA = (
+    object.__basicsize__
+)  # where the address of an array's elements is in NumPy's object (see runtime.pointers)
 ITEMS = tuple.__basicsize__  # where the first item is in a tuple
 REFUSED = -1
 SYMBOL = "cubepy_replay"
@@ -131,7 +133,10 @@ def text() -> str:
         code.leave(b.icmp_signed("!=", apart, load(row, 2)), _number(REFUSED))
 
     def alignment(row: Any, _: Any) -> None:
-        code.leave(b.icmp_signed("!=", b.and_(data(load(row)), _number(63)), load(row, 1)), _number(REFUSED))
+        code.leave(
+            b.icmp_signed("!=", b.and_(data(load(row)), _number(63)), load(row, 1)),
+            _number(REFUSED),
+        )
 
     def place(row: Any, _: Any) -> None:
         code.store(code.word(block, load(row)), b.add(data(load(row, 1)), load(row, 2)))
@@ -140,7 +145,12 @@ def text() -> str:
         code.store(code.word(block, load(row)), code.word(block, load(row, 1)))
 
     def step(row: Any, number: Any) -> None:
-        entry, cubes, mine, chunks = load(row), load(row, 1), code.word(block, load(row, 2)), load(row, 3)
+        entry, cubes, mine, chunks = (
+            load(row),
+            load(row, 1),
+            code.word(block, load(row, 2)),
+            load(row, 3),
+        )
         with b.if_else(b.icmp_signed("==", chunks, _number(0))) as (alone, together):
             with alone:
                 code.call(entry, _number(0), cubes, mine)
@@ -151,7 +161,9 @@ def text() -> str:
             code.leave(b.icmp_signed("!=", load(faults), _number(0)), b.add(number, _number(1)))
         judged = load(row, 6)
         with b.if_then(b.icmp_signed(">=", judged, _number(0))):
-            code.leave(b.icmp_signed("!=", load(code.word(block, judged)), _number(0)), _number(REFUSED))
+            code.leave(
+                b.icmp_signed("!=", load(code.word(block, judged)), _number(0)), _number(REFUSED)
+            )
 
     at = b.add(table, _number(8 * HEAD))
     at = code.rows(at, words, 1, lambda row, k: code.store(code.word(block, k), load(row)))

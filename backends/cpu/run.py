@@ -94,7 +94,9 @@ class CpuRunner:
             driver.run(self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, done)
         else:
             with driver.lock:
-                driver.run(self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, done)
+                driver.run(
+                    self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, done
+                )
 
     def trial(self) -> None:
         """Run a launch on few elements: the first chunk tells how long the rest takes."""

@@ -47,7 +47,9 @@ class Code:
 
     def function(self, name: str, arguments: int, gives: Any = None, linkage: str = "") -> Any:
         """Begin a function of words."""
-        made = ir.Function(self.module, ir.FunctionType(gives or ir.VoidType(), [word] * arguments), name)
+        made = ir.Function(
+            self.module, ir.FunctionType(gives or ir.VoidType(), [word] * arguments), name
+        )
         made.linkage = linkage
         self.b = ir.IRBuilder(made.append_basic_block())
         return made
@@ -110,13 +112,19 @@ class Code:
         """`work(thread, job)`: what one thread does."""
         thread, job = self.function(WORK, 2).args
         b = self.b
-        entry, cubes, pieces, threads, arguments = (b.load(self.place(job, number(n))) for n in range(5))
+        entry, cubes, pieces, threads, arguments = (
+            b.load(self.place(job, number(n))) for n in range(5)
+        )
         with self.count(threads) as turn:
             whose = b.srem(b.add(thread, turn), threads)
             at = b.mul(b.add(whose, number(1)), number(LINE))
             counter = self.place(job, at)
-            count, first, begin = (b.load(self.place(job, b.add(at, number(n)))) for n in range(1, 4))
-            with self.repeat() as over:  # look before taking: what is only read stays in other cores' caches
+            count, first, begin = (
+                b.load(self.place(job, b.add(at, number(n)))) for n in range(1, 4)
+            )
+            with (
+                self.repeat() as over
+            ):  # look before taking: what is only read stays in other cores' caches
                 self.leave(b.icmp_signed(">=", b.load_atomic(counter, "monotonic", 8), count), over)
                 taken = b.atomic_rmw("add", counter, number(1), "monotonic")
                 self.leave(b.icmp_signed(">=", taken, count), over)
@@ -137,7 +145,10 @@ class Code:
         for n, value in enumerate((entry, cubes, pieces, threads, arguments)):
             b.store(value, self.place(job, number(n)))
         with self.count(threads) as thread:
-            first, end = self.cut(thread, pieces, threads), self.cut(b.add(thread, number(1)), pieces, threads)
+            first, end = (
+                self.cut(thread, pieces, threads),
+                self.cut(b.add(thread, number(1)), pieces, threads),
+            )
             first = b.select(b.icmp_signed("<", first, done), done, first)
             count = b.sub(end, first)
             at = b.mul(b.add(thread, number(1)), number(LINE))
@@ -151,7 +162,11 @@ class Code:
         _, values, _ = self.function(name + BUILTIN, 3, word).args
         b = self.b
         words = [
-            self.call(python_function("PyLong_AsLongLong"), b.load(self.place(values, number(n))), gives=word)
+            self.call(
+                python_function("PyLong_AsLongLong"),
+                b.load(self.place(values, number(n))),
+                gives=word,
+            )
             for n in range(ARGUMENTS)
         ]
         thread = self.call(python_function("PyEval_SaveThread"), gives=word)

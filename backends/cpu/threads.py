@@ -78,7 +78,9 @@ def _numbas() -> Driver:
     made = _loaded(sharing.SHARE, "")
     made.run(0, 0, 0, 1, 0, 0)  # starts the threads; there is nothing to do
     layer = numba.threading_layer()
-    return made._replace(layer=layer, lock=_serial_layer if layer == "workqueue" else None, alive=alive)
+    return made._replace(
+        layer=layer, lock=_serial_layer if layer == "workqueue" else None, alive=alive
+    )
 
 
 def _load(start: sharing.Start, more: Callable[[sharing.Code], None] | None = None) -> None:

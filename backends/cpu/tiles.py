@@ -9,7 +9,11 @@ from functools import cache
 
 TILES = frozenset({"amx-tile", "amx-bf16", "amx-int8"})
 """LLVM's names of what `cb.tile_dot` needs."""
-_ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18  # a system call of x86-64, what is asked of it, and for which state
+_ARCH_PRCTL, _REQUEST, _TILE_DATA = (
+    158,
+    0x1023,
+    18,
+)  # a system call of x86-64, what is asked of it, and for which state
 
 
 @cache

@@ -47,7 +47,9 @@ class CudaBackend:
         """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
         return max(1, -(-elements // UNITS)), UNITS
 
-    def executable(self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool) -> CudaExecutable:
+    def executable(
+        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
+    ) -> CudaExecutable:
         """Machine code for a program, from the cache if it is there."""
         return CudaExecutable(program, in_place)
 
@@ -70,14 +72,20 @@ class CudaExecutable:
             found = self.variants[key] = Variant(self, *key)
         return found
 
-    def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> CudaRunner:
+    def prepare(
+        self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0
+    ) -> CudaRunner:
         """Lay out a launch."""
         return CudaRunner(self.variant(leaves), leaves, cubes, ordinal)
 
     def inspect(self) -> Inspection:
         """The generated Python, its LLVM IR, PTX and SASS."""
         known = next(iter(self.variants.values()), None)
-        code = known.code if known is not None else Code(self.program, self.architecture, self.in_place, True)
+        code = (
+            known.code
+            if known is not None
+            else Code(self.program, self.architecture, self.in_place, True)
+        )
         return Inspection(code.text.text, lambda: code.nvvm, lambda: code.sass, lambda: code.ptx)
 
 
@@ -99,7 +107,9 @@ class Variant:
         cluster = self.program.cluster
         self.cluster = cluster if cluster != (1, 1, 1) else None
         self.overlap = self.program.overlap
-        self.loadable = Loadable(self.code.cubin, self.code.symbol, self.shared_bytes, math.prod(cluster))
+        self.loadable = Loadable(
+            self.code.cubin, self.code.symbol, self.shared_bytes, math.prod(cluster)
+        )
 
 
 FEATURES = (
@@ -143,7 +153,16 @@ def offline(architecture: str) -> DeviceProperties:
         a.major, (80, 99 * 1024, 4 << 20)
     )
     return DeviceProperties(
-        backend="cuda", name=f"a GPU of {a}", cores=cores, plane_size=32, max_units=1024, max_shared_memory=shared,
-        register_bytes=16, vector_registers=255, l1_bytes=shared, l2_bytes=l2, features=features(a.major, a.minor),
+        backend="cuda",
+        name=f"a GPU of {a}",
+        cores=cores,
+        plane_size=32,
+        max_units=1024,
+        max_shared_memory=shared,
+        register_bytes=16,
+        vector_registers=255,
+        l1_bytes=shared,
+        l2_bytes=l2,
+        features=features(a.major, a.minor),
         architecture=f"{a.major}.{a.minor}",
-    )  # fmt: skip
+    )

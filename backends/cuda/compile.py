@@ -42,7 +42,9 @@ class Architecture:
         """
         found = re.fullmatch(r"(?:sm_)?(\d+)(\d)a?", text)
         if found is None or int(found[1]) < 7:
-            raise BackendCompileError(f"there is no architecture {text!r}", hint='write "sm_80" or "sm_90a"')
+            raise BackendCompileError(
+                f"there is no architecture {text!r}", hint='write "sm_80" or "sm_90a"'
+            )
         return Architecture(int(found[1]), int(found[2]))
 
 
@@ -57,10 +59,19 @@ class Code:
     """
 
     def __init__(
-        self, program: Program, architecture: Architecture, in_place: bool = False, aligned: bool = False,
+        self,
+        program: Program,
+        architecture: Architecture,
+        in_place: bool = False,
+        aligned: bool = False,
         rows: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
-        self.program, self.architecture, self.in_place, self.aligned = program, architecture, in_place, aligned
+    ) -> None:
+        self.program, self.architecture, self.in_place, self.aligned = (
+            program,
+            architecture,
+            in_place,
+            aligned,
+        )
         self.text: CudaText = emit(program, RESERVED, rows)
         self.units = program.units
         assumed = f"in_place={in_place} aligned={aligned}"
@@ -108,15 +119,24 @@ class Code:
         units = self.units[0] * self.units[1] * self.units[2]
         early = self.program.overlap  # what is only read may be written until the kernel has waited
         reads_only = frozenset(
-            a.mem.name for a in self.program.arguments
-            if a.mem is not None and a.mem.kind == "global" and a.mem.name not in self.program.outputs and not early
-        )  # fmt: skip
+            a.mem.name
+            for a in self.program.arguments
+            if a.mem is not None
+            and a.mem.kind == "global"
+            and a.mem.name not in self.program.outputs
+            and not early
+        )
         a = self.architecture
         modules: list[str] = lowering.lower(
-            load_source(path).kernel, self.text.parameters, self.symbol, (a.major, a.minor, a.suffix),
-            lowering.Bounds(units, self.program.resident, self.aligned), self.program.fast_math,
-            not self.in_place and not early, reads_only,
-        )  # fmt: skip
+            load_source(path).kernel,
+            self.text.parameters,
+            self.symbol,
+            (a.major, a.minor, a.suffix),
+            lowering.Bounds(units, self.program.resident, self.aligned),
+            self.program.fast_math,
+            not self.in_place and not early,
+            reads_only,
+        )
         return modules
 
     def _translated(self, to: str) -> Any:
@@ -125,7 +145,9 @@ class Code:
 
         a = self.architecture
         try:
-            return getattr(lowering, to)(self._lowered(), (a.major, a.minor, a.suffix), self.program.fast_math)
+            return getattr(lowering, to)(
+                self._lowered(), (a.major, a.minor, a.suffix), self.program.fast_math
+            )
         except BackendCompileError:
             raise
         except Exception as error:
@@ -143,9 +165,11 @@ def aligned_rows(program: Program, leaves: Sequence[Any], aligned: bool) -> froz
     return frozenset(
         a.mem.name
         for a, leaf in zip(program.arguments, leaves, strict=True)
-        if a.mem is not None and a.mem.kind == "global" and a.mem.ndim > 1
+        if a.mem is not None
+        and a.mem.kind == "global"
+        and a.mem.ndim > 1
         and all(s % WIDEST == 0 for s in leaf.strides[:-1])
-    )  # fmt: skip
+    )
 
 
 def _needs_compiler() -> None:

@@ -40,9 +40,14 @@ def _dump(cubin: bytes, *options: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kernel.cubin")
         path.write_bytes(cubin)
-        near = {**os.environ, "PATH": f"{Path(tool()).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+        near = {
+            **os.environ,
+            "PATH": f"{Path(tool()).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
         command = [tool(), *options, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=near)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, env=near
+        )
     if done.returncode:
         raise BackendCompileError(f"cuobjdump failed: {done.stderr.strip()[:500]}")
     return done.stdout
@@ -76,5 +81,7 @@ def usage(cubin: bytes) -> Usage:
 
 def count(text: str, *names: str) -> dict[str, int]:
     """How often instructions occur in SASS, by the start of their names: `count(s, "HGMMA", "LDL")`."""
-    words = re.findall(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", text, re.MULTILINE)
+    words = re.findall(
+        r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", text, re.MULTILINE
+    )
     return {n: sum(w == n or w.startswith(n + ".") for w in words) for n in names}

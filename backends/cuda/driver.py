@@ -86,9 +86,20 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuGraphDestroy": (c_void_p,),
     "cuGraphExecDestroy": (c_void_p,),
     "cuTensorMapEncodeTiled": (
-        c_void_p, c_int, c_uint, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_int, c_int,
+        c_void_p,
+        c_int,
+        c_uint,
+        c_void_p,
+        c_void_p,
+        c_void_p,
+        c_void_p,
+        c_void_p,
+        c_int,
+        c_int,
+        c_int,
+        c_int,
     ),
-}  # fmt: skip
+}
 
 ATTRIBUTES = {
     "max_units": 1,
@@ -198,7 +209,10 @@ def api() -> Any:
     if _library is None:
         _load()
     if _library is None:
-        raise DeviceError(f"no GPU can be used: {_reason}", hint='cb.devices() lists what there is; use device="cpu"')
+        raise DeviceError(
+            f"no GPU can be used: {_reason}",
+            hint='cb.devices() lists what there is; use device="cpu"',
+        )
     if forked:
         raise DeviceError(
             f"no GPU can be used: {missing()}",
@@ -253,27 +267,45 @@ class Context:
     def __init__(self, ordinal: int) -> None:
         library = api()
         if not 0 <= ordinal < _count:
-            raise DeviceError(f"the device 'cuda:{ordinal}' does not exist: there are {_count} NVIDIA GPUs")
+            raise DeviceError(
+                f"the device 'cuda:{ordinal}' does not exist: there are {_count} NVIDIA GPUs"
+            )
         device, handle = c_int(), c_void_p()
         self.ordinal, self.label = ordinal, f"cuda:{ordinal}"
         self.captures, self.whole = 0, threading.RLock()
         self.streams: dict[tuple[int, int], list[int]] = {}
         check(library.cuDeviceGet(byref(device), ordinal), "opening a device", self.label)
         self.device = device.value
-        check(library.cuDevicePrimaryCtxRetain(byref(handle), self.device), "making a context", self.label)
+        check(
+            library.cuDevicePrimaryCtxRetain(byref(handle), self.device),
+            "making a context",
+            self.label,
+        )
         self.handle = handle.value
         text = ctypes.create_string_buffer(128)
-        check(library.cuDeviceGetName(text, 128, self.device), "asking for the device's name", self.label)
+        check(
+            library.cuDeviceGetName(text, 128, self.device),
+            "asking for the device's name",
+            self.label,
+        )
         self.name = text.value.decode()
         size = c_size_t()
-        check(library.cuDeviceTotalMem_v2(byref(size), self.device), "asking for the device's memory", self.label)
+        check(
+            library.cuDeviceTotalMem_v2(byref(size), self.device),
+            "asking for the device's memory",
+            self.label,
+        )
         self.memory_bytes = size.value
 
     def attribute(self, name: str | int) -> int:
         """A number of the device: a name of `ATTRIBUTES`, or the driver's own number for it."""
         value = c_int()
         number = ATTRIBUTES[name] if isinstance(name, str) else name
-        check(api().cuDeviceGetAttribute(byref(value), number, self.device), f"asking for {name}", self.label)
+        check(
+            api().cuDeviceGetAttribute(byref(value), number, self.device),
+            f"asking for {name}",
+            self.label,
+        )
         return value.value
 
     @property
@@ -285,7 +317,11 @@ class Context:
         """Free bytes and all bytes of the device's memory."""
         free, total = c_size_t(), c_size_t()
         with self.active():
-            check(api().cuMemGetInfo_v2(byref(free), byref(total)), "asking for free memory", self.label)
+            check(
+                api().cuMemGetInfo_v2(byref(free), byref(total)),
+                "asking for free memory",
+                self.label,
+            )
         return free.value, total.value
 
     def synchronize(self) -> bool:

@@ -62,7 +62,9 @@ class CudaPrinter(Printer):
     `rows` names the arrays whose strides, but for the last, are multiples of 16 bytes.
     """
 
-    def __init__(self, program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__(program, reserved)
         self.rows = rows
 
@@ -73,7 +75,9 @@ class CudaPrinter(Printer):
         self.known_multiples()
         places, shared_bytes = shared_layout(program.shared)
         for mem in program.shared:
-            self.line(f'{self.var(mem.name)} = shared_memory("{mem.dtype.name}", {places[mem.name]})')
+            self.line(
+                f'{self.var(mem.name)} = shared_memory("{mem.dtype.name}", {places[mem.name]})'
+            )
         for s in walk(program.body):
             if isinstance(s, Alloc):
                 self.alloc(s.mem)
@@ -103,7 +107,11 @@ class CudaPrinter(Printer):
 
     def parameters(self) -> list[Parameter]:
         """The generated function's parameters: arrays with shape and strides, numbers, tensor maps."""
-        maps = {self.var(a.mem.name) for a in self.program.arguments if a.mem is not None and a.mem.kind == "map"}
+        maps = {
+            self.var(a.mem.name)
+            for a in self.program.arguments
+            if a.mem is not None and a.mem.kind == "map"
+        }
         extents = {f"{m}_{k}{d}" for m in maps for k in "ns" for d in range(8)}
         out = [p for p in self.array_parameters() if p.name not in extents]
         return [Parameter(p.name, "map", "i8") if p.name in maps else p for p in out]
@@ -115,8 +123,11 @@ class CudaPrinter(Printer):
             self.line(f"unit_{axis} = unit_position({n}, {self.program.units[n]})")
             self.line(f"cube_{axis} = cube_position({n})")
             self.line(f"cubes_{axis} = cube_count({n})")
-        parts = [f"unit_{a} * {m}" if m > 1 else f"unit_{a}"
-                 for a, m, c in (("x", 1, x), ("y", x, y), ("z", x * y, z)) if c > 1]  # fmt: skip
+        parts = [
+            f"unit_{a} * {m}" if m > 1 else f"unit_{a}"
+            for a, m, c in (("x", 1, x), ("y", x, y), ("z", x * y, z))
+            if c > 1
+        ]
         self.line(f"unit = {' + '.join(parts) or '0'}")
         self.plane = "(unit // 32)"
         if self.units_count % 32 == 0 and self.used(("PLANE_POS",)):
@@ -181,6 +192,8 @@ def needed(definitions: list[str], body: list[str]) -> list[str]:
     return kept[::-1]
 
 
-def emit(program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()) -> CudaText:
+def emit(
+    program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()
+) -> CudaText:
     """Print a program for a GPU; `reserved` are names that the text must not hide."""
     return CudaPrinter(program, reserved, rows).emit()

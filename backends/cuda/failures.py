@@ -51,11 +51,17 @@ def failure(code: int, name: str, text: str, what: str, device: str = "") -> Cub
     if code in STICKY:
         return DeviceError(f"{STICKY[code]} ({said})", hint=FATAL_HINT)
     if code == 701:
-        return LaunchError(said, hint="the cube needs more registers or shared memory than there are: use fewer units")
+        return LaunchError(
+            said,
+            hint="the cube needs more registers or shared memory than there are: use fewer units",
+        )
     if code in CAPTURE:
         return LaunchError(
-            said, hint="inside cb.capture() nothing may wait for the device, read results, or allocate with the driver"
+            said,
+            hint="inside cb.capture() nothing may wait for the device, read results, or allocate with the driver",
         )
     if code in (200, 209, 218, 222):
-        return BackendCompileError(said, hint="the code was made for another architecture, or for a newer driver")
+        return BackendCompileError(
+            said, hint="the code was made for another architecture, or for a newer driver"
+        )
     return DeviceError(said)

@@ -29,7 +29,9 @@ class Faults:
     def __init__(self, where: Context) -> None:
         self.context, made = where, c_void_p()
         with where.active():
-            code = with_room(where.ordinal, lambda: api().cuMemAlloc_v2(byref(made), RECORD * SLOTS))
+            code = with_room(
+                where.ordinal, lambda: api().cuMemAlloc_v2(byref(made), RECORD * SLOTS)
+            )
             check(code, "allocating fault records", where.label)
         self.address = made.value or 0
         self.host = (ctypes.c_int64 * (WORDS * SLOTS))()
@@ -57,7 +59,10 @@ class Faults:
     def _clear(self, stream: Any) -> None:
         size = RECORD * SLOTS
         with self.context.active():
-            check(api().cuMemsetD8Async(self.address, 0, size, stream.handle), "clearing fault records")
+            check(
+                api().cuMemsetD8Async(self.address, 0, size, stream.handle),
+                "clearing fault records",
+            )
         self.clean = True
 
     def check(self, stream: Any) -> None:
@@ -72,9 +77,13 @@ class Faults:
             pending, self.pending = self.pending, []
             self.free = list(range(SLOTS))
             with self.context.active():
-                code = api().cuMemcpyDtoHAsync_v2(self.host, self.address, RECORD * SLOTS, stream.handle)
+                code = api().cuMemcpyDtoHAsync_v2(
+                    self.host, self.address, RECORD * SLOTS, stream.handle
+                )
                 check(code, "reading fault records", stream.label)
-                check(api().cuStreamSynchronize(stream.handle), "waiting for a stream", stream.label)
+                check(
+                    api().cuStreamSynchronize(stream.handle), "waiting for a stream", stream.label
+                )
             for executable, site, slot in pending:
                 number, index, length = self.host[slot * WORDS : slot * WORDS + 3]
                 if number:
@@ -86,13 +95,17 @@ class Faults:
             driver.api().cuMemFree_v2(self.address)
 
 
-def report(executable: Any, number: int, index: int, length: int, site: Location | None) -> Exception:
+def report(
+    executable: Any, number: int, index: int, length: int, site: Location | None
+) -> Exception:
     """The exception for a fault record."""
     fault = executable.sites[number - 1]
     name = executable.program.name
     launched = f" (launched at {site.file}:{site.line})" if site is not None else ""
     if fault.kind == "assert":
-        return KernelAssertionError(f"in {name}: {fault.message}{launched}", location=fault.location)
+        return KernelAssertionError(
+            f"in {name}: {fault.message}{launched}", location=fault.location
+        )
     return OutOfBoundsError(
         f"{name} accesses index {index} of {fault.array!r}, whose length is {length}{launched}",
         location=fault.location,

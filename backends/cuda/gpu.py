@@ -59,7 +59,9 @@ class CudaGpu:
 
     def allocate(self, ordinal: int, size: int) -> memory.Block:
         """Device memory for work on the thread's stream."""
-        return memory.pool(ordinal).take(size, per_thread.streams.get(ordinal) or thread_stream(ordinal))
+        return memory.pool(ordinal).take(
+            size, per_thread.streams.get(ordinal) or thread_stream(ordinal)
+        )
 
     def place(self, ordinal: int, source: np.ndarray) -> memory.Block:
         """New device memory with the bytes of a C-ordered NumPy array; also while a graph is being captured."""
@@ -90,7 +92,8 @@ class CudaGpu:
         stream = thread_stream(ordinal)
         if stream.capture is not None:
             raise LaunchError(
-                "elements cannot be read while a graph is being captured", hint="read them after g.replay()"
+                "elements cannot be read while a graph is being captured",
+                hint="read them after g.replay()",
             )
         for other in all_streams(ordinal):
             if other is not stream and other.has_faults and other.capture is None:
@@ -132,7 +135,9 @@ class CudaGpu:
         stream = thread_stream(here)
         use(stream, source.owner, writes=False)
         use(stream, target.owner, writes=True)
-        transfer.copy_between(target.address, context(here), source.address, context(there), source.nbytes, stream)
+        transfer.copy_between(
+            target.address, context(here), source.address, context(there), source.nbytes, stream
+        )
 
     def stream_for(self, array: Any) -> NativeStream:
         """A stream whose later work comes after everything that makes the array."""
@@ -160,7 +165,9 @@ class CudaGpu:
         """Make a stream the thread's own; gives the one that was."""
         return set_thread_stream(ordinal, stream)
 
-    def new_stream(self, ordinal: int, handle: int | None = None, priority: int = 0) -> NativeStream:
+    def new_stream(
+        self, ordinal: int, handle: int | None = None, priority: int = 0
+    ) -> NativeStream:
         """A new stream, or another library's by its handle."""
         return NativeStream(context(ordinal), handle, priority=priority)
 
@@ -175,7 +182,10 @@ class CudaGpu:
     def ordinal_of(self, address: int) -> int:
         """The GPU that an address belongs to."""
         out = ctypes.c_int()
-        check(api().cuPointerGetAttribute(ctypes.byref(out), 9, address), "asking for the device of an address")
+        check(
+            api().cuPointerGetAttribute(ctypes.byref(out), 9, address),
+            "asking for the device of an address",
+        )
         return out.value
 
     def synchronize(self, ordinal: int) -> None:
@@ -202,7 +212,9 @@ class CudaGpu:
 
     def trim(self, ordinal: int | None = None) -> int:
         """Give the pool's spare memory back to the device; the bytes that were."""
-        return sum(memory.pool(n).trim() for n in (range(count()) if ordinal is None else (ordinal,)))
+        return sum(
+            memory.pool(n).trim() for n in (range(count()) if ordinal is None else (ordinal,))
+        )
 
 
 def use(stream: NativeStream, owner: Any, writes: bool) -> None:

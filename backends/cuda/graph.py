@@ -30,7 +30,9 @@ class Capture:
         self.stream = NativeStream(self.context, blocking=False)
         self.kept: dict[int, tuple[Tracked, Tracked, bool]] = {}
         self.arena = Arena(pool(ordinal))
-        self.side = NativeStream(self.context, blocking=False)  # for copies that happen during the capture
+        self.side = NativeStream(
+            self.context, blocking=False
+        )  # for copies that happen during the capture
         self._shadows: dict[int, Tracked] = {}
         self.members: list[NativeStream] = []
         self._before: NativeStream | None = None
@@ -44,7 +46,9 @@ class Capture:
         """
         own = thread_stream(self.context.ordinal)
         if own.capture is not None:
-            raise LaunchError("this thread is recording a graph already", hint="captures do not nest")
+            raise LaunchError(
+                "this thread is recording a graph already", hint="captures do not nest"
+            )
         with self.context.whole:
             self.context.captures += 1
         try:
@@ -73,7 +77,8 @@ class Capture:
                 return
             if stream.capture is not None:
                 raise LaunchError(
-                    "the stream is being captured by another thread", hint="give every thread a stream of its own"
+                    "the stream is being captured by another thread",
+                    hint="give every thread a stream of its own",
                 )
             past = NativeEvent(self.context, timed=False)
             past.record(stream)
@@ -135,19 +140,33 @@ class NativeGraph:
         self.nodes, self.kernels = 0, 0
         made, n = c_void_p(), c_size_t()
         if handle:
-            check(api().cuGraphGetNodes(handle, None, byref(n)), "asking for the nodes of a graph", where.label)
+            check(
+                api().cuGraphGetNodes(handle, None, byref(n)),
+                "asking for the nodes of a graph",
+                where.label,
+            )
         if n.value == 0:  # nothing was recorded: it is launched as nothing
             return
         with where.active():
-            code = with_room(where.ordinal, lambda: api().cuGraphInstantiateWithFlags(byref(made), handle, 0))
+            code = with_room(
+                where.ordinal, lambda: api().cuGraphInstantiateWithFlags(byref(made), handle, 0)
+            )
             check(code, "instantiating a graph", where.label)
             self.executable = made.value or 0
             found = (c_void_p * n.value)()
-            check(api().cuGraphGetNodes(handle, found, byref(n)), "asking for the nodes of a graph", where.label)
+            check(
+                api().cuGraphGetNodes(handle, found, byref(n)),
+                "asking for the nodes of a graph",
+                where.label,
+            )
         self.nodes = n.value
         for node in list(found):
             kind = c_int()
-            check(api().cuGraphNodeGetType(node, byref(kind)), "asking for the type of a node", where.label)
+            check(
+                api().cuGraphNodeGetType(node, byref(kind)),
+                "asking for the type of a node",
+                where.label,
+            )
             self.kernels += kind.value == _KERNEL
 
     def launch(self, stream: NativeStream) -> None:
@@ -179,7 +198,11 @@ class NativeGraph:
             self.arena.home = stream
         self.ran = True
         with self.context.active():
-            check(api().cuGraphLaunch(self.executable, stream.handle), "launching a graph", stream.label)
+            check(
+                api().cuGraphLaunch(self.executable, stream.handle),
+                "launching a graph",
+                stream.label,
+            )
         if self.faults is not None:
             self.faults.pending = list(self.checks)
             stream.watched.add(self.faults)

@@ -93,7 +93,9 @@ def text(from_object: int, table: int) -> str:
 
         f.rows(shape, rank, 1, put)
         f.nothing()
-    same = b.and_(b.icmp_signed("==", load(row, 1), device), b.icmp_signed("==", load(row, 2), kind))
+    same = b.and_(
+        b.icmp_signed("==", load(row, 1), device), b.icmp_signed("==", load(row, 2), kind)
+    )
     same = b.and_(same, b.icmp_signed("!=", load(row), number(0)))
     with b.if_then(b.not_(same)):
         f.nothing()

@@ -46,9 +46,15 @@ def _type_of(p: Parameter) -> Any:
 
 @uncollected()
 def lower(
-    fn: Any, parameters: tuple[Parameter, ...], symbol: str, cc: tuple[int, int, str], bounds: Bounds,
-    fast_math: frozenset[str], noalias: bool, read_only: frozenset[str],
-) -> list[str]:  # fmt: skip
+    fn: Any,
+    parameters: tuple[Parameter, ...],
+    symbol: str,
+    cc: tuple[int, int, str],
+    bounds: Bounds,
+    fast_math: frozenset[str],
+    noalias: bool,
+    read_only: frozenset[str],
+) -> list[str]:
     """NVVM IR of `fn` behind an entry point `symbol`; one text for each module."""
     from numba.cuda.core.compiler_lock import global_compiler_lock
     from numba.cuda.cudadrv import nvvm
@@ -59,7 +65,9 @@ def lower(
         result = _compile(fn, arguments, cc)
         library = result.library
         name = result.fndesc.llvm_func_name
-        if fast_math:  # numba-cuda knows all liberties or none; these are the ones that were asked for
+        if (
+            fast_math
+        ):  # numba-cuda knows all liberties or none; these are the ones that were asked for
             for module in library.modules:
                 rewrite_module(module, FastMathOptions(set(fast_math)))
         inner = library.get_function(name)
@@ -67,11 +75,20 @@ def lower(
         inner.attributes.discard("noinline")
         inner.attributes.add("alwaysinline")
         entry = _add_entry(
-            cuda_target.target_context, result.fndesc.call_conv, inner, arguments, parameters, symbol, noalias,
-            read_only, bounds.aligned,
-        )  # fmt: skip
+            cuda_target.target_context,
+            result.fndesc.call_conv,
+            inner,
+            arguments,
+            parameters,
+            symbol,
+            noalias,
+            read_only,
+            bounds.aligned,
+        )
         nvvm.set_cuda_kernel(entry)
-        limits = (bounds.units, bounds.cubes_of_a_core) if bounds.cubes_of_a_core else (bounds.units,)
+        limits = (
+            (bounds.units, bounds.cubes_of_a_core) if bounds.cubes_of_a_core else (bounds.units,)
+        )
         nvvm.set_launch_bounds(entry, limits)
         # LLVM 7 knows no type after byval.
         return [str(m).replace(f"byval([{MAP_BYTES} x i8])", "byval") for m in library.modules]
@@ -84,7 +101,10 @@ def _compile(fn: Any, arguments: tuple[Any, ...], cc: tuple[int, int, str]) -> A
 
     class Compiler(compiler.CUDACompiler):  # type: ignore[misc]
         def define_pipelines(self) -> list[Any]:
-            return [lean(p, {compiler.CUDANativeLowering: _quick_lowering()}) for p in super().define_pipelines()]
+            return [
+                lean(p, {compiler.CUDANativeLowering: _quick_lowering()})
+                for p in super().define_pipelines()
+            ]
 
     flags = compiler.CUDAFlags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
@@ -95,9 +115,17 @@ def _compile(fn: Any, arguments: tuple[Any, ...], cc: tuple[int, int, str]) -> A
     typing, target = cuda_target.typing_context, cuda_target.target_context
     with compiler.utils.numba_target_override():
         result = compiler.compile_extra(
-            typing, target, fn, arguments, types.void, flags, {}, pipeline_class=Compiler,
-            call_conv=compiler.CUDACallConv(target), abi_info={},
-        )  # fmt: skip
+            typing,
+            target,
+            fn,
+            arguments,
+            types.void,
+            flags,
+            {},
+            pipeline_class=Compiler,
+            call_conv=compiler.CUDACallConv(target),
+            abi_info={},
+        )
     result.library.finalize()
     return result
 
@@ -115,9 +143,13 @@ def _quick_lowering() -> type:
     class Lower(CUDALower):  # type: ignore[misc]
         def _find_singly_assigned_variable(self) -> None:
             blocks = self.func_ir.blocks
-            times = Counter(s.target.name for b in blocks.values() for s in b.find_insts(numba_ir.assign_types))
+            times = Counter(
+                s.target.name for b in blocks.values() for s in b.find_insts(numba_ir.assign_types)
+            )
             elsewhere = must_use_alloca(blocks).union(*compute_use_defs(blocks).usemap.values())
-            self._singly_assigned_vars = {name for name, n in times.items() if n == 1 and name not in elsewhere}
+            self._singly_assigned_vars = {
+                name for name, n in times.items() if n == 1 and name not in elsewhere
+            }
             self._blk_local_varmap: dict[str, Any] = {}
 
     @register_pass(mutates_CFG=True, analysis_only=False)  # type: ignore[untyped-decorator]
@@ -128,9 +160,16 @@ def _quick_lowering() -> type:
 
 
 def _add_entry(
-    target: Any, convention: Any, inner: Any, arguments: tuple[Any, ...], parameters: tuple[Parameter, ...],
-    symbol: str, noalias: bool, read_only: frozenset[str], aligned: bool,
-) -> Any:  # fmt: skip
+    target: Any,
+    convention: Any,
+    inner: Any,
+    arguments: tuple[Any, ...],
+    parameters: tuple[Parameter, ...],
+    symbol: str,
+    noalias: bool,
+    read_only: frozenset[str],
+    aligned: bool,
+) -> Any:
     """Add the kernel that unpacks its words and calls the function."""
     module = inner.module
     kinds = []
@@ -155,7 +194,9 @@ def _add_entry(
                 if p.name in read_only:
                     set.add(a.attributes, "readonly")
     if constants:
-        note = module.add_metadata((entry, ir.MetaDataString(module, "grid_constant"), module.add_metadata(constants)))
+        note = module.add_metadata(
+            (entry, ir.MetaDataString(module, "grid_constant"), module.add_metadata(constants))
+        )
         from numba.core import cgutils
 
         cgutils.get_or_insert_named_metadata(module, "nvvm.annotations").add(note)
@@ -192,7 +233,9 @@ def options(cc: tuple[int, int, str], fast_math: frozenset[str]) -> dict[str, An
     return out
 
 
-def ptx(modules: list[str], cc: tuple[int, int, str], fast_math: frozenset[str] = frozenset()) -> str:
+def ptx(
+    modules: list[str], cc: tuple[int, int, str], fast_math: frozenset[str] = frozenset()
+) -> str:
     """The PTX of NVVM IR."""
     from numba.cuda.cudadrv import nvvm
 
@@ -200,13 +243,20 @@ def ptx(modules: list[str], cc: tuple[int, int, str], fast_math: frozenset[str] 
     return data.decode().strip("\x00").strip()
 
 
-def cubin(modules: list[str], cc: tuple[int, int, str], fast_math: frozenset[str] = frozenset()) -> bytes:
+def cubin(
+    modules: list[str], cc: tuple[int, int, str], fast_math: frozenset[str] = frozenset()
+) -> bytes:
     """Machine code of NVVM IR, by way of LTO-IR (only there ptxas sees the whole program and keeps setmaxnreg)."""
     from cuda.bindings import nvjitlink
     from numba.cuda.cudadrv import nvvm
 
     ltoir = nvvm.compile_ir(list(modules), **options(cc, fast_math), **{"gen-lto": None})
-    flags = [f"-arch=sm_{cc[0]}{cc[1]}{cc[2]}", "-lto", "-O3", f"-fma={int(bool({'contract', 'fast'} & fast_math))}"]
+    flags = [
+        f"-arch=sm_{cc[0]}{cc[1]}{cc[2]}",
+        "-lto",
+        "-O3",
+        f"-fma={int(bool({'contract', 'fast'} & fast_math))}",
+    ]
     linker = nvjitlink.create(len(flags), flags)
     try:
         nvjitlink.add_data(linker, nvjitlink.InputType.LTOIR, ltoir, len(ltoir), "kernel")

@@ -148,16 +148,31 @@ class DevicePool:
             name: of the variable for the block.
         """
         asked, size = size, rounded(size)
-        scope = {"_take": self.take, "_free": self.free.get, "_stats": self.stats, "_Block": Block, "_pool": self}
+        scope = {
+            "_take": self.take,
+            "_free": self.free.get,
+            "_stats": self.stats,
+            "_Block": Block,
+            "_pool": self,
+        }
         if config.memory_limit or not config.memory_pool:
             return [f"{name} = _take(size_{name}, stream)"], {**scope, f"size_{name}": asked}
         return [
-            f"w = _free((stream, size_{name}))", "try:", "    w, others = w.pop()",
-            "except (AttributeError, IndexError):", f"    {name} = _take(size_{name}, stream)", "else:",
-            f"    {name} = _Block(w, size_{name}, _pool, stream)", f"    _stats.reserved -= size_{name}",
-            "    _stats.reuses += 1", f"    w = _stats.in_use = _stats.in_use + size_{name}",
-            "    if w > _stats.peak:", "        _stats.peak = w", "    for w in others:", "        stream.wait(w)",
-        ], {**scope, f"size_{name}": size}  # fmt: skip
+            f"w = _free((stream, size_{name}))",
+            "try:",
+            "    w, others = w.pop()",
+            "except (AttributeError, IndexError):",
+            f"    {name} = _take(size_{name}, stream)",
+            "else:",
+            f"    {name} = _Block(w, size_{name}, _pool, stream)",
+            f"    _stats.reserved -= size_{name}",
+            "    _stats.reuses += 1",
+            f"    w = _stats.in_use = _stats.in_use + size_{name}",
+            "    if w > _stats.peak:",
+            "        _stats.peak = w",
+            "    for w in others:",
+            "        stream.wait(w)",
+        ], {**scope, f"size_{name}": size}
 
     def _reuse(self, size: int, stream: NativeStream, wait: bool) -> int | None:
         """The address of a block that waits. A capture gets one whose work is done: it runs at any time."""
@@ -170,7 +185,11 @@ class DevicePool:
                     self._give_up((owner, n), blocks)
                 elif (wait and stream.capture is None and owner.capture is None) or owner.done():
                     entry = _taken(blocks)
-                    if entry is not None and stream.capture is not None and not all(o.done() for o in entry[1]):
+                    if (
+                        entry is not None
+                        and stream.capture is not None
+                        and not all(o.done() for o in entry[1])
+                    ):
                         self._keep((owner, n), entry)
                         entry = None
                     if not blocks:

@@ -18,9 +18,15 @@ STATIC_SHARED = 48 * 1024  # more than this for a cube must be asked for
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 UNITS_ALONG_Z = 64
 _FUNCTION_ATTRIBUTES = {
-    "max_units": 0, "shared_bytes": 1, "const_bytes": 2, "local_bytes": 3, "registers": 4, "binary_version": 6,
-    "max_dynamic_shared": 8, "preferred_carveout": 9,
-}  # fmt: skip
+    "max_units": 0,
+    "shared_bytes": 1,
+    "const_bytes": 2,
+    "local_bytes": 3,
+    "registers": 4,
+    "binary_version": 6,
+    "max_dynamic_shared": 8,
+    "preferred_carveout": 9,
+}
 _NONPORTABLE_CLUSTER = 14
 
 
@@ -34,9 +40,14 @@ class Module:
         options = (c_int * 2)(5, 6)  # CU_JIT_ERROR_LOG_BUFFER and its size
         values = (c_void_p * 2)(ctypes.addressof(log), len(log))
         with where.active():
-            code = with_room(where.ordinal, lambda: api().cuModuleLoadDataEx(byref(handle), image, 2, options, values))
+            code = with_room(
+                where.ordinal,
+                lambda: api().cuModuleLoadDataEx(byref(handle), image, 2, options, values),
+            )
         if code and log.value:
-            raise BackendCompileError(f"the driver refuses generated code: {log.value.decode(errors='replace')}")
+            raise BackendCompileError(
+                f"the driver refuses generated code: {log.value.decode(errors='replace')}"
+            )
         check(code, "loading a module", where.label)
         self.handle = handle.value
 
@@ -70,7 +81,10 @@ class Function:
         value = c_int()
         number = _FUNCTION_ATTRIBUTES[name] if isinstance(name, str) else name
         with self.context.active():
-            check(api().cuFuncGetAttribute(byref(value), number, self.handle), f"asking for {name} of {self.name}")
+            check(
+                api().cuFuncGetAttribute(byref(value), number, self.handle),
+                f"asking for {name} of {self.name}",
+            )
         return value.value
 
     def allow_shared(self, size: int) -> None:
@@ -85,19 +99,26 @@ class Function:
                 f"{self.name} asks for {size} bytes of shared memory; {self.context.label} has {limit} for a cube"
             )
         with self.context.active():
-            code = api().cuFuncSetAttribute(self.handle, _FUNCTION_ATTRIBUTES["max_dynamic_shared"], size)
+            code = api().cuFuncSetAttribute(
+                self.handle, _FUNCTION_ATTRIBUTES["max_dynamic_shared"], size
+            )
         check(code, f"asking for {size} bytes of shared memory for {self.name}", self.context.label)
 
     def allow_large_clusters(self) -> None:
         """Allow clusters of more than 8 cubes."""
         with self.context.active():
-            check(api().cuFuncSetAttribute(self.handle, _NONPORTABLE_CLUSTER, 1), "asking for large clusters")
+            check(
+                api().cuFuncSetAttribute(self.handle, _NONPORTABLE_CLUSTER, 1),
+                "asking for large clusters",
+            )
 
     def occupancy(self, units: int, shared_bytes: int = 0) -> int:
         """How many cubes of so many units a core holds at once."""
         value = c_int()
         with self.context.active():
-            code = api().cuOccupancyMaxActiveBlocksPerMultiprocessor(byref(value), self.handle, units, shared_bytes)
+            code = api().cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                byref(value), self.handle, units, shared_bytes
+            )
         check(code, f"asking for the occupancy of {self.name}")
         return value.value
 
@@ -180,9 +201,13 @@ class _Attribute(ctypes.Structure):
 
 class _LaunchConfig(ctypes.Structure):
     _fields_ = (
-        ("grid", c_uint * 3), ("block", c_uint * 3), ("shared", c_uint), ("stream", c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)), ("count", c_uint),
-    )  # fmt: skip
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared", c_uint),
+        ("stream", c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", c_uint),
+    )
 
 
 @dataclass(frozen=True)
@@ -200,7 +225,9 @@ class Wish:
     overlap: bool = False
 
 
-def launch_config(cubes: Sequence[int], units: Sequence[int], shared_bytes: int, wish: Wish = Wish()) -> _LaunchConfig:
+def launch_config(
+    cubes: Sequence[int], units: Sequence[int], shared_bytes: int, wish: Wish = Wish()
+) -> _LaunchConfig:
     """The native description of a launch, for `cuLaunchKernelEx`; its stream is set before each use."""
     made = []
     if wish.cluster is not None:
@@ -210,16 +237,31 @@ def launch_config(cubes: Sequence[int], units: Sequence[int], shared_bytes: int,
     if wish.overlap:
         made.append(_Attribute(6, b"", _AttributeValue(value=1)))
     attributes = (_Attribute * max(1, len(made)))(*made)
-    config = _LaunchConfig((c_uint * 3)(*cubes), (c_uint * 3)(*units), shared_bytes, None, attributes, len(made))
+    config = _LaunchConfig(
+        (c_uint * 3)(*cubes), (c_uint * 3)(*units), shared_bytes, None, attributes, len(made)
+    )
     config.alive = attributes
     return config
 
 
 TENSOR_DTYPES = {
-    "uint8": 0, "int8": 0, "bool": 0, "float8_e4m3fn": 0, "float8_e5m2": 0, "uint16": 1, "int16": 1, "uint32": 2,
-    "int32": 3, "uint64": 4, "int64": 5, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
+    "uint8": 0,
+    "int8": 0,
+    "bool": 0,
+    "float8_e4m3fn": 0,
+    "float8_e5m2": 0,
+    "uint16": 1,
+    "int16": 1,
+    "uint32": 2,
+    "int32": 3,
+    "uint64": 4,
+    "int64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bfloat16": 9,
     "tf32": 11,
-}  # fmt: skip
+}
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
 
@@ -261,10 +303,23 @@ def tensor_map(
     boxes = (ctypes.c_uint32 * rank)(*reversed(box))
     step = (ctypes.c_uint32 * rank)(*reversed(steps or [1] * rank))
     code = api().cuTensorMapEncodeTiled(
-        target, TENSOR_DTYPES[name], rank, address, dims, outer, boxes, step, 0, SWIZZLES[swizzle],
-        PROMOTIONS[promotion], 0,
-    )  # fmt: skip
-    check(code, f"encoding a tensor map of {name}{list(shape)}, strides {list(strides)}, box {list(box)}")
+        target,
+        TENSOR_DTYPES[name],
+        rank,
+        address,
+        dims,
+        outer,
+        boxes,
+        step,
+        0,
+        SWIZZLES[swizzle],
+        PROMOTIONS[promotion],
+        0,
+    )
+    check(
+        code,
+        f"encoding a tensor map of {name}{list(shape)}, strides {list(strides)}, box {list(box)}",
+    )
     return target
 
 

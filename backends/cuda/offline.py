@@ -14,9 +14,15 @@ from cubepy.runtime.leaves import take_apart
 
 
 def compile_for(
-    architecture: str, kernel: Any, units: Any, *args: Any, mode: str = "checked", wide: bool = False,
-    aligned: bool = True, **kwargs: Any
-) -> Code:  # fmt: skip
+    architecture: str,
+    kernel: Any,
+    units: Any,
+    *args: Any,
+    mode: str = "checked",
+    wide: bool = False,
+    aligned: bool = True,
+    **kwargs: Any,
+) -> Code:
     """Compile a kernel for an architecture; host arrays stand for device arrays, and only their kind matters.
 
     Args:
@@ -40,8 +46,20 @@ def compile_for(
         specs.append(spec)
         leaves += mine
     target = Target(
-        "cuda", dim3(units, "the cube dim", 1), mode, i64 if wide else i32, 32, properties.max_shared_memory,
-        properties, mode == "validate",
-    )  # fmt: skip
+        "cuda",
+        dim3(units, "the cube dim", 1),
+        mode,
+        i64 if wide else i32,
+        32,
+        properties.max_shared_memory,
+        properties,
+        mode == "validate",
+    )
     program = specialise(kernel, tuple(specs), target)
-    return Code(program, Architecture.of(architecture), False, aligned, aligned_rows(program, leaves, aligned))
+    return Code(
+        program,
+        Architecture.of(architecture),
+        False,
+        aligned,
+        aligned_rows(program, leaves, aligned),
+    )

@@ -20,9 +20,12 @@ Quick = Callable[[tuple, Any], bool]
 
 
 def make(
-    runner: CudaRunner, places: Sequence[tuple[int, int]], outputs: Sequence[int], extents: Sequence[Any],
+    runner: CudaRunner,
+    places: Sequence[tuple[int, int]],
+    outputs: Sequence[int],
+    extents: Sequence[Any],
     apart: bool = False,
-) -> Quick | None:  # fmt: skip
+) -> Quick | None:
     """A function of the bound values and a stream that launches; it gives False when the general path must.
 
     Args:
@@ -41,8 +44,13 @@ def make(
     ]
     for n, _, _ in runner.arrays:
         i, j = places[n]
-        lines += [f"    x{n} = values[{i}]" + (f"[{j}]" if j >= 0 else ""), f"    p{n} = x{n}.address"]
-    scope: dict[str, Any] = {}  # what depends on lengths has a name: launches of one structure share the text
+        lines += [
+            f"    x{n} = values[{i}]" + (f"[{j}]" if j >= 0 else ""),
+            f"    p{n} = x{n}.address",
+        ]
+    scope: dict[
+        str, Any
+    ] = {}  # what depends on lengths has a name: launches of one structure share the text
     arrays = [n for n, _, _ in runner.arrays]
     wrong = [f"not x{n}.writeable" for n in outputs]
     for n in outputs:
@@ -64,7 +72,9 @@ def make(
     for n, place, kind in runner.numbers:
         i, j = places[n]
         value = f"values[{i}]" + (f"[{j}]" if j >= 0 else "")
-        target = {INTEGER: f"block[{place}]", F32: f"singles[{2 * place}]"}.get(kind, f"floats[{place}]")
+        target = {INTEGER: f"block[{place}]", F32: f"singles[{2 * place}]"}.get(
+            kind, f"floats[{place}]"
+        )
         lines.append(f"    {target} = {value}")
     for n, place, writes in runner.maps:
         i, j = places[n]
@@ -89,12 +99,25 @@ def make(
         "    return True",
     ]
     scope |= {
-        "here": per_thread, "thread_stream": thread_stream, "ordinal": runner.ordinal, "block": runner.block,
-        "singles": runner.singles, "floats": runner.floats, "native": runner.native, "function": head[0],
-        "parameters": runner.parameters, "again": runner.again, "use": _use, "keep": runner,
-        "config": runner.config, "config_at": getattr(runner, "config_at", None), "extended": entry("cuLaunchKernelEx"),
-        "move": ctypes.memmove, "start": ctypes.addressof(runner.block), "encoded": encoded,
-    }  # fmt: skip
+        "here": per_thread,
+        "thread_stream": thread_stream,
+        "ordinal": runner.ordinal,
+        "block": runner.block,
+        "singles": runner.singles,
+        "floats": runner.floats,
+        "native": runner.native,
+        "function": head[0],
+        "parameters": runner.parameters,
+        "again": runner.again,
+        "use": _use,
+        "keep": runner,
+        "config": runner.config,
+        "config_at": getattr(runner, "config_at", None),
+        "extended": entry("cuLaunchKernelEx"),
+        "move": ctypes.memmove,
+        "start": ctypes.addressof(runner.block),
+        "encoded": encoded,
+    }
     return written("\n".join(lines), f"<launch of {runner.exe.program.name}>", scope)  # type: ignore[no-any-return]
 
 

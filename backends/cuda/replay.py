@@ -37,9 +37,13 @@ SYMBOL = "cubepy_cuda_replay"
 ROWS = ("alignments", "overlaps", "relations", "words", "places", "maps", "parameters", "steps")
 SIZES = (2, 6, 3, 1, 3, 3, 1, 11)
 FUNCTIONS = (
-    "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuLaunchKernel", "cuLaunchKernelEx",
+    "cuCtxGetCurrent",
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
     "cuTensorMapReplaceAddress",
-)  # fmt: skip
+)
 HEAD = 1 + len(ROWS) + len(FUNCTIONS)
 PLAIN, CONFIGURED, OTHER = range(3)  # kinds of steps
 MOST = 64
@@ -91,12 +95,17 @@ class _Function(Code):
 
         def number(row: Any, n: Any) -> None:
             self.store(
-                self.word(words, n), self.driver(python_function("PyLong_AsLongLong"), self.load(row), gives=_word)
+                self.word(words, n),
+                self.driver(python_function("PyLong_AsLongLong"), self.load(row), gives=_word),
             )
 
         self.rows(values, count, 1, number)
         thread = self.driver(python_function("PyEval_SaveThread"), gives=_word)
-        given, table, own = self.word(words, ir.Constant(_word, 2)), self.load(words), self.room(ir.Constant(_word, 1))
+        given, table, own = (
+            self.word(words, ir.Constant(_word, 2)),
+            self.load(words),
+            self.room(ir.Constant(_word, 1)),
+        )
         current, push, pop = self.functions(table)[:3]
         self.store(own, ir.Constant(_word, 0))
         self.driver(current, own)
@@ -143,7 +152,9 @@ def text() -> str:
         f.store(f.word(block, load(row)), b.add(f.address(load(row, 1)), load(row, 2)))
 
     def tensor_map(row: Any, n: Any) -> None:
-        failed = f.driver(replace, f.word(block, load(row)), b.add(f.address(load(row, 1)), load(row, 2)))
+        failed = f.driver(
+            replace, f.word(block, load(row)), b.add(f.address(load(row, 1)), load(row, 2))
+        )
         f.leave(b.icmp_signed("!=", failed, ir.Constant(_int, 0)), number(REFUSED))
 
     def parameter(row: Any, n: Any) -> None:
@@ -157,14 +168,20 @@ def text() -> str:
             with plain:
                 sizes = [b.trunc(load(row, k), _int) for k in range(2, 9)]
                 b.store(f.driver(launch, function, *sizes, f.stream, taken, number(0)), code)
-            with special, b.if_else(b.icmp_signed("==", kind, number(CONFIGURED))) as (configured, other):
+            with (
+                special,
+                b.if_else(b.icmp_signed("==", kind, number(CONFIGURED))) as (configured, other),
+            ):
                 with configured:
                     config = f.word(block, load(row, 10))
                     f.store(f.word(config, number(_STREAM)), f.stream)
                     b.store(f.driver(extended, config, function, taken, number(0)), code)
                 with other:
                     words = f.word(block, first)
-                    b.store(f.driver(function, load(words), load(words, 1), load(words, 2), f.stream), code)
+                    b.store(
+                        f.driver(function, load(words), load(words, 1), load(words, 2), f.stream),
+                        code,
+                    )
         failed = b.load(code)
         with b.if_then(b.icmp_signed("!=", failed, ir.Constant(_int, 0))):
             b.ret(b.or_(b.shl(b.zext(failed, _word), number(32)), b.add(n, number(1))))
@@ -221,7 +238,9 @@ class Table:
         mine += [(w,) for w in words]
         return begin
 
-    def launch(self, runner: CudaRunner, leaves: Sequence[Any], places: Sequence[tuple[int, int] | None]) -> None:
+    def launch(
+        self, runner: CudaRunner, leaves: Sequence[Any], places: Sequence[tuple[int, int] | None]
+    ) -> None:
         """Add a launch.
 
         Args:
@@ -246,7 +265,9 @@ class Table:
             self._place(begin + place, leaves[n].address, places[n])
         starts = {place: begin + place for place in runner.starts}
         for n, place, _ in runner.maps:
-            at = starts[place] = self._words(struct.unpack(f"{MAP_WORDS}q", encoded(leaves[n])), _LINE // 8)
+            at = starts[place] = self._words(
+                struct.unpack(f"{MAP_WORDS}q", encoded(leaves[n])), _LINE // 8
+            )
             where = places[n]
             if where is not None:
                 if not _address("cuTensorMapReplaceAddress"):
@@ -258,7 +279,9 @@ class Table:
             raw = bytes(runner.config)
             config = self._words(struct.unpack(f"{len(raw) // 8}q", raw))
         kind = PLAIN if runner.config is None else CONFIGURED
-        self.rows["steps"].append((kind, runner.head[0].value or 0, *runner.head[1:], first, config))
+        self.rows["steps"].append(
+            (kind, runner.head[0].value or 0, *runner.head[1:], first, config)
+        )
         self.names.append(runner.exe.program.name)
         self.alive.append(runner)
 

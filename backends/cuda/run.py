@@ -30,7 +30,9 @@ MAP_WORDS = 16
 @cache
 def entry(name: str) -> Any:
     """A driver function without declared types: ctypes calls it faster; pass pointers as `c_void_p`."""
-    function = api()[name]  # indexing makes a new object, without the types that attribute access keeps
+    function = api()[
+        name
+    ]  # indexing makes a new object, without the types that attribute access keeps
     function.restype = ctypes.c_int
     return function
 
@@ -52,7 +54,9 @@ class CudaRunner:
         self.context = function.context
         words: list[int] = []
         starts: list[int] = []  # where each parameter begins, in words
-        self.arrays: list[tuple[int, int, bool]] = []  # leaf, place in the block, whether it is written
+        self.arrays: list[
+            tuple[int, int, bool]
+        ] = []  # leaf, place in the block, whether it is written
         self.numbers: list[tuple[int, int, int]] = []  # leaf, place in the block, kind
         self.maps: list[tuple[int, int, bool]] = []
         for n, (value, argument) in enumerate(zip(leaves, exe.program.arguments, strict=True)):
@@ -87,7 +91,9 @@ class CudaRunner:
         if cluster is not None:
             check_clusters(cubes, cluster, name)
         if cluster is not None or exe.overlap:
-            self.config = launch_config(cubes, exe.units, exe.shared_bytes, Wish(cluster=cluster, overlap=exe.overlap))
+            self.config = launch_config(
+                cubes, exe.units, exe.shared_bytes, Wish(cluster=cluster, overlap=exe.overlap)
+            )
             self.config_at = ctypes.c_void_p(ctypes.addressof(self.config))
         self.many = count() > 1
         self.native = entry("cuLaunchKernel")
@@ -98,7 +104,9 @@ class CudaRunner:
         self.floats = (ctypes.c_double * n).from_buffer(self.block)
         self.singles = (ctypes.c_float * (2 * n)).from_buffer(self.block)
         start = ctypes.addressof(self.block)
-        self.pointers = (ctypes.c_void_p * max(1, len(self.starts)))(*(start + 8 * at for at in self.starts))
+        self.pointers = (ctypes.c_void_p * max(1, len(self.starts)))(
+            *(start + 8 * at for at in self.starts)
+        )
         self.parameters = ctypes.c_void_p(ctypes.addressof(self.pointers))
 
     def fill(self, leaves: Sequence[Any], stream: NativeStream) -> int:
@@ -152,13 +160,19 @@ class CudaRunner:
     def elsewhere(self, leaves: Sequence[Any]) -> CudaRunner:
         """The runner for arrays that are less aligned than those that this one was made for."""
         if self.unaligned is None:
-            self.unaligned = CudaRunner(self.exe.whole.variant(leaves), leaves, self.cubes, self.ordinal)
+            self.unaligned = CudaRunner(
+                self.exe.whole.variant(leaves), leaves, self.cubes, self.ordinal
+            )
         return self.unaligned
 
     def slow(self, stream: NativeStream) -> None:
         """Launch where the thread's context may be that of another GPU."""
         with self.context.active():
-            check(self._native_launch(stream), f"launching {self.exe.program.name}", self.context.label)
+            check(
+                self._native_launch(stream),
+                f"launching {self.exe.program.name}",
+                self.context.label,
+            )
 
     def _native_launch(self, stream: NativeStream) -> int:
         if self.config is None:
@@ -189,7 +203,9 @@ class CudaRunner:
 
         return quick.make(self, places, outputs, extents, apart)
 
-    def bound(self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None) -> Callable[[], None]:
+    def bound(
+        self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None
+    ) -> Callable[[], None]:
         """A function that runs with these leaves, with a block of its own.
 
         Without a stream it uses that of the thread that calls it.

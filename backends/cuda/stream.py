@@ -38,10 +38,22 @@ class NativeStream:
             before the capture it is in, or before its library took it back.
     """
 
-    __slots__ = ("__weakref__", "_event", "argument", "capture", "context", "faults", "handle", "label", "past",
-                 "watched")  # fmt: skip
+    __slots__ = (
+        "__weakref__",
+        "_event",
+        "argument",
+        "capture",
+        "context",
+        "faults",
+        "handle",
+        "label",
+        "past",
+        "watched",
+    )
 
-    def __init__(self, where: Context, handle: int | None = None, *, blocking: bool = True, priority: int = 0) -> None:
+    def __init__(
+        self, where: Context, handle: int | None = None, *, blocking: bool = True, priority: int = 0
+    ) -> None:
         self.context = where
         if handle is None:
             kind = _BLOCKING if blocking else _NON_BLOCKING, priority
@@ -65,7 +77,9 @@ class NativeStream:
         with marks:
             if other.capture is self.capture:
                 self.wait_event(other.mark())
-            elif self.capture is None and other.past is not None:  # replays of a capture order themselves
+            elif (
+                self.capture is None and other.past is not None
+            ):  # replays of a capture order themselves
                 self.wait_event(other.past)
 
     def mark(self) -> NativeEvent:
@@ -89,7 +103,11 @@ class NativeStream:
     def wait_event(self, event: NativeEvent) -> None:
         """Let later work here come after an event."""
         with self.context.active():
-            check(api().cuStreamWaitEvent(self.handle, event.handle, 0), "making a stream wait", self.label)
+            check(
+                api().cuStreamWaitEvent(self.handle, event.handle, 0),
+                "making a stream wait",
+                self.label,
+            )
 
     def synchronize(self) -> None:
         """Wait until everything that the stream was given is done; errors that kernels reported surface here.
@@ -114,7 +132,9 @@ class NativeStream:
         with marks:
             event = self.past
             if event is None and self.capture is None:
-                event = NativeEvent(self.context, timed=False)  # not that of `mark`, which a capture may take
+                event = NativeEvent(
+                    self.context, timed=False
+                )  # not that of `mark`, which a capture may take
                 event.record(self)
         if event is not None:
             event.synchronize()
@@ -171,7 +191,11 @@ def _made(where: Context, flags: int, priority: int) -> int:
                 break
             api().cuStreamDestroy_v2(handle)  # of a capture that never ended
         made = c_void_p()
-        check(api().cuStreamCreateWithPriority(byref(made), flags, priority), "making a stream", where.label)
+        check(
+            api().cuStreamCreateWithPriority(byref(made), flags, priority),
+            "making a stream",
+            where.label,
+        )
     return made.value or 0
 
 
@@ -197,13 +221,19 @@ class NativeEvent:
     def __init__(self, where: Context, *, timed: bool = True) -> None:
         self.context, self.timed, made = where, timed, c_void_p()
         with where.active():
-            check(api().cuEventCreate(byref(made), _TIMED if timed else _UNTIMED), "making an event", where.label)
+            check(
+                api().cuEventCreate(byref(made), _TIMED if timed else _UNTIMED),
+                "making an event",
+                where.label,
+            )
         self.handle: int = made.value or 0
 
     def record(self, stream: NativeStream) -> None:
         """Put the event after everything that the stream has been given so far."""
         with stream.context.active():
-            check(api().cuEventRecord(self.handle, stream.handle), "recording an event", stream.label)
+            check(
+                api().cuEventRecord(self.handle, stream.handle), "recording an event", stream.label
+            )
 
     def synchronize(self) -> None:
         """Wait until the work before the event is done."""
@@ -222,7 +252,11 @@ class NativeEvent:
         """Seconds from `start` to this event; both must be done."""
         out = c_float()
         with self.context.active():
-            check(api().cuEventElapsedTime(byref(out), start.handle, self.handle), "timing", self.context.label)
+            check(
+                api().cuEventElapsedTime(byref(out), start.handle, self.handle),
+                "timing",
+                self.context.label,
+            )
         return out.value / 1000
 
     def __del__(self) -> None:

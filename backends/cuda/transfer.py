@@ -57,19 +57,31 @@ def fill_bytes(address: int, value: int, size: int, stream: NativeStream) -> Non
     """Set every byte of a range."""
     if size:
         with stream.context.active():
-            check(api().cuMemsetD8Async(address, value, size, stream.handle), "filling memory", stream.label)
+            check(
+                api().cuMemsetD8Async(address, value, size, stream.handle),
+                "filling memory",
+                stream.label,
+            )
 
 
 def copy_on_device(target: int, source: int, size: int, stream: NativeStream) -> None:
     """Copy bytes on one device."""
     if size:
         with stream.context.active():
-            check(api().cuMemcpyDtoDAsync_v2(target, source, size, stream.handle), "copying", stream.label)
+            check(
+                api().cuMemcpyDtoDAsync_v2(target, source, size, stream.handle),
+                "copying",
+                stream.label,
+            )
 
 
-def copy_between(target: int, to: Context, source: int, origin: Context, size: int, stream: NativeStream) -> None:
+def copy_between(
+    target: int, to: Context, source: int, origin: Context, size: int, stream: NativeStream
+) -> None:
     """Copy bytes from one device to another."""
     if size:
         with stream.context.active():
-            code = api().cuMemcpyPeerAsync(target, to.handle, source, origin.handle, size, stream.handle)
+            code = api().cuMemcpyPeerAsync(
+                target, to.handle, source, origin.handle, size, stream.handle
+            )
         check(code, f"copying from {origin.label} to {to.label}", stream.label)

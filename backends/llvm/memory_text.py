@@ -130,11 +130,18 @@ class MemoryText:
         self.line(f"    store({name}, {where}, {value})")
         if self.program.mode == "validate":
             self.line("else:")
-            self.line(f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, {self.size_text(mem)})")
+            self.line(
+                f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, {self.size_text(mem)})"
+            )
 
     def stored(self, e: Expr, mem: Mem) -> str:
         """A value on its way to memory, which rounds it: without a cast that would do so before."""
-        if e.op == "cast" and mem.kind == "global" and e.type.dtype is mem.dtype and mem.dtype.name in CARRIED:
+        if (
+            e.op == "cast"
+            and mem.kind == "global"
+            and e.type.dtype is mem.dtype
+            and mem.dtype.name in CARRIED
+        ):
             inner = e.args[0]
             if inner.type.dtype.name in ("f32", *CARRIED):
                 return self.value(inner)
@@ -177,14 +184,24 @@ class MemoryText:
         where = indices[0] if s.linear else self.offset(mem, indices)
         self.line(f"prefetch({self.var(mem.name)}, i64({where}))")
 
-    def line_place(self, mem: Mem, args: tuple[Expr, ...], linear: bool, lanes: int) -> tuple[str, str, str | None]:
+    def line_place(
+        self, mem: Mem, args: tuple[Expr, ...], linear: bool, lanes: int
+    ) -> tuple[str, str, str | None]:
         """Where a line starts, how many places follow there, and its lanes' offsets if they are not neighbours."""
-        unit = self.stride(mem, mem.ndim - 1) == "1" and not (mem.kind == "local" and self.locals_per_unit)
-        if linear and (mem.ndim == 1 or mem.layout == "contiguous" or mem.shape is not None) and unit:
+        unit = self.stride(mem, mem.ndim - 1) == "1" and not (
+            mem.kind == "local" and self.locals_per_unit
+        )
+        if (
+            linear
+            and (mem.ndim == 1 or mem.layout == "contiguous" or mem.shape is not None)
+            and unit
+        ):
             at = self.temporary(self.index(args[0])) if self.checks else self.index(args[0])
             return at, _room(self.size_text(mem), at, f"{at} >= 0"), None
         if not linear or mem.ndim == 1:
-            indices = [self.temporary(self.index(a)) if self.checks else self.index(a) for a in args]
+            indices = [
+                self.temporary(self.index(a)) if self.checks else self.index(a) for a in args
+            ]
             start, last = self.offset(mem, indices), indices[-1]
             lead = self.inside(mem, indices, axes=mem.ndim - 1)
             start_ok = f"{last} >= 0" if lead == "True" else f"and_({lead}, {last} >= 0)"
@@ -194,7 +211,9 @@ class MemoryText:
             step = self.stride(mem, mem.ndim - 1)
             if mem.kind == "local":
                 step = str(int(step) * self.units_count)
-            line = f'splat(i64({start}), {lanes}) + iota("i64", {lanes}) * splat(i64({step}), {lanes})'
+            line = (
+                f'splat(i64({start}), {lanes}) + iota("i64", {lanes}) * splat(i64({step}), {lanes})'
+            )
             return start, room, self.temporary(line)
         at = self.temporary(f"i64({self.index(args[0])})")
         position = self.temporary(f'splat({at}, {lanes}) + iota("i64", {lanes})')
@@ -208,12 +227,18 @@ class MemoryText:
         room = _room(self.size_text(mem), at, f"{at} >= 0")
         return at, room, self.temporary(total)
 
-    def count(self, room: str, valid: str | None, lanes: int, mem: Mem, args: tuple[Expr, ...]) -> str | None:
+    def count(
+        self, room: str, valid: str | None, lanes: int, mem: Mem, args: tuple[Expr, ...]
+    ) -> str | None:
         """How many lanes may be touched; None for all."""
         if not self.checks:
             return valid
         if self.program.mode == "validate":
-            at = self.index(args[0]) if len(args) == 1 else self.linear(mem, [self.index(a) for a in args])
+            at = (
+                self.index(args[0])
+                if len(args) == 1
+                else self.linear(mem, [self.index(a) for a in args])
+            )
             site = self.fault(mem, self.place)
             self.line(f"check_line(err, {site}, i64({room}), i64({at}), {self.size_text(mem)})")
         return room if valid is None else f"minnum(i64({room}), i64({valid}))"
@@ -250,7 +275,9 @@ class MemoryText:
         self.depth -= 1  # type: ignore[attr-defined]
         if self.program.mode == "validate":
             self.line("else:")
-            self.line(f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, {self.size_text(mem)})")
+            self.line(
+                f"    report(err, {self.fault(mem, s.loc)}, {self.linear(mem, indices)}, {self.size_text(mem)})"
+            )
 
 
 def all_of(tests: list[str]) -> str:

@@ -12,12 +12,26 @@ from numba.core.types import BaseFunction
 
 NEEDLESS = frozenset(
     {
-        "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune", "GenericRewrites",
-        "RewriteDynamicRaises", "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
-        "ReconstructSSA", "LiteralPropagationSubPipelinePass", "PreLowerStripPhis", "InlineOverloads",
-        "NopythonRewrites", "NoPythonSupportedFeatureValidation", "IRLegalization", "DumpParforDiagnostics",
+        "WithLifting",
+        "InlineClosureLikes",
+        "RewriteSemanticConstants",
+        "DeadBranchPrune",
+        "GenericRewrites",
+        "RewriteDynamicRaises",
+        "MakeFunctionToJitFunction",
+        "InlineInlinables",
+        "FindLiterallyCalls",
+        "LiteralUnroll",
+        "ReconstructSSA",
+        "LiteralPropagationSubPipelinePass",
+        "PreLowerStripPhis",
+        "InlineOverloads",
+        "NopythonRewrites",
+        "NoPythonSupportedFeatureValidation",
+        "IRLegalization",
+        "DumpParforDiagnostics",
     }
-)  # fmt: skip
+)
 
 
 def lean(pipeline: Any, instead: Mapping[type, type] = MappingProxyType({})) -> Any:

@@ -36,12 +36,27 @@ from cubepy.compiler.ir import (
 )
 from cubepy.errors import Location
 
-OPERATOR = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-            "eq": "==", "ne": "!="}  # fmt: skip
+OPERATOR = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
 FUNCTION = {
-    "abs": "absolute", "round": "rint", "min": "minnum", "max": "maxnum", "nan_min": "minimum",
-    "nan_max": "maximum", "pow": "pow_",
-}  # fmt: skip
+    "abs": "absolute",
+    "round": "rint",
+    "min": "minnum",
+    "max": "maxnum",
+    "nan_min": "minimum",
+    "nan_max": "maximum",
+    "pow": "pow_",
+}
 WRAPPING = ("add", "sub", "mul")
 NARROW = ("f16", "bf16")
 
@@ -185,7 +200,10 @@ class Printer(MemoryText):
 
     def stmt_Hardware(self, s: Hardware) -> None:
         """An instruction of matrix units or copy engines: the op of its name."""
-        values = [self.value(a) if a.type.lanes or not a.type.dtype.is_int else self.index(a) for a in s.args]
+        values = [
+            self.value(a) if a.type.lanes or not a.type.dtype.is_int else self.index(a)
+            for a in s.args
+        ]
         parts = [*(self.var(m.name) for m in s.mems), *values, *map(repr, s.attrs)]
         call = f"{s.op}({', '.join(parts)})"
         if s.target is None:
@@ -211,7 +229,11 @@ class Printer(MemoryText):
         if s.step.op != "const":
             step = self.temporary(f"i64({step})")
         name = self.var(s.var)
-        bounds = f"{start}, {stop}, {step}" if step != "1" else (f"{start}, {stop}" if start != "0" else stop)
+        bounds = (
+            f"{start}, {stop}, {step}"
+            if step != "1"
+            else (f"{start}, {stop}" if start != "0" else stop)
+        )
         bounds = f"i64({bounds})" if bounds == stop else bounds
         if dtype.name == "i64" and s.var not in self.per_unit:
             self.line(f"for {name} in range({bounds}):")
@@ -367,7 +389,11 @@ def literal(value: object, t: VType) -> str:
     if t.dtype.is_int:
         return f"{t.dtype.name}({value})"
     number = float(value)  # type: ignore[arg-type]
-    text = "NAN" if math.isnan(number) else (("-INF" if number < 0 else "INF") if math.isinf(number) else repr(number))
+    text = (
+        "NAN"
+        if math.isnan(number)
+        else (("-INF" if number < 0 else "INF") if math.isinf(number) else repr(number))
+    )
     return f"{t.dtype.name}({text})"
 
 
@@ -376,4 +402,8 @@ def _printf(t: VType) -> str:
 
 
 def _printed(t: VType, text: str) -> str:
-    return f"f64({text})" if t.dtype.is_float else (f"u64({text})" if t.dtype.kind == "u" else f"i64({text})")
+    return (
+        f"f64({text})"
+        if t.dtype.is_float
+        else (f"u64({text})" if t.dtype.kind == "u" else f"i64({text})")
+    )

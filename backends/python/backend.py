@@ -30,7 +30,12 @@ class PythonBackend:
         import platform
 
         return DeviceProperties(
-            "python", f"Python {platform.python_version()}", 1, max_units=4096, register_bytes=64, vector_registers=32
+            "python",
+            f"Python {platform.python_version()}",
+            1,
+            max_units=4096,
+            register_bytes=64,
+            vector_registers=32,
         )
 
     def units(self, elements: int) -> tuple[int, int]:
@@ -39,7 +44,9 @@ class PythonBackend:
         units = min(16, max(1, elements))
         return max(1, -(-elements // units)), units
 
-    def executable(self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool) -> PythonExecutable:
+    def executable(
+        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
+    ) -> PythonExecutable:
         """The kernel itself; the front end has checked it."""
         return PythonExecutable(kernel, program, self.properties())
 
@@ -50,7 +57,9 @@ class PythonExecutable:
     def __init__(self, kernel: Kernel, program: Program, properties: DeviceProperties) -> None:
         self.kernel, self.program, self.properties = kernel, program, properties
 
-    def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> PythonRunner:
+    def prepare(
+        self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0
+    ) -> PythonRunner:
         """Nothing to lay out."""
         return PythonRunner(self, cubes)
 
@@ -75,10 +84,20 @@ class PythonRunner:
 
         exe = self.exe
         arguments = {
-            p.name: v if p.kind == "comptime" else _plain(v) for p, v in zip(exe.kernel.parameters, values, strict=True)
+            p.name: v if p.kind == "comptime" else _plain(v)
+            for p, v in zip(exe.kernel.parameters, values, strict=True)
         }
         program = exe.program
-        run(exe.kernel, arguments, self.cubes, program.units, program.mode, exe.properties, program.typed, frozen)
+        run(
+            exe.kernel,
+            arguments,
+            self.cubes,
+            program.units,
+            program.mode,
+            exe.properties,
+            program.typed,
+            frozen,
+        )
 
     def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these arguments."""

@@ -29,11 +29,24 @@ def means(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 _FLOAT: dict[str, Callable[..., Any]] = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p, "expm1": np.expm1,
-    "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
-    "erf": lambda x: np.asarray(_erf(x), np.float64), "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
-    "isnan": np.isnan, "isinf": np.isinf,
-}  # fmt: skip
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": lambda x: np.asarray(_erf(x), np.float64),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+}
 
 
 def _float_math(name: str) -> Callable[[Any], Any]:
@@ -86,9 +99,13 @@ def _extreme(name: str, nan: bool) -> Callable[..., Any]:
 
 
 MEANING.update(
-    {"min": _extreme("min", False), "max": _extreme("max", False),
-     "nan_min": _extreme("min", True), "nan_max": _extreme("max", True)}
-)  # fmt: skip
+    {
+        "min": _extreme("min", False),
+        "max": _extreme("max", False),
+        "nan_min": _extreme("min", True),
+        "nan_max": _extreme("max", True),
+    }
+)
 
 
 @means("clamp")
@@ -168,7 +185,11 @@ MEANING.update({name: _bits(name) for name in ("popcount", "clz", "ctz")})
 @means("splat")
 def _splat(v: Any, lanes: Any) -> Value:
     x = strong(v)
-    return WeakLine(np.full(int(lanes), x.data), x.dtype) if is_weak(v) else Value(np.full(int(lanes), x.data), x.dtype)
+    return (
+        WeakLine(np.full(int(lanes), x.data), x.dtype)
+        if is_weak(v)
+        else Value(np.full(int(lanes), x.data), x.dtype)
+    )
 
 
 class WeakLine(Value):
@@ -188,9 +209,13 @@ def _dot(acc: Value, a: Value, b: Value) -> Value:
 def _dot_pairs(acc: Value, a: Value, b: Value) -> Value:
     total = acc.data.astype(np.float64)
     for half in (1, 0):
-        x, y = (v.data.view(np.uint16).reshape(-1, 2)[:, half].astype(np.uint32) << 16 for v in (a, b))
+        x, y = (
+            v.data.view(np.uint16).reshape(-1, 2)[:, half].astype(np.uint32) << 16 for v in (a, b)
+        )
         with np.errstate(all="ignore"):
-            total = (total + x.view(np.float32).astype(np.float64) * y.view(np.float32)).astype(np.float32)
+            total = (total + x.view(np.float32).astype(np.float64) * y.view(np.float32)).astype(
+                np.float32
+            )
             total = total.astype(np.float64)
     return Value(total.astype(np.float32), dt.f32)
 

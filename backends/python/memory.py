@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 class Memory:
     """An array argument, shared or local memory, as a kernel sees it."""
 
-    def __init__(self, run: Run, name: str, array: np.ndarray, kind: str, dtype: DType | None = None) -> None:
+    def __init__(
+        self, run: Run, name: str, array: np.ndarray, kind: str, dtype: DType | None = None
+    ) -> None:
         self.run, self.name, self.array, self.kind = run, name, array, kind
         self.dtype = dtype or as_dtype(array.dtype)
         self.lines = 0
@@ -72,7 +74,9 @@ class Memory:
     def _indices(self, key: Any) -> tuple[int, ...]:
         parts = key if isinstance(key, tuple) else (key,)
         if len(parts) != self.ndim:
-            raise KernelTypeError(f"{self.name} has rank {self.ndim} and is indexed with {len(parts)} indices")
+            raise KernelTypeError(
+                f"{self.name} has rank {self.ndim} and is indexed with {len(parts)} indices"
+            )
         for p in parts:
             if isinstance(p, float) or (isinstance(p, Value) and not p.dtype.is_int):
                 raise KernelTypeError("an index must be an integer")
@@ -96,7 +100,10 @@ class Memory:
         return Value(np.zeros(self.lines) if self.lines else 0, self.dtype.compute)
 
     def __getitem__(self, key: Any) -> Any:
-        if any(isinstance(k, slice) or k is Ellipsis for k in (key if isinstance(key, tuple) else (key,))):
+        if any(
+            isinstance(k, slice) or k is Ellipsis
+            for k in (key if isinstance(key, tuple) else (key,))
+        ):
             return self.array[key].copy()  # for debuggers, too
         at = self._indices(key)
         if not self._inside(at):
@@ -108,7 +115,9 @@ class Memory:
         at = self._indices(key)
         v = self.storable(value)
         if v.lanes and not self.lines:
-            raise KernelTypeError("a line cannot be stored into one element", hint=f"use {self.name}.store(i, line)")
+            raise KernelTypeError(
+                "a line cannot be stored into one element", hint=f"use {self.name}.store(i, line)"
+            )
         if self._inside(at):
             self.note(at, "write")
             self.array[at] = v.data.astype(self.array.dtype)
@@ -118,7 +127,9 @@ class Memory:
         target = self.dtype.compute
         is_float = isinstance(value, float) if is_weak(value) else strong(value).dtype.is_float
         if is_float and not target.is_float:
-            raise DTypeError(f"a float cannot be put into the array {self.name!r} of dtype {self.dtype.name}")
+            raise DTypeError(
+                f"a float cannot be put into the array {self.name!r} of dtype {self.dtype.name}"
+            )
         return convert(value, target)
 
     def _lane_places(self, where: Any, lanes: int, valid: Any) -> list[tuple[int, ...] | None]:
@@ -129,7 +140,9 @@ class Memory:
             at = self._indices(where)
             for k in range(lanes):
                 place = (*at[:-1], at[-1] + k)
-                good = at[-1] >= 0 and all(0 <= i < n for i, n in zip(place, self.extents, strict=True))
+                good = at[-1] >= 0 and all(
+                    0 <= i < n for i, n in zip(place, self.extents, strict=True)
+                )
                 out.append(place if k < limit and good else None)
             start_ok = all(0 <= i < n for i, n in zip(at, self.extents, strict=True))
         else:
@@ -137,7 +150,11 @@ class Memory:
             total = int(np.prod(self.extents))
             for k in range(lanes):
                 good = start >= 0 and start + k < total and k < limit
-                out.append(tuple(int(i) for i in np.unravel_index(start + k, self.extents)) if good else None)
+                out.append(
+                    tuple(int(i) for i in np.unravel_index(start + k, self.extents))
+                    if good
+                    else None
+                )
             start_ok, at = 0 <= start < total, (start,)
         if not start_ok and limit and self.run.mode == "validate":
             raise OutOfBoundsError(

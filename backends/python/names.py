@@ -14,7 +14,9 @@ class Frozen:
     """What a kernel read while it was compiled, kept."""
 
     def __init__(self, guard: Guard) -> None:
-        self.values = {(r.kind, id(r.of), r.key): _kept(r.value) for r in guard.reads if r.kind != "contents"}
+        self.values = {
+            (r.kind, id(r.of), r.key): _kept(r.value) for r in guard.reads if r.kind != "contents"
+        }
         self.functions: dict[Any, Callable[..., Any]] = {}
 
     def generator_of(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,10 +25,16 @@ class Frozen:
         if made is None:
             scope = dict(fn.__globals__)
             scope.update(
-                {key: v for (kind, of, key), v in self.values.items() if kind == "global" and of == id(fn.__globals__)}
+                {
+                    key: v
+                    for (kind, of, key), v in self.values.items()
+                    if kind == "global" and of == id(fn.__globals__)
+                }
             )
             free = {
-                name: CellType(self.values["cell", id(cell), ""]) if ("cell", id(cell), "") in self.values else cell
+                name: CellType(self.values["cell", id(cell), ""])
+                if ("cell", id(cell), "") in self.values
+                else cell
                 for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
             }
             made = self.functions[fn] = with_names(code_of(fn), scope, free)

@@ -51,11 +51,24 @@ class Run:
     """One launch."""
 
     def __init__(
-        self, kernel: Kernel, cubes: Dim3, units: Dim3, mode: str, properties: Any, index: DType,
-        typed: dict[tuple[str, str], DType], frozen: Frozen | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        cubes: Dim3,
+        units: Dim3,
+        mode: str,
+        properties: Any,
+        index: DType,
+        typed: dict[tuple[str, str], DType],
+        frozen: Frozen | None = None,
+    ) -> None:
         self.kernel, self.name = kernel, kernel.__name__
-        self.cubes, self.units, self.mode, self.properties, self.index = cubes, units, mode, properties, index
+        self.cubes, self.units, self.mode, self.properties, self.index = (
+            cubes,
+            units,
+            mode,
+            properties,
+            index,
+        )
         self.typed = typed
         self.generator_of = generator_of if frozen is None else frozen.generator_of
         self.getattr = getattr if frozen is None else frozen.attribute
@@ -71,7 +84,9 @@ class Run:
             if frame.f_code.co_filename in self.files and "__run__" in frame.f_locals:
                 text = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
                 column = len(text) - len(text.lstrip())
-                return Location(frame.f_code.co_filename, frame.f_lineno, column, frame.f_code.co_name)
+                return Location(
+                    frame.f_code.co_filename, frame.f_lineno, column, frame.f_code.co_name
+                )
             frame = frame.f_back  # type: ignore[assignment]
         return None
 
@@ -85,15 +100,27 @@ class Run:
         if name == "PLANE_POS":
             name = "UNIT_POS"
         cx, cy, cz = self.cubes
-        unit = {"": self.unit, "_X": self.unit % x, "_Y": self.unit // x % y, "_Z": self.unit // (x * y)}
-        cube = {"": self.cube, "_X": self.cube % cx, "_Y": self.cube // cx % cy, "_Z": self.cube // (cx * cy)}
+        unit = {
+            "": self.unit,
+            "_X": self.unit % x,
+            "_Y": self.unit // x % y,
+            "_Z": self.unit // (x * y),
+        }
+        cube = {
+            "": self.cube,
+            "_X": self.cube % cx,
+            "_Y": self.cube // cx % cy,
+            "_Z": self.cube // (cx * cy),
+        }
         count = {"": cx * cy * cz, "_X": cx, "_Y": cy, "_Z": cz}
         dim = {"": x * y * z, "_X": x, "_Y": y, "_Z": z}
         axis = name[-2:] if name[-2] == "_" else ""
         value = {
-            "UNIT_POS": unit[axis], "CUBE_POS": cube[axis], "CUBE_COUNT": count[axis],
+            "UNIT_POS": unit[axis],
+            "CUBE_POS": cube[axis],
+            "CUBE_COUNT": count[axis],
             "ABSOLUTE_POS": cube[axis] * dim[axis] + unit[axis],
-        }[name[: len(name) - len(axis)]]  # fmt: skip
+        }[name[: len(name) - len(axis)]]
         return Value(value, self.index)
 
     def wrap(self, obj: Any) -> Any:
@@ -140,10 +167,17 @@ class Run:
             fields = value.values.items()
             return Struct(
                 value.type,
-                {n: v if n in comptime else self.bind_parts(function, f"{name}.{n}", v) for n, v in fields},
+                {
+                    n: v if n in comptime else self.bind_parts(function, f"{name}.{n}", v)
+                    for n, v in fields
+                },
             )
         known = self.typed.get((function, name))
-        if known is None or isinstance(value, WeakLine) or not (is_weak(value) or isinstance(value, Value)):
+        if (
+            known is None
+            or isinstance(value, WeakLine)
+            or not (is_weak(value) or isinstance(value, Value))
+        ):
             return value
         if is_weak(value):
             return value if isinstance(value, float) and known.is_int else convert(value, known)
@@ -163,7 +197,9 @@ class Run:
         """A value converted for a place; a float never becomes an integer by itself."""
         is_float = isinstance(value, float) if is_weak(value) else strong(value).dtype.is_float
         if is_float and not dtype.is_float:
-            raise DTypeError(f"a float cannot be put into {what} of dtype {dtype.name}", location=self.location())
+            raise DTypeError(
+                f"a float cannot be put into {what} of dtype {dtype.name}", location=self.location()
+            )
         return convert(value, dtype.compute)
 
     def call(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Generator[Any, None, Any]:
@@ -186,12 +222,16 @@ class Run:
             return self.builtin(fn.name, args, kwargs)
         return self.python(fn, args, kwargs)
 
-    def invoke(self, fn: Func, args: list[Any], kwargs: dict[str, Any]) -> Generator[Any, None, Any]:
+    def invoke(
+        self, fn: Func, args: list[Any], kwargs: dict[str, Any]
+    ) -> Generator[Any, None, Any]:
         """Run a func as part of the current unit."""
         self.files.add(source_of(fn.fn).file)
         values = []
         for p, v in bind_parameters(fn.parameters, fn.__qualname__, args, kwargs):
-            values.append(self.placed(v, p.dtype, f"the parameter {p.name!r}") if p.dtype is not None else v)
+            values.append(
+                self.placed(v, p.dtype, f"the parameter {p.name!r}") if p.dtype is not None else v
+            )
         return (yield from self.generator_of(fn.fn)(self, *values))
 
     def construct(self, cls: StructType, args: list[Any], kwargs: dict[str, Any]) -> Struct:
@@ -199,7 +239,9 @@ class Run:
         given = cls.bind(tuple(args), kwargs)
         for f in cls.fields:
             if f.kind == "scalar" and f.dtype is not None:
-                given[f.name] = self.placed(given[f.name], f.dtype, f"the field {cls.__name__}.{f.name}")
+                given[f.name] = self.placed(
+                    given[f.name], f.dtype, f"the field {cls.__name__}.{f.name}"
+                )
         return Struct(cls, given)
 
     def builtin(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -255,7 +297,13 @@ class Run:
         if fn is range:
             return TypedRange(tuple(args), self.index)
         try:
-            known = MATH.get(fn) or {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}.get(fn)
+            known = MATH.get(fn) or {
+                abs: "abs",
+                min: "min",
+                max: "max",
+                round: "round",
+                pow: "pow",
+            }.get(fn)
         except TypeError:
             known = None
         if known is not None and any(isinstance(a, Value) for a in args):
@@ -277,9 +325,15 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 def run(
-    kernel: Kernel, arguments: dict[str, Any], cubes: Dim3, units: Dim3, mode: str = "checked", properties: Any = None,
-    typed: dict[tuple[str, str], DType] | None = None, frozen: Frozen | None = None,
-) -> None:  # fmt: skip
+    kernel: Kernel,
+    arguments: dict[str, Any],
+    cubes: Dim3,
+    units: Dim3,
+    mode: str = "checked",
+    properties: Any = None,
+    typed: dict[tuple[str, str], DType] | None = None,
+    frozen: Frozen | None = None,
+) -> None:
     """Run a kernel for every unit of every cube.
 
     Raises:
@@ -288,7 +342,9 @@ def run(
         BarrierError: some units of a cube wait at a barrier that others never reach.
     """
     wide = any(isinstance(a, np.ndarray) and a.size >= 2**31 for a in arguments.values())
-    this = Run(kernel, cubes, units, mode, properties, dt.i64 if wide else dt.i32, typed or {}, frozen)
+    this = Run(
+        kernel, cubes, units, mode, properties, dt.i64 if wide else dt.i32, typed or {}, frozen
+    )
     values = [_argument(this, p, arguments[p.name]) for p in kernel.parameters]
     function = this.generator_of(kernel.fn)
     for cube in range(math.prod(cubes)):
@@ -346,7 +402,11 @@ def _any(this: Run, name: str, value: Any, dtype: DType | None) -> Any:
     if isinstance(value, tuple):
         return tuple(_any(this, f"{name}.{i}", v, None) for i, v in enumerate(value))
     if dtype is not None:
-        return Value(value, dtype.compute) if not dtype.is_float else convert(Value(value, dt.f64), dtype.compute)
+        return (
+            Value(value, dtype.compute)
+            if not dtype.is_float
+            else convert(Value(value, dt.f64), dtype.compute)
+        )
     if isinstance(value, float) and not isinstance(value, np.generic):
         return value
     if isinstance(value, (bool, int, np.generic)):

@@ -47,8 +47,14 @@ def code_of(fn: Callable) -> CodeType:
     rewriter = _Rewriter(names)
     start = f"__types__ = {{'': {tree.name!r}}}\nif False:\n    yield"
     body: list[ast.stmt] = [*ast.parse(start).body]
-    for a in parameters:  # on the line of the parameter, or a debugger would stop for them elsewhere
-        known = [ast.Name("__types__", ast.Load()), ast.Constant(a.arg), ast.Name(a.arg, ast.Load())]
+    for (
+        a
+    ) in parameters:  # on the line of the parameter, or a debugger would stop for them elsewhere
+        known = [
+            ast.Name("__types__", ast.Load()),
+            ast.Constant(a.arg),
+            ast.Name(a.arg, ast.Load()),
+        ]
         body.append(_at(ast.Assign([ast.Name(a.arg, ast.Store())], _runtime("entered", known)), a))
     for stmt in tree.body:
         out = rewriter.visit(stmt)
@@ -117,7 +123,9 @@ class _Rewriter(ast.NodeTransformer):
     def target(self, node: ast.expr) -> Any:
         """A target, with the indices inside it rewritten."""
         if isinstance(node, ast.Subscript):
-            return _at(ast.Subscript(self.visit(node.value), self.visit(node.slice), node.ctx), node)
+            return _at(
+                ast.Subscript(self.visit(node.value), self.visit(node.slice), node.ctx), node
+            )
         if isinstance(node, (ast.Tuple, ast.List)):
             return _at(type(node)([self.target(e) for e in node.elts], node.ctx), node)
         return node
@@ -129,7 +137,12 @@ class _Rewriter(ast.NodeTransformer):
             for n in ast.walk(t):
                 if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
                     value = _runtime(
-                        "bind", [ast.Name("__types__", ast.Load()), ast.Constant(n.id), ast.Name(n.id, ast.Load())]
+                        "bind",
+                        [
+                            ast.Name("__types__", ast.Load()),
+                            ast.Constant(n.id),
+                            ast.Name(n.id, ast.Load()),
+                        ],
                     )
                     out.append(_at(ast.Assign([ast.Name(n.id, ast.Store())], value), node))
         return out

@@ -40,7 +40,9 @@ class Value:
 
     def __bool__(self) -> bool:
         if self.lanes:
-            raise KernelTypeError("a mask cannot be a condition: its lanes may differ", hint="use cb.select")
+            raise KernelTypeError(
+                "a mask cannot be a condition: its lanes may differ", hint="use cb.select"
+            )
         return bool(self.data)
 
     def __index__(self) -> int:
@@ -115,10 +117,19 @@ class Value:
 
 def _operators() -> None:
     for name, op in (
-        ("add", "add"), ("sub", "sub"), ("mul", "mul"), ("truediv", "truediv"), ("floordiv", "floordiv"),
-        ("mod", "mod"), ("pow", "pow"), ("and", "and_"), ("or", "or_"), ("xor", "xor"), ("lshift", "shl"),
+        ("add", "add"),
+        ("sub", "sub"),
+        ("mul", "mul"),
+        ("truediv", "truediv"),
+        ("floordiv", "floordiv"),
+        ("mod", "mod"),
+        ("pow", "pow"),
+        ("and", "and_"),
+        ("or", "or_"),
+        ("xor", "xor"),
+        ("lshift", "shl"),
         ("rshift", "shr"),
-    ):  # fmt: skip
+    ):
         setattr(Value, f"__{name}__", lambda a, b, op=op: binary(op, a, b))
         setattr(Value, f"__r{name}__", lambda a, b, op=op: binary(op, b, a))
     for name in ("lt", "le", "gt", "ge", "eq", "ne"):
@@ -144,7 +155,11 @@ def strong(v: Any) -> Value:
 def meeting(a: Any, b: Any) -> DType:
     """The dtype in which two operands meet."""
     if is_weak(a) and is_weak(b):
-        return dt.f32 if isinstance(a, float) or isinstance(b, float) else dt.promote(strong(a).dtype, strong(b).dtype)
+        return (
+            dt.f32
+            if isinstance(a, float) or isinstance(b, float)
+            else dt.promote(strong(a).dtype, strong(b).dtype)
+        )
     if is_weak(b):
         return _yielding(strong(a).dtype, b)
     if is_weak(a):
@@ -169,7 +184,11 @@ def convert(v: Any, dtype: DType) -> Value:
             return Value(v, dtype)
         if dtype.is_float and isinstance(v, int) and not dt.fits(v, dt.i64):
             v = float(v)
-        v = Value(v, dt.f64) if isinstance(v, float) else Value(v, dt.i64 if dt.fits(v, dt.i64) else dt.u64)
+        v = (
+            Value(v, dt.f64)
+            if isinstance(v, float)
+            else Value(v, dt.i64 if dt.fits(v, dt.i64) else dt.u64)
+        )
     v = strong(v)
     if v.dtype is dtype:
         return v
@@ -178,8 +197,11 @@ def convert(v: Any, dtype: DType) -> Value:
         if dtype.kind == "b":
             return Value(data != 0, dtype)
         if v.dtype.is_float and dtype.is_int:
-            low, high = (0, (1 << dtype.bits) - 1) if dtype.kind == "u" else (
-                -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)  # fmt: skip
+            low, high = (
+                (0, (1 << dtype.bits) - 1)
+                if dtype.kind == "u"
+                else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+            )
             flat = [_saturated(float(x), low, high) for x in np.atleast_1d(data).astype(np.float64)]
             return Value(np.array(flat, dtype.numpy).reshape(data.shape), dtype)
         return Value(data.astype(dtype.numpy), dtype)
@@ -203,9 +225,17 @@ def pair(a: Any, b: Any) -> tuple[Value, Value]:
 
 
 _UFUNCS: dict[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
-    "mod": np.remainder, "and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor, "pow": np.power,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "truediv": np.true_divide,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "and_": np.bitwise_and,
+    "or_": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "pow": np.power,
+}
 
 
 def binary(op: str, a: Any, b: Any) -> Any:
@@ -235,7 +265,9 @@ def _shifted(op: str, x: Value, y: Value) -> Value:
         x, y = convert(x, dt.i32), convert(y, dt.i32)
     bits, mask = x.dtype.bits, (1 << x.dtype.bits) - 1
     out = []
-    for v, n in zip(*(np.broadcast_arrays(np.atleast_1d(x.data), np.atleast_1d(y.data))), strict=True):
+    for v, n in zip(
+        *(np.broadcast_arrays(np.atleast_1d(x.data), np.atleast_1d(y.data))), strict=True
+    ):
         value, count = int(v), int(n)
         if not 0 <= count < bits:
             out.append(-1 if op == "shr" and value < 0 else 0)
@@ -251,7 +283,9 @@ def _wrapped(values: list[int], dtype: DType) -> np.ndarray:
 
 def _power(x: Value, y: Value) -> Value:
     out = []
-    for b, e in zip(*(np.broadcast_arrays(np.atleast_1d(x.data), np.atleast_1d(y.data))), strict=True):
+    for b, e in zip(
+        *(np.broadcast_arrays(np.atleast_1d(x.data), np.atleast_1d(y.data))), strict=True
+    ):
         base, n = int(b), int(e)
         if n < 0:
             out.append((base if n % 2 else 1) if base in (1, -1) else 0)
@@ -266,17 +300,27 @@ def _float_power(x: Value, y: Value) -> Value:
     """NumPy makes a square root of a power with a scalar exponent 1/2, which differs for -inf and -0.0."""
     base, exponent = np.broadcast_arrays(np.atleast_1d(x.wide), np.atleast_1d(y.wide))
     powers = np.power(np.array(base), np.array(exponent))
-    return Value(powers.reshape(np.broadcast_shapes(x.data.shape, y.data.shape)).astype(x.dtype.numpy), x.dtype)
+    return Value(
+        powers.reshape(np.broadcast_shapes(x.data.shape, y.data.shape)).astype(x.dtype.numpy),
+        x.dtype,
+    )
 
 
 _COMPARE = {
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-}  # fmt: skip
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 
 
 def compare(op: str, a: Any, b: Any) -> Any:
     """`a op b` for a comparison: a bool or a mask."""
-    if not (isinstance(b, (Value, np.generic)) or is_weak(b)) or not (isinstance(a, (Value, np.generic)) or is_weak(a)):
+    if not (isinstance(b, (Value, np.generic)) or is_weak(b)) or not (
+        isinstance(a, (Value, np.generic)) or is_weak(a)
+    ):
         return op == "ne"
     x, y = pair(a, b)
     return Value(_COMPARE[op](x.wide, y.wide), dt.bool_)
@@ -285,7 +329,12 @@ def compare(op: str, a: Any, b: Any) -> Any:
 def extreme(op: str, a: Any, b: Any, nan: bool = False) -> Value:
     """The smaller or larger of two; NaN is ignored, or propagated with `nan`."""
     x, y = pair(a, b)
-    table = {("min", False): np.fmin, ("max", False): np.fmax, ("min", True): np.minimum, ("max", True): np.maximum}
+    table = {
+        ("min", False): np.fmin,
+        ("max", False): np.fmax,
+        ("min", True): np.minimum,
+        ("max", True): np.maximum,
+    }
     return Value(np.asarray(table[op, nan](x.wide, y.wide)).astype(x.dtype.numpy), x.dtype)
 
 

@@ -10,7 +10,18 @@ import numpy as np
 
 from cubepy.compiler import convert
 from cubepy.compiler.expressions import Expressions
-from cubepy.compiler.ir import Alloc, Atomic, Barrier, DebugAssert, DebugPrint, Expr, Mem, Prefetch, Store, VType
+from cubepy.compiler.ir import (
+    Alloc,
+    Atomic,
+    Barrier,
+    DebugAssert,
+    DebugPrint,
+    Expr,
+    Mem,
+    Prefetch,
+    Store,
+    VType,
+)
 from cubepy.compiler.values import ArrayValue, Const, TupleValue, Value, describe
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, SharedMemoryError
 from cubepy.lang import dtypes as dt
@@ -40,7 +51,9 @@ def unpack(name: str, args: Args, kwargs: Kwargs, *names: str, **defaults: Value
     given = dict(zip(order, args, strict=False))
     for k, v in kwargs.items():
         if k not in order or k in given:
-            raise KernelTypeError(f"cb.{name} has no free parameter {k!r}", hint=f"its parameters: {', '.join(order)}")
+            raise KernelTypeError(
+                f"cb.{name} has no free parameter {k!r}", hint=f"its parameters: {', '.join(order)}"
+            )
         given[k] = v
     for n in order:
         if n not in given:
@@ -72,11 +85,15 @@ class Lowering(Expressions):
     def shape_of(self, value: Value, what: str) -> tuple[int, ...]:
         """A comptime shape."""
         if not isinstance(value, Const):
-            raise ComptimeError(f"the shape of {what} must be comptime, but it is {describe(value)}")
+            raise ComptimeError(
+                f"the shape of {what} must be comptime, but it is {describe(value)}"
+            )
         shape = value.value if isinstance(value.value, tuple) else (value.value,)
         for n in shape:
             if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
-                raise ComptimeError(f"the shape of {what} must be positive ints, not {value.value!r}")
+                raise ComptimeError(
+                    f"the shape of {what} must be positive ints, not {value.value!r}"
+                )
         return tuple(n.__index__() for n in shape)
 
     def lanes_of(self, value: Value, least: int = 1) -> int:
@@ -95,9 +112,18 @@ class Lowering(Expressions):
             where, lanes_v, valid_v = unpack("load", args, kwargs, "i", "lanes", valid=Const(None))
             lanes = self.lanes_of(lanes_v)
             indices, linear = self.line_position(mem, where)
-            extra = () if isinstance(valid_v, Const) and valid_v.value is None else (self.as_index(valid_v),)
+            extra = (
+                ()
+                if isinstance(valid_v, Const) and valid_v.value is None
+                else (self.as_index(valid_v),)
+            )
             self.read.add(mem.name)
-            return Expr("line_load", VType(mem.dtype.compute, lanes), (*indices, *extra), (mem, linear, bool(extra)))
+            return Expr(
+                "line_load",
+                VType(mem.dtype.compute, lanes),
+                (*indices, *extra),
+                (mem, linear, bool(extra)),
+            )
         if method == "prefetch":
             (where,) = unpack("prefetch", args, kwargs, "i")
             indices, linear = self.line_position(mem, where)
@@ -107,14 +133,18 @@ class Lowering(Expressions):
         indices, linear = self.line_position(mem, where)
         lanes = line.type.lanes if isinstance(line, Expr) and line.type.lanes else 1
         value = convert.storable(line, mem.dtype, lanes, f"the array {mem.argument or mem.name!r}")
-        valid = None if isinstance(valid_v, Const) and valid_v.value is None else self.as_index(valid_v)
+        valid = (
+            None if isinstance(valid_v, Const) and valid_v.value is None else self.as_index(valid_v)
+        )
         self.written.add(mem.name)
         self.emit(Store(mem, indices, value, linear, valid, stream=method == "store_stream"))
         return Const(None)
 
     def line_position(self, mem: Mem, where: Value) -> tuple[tuple[Expr, ...], bool]:
         """Where a line starts: a position in C order, or a tuple of coordinates."""
-        if (isinstance(where, Const) and isinstance(where.value, tuple)) or isinstance(where, TupleValue):
+        if (isinstance(where, Const) and isinstance(where.value, tuple)) or isinstance(
+            where, TupleValue
+        ):
             coords = self._tuple(where)
             return self.indices(mem, coords), mem.ndim == 1
         return (self.as_index(where),), True
@@ -133,7 +163,9 @@ class Lowering(Expressions):
     def memory(self, kind: str, shape: tuple[int, ...], dtype: DType, lanes: int = 0) -> Value:
         """Allocate shared or local memory."""
         if dtype.storage_only:
-            raise DTypeError(f"{kind} memory cannot hold {dtype.name}", hint=f"use cb.{dtype.compute.name}")
+            raise DTypeError(
+                f"{kind} memory cannot hold {dtype.name}", hint=f"use cb.{dtype.compute.name}"
+            )
         mem = Mem(self.fresh(kind), kind, dtype, len(shape), shape, "contiguous", lanes)
         if kind == "shared":
             self.shared.append(mem)
@@ -155,11 +187,21 @@ def _folded(name: str, values: Args) -> Value | None:
         return None
     x = [v.value for v in values]  # type: ignore[union-attr]
     table: dict[str, Callable[..., Any]] = {
-        "exp2": lambda v: 2.0**v, "rsqrt": lambda v: 1 / math.sqrt(v), "abs": abs, "min": min, "max": max,
-        "floor": lambda v: float(math.floor(v)), "ceil": lambda v: float(math.ceil(v)), "trunc": float,
-        "round": lambda v: float(round(v)), "pow": pow, "fma": lambda a, b, c: a * b + c,
-        "clamp": lambda v, lo, hi: min(max(v, lo), hi), "nan_min": min, "nan_max": max,
-    }  # fmt: skip
+        "exp2": lambda v: 2.0**v,
+        "rsqrt": lambda v: 1 / math.sqrt(v),
+        "abs": abs,
+        "min": min,
+        "max": max,
+        "floor": lambda v: float(math.floor(v)),
+        "ceil": lambda v: float(math.ceil(v)),
+        "trunc": float,
+        "round": lambda v: float(round(v)),
+        "pow": pow,
+        "fma": lambda a, b, c: a * b + c,
+        "clamp": lambda v, lo, hi: min(max(v, lo), hi),
+        "nan_min": min,
+        "nan_max": max,
+    }
     fn = table.get(name) or getattr(math, name, None)
     if fn is None:
         return None
@@ -253,7 +295,10 @@ def _select(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     m = convert.truth(s.number(mask, name))
     x, y = convert.unify(a, b, s.index)
     lanes = convert.common_lanes(m, x)
-    x, y = convert.to(x, x.type.dtype, lanes, x.type.weak), convert.to(y, y.type.dtype, lanes, y.type.weak)
+    x, y = (
+        convert.to(x, x.type.dtype, lanes, x.type.weak),
+        convert.to(y, y.type.dtype, lanes, y.type.weak),
+    )
     return Expr("select", x.type, (convert.to(m, dt.bool_, lanes), x, y))
 
 
@@ -261,7 +306,12 @@ def _select(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 def _cast(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     v, dtype_v = unpack(name, args, kwargs, "v", "dtype")
     dtype = s.dtype_of(dtype_v, "the dtype of a cast").compute
-    if isinstance(v, Const) and v.is_number and not dtype.is_float and isinstance(v.value, (float, np.floating)):
+    if (
+        isinstance(v, Const)
+        and v.is_number
+        and not dtype.is_float
+        and isinstance(v.value, (float, np.floating))
+    ):
         low, high = _range(dtype)
         number = 0 if math.isnan(v.value) else int(max(low, min(high, v.value)))
         return convert.constant(min(max(number, low), high), dtype)
@@ -273,7 +323,11 @@ def _cast(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 def _range(dtype: DType) -> tuple[int, int]:
     if dtype.kind == "b":
         return 0, 1
-    return (0, (1 << dtype.bits) - 1) if dtype.kind == "u" else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    return (
+        (0, (1 << dtype.bits) - 1)
+        if dtype.kind == "u"
+        else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    )
 
 
 def _wrapped(value: int, dtype: DType) -> int:
@@ -287,11 +341,16 @@ def _bitcast(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     dtype = s.dtype_of(dtype_v, "the dtype of a bitcast")
     x = s.number(v, name)
     if {x.type.dtype.name, dtype.name} & {"f16", "bf16"}:
-        raise DTypeError("a bitcast of f16 or bf16 is not available", hint="reinterpret the array with .view(uint16)")
+        raise DTypeError(
+            "a bitcast of f16 or bf16 is not available",
+            hint="reinterpret the array with .view(uint16)",
+        )
     have, want = x.type.dtype.bits * max(x.type.lanes, 1), dtype.bits
     lanes = have // want if x.type.lanes else 0
     if have != want * max(lanes, 1) or "b" in (x.type.dtype.kind, dtype.kind) or lanes > 64:
-        raise DTypeError(f"a bitcast keeps all bits: {x.type} has {have}, which {dtype.name} cannot take")
+        raise DTypeError(
+            f"a bitcast keeps all bits: {x.type} has {have}, which {dtype.name} cannot take"
+        )
     return Expr("bitcast", VType(dtype, lanes), (x,), dtype.name)
 
 
@@ -390,14 +449,23 @@ def _shuffled(a: Expr, b: Expr, order: tuple[int, ...]) -> Value:
 @lowers("shared")
 def _shared(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     shape, dtype = unpack(name, args, kwargs, "shape", "dtype")
-    return s.memory("shared", s.shape_of(shape, "shared memory"), s.dtype_of(dtype, "the dtype of shared memory"))
+    return s.memory(
+        "shared",
+        s.shape_of(shape, "shared memory"),
+        s.dtype_of(dtype, "the dtype of shared memory"),
+    )
 
 
 @lowers("local")
 def _local(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     shape, dtype, lanes_v = unpack(name, args, kwargs, "shape", "dtype", lanes=Const(0))
     lanes = s.lanes_of(lanes_v, least=0)
-    return s.memory("local", s.shape_of(shape, "local memory"), s.dtype_of(dtype, "the dtype of local memory"), lanes)
+    return s.memory(
+        "local",
+        s.shape_of(shape, "local memory"),
+        s.dtype_of(dtype, "the dtype of local memory"),
+        lanes,
+    )
 
 
 @lowers("sync_cube", "sync_plane")
@@ -413,7 +481,8 @@ def _comptime(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     (v,) = unpack(name, args, kwargs, "expr")
     if not isinstance(v, Const):
         raise ComptimeError(
-            f"cb.comptime was given {describe(v)}", hint="comptime values come from cb.Comptime parameters"
+            f"cb.comptime was given {describe(v)}",
+            hint="comptime values come from cb.Comptime parameters",
         )
     return v
 
@@ -433,7 +502,9 @@ def _properties(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 @lowers("debug_print")
 def _print(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     if s.debug:
-        s.emit(DebugPrint(tuple(v.value if isinstance(v, Const) else s.number(v, name) for v in args)))
+        s.emit(
+            DebugPrint(tuple(v.value if isinstance(v, Const) else s.number(v, name) for v in args))
+        )
     return Const(None)
 
 
@@ -464,12 +535,21 @@ def _plane(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
             return convert.constant(0, v.type.dtype, v.type.lanes)
         return v
     rest = tuple(s.as_index(x) for x in values[1:])
-    return Expr("plane", v.type if name not in ("plane_all", "plane_any") else convert.BOOL, (v, *rest), name)
+    return Expr(
+        "plane",
+        v.type if name not in ("plane_all", "plane_any") else convert.BOOL,
+        (v, *rest),
+        name,
+    )
 
 
 @lowers(*ATOMIC_OPS)
 def _atomic(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
-    names = ("array", "index", "expected", "desired") if "compare" in name else ("array", "index", "value")
+    names = (
+        ("array", "index", "expected", "desired")
+        if "compare" in name
+        else ("array", "index", "value")
+    )
     array, index, *operands = unpack(name, args, kwargs, *names)
     if not isinstance(array, ArrayValue):
         raise KernelTypeError(f"cb.{name} works on an array, not on {describe(array)}")
@@ -484,7 +564,10 @@ def _atomic(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     where = s._tuple(index) if several else (index,)
     s.written.add(mem.name)
     s.read.add(mem.name)
-    values = tuple(convert.storable(v, mem.dtype, 0, f"the array {mem.argument or mem.name!r}") for v in operands)
+    values = tuple(
+        convert.storable(v, mem.dtype, 0, f"the array {mem.argument or mem.name!r}")
+        for v in operands
+    )
     target = s.fresh("old")
     s.types[target] = VType(mem.dtype)
     s.emit(Atomic(target, name[len("atomic_") :], mem, s.indices(mem, where), values))

@@ -37,9 +37,25 @@ MAX_DEPTH = 64
 MAX_UNROLLED = 1 << 14  # turns that cb.unroll writes out; a compiler would take hours over more
 MATH = {
     getattr(math, name): name
-    for name in ("exp", "log", "log2", "log1p", "expm1", "sqrt", "sin", "cos", "tanh", "erf", "floor", "ceil",
-                 "trunc", "isnan", "isinf", "pow")
-}  # fmt: skip
+    for name in (
+        "exp",
+        "log",
+        "log2",
+        "log1p",
+        "expm1",
+        "sqrt",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "floor",
+        "ceil",
+        "trunc",
+        "isnan",
+        "isinf",
+        "pow",
+    )
+}
 MATH[math.fabs] = "abs"
 if hasattr(math, "exp2"):
     MATH[math.exp2] = "exp2"
@@ -59,11 +75,15 @@ class Calls(Loops, Lowering):
         args: list[Value] = []
         for a, value in zip(node.args, values, strict=False):
             args += self._tuple(value) if isinstance(a, ast.Starred) else (value,)
-        kwargs = {str(k.arg): v for k, v in zip(node.keywords, values[len(positional) :], strict=True)}
+        kwargs = {
+            str(k.arg): v for k, v in zip(node.keywords, values[len(positional) :], strict=True)
+        }
         self.place(node)
         return self.invoke(callee, args, kwargs, (node.lineno, node.col_offset))
 
-    def invoke(self, callee: Value, args: list[Value], kwargs: dict[str, Value], site: tuple[int, int]) -> Value:
+    def invoke(
+        self, callee: Value, args: list[Value], kwargs: dict[str, Value], site: tuple[int, int]
+    ) -> Value:
         """Call a value with values."""
         if isinstance(callee, MethodValue):
             return self.invoke_method(callee, args, kwargs, site)
@@ -79,13 +99,19 @@ class Calls(Loops, Lowering):
         if isinstance(fn, DType):
             return self.builtin("cast", [*args, Const(fn)], kwargs)
         if isinstance(fn, Kernel):
-            raise KernelTypeError(f"{fn.__name__} is a kernel and cannot be called from a kernel", hint="use @cb.func")
+            raise KernelTypeError(
+                f"{fn.__name__} is a kernel and cannot be called from a kernel", hint="use @cb.func"
+            )
         if isinstance(fn, Builtin):
             return self.builtin(fn.name, args, kwargs)
         return self.python_call(fn, args, kwargs)
 
     def invoke_method(
-        self, callee: MethodValue, args: list[Value], kwargs: dict[str, Value], site: tuple[int, int]
+        self,
+        callee: MethodValue,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        site: tuple[int, int],
     ) -> Value:
         """Call `owner.name`."""
         owner = callee.owner
@@ -114,18 +140,25 @@ class Calls(Loops, Lowering):
         if fn is print:
             return self.builtin("debug_print", args, {})
         if fn is zip or (fn is enumerate and len(args) == 1):
-            rows = zip(*(self._tuple(a) for a in args), strict=False) if fn is zip else (
-                (Const(i), v) for i, v in enumerate(self._tuple(args[0]))
-            )  # fmt: skip
+            rows = (
+                zip(*(self._tuple(a) for a in args), strict=False)
+                if fn is zip
+                else ((Const(i), v) for i, v in enumerate(self._tuple(args[0])))
+            )
             return plain(TupleValue(tuple(plain(TupleValue(tuple(r))) for r in rows)))
-        if all(isinstance(v, Const) for v in values):
-            self.facts.reads.call(fn, tuple(v.value for v in values))  # type: ignore[union-attr]
+        numbers = [v.value for v in values if isinstance(v, Const)]
+        if len(numbers) == len(values):
+            self.facts.reads.call(fn, tuple(numbers))
             try:
-                return self.wrap(fn(*(a.value for a in args), **{k: v.value for k, v in kwargs.items()}))  # type: ignore[union-attr]
+                return self.wrap(
+                    fn(*numbers[: len(args)], **dict(zip(kwargs, numbers[len(args) :])))
+                )
             except (CubeError, RecursionError):
                 raise
             except Exception as error:
-                raise ComptimeError(f"{_name(fn)} failed at compile time: {type(error).__name__}: {error}") from error
+                raise ComptimeError(
+                    f"{_name(fn)} failed at compile time: {type(error).__name__}: {error}"
+                ) from error
         try:
             known = MATH.get(fn) or PYTHON.get(fn)
         except TypeError:
@@ -137,8 +170,7 @@ class Calls(Loops, Lowering):
         if fn is tuple and len(args) == 1:
             return plain(TupleValue(self._tuple(args[0])))
         raise KernelTypeError(
-            f"{_name(fn)} cannot be called with runtime values in a kernel",
-            hint=_instead(fn),
+            f"{_name(fn)} cannot be called with runtime values in a kernel", hint=_instead(fn)
         )
 
     def python_cast(self, fn: Any, args: list[Value]) -> Value:
@@ -172,7 +204,9 @@ class Calls(Loops, Lowering):
         if not 1 <= len(args) <= 3:
             raise KernelTypeError(f"range takes 1 to 3 arguments, not {len(args)}")
         for a in args:
-            if isinstance(a, Const) and (isinstance(a.value, bool) or not hasattr(a.value, "__index__")):
+            if isinstance(a, Const) and (
+                isinstance(a.value, bool) or not hasattr(a.value, "__index__")
+            ):
                 raise KernelTypeError(f"range needs integers, not {a.value!r}")
         if all(isinstance(a, Const) for a in args):
             return Const(range(*(a.value for a in args)))  # type: ignore[union-attr]
@@ -183,7 +217,8 @@ class Calls(Loops, Lowering):
         """`cb.unroll(over)`."""
         if isinstance(over, RangeValue):
             raise ComptimeError(
-                "cb.unroll needs a range with comptime bounds", hint="make the bound a cb.Comptime parameter"
+                "cb.unroll needs a range with comptime bounds",
+                hint="make the bound a cb.Comptime parameter",
             )
         if isinstance(over, TupleValue):
             return UnrollValue(over.items)
@@ -199,12 +234,24 @@ class Calls(Loops, Lowering):
     def construct(self, cls: StructType, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Make a struct; scalar fields convert to their dtype."""
         given = cls.bind(tuple(args), dict(kwargs))
-        return StructValue(cls, tuple((f.name, self.field_value(cls, f, given[f.name])) for f in cls.fields))
+        return StructValue(
+            cls, tuple((f.name, self.field_value(cls, f, given[f.name])) for f in cls.fields)
+        )
 
     def field_value(self, cls: StructType, field: StructField, value: Any) -> Value:
         """A value converted for a field."""
         if not isinstance(
-            value, (Const, Expr, ArrayValue, StructValue, TupleValue, MethodValue, RangeValue, UnrollValue)
+            value,
+            (
+                Const,
+                Expr,
+                ArrayValue,
+                StructValue,
+                TupleValue,
+                MethodValue,
+                RangeValue,
+                UnrollValue,
+            ),
         ):
             value = self.wrap(value)  # a default
         what = f"the field {cls.__name__}.{field.name}"
@@ -218,15 +265,22 @@ class Calls(Loops, Lowering):
             raise KernelTypeError(f"{what} is an array but is given {describe(value)}")
         if field.kind == "map" and not (isinstance(value, ArrayValue) and value.mem.kind == "map"):
             raise KernelTypeError(f"{what} is a tensor map but is given {describe(value)}")
-        if field.kind == "struct" and not (isinstance(value, StructValue) and value.type is field.struct):
-            raise KernelTypeError(f"{what} is a {field.struct.__name__} but is given {describe(value)}")
+        if field.kind == "struct" and not (
+            isinstance(value, StructValue) and value.type is field.struct
+        ):
+            raise KernelTypeError(
+                f"{what} is a {field.struct.__name__} but is given {describe(value)}"
+            )
         return self.pinned(value, field.name)
 
-    def inline(self, fn: Func, args: list[Value], kwargs: dict[str, Value], site: tuple[int, int]) -> Value:
+    def inline(
+        self, fn: Func, args: list[Value], kwargs: dict[str, Value], site: tuple[int, int]
+    ) -> Value:
         """Walk the body of a func with its parameters bound; what it returns is the value."""
         if self.active(fn):
             raise KernelSyntaxError(
-                f"{fn.__qualname__} calls itself; recursion cannot be used in a kernel", hint="write it as a loop"
+                f"{fn.__qualname__} calls itself; recursion cannot be used in a kernel",
+                hint="write it as a loop",
             )
         caller, location = self.frame, self.location
         count = caller.calls.get(site, 0)
@@ -244,7 +298,9 @@ class Calls(Loops, Lowering):
         try:
             return self.run_function(source.tree)
         except Exception:
-            self.failed_at = self.failed_at or self.location  # the innermost place, before the frames are left
+            self.failed_at = (
+                self.failed_at or self.location
+            )  # the innermost place, before the frames are left
             raise
         finally:
             self.callers.pop()
@@ -257,13 +313,24 @@ class Calls(Loops, Lowering):
     def parameter(self, fn: Func, param: Param, value: Any) -> Value:
         """An argument converted for a parameter."""
         if not isinstance(
-            value, (Const, Expr, ArrayValue, StructValue, TupleValue, MethodValue, RangeValue, UnrollValue)
+            value,
+            (
+                Const,
+                Expr,
+                ArrayValue,
+                StructValue,
+                TupleValue,
+                MethodValue,
+                RangeValue,
+                UnrollValue,
+            ),
         ):
             value = self.wrap(value)  # a default
         what = f"the parameter {param.name!r} of {fn.__name__}"
         if param.kind == "comptime" and not isinstance(value, Const):
             raise ComptimeError(
-                f"{what} is comptime but is given {describe(value)}", hint="comptime arguments are known before launch"
+                f"{what} is comptime but is given {describe(value)}",
+                hint="comptime arguments are known before launch",
             )
         if param.kind == "scalar" and param.dtype is not None:
             lanes = value.type.lanes if isinstance(value, Expr) else 0
@@ -272,13 +339,19 @@ class Calls(Loops, Lowering):
             raise KernelTypeError(f"{what} is an array but is given {describe(value)}")
         if param.kind == "map" and not (isinstance(value, ArrayValue) and value.mem.kind == "map"):
             raise KernelTypeError(f"{what} is a tensor map but is given {describe(value)}")
-        if param.kind == "struct" and not (isinstance(value, StructValue) and value.type is param.struct):
-            raise KernelTypeError(f"{what} is a {param.struct.__name__} but is given {describe(value)}")
+        if param.kind == "struct" and not (
+            isinstance(value, StructValue) and value.type is param.struct
+        ):
+            raise KernelTypeError(
+                f"{what} is a {param.struct.__name__} but is given {describe(value)}"
+            )
         return self.pinned(value, param.name)
 
     def run_function(self, tree: ast.FunctionDef) -> Value:
         """Walk a function's body in the current frame; gives what it returns."""
-        for name, value in list(self.frame.env.items()):  # parameters that change on some path are variables
+        for name, value in list(
+            self.frame.env.items()
+        ):  # parameters that change on some path are variables
             key = (*self.frame.path, name)
             if key in self.facts.runtime or self.parts_change(key):
                 self.frame.env[name] = self.assign(name, value)
@@ -314,14 +387,18 @@ def bind_parameters(
     """
     positional = [p for p in parameters if not p.keyword_only]
     if len(args) > len(positional):
-        raise KernelTypeError(f"{name} takes {len(positional)} positional arguments but {len(args)} were given")
+        raise KernelTypeError(
+            f"{name} takes {len(positional)} positional arguments but {len(args)} were given"
+        )
     given = dict(zip((p.name for p in positional), args, strict=False))
     for key, value in kwargs.items():
         if key in given:
             raise KernelTypeError(f"{name} got two values for {key!r}")
         if all(p.name != key for p in parameters):
             names = ", ".join(p.name for p in parameters)
-            raise KernelTypeError(f"{name} has no parameter {key!r}", hint=f"its parameters are {names}")
+            raise KernelTypeError(
+                f"{name} has no parameter {key!r}", hint=f"its parameters are {names}"
+            )
         given[key] = value
     out = []
     for p in parameters:
@@ -341,8 +418,13 @@ def _name(fn: Any) -> str:
 
 
 ALIASES = {  # NumPy's names of builtins
-    "absolute": "abs", "clip": "clamp", "maximum": "nan_max", "minimum": "nan_min", "power": "pow", "where": "select",
-}  # fmt: skip
+    "absolute": "abs",
+    "clip": "clamp",
+    "maximum": "nan_max",
+    "minimum": "nan_min",
+    "power": "pow",
+    "where": "select",
+}
 
 
 def _instead(fn: Any) -> str:
@@ -351,7 +433,11 @@ def _instead(fn: Any) -> str:
         return "decorate it with @cb.func"
     name = str(getattr(fn, "__name__", ""))
     name = ALIASES.get(name, name)
-    return f"cb.{name} does it in a kernel" if name in BUILTINS else "kernels call cb.* and functions under @cb.func"
+    return (
+        f"cb.{name} does it in a kernel"
+        if name in BUILTINS
+        else "kernels call cb.* and functions under @cb.func"
+    )
 
 
 def struct_instance(value: Any) -> bool:

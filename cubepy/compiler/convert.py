@@ -17,20 +17,49 @@ from cubepy.lang.dtypes import DType
 BOOL = VType(dt.bool_)
 
 BINARY: dict[str, Callable] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
-    "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow, "and_": operator.and_,
-    "or_": operator.or_, "xor": operator.xor, "shl": operator.lshift, "shr": operator.rshift,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+    "and_": operator.and_,
+    "or_": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
     "matmul": operator.matmul,
-}  # fmt: skip
+}
 COMPARE: dict[str, Callable] = {
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    "eq": operator.eq, "ne": operator.ne,
-}  # fmt: skip
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
 SYMBOL = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
-    "and_": "&", "or_": "|", "xor": "^", "shl": "<<", "shr": ">>", "lt": "<", "le": "<=", "gt": ">",
-    "ge": ">=", "eq": "==", "ne": "!=", "matmul": "@",
-}  # fmt: skip
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "and_": "&",
+    "or_": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+    "matmul": "@",
+}
 
 
 def constant(value: Any, dtype: DType, lanes: int = 0, weak: bool = False) -> Expr:
@@ -42,12 +71,14 @@ def constant(value: Any, dtype: DType, lanes: int = 0, weak: bool = False) -> Ex
     if dtype.is_int:
         if isinstance(value, (float, np.floating)):
             raise DTypeError(
-                f"the float {value!r} cannot become {dtype.name}", hint=f"write cb.cast({value!r}, cb.{dtype.name})"
+                f"the float {value!r} cannot become {dtype.name}",
+                hint=f"write cb.cast({value!r}, cb.{dtype.name})",
             )
         value = int(value)
         if not dt.fits(value, dtype):
             raise DTypeError(
-                f"the number {value} does not fit in {dtype.name}", hint="cast the other operand to a wider dtype"
+                f"the number {value} does not fit in {dtype.name}",
+                hint="cast the other operand to a wider dtype",
             )
     elif dtype.is_float:
         value = float(value)
@@ -101,7 +132,9 @@ def cast(value: Expr, dtype: DType, lanes: int | None = None) -> Expr:
     """Convert to a dtype, and a scalar to a line where lanes ask for it; constants fold."""
     lanes = value.type.lanes if lanes is None else lanes
     if value.type.dtype is not dtype or value.type.weak:
-        if value.op == "const" and ((dtype.kind != "i" and dtype.kind != "u") or not value.type.dtype.is_float):
+        if value.op == "const" and (
+            (dtype.kind != "i" and dtype.kind != "u") or not value.type.dtype.is_float
+        ):
             value = constant(value.attr, dtype)
         elif value.type.dtype is dtype:
             value = Expr(value.op, VType(dtype, value.type.lanes), value.args, value.attr)
@@ -110,7 +143,9 @@ def cast(value: Expr, dtype: DType, lanes: int | None = None) -> Expr:
     if lanes and not value.type.lanes:
         return splat(value, lanes)
     if lanes != value.type.lanes:
-        raise KernelTypeError(f"a line of {value.type.lanes} lanes stands where {lanes} lanes are needed")
+        raise KernelTypeError(
+            f"a line of {value.type.lanes} lanes stands where {lanes} lanes are needed"
+        )
     return value
 
 
@@ -124,7 +159,9 @@ def common_lanes(*values: Value) -> int:
     for v in values:
         if isinstance(v, Expr) and v.type.lanes:
             if lanes and v.type.lanes != lanes:
-                raise KernelTypeError(f"lines of {lanes} and {v.type.lanes} lanes do not go together")
+                raise KernelTypeError(
+                    f"lines of {lanes} and {v.type.lanes} lanes do not go together"
+                )
             lanes = v.type.lanes
     return lanes
 
@@ -201,7 +238,9 @@ def binary(op: str, a: Value, b: Value, index: DType = dt.i32) -> Value:
     if isinstance(a, Const) and isinstance(b, Const):
         return Const(BINARY[op](a.value, b.value))
     if op == "matmul":
-        raise KernelTypeError("a kernel has no operator @", hint="multiply with loops, or call K.matmul outside")
+        raise KernelTypeError(
+            "a kernel has no operator @", hint="multiply with loops, or call K.matmul outside"
+        )
     if op == "pow" and isinstance(b, Const) and isinstance(b.value, int) and 1 <= b.value <= 3:
         square = binary("mul", a, a, index)
         return a if b.value == 1 else (square if b.value == 2 else binary("mul", square, a, index))
@@ -238,8 +277,11 @@ def unary(op: str, a: Value) -> Value:
     """`-a`, `+a`, `~a` or `not a`."""
     if isinstance(a, Const):
         table: dict[str, Callable] = {
-            "neg": operator.neg, "pos": operator.pos, "inv": operator.invert, "not_": operator.not_,
-        }  # fmt: skip
+            "neg": operator.neg,
+            "pos": operator.pos,
+            "inv": operator.invert,
+            "not_": operator.not_,
+        }
         return Const(table[op](a.value))
     if not isinstance(a, Expr):
         raise KernelTypeError(f"{describe(a)} has no unary operator")
@@ -275,7 +317,8 @@ def condition(a: Value) -> Value:
         raise KernelTypeError(f"{describe(a)} cannot be a condition")
     if a.type.lanes:
         raise KernelTypeError(
-            "a mask cannot be a condition: its lanes may differ", hint="use cb.select(mask, a, b), or mask.any()"
+            "a mask cannot be a condition: its lanes may differ",
+            hint="use cb.select(mask, a, b), or mask.any()",
         )
     return truth(a)
 

@@ -27,12 +27,30 @@ from cubepy.lang.builtins import Topology
 from cubepy.lang.declare import Struct
 
 OPERATORS = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv",
-    ast.Mod: "mod", ast.Pow: "pow", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor",
-    ast.LShift: "shl", ast.RShift: "shr", ast.MatMult: "matmul",
-    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
-    ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "inv", ast.Not: "not_",
-}  # fmt: skip
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.BitAnd: "and_",
+    ast.BitOr: "or_",
+    ast.BitXor: "xor",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+    ast.MatMult: "matmul",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.USub: "neg",
+    ast.UAdd: "pos",
+    ast.Invert: "inv",
+    ast.Not: "not_",
+}
 ARRAY_METHODS = ("load", "store", "store_stream", "prefetch")
 LINE_METHODS = ("sum", "prod", "max", "min", "any", "all")
 
@@ -65,7 +83,9 @@ class Expressions(State):
         for node in nodes:
             values.append(self.eval(node))
             marks.append(len(self.out))
-        for i in reversed(range(len(values) - 1)):  # from the right: what is inserted moves no earlier mark
+        for i in reversed(
+            range(len(values) - 1)
+        ):  # from the right: what is inserted moves no earlier mark
             if len(self.out) > marks[i]:
                 values[i] = self.keep(values[i], marks[i])
         return values
@@ -75,11 +95,15 @@ class Expressions(State):
         try:
             return OPERATORS[type(op)]
         except KeyError:
-            raise KernelSyntaxError(f"the operator {type(op).__name__} cannot be used in a kernel") from None
+            raise KernelSyntaxError(
+                f"the operator {type(op).__name__} cannot be used in a kernel"
+            ) from None
 
     def expr_Constant(self, node: ast.Constant) -> Value:
         if isinstance(node.value, (complex, bytes)):
-            raise KernelTypeError(f"a {type(node.value).__name__} literal cannot be used in a kernel")
+            raise KernelTypeError(
+                f"a {type(node.value).__name__} literal cannot be used in a kernel"
+            )
         return Const(node.value)
 
     def expr_Name(self, node: ast.Name) -> Value:
@@ -95,7 +119,11 @@ class Expressions(State):
         """The value of which an attribute or an item is taken: nothing else of it is read."""
         if isinstance(node, ast.Name):
             return self.name(node.id)
-        return self.attribute(self.owner(node.value), node.attr) if isinstance(node, ast.Attribute) else self.eval(node)
+        return (
+            self.attribute(self.owner(node.value), node.attr)
+            if isinstance(node, ast.Attribute)
+            else self.eval(node)
+        )
 
     def name(self, name: str) -> Value:
         """What a name means here.
@@ -108,11 +136,14 @@ class Expressions(State):
             if isinstance(value, Undecided):
                 if value.key is not None and value.key not in self.facts.runtime:
                     self.make_runtime(value.key)
-                raise ComptimeError(value.message, hint="assign it on every path, with a runtime value")
+                raise ComptimeError(
+                    value.message, hint="assign it on every path, with a runtime value"
+                )
             return value
         if name in self.frame.source.locals:
             raise KernelNameError(
-                f"the variable {name!r} is used before it has a value", hint="assign it on every path before this line"
+                f"the variable {name!r} is used before it has a value",
+                hint="assign it on every path before this line",
             )
         found = self.facts.reads.name(self.frame.source.fn, name)
         if found is MISSING:
@@ -125,17 +156,24 @@ class Expressions(State):
 
         known = [*self.frame.env, *self.frame.source.fn.__globals__]
         close = difflib.get_close_matches(name, known, n=1)
-        return f"did you mean {close[0]!r}?" if close else "a kernel sees its parameters, closure and module"
+        return (
+            f"did you mean {close[0]!r}?"
+            if close
+            else "a kernel sees its parameters, closure and module"
+        )
 
     def wrap(self, value: Any) -> Value:
         """A host object as a value of the kernel."""
         if isinstance(value, Topology):
             return self.topology(value.name)
         if isinstance(value, Struct):
-            return StructValue(value.type, tuple((n, self.wrap(v)) for n, v in value.values.items()))
+            return StructValue(
+                value.type, tuple((n, self.wrap(v)) for n, v in value.values.items())
+            )
         if hasattr(value, "__array_interface__") and getattr(value, "ndim", 0) > 0:
             raise ComptimeError(
-                "an array from outside cannot be used in a kernel directly", hint="pass it as an argument"
+                "an array from outside cannot be used in a kernel directly",
+                hint="pass it as an argument",
             )
         return Const(value)
 
@@ -155,7 +193,10 @@ class Expressions(State):
         if name == "PLANE_POS" and self.plane == 1:
             name = "UNIT_POS"
         axis = "_XYZ".find(name[-1]) - 1 if name[-2] == "_" else -1
-        if name.startswith("UNIT_POS") and (self.units[axis] if axis >= 0 else max(self.units)) == 1:
+        if (
+            name.startswith("UNIT_POS")
+            and (self.units[axis] if axis >= 0 else max(self.units)) == 1
+        ):
             return Const(0)
         return Expr("topology", VType(self.index), (), name)
 
@@ -192,7 +233,9 @@ class Expressions(State):
         try:
             return self.wrap(self.facts.reads.attribute(obj, name))
         except AttributeError:
-            what = f"module {obj.__name__!r}" if isinstance(obj, types.ModuleType) else describe(owner)
+            what = (
+                f"module {obj.__name__!r}" if isinstance(obj, types.ModuleType) else describe(owner)
+            )
             raise KernelNameError(f"{what} has no attribute {name!r}") from None
 
     def array_attribute(self, owner: ArrayValue, name: str) -> Value:
@@ -227,10 +270,15 @@ class Expressions(State):
     def map_attribute(self, mem: Mem, name: str) -> Value:
         """`map.name`."""
         box = mem.shape or ()
-        known = {"box": box, "swizzle": int(mem.layout), "nbytes": _product(box) * mem.dtype.itemsize}
+        known = {
+            "box": box,
+            "swizzle": int(mem.layout),
+            "nbytes": _product(box) * mem.dtype.itemsize,
+        }
         if name not in known:
             raise KernelNameError(
-                f"a tensor map has no attribute {name!r}", hint="it has dtype, ndim, box, swizzle and nbytes"
+                f"a tensor map has no attribute {name!r}",
+                hint="it has dtype, ndim, box, swizzle and nbytes",
             )
         return Const(known[name])
 
@@ -278,15 +326,21 @@ class Expressions(State):
         """One comparison; `is`, `in` and comparisons of tuples are comptime."""
         if isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
             if not (isinstance(left, Const) and isinstance(right, Const)):
-                if isinstance(op, (ast.Is, ast.IsNot)) and isinstance(right, Const) and right.value is None:
+                if (
+                    isinstance(op, (ast.Is, ast.IsNot))
+                    and isinstance(right, Const)
+                    and right.value is None
+                ):
                     return Const(isinstance(op, ast.IsNot))
                 raise ComptimeError("is and in compare comptime values only")
             return Const(
                 {
-                    ast.Is: lambda a, b: a is b, ast.IsNot: lambda a, b: a is not b,
-                    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+                    ast.Is: lambda a, b: a is b,
+                    ast.IsNot: lambda a, b: a is not b,
+                    ast.In: lambda a, b: a in b,
+                    ast.NotIn: lambda a, b: a not in b,
                 }[type(op)](left.value, right.value)
-            )  # fmt: skip
+            )
         return convert.compare(self.operator(op), left, right, self.index)
 
     def expr_BoolOp(self, node: ast.BoolOp) -> Value:
@@ -334,7 +388,9 @@ class Expressions(State):
         b = self.eval(node.orelse)
         work_b, self.out = self.out, saved
         if not all(isinstance(v, (Expr, Const)) for v in (a, b)):
-            raise ComptimeError("a conditional expression with a runtime condition chooses between numbers")
+            raise ComptimeError(
+                "a conditional expression with a runtime condition chooses between numbers"
+            )
         x, y = convert.unify(a, b, self.index)
         if not work_a and not work_b and not x.touches_memory and not y.touches_memory:
             return Expr("select", x.type, (convert.to(cond, dt.bool_, x.type.lanes), x, y))
@@ -355,11 +411,15 @@ class Expressions(State):
         saved, owner = self.location, self.owner(node.value)
         self.location = saved
         if isinstance(owner, Const) and isinstance(node.slice, ast.Slice):
-            bounds = [self.eval(b) if b is not None else Const(None) for b in _slice_parts(node.slice)]
+            bounds = [
+                self.eval(b) if b is not None else Const(None) for b in _slice_parts(node.slice)
+            ]
             if all(isinstance(b, Const) for b in bounds):
                 return Const(self.facts.reads.item(owner.value, slice(*(b.value for b in bounds))))  # type: ignore[union-attr]
         if isinstance(owner, TupleValue) and isinstance(node.slice, ast.Slice):
-            bounds = [self.eval(b) if b is not None else Const(None) for b in _slice_parts(node.slice)]
+            bounds = [
+                self.eval(b) if b is not None else Const(None) for b in _slice_parts(node.slice)
+            ]
             return plain(TupleValue(owner.items[slice(*(b.value for b in bounds))]))  # type: ignore[union-attr]
         return self.subscript(owner, self.index_values(node.slice))
 
@@ -379,11 +439,15 @@ class Expressions(State):
         if isinstance(owner, ArrayValue):
             mem = owner.mem
             self.read.add(mem.name)
-            return Expr("load", VType(mem.dtype.compute, mem.lanes), self.indices(mem, indices), mem)
+            return Expr(
+                "load", VType(mem.dtype.compute, mem.lanes), self.indices(mem, indices), mem
+            )
         if isinstance(owner, Expr) and owner.type.lanes:
             k = self.comptime_int(indices[0], "the lane of a line")
             if not 0 <= k < owner.type.lanes:
-                raise KernelTypeError(f"lane {k} is out of range: the line has {owner.type.lanes} lanes")
+                raise KernelTypeError(
+                    f"lane {k} is out of range: the line has {owner.type.lanes} lanes"
+                )
             return Expr("extract", VType(owner.type.dtype), (owner,), k)
         if isinstance(owner, TupleValue) and len(indices) == 1:
             k = self.comptime_int(indices[0], "the index of a tuple")
@@ -393,13 +457,18 @@ class Expressions(State):
         if isinstance(owner, Const):
             if not all(isinstance(i, Const) for i in indices):
                 raise ComptimeError(
-                    "a comptime value is indexed with a runtime value", hint="pass the values as an array instead"
+                    "a comptime value is indexed with a runtime value",
+                    hint="pass the values as an array instead",
                 )
             key = tuple(i.value for i in indices)  # type: ignore[union-attr]
             try:
-                return self.wrap(self.facts.reads.item(owner.value, key if len(key) > 1 else key[0]))
+                return self.wrap(
+                    self.facts.reads.item(owner.value, key if len(key) > 1 else key[0])
+                )
             except (IndexError, KeyError, TypeError) as error:
-                raise KernelTypeError(f"{describe(owner)} cannot be indexed with {key}: {error}") from None
+                raise KernelTypeError(
+                    f"{describe(owner)} cannot be indexed with {key}: {error}"
+                ) from None
         raise KernelTypeError(f"{describe(owner)} cannot be indexed")
 
     def comptime_int(self, value: Value, what: str) -> int:
@@ -414,7 +483,8 @@ class Expressions(State):
         """Indices of an element, checked for rank and kind."""
         if mem.kind == "map":
             raise KernelTypeError(
-                f"the tensor map {mem.argument} cannot be indexed", hint="copy boxes of it with cb.tma_load"
+                f"the tensor map {mem.argument} cannot be indexed",
+                hint="copy boxes of it with cb.tma_load",
             )
         if len(values) != mem.ndim:
             raise KernelTypeError(
@@ -428,10 +498,13 @@ class Expressions(State):
         """A value as an integer index."""
         expr = convert.runtime(value, self.index)
         if expr.type.lanes:
-            raise KernelTypeError("an index must be a scalar, not a line", hint="use load(i, lanes) for neighbours")
+            raise KernelTypeError(
+                "an index must be a scalar, not a line", hint="use load(i, lanes) for neighbours"
+            )
         if not expr.type.dtype.is_int:
             raise KernelTypeError(
-                f"an index must be an integer, not {expr.type.dtype.name}", hint="write cb.cast(i, cb.i32)"
+                f"an index must be an integer, not {expr.type.dtype.name}",
+                hint="write cb.cast(i, cb.i32)",
             )
         return expr
 
@@ -440,16 +513,25 @@ class Expressions(State):
         if not isinstance(owner, ArrayValue):
             raise KernelTypeError(
                 f"{describe(owner)} cannot be assigned to by index",
-                hint="lines and tuples are immutable; make a new one" if not isinstance(owner, Const) else "",
+                hint="lines and tuples are immutable; make a new one"
+                if not isinstance(owner, Const)
+                else "",
             )
         mem = owner.mem
         self.written.add(mem.name)
         if isinstance(value, Expr) and value.type.lanes and not mem.lanes:
             raise KernelTypeError(
-                "a line cannot be stored into one element", hint=f"use {mem.argument or mem.name}.store(i, line)"
+                "a line cannot be stored into one element",
+                hint=f"use {mem.argument or mem.name}.store(i, line)",
             )
         place = f"the array {mem.argument or mem.name!r}"
-        self.emit(Store(mem, self.indices(mem, indices), convert.storable(value, mem.dtype, mem.lanes, place)))
+        self.emit(
+            Store(
+                mem,
+                self.indices(mem, indices),
+                convert.storable(value, mem.dtype, mem.lanes, place),
+            )
+        )
 
     def expr_Call(self, node: ast.Call) -> Value:
         return self.call(node)  # type: ignore[attr-defined, no-any-return]

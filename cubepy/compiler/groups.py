@@ -30,9 +30,24 @@ from cubepy.errors import BarrierError, Location
 
 GROUP_PLANES = 4
 PLANE_OPS = ("sync_plane", "mma", "load_matrix", "store_matrix", "sync_group", "arrive_group")
-GROUP_OPS = ("wgmma", "wgmma_registers", "wgmma_fence", "wgmma_commit", "wgmma_wait", "set_registers")
+GROUP_OPS = (
+    "wgmma",
+    "wgmma_registers",
+    "wgmma_fence",
+    "wgmma_commit",
+    "wgmma_wait",
+    "set_registers",
+)
 CUBE_OPS = ("sync_cluster",)
-SAME_IN_A_PLANE = ("plane_sum", "plane_prod", "plane_max", "plane_min", "plane_all", "plane_any", "plane_broadcast")
+SAME_IN_A_PLANE = (
+    "plane_sum",
+    "plane_prod",
+    "plane_max",
+    "plane_min",
+    "plane_all",
+    "plane_any",
+    "plane_broadcast",
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,9 @@ def check_groups(program: Program, plane: int) -> None:
         BarrierError: a matrix instruction stands under a condition that may differ between its units, or its
             operand's place may.
     """
-    if any(isinstance(s, Hardware) or (isinstance(s, Barrier) and s.plane) for s in walk(program.body)):
+    if any(
+        isinstance(s, Hardware) or (isinstance(s, Barrier) and s.plane) for s in walk(program.body)
+    ):
         Groups(program, plane).walk(program.body, Guard())
 
 
@@ -95,10 +112,14 @@ class Groups:
         args = [self.of(a) for a in e.args]
         grain = math.gcd(*(a.grain for a in args))
         if e.op == "plane":
-            same = e.attr in SAME_IN_A_PLANE or (e.attr == "plane_shuffle" and args[1].grain % self.plane == 0)
-            return Look(math.gcd(grain, self.plane) if grain % self.plane == 0 else self.plane) if same else Look(
-                grain if grain % self.plane == 0 else 1
-            )  # fmt: skip
+            same = e.attr in SAME_IN_A_PLANE or (
+                e.attr == "plane_shuffle" and args[1].grain % self.plane == 0
+            )
+            return (
+                Look(math.gcd(grain, self.plane) if grain % self.plane == 0 else self.plane)
+                if same
+                else Look(grain if grain % self.plane == 0 else 1)
+            )
         if e.op == "cast" and e.type.dtype.is_int and e.args[0].type.dtype.is_int:
             return args[0]
         if len(args) == 2 and args[0].scale and e.args[1].op == "const":
@@ -163,7 +184,9 @@ class Groups:
             ends.append(self.env)
         then, orelse = ends
         changed = {n for branch in (s.then, s.orelse) for n in assigned(branch)}
-        self.env = before | {n: joined(then.get(n, SAME), orelse.get(n, SAME), grain) for n in changed}
+        self.env = before | {
+            n: joined(then.get(n, SAME), orelse.get(n, SAME), grain) for n in changed
+        }
 
     def walk_loop(self, s: For | While, guard: Guard) -> None:
         """A body until nothing new is known at its head, then once more to check it."""
@@ -173,14 +196,18 @@ class Groups:
             head = dict(self.env)
             inner = self.turn(s, guard)
             again = inner.grain if any(isinstance(x, Continue) for x in walk(s.body)) else 0
-            self.env = head | {n: joined(head.get(n, SAME), self.env.get(n, SAME), again) for n in changed}
+            self.env = head | {
+                n: joined(head.get(n, SAME), self.env.get(n, SAME), again) for n in changed
+            }
             if self.env == head:
                 break
         self.checking = saved
         if saved:
             self.turn(s, guard)
         grain = self.of_loop(s)
-        self.env = head | {n: joined(head.get(n, SAME), self.env.get(n, SAME), grain) for n in changed}
+        self.env = head | {
+            n: joined(head.get(n, SAME), self.env.get(n, SAME), grain) for n in changed
+        }
 
     def turn(self, s: For | While, guard: Guard) -> Guard:
         """One turn of a loop; gives the conditions around its body."""
@@ -223,7 +250,9 @@ class Groups:
             f"cb.{name} must be reached by {who} or by none of them, but the condition on {where} may differ "
             "among them",
             location=s.loc,
-            hint="test UNIT_POS // 128 or PLANE_POS" if units else "move it out of the branch or loop",
+            hint="test UNIT_POS // 128 or PLANE_POS"
+            if units
+            else "move it out of the branch or loop",
         )
 
     def needs(self, op: str) -> tuple[int, str]:
@@ -231,7 +260,10 @@ class Groups:
         if op in PLANE_OPS:
             return self.plane, f"all {self.plane} units of a plane"
         if op in GROUP_OPS:
-            return self.plane * GROUP_PLANES, f"all {self.plane * GROUP_PLANES} units of four planes"
+            return (
+                self.plane * GROUP_PLANES,
+                f"all {self.plane * GROUP_PLANES} units of four planes",
+            )
         return (0, "all units of a cube") if op in CUBE_OPS else (-1, "")
 
 

@@ -40,15 +40,26 @@ def require(s: Lowering, name: str) -> None:
         )
 
 
-def emit(s: Lowering, op: str, mems: tuple[Mem, ...] = (), args: tuple[Expr, ...] = (), attrs: tuple[Any, ...] = ()
-         ) -> Value:  # fmt: skip
+def emit(
+    s: Lowering,
+    op: str,
+    mems: tuple[Mem, ...] = (),
+    args: tuple[Expr, ...] = (),
+    attrs: tuple[Any, ...] = (),
+) -> Value:
     """Append a statement without a result."""
     s.emit(Hardware(op, None, mems, args, attrs))
     return NONE
 
 
-def result(s: Lowering, op: str, vtype: VType, mems: tuple[Mem, ...], args: tuple[Expr, ...], attrs: tuple[Any, ...]
-           ) -> Expr:  # fmt: skip
+def result(
+    s: Lowering,
+    op: str,
+    vtype: VType,
+    mems: tuple[Mem, ...],
+    args: tuple[Expr, ...],
+    attrs: tuple[Any, ...],
+) -> Expr:
     """Append a statement whose result is a new variable."""
     target = s.fresh(op)
     s.types[target] = vtype
@@ -58,7 +69,12 @@ def result(s: Lowering, op: str, vtype: VType, mems: tuple[Mem, ...], args: tupl
 
 def memory(value: Value, kinds: tuple[str, ...], what: str) -> Mem:
     """The memory behind an argument."""
-    names = {"global": "an array argument", "shared": "shared memory", "local": "local memory", "map": "a tensor map"}
+    names = {
+        "global": "an array argument",
+        "shared": "shared memory",
+        "local": "local memory",
+        "map": "a tensor map",
+    }
     wanted = " or ".join(names[k] for k in kinds)
     if not isinstance(value, ArrayValue) or value.mem.kind not in kinds:
         given = names[value.mem.kind] if isinstance(value, ArrayValue) else describe(value)
@@ -72,17 +88,22 @@ def barrier(s: Lowering, value: Value, name: str) -> Mem:
     """Memory that `cb.barrier` made."""
     if not isinstance(value, ArrayValue) or value.mem.name not in s.barriers:
         raise KernelTypeError(
-            f"cb.{name} works on barriers, not on {describe(value)}", hint="make them with cb.barrier(count, arrivals)"
+            f"cb.{name} works on barriers, not on {describe(value)}",
+            hint="make them with cb.barrier(count, arrivals)",
         )
     return value.mem
 
 
 def element(s: Lowering, mem: Mem, where: Value, what: str) -> Expr:
     """Where an element is, in elements from the start of its memory: from its indices or its place in C order."""
-    several = isinstance(where, TupleValue) or (isinstance(where, Const) and isinstance(where.value, tuple))
+    several = isinstance(where, TupleValue) or (
+        isinstance(where, Const) and isinstance(where.value, tuple)
+    )
     coords = s._tuple(where) if several else (where,)
     if several and len(coords) != mem.ndim:
-        raise KernelTypeError(f"{what} has rank {mem.ndim} and is indexed with {len(coords)} indices")
+        raise KernelTypeError(
+            f"{what} has rank {mem.ndim} and is indexed with {len(coords)} indices"
+        )
     if not several and mem.shape is None and mem.ndim > 1 and mem.layout != "contiguous":
         raise KernelTypeError(
             f"{what} is not contiguous, so one position does not say where",
@@ -93,7 +114,9 @@ def element(s: Lowering, mem: Mem, where: Value, what: str) -> Expr:
     for index, stride in zip(coords, steps, strict=True):
         known = index.value if isinstance(index, Const) else s.as_index(index)
         if isinstance(known, Expr):
-            terms.append(known if stride == Const(1) else convert.binary("mul", known, stride, s.index))
+            terms.append(
+                known if stride == Const(1) else convert.binary("mul", known, stride, s.index)
+            )
         elif known:
             terms.append(convert.binary("mul", index, stride, s.index))
     total: Value = ZERO
@@ -108,7 +131,9 @@ def strides(s: Lowering, mem: Mem) -> tuple[Value, ...]:
         return tuple(Const(math.prod(mem.shape[d + 1 :])) for d in range(mem.ndim))
     last = mem.ndim - 1
     return tuple(
-        Const(1) if d == last and mem.layout != "strided" else Expr("stride", VType(s.index), (), (mem, d))
+        Const(1)
+        if d == last and mem.layout != "strided"
+        else Expr("stride", VType(s.index), (), (mem, d))
         for d in range(mem.ndim)
     )
 
@@ -124,17 +149,25 @@ def choice(s: Lowering, value: Value, allowed: tuple[int, ...] | range, what: st
     """A comptime int out of some."""
     n = s.comptime_int(value, what)
     if n not in allowed:
-        options = f"{allowed[0]} to {allowed[-1]}" if isinstance(allowed, range) else ", ".join(map(str, allowed))
+        options = (
+            f"{allowed[0]} to {allowed[-1]}"
+            if isinstance(allowed, range)
+            else ", ".join(map(str, allowed))
+        )
         raise KernelTypeError(f"{what} must be one of {options}, not {n}")
     return n
 
 
-def matrix_dtype(s: Lowering, value: Value, name: str, allowed: tuple[str, ...] = MATRIX_DTYPES) -> DType:
+def matrix_dtype(
+    s: Lowering, value: Value, name: str, allowed: tuple[str, ...] = MATRIX_DTYPES
+) -> DType:
     """The dtype of a product's inputs; "tf32" is another name of f32 here."""
     tf32 = isinstance(value, Const) and value.value == "tf32"
     dtype = dt.f32 if tf32 else s.dtype_of(value, f"the dtype of cb.{name}")
     if dtype.name not in allowed:
-        raise DTypeError(f"cb.{name} does not take {dtype.name}", hint=f"it takes {', '.join(allowed)}")
+        raise DTypeError(
+            f"cb.{name} does not take {dtype.name}", hint=f"it takes {', '.join(allowed)}"
+        )
     if dtype.name in FP8 and not {"mma_fp8", "tma"} & s.properties.features:
         raise FeatureError(f"{s.properties.name} has no matrix units for {dtype.name}")
     return dtype
@@ -145,10 +178,16 @@ def holds(mem: Mem, dtype: DType) -> bool:
     return mem.dtype is dtype or (dtype.storage_only and mem.dtype is dt.u8 and dtype.itemsize == 1)
 
 
-def words(s: Lowering, value: Value, lanes: tuple[int, ...], what: str, dtype: DType = dt.u32) -> Expr:
+def words(
+    s: Lowering, value: Value, lanes: tuple[int, ...], what: str, dtype: DType = dt.u32
+) -> Expr:
     """A line of a dtype, of one of these lengths; 0 is a number."""
     wanted = " or ".join(map(str, lanes))
-    if not isinstance(value, Expr) or value.type.dtype is not dtype or value.type.lanes not in lanes:
+    if (
+        not isinstance(value, Expr)
+        or value.type.dtype is not dtype
+        or value.type.lanes not in lanes
+    ):
         given = str(value.type) if isinstance(value, Expr) else describe(value)
         raise KernelTypeError(f"{what} must be a line of {wanted} {dtype.name}, not {given}")
     return value
@@ -165,16 +204,19 @@ def _mma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
         kind = kind if other is dtype else f"{kind}.{other.name}"
     acc = dt.i32 if dtype.is_int else dt.f32
     values = (
-        words(s, a, (4,), "the fragment a of cb.mma"), words(s, b, (2,), "the fragment b of cb.mma"),
+        words(s, a, (4,), "the fragment a of cb.mma"),
+        words(s, b, (2,), "the fragment b of cb.mma"),
         words(s, c, (4,), "the accumulator of cb.mma", acc),
-    )  # fmt: skip
+    )
     return result(s, "mma", VType(acc, 4), (), values, (kind,))
 
 
 @lowers("load_matrix")
 def _load_matrix(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
-    source, i, count_v, flip = unpack(name, args, kwargs, "shared", "i", count=Const(4), transpose=FALSE)
+    source, i, count_v, flip = unpack(
+        name, args, kwargs, "shared", "i", count=Const(4), transpose=FALSE
+    )
     mem = memory(source, ("shared",), "the source of cb.load_matrix")
     count = choice(s, count_v, (1, 2, 4), "the count of cb.load_matrix")
     where = element(s, mem, i, "the source of cb.load_matrix")
@@ -197,7 +239,9 @@ def _store_matrix(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 def _pack(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     v, dtype_v = unpack(name, args, kwargs, "v", "dtype")
-    dtype = matrix_dtype(s, dtype_v, name, ("f16", "bf16", "f32", *FP8) if name == "pack" else ("f16", "bf16", "f32"))
+    dtype = matrix_dtype(
+        s, dtype_v, name, ("f16", "bf16", "f32", *FP8) if name == "pack" else ("f16", "bf16", "f32")
+    )
     each = 32 // dtype.bits
     if name == "unpack":
         x = words(s, v, tuple(range(1, 64 // each + 1)), "what cb.unpack takes apart")
@@ -205,7 +249,9 @@ def _pack(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(v, Expr) or not v.type.lanes or not v.type.dtype.is_float:
         raise KernelTypeError(f"cb.pack takes a line of floats, not {describe(v)}")
     if v.type.lanes % each:
-        raise KernelTypeError(f"{v.type.lanes} lanes of {dtype.name} do not fill whole words of {each}")
+        raise KernelTypeError(
+            f"{v.type.lanes} lanes of {dtype.name} do not fill whole words of {each}"
+        )
     x = convert.cast(v, dt.f32)
     return result(s, name, VType(dt.u32, x.type.lanes // each), (), (x,), (dtype.name,))
 
@@ -216,7 +262,10 @@ def _packed_fma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     *lines, dtype_v = unpack(name, args, kwargs, "a", "b", "c", "dtype")
     dtype = matrix_dtype(s, dtype_v, name, ("f16", "bf16"))
     first = words(s, lines[0], tuple(range(1, 17)), "a of cb.packed_fma")
-    a, b, c = (words(s, v, (first.type.lanes,), f"{k} of cb.packed_fma") for k, v in zip("abc", lines, strict=True))
+    a, b, c = (
+        words(s, v, (first.type.lanes,), f"{k} of cb.packed_fma")
+        for k, v in zip("abc", lines, strict=True)
+    )
     return result(s, name, a.type, (), (a, b, c), (dtype.name,))
 
 
@@ -226,20 +275,30 @@ def _packed_max(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     *both, dtype_v = unpack(name, args, kwargs, "a", "b", "dtype")
     dtype = matrix_dtype(s, dtype_v, name, ("f16", "bf16"))
     first = words(s, both[0], tuple(range(17)), "a of cb.packed_max")
-    a, b = (words(s, v, (first.type.lanes,), f"{k} of cb.packed_max") for k, v in zip("ab", both, strict=True))
+    a, b = (
+        words(s, v, (first.type.lanes,), f"{k} of cb.packed_max")
+        for k, v in zip("ab", both, strict=True)
+    )
     return result(s, name, a.type, (), (a, b), (dtype.name,))
 
 
 @lowers("copy_async")
 def _copy_async(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
-    to_v, i, from_v, j, n_v, valid = unpack(name, args, kwargs, "shared", "i", "array", "j", "nbytes", valid=TRUE)
+    to_v, i, from_v, j, n_v, valid = unpack(
+        name, args, kwargs, "shared", "i", "array", "j", "nbytes", valid=TRUE
+    )
     to = memory(to_v, ("shared",), "the target of cb.copy_async")
     source = memory(from_v, ("global",), "the source of cb.copy_async")
     if not holds(to, source.dtype):
-        raise DTypeError(f"cb.copy_async copies from {source.dtype.name} to {to.dtype.name}; it does not convert")
+        raise DTypeError(
+            f"cb.copy_async copies from {source.dtype.name} to {to.dtype.name}; it does not convert"
+        )
     nbytes = choice(s, n_v, (4, 8, 16), "the bytes of cb.copy_async")
-    places = (element(s, to, i, "the target of cb.copy_async"), element(s, source, j, "the source of cb.copy_async"))
+    places = (
+        element(s, to, i, "the target of cb.copy_async"),
+        element(s, source, j, "the source of cb.copy_async"),
+    )
     s.written.add(to.name)
     s.read.add(source.name)
     ok = convert.condition(valid)
@@ -279,7 +338,11 @@ def _barrier(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 @lowers("barrier_arrive", "barrier_expect", "barrier_wait", "barrier_arrive_cluster")
 def _barrier_use(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
-    more = {"barrier_expect": "nbytes", "barrier_wait": "parity", "barrier_arrive_cluster": "rank"}.get(name)
+    more = {
+        "barrier_expect": "nbytes",
+        "barrier_wait": "parity",
+        "barrier_arrive_cluster": "rank",
+    }.get(name)
     bar, i, *rest = unpack(name, args, kwargs, "bar", "i", *([more] if more else []))
     mem = barrier(s, bar, name)
     return emit(s, name, (mem,), (element(s, mem, i, "a barrier"), *(s.as_index(v) for v in rest)))
@@ -314,7 +377,9 @@ def coordinates(s: Lowering, mem: Mem, value: Value, name: str) -> tuple[Expr, .
     """Where a box starts, one index for each axis of the map's array."""
     coords = s._tuple(value) if not isinstance(value, Expr) else (value,)
     if len(coords) != mem.ndim:
-        raise KernelTypeError(f"cb.{name} needs {mem.ndim} coordinates for the map {mem.argument!r}, not {len(coords)}")
+        raise KernelTypeError(
+            f"cb.{name} needs {mem.ndim} coordinates for the map {mem.argument!r}, not {len(coords)}"
+        )
     return tuple(s.as_index(c) for c in coords)
 
 
@@ -369,7 +434,9 @@ def _tma_store(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 def _tma_wait(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     n, read = unpack(name, args, kwargs, "n", read=TRUE)
-    return emit(s, name, attrs=(choice(s, n, range(32), "the groups of cb.tma_wait"), flag(read, "read")))
+    return emit(
+        s, name, attrs=(choice(s, n, range(32), "the groups of cb.tma_wait"), flag(read, "read"))
+    )
 
 
 @lowers("add_line")
@@ -395,7 +462,9 @@ def _tma_prefetch(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 def _set_registers(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     n, grow = unpack(name, args, kwargs, "n", "grow")
-    return emit(s, name, attrs=(choice(s, n, range(24, 257, 8), "the registers"), flag(grow, "grow")))
+    return emit(
+        s, name, attrs=(choice(s, n, range(24, 257, 8), "the registers"), flag(grow, "grow"))
+    )
 
 
 @lowers("sync_group", "arrive_group")
@@ -404,7 +473,9 @@ def _sync_group(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     number, units_v = unpack(name, args, kwargs, "id", "units")
     units = s.comptime_int(units_v, f"the units of cb.{name}")
     if units % s.plane or not 0 < units <= math.prod(s.units):
-        raise KernelTypeError(f"cb.{name} needs whole planes of the cube, not {units} units of {math.prod(s.units)}")
+        raise KernelTypeError(
+            f"cb.{name} needs whole planes of the cube, not {units} units of {math.prod(s.units)}"
+        )
     if isinstance(number, Const):
         choice(s, number, range(1, 16), f"the id of cb.{name}")
     return emit(s, name, args=(s.as_index(number), s.as_index(units_v)))

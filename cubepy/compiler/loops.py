@@ -8,7 +8,15 @@ from cubepy.compiler import convert
 from cubepy.compiler.ir import Break, Expr, For, If, Stmt, VType, While
 from cubepy.compiler.source import loop_targets, stored_names
 from cubepy.compiler.statements import RETURN, Item, Loop, Marker, Path, Statements, has_return
-from cubepy.compiler.values import Const, RangeValue, TupleValue, Undecided, UnrollValue, Value, describe
+from cubepy.compiler.values import (
+    Const,
+    RangeValue,
+    TupleValue,
+    Undecided,
+    UnrollValue,
+    Value,
+    describe,
+)
 from cubepy.errors import KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
 
@@ -33,7 +41,8 @@ class Loops(Statements):
             return self.unroll(node, over)
         if not isinstance(over, RangeValue):
             raise KernelTypeError(
-                f"{describe(over)} cannot be looped over", hint="loop over range(...), a tuple, or cb.unroll(...)"
+                f"{describe(over)} cannot be looped over",
+                hint="loop over range(...), a tuple, or cb.unroll(...)",
             )
         return self.range_loop(node, over)
 
@@ -43,7 +52,10 @@ class Loops(Statements):
         number = self.unroll_count
         targets = stored_names(node.target)
         rebound = frozenset[str]().union(*map(stored_names, node.body))
-        values = [item if not isinstance(item, (int, str, float, tuple)) else Const(item) for item in over.items]
+        values = [
+            item if not isinstance(item, (int, str, float, tuple)) else Const(item)
+            for item in over.items
+        ]
         assigned = self.variables_of(targets | rebound)
         values = [self.copied(value, assigned) for value in values]
         whole = self.region()
@@ -93,13 +105,16 @@ class Loops(Statements):
 
     def range_loop(self, node: ast.For, over: RangeValue) -> list[Path] | None:
         bounds = (over.start, over.stop, over.step)
-        if all(isinstance(b, Const) for b in bounds) and len(range(*(b.value for b in bounds))) == 0:  # type: ignore[union-attr]
+        known = [b.value for b in bounds if isinstance(b, Const)]
+        if len(known) == 3 and len(range(*known)) == 0:
             return None
         dtype = self.index
         strong = [b.type.dtype for b in bounds if isinstance(b, Expr) and not b.type.weak]
         for d in strong:
             if not d.is_int:
-                raise KernelTypeError(f"range needs integers, not {d.name}", hint="cast the bound with cb.cast")
+                raise KernelTypeError(
+                    f"range needs integers, not {d.name}", hint="cast the bound with cb.cast"
+                )
             dtype = dt.promote(dtype, d) if d.bits >= dtype.bits else dtype
         start, stop, step = (convert.to(b, dtype) for b in bounds)
         stop = self.pinned(stop, "stop")  # type: ignore[assignment]
@@ -122,20 +137,28 @@ class Loops(Statements):
             body = self.loop_body(items, {name: var}, node)
             runs = all(b.op == "const" for b in (start, stop, step))
             if before is not None and not runs:
-                self.frame.env[name] = Undecided(f"{name!r} is the variable of a loop that may not have run", beyond)
+                self.frame.env[name] = Undecided(
+                    f"{name!r} is the variable of a loop that may not have run", beyond
+                )
         self.emit(For(str(var.attr), start, stop, step, body))
         return self.after_loop(node)
 
-    def loop_body(self, items: list[Item], bound: dict[str, Value], node: ast.For | ast.While) -> list[Stmt]:
+    def loop_body(
+        self, items: list[Item], bound: dict[str, Value], node: ast.For | ast.While
+    ) -> list[Stmt]:
         """Walk the body of a runtime loop; names that it changes become runtime variables."""
         for item in node.body:  # a variable of inner loops does not live from one turn to the next
             for name in loop_targets(item):
                 if name in self.frame.env and name in self.frame.source.loop_names:
-                    self.frame.env[name] = Undecided(f"{name!r} is the variable of a loop that may not have run")
+                    self.frame.env[name] = Undecided(
+                        f"{name!r} is the variable of a loop that may not have run"
+                    )
         at = (node.lineno, node.col_offset)
         for name in frozenset[str]().union(*map(stored_names, node.body)) & self.frame.env.keys():
             if (*self.frame.path, name, at) in self.facts.apart:
-                self.frame.env[name] = Undecided(f"{name!r} is another kind of value before a loop than at its end")
+                self.frame.env[name] = Undecided(
+                    f"{name!r} is another kind of value before a loop than at its end"
+                )
         before = dict(self.frame.env)
         self.frame.env.update(bound)
         self.loops.append(Loop(entry={n: v for n, v in before.items() if n not in bound}, at=at))
@@ -153,10 +176,17 @@ class Loops(Statements):
         for name, was in before.items():
             if isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]
-        for name, value in bound.items():  # a turn that ends elsewhere leaves what another loop made of it as it was
+        for (
+            name,
+            value,
+        ) in (
+            bound.items()
+        ):  # a turn that ends elsewhere leaves what another loop made of it as it was
             again = self.same(env.get(name, value), value)
             key = (*self.frame.path, name)
-            after[name] = value if again else Undecided(f"{name!r} changes within its own loop", key)
+            after[name] = (
+                value if again else Undecided(f"{name!r} changes within its own loop", key)
+            )
         self.frame.env = after
         return body
 

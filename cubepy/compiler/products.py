@@ -54,7 +54,9 @@ class Layout:
     stride: int
 
 
-def layout(dtype: DType, width: int, transpose: bool, swizzle: int, lead: int, stride: int, what: str) -> Layout:
+def layout(
+    dtype: DType, width: int, transpose: bool, swizzle: int, lead: int, stride: int, what: str
+) -> Layout:
     """A layout with its distances filled in.
 
     Args:
@@ -67,7 +69,9 @@ def layout(dtype: DType, width: int, transpose: bool, swizzle: int, lead: int, s
     """
     size = dtype.itemsize
     if transpose and dtype.name not in ("f16", "bf16"):
-        raise DTypeError(f"{what} of {dtype.name} cannot be transposed", hint="store it with the depth innermost")
+        raise DTypeError(
+            f"{what} of {dtype.name} cannot be transposed", hint="store it with the depth innermost"
+        )
     if swizzle == 0 and not (lead and stride):
         raise KernelTypeError(
             f"{what} is not swizzled, so its lead and stride must be given",
@@ -82,7 +86,9 @@ def layout(dtype: DType, width: int, transpose: bool, swizzle: int, lead: int, s
     stride = stride or GROUP * swizzle // size
     for n in (lead, stride):
         if n * size % BLOCK or not 0 < n * size < 1 << 18:
-            raise KernelTypeError(f"a distance of {n * size} bytes in {what} is no multiple of {BLOCK} below 256 KiB")
+            raise KernelTypeError(
+                f"a distance of {n * size} bytes in {what} is no multiple of {BLOCK} below 256 KiB"
+            )
     return Layout(transpose, swizzle, lead, stride)
 
 
@@ -90,7 +96,9 @@ def columns(s: Lowering, value: Value, dtype: DType) -> int:
     """The columns of a product: multiples of 8 up to 256; of 16 beyond 24 for 8-bit integers."""
     n = choice(s, value, tuple(range(8, 257, 8)), "the n of cb.wgmma")
     if dtype.is_int and n > 24 and n % 16:
-        raise KernelTypeError(f"the n of cb.wgmma with {dtype.name} must be a multiple of 16 beyond 24, not {n}")
+        raise KernelTypeError(
+            f"the n of cb.wgmma with {dtype.name} must be a multiple of 16 beyond 24, not {n}"
+        )
     return n
 
 
@@ -135,29 +143,70 @@ def base_and_offset(s: Lowering, at: Expr, dtype: DType) -> tuple[Expr, int]:
 @lowers("wgmma")
 def _wgmma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
-    acc_v, a, ai, b, bi, n_v, dtype_v, keep, flip_a, flip_b, both, one, two, start_v, *distances = unpack(
-        name, args, kwargs, "acc", "a", "ai", "b", "bi", "n", "dtype", accumulate=TRUE, transpose_a=FALSE,
-        transpose_b=FALSE, swizzle=Const(128), swizzle_a=NONE, swizzle_b=NONE, start=ZERO, a_lead=ZERO, a_stride=ZERO,
-        b_lead=ZERO, b_stride=ZERO,
-    )  # fmt: skip
+    acc_v, a, ai, b, bi, n_v, dtype_v, keep, flip_a, flip_b, both, one, two, start_v, *distances = (
+        unpack(
+            name,
+            args,
+            kwargs,
+            "acc",
+            "a",
+            "ai",
+            "b",
+            "bi",
+            "n",
+            "dtype",
+            accumulate=TRUE,
+            transpose_a=FALSE,
+            transpose_b=FALSE,
+            swizzle=Const(128),
+            swizzle_a=NONE,
+            swizzle_b=NONE,
+            start=ZERO,
+            a_lead=ZERO,
+            a_stride=ZERO,
+            b_lead=ZERO,
+            b_stride=ZERO,
+        )
+    )
     dtype = matrix_dtype(s, dtype_v, name)
     n = columns(s, n_v, dtype)
     acc = accumulator(acc_v, dtype, "the accumulator of cb.wgmma")
     start = s.comptime_int(start_v, "the start of cb.wgmma")
     have = math.prod(acc.shape or ())
     if start < 0 or start + n // 2 > have:
-        raise KernelTypeError(f"{n} columns need {n // 2} accumulators from {start} on, but there are {have}")
-    swizzles = [choice(s, both if own == NONE else own, SWIZZLES, "the swizzle of cb.wgmma") for own in (one, two)]
-    a_lead, a_stride, b_lead, b_stride = (s.comptime_int(d, "a distance of cb.wgmma") for d in distances)
+        raise KernelTypeError(
+            f"{n} columns need {n // 2} accumulators from {start} on, but there are {have}"
+        )
+    swizzles = [
+        choice(s, both if own == NONE else own, SWIZZLES, "the swizzle of cb.wgmma")
+        for own in (one, two)
+    ]
+    a_lead, a_stride, b_lead, b_stride = (
+        s.comptime_int(d, "a distance of cb.wgmma") for d in distances
+    )
     flag_keep = convert.to(convert.condition(keep), dt.bool_)
     b_mem, b_at = operand(s, b, bi, dtype, "the operand b of cb.wgmma")
-    lay_b = layout(dtype, n, flag(flip_b, "transpose_b"), swizzles[1], b_lead, b_stride, "the operand b of cb.wgmma")
+    lay_b = layout(
+        dtype,
+        n,
+        flag(flip_b, "transpose_b"),
+        swizzles[1],
+        b_lead,
+        b_stride,
+        "the operand b of cb.wgmma",
+    )
     of_b = (lay_b.transpose, lay_b.swizzle, lay_b.lead, lay_b.stride)
     b_at, b_offset = base_and_offset(s, b_at, dtype)
     if isinstance(a, ArrayValue):
         a_mem, a_at = operand(s, a, ai, dtype, "the operand a of cb.wgmma")
         lay_a = layout(
-            dtype, ROWS, flag(flip_a, "transpose_a"), swizzles[0], a_lead, a_stride, "the operand a of cb.wgmma"
+            dtype,
+            ROWS,
+            flag(flip_a, "transpose_a"),
+            swizzles[0],
+            a_lead,
+            a_stride,
+            "the operand a of cb.wgmma",
         )
         of_a = (lay_a.transpose, lay_a.swizzle, lay_a.lead, lay_a.stride)
         a_at, a_offset = base_and_offset(s, a_at, dtype)

@@ -33,9 +33,26 @@ MISSING = object()
 HOLDERS = (list, dict, set, bytearray, deque)
 """Types whose contents change while they stay the same object."""
 _FIXED = (
-    int, float, complex, str, bytes, tuple, range, slice, frozenset, type(None), np.dtype, np.generic, enum.Enum, DType,
-    Builtin, Func, Kernel, Struct, StructType,
-)  # fmt: skip
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    tuple,
+    range,
+    slice,
+    frozenset,
+    type(None),
+    np.dtype,
+    np.generic,
+    enum.Enum,
+    DType,
+    Builtin,
+    Func,
+    Kernel,
+    Struct,
+    StructType,
+)
 _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _INSTALLED = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 _PYTHON = tuple({os.path.join(sysconfig.get_path(p), "") for p in ("stdlib", "platstdlib")})
@@ -88,7 +105,11 @@ class Reads:
         value = scope.get(name, MISSING)
         if value is MISSING:
             value = getattr(builtins, name, MISSING)
-        if value is MISSING or _own(scope.get("__name__")) or (_is_module(value) and _own(value.__name__)):
+        if (
+            value is MISSING
+            or _own(scope.get("__name__"))
+            or (_is_module(value) and _own(value.__name__))
+        ):
             return value
         return self.note("global", scope, name, value)
 
@@ -132,8 +153,17 @@ class Reads:
 
     def inside(self, value: Any) -> None:
         """Somebody looks into an object: note all that it holds, and what that holds."""
-        holder = value if isinstance(value, HOLDERS) else None if _fixed(value) else getattr(value, "__dict__", None)
-        if isinstance(value, (type, types.ModuleType, *_METHODS, types.FunctionType)) or holder is None:
+        holder = (
+            value
+            if isinstance(value, HOLDERS)
+            else None
+            if _fixed(value)
+            else getattr(value, "__dict__", None)
+        )
+        if (
+            isinstance(value, (type, types.ModuleType, *_METHODS, types.FunctionType))
+            or holder is None
+        ):
             parts = value if isinstance(value, tuple) else ()
         elif ("contents", id(holder), "") in self.all:
             return
@@ -196,7 +226,9 @@ def contents(value: Any) -> tuple[Any, ...]:
 
 def _alike(value: Any, kept: tuple[Any, ...]) -> bool:
     """Whether a container holds the same objects as it did."""
-    return len(value) * (2 if isinstance(value, dict) else 1) == len(kept) and all(map(is_, contents(value), kept))
+    return len(value) * (2 if isinstance(value, dict) else 1) == len(kept) and all(
+        map(is_, contents(value), kept)
+    )
 
 
 def _own(module: Any) -> bool:
@@ -266,7 +298,9 @@ class Guard:
             return True
         try:
             now = [r.now() for r in self.reads]
-        except Exception:  # a name that is gone, or a property that fails: compiling again says what
+        except (
+            Exception
+        ):  # a name that is gone, or a property that fails: compiling again says what
             return False
         if not all(map(same, now, (r.value for r in self.reads))):
             return False
@@ -285,7 +319,10 @@ def _written(reads: list[Read], cells: list[Any], scope: dict[str, Any]) -> Call
     mark = "_read"
     while any(str(r.key).startswith(mark) for r in reads):
         mark += "_"
-    free: dict[str, Any] = {f"{mark}_alike": types.CellType(_alike), f"{mark}_same": types.CellType(same)}
+    free: dict[str, Any] = {
+        f"{mark}_alike": types.CellType(_alike),
+        f"{mark}_same": types.CellType(same),
+    }
     terms = []
     for n, (r, cell) in enumerate(zip(reads, cells, strict=True)):
         value, of, key = (f"{mark}_{letter}{n}" for letter in "vok")
@@ -313,4 +350,6 @@ def _written(reads: list[Read], cells: list[Any], scope: dict[str, Any]) -> Call
     module: dict[str, Any] = {}
     exec(compile(text, "<what a kernel read>", "exec"), module)  # text made above
     inner = next(c for c in module["outer"].__code__.co_consts if isinstance(c, types.CodeType))
-    return types.FunctionType(inner, scope, "holds", None, tuple(free[n] for n in inner.co_freevars))  # type: ignore[return-value]
+    return types.FunctionType(
+        inner, scope, "holds", None, tuple(free[n] for n in inner.co_freevars)
+    )  # type: ignore[return-value]

@@ -56,7 +56,9 @@ def source_of(fn: Callable) -> Source:
     try:
         tree = ast.parse(dedented).body[0]
     except SyntaxError as error:
-        raise KernelSyntaxError(f"the source of {fn.__qualname__} cannot be parsed alone: {error.msg}") from None
+        raise KernelSyntaxError(
+            f"the source of {fn.__qualname__} cannot be parsed alone: {error.msg}"
+        ) from None
     file = inspect.getsourcefile(fn) or "<unknown>"
     if not _is_of(tree, inspect.unwrap(fn).__code__):
         raise KernelSyntaxError(
@@ -66,7 +68,9 @@ def source_of(fn: Callable) -> Source:
     if not isinstance(tree, ast.FunctionDef):
         place = Location(file, first, indent, fn.__qualname__)
         what = "lambda" if fn.__name__ == "<lambda>" else type(tree).__name__
-        raise KernelSyntaxError(f"{what} cannot be used as a kernel or func", location=place, hint="write it as a def")
+        raise KernelSyntaxError(
+            f"{what} cannot be used as a kernel or func", location=place, hint="write it as a def"
+        )
     return Source(fn, tree, file, first, indent, _local_names(tree), _loop_names(tree))
 
 
@@ -77,7 +81,10 @@ def _is_of(tree: ast.stmt, code: CodeType) -> bool:
     if not isinstance(tree, (ast.FunctionDef, ast.AsyncFunctionDef)) or tree.name != code.co_name:
         return False
     a = tree.args
-    return (len(a.posonlyargs) + len(a.args), len(a.kwonlyargs)) == (code.co_argcount, code.co_kwonlyargcount)
+    return (len(a.posonlyargs) + len(a.args), len(a.kwonlyargs)) == (
+        code.co_argcount,
+        code.co_kwonlyargcount,
+    )
 
 
 def _local_names(tree: ast.FunctionDef) -> frozenset[str]:
@@ -91,14 +98,18 @@ def _local_names(tree: ast.FunctionDef) -> frozenset[str]:
 @lru_cache(maxsize=65536)
 def stored_names(node: ast.AST) -> frozenset[str]:
     """Names that a piece of code assigns."""
-    return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return frozenset(
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    )
 
 
 @lru_cache(maxsize=65536)
 def loop_targets(node: ast.AST) -> frozenset[str]:
     """Names that are the variable of a loop in a piece of code."""
     loops = (loop for loop in ast.walk(node) if isinstance(loop, ast.For))
-    return frozenset(n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name))
+    return frozenset(
+        n.id for loop in loops for n in ast.walk(loop.target) if isinstance(n, ast.Name)
+    )
 
 
 def _loop_names(tree: ast.FunctionDef) -> frozenset[str]:
@@ -111,6 +122,9 @@ def _loop_names(tree: ast.FunctionDef) -> frozenset[str]:
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
             targets = [node.target]
         others |= {
-            n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            n.id
+            for t in targets
+            for n in ast.walk(t)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
     return loop_targets(tree) - others

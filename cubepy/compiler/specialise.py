@@ -8,7 +8,17 @@ from cubepy.compiler import products, tile_calls  # noqa: F401  (they register t
 from cubepy.compiler.calls import Calls
 from cubepy.compiler.groups import check_groups
 from cubepy.compiler.hardware_calls import with_barriers_first
-from cubepy.compiler.ir import Alloc, Argument, Expr, Mem, Program, Stmt, VType, contains_barrier, walk
+from cubepy.compiler.ir import (
+    Alloc,
+    Argument,
+    Expr,
+    Mem,
+    Program,
+    Stmt,
+    VType,
+    contains_barrier,
+    walk,
+)
 from cubepy.compiler.reads import guard_of
 from cubepy.compiler.signature import (
     ArraySpec,
@@ -34,7 +44,9 @@ MAX_WALKS = 500
 class Specialiser(Calls):
     """One walk over a kernel."""
 
-    def __init__(self, kernel: Kernel, specs: tuple[Spec, ...], target: Target, facts: Facts) -> None:
+    def __init__(
+        self, kernel: Kernel, specs: tuple[Spec, ...], target: Target, facts: Facts
+    ) -> None:
         super().__init__(facts, target.index)
         self.kernel, self.specs, self.target = kernel, specs, target
         self.units, self.plane, self.shared_limit = target.units, target.plane, target.shared_limit
@@ -85,11 +97,21 @@ class Specialiser(Calls):
         if isinstance(spec, ComptimeSpec):
             return self.wrap(spec.value)
         if isinstance(spec, ArraySpec):
-            mem = Mem(self.fresh(path), "global", spec.dtype, spec.ndim, None, spec.layout, argument=path)
+            mem = Mem(
+                self.fresh(path), "global", spec.dtype, spec.ndim, None, spec.layout, argument=path
+            )
             self.arguments.append(Argument(path, mem=mem))
             return ArrayValue(mem)
         if isinstance(spec, TensorMapSpec):
-            mem = Mem(self.fresh(path), "map", spec.dtype, len(spec.box), spec.box, str(spec.swizzle), argument=path)
+            mem = Mem(
+                self.fresh(path),
+                "map",
+                spec.dtype,
+                len(spec.box),
+                spec.box,
+                str(spec.swizzle),
+                argument=path,
+            )
             self.arguments.append(Argument(path, mem=mem))
             return ArrayValue(mem)
         if isinstance(spec, ScalarSpec):
@@ -99,9 +121,13 @@ class Specialiser(Calls):
             self.arguments.append(Argument(name, scalar=vtype))
             return Expr("var", vtype, (), name)
         if isinstance(spec, TupleSpec):
-            return TupleValue(tuple(self.argument(f"{path}.{i}", s) for i, s in enumerate(spec.items)))
+            return TupleValue(
+                tuple(self.argument(f"{path}.{i}", s) for i, s in enumerate(spec.items))
+            )
         assert isinstance(spec, StructSpec)
-        return StructValue(spec.type, tuple((n, self.argument(f"{path}.{n}", s)) for n, s in spec.fields))
+        return StructValue(
+            spec.type, tuple((n, self.argument(f"{path}.{n}", s)) for n, s in spec.fields)
+        )
 
 
 def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Program:
@@ -133,7 +159,9 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
         check_barriers(program)
         check_groups(program, target.plane)
         return program
-    raise DTypeError(f"the dtypes of {kernel.__name__} do not settle", hint="annotate variables: x: cb.f32 = 0")
+    raise DTypeError(
+        f"the dtypes of {kernel.__name__} do not settle", hint="annotate variables: x: cb.f32 = 0"
+    )
 
 
 def _locate(error: CompileError, walker: Specialiser) -> None:

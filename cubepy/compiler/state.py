@@ -12,7 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cubepy.compiler import convert
-from cubepy.compiler.ir import Assign, Atomic, Barrier, Expr, Hardware, Mem, Stmt, Store, VType, walk
+from cubepy.compiler.ir import (
+    Assign,
+    Atomic,
+    Barrier,
+    Expr,
+    Hardware,
+    Mem,
+    Stmt,
+    Store,
+    VType,
+    walk,
+)
 from cubepy.compiler.reads import Reads
 from cubepy.compiler.source import Source
 from cubepy.compiler.values import (
@@ -41,7 +52,9 @@ class Facts:
     """What was learned in earlier walks."""
 
     runtime: set[Key] = field(default_factory=set)
-    apart: set[Key] = field(default_factory=set)  # names and loops: another kind of value before than at the end
+    apart: set[Key] = field(
+        default_factory=set
+    )  # names and loops: another kind of value before than at the end
     types: dict[Key, VType] = field(default_factory=dict)
     reads: Reads = field(default_factory=Reads)
 
@@ -77,7 +90,9 @@ class State:
         self.facts, self.index = facts, index
         self.types: dict[str, VType] = {}
         self.keys: dict[Key, str] = {}
-        self.owners: dict[str, tuple[str, str]] = {}  # of variables: the function, and the name that the user gave
+        self.owners: dict[
+            str, tuple[str, str]
+        ] = {}  # of variables: the function, and the name that the user gave
         self.taken: set[str] = set()
         self.copies: dict[str, int] = {}
         self.out: list[Stmt] = []
@@ -158,7 +173,9 @@ class State:
             return TupleValue(tuple(self.keep(v, position) for v in value.items))
         if not (isinstance(value, Expr) and value.touches_memory):
             return value
-        if not any(isinstance(s, (Store, Atomic, Barrier, Hardware)) for s in walk(self.out[position:])):
+        if not any(
+            isinstance(s, (Store, Atomic, Barrier, Hardware)) for s in walk(self.out[position:])
+        ):
             return value
         name = self.fresh("t")
         self.types[name] = value.type
@@ -201,12 +218,16 @@ class State:
             return StructValue(value.type, fields)
         if isinstance(value, TupleValue):
             items = self._read_first(value, key).items
-            return TupleValue(tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(items)))
+            return TupleValue(
+                tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(items))
+            )
         if isinstance(value, RangeValue):
             parts = (("start", value.start), ("stop", value.stop), ("step", value.step))
             return RangeValue(*(self.assign(f"{name}.{n}", v, (*key, n)) for n, v in parts))
         if isinstance(value, MethodValue):
-            return MethodValue(self.assign(f"{name}.owner", value.owner, (*key, "owner")), value.name)
+            return MethodValue(
+                self.assign(f"{name}.owner", value.owner, (*key, "owner")), value.name
+            )
         if isinstance(value, Const):
             if key not in self.facts.runtime or not value.is_number:
                 return value
@@ -245,23 +266,33 @@ class State:
                     f"the variable {name!r} is a {have} and is given a scalar {vt}",
                     hint=f"use another name, or cb.splat(..., {have.lanes})",
                 )
-            if not vt.weak and have.dtype is not vt.dtype and dt.promote(have.dtype, vt.dtype) is not have.dtype:
+            if (
+                not vt.weak
+                and have.dtype is not vt.dtype
+                and dt.promote(have.dtype, vt.dtype) is not have.dtype
+            ):
                 raise DTypeError(
                     f"the variable {name!r} is {have} and is given {vt}: a variable has one dtype for its whole life",
                     hint=f"write cb.cast(..., cb.{have.dtype.name}), or use another name",
                 )
             value = convert.storable(value, have.dtype, have.lanes, f"the variable {name!r}")
             if have.weak:
-                value = Expr(value.op, have, value.args, value.attr) if value.op == "const" else value
+                value = (
+                    Expr(value.op, have, value.args, value.attr) if value.op == "const" else value
+                )
         self.emit(Assign(str(var.attr), value))
         return var
 
     def same(self, a: Value, b: Value) -> bool:
         """Whether two bindings of a name are one and the same."""
         if isinstance(a, Const) and isinstance(b, Const):
-            return type(a.value) is type(b.value) and (a.value is b.value or bool(a.value == b.value))
+            return type(a.value) is type(b.value) and (
+                a.value is b.value or bool(a.value == b.value)
+            )
         if isinstance(a, StructValue) and isinstance(b, StructValue):
-            return a.type is b.type and all(self.same(x, y) for (_, x), (_, y) in zip(a.fields, b.fields, strict=True))
+            return a.type is b.type and all(
+                self.same(x, y) for (_, x), (_, y) in zip(a.fields, b.fields, strict=True)
+            )
         if isinstance(a, TupleValue) and isinstance(b, TupleValue):
             return len(a.items) == len(b.items) and all(map(self.same, a.items, b.items))
         return a == b
@@ -279,9 +310,16 @@ class State:
             for (n, x), (_, y) in zip(a.fields, b.fields, strict=True):
                 self.differ(f"{name}.{n}", x, y, (*key, n))
             return
-        if (isinstance(a, Const) and isinstance(b, TupleValue)) or (isinstance(b, Const) and isinstance(a, TupleValue)):
+        if (isinstance(a, Const) and isinstance(b, TupleValue)) or (
+            isinstance(b, Const) and isinstance(a, TupleValue)
+        ):
             a, b = as_tuple(a), as_tuple(b)
-        if isinstance(a, Const) and isinstance(b, Const) and isinstance(a.value, tuple) and isinstance(b.value, tuple):
+        if (
+            isinstance(a, Const)
+            and isinstance(b, Const)
+            and isinstance(a.value, tuple)
+            and isinstance(b.value, tuple)
+        ):
             a, b = as_tuple(a), as_tuple(b)
         if isinstance(a, TupleValue) and isinstance(b, TupleValue) and len(a.items) == len(b.items):
             for i, (x, y) in enumerate(zip(a.items, b.items, strict=True)):
@@ -292,9 +330,13 @@ class State:
         ):
             self.make_runtime(key)
         if isinstance(a, Const) or isinstance(b, Const):
-            raise ComptimeError(f"{name!r} is comptime here and changes in a runtime loop or branch")
+            raise ComptimeError(
+                f"{name!r} is comptime here and changes in a runtime loop or branch"
+            )
         if isinstance(a, Expr) and isinstance(b, Expr):
-            raise CompileError(f"two paths leave {name!r} in different variables: this is a fault of the compiler")
+            raise CompileError(
+                f"two paths leave {name!r} in different variables: this is a fault of the compiler"
+            )
         raise ComptimeError(
             f"{name!r} would be {describe(a)} or {describe(b)}, depending on a runtime condition",
             hint="a name may only differ between branches in its runtime value",

@@ -15,14 +15,7 @@ from typing import Any, Union
 
 from cubepy.compiler import convert
 from cubepy.compiler.expressions import Expressions
-from cubepy.compiler.ir import (
-    Assign,
-    Break,
-    Continue,
-    Expr,
-    If,
-    Stmt,
-)
+from cubepy.compiler.ir import Assign, Break, Continue, Expr, If, Stmt
 from cubepy.compiler.source import stored_names
 from cubepy.compiler.state import Restart
 from cubepy.compiler.values import (
@@ -153,7 +146,9 @@ class Statements(Expressions):
         else:
             name = self.fresh("left")
             self.types[name] = convert.BOOL
-        region.out.insert(region.mark, Assign(name, convert.constant(False, dt.bool_), loc=self.location))
+        region.out.insert(
+            region.mark, Assign(name, convert.constant(False, dt.bool_), loc=self.location)
+        )
         for path in gone:
             if not (returned and path.flagged):
                 path.out.append(Assign(name, convert.constant(True, dt.bool_), loc=self.location))
@@ -166,15 +161,37 @@ class Statements(Expressions):
         """The error for syntax that kernels do not have."""
         name = type(node).__name__
         what = {
-            "Try": "try", "TryStar": "try", "With": "with", "Raise": "raise", "Delete": "del", "Import": "import",
-            "ImportFrom": "import", "Global": "global", "Nonlocal": "nonlocal", "ClassDef": "class",
-            "FunctionDef": "a nested def", "AsyncFunctionDef": "async def", "AsyncFor": "async for",
-            "AsyncWith": "async with", "Match": "match", "Lambda": "lambda", "ListComp": "a comprehension",
-            "SetComp": "a comprehension", "DictComp": "a comprehension", "GeneratorExp": "a comprehension",
-            "Yield": "yield", "YieldFrom": "yield from", "Await": "await", "NamedExpr": ":=",
-            "Starred": "*unpacking", "JoinedStr": "an f-string", "Dict": "a dict", "Set": "a set", "List": "a list",
+            "Try": "try",
+            "TryStar": "try",
+            "With": "with",
+            "Raise": "raise",
+            "Delete": "del",
+            "Import": "import",
+            "ImportFrom": "import",
+            "Global": "global",
+            "Nonlocal": "nonlocal",
+            "ClassDef": "class",
+            "FunctionDef": "a nested def",
+            "AsyncFunctionDef": "async def",
+            "AsyncFor": "async for",
+            "AsyncWith": "async with",
+            "Match": "match",
+            "Lambda": "lambda",
+            "ListComp": "a comprehension",
+            "SetComp": "a comprehension",
+            "DictComp": "a comprehension",
+            "GeneratorExp": "a comprehension",
+            "Yield": "yield",
+            "YieldFrom": "yield from",
+            "Await": "await",
+            "NamedExpr": ":=",
+            "Starred": "*unpacking",
+            "JoinedStr": "an f-string",
+            "Dict": "a dict",
+            "Set": "a set",
+            "List": "a list",
             "Slice": "a slice",
-        }.get(name, name)  # fmt: skip
+        }.get(name, name)
         hint = {
             "Try": "kernels do not raise; use cb.debug_assert while debugging",
             "Lambda": "declare a @cb.func and pass it as a comptime argument",
@@ -185,7 +202,9 @@ class Statements(Expressions):
             "Match": "use if and elif",
             "List": "use a tuple, or cb.local(shape, dtype)",
         }.get(name, "")
-        return KernelSyntaxError(f"{what} cannot be used in a kernel", location=self.location, hint=hint)
+        return KernelSyntaxError(
+            f"{what} cannot be used in a kernel", location=self.location, hint=hint
+        )
 
     def stmt_Pass(self, node: ast.Pass) -> None:
         """Nothing."""
@@ -205,7 +224,8 @@ class Statements(Expressions):
                 raise ComptimeError(f"a comptime assertion failed: {text}")
             return
         raise KernelSyntaxError(
-            "assert needs a comptime condition in a kernel", hint="use cb.debug_assert(condition, message)"
+            "assert needs a comptime condition in a kernel",
+            hint="use cb.debug_assert(condition, message)",
         )
 
     def stmt_Assign(self, node: ast.Assign) -> None:
@@ -242,9 +262,13 @@ class Statements(Expressions):
             self.store_subscript(owner, indices, convert.binary(op, old, value, self.index))
             return
         if not isinstance(target, ast.Name):
-            raise KernelSyntaxError("an augmented assignment needs a name or an array element on its left")
+            raise KernelSyntaxError(
+                "an augmented assignment needs a name or an array element on its left"
+            )
         old = self.name(target.id)
-        self.frame.env[target.id] = self.assign(target.id, convert.binary(op, old, self.eval(node.value), self.index))
+        self.frame.env[target.id] = self.assign(
+            target.id, convert.binary(op, old, self.eval(node.value), self.index)
+        )
 
     def bind_target(self, target: ast.expr, value: Value) -> None:
         """Assign a value to a name, a tuple of targets, or an array element."""
@@ -263,7 +287,8 @@ class Statements(Expressions):
             self.store_subscript(owner, indices, self.keep(value, mark))
         elif isinstance(target, ast.Attribute):
             raise KernelTypeError(
-                f"the field {target.attr!r} cannot be assigned: structs are immutable", hint="make a new one"
+                f"the field {target.attr!r} cannot be assigned: structs are immutable",
+                hint="make a new one",
             )
         else:
             raise self.unsupported(target)
@@ -287,7 +312,9 @@ class Statements(Expressions):
             value = self.eval(node.value)
             if self.frame.depth == 0:
                 if not (isinstance(value, Const) and value.value is None):
-                    raise KernelTypeError("a kernel returns nothing", hint="store into an output array")
+                    raise KernelTypeError(
+                        "a kernel returns nothing", hint="store into an output array"
+                    )
             else:
                 self.bind_return(value)
         self.left.append(Path(self.out, self.frame.env, RETURN))
@@ -394,7 +421,11 @@ class Statements(Expressions):
             now = self.frame.env.get(name, before)
             if name == RETURN or isinstance(before, Undecided):
                 continue
-            if isinstance(now, Undecided) and now.key is not None and now.key not in self.facts.runtime:
+            if (
+                isinstance(now, Undecided)
+                and now.key is not None
+                and now.key not in self.facts.runtime
+            ):
                 self.make_runtime(now.key)
             if isinstance(before, Expr) != isinstance(now, Expr) and not (
                 isinstance(before, (Const, ArrayValue)) or isinstance(now, (Const, ArrayValue))

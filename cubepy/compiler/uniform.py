@@ -75,7 +75,11 @@ def _spread(body: list[Stmt], varying: set[str], constant: set[str], under: bool
             _spread(s.orelse, varying, constant, deeper)
         elif isinstance(s, (For, While)):
             heads = [s.start, s.stop, s.step] if isinstance(s, For) else [s.cond]
-            deeper = under or any(varies(h, varying, constant) for h in heads) or _left_early(s, varying, constant)
+            deeper = (
+                under
+                or any(varies(h, varying, constant) for h in heads)
+                or _left_early(s, varying, constant)
+            )
             if isinstance(s, For) and deeper:
                 varying.add(s.var)
             _spread(s.body, varying, constant, deeper)
@@ -114,5 +118,7 @@ def _check(program: Program, body: list[Stmt], varying: set[str], cause: Stmt | 
             _check(program, s.orelse, varying, inner)
         elif isinstance(s, (For, While)) and contains_barrier(s.body):
             heads = [s.start, s.stop, s.step] if isinstance(s, For) else [s.cond]
-            differs = any(varies(h, varying, constant) for h in heads) or _left_early(s, varying, constant)
+            differs = any(varies(h, varying, constant) for h in heads) or _left_early(
+                s, varying, constant
+            )
             _check(program, s.body, varying, cause or (s if differs else None))

@@ -85,7 +85,17 @@ class Undecided:
     key: tuple[Any, ...] | None = None
 
 
-Value = Union[Const, Expr, ArrayValue, StructValue, TupleValue, MethodValue, RangeValue, UnrollValue, Undecided]
+Value = Union[
+    Const,
+    Expr,
+    ArrayValue,
+    StructValue,
+    TupleValue,
+    MethodValue,
+    RangeValue,
+    UnrollValue,
+    Undecided,
+]
 
 
 def describe(value: Value) -> str:

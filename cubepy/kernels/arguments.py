@@ -105,7 +105,10 @@ def repeated_back(function: F) -> F:
     def by_array(grad_output: Any, input_size: Any, *args: Any, **kwargs: Any) -> Any:
         return function(input_size, grad_output, *args, **kwargs)
 
-    by_array.__name__, by_array.__signature__ = function.__name__, signature.replace(parameters=[grad, size, *rest])  # type: ignore[attr-defined]
+    by_array.__name__, by_array.__signature__ = (
+        function.__name__,
+        signature.replace(parameters=[grad, size, *rest]),
+    )  # type: ignore[attr-defined]
     known = repeated(by_array)
 
     @functools.wraps(function)
@@ -141,7 +144,9 @@ _traces = trace.Traces()
 Seen = Callable[[trace.Trace, list[DeviceArray]], None]
 
 
-def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | None = None) -> Any:
+def _run_on(
+    where: Device, function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | None = None
+) -> Any:
     """Run a function on a device, from a trace where there is one; `seen` gets a trace that was used again."""
     if where.backend == "cpu" or gpu_of(where) is None or active or tracing.current() is not None:
         return _run_at(where, function, args, kwargs)
@@ -182,12 +187,20 @@ def _run_on(where: Device, function: Any, args: tuple, kwargs: dict[str, Any], s
             return _run_at(where, function, args, kwargs)
         except HostMemoryError:
             message = f"{function.__name__} is given arrays on {where} and a NumPy array, in the memory of the host"
-            raise LaunchError(message, hint=f'copy them to the device: cb.tensor(x, device="{where}")') from None
+            raise LaunchError(
+                message, hint=f'copy them to the device: cb.tensor(x, device="{where}")'
+            ) from None
     if known is not None and known.holds():
         result = known.replay(arrays)
         if seen is not None:
             seen(known, arrays)
-        return out if out is not None else wrap(result) if wrap is not None and known.wrapped else result
+        return (
+            out
+            if out is not None
+            else wrap(result)
+            if wrap is not None and known.wrapped
+            else result
+        )
     # The arrays themselves, not what they were made of (a tensor of PyTorch): the recorder knows them by their owners.
     with trace.Recorder(arrays) as recorder:
         options = dict(zip(kwargs, values[len(args) :], strict=True))
@@ -228,7 +241,9 @@ def array_of(value: Any, name: str = "x") -> Any:
     """The array (of NumPy, or on a device) behind an argument, without a copy where there is one already."""
     if isinstance(value, (np.ndarray, DeviceArray)):
         if isinstance(value, np.ma.MaskedArray):
-            raise ArgumentError(f"{name} is a masked array, and masks are not heeded", hint="pass x.filled(...)")
+            raise ArgumentError(
+                f"{name} is a masked array, and masks are not heeded", hint="pass x.filled(...)"
+            )
         return value
     inner = getattr(value, "__cubepy_array__", None)
     if inner is not None:
@@ -277,14 +292,18 @@ def output(out: Any, shape: tuple[int, ...], dtype: Any, *apart: Any) -> Any:
     if out is None:
         return memory.empty(shape, dtype)
     if isinstance(out, (list, tuple, int, float, np.generic)):
-        raise ArgumentError(f"out must be an array, not {shown(out)}", hint="the result has nowhere to go in it")
+        raise ArgumentError(
+            f"out must be an array, not {shown(out)}", hint="the result has nowhere to go in it"
+        )
     array = array_of(out, "out")
     if array.shape != shape:
         raise ShapeError(f"out has shape {array.shape}, but the result has shape {shape}")
     if array.dtype != np.dtype(dtype):
         raise DTypeError(f"out has dtype {array.dtype}, but the result has dtype {np.dtype(dtype)}")
     if not array.flags.writeable:
-        raise ReadOnlyError("out is read-only", hint="give another array, or set out.flags.writeable")
+        raise ReadOnlyError(
+            "out is read-only", hint="give another array, or set out.flags.writeable"
+        )
     for other in apart:
         if meet(array, other):
             raise AliasError("out overlaps an input in memory, of which more is read after some of out is written",
@@ -336,9 +355,13 @@ def per_axis(value: Any, axes: int, name: str, least: int) -> tuple[int, ...]:
     given = wholes(value, name)
     given = given * axes if len(given) == 1 else given
     if len(given) != axes or any(v < least for v in given):
-        raise ShapeError(f"{name} must be an int of at least {least} or {axes} of them, not {value!r}")
+        raise ShapeError(
+            f"{name} must be an int of at least {least} or {axes} of them, not {value!r}"
+        )
     if any(v > LONGEST for v in given):
-        raise ShapeError(f"{name} must be below 2**31, not {value!r}", hint="no axis of an image is so long")
+        raise ShapeError(
+            f"{name} must be below 2**31, not {value!r}", hint="no axis of an image is so long"
+        )
     return given
 
 
@@ -393,7 +416,9 @@ def axis_of(axis: Any, ndim: int) -> int:
         ArgumentError: it is no int.
     """
     if ndim == 0:
-        raise ShapeError(f"axis {axis} is out of range for an array of rank 0", hint="reshape it to (1,)")
+        raise ShapeError(
+            f"axis {axis} is out of range for an array of rank 0", hint="reshape it to (1,)"
+        )
     return axes_of(whole(axis, "axis"), ndim)[0]
 
 

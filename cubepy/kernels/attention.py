@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels.arguments import array_of, finish, float_array, number_of, output, repeated, wrapper
+from cubepy.kernels.arguments import (
+    array_of,
+    finish,
+    float_array,
+    number_of,
+    output,
+    repeated,
+    wrapper,
+)
 from cubepy.kernels.attention_tunable import ATTENTION, described
 from cubepy.kernels.elementwise import convert_into, copy
 from cubepy.runtime import memory
@@ -52,13 +60,17 @@ def attention(
     wrap = wrapper(query, key, value)
     q, k, v = (float_array(a, n) for a, n in ((query, "query"), (key, "key"), (value, "value")))
     if q.ndim != 4 or k.ndim != 4 or v.ndim != 4:
-        raise ShapeError(f"attention needs rank 4 (batch, heads, length, depth), not {q.shape}, {k.shape}, {v.shape}")
+        raise ShapeError(
+            f"attention needs rank 4 (batch, heads, length, depth), not {q.shape}, {k.shape}, {v.shape}"
+        )
     if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or k.shape[:3] != v.shape[:3]:
         raise ShapeError(f"query {q.shape}, key {k.shape} and value {v.shape} do not go together")
     if q.shape[1] % max(k.shape[1], 1):
         raise ShapeError(f"{k.shape[1]} key heads do not divide {q.shape[1]} query heads")
     if any(a.dtype == np.float64 for a in (q, k, v)):
-        raise DTypeError("attention works on f32, f16 and bf16", hint="convert with .astype(numpy.float32)")
+        raise DTypeError(
+            "attention works on f32, f16 and bf16", hint="convert with .astype(numpy.float32)"
+        )
     length, depth, width = q.shape[2], q.shape[3], v.shape[3]
     result = output(out, (*q.shape[:3], width), q.dtype, k, v)
     if result.size == 0 or k.shape[2] == 0:
@@ -68,7 +80,9 @@ def attention(
     full = (q.shape[0], q.shape[1], length, k.shape[2])
     mask, kind = stretched_mask(attn_mask, full)
     factor = scale_of(scale, depth)
-    target = result if result.strides[3] == result.itemsize else memory.empty(result.shape, result.dtype)
+    target = (
+        result if result.strides[3] == result.itemsize else memory.empty(result.shape, result.dtype)
+    )
     problem = described(q, k, v, mask, kind, bool(is_causal), factor)
     choose(ATTENTION, problem).launch(problem, q, k, v, mask, target, None, factor)
     if target is not result:

@@ -92,7 +92,9 @@ def attend(
         lse[b, h, i] = (top + cb.log2(whole)) / LOG2_E if whole != 0.0 else top
     inverse = 1.0 / whole if whole != 0.0 else 0.0
     for d in cb.unroll(range(0, plan.width, lanes)):
-        out.store((b, h, i, d), cb.cast(sums[d // lanes] * inverse, out.dtype), valid=plan.width - d)
+        out.store(
+            (b, h, i, d), cb.cast(sums[d // lanes] * inverse, out.dtype), valid=plan.width - d
+        )
 
 
 @cb.func
@@ -125,4 +127,6 @@ def launch(
     """The attention, and its log-sum-exp if `lse` is there; rows are neighbours in memory."""
     plan = Blueprint(p.register_bytes // 4, q.shape[3], v.shape[3], causal, kind)
     cubes = q.shape[0] * q.shape[1] * q.shape[2]
-    attend[cubes, 1](q, k, v, mask, out, lse, scale, q.shape[1] // k.shape[1], plan, mode="unchecked")
+    attend[cubes, 1](
+        q, k, v, mask, out, lse, scale, q.shape[1] // k.shape[1], plan, mode="unchecked"
+    )

@@ -28,7 +28,12 @@ from cubepy.tune import choose
 
 @placed
 def attention_forward(
-    query: Any, key: Any, value: Any, is_causal: bool = False, scale: float | None = None, attn_mask: Any = None
+    query: Any,
+    key: Any,
+    value: Any,
+    is_causal: bool = False,
+    scale: float | None = None,
+    attn_mask: Any = None,
 ) -> Any:
     """The attention, and the log-sum-exp of each row of scores, which the gradients need.
 
@@ -64,7 +69,9 @@ def attention_forward(
     else:
         problem = described(q, k, v, mask, kind, bool(is_causal), factor)
         alone = problem.units == "" and has_planes()
-        choose(ATTENTION, problem).launch(problem, q, k, v, mask, out, None if alone else lse, factor)
+        choose(ATTENTION, problem).launch(
+            problem, q, k, v, mask, out, None if alone else lse, factor
+        )
         if alone:
             matrices.log_sums(q, k, mask, kind, lse, factor, bool(is_causal))
     return wrap(out), wrap(lse)
@@ -101,10 +108,14 @@ def attention_gradients(
     q, k, v, do, out = (array_of(a) for a in (query, key, value, grad, result))
     _check(q, k, v)
     if do.shape != out.shape or out.shape[:3] != q.shape[:3]:
-        raise ShapeError(f"a gradient of shape {do.shape} does not go with a result of shape {out.shape}")
+        raise ShapeError(
+            f"a gradient of shape {do.shape} does not go with a result of shape {out.shape}"
+        )
     sums = array_of(lse, "lse")
     if sums.shape != q.shape[:3] or sums.dtype != np.float32:
-        raise ShapeError(f"lse has shape {sums.shape} and dtype {sums.dtype}, but must be f32 of shape {q.shape[:3]}")
+        raise ShapeError(
+            f"lse has shape {sums.shape} and dtype {sums.dtype}, but must be f32 of shape {q.shape[:3]}"
+        )
     p = cb.device_properties_of()
     mask, kind = stretched_mask(attn_mask, (*q.shape[:3], k.shape[2]))
     if q.size == 0 or k.size == 0 or v.size == 0:
@@ -116,7 +127,9 @@ def attention_gradients(
     factor = scale_of(scale, q.shape[3])
     if plan is not None and plan.mask != "none" and factor <= 0:
         plan = None
-    if plan is None or config.deterministic:  # its gradient of queries is added up in no fixed order
+    if (
+        plan is None or config.deterministic
+    ):  # its gradient of queries is added up in no fixed order
         routine = matrices if has_planes() else lines
         found = routine.gradients(do, q, k, v, mask, kind, out, sums, factor, bool(is_causal))
         return wrap(found[0]), wrap(found[1]), wrap(found[2])
@@ -128,7 +141,13 @@ def attention_gradients(
 
 
 def _check(q: Any, k: Any, v: Any) -> None:
-    if any(a.ndim != 4 for a in (q, k, v)) or q.shape[3] != k.shape[3] or k.shape[:3] != v.shape[:3]:
+    if (
+        any(a.ndim != 4 for a in (q, k, v))
+        or q.shape[3] != k.shape[3]
+        or k.shape[:3] != v.shape[:3]
+    ):
         raise ShapeError(f"query {q.shape}, key {k.shape} and value {v.shape} do not go together")
     if q.shape[0] != k.shape[0] or q.shape[1] % max(k.shape[1], 1):
-        raise ShapeError(f"{k.shape[1]} key heads do not divide {q.shape[1]} query heads, or the batches differ")
+        raise ShapeError(
+            f"{k.shape[1]} key heads do not divide {q.shape[1]} query heads, or the batches differ"
+        )

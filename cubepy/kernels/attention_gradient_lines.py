@@ -109,11 +109,27 @@ def attend_back(
                     product_of(slopes, grads, values, row, width, plan)
                     for i in range(plan.rows):
                         place = cb.min(first + row + i, length - 1)
-                        slopes_of(weights, slopes, lse, delta, mask, b, h, row + i, place, start, count, scale, plan)
+                        slopes_of(
+                            weights,
+                            slopes,
+                            lse,
+                            delta,
+                            mask,
+                            b,
+                            h,
+                            row + i,
+                            place,
+                            start,
+                            count,
+                            scale,
+                            plan,
+                        )
                 add_turned(value_sums, weights, grads, here, plan.width_lines, plan)
                 add_turned(key_sums, slopes, queries, here, plan.depth_lines, plan)
                 for row in range(0, here, plan.rows):
-                    add_to_queries(dq, slopes, own, part, b, h, first, row, here, count, depth, plan)
+                    add_to_queries(
+                        dq, slopes, own, part, b, h, first, row, here, count, depth, plan
+                    )
         for j in range(count):
             for d in cb.unroll(range(plan.depth_lines)):
                 line = cb.cast(key_sums.load((j, d * lanes), lanes), dk.dtype)
@@ -131,7 +147,9 @@ def transpose_keys(columns, k, b, g, start, depth, plan):
             lines = ()
             for r in cb.unroll(range(plan.lanes)):
                 place = cb.min(start + j + r, k.shape[2] - 1)
-                lines = lines + (cb.cast(k.load((b, g, place, d), plan.lanes, valid=depth - d), cb.f32),)
+                lines = lines + (
+                    cb.cast(k.load((b, g, place, d), plan.lanes, valid=depth - d), cb.f32),
+                )
             turned = transpose_lines(lines, plan.lanes)
             for c in cb.unroll(range(plan.lanes)):
                 columns.store((d + c, j), turned[c])
@@ -171,9 +189,13 @@ def slopes_of(weights, slopes, lse, delta, mask, b, h, i, place, start, count, s
         score = weights.load((i, j * lanes), lanes) * scale
         allowed = lane_numbers(cb.i32, lanes) < cb.splat(limit - j * lanes, lanes)
         if plan.mask == "float":
-            score = score + cb.cast(mask.load((b, h, place, start + j * lanes), lanes, valid=count - j * lanes), cb.f32)
+            score = score + cb.cast(
+                mask.load((b, h, place, start + j * lanes), lanes, valid=count - j * lanes), cb.f32
+            )
         if plan.mask == "bool":
-            allowed = allowed & mask.load((b, h, place, start + j * lanes), lanes, valid=count - j * lanes)
+            allowed = allowed & mask.load(
+                (b, h, place, start + j * lanes), lanes, valid=count - j * lanes
+            )
         weight = cb.select(allowed, cb.exp(score - base), cb.splat(cb.f32(0.0), lanes))
         weights.store((i, j * lanes), weight)
         slope = weight * (slopes.load((i, j * lanes), lanes) - less) * scale
@@ -231,7 +253,9 @@ def add_to_queries(dq, slopes, own, part, b, h, first, row, here, count, depth, 
 
 
 @cb.kernel
-def line_dots(a: cb.Array, b: cb.Array, dots: cb.Array, rows: cb.Comptime[int], lanes: cb.Comptime[int]):
+def line_dots(
+    a: cb.Array, b: cb.Array, dots: cb.Array, rows: cb.Comptime[int], lanes: cb.Comptime[int]
+):
     """dots[n, h, i] = sum of a[n, h, i] * b[n, h, i]; a cube does `rows` rows of a head."""
     heads, length, width = a.shape[1], a.shape[2], a.shape[3]
     blocks = (length + rows - 1) // rows
@@ -242,12 +266,23 @@ def line_dots(a: cb.Array, b: cb.Array, dots: cb.Array, rows: cb.Comptime[int], 
         total = cb.splat(cb.f32(0.0), lanes)
         for d in range(0, width, lanes):
             left = cb.cast(a.load((n, h, i, d), lanes, valid=width - d), cb.f32)
-            total = cb.fma(left, cb.cast(b.load((n, h, i, d), lanes, valid=width - d), cb.f32), total)
+            total = cb.fma(
+                left, cb.cast(b.load((n, h, i, d), lanes, valid=width - d), cb.f32), total
+            )
         dots[n, h, i] = total.sum()
 
 
 def gradients(
-    grad: Any, q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, scale: float, causal: bool
+    grad: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    kind: str,
+    out: Any,
+    lse: Any,
+    scale: float,
+    causal: bool,
 ) -> tuple[Any, Any, Any]:
     """The gradients by queries, keys and values, and beside them memory like the queries for each part of the keys.
 
@@ -261,9 +296,13 @@ def gradients(
     parts = 1 if heads >= wanted else min(PARTS, -(-wanted // heads), -(-seen // (lines * lanes)))
     depth_lines, width_lines = -(-q.shape[3] // lanes), -(-v.shape[3] // lanes)
     plan = Blueprint(rows, lines, lanes, 8, depth_lines, width_lines, causal, kind)
-    grad, q, k, v, out = (a if a.strides[3] == a.itemsize else copy(a) for a in (grad, q, k, v, out))
+    grad, q, k, v, out = (
+        a if a.strides[3] == a.itemsize else copy(a) for a in (grad, q, k, v, out)
+    )
     delta = memory.empty(lse.shape, F32)
-    line_dots[math.prod(lse.shape[:2]) * -(-lse.shape[2] // 64), 1](grad, out, delta, 64, lanes, mode="unchecked")
+    line_dots[math.prod(lse.shape[:2]) * -(-lse.shape[2] // 64), 1](
+        grad, out, delta, 64, lanes, mode="unchecked"
+    )
     sums = memory.empty((parts, *q.shape), F32)
     dk, dv = memory.empty(k.shape, k.dtype), memory.empty(v.shape, v.dtype)
     attend_back[heads * parts, 1](

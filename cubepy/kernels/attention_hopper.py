@@ -15,7 +15,14 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels import attention_hopper_masks as masking
-from cubepy.kernels.attention_hopper_masks import BY_KEY, HIDDEN, ITEM_BYTES, LOG2E, LOWEST, ROW_BYTES
+from cubepy.kernels.attention_hopper_masks import (
+    BY_KEY,
+    HIDDEN,
+    ITEM_BYTES,
+    LOG2E,
+    LOWEST,
+    ROW_BYTES,
+)
 from cubepy.runtime.device import DeviceProperties
 
 GROUP = 128
@@ -85,7 +92,9 @@ class HopperAttention:
         """Bytes of a block's part of the mask."""
         if self.mask == "none":
             return 0
-        return self.keys * 4 if self.mask in BY_KEY else self.rows * self.keys * ITEM_BYTES[self.mask]
+        return (
+            self.keys * 4 if self.mask in BY_KEY else self.rows * self.keys * ITEM_BYTES[self.mask]
+        )
 
     @property
     def mask_stage(self) -> int:
@@ -135,7 +144,9 @@ def next_queries(held, turn, plan):
 
 
 @cb.func
-def bring(shared, at, source, b, h, row, count: cb.Comptime[int], depth: cb.Comptime[int], bar, slot, more):
+def bring(
+    shared, at, source, b, h, row, count: cb.Comptime[int], depth: cb.Comptime[int], bar, slot, more
+):
     """Start copying `count` rows, 64 columns after 64 columns; `more` bytes will arrive beside them."""
     cb.barrier_expect(bar, slot, count * depth * 2 + more)
     for c in cb.unroll(range(depth // BLOCK)):
@@ -143,13 +154,27 @@ def bring(shared, at, source, b, h, row, count: cb.Comptime[int], depth: cb.Comp
 
 
 @cb.func
-def bring_keys(tiles, masks, told, k, mask, known, place, b, g, h, row, block, after, bar, slot, plan):
+def bring_keys(
+    tiles, masks, told, k, mask, known, place, b, g, h, row, block, after, bar, slot, plan
+):
     """Start copying a block of keys and its part of the mask, and say which block it is and whether one comes after."""
     plain = masking.is_plain(known, place, block, plan)
     if plan.chosen:
         told[slot] = block * 4 + cb.cast(after >= 0, cb.i32) * 2 + plain
     more = cb.select(plain != 0, 0, plan.mask_bytes)
-    bring(tiles, slot * plan.keys * plan.depth, k, b, g, block * plan.keys, plan.keys, plan.depth, bar, slot, more)
+    bring(
+        tiles,
+        slot * plan.keys * plan.depth,
+        k,
+        b,
+        g,
+        block * plan.keys,
+        plan.keys,
+        plan.depth,
+        bar,
+        slot,
+        more,
+    )
     if plan.mask != "none":
         if plain == 0:
             masking.bring_mask(masks, slot, mask, b, h, row, block, bar, plan)
@@ -242,10 +267,20 @@ def whole_words(q0, q1, q2, q3, lane):
     odd, high = lane % 2 == 1, lane % 4 >= 2
     a = cb.plane_shuffle_xor(cb.select(odd, q0, q1), 1)
     b = cb.plane_shuffle_xor(cb.select(odd, q2, q3), 1)
-    q0, q1, q2, q3 = cb.select(odd, a, q0), cb.select(odd, q1, a), cb.select(odd, b, q2), cb.select(odd, q3, b)
+    q0, q1, q2, q3 = (
+        cb.select(odd, a, q0),
+        cb.select(odd, q1, a),
+        cb.select(odd, b, q2),
+        cb.select(odd, q3, b),
+    )
     a = cb.plane_shuffle_xor(cb.select(high, q0, q2), 2)
     b = cb.plane_shuffle_xor(cb.select(high, q1, q3), 2)
-    q0, q2, q1, q3 = cb.select(high, a, q0), cb.select(high, q2, a), cb.select(high, b, q1), cb.select(high, q3, b)
+    q0, q2, q1, q3 = (
+        cb.select(high, a, q0),
+        cb.select(high, q2, a),
+        cb.select(high, b, q1),
+        cb.select(high, q3, b),
+    )
     return cb.concat(line_of(q0, q1), line_of(q2, q3))
 
 
@@ -309,16 +344,35 @@ def hopper_attend(
                 cb.barrier_wait(freed, held, 1 - turn)
                 if plan.chosen:
                     told_tile[0] = tile
-                bring(queries, held * rows * depth, q, b, h, row * rows, rows, depth, loaded, held, 0)
+                bring(
+                    queries, held * rows * depth, q, b, h, row * rows, rows, depth, loaded, held, 0
+                )
                 held, turn = next_queries(held, turn, plan)
-                place = masking.place_of_known(mask, b, h, row, row_tiles, (seen + keys - 1) // keys, plan)
+                place = masking.place_of_known(
+                    mask, b, h, row, row_tiles, (seen + keys - 1) // keys, plan
+                )
                 block = masking.next_block(known, place, blocks_of(row, seen, plan), plan)
                 if plan.chosen:
                     block = cb.max(block, 0)  # a row that sees nothing is computed, too
                 after = masking.next_block(known, place, block, plan)
                 cb.barrier_wait(key_free, slot, 1 - phase)
                 bring_keys(
-                    key_tiles, masks, told, k, mask, known, place, b, g, h, row, block, after, key_full, slot, plan
+                    key_tiles,
+                    masks,
+                    told,
+                    k,
+                    mask,
+                    known,
+                    place,
+                    b,
+                    g,
+                    h,
+                    row,
+                    block,
+                    after,
+                    key_full,
+                    slot,
+                    plan,
                 )
                 while block >= 0:
                     last, last_phase = slot, phase
@@ -335,7 +389,19 @@ def hopper_attend(
                             plan,
                         )  # fmt: skip
                     cb.barrier_wait(value_free, last, 1 - last_phase)
-                    bring(value_tiles, last * keys * depth, v, b, g, block * keys, keys, depth, value_full, last, 0)
+                    bring(
+                        value_tiles,
+                        last * keys * depth,
+                        v,
+                        b,
+                        g,
+                        block * keys,
+                        keys,
+                        depth,
+                        value_full,
+                        last,
+                        0,
+                    )
                     block = after
                     after = later
                 if plan.chosen:
@@ -374,7 +440,9 @@ def hopper_attend(
             cb.barrier_wait(loaded, held, turn)
             cb.barrier_wait(key_full, slot, phase)
             block, follow, plain = masking.told_block(told, slot, block, plan)
-            start_products(s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth, held)
+            start_products(
+                s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth, held
+            )
             cb.wgmma_wait(0, s)
             if plan.mask != "none":
                 if plain == 0:
@@ -390,7 +458,9 @@ def hopper_attend(
                 hide(s, 0, limit, plan)
                 hide(s, 2, limit, plan)
             top0, top1 = tops_of(s, cb.f32(LOWEST), cb.f32(LOWEST), plan)
-            sum0, sum1 = weigh(s, scale, -top0 * scale, -top1 * scale, cb.f32(0.0), cb.f32(0.0), plan)
+            sum0, sum1 = weigh(
+                s, scale, -top0 * scale, -top1 * scale, cb.f32(0.0), cb.f32(0.0), plan
+            )
             fragments(p, s, q.dtype, keys // 16)
             while follow > 0:
                 last, last_phase = slot, phase
@@ -400,7 +470,9 @@ def hopper_attend(
                     phase = 1 - phase
                 cb.barrier_wait(key_full, slot, phase)
                 block, follow, plain = masking.told_block(told, slot, block - 1, plan)
-                start_products(s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth, held)
+                start_products(
+                    s, queries, plan.rows, group, key_tiles, plan.keys, slot, plan.depth, held
+                )
                 cb.barrier_wait(value_full, last, last_phase)
                 start_sums(o, p, value_tiles, plan.keys, last, plan.depth)
                 cb.wgmma_wait(1, s)
@@ -416,7 +488,10 @@ def hopper_attend(
                         hide(s, 2, own + 8, plan)
                 new0, new1 = tops_of(s, top0, top1, plan)
                 base0, base1 = -new0 * scale, -new1 * scale
-                grown0, grown1 = cb.exp2(cb.fma(top0, scale, base0)), cb.exp2(cb.fma(top1, scale, base1))
+                grown0, grown1 = (
+                    cb.exp2(cb.fma(top0, scale, base0)),
+                    cb.exp2(cb.fma(top1, scale, base1)),
+                )
                 top0, top1 = new0, new1
                 sum0, sum1 = weigh(s, scale, base0, base1, sum0 * grown0, sum1 * grown1, plan)
                 # Nothing to wait for here; but without a branch ptxas moves the wait for o before the exponentials.
@@ -454,7 +529,10 @@ def hopper_attend(
                 phase = 1 - phase
             upper, lower = 1.0 / sum0, 1.0 / sum1
             if plan.mask != "none":
-                upper, lower = cb.select(sum0 == 0.0, 0.0, upper), cb.select(sum1 == 0.0, 0.0, lower)
+                upper, lower = (
+                    cb.select(sum0 == 0.0, 0.0, upper),
+                    cb.select(sum1 == 0.0, 0.0, lower),
+                )
             write_rows(o, out, q.dtype, b, h, row, lane, upper, lower, 0, depth)
             if not plan.chosen:
                 tile = tile + step
@@ -495,15 +573,23 @@ def plan_for(
         return None
     keys = 96 if known == "f32" else 128 if known != "none" else even_blocks(k.shape[2])
     chosen = masking.worth_a_survey(mask, known, width)
-    depth, groups, keys = (64, 3, keys) if width <= 64 else (128, 2, keys) if width <= 128 else (256, 2, 80)
+    depth, groups, keys = (
+        (64, 3, keys) if width <= 64 else (128, 2, keys) if width <= 128 else (256, 2, 80)
+    )
     queries, resident = 1, 1
     if known == "none" and depth < 256 and k.shape[2] < LONG:
         queries = 2
         if depth == 64:
             groups, resident = (2, 1) if causal else (1, 2)
     if shape.groups:
-        groups, queries, resident = shape.groups, 1 if chosen else shape.queries or 1, shape.resident or 1
-    plan = HopperAttention(depth, groups, shape.keys or keys, 2, causal, known, chosen, queries, resident)
+        groups, queries, resident = (
+            shape.groups,
+            1 if chosen else shape.queries or 1,
+            shape.resident or 1,
+        )
+    plan = HopperAttention(
+        depth, groups, shape.keys or keys, 2, causal, known, chosen, queries, resident
+    )
     return plan if depth < 256 or known in ("none", *BY_KEY) else None
 
 

@@ -93,7 +93,12 @@ def hopper_gradients(
     the keys that most queries see first. padding: numbers of keys and what is known of blocks, as
     `attention_hopper_masks.survey_keys` gives them, and the step from batch to batch.
     """
-    depth, query_stages, grad_stages, rows = plan.depth, plan.query_stages, plan.grad_stages, plan.queries
+    depth, query_stages, grad_stages, rows = (
+        plan.depth,
+        plan.query_stages,
+        plan.grad_stages,
+        plan.queries,
+    )
     half = depth // 2
     loaded = cb.barrier(1, 1)
     query_full, query_free = cb.barrier(query_stages, 1), cb.barrier(query_stages, 8)
@@ -105,7 +110,9 @@ def hopper_gradients(
     ds = cb.shared(2 * plan.keys * rows, q.dtype)
     tops = cb.shared(query_stages * rows, cb.f32)
     deltas = cb.shared(grad_stages * rows, cb.f32)
-    block, b, g, first, steps = keys_of_cube(key_heads, batches * key_heads, length, seen, band, padding, plan)
+    block, b, g, first, steps = keys_of_cube(
+        key_heads, batches * key_heads, length, seen, band, padding, plan
+    )
     shared_heads = heads // key_heads
     slot = 0
     phase = 0
@@ -119,9 +126,23 @@ def hopper_gradients(
                 h = g * shared_heads + other
                 for step in range(first, steps):
                     cb.barrier_wait(query_free, slot, 1 - phase)
-                    bring_rows(queries, tops, q, lse, b, h, b * heads + h, step, query_full, slot, plan)
+                    bring_rows(
+                        queries, tops, q, lse, b, h, b * heads + h, step, query_full, slot, plan
+                    )
                     cb.barrier_wait(grad_free, grad_slot, 1 - grad_phase)
-                    bring_rows(grads, deltas, grad, delta, b, h, b * heads + h, step, grad_full, grad_slot, plan)
+                    bring_rows(
+                        grads,
+                        deltas,
+                        grad,
+                        delta,
+                        b,
+                        h,
+                        b * heads + h,
+                        step,
+                        grad_full,
+                        grad_slot,
+                        plan,
+                    )
                     slot = slot + 1
                     if slot == query_stages:
                         slot = 0
@@ -184,7 +205,13 @@ def hopper_gradients(
                 start_sums(sum_v, p, grads, rows, grad_slot, depth)
             place = turn * plan.keys * rows
             for j in range(rows // 16):
-                store_slopes(ds, place + j // 4 * plan.keys * BLOCK + own_rows, fragment(t, 8 * j, q.dtype), j, lane)
+                store_slopes(
+                    ds,
+                    place + j // 4 * plan.keys * BLOCK + own_rows,
+                    fragment(t, 8 * j, q.dtype),
+                    j,
+                    lane,
+                )
             if plan.by_rows:  # with 128 queries the weights as operands fit only where t was
                 fragments(p, s, q.dtype, rows // 16)
                 start_sums(sum_v, p, grads, rows, grad_slot, depth)
@@ -205,7 +232,9 @@ def hopper_gradients(
             cb.wgmma_wait(1, s, sum_v, part)
             if leader:
                 cb.barrier_arrive(grad_free, grad_slot)
-            at = (((base + other) * steps + step) * 2 + group) * (rows * half) + cb.UNIT_POS % GROUP * 4
+            at = (((base + other) * steps + step) * 2 + group) * (
+                rows * half
+            ) + cb.UNIT_POS % GROUP * 4
             add_query_grads(dq, part, at)
             step = step + 1
             if step == steps:
@@ -224,7 +253,13 @@ def hopper_gradients(
 
 @cb.kernel
 def prepare_gradients(
-    out: cb.Array, grad: cb.Array, lse: cb.Array, tops: cb.Array, delta: cb.Array, *, lanes: cb.Comptime
+    out: cb.Array,
+    grad: cb.Array,
+    lse: cb.Array,
+    tops: cb.Array,
+    delta: cb.Array,
+    *,
+    lanes: cb.Comptime,
 ):
     """delta[b * h, i] = sum of grad * out, tops = lse in units of log 2; beyond the length 0 and infinity.
 
@@ -252,7 +287,14 @@ def prepare_gradients(
 
 @cb.kernel
 def round_query_grads(
-    sums: cb.Array, dq: cb.Array, scale: cb.f32, heads, steps, *, dtype: cb.Comptime, plan: cb.Comptime
+    sums: cb.Array,
+    dq: cb.Array,
+    scale: cb.f32,
+    heads,
+    steps,
+    *,
+    dtype: cb.Comptime,
+    plan: cb.Comptime,
 ):
     """dq (B, H, L, D // 2) words from the sums of `hopper_gradients`.
 
@@ -271,20 +313,35 @@ def round_query_grads(
     first = group * (plan.depth // 4)
     if plan.by_rows:
         row, first = row + group * BLOCK, 0
-    write_rows(o, dq, dtype, which // heads, which % heads, row, lane, scale, scale, first, 2 * plan.part)
+    write_rows(
+        o, dq, dtype, which // heads, which % heads, row, lane, scale, scale, first, 2 * plan.part
+    )
 
 
 def plan_for(
-    q: Any, k: Any, v: Any, grad: Any, causal: bool, p: DeviceProperties, mask: Any = None, kind: str = "none"
+    q: Any,
+    k: Any,
+    v: Any,
+    grad: Any,
+    causal: bool,
+    p: DeviceProperties,
+    mask: Any = None,
+    kind: str = "none",
 ) -> HopperGradients | None:
     """The blueprint for a problem, or None where this routine cannot do it; widths are rounded up."""
     if not {"wgmma", "tma"} <= p.features or q.dtype.itemsize != 2 or q.dtype.kind == "i":
         return None
     widths = (q.shape[3], v.shape[3])
-    if not q.dtype == k.dtype == v.dtype == grad.dtype or any(n % 8 for n in widths) or not 0 < max(widths) <= 256:
+    if (
+        not q.dtype == k.dtype == v.dtype == grad.dtype
+        or any(n % 8 for n in widths)
+        or not 0 < max(widths) <= 256
+    ):
         return None
     padding = masking.kind_of(mask, kind)
-    if padding not in ("none", *masking.BY_KEY) or (padding != "none" and mask.shape[1] > 1 and mask.strides[1] != 0):
+    if padding not in ("none", *masking.BY_KEY) or (
+        padding != "none" and mask.shape[1] > 1 and mask.strides[1] != 0
+    ):
         return None
     width = max(widths)
     depth, queries = (64, 128) if width <= 64 else (-(-width // BLOCK) * BLOCK, 64)
@@ -315,7 +372,9 @@ def launch(
     padding = None
     if plan.mask != "none":
         counter = memory.empty((1,), np.dtype(np.int32))
-        numbers, known, (each, _) = masking.numbers_of_keys(mask, seen, scale * LOG2E, plan.keys, counter, 0)
+        numbers, known, (each, _) = masking.numbers_of_keys(
+            mask, seen, scale * LOG2E, plan.keys, counter, 0
+        )
         padding = (numbers, known, 1 if each > 1 else 0)
     band = max(1, CACHE // (8 * length * depth * (heads // key_heads)))
     kernel = hopper_wide_gradients if plan.wide else hopper_gradients
@@ -326,5 +385,12 @@ def launch(
         mode="unchecked",
     )  # fmt: skip
     round_query_grads[2 * batches * heads * steps, GROUP](
-        sums, dq.view(np.uint32), scale, heads, steps, dtype=as_dtype(q.dtype), plan=plan, mode="unchecked"
+        sums,
+        dq.view(np.uint32),
+        scale,
+        heads,
+        steps,
+        dtype=as_dtype(q.dtype),
+        plan=plan,
+        mode="unchecked",
     )

@@ -45,8 +45,12 @@ def bring_step(ring, n, walk, plan):
     heads, base, first, steps, _ = walk
     other = n // (steps - first)
     step = first + n - other * (steps - first)
-    row = base + other  # batch and head come from it again: kept from the beginning on they cost registers
-    bring_rows(tiles, numbers, source, vector, row // heads, row % heads, row, step, full, n % 2, plan)
+    row = (
+        base + other
+    )  # batch and head come from it again: kept from the beginning on they cost registers
+    bring_rows(
+        tiles, numbers, source, vector, row // heads, row % heads, row, step, full, n % 2, plan
+    )
 
 
 @cb.func
@@ -117,7 +121,9 @@ def hopper_wide_gradients(
     weights = cb.shared(size, cb.f32)
     tops = cb.shared(2 * rows, cb.f32)
     deltas = cb.shared(2 * rows, cb.f32)
-    block, b, g, first, steps = keys_of_cube(key_heads, batches * key_heads, length, seen, band, padding, plan)
+    block, b, g, first, steps = keys_of_cube(
+        key_heads, batches * key_heads, length, seen, band, padding, plan
+    )
     shared_heads = heads // key_heads
     base = b * heads + g * shared_heads
     total = (steps - first) * shared_heads
@@ -140,7 +146,11 @@ def hopper_wide_gradients(
                 bring_step(grad_ring, n, walk, plan)
         even, odd = cb.local(16, cb.f32), cb.local(16, cb.f32)
         p = cb.local(plan.keys // 16, cb.u32, lanes=4)
-        cell = lane % 8 * BLOCK + lane // 16 * 8 * BLOCK + (2 * cb.PLANE_POS + lane // 8 % 2 ^ lane % 8) * 8
+        cell = (
+            lane % 8 * BLOCK
+            + lane // 16 * 8 * BLOCK
+            + (2 * cb.PLANE_POS + lane // 8 % 2 ^ lane % 8) * 8
+        )
         other = 0
         cb.barrier_wait(loaded, 0, 0)
         for _done in range(total):
@@ -185,7 +195,9 @@ def hopper_wide_gradients(
             weigh_turned(s, tops, slot * rows + column, scale, upper, lower, plan)
             cb.barrier_wait(weights_free, 0, 1 - slot)
             for j in range(rows // 8):
-                line = cb.concat(line_of(s[4 * j], s[4 * j + 1]), line_of(s[4 * j + 2], s[4 * j + 3]))
+                line = cb.concat(
+                    line_of(s[4 * j], s[4 * j + 1]), line_of(s[4 * j + 2], s[4 * j + 3])
+                )
                 weights.store((j * GROUP + unit) * 4, line)
             cb.sync_plane()
             if leader:
@@ -215,7 +227,9 @@ def hopper_wide_gradients(
             for j in range(rows // 8):
                 known = weights.load((j * GROUP + unit) * 4, 4)
                 for e in cb.unroll(range(4)):
-                    t[4 * j + e] = known[e] * (t[4 * j + e] - deltas[slot * rows + 8 * j + column + e % 2])
+                    t[4 * j + e] = known[e] * (
+                        t[4 * j + e] - deltas[slot * rows + 8 * j + column + e % 2]
+                    )
             fragments(p, t, q.dtype, rows // 16)
             cb.barrier_wait(ds_free, slot, 1 - phase)
             for j in range(rows // 16):

@@ -49,14 +49,18 @@ def kind_of(mask: Any, kind: str) -> str | None:
         return kind
     if mask.shape[2] == 1 or mask.strides[2] == 0:
         return "keys" if kind == "bool" else "key bias"
-    return {"bool": "bool", "float16": "f16", "bfloat16": "bf16", "float32": "f32"}.get(mask.dtype.name)
+    return {"bool": "bool", "float16": "f16", "bfloat16": "bf16", "float32": "f32"}.get(
+        mask.dtype.name
+    )
 
 
 def worth_a_survey(mask: Any, kind: str, width: int) -> bool:
     """Whether there is a pass before: always where it makes the numbers a key, else where it costs little."""
     if kind == "none" or kind in BY_KEY:
         return kind != "none"
-    shared = int(np.prod([n for n, s in zip(mask.shape[:2], mask.strides[:2], strict=True) if s == 0]))
+    shared = int(
+        np.prod([n for n, s in zip(mask.shape[:2], mask.strides[:2], strict=True) if s == 0])
+    )
     return shared * width >= SURVEY * ITEM_BYTES[kind]
 
 
@@ -65,7 +69,10 @@ def next_block(known, place, block, plan):
     """The next block down from `block` of which something is seen; -1 if there is none."""
     block = block - 1
     if plan.chosen:
-        while cb.cast(block >= 0, cb.i32) * cb.cast(known[0][place + cb.max(block, 0)] == 0, cb.i32) != 0:
+        while (
+            cb.cast(block >= 0, cb.i32) * cb.cast(known[0][place + cb.max(block, 0)] == 0, cb.i32)
+            != 0
+        ):
             block = block - 1
     return block
 
@@ -95,7 +102,12 @@ def bring_mask(tiles, slot, mask, b, h, row, block, bar, plan):
     """Start copying a block's part of the mask."""
     if plan.mask in BY_KEY:
         cb.tma_load(
-            tiles, slot * (plan.mask_stage // 4), mask[0], (b * mask[1] + h * mask[2], block * plan.keys), bar, slot
+            tiles,
+            slot * (plan.mask_stage // 4),
+            mask[0],
+            (b * mask[1] + h * mask[2], block * plan.keys),
+            bar,
+            slot,
         )
     else:
         columns = plan.mask_columns
@@ -167,7 +179,13 @@ def mask_scores(s, tiles, slot, plane, inverse, plan):
 
 @cb.kernel
 def survey_keys(
-    mask: cb.Array, bias: cb.Array, known: cb.Array, counter: cb.Array, cubes, inverse: cb.f32, keys: cb.Comptime
+    mask: cb.Array,
+    bias: cb.Array,
+    known: cb.Array,
+    counter: cb.Array,
+    cubes,
+    inverse: cb.f32,
+    keys: cb.Comptime,
 ):
     """bias[m, i]: what is done to key i's scores, for m = b * H + h of a mask (B, H, 1, S).
 
@@ -202,14 +220,24 @@ def survey_keys(
 
 @cb.kernel
 def survey(
-    mask: cb.Array, known: cb.Array, counter: cb.Array, cubes, inverse: cb.f32, rows: cb.Comptime, keys: cb.Comptime
+    mask: cb.Array,
+    known: cb.Array,
+    counter: cb.Array,
+    cubes,
+    inverse: cb.f32,
+    rows: cb.Comptime,
+    keys: cb.Comptime,
 ):
     """The same for a whole mask (B, H, L, S), in tiles of `rows` by `keys`; bools come as words of four."""
     words = mask.dtype == cb.u32
     lanes = LINE // mask.dtype.itemsize
     lines = keys // 4 // lanes if words else keys // lanes
     row_tiles, blocks = known.shape[1], known.shape[2]
-    m, tile, block = cb.CUBE_POS // (blocks * row_tiles), cb.CUBE_POS // blocks % row_tiles, cb.CUBE_POS % blocks
+    m, tile, block = (
+        cb.CUBE_POS // (blocks * row_tiles),
+        cb.CUBE_POS // blocks % row_tiles,
+        cb.CUBE_POS % blocks,
+    )
     found = cb.shared(2 * UNITS // 32, cb.i32)
     hidden, plain = True, True
     for n in range(rows * lines // UNITS):
@@ -245,7 +273,11 @@ def once(mask: Any) -> Any:
     shape = tuple(1 if s == 0 else n for n, s in zip(mask.shape[:3], mask.strides[:3], strict=True))
     mask = mask[: shape[0], : shape[1], : shape[2]]
     whole = [s for n, s in zip(mask.shape[:3], mask.strides[:3], strict=True) if n > 1]
-    if mask.address % LINE or mask.shape[3] * mask.itemsize % LINE or any(s % LINE or s < 0 for s in whole):
+    if (
+        mask.address % LINE
+        or mask.shape[3] * mask.itemsize % LINE
+        or any(s % LINE or s < 0 for s in whole)
+    ):
         padded = memory.empty((*shape, -(-mask.shape[3] // LINE) * LINE), mask.dtype)
         padded[..., mask.shape[3] :] = 0
         padded[..., : mask.shape[3]] = mask
@@ -261,12 +293,21 @@ def numbers_of_keys(
     mask: Any, seen: int, scale: float, keys: int, counter: Any, cubes: int
 ) -> tuple[Any, Any, tuple[int, int]]:
     """What `survey_keys` finds in a mask that is the same for all rows, and its batches and heads that differ."""
-    batches, heads = (1 if s == 0 else n for n, s in zip(mask.shape[:2], mask.strides[:2], strict=True))
+    batches, heads = (
+        1 if s == 0 else n for n, s in zip(mask.shape[:2], mask.strides[:2], strict=True)
+    )
     blocks = -(-seen // keys)
     bias = memory.empty((batches * heads, blocks * keys), np.dtype(np.float32))
     known = memory.empty((batches * heads, blocks), np.dtype(np.uint8))
     survey_keys[known.size, 32](
-        mask[:batches, :heads, :1], bias, known, counter, cubes, LOG2E / scale, keys, mode="unchecked"
+        mask[:batches, :heads, :1],
+        bias,
+        known,
+        counter,
+        cubes,
+        LOG2E / scale,
+        keys,
+        mode="unchecked",
     )
     return bias, known, (batches, heads)
 
@@ -286,7 +327,9 @@ def prepare(mask: Any, length: int, seen: int, scale: float, cubes: int, plan: A
         core = once(mask)
         few = core.shape[:2]
         box = (1, 1, plan.rows, plan.mask_columns)
-        tiles = cb.tensor_map(core.view(np.uint16) if plan.mask == "bool" else core, box, swizzle=ROW_BYTES)
+        tiles = cb.tensor_map(
+            core.view(np.uint16) if plan.mask == "bool" else core, box, swizzle=ROW_BYTES
+        )
         if plan.chosen:
             shape = (few[0] * few[1], -(-length // plan.rows), -(-seen // plan.keys))
             known = memory.empty(shape, np.dtype(np.uint8))

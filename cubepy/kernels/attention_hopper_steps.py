@@ -64,7 +64,9 @@ class HopperGradients:
         """Shared memory of a cube."""
         stages = self.query_stages + self.grad_stages
         squares = 4 if self.wide else 2
-        tiles = (2 * self.keys + stages * self.queries) * self.depth + squares * self.keys * self.queries
+        tiles = (
+            2 * self.keys + stages * self.queries
+        ) * self.depth + squares * self.keys * self.queries
         return 2 * tiles + 4 * stages * self.queries
 
 
@@ -104,7 +106,9 @@ def bring_keys(keys, values, k, v, b, g, block, loaded, plan):
     cb.barrier_expect(loaded, 0, 4 * plan.keys * plan.depth)
     for c in cb.unroll(range(plan.depth // BLOCK)):
         cb.tma_load(keys, c * plan.keys * BLOCK, k, (b, g, block * plan.keys, c * BLOCK), loaded, 0)
-        cb.tma_load(values, c * plan.keys * BLOCK, v, (b, g, block * plan.keys, c * BLOCK), loaded, 0)
+        cb.tma_load(
+            values, c * plan.keys * BLOCK, v, (b, g, block * plan.keys, c * BLOCK), loaded, 0
+        )
 
 
 @cb.func
@@ -157,5 +161,7 @@ def store_slopes(ds, at, words, j, lane):
 def add_query_grads(dq, part, at):
     """Add a part of the queries' gradients, in the order of accumulators, from dq[at] on; `at` is the unit's place."""
     for i in range(part.size // 4):
-        line = cb.concat(line_of(part[4 * i], part[4 * i + 1]), line_of(part[4 * i + 2], part[4 * i + 3]))
+        line = cb.concat(
+            line_of(part[4 * i], part[4 * i + 1]), line_of(part[4 * i + 2], part[4 * i + 3])
+        )
         cb.add_line(dq, at + i * GROUP * 4, line)

@@ -22,7 +22,9 @@ QUERIES = 128  # of a cube, at most
 WORK = 1 << 18  # products of a cube, at least, where many cores share few queries
 KEYS = 96  # of a block, at most; a multiple of all tiles
 BYTES, PLANES_BYTES = 1 << 17, 1 << 15  # of a block's keys and values on a CPU and on a GPU
-NARROW = 1.15  # so many times fewer places for queries make narrow tiles pay, which read more numbers
+NARROW = (
+    1.15  # so many times fewer places for queries make narrow tiles pay, which read more numbers
+)
 FEW = 12  # queries of a head up to which they are done one by one
 
 
@@ -111,7 +113,17 @@ def attend(
         for j in range(lines):
             top[t, j] = cb.splat(-float("inf"), lanes)
             total[t, j] = cb.splat(0.0, lanes)
-            read_line(queries, q, b, h, first + t * strip + j * lanes, t * plan.deep, j, scale * LOG2_E, plan)
+            read_line(
+                queries,
+                q,
+                b,
+                h,
+                first + t * strip + j * lanes,
+                t * plan.deep,
+                j,
+                scale * LOG2_E,
+                plan,
+            )
         for i in range(plan.wide):
             for j in range(lines):
                 sums[t * plan.wide + i, j] = cb.splat(0.0, lanes)
@@ -141,11 +153,23 @@ def attend(
                     add_values(sums, weights, shrink, values, t, limit, e, plan.rows, plan)
                 if plan.width % plan.rows > 0:
                     e = plan.width // plan.rows * plan.rows
-                    add_values(sums, weights, shrink, values, t, limit, e, plan.width % plan.rows, plan)
+                    add_values(
+                        sums, weights, shrink, values, t, limit, e, plan.width % plan.rows, plan
+                    )
     for t in range(here):
         for j in range(lines):
             write_line(
-                out, lse, sums, top[t, j], total[t, j], b, h, first + t * strip + j * lanes, t * plan.wide, j, plan
+                out,
+                lse,
+                sums,
+                top[t, j],
+                total[t, j],
+                b,
+                h,
+                first + t * strip + j * lanes,
+                t * plan.wide,
+                j,
+                plan,
             )
 
 
@@ -214,7 +238,9 @@ def apply_mask(weights, mask, b, h, row, start, limit, plan):
             for i in range(lanes):
                 place = cb.min(row + j * lanes + i, mask.shape[2] - 1)
                 line = mask.load((b, h, place, start + r), lanes, valid=limit - r)
-                piece[i] = cb.select(line, 1.0, 0.0) if plan.mask == "bool" else cb.cast(line, cb.f32)
+                piece[i] = (
+                    cb.select(line, 1.0, 0.0) if plan.mask == "bool" else cb.cast(line, cb.f32)
+                )
             part = ()
             for i in cb.unroll(range(lanes)):
                 part = part + (piece[i],)
@@ -312,7 +338,13 @@ def write_square(out, sums, factor, b, h, row, at, j, d, some: cb.Comptime, plan
 
 
 def plan_for(
-    q: Any, k: Any, v: Any, causal: bool, mask: str, p: cb.DeviceProperties, chosen: Strips = Strips()
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    mask: str,
+    p: cb.DeviceProperties,
+    chosen: Strips = Strips(),
 ) -> tuple[Blueprint, int]:
     """The blueprint for arrays of these shapes, and the strips of a cube; results do not depend on how many cores there
     are."""
@@ -321,7 +353,10 @@ def plan_for(
     wide, narrow = ((6, 4), (12, 2)) if p.vector_registers >= 32 else ((6, 2), (12, 1))
     places = [-(-length // (lines * lanes)) * lines for _, lines in (wide, narrow)]
     rows, lines = chosen.shape or (narrow if NARROW * places[1] < places[0] else wide)
-    strips, most = -(-length // (lines * lanes)), min(QUERIES, BYTES // (2 * (depth + width))) // (lines * lanes)
+    strips, most = (
+        -(-length // (lines * lanes)),
+        min(QUERIES, BYTES // (2 * (depth + width))) // (lines * lanes),
+    )
     least = -(-WORK // (lines * lanes * k.shape[2] * (depth + width)))
     tiles = max(least, q.shape[0] * q.shape[1] * strips // (4 * p.cores))
     room = 1 if has_planes() else max(1, most)
@@ -338,4 +373,6 @@ def launch(
     """The attention, and its log-sum-exp if `lse` is there; rows are neighbours in memory."""
     plan, tiles = plan_for(q, k, v, causal, kind, p, chosen)
     cubes = q.shape[0] * q.shape[1] * -(-q.shape[2] // (plan.strip * tiles))
-    attend[cubes, 1](q, k, v, mask, out, lse, scale, q.shape[1] // k.shape[1], tiles, plan, mode="unchecked")
+    attend[cubes, 1](
+        q, k, v, mask, out, lse, scale, q.shape[1] // k.shape[1], tiles, plan, mode="unchecked"
+    )

@@ -106,14 +106,25 @@ def log_sums(q: Any, k: Any, mask: Any, kind: str, lse: Any, scale: float, causa
     groups, seen = k.shape[1:3]
     queries, keys = grouped(q, groups), grouped(k, groups)
     for heads, rows in pieces(*queries.shape[:2], seen):
-        s = matmul(queries[heads, rows], keys[heads].transpose(0, 2, 1), dtype=F32).reshape(-1, seen)
+        s = matmul(queries[heads, rows], keys[heads].transpose(0, 2, 1), dtype=F32).reshape(
+            -1, seen
+        )
         first = heads.start * queries.shape[1] + rows.start
         facts = mask, scale, q.shape[2], first, causal, kind
         row_log_sums[cb.over(s[:, 0])](s, lse.reshape(-1), *facts, mode="checked")
 
 
 def gradients(
-    grad: Any, q: Any, k: Any, v: Any, mask: Any, kind: str, out: Any, lse: Any, scale: float, causal: bool
+    grad: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    kind: str,
+    out: Any,
+    lse: Any,
+    scale: float,
+    causal: bool,
 ) -> tuple[Any, Any, Any]:
     """The gradients by queries, keys and values."""
     groups, seen, length = k.shape[1], k.shape[2], q.shape[2]
@@ -122,7 +133,9 @@ def gradients(
     rows_of_both = do.reshape(-1, do.shape[2]), results.reshape(-1, do.shape[2])
     row_dots[cb.over(delta)](*rows_of_both, delta, mode="checked")
     sums = (lse if lse.flags.c_contiguous else copy(lse)).reshape(-1)
-    whole = queries.shape[1] * seen <= MOST  # else gradients by keys and values are added up, in f32
+    whole = (
+        queries.shape[1] * seen <= MOST
+    )  # else gradients by keys and values are added up, in f32
     dq = memory.empty(queries.shape, q.dtype)
     dk, dv = (memory.empty(a.shape, a.dtype if whole else F32) for a in (keys, values))
     for heads, rows in pieces(*queries.shape[:2], seen):
@@ -132,7 +145,9 @@ def gradients(
         w, slopes = (a if q.dtype == F32 else memory.empty(a.shape, q.dtype) for a in (s, dp))
         flat = [a.reshape(-1, seen) for a in (s, dp, w, slopes)]
         first = heads.start * queries.shape[1] + rows.start
-        score_gradients[cb.over(s)](*flat, sums, delta, mask, scale, length, first, causal, kind, mode="checked")
+        score_gradients[cb.over(s)](
+            *flat, sums, delta, mask, scale, length, first, causal, kind, mode="checked"
+        )
         matmul(slopes, keys[heads], dtype=q.dtype, out=dq[heads, rows])
         for target, factor, other in ((dk, slopes, some), (dv, w, their)):
             at = target[heads]

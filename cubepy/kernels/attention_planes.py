@@ -78,7 +78,9 @@ class PlaneAttention(Blocks):
     def shared_bytes(self) -> int:
         """Shared memory of a cube."""
         queries = self.parts * 16 * self.planes * (self.depth // 2 + PAD)
-        return 4 * (queries + self.stages * (self.key_words + self.value_words + self.mask_words) + 4)
+        return 4 * (
+            queries + self.stages * (self.key_words + self.value_words + self.mask_words) + 4
+        )
 
 
 @cb.func
@@ -104,7 +106,9 @@ def bring_tile(tile, source, b, h, first, count: cb.Comptime[int], columns: cb.C
 
 
 @cb.func
-def start_tile(tile, at, source, b, h, first, left, count: cb.Comptime[int], columns: cb.Comptime[int]):
+def start_tile(
+    tile, at, source, b, h, first, left, count: cb.Comptime[int], columns: cb.Comptime[int]
+):
     """The same beside the work, from word `left` on of an array of words in whole blocks of 16 bytes."""
     lines = columns // 8
     for n in range((count * lines + cb.CUBE_DIM - 1) // cb.CUBE_DIM):
@@ -130,7 +134,9 @@ def start_keys(key_tile, value_tile, mask_tile, stage, k, v, mask, b, g, h, row,
     start_tile(value_tile, stage * plan.value_words, v, b, g, start, 0, plan.keys, plan.width)
     if plan.mask == "words":
         rows = 16 * plan.planes
-        start_tile(mask_tile, stage * plan.mask_words, mask, b, h, row, start // 4, rows, plan.keys // 2)
+        start_tile(
+            mask_tile, stage * plan.mask_words, mask, b, h, row, start // 4, rows, plan.keys // 2
+        )
 
 
 @cb.func
@@ -160,7 +166,9 @@ def scores(s, queries, rows: cb.Comptime[int], first, keys, at, plan):
     for d in range(plan.depth // 16):
         a = ()
         for part in cb.unroll(range(plan.parts)):
-            a = a + (cb.load_matrix(queries, (part * rows + row) * stride + d * 8 + lane // 16 * 4),)
+            a = a + (
+                cb.load_matrix(queries, (part * rows + row) * stride + d * 8 + lane // 16 * 4),
+            )
         for n in range(plan.keys // 16):
             b = ()
             for part in cb.unroll(range(plan.parts)):
@@ -202,7 +210,10 @@ def add_values(o, s, grown, values, at, plan):
             even, even_rest = multiply(mine, b, 0, even, even_rest, plan)
             odd, odd_rest = multiply(mine, b, 2, odd, odd_rest, plan)
         if plan.parts > 1:
-            even, odd = cb.fma(o[2 * n], grown, even + even_rest), cb.fma(o[2 * n + 1], grown, odd + odd_rest)
+            even, odd = (
+                cb.fma(o[2 * n], grown, even + even_rest),
+                cb.fma(o[2 * n + 1], grown, odd + odd_rest),
+            )
         o[2 * n], o[2 * n + 1] = even, odd
 
 
@@ -247,7 +258,25 @@ def base_of(top):
 
 @cb.func
 def weigh(
-    s, mask, mask_tile, of_mask, b, h0, h1, row0, row1, start, last, limit0, limit1, top0, top1, sum0, sum1, scale, plan
+    s,
+    mask,
+    mask_tile,
+    of_mask,
+    b,
+    h0,
+    h1,
+    row0,
+    row1,
+    start,
+    last,
+    limit0,
+    limit1,
+    top0,
+    top1,
+    sum0,
+    sum1,
+    scale,
+    plan,
 ):
     """Scores of the keys from `start` on become weights: the largest and the sums of the unit's two rows, and by how
     much what was summed before shrinks."""
@@ -278,7 +307,15 @@ def weigh(
 
 
 def attend(
-    q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, scale: cb.f32, shared_heads, plan: cb.Comptime
+    q: cb.Array,
+    k: cb.Array,
+    v: cb.Array,
+    mask,
+    out: cb.Array,
+    lse,
+    scale: cb.f32,
+    shared_heads,
+    plan: cb.Comptime,
 ):
     """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j] + mask) * v[b, g, j], g = h // shared_heads.
 
@@ -294,7 +331,9 @@ def attend(
     heads, length, seen = q.shape[1], q.shape[2], k.shape[2]
     tiles = (length + rows - 1) // rows
     owners = q.shape[0] * heads
-    first = (tiles - 1 - cb.CUBE_POS // owners) * rows  # the longest first, where rows differ in work
+    first = (
+        tiles - 1 - cb.CUBE_POS // owners
+    ) * rows  # the longest first, where rows differ in work
     b, h = cb.CUBE_POS % owners // heads, cb.CUBE_POS % heads
     g = h // shared_heads
     lane = cb.UNIT_POS_PLANE
@@ -323,7 +362,21 @@ def attend(
     for start in range(0, stop, keys):
         if plan.words:
             if start + keys < stop:
-                start_keys(key_tile, value_tile, mask_tile, 1 - stage, k, v, mask, b, g, h, first, start + keys, plan)
+                start_keys(
+                    key_tile,
+                    value_tile,
+                    mask_tile,
+                    1 - stage,
+                    k,
+                    v,
+                    mask,
+                    b,
+                    g,
+                    h,
+                    first,
+                    start + keys,
+                    plan,
+                )
             cb.copy_async_commit()
             cb.copy_async_wait(1)
         else:
@@ -354,9 +407,17 @@ def attend(
         left = out.shape[3] - column
         if left > 0:
             if row0 < length:
-                out.store((b, h, row0, column), cb.cast(two(o[n][0], o[n][1]) * inverse0, out.dtype), valid=left)
+                out.store(
+                    (b, h, row0, column),
+                    cb.cast(two(o[n][0], o[n][1]) * inverse0, out.dtype),
+                    valid=left,
+                )
             if row1 < length:
-                out.store((b, h, row1, column), cb.cast(two(o[n][2], o[n][3]) * inverse1, out.dtype), valid=left)
+                out.store(
+                    (b, h, row1, column),
+                    cb.cast(two(o[n][2], o[n][3]) * inverse1, out.dtype),
+                    valid=left,
+                )
 
 
 @cb.func
@@ -385,12 +446,21 @@ class Shape:
     keys: int = 0
 
 
-SHAPES = tuple(Shape(planes, keys) for planes, keys in ((4, 64), (4, 32), (4, 16), (2, 16), (1, 16)))
+SHAPES = tuple(
+    Shape(planes, keys) for planes, keys in ((4, 64), (4, 32), (4, 16), (2, 16), (1, 16))
+)
 """What the rules choose from, the first that fits."""
 
 
 def plan_for(
-    q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, p: DeviceProperties, shape: Shape = Shape()
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    kind: str,
+    causal: bool,
+    p: DeviceProperties,
+    shape: Shape = Shape(),
 ) -> PlaneAttention | None:
     """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask as `PlaneAttention.mask`."""
     depth, width = -(-q.shape[3] // 16) * 16, -(-v.shape[3] // 16) * 16
@@ -398,18 +468,24 @@ def plan_for(
         return None
     narrow = q.dtype.itemsize == 2 and q.dtype == k.dtype == v.dtype
     dtype = "bf16" if not narrow or q.dtype.name == "bfloat16" else "f16"
-    words = narrow and "copy_async" in p.features and all(copyable(a, repeats=True) for a in (q, k, v))
+    words = (
+        narrow and "copy_async" in p.features and all(copyable(a, repeats=True) for a in (q, k, v))
+    )
     if kind == "bool" and words and copyable(mask, repeats=True):
         kind = "words"
     for one in SHAPES if shape == Shape() else (shape,):
-        plan = PlaneAttention(depth, width, one.planes, one.keys, 1 if narrow else 3, dtype, causal, kind, words)
+        plan = PlaneAttention(
+            depth, width, one.planes, one.keys, 1 if narrow else 3, dtype, causal, kind, words
+        )
         few = q.shape[2] <= 8 * one.planes and one.planes > 1 and shape == Shape()
         if plan.shared_bytes() <= p.max_shared_memory and not few:
             return plan
     return None
 
 
-def launch(q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, scale: float, plan: PlaneAttention) -> None:
+def launch(
+    q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, scale: float, plan: PlaneAttention
+) -> None:
     """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there is one."""
     batches, heads, length = q.shape[:3]
     cubes = batches * heads * -(-length // (16 * plan.planes))
@@ -419,4 +495,6 @@ def launch(q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, scale: float, 
     if plan.mask == "words":
         mask = mask.view(np.uint32)
     kernel = quick_attend if plan.parts == 1 else exact_attend
-    kernel[cubes, 32 * plan.planes](q, k, v, mask, out, lse, scale * LOG2E, shared_heads, plan, mode="unchecked")
+    kernel[cubes, 32 * plan.planes](
+        q, k, v, mask, out, lse, scale * LOG2E, shared_heads, plan, mode="unchecked"
+    )

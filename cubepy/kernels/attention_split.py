@@ -139,7 +139,9 @@ def bring_block(ring, at, source, b, g, first, columns: cb.Comptime[int], plan):
         if first + r < source.shape[2] and d < source.shape[3]:
             line = cb.cast(source.load((b, g, first + r, d), 8, valid=source.shape[3] - d), cb.f32)
         for part in cb.unroll(range(plan.parts)):
-            ring.store(at + (part * plan.keys + r) * stride + d // 2, words_of(line, plan.dtype, part))
+            ring.store(
+                at + (part * plan.keys + r) * stride + d // 2, words_of(line, plan.dtype, part)
+            )
 
 
 @cb.func
@@ -160,7 +162,9 @@ def bring_queries(queries, q, b, g, first, left, shared_heads, plan):
             if first + r < left and d * 8 < q.shape[3]:
                 line = cb.cast(q.load((b, h, i, d * 8), 8, valid=q.shape[3] - d * 8), cb.f32)
             for part in cb.unroll(range(plan.parts)):
-                queries.store((part * plan.rows + r) * stride + d * 4, words_of(line, plan.dtype, part))
+                queries.store(
+                    (part * plan.rows + r) * stride + d * 4, words_of(line, plan.dtype, part)
+                )
 
 
 @cb.func
@@ -281,7 +285,9 @@ def attend_parts(
             s, mask, ring, 0, b, h0, h1, place0, place1, start * keys, seen - 1, limit0, limit1, top0, top1, sum0, sum1,
             scale, plan,
         )  # fmt: skip
-        add_values(o, s, line_of_four(grown0, grown0, grown1, grown1), ring, at + plan.key_words, plan)
+        add_values(
+            o, s, line_of_four(grown0, grown0, grown1, grown1), ring, at + plan.key_words, plan
+        )
     if plan.words:
         cb.copy_async_wait(0)
     cb.sync_cube()
@@ -293,11 +299,23 @@ def attend_parts(
         if row < every:
             four, top, total = of_teams(ring, r, column, plan)
             if parts is None:
-                finish(four, top, total, out, lse, b, g * shared_heads + row // length, row % length, column)
+                finish(
+                    four,
+                    top,
+                    total,
+                    out,
+                    lse,
+                    b,
+                    g * shared_heads + row // length,
+                    row % length,
+                    column,
+                )
             else:
                 parts.store((owner, split, row, column), four)
                 if column == 0:
-                    parts.store((owner, split, row, plan.width), line_of_four(top, total, top, total))
+                    parts.store(
+                        (owner, split, row, plan.width), line_of_four(top, total, top, total)
+                    )
 
 
 exact_parts = cb.kernel(attend_parts)
@@ -307,7 +325,9 @@ quick_parts = cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))(attend_par
 
 
 @cb.kernel
-def combine_parts(parts: cb.Array, out: cb.Array, lse, groups, width: cb.Comptime[int], early: cb.Comptime[bool]):
+def combine_parts(
+    parts: cb.Array, out: cb.Array, lse, groups, width: cb.Comptime[int], early: cb.Comptime[bool]
+):
     """out (B, H, L, E) from parts (B * groups, splits, H // groups * L, width + 4); a cube for a row."""
     if early:
         cb.start_next()
@@ -332,7 +352,9 @@ def combine_parts(parts: cb.Array, out: cb.Array, lse, groups, width: cb.Comptim
         for n in cb.unroll(range((width + 127) // 128)):
             column = n * 128 + lane * 4
             if column < width:
-                four[n] = cb.fma(parts.load((owner, s, row, column), 4), cb.splat(grown, 4), four[n])
+                four[n] = cb.fma(
+                    parts.load((owner, s, row, column), 4), cb.splat(grown, 4), four[n]
+                )
     for n in cb.unroll(range((width + 127) // 128)):
         column = n * 128 + lane * 4
         if column < width:
@@ -362,7 +384,15 @@ class Shape:
 
 
 SHAPES = tuple(
-    Shape(*s) for s in ((1, 4, 32, 2), (1, 8, 16, 2), (1, 2, 32, 3), (2, 2, 32, 3), (2, 4, 16, 3), (4, 2, 32, 2))
+    Shape(*s)
+    for s in (
+        (1, 4, 32, 2),
+        (1, 8, 16, 2),
+        (1, 2, 32, 3),
+        (2, 2, 32, 3),
+        (2, 4, 16, 3),
+        (4, 2, 32, 2),
+    )
 )
 """What may be tried instead of the rules."""
 
@@ -373,9 +403,13 @@ def plan_for(
     """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask: "none", "bool", "float"."""
     narrow = q.dtype.itemsize == 2 and q.dtype == k.dtype == v.dtype
     dtype = "bf16" if not narrow or q.dtype.name == "bfloat16" else "f16"
-    words = narrow and "copy_async" in p.features and all(copyable(a, repeats=True) for a in (q, k, v))
+    words = (
+        narrow and "copy_async" in p.features and all(copyable(a, repeats=True) for a in (q, k, v))
+    )
     rows = q.shape[1] // k.shape[1] * q.shape[2]
-    return planned(rows, q.shape[3], v.shape[3], 1 if narrow else 3, dtype, causal, kind, words, p, shape)
+    return planned(
+        rows, q.shape[3], v.shape[3], 1 if narrow else 3, dtype, causal, kind, words, p, shape
+    )
 
 
 @lru_cache(4096)
@@ -388,13 +422,17 @@ def planned(
     if "mma" not in p.features or max(depth, width) > 256 or min(depth, width) == 0:
         return None
     row_planes = shape.row_planes or (1 if rows <= 16 else 2 if rows <= 32 else 4)
-    teams = shape.teams or (4 // row_planes if row_planes == 1 or "barrier" not in p.features else 8 // row_planes)
+    teams = shape.teams or (
+        4 // row_planes if row_planes == 1 or "barrier" not in p.features else 8 // row_planes
+    )
     if row_planes > 1 and "barrier" not in p.features:
         teams = 1
     stages = (shape.stages or 3) if words else 1
     early = "barrier" in p.features
     keys = shape.keys or (32 if max(depth, width) <= 64 else 16)
-    plan = SplitAttention(depth, width, row_planes, teams, keys, stages, parts, dtype, causal, kind, words, early)
+    plan = SplitAttention(
+        depth, width, row_planes, teams, keys, stages, parts, dtype, causal, kind, words, early
+    )
     while plan.shared_bytes() > p.max_shared_memory and not shape.keys:
         if plan.keys > 16:
             plan = replace(plan, keys=16)
@@ -415,19 +453,29 @@ ROW_COST = 0.0375
 """What a row of a tile costs, where products take longer than copies: in costs of a block of 16 rows."""
 
 
-def microseconds(items: int, blocks: int, splits: int, plan: SplitAttention, cores: int, shared: int) -> float:
+def microseconds(
+    items: int, blocks: int, splits: int, plan: SplitAttention, cores: int, shared: int
+) -> float:
     """About how long `items` tiles take with their blocks in `splits` parts."""
     resident = max(1, min(shared // (plan.shared_bytes() + 1024), 2048 // plan.units, 4))
     each = -(-blocks // splits)
     cubes = items * -(-blocks // each)
     size = plan.keys * (plan.depth + plan.width) * (2 if plan.parts == 1 else 4) / 8192
-    block = size * max(1.0, ROW_COST * plan.rows) * max(BLOCK_US[0], BLOCK_US[1] * min(resident, -(-cubes // cores)))
+    block = (
+        size
+        * max(1.0, ROW_COST * plan.rows)
+        * max(BLOCK_US[0], BLOCK_US[1] * min(resident, -(-cubes // cores)))
+    )
     waves = -(-cubes // (cores * resident))
-    return waves * (each * block + START_US) + (COMBINE_US + PART_US * splits if splits > 1 else 0.0)
+    return waves * (each * block + START_US) + (
+        COMBINE_US + PART_US * splits if splits > 1 else 0.0
+    )
 
 
 @lru_cache(4096)
-def best_splits(items: int, blocks: int, plan: SplitAttention, cores: int, shared: int) -> tuple[float, int]:
+def best_splits(
+    items: int, blocks: int, plan: SplitAttention, cores: int, shared: int
+) -> tuple[float, int]:
     """The least microseconds, and the parts of the keys that take them.
 
     Example:
@@ -437,7 +485,10 @@ def best_splits(items: int, blocks: int, plan: SplitAttention, cores: int, share
     """
     most = max(1, blocks // plan.teams)
     tried = {1, *(min(most, max(1, n * cores // (2 * items))) for n in (1, 2, 4, 6, 8, 12, 16))}
-    return min((microseconds(items, blocks, splits, plan, cores, shared), splits) for splits in sorted(tried))
+    return min(
+        (microseconds(items, blocks, splits, plan, cores, shared), splits)
+        for splits in sorted(tried)
+    )
 
 
 def splits_for(items: int, blocks: int, plan: SplitAttention, p: DeviceProperties) -> int:
@@ -460,10 +511,28 @@ def launch(
     splits = -(-blocks // each)
     if plan.words:
         q, k, v = (a.view(np.uint32) for a in (q, k, v))
-    parts = memory.empty((owners, splits, rows, plan.width + FACTS), np.dtype(np.float32)) if splits > 1 else None
+    parts = (
+        memory.empty((owners, splits, rows, plan.width + FACTS), np.dtype(np.float32))
+        if splits > 1
+        else None
+    )
     kernel = quick_parts if plan.parts == 1 else exact_parts
     kernel[items * splits, plan.units](
-        q, k, v, mask, out, lse, parts, scale * LOG2E, shared_heads, splits, each, plan, mode="unchecked"
+        q,
+        k,
+        v,
+        mask,
+        out,
+        lse,
+        parts,
+        scale * LOG2E,
+        shared_heads,
+        splits,
+        each,
+        plan,
+        mode="unchecked",
     )
     if parts is not None:
-        combine_parts[owners * rows, 32 * COMBINING](parts, out, lse, groups, plan.width, plan.early, mode="unchecked")
+        combine_parts[owners * rows, 32 * COMBINING](
+            parts, out, lse, groups, plan.width, plan.early, mode="unchecked"
+        )

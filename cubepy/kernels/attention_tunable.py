@@ -58,9 +58,14 @@ class Attention(NamedTuple):
     units: Units = ""
 
 
-def described(q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float) -> Attention:
+def described(
+    q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float
+) -> Attention:
     """What the attention of some arrays is to the routines."""
-    width, groups = v.shape[3] if v.shape[3] != q.shape[3] else 0, k.shape[1] if k.shape[1] != q.shape[1] else 0
+    width, groups = (
+        v.shape[3] if v.shape[3] != q.shape[3] else 0,
+        k.shape[1] if k.shape[1] != q.shape[1] else 0,
+    )
     return Attention(
         str(current()), *q.shape[:3], k.shape[2], q.shape[3], width, groups, name_of(q.dtype), kind,  # type: ignore[arg-type]
         causal, units_for(q, k, v, mask, kind, causal, factor),
@@ -97,7 +102,9 @@ class Hopper(Routine):
             others = ((2, 128, 2), (3, 128, 2), (3, 128), (1, 64, 2, 2), (3, 64))
         elif width <= 128:
             others = ((2, 96, 2), (2, 64, 2), (2, 128))
-        yield from (hopper.Shape(*s) for s in others if p.mask == "none")  # a mask's tiles have lengths of their own
+        yield from (
+            hopper.Shape(*s) for s in others if p.mask == "none"
+        )  # a mask's tiles have lengths of their own
 
     def launch(self, blueprint: hopper.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays are copied where the copy engine cannot read them."""
@@ -124,14 +131,18 @@ class Planes(Routine):
         parts = 1 if as_dtype(p.dtype).bits == 16 else 3
         for shape in (*planes.SHAPES, planes.Shape(2, 64), planes.Shape(2, 32)):
             mask = "words" if p.mask == "bool" else p.mask
-            plan = planes.PlaneAttention(depth, width, *astuple(shape), parts, "f16", p.causal, mask, parts == 1)
+            plan = planes.PlaneAttention(
+                depth, width, *astuple(shape), parts, "f16", p.causal, mask, parts == 1
+            )
             if plan.shared_bytes() <= properties.max_shared_memory:
                 yield shape
 
     def launch(self, blueprint: planes.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays stay where they are."""
         q, k, v, mask, out, lse, factor = args
-        plan = planes.plan_for(q, k, v, mask, p.mask, p.causal, cb.device_properties_of(), blueprint)
+        plan = planes.plan_for(
+            q, k, v, mask, p.mask, p.causal, cb.device_properties_of(), blueprint
+        )
         planes.launch(q, k, v, mask, out, lse, factor, plan)
 
 
@@ -144,7 +155,9 @@ class Split(Routine):
         """Any floats, widths up to 256."""
         if not p.units:
             return "arrays are not for matrix units"
-        return None if planned(p, properties, split.Shape()) else "a tile does not fit shared memory"
+        return (
+            None if planned(p, properties, split.Shape()) else "a tile does not fit shared memory"
+        )
 
     def group(self, key: Attention) -> int:
         """For few rows, or where tiles of rows leave cores idle."""
@@ -175,7 +188,9 @@ def planned(p: Attention, properties: cb.DeviceProperties, shape: split.Shape) -
     kinds = ((1, True), (1, False), (3, False)) if as_dtype(p.dtype).bits == 16 else ((3, False),)
     width = p.width or p.depth
     plans = (
-        split.planned(rows_of(p), p.depth, width, parts, "bf16", p.causal, p.mask, words, properties, shape)
+        split.planned(
+            rows_of(p), p.depth, width, parts, "bf16", p.causal, p.mask, words, properties, shape
+        )
         for parts, words in kinds
     )
     return None not in plans
@@ -190,18 +205,31 @@ def split_pays(p: Attention) -> bool:
     if rows <= FEW_ROWS:
         return True
     width = max(p.depth, p.width)
-    tile, resident, key = (64, 2, 0.0096) if width <= 64 else (128, 1, 0.0115 if width <= 128 else 0.023)
+    tile, resident, key = (
+        (64, 2, 0.0096) if width <= 64 else (128, 1, 0.0115 if width <= 128 else 0.023)
+    )
     tiles = p.batch * p.heads * -(-p.length // tile)
     keys = min(p.keys, p.length) if p.causal else p.keys
     by_tiles = -(-tiles // (resident * properties.cores)) * keys * key + TILES_US
     parts = 1 if as_dtype(p.dtype).bits == 16 else 3
     plan = split.planned(
-        rows, p.depth, p.width or p.depth, parts, "bf16", p.causal, p.mask, parts == 1, properties, split.Shape()
+        rows,
+        p.depth,
+        p.width or p.depth,
+        parts,
+        "bf16",
+        p.causal,
+        p.mask,
+        parts == 1,
+        properties,
+        split.Shape(),
     )
     if plan is None:
         return False
     items, blocks = p.batch * (p.groups or p.heads) * -(-rows // plan.rows), -(-keys // plan.keys)
-    by_parts, _ = split.best_splits(items, blocks, plan, properties.cores, properties.max_shared_memory)
+    by_parts, _ = split.best_splits(
+        items, blocks, plan, properties.cores, properties.max_shared_memory
+    )
     return by_parts < CLEARLY * by_tiles
 
 
@@ -244,14 +272,18 @@ class Lines(Routine):
         if has_planes(p):
             return
         many = properties.vector_registers >= 32
-        yield from (Strips(shape) for shape in (((6, 4), (12, 2)) if many else ((6, 2), (12, 1), (4, 3))))
+        yield from (
+            Strips(shape) for shape in (((6, 4), (12, 2)) if many else ((6, 2), (12, 1), (4, 3)))
+        )
         yield from (Strips(keys=keys) for keys in (24, 48, 192) if keys <= 2 * p.keys)
         yield from (Strips(tiles=tiles) for tiles in (1, 2, 4, 8))
 
     def launch(self, blueprint: Strips, p: Attention, args: tuple[Any, ...]) -> None:
         """A cube does some strips of queries."""
         q, k, v, mask, out, lse, factor = args
-        lines.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, cb.device_properties_of(), blueprint)
+        lines.launch(
+            q, k, v, mask, p.mask, out, lse, p.causal, factor, cb.device_properties_of(), blueprint
+        )
 
 
 def has_planes(p: Attention) -> bool:
@@ -295,7 +327,9 @@ def arguments(p: Attention, seed: int) -> tuple[Any, ...]:
 def _checked(p: Attention) -> tuple[np.ndarray, ...]:
     """Batch, head and place of some queries, the first and the last among them."""
     shape = p.batch, p.heads, p.length
-    return np.unravel_index(np.unique(np.linspace(0, p.batch * p.heads * p.length - 1, CHECKED).astype(int)), shape)
+    return np.unravel_index(
+        np.unique(np.linspace(0, p.batch * p.heads * p.length - 1, CHECKED).astype(int)), shape
+    )
 
 
 def _host(a: Any) -> np.ndarray:
@@ -311,7 +345,11 @@ def reference(p: Attention, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
         scores = k[b, h // shared].astype(np.float64) @ q[b, h, i].astype(np.float64) * args[6]
         if p.mask != "none":
             row = _host(args[3])[b, h, i]
-            scores = np.where(row, scores, -np.inf) if p.mask == "bool" else scores + row.astype(np.float64)
+            scores = (
+                np.where(row, scores, -np.inf)
+                if p.mask == "bool"
+                else scores + row.astype(np.float64)
+            )
         if p.causal:
             scores[i + 1 :] = -np.inf
         weights = np.exp(scores - max(scores.max(), -1e300))
@@ -335,7 +373,11 @@ def work(p: Attention) -> Work:
     size, width, groups = as_dtype(p.dtype).itemsize, p.width or p.depth, p.groups or p.heads
     moved = p.batch * (p.depth + width) * (p.heads * p.length + groups * p.keys)
     flops = 2 * p.batch * p.heads * p.length * p.keys * (p.depth + width)
-    return Work(size * moved, flops // 2 if p.causal else flops, "f32" if p.device.startswith("cpu") else p.dtype)
+    return Work(
+        size * moved,
+        flops // 2 if p.causal else flops,
+        "f32" if p.device.startswith("cpu") else p.dtype,
+    )
 
 
 def typical(device: str) -> Sequence[Attention]:

@@ -103,16 +103,24 @@ def band_places(
             for v in cb.unroll(range(wide)):
                 weights = weights + (down[i, u] * across[j, v],)
         if full:
-            channels_of(x, out, b, i, j, rows, columns, weights, channels, acc, False, even, past, lanes)
+            channels_of(
+                x, out, b, i, j, rows, columns, weights, channels, acc, False, even, past, lanes
+            )
         else:
-            channels_of(x, out, b, i, j, rows, columns, weights, channels, acc, True, False, past, lanes)
+            channels_of(
+                x, out, b, i, j, rows, columns, weights, channels, acc, True, False, past, lanes
+            )
 
 
 def pays(x: Any, out: Any, down: Any, across: Any, lanes: int) -> bool:
     """Whether reading all places of each result costs less than a sum down the rows and one across."""
     high, wide = down.weights.shape[1], across.weights.shape[1]
     ratio = x.shape[2] / out.shape[2]  # sums down the rows, for each result
-    return x.shape[3] >= lanes and high * wide <= MOST and high * wide <= high * ratio + wide + ratio + 1
+    return (
+        x.shape[3] >= lanes
+        and high * wide <= MOST
+        and high * wide <= high * ratio + wide + ratio + 1
+    )
 
 
 def run(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
@@ -133,4 +141,6 @@ def run(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
 def past(out: Any, lanes: int, *inputs: Any) -> bool:
     """Whether lines of channels, which are last, may and should be stored past the caches."""
     whole = lanes * out.itemsize == LINE and out.shape[-1] % lanes == 0
-    return whole and out.nbytes + sum(a.nbytes for a in inputs) >= STREAM and address(out) % LINE == 0
+    return (
+        whole and out.nbytes + sum(a.nbytes for a in inputs) >= STREAM and address(out) % LINE == 0
+    )

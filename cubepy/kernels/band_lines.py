@@ -39,7 +39,9 @@ def weighted_rows(
             if valid is None:
                 total = added(total, x.load((p, row, at), lanes), weights[i, k], acc, sure)
             else:
-                total = added(total, x.load((p, row, at), lanes, valid=valid), weights[i, k], acc, sure)
+                total = added(
+                    total, x.load((p, row, at), lanes, valid=valid), weights[i, k], acc, sure
+                )
     else:
         for k in range(taps):
             w = weights[i, k]
@@ -47,7 +49,9 @@ def weighted_rows(
                 if valid is None:
                     total = added(total, x.load((p, first + k, at), lanes), w, acc, True)
                 else:
-                    total = added(total, x.load((p, first + k, at), lanes, valid=valid), w, acc, True)
+                    total = added(
+                        total, x.load((p, first + k, at), lanes, valid=valid), w, acc, True
+                    )
     return total
 
 
@@ -68,12 +72,17 @@ def row_into(
     if apart == lanes:
         begin = count // many * many
         for c in range(0, begin, many):
-            buffer.store(to + c, weighted_rows(x, p, first, start + c, weights, i, taps, few, sure, acc, many))
+            buffer.store(
+                to + c,
+                weighted_rows(x, p, first, start + c, weights, i, taps, few, sure, acc, many),
+            )
     for c in range(begin, whole, lanes):
         line = weighted_rows(x, p, first, start + c, weights, i, taps, few, sure, acc, lanes)
         buffer.store(to + c // lanes * apart, line)
     if whole < count:
-        line = weighted_rows(x, p, first, start + whole, weights, i, taps, few, sure, acc, lanes, count - whole)
+        line = weighted_rows(
+            x, p, first, start + whole, weights, i, taps, few, sure, acc, lanes, count - whole
+        )
         buffer.store(to + whole // lanes * apart, line)
 
 
@@ -126,8 +135,12 @@ def band_pixels(
             line = weighted_lines(buffer, at + c, channels, across, j, taps, few, sure, acc, lanes)
             out.store((b, i, j * channels + c), cb.cast(line, out.dtype))
         if whole < channels:
-            line = weighted_lines(buffer, at + whole, channels, across, j, taps, few, sure, acc, lanes)
-            out.store((b, i, j * channels + whole), cb.cast(line, out.dtype), valid=channels - whole)
+            line = weighted_lines(
+                buffer, at + whole, channels, across, j, taps, few, sure, acc, lanes
+            )
+            out.store(
+                (b, i, j * channels + whole), cb.cast(line, out.dtype), valid=channels - whole
+            )
 
 
 @cb.kernel
@@ -160,7 +173,9 @@ def band_planes(
         for q in range(wide):
             start = across_starts[j0 + q]
             taps = cb.min(across.shape[1], width - start)
-            held[q] = weighted_lines(buffer, start * lanes, lanes, across, j0 + q, taps, few, sure, acc, lanes)
+            held[q] = weighted_lines(
+                buffer, start * lanes, lanes, across, j0 + q, taps, few, sure, acc, lanes
+            )
         lines = ()
         for q in cb.unroll(range(lanes)):
             lines = lines + (held[q],)
@@ -182,7 +197,9 @@ def _written_out(*bands: Any) -> tuple[int, bool]:
     """How many terms of a sum are written out, or 0, and whether all of them count."""
     taps = max(band.weights.shape[1] for band in bands)
     few = next((n for n in FEW if n >= taps), 0)
-    return few, few > 0 and all(band.weights.shape[1] == few and band.weights.all() for band in bands)
+    return few, few > 0 and all(
+        band.weights.shape[1] == few and band.weights.all() for band in bands
+    )
 
 
 def last(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
@@ -196,7 +213,9 @@ def last(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
     flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
     tables = (*down.tables(acc, few), *across.tables(acc, few))
     cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // chunk)
-    band_pixels[cubes, 1](*flat, channels, *tables, chunk, few, sure, acc, room, lanes, mode="unchecked")
+    band_pixels[cubes, 1](
+        *flat, channels, *tables, chunk, few, sure, acc, room, lanes, mode="unchecked"
+    )
     return True
 
 

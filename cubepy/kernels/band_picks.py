@@ -51,7 +51,9 @@ def pick_pixels(
                     for c in range(begin, channels, lanes):
                         out.store_stream((b, i, to + c), x.load((b, y, at + c), lanes))
                 elif begin < channels:
-                    copy_run(x, (b, y), at + begin, out, (b, i), to + begin, channels - begin, lanes)
+                    copy_run(
+                        x, (b, y), at + begin, out, (b, i), to + begin, channels - begin, lanes
+                    )
 
 
 @cb.func
@@ -104,7 +106,13 @@ def last(x: Any, out: Any, down: Any, across: Any) -> bool:
     lanes, strip = lanes_for(x), _strip(out.shape[1], out.shape[0])
     flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
     pick_pixels[out.shape[0] * -(-out.shape[1] // strip), 1](
-        *flat, x.shape[3], *noted(down.starts, across.starts), strip, past(out, lanes, x), lanes, mode="unchecked"
+        *flat,
+        x.shape[3],
+        *noted(down.starts, across.starts),
+        strip,
+        past(out, lanes, x),
+        lanes,
+        mode="unchecked",
     )
     return True
 
@@ -116,10 +124,15 @@ def first(x: Any, out: Any, down: Any, across: Any) -> bool:
     lanes, strip = lanes_for(x), _strip(out.shape[1], out.shape[0])
     width, wide = x.shape[2], out.shape[2]
     factor = wide // width if width % lanes == 0 and wide % width == 0 else 0
-    if factor not in FACTORS or not np.array_equal(across.starts, np.arange(wide) // max(factor, 1)):
+    if factor not in FACTORS or not np.array_equal(
+        across.starts, np.arange(wide) // max(factor, 1)
+    ):
         factor = 0
     stream = (
-        factor > 0 and lanes * out.itemsize == LINE and out.nbytes + x.nbytes >= STREAM and address(out) % LINE == 0
+        factor > 0
+        and lanes * out.itemsize == LINE
+        and out.nbytes + x.nbytes >= STREAM
+        and address(out) % LINE == 0
     )
     pick_planes[out.shape[0] * -(-out.shape[1] // strip), 1](
         x, out, *noted(down.starts, across.starts), strip, factor, stream, lanes, mode="unchecked"

@@ -38,7 +38,9 @@ Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 class Band:
     """A banded matrix: row j has `weights[j]` from column `starts[j]` on. `means`: what averages they are, if any."""
 
-    def __init__(self, shape: tuple[int, int], entries: Entries, means: Means | None = None) -> None:
+    def __init__(
+        self, shape: tuple[int, int], entries: Entries, means: Means | None = None
+    ) -> None:
         self.rows, self.columns = m, n = shape
         self.means = means
         row, column, weight = (part[entries[2] != 0] for part in entries)
@@ -69,7 +71,9 @@ class Band:
     def whole(self) -> float | None:
         """The one weight of all columns, if there is one row."""
         if "whole" not in self.made:
-            even = self.weights.shape == (1, self.columns) and bool((self.weights == self.weights[0, 0]).all())
+            even = self.weights.shape == (1, self.columns) and bool(
+                (self.weights == self.weights[0, 0]).all()
+            )
             self.made["whole"] = float(self.weights[0, 0]) if even else None
         return self.made["whole"]  # type: ignore[no-any-return]
 
@@ -86,12 +90,18 @@ class Band:
 
 
 @lru_cache(maxsize=256)
-def window_band(n: int, m: int, k: int, s: int, p: int, include: bool, divisor: float | None, back: bool) -> Band:
+def window_band(
+    n: int, m: int, k: int, s: int, p: int, include: bool, divisor: float | None, back: bool
+) -> Band:
     """Averages of windows, or their sums divided by a number."""
     start = np.arange(m) * s - p
     end = np.minimum(start + k, n + p)
     low, high = np.maximum(start, 0), np.minimum(end, n)
-    by = np.full(m, divisor) if divisor is not None else np.maximum(end - start if include else high - low, 1)
+    by = (
+        np.full(m, divisor)
+        if divisor is not None
+        else np.maximum(end - start if include else high - low, 1)
+    )
     return _band((m, n), _between(low, high, by), back, Means(k, s, p, include, divisor))
 
 
@@ -107,7 +117,9 @@ def part_band(n: int, m: int, back: bool) -> Band:
 def point_band(n: int, m: int, scale: float, mode: str, corners: bool, back: bool) -> Band:
     """Values between places: nearest, linear or cubic (Keys, 1981, with a = -0.75)."""
     j = np.arange(m)
-    if mode == "nearest":  # whole numbers, where the scale is of such: 13 * (30 / 26) is less than 15
+    if (
+        mode == "nearest"
+    ):  # whole numbers, where the scale is of such: 13 * (30 / 26) is less than 15
         at = j * n // m if scale == n / m else np.floor(j * scale).astype(np.int64)
         return _band((m, n), (j, np.minimum(at, n - 1), np.ones(m)), back)
     at = j * ((n - 1) / max(m - 1, 1)) if corners else (j + 0.5) * scale - 0.5

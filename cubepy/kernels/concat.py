@@ -7,7 +7,16 @@ from typing import Any
 import cubepy as cb
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.kernels import movement_lines
-from cubepy.kernels.arguments import array_of, axes_of, axis_of, finish, home_of, output, repeated, wrapper
+from cubepy.kernels.arguments import (
+    array_of,
+    axes_of,
+    axis_of,
+    finish,
+    home_of,
+    output,
+    repeated,
+    wrapper,
+)
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for
 from cubepy.lang.dtypes import as_dtype, promote
@@ -46,7 +55,9 @@ def concat(arrays: Any, axis: int = 0, *, out: Any = None) -> Any:
         d = axis_of(axis, xs[0].ndim)
         rest = {(*x.shape[:d], *x.shape[d + 1 :]) for x in xs}
         if len({x.ndim for x in xs}) > 1 or len(rest) > 1:
-            raise ShapeError(f"concat along axis {d} of the shapes {' and '.join(str(x.shape) for x in xs)}")
+            raise ShapeError(
+                f"concat along axis {d} of the shapes {' and '.join(str(x.shape) for x in xs)}"
+            )
         dtype = as_dtype(xs[0].dtype)
         for x in xs[1:]:
             if as_dtype(x.dtype) != dtype:
@@ -55,7 +66,9 @@ def concat(arrays: Any, axis: int = 0, *, out: Any = None) -> Any:
         result = output(out, shape, dtype.numpy, *xs)
         at = 0
         for x in xs:
-            part = tuple(slice(at, at + x.shape[d]) if k == d else slice(None) for k in range(x.ndim))
+            part = tuple(
+                slice(at, at + x.shape[d]) if k == d else slice(None) for k in range(x.ndim)
+            )
             if x.size:
                 convert_into(result[part], x)
             at += x.shape[d]
@@ -100,7 +113,10 @@ def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
     if result.size:
         last = array.ndim - 1
         turned = array[
-            tuple(slice(None, None, -1) if d in axes and d != last else slice(None) for d in range(array.ndim))
+            tuple(
+                slice(None, None, -1) if d in axes and d != last else slice(None)
+                for d in range(array.ndim)
+            )
         ]
         if last in axes:
             if as_dtype(array.dtype).storage_only:

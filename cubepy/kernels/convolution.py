@@ -48,7 +48,9 @@ def _padding(value: Any, axes: int, window: Any, dilation: Any, stride: Any) -> 
     elif isinstance(value, str) and value == "same":
         reach = [d * (k - 1) for d, k in zip(dilation, window, strict=True)]
         if any(s != 1 for s in stride) or any(r % 2 for r in reach):
-            raise ShapeError('padding "same" needs stride 1 and windows that reach as far to both sides')
+            raise ShapeError(
+                'padding "same" needs stride 1 and windows that reach as far to both sides'
+            )
         return tuple(r // 2 for r in reach)
     return _three(value, "padding", axes, 0)
 
@@ -56,7 +58,10 @@ def _padding(value: Any, axes: int, window: Any, dilation: Any, stride: Any) -> 
 def _plain(w: Any) -> Any:
     """Filters as they are."""
     if isinstance(w, PackedFilter):
-        raise DTypeError("packed filters are for the CPU", hint="give the weight itself to a convolution on a GPU")
+        raise DTypeError(
+            "packed filters are for the CPU",
+            hint="give the weight itself to a convolution on a GPU",
+        )
     return w
 
 
@@ -80,8 +85,15 @@ def _convolve(
     step = _three(stride, "stride", axes, 1)
     pad = _padding(padding, axes, window, dil, step)
     groups, function = whole(groups, "groups"), activation_of(activation)
-    if groups < 1 or c != w.shape[1] * groups or w.shape[0] % groups or getattr(w, "groups", groups) != groups:
-        raise ShapeError(f"conv{axes}d: filters of shape {w.shape} in {groups} groups do not go with {c} channels")
+    if (
+        groups < 1
+        or c != w.shape[1] * groups
+        or w.shape[0] % groups
+        or getattr(w, "groups", groups) != groups
+    ):
+        raise ShapeError(
+            f"conv{axes}d: filters of shape {w.shape} in {groups} groups do not go with {c} channels"
+        )
     size = (1,) * (3 - axes) + tuple(view.shape[1:-1])
     places = []
     for length, k, s, p, d in zip(size, window, step, pad, dil, strict=True):
@@ -97,31 +109,44 @@ def _convolve(
     if b is not None and b.shape != (filters,):
         raise ShapeError(f"bias has shape {b.shape}, but there are {filters} filters")
     spatial = tuple(places[3 - axes :])
-    channels_last = layout == last or (c > 1 and view.flags.c_contiguous and math.prod(view.shape[1:-1]) > 1)
+    channels_last = layout == last or (
+        c > 1 and view.flags.c_contiguous and math.prod(view.shape[1:-1]) > 1
+    )
     dtype = x.dtype
     if as_dtype(dtype).bits == 64:
-        raise DTypeError("convolutions work on f32, f16 and bf16, not on f64", hint="convert with x.astype(np.float32)")
+        raise DTypeError(
+            "convolutions work on f32, f16 and bf16, not on f64",
+            hint="convert with x.astype(np.float32)",
+        )
     shape = (n, *spatial, filters) if layout == last else (n, filters, *spatial)
     plus = None if add is None else float_array(add, "add")
     if plus is not None and plus.shape != shape:
         raise ShapeError(f"add has shape {plus.shape}, but the result has shape {shape}")
     if out is None and channels_last and layout == first:
-        result = memory.empty((n, *spatial, filters), dtype).transpose(0, axes + 1, *range(1, axes + 1))
+        result = memory.empty((n, *spatial, filters), dtype).transpose(
+            0, axes + 1, *range(1, axes + 1)
+        )
     else:
         result = output(out, shape, dtype, x)
     if result.size:
         to_last, to_first = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
-        order = None if channels_last == (layout == last) else to_last if channels_last else to_first
+        order = (
+            None if channels_last == (layout == last) else to_last if channels_last else to_first
+        )
         inner = result if order is None else result.transpose(order)
         if plus is not None:
             plus = contiguous(plus if order is None else plus.transpose(order))
-        direct = inner.flags.c_contiguous and (plus is None or out is None or not _overlap(plus, inner))
+        direct = inner.flags.c_contiguous and (
+            plus is None or out is None or not _overlap(plus, inner)
+        )
         target = inner if direct else memory.empty(inner.shape, dtype)
         if x.size == 0 or math.prod(w.shape) == 0:
             raise ShapeError(f"a convolution of nothing: input {x.shape}, filters {w.shape}")
         if has_planes() or not isinstance(view, np.ndarray):
             first_step = function if plus is None else None
-            _by_routine(view, _plain(w), b, None, target, problem, groups, channels_last, first_step)
+            _by_routine(
+                view, _plain(w), b, None, target, problem, groups, channels_last, first_step
+            )
             if plus is not None:
                 run(after_sum(function), [target, plus], target)
         else:
@@ -136,7 +161,12 @@ _known = repeated_with("weight", PackedFilter, "panels", "shape", "groups")(_con
 
 def _as_it_lies(input: Any, layout: Any, out: Any, axes: int) -> Any:
     """The channels-last memory of a view with channels first, whose result is such a view; None for another input."""
-    if out is not None or type(input) is not np.ndarray or input.flags.c_contiguous or input.ndim != axes + 2:
+    if (
+        out is not None
+        or type(input) is not np.ndarray
+        or input.flags.c_contiguous
+        or input.ndim != axes + 2
+    ):
         return None
     view = input.transpose(0, *range(2, axes + 2), 1)
     first = type(layout) is str and layout == LAYOUTS[axes][0]
@@ -176,17 +206,30 @@ def after_sum(function: Any) -> Any:
 def _overlap(a: Any, b: Any) -> bool:
     """Whether the memory of two arrays may be the same."""
     (start, stop), (first, last) = (
-        [(address(v) if isinstance(v, np.ndarray) else int(v.address)) + end for end in extent(v)] for v in (a, b)
+        [(address(v) if isinstance(v, np.ndarray) else int(v.address)) + end for end in extent(v)]
+        for v in (a, b)
     )
     return first < stop and start < last
 
 
 def _on_cpu(
-    view: Any, w: Any, bias: Any, add: Any, target: Any, shape: Problem, groups: int, channels_last: bool, function: Any
+    view: Any,
+    w: Any,
+    bias: Any,
+    add: Any,
+    target: Any,
+    shape: Problem,
+    groups: int,
+    channels_last: bool,
+    function: Any,
 ) -> None:
     """view is (N, *size, C) in any layout, target (N, *out, filters) or (N, filters, *out), and add like it."""
-    if add is not None and (has_few(w.shape[0], groups) or function not in LIGHT):  # no kernel does it on its way
-        sums = target if target.itemsize > 2 else memory.empty(target.shape, np.float32)  # rounded once, at the end
+    if add is not None and (
+        has_few(w.shape[0], groups) or function not in LIGHT
+    ):  # no kernel does it on its way
+        sums = (
+            target if target.itemsize > 2 else memory.empty(target.shape, np.float32)
+        )  # rounded once, at the end
         _on_cpu(view, w, bias, None, sums, shape, groups, channels_last, None)
         run(after_sum(function), [sums, add], target)
         return
@@ -194,7 +237,15 @@ def _on_cpu(
 
 
 def _by_routine(
-    view: Any, w: Any, bias: Any, add: Any, target: Any, shape: Problem, groups: int, channels_last: bool, function: Any
+    view: Any,
+    w: Any,
+    bias: Any,
+    add: Any,
+    target: Any,
+    shape: Problem,
+    groups: int,
+    channels_last: bool,
+    function: Any,
 ) -> None:
     """The convolution by the routine that is chosen; arrays as for `_on_cpu`."""
     problem = described(view, w, add, shape, groups, channels_last)
@@ -227,7 +278,21 @@ def conv1d(
         >>> conv1d(np.ones((2, 3, 5), np.float32), np.ones((4, 3, 3), np.float32), padding=1).shape
         (2, 4, 5)
     """
-    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, precision, out, 1)
+    return _repeated(
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        groups,
+        layout,
+        activation,
+        add,
+        precision,
+        out,
+        1,
+    )
 
 
 def conv2d(
@@ -256,7 +321,21 @@ def conv2d(
         >>> conv2d(np.ones((2, 3, 5, 5), np.float32), np.ones((4, 3, 3, 3), np.float32), padding=1).shape
         (2, 4, 5, 5)
     """
-    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, precision, out, 2)
+    return _repeated(
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        groups,
+        layout,
+        activation,
+        add,
+        precision,
+        out,
+        2,
+    )
 
 
 def conv3d(
@@ -285,4 +364,18 @@ def conv3d(
         >>> conv3d(np.ones((2, 3, 5, 5, 5), np.float32), np.ones((4, 3, 3, 3, 3), np.float32), padding=1).shape
         (2, 4, 5, 5, 5)
     """
-    return _repeated(input, weight, bias, stride, padding, dilation, groups, layout, activation, add, precision, out, 3)
+    return _repeated(
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        groups,
+        layout,
+        activation,
+        add,
+        precision,
+        out,
+        3,
+    )

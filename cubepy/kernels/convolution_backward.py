@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ShapeError
-from cubepy.kernels.arguments import float_array, output, repeated, rounds_to_tf32, size_of, whole, wrapper
+from cubepy.kernels.arguments import (
+    float_array,
+    output,
+    repeated,
+    rounds_to_tf32,
+    size_of,
+    whole,
+    wrapper,
+)
 from cubepy.kernels.convolution import LAYOUTS, _as_it_lies, _convolve, _three
 from cubepy.kernels.convolution_channels import channels_by_phases, channels_by_weight
 from cubepy.kernels.convolution_channelwise import weight_by_channel_on_gpu
@@ -63,17 +71,29 @@ def _conv_transpose(
     if layout not in (first, last):
         raise ShapeError(f'layout is "{first}" or "{last}", not {layout!r}')
     if x.ndim != axes + 2 or w.ndim != axes + 2:
-        raise ShapeError(f"conv_transpose{axes}d needs {axes + 2} axes, not shapes {x.shape} and {w.shape}")
+        raise ShapeError(
+            f"conv_transpose{axes}d needs {axes + 2} axes, not shapes {x.shape} and {w.shape}"
+        )
     view = x if layout == last else x.transpose(0, *range(2, axes + 2), 1)
     groups = whole(groups, "groups")
     rounds_to_tf32(precision)  # a CPU has no use for it, but a name of nothing is refused
     if groups < 1 or view.shape[-1] != w.shape[0] or w.shape[0] % groups:
-        raise ShapeError(f"filters of shape {w.shape} in {groups} groups do not go with {view.shape[-1]} channels")
-    step, dil = _three(stride, "stride", axes, 1)[-axes:], _three(dilation, "dilation", axes, 1)[-axes:]
-    cut, more = _three(padding, "padding", axes, 0)[-axes:], _three(output_padding, "output_padding", axes, 0)[-axes:]
+        raise ShapeError(
+            f"filters of shape {w.shape} in {groups} groups do not go with {view.shape[-1]} channels"
+        )
+    step, dil = (
+        _three(stride, "stride", axes, 1)[-axes:],
+        _three(dilation, "dilation", axes, 1)[-axes:],
+    )
+    cut, more = (
+        _three(padding, "padding", axes, 0)[-axes:],
+        _three(output_padding, "output_padding", axes, 0)[-axes:],
+    )
     for m, s, d in zip(more, step, dil, strict=True):
         if m >= max(s, d):
-            raise ShapeError(f"output_padding {m} must be smaller than the stride {s} or the dilation {d}")
+            raise ShapeError(
+                f"output_padding {m} must be smaller than the stride {s} or the dilation {d}"
+            )
     settings = (step, cut, more, dil, groups)
     if not has_planes() and isinstance(x, np.ndarray) and x.itemsize <= 4 and x.size and w.size:
         result = _on_cpu(x, w, bias, layout, axes, *settings, out)
@@ -81,10 +101,14 @@ def _conv_transpose(
             return wrap(result) if out is None else out
     sizes = [
         (n - 1) * s - 2 * p + d * (k - 1) + m + 1
-        for n, s, p, d, k, m in zip(view.shape[1:-1], step, cut, dil, w.shape[2:], more, strict=True)
+        for n, s, p, d, k, m in zip(
+            view.shape[1:-1], step, cut, dil, w.shape[2:], more, strict=True
+        )
     ]
     if min(sizes) < 1:
-        raise ShapeError(f"a transposed convolution of {x.shape} with filters {w.shape} has no place: {sizes}")
+        raise ShapeError(
+            f"a transposed convolution of {x.shape} with filters {w.shape} has no place: {sizes}"
+        )
     if has_planes() and x.size and w.size:
         result = _on_gpu(x, w, bias, layout, axes, *settings, precision, out)
         if result is not None:
@@ -99,7 +123,9 @@ def _conv_transpose(
     for k, d, p, m in zip(w.shape[2:], dil, cut, more, strict=True):
         widths = [d * (k - 1) - p, d * (k - 1) - p + m, *widths]
     wide = pad(contiguous(spread), (0, 0, *widths)) if any(widths) else spread
-    result = _convolve(wide, _turned(w, groups), bias, 1, 0, dil, groups, last, None, None, None, axes, precision)
+    result = _convolve(
+        wide, _turned(w, groups), bias, 1, 0, dil, groups, last, None, None, None, axes, precision
+    )
     if layout == first:
         result = result.transpose(0, axes + 1, *range(1, axes + 1))
     if out is not None:
@@ -117,7 +143,12 @@ def _on_cpu(
     filters, window = w.shape[1] * groups, w.shape[2:]
     around = tuple(d * (k - 1) - p for d, k, p in zip(dil, window, cut, strict=True))
     dense = groups == 1 or w.shape[1] > FEW  # what a convolution takes in panels
-    if all(s == 1 for s in step) and not any(more) and min(around) >= 0 and (dense or w.shape[1] < NARROW):
+    if (
+        all(s == 1 for s in step)
+        and not any(more)
+        and min(around) >= 0
+        and (dense or w.shape[1] < NARROW)
+    ):
         if dense:
             panels = turned_panels(w, groups, True, math.prod(tile_for(w.shape[1])[1:]))
             turned = PackedFilter(panels, (filters, w.shape[0] // groups, *window), groups)
@@ -127,24 +158,38 @@ def _on_cpu(
             turned = PackedFilter(taps, (filters, w.shape[0] // groups, *window), groups)
         return _convolve(x, turned, bias, 1, around, dil, groups, layout, None, None, out, axes)
     sizes = [
-        (n - 1) * s - p + m + a + 1 for n, s, p, m, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
+        (n - 1) * s - p + m + a + 1
+        for n, s, p, m, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
     ]
     if min(sizes) < 1:
-        raise ShapeError(f"a transposed convolution of {x.shape} with filters {w.shape} has no place: {sizes}")
+        raise ShapeError(
+            f"a transposed convolution of {x.shape} with filters {w.shape} has no place: {sizes}"
+        )
     add = None if bias is None else float_array(bias, "bias")
     if add is not None and add.shape != (filters,):
         raise ShapeError(f"bias has shape {add.shape}, but there are {filters} filters")
     ones, zeros = (1,) * (3 - axes), (0,) * (3 - axes)
-    problem = Phases(ones + view.shape[1:-1], ones + window, ones + step, zeros + cut, ones + dil, (*ones, *sizes))
+    problem = Phases(
+        ones + view.shape[1:-1],
+        ones + window,
+        ones + step,
+        zeros + cut,
+        ones + dil,
+        (*ones, *sizes),
+    )
     n, c = view.shape[0], view.shape[-1]
     channels_last = layout == last or (view.flags.c_contiguous and c > 1 and view.size > n * c)
     alone = w.shape[:2] == (groups, 1)  # every channel has its own filter
     is_last = channels_last or alone
     given, target = None, None
     if out is not None:
-        given = output(out, (n, *sizes, filters) if layout == last else (n, filters, *sizes), x.dtype)
+        given = output(
+            out, (n, *sizes, filters) if layout == last else (n, filters, *sizes), x.dtype
+        )
         if not any(a is not None and np.may_share_memory(given, a) for a in (x, w, add)):
-            target = as_new(given, (0, *range(2, axes + 2), 1) if is_last and layout == first else None)
+            target = as_new(
+                given, (0, *range(2, axes + 2), 1) if is_last and layout == first else None
+            )
     if alone:
         target = memory.empty((n, *sizes, filters), x.dtype) if target is None else target
         taps = memory.empty((math.prod(window), filters), np.float32)
@@ -174,7 +219,8 @@ def _on_gpu(
     n, c = view.shape[0], view.shape[-1]
     around = tuple(d * (k - 1) - p for d, k, p in zip(dil, w.shape[2:], cut, strict=True))
     sizes = tuple(
-        (m - 1) * s - p + r + a + 1 for m, s, p, r, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
+        (m - 1) * s - p + r + a + 1
+        for m, s, p, r, a in zip(view.shape[1:-1], step, cut, more, around, strict=True)
     )
     filters = w.shape[1] * groups
     add = None if bias is None else float_array(bias, "bias")
@@ -194,9 +240,27 @@ def _on_gpu(
     if made is None:
         if any(s > 1 for s in step) or any(more) or min(around) < 0:
             return None
-        return _convolve(x, _turned(w, groups), bias, 1, around, dil, groups, layout, None, None, out, axes, precision)
-    channels_last = layout == LAYOUTS[axes][1] or (view.flags.c_contiguous and c > 1 and view.size > n * c)
-    target = made if layout == LAYOUTS[axes][1] else made.transpose(0, axes + 1, *range(1, axes + 1))
+        return _convolve(
+            x,
+            _turned(w, groups),
+            bias,
+            1,
+            around,
+            dil,
+            groups,
+            layout,
+            None,
+            None,
+            out,
+            axes,
+            precision,
+        )
+    channels_last = layout == LAYOUTS[axes][1] or (
+        view.flags.c_contiguous and c > 1 and view.size > n * c
+    )
+    target = (
+        made if layout == LAYOUTS[axes][1] else made.transpose(0, axes + 1, *range(1, axes + 1))
+    )
     if channels_last and out is None:
         return target
     return transpose(target, tuple(range(axes + 2)), out=out)
@@ -232,7 +296,20 @@ def conv_transpose1d(
         >>> conv_transpose1d(np.array([[[1, 10]]], np.float32), np.ones((1, 1, 2), np.float32))
         array([[[ 1., 11., 10.]]], dtype=float32)
     """
-    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 1, precision, out)
+    return _repeated(
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+        layout,
+        1,
+        precision,
+        out,
+    )
 
 
 def conv_transpose2d(
@@ -259,7 +336,20 @@ def conv_transpose2d(
         >>> conv_transpose2d(np.ones((1, 2, 3, 3), np.float32), np.ones((2, 4, 2, 2), np.float32), stride=2).shape
         (1, 4, 6, 6)
     """
-    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 2, precision, out)
+    return _repeated(
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+        layout,
+        2,
+        precision,
+        out,
+    )
 
 
 def conv_transpose3d(
@@ -273,7 +363,20 @@ def conv_transpose3d(
         >>> conv_transpose3d(np.ones((1, 1, 1, 1, 1), np.float32), np.ones((1, 2, 2, 2, 2), np.float32)).shape
         (1, 2, 2, 2, 2)
     """
-    return _repeated(input, weight, bias, stride, padding, output_padding, groups, dilation, layout, 3, precision, out)
+    return _repeated(
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+        layout,
+        3,
+        precision,
+        out,
+    )
 
 
 def _conv_input(
@@ -281,14 +384,21 @@ def _conv_input(
     precision: str | None,
 ) -> Any:  # fmt: skip
     """`conv_input`."""
-    wrap, weight, grad_output = wrapper(grad_output), float_array(weight, "weight"), float_array(grad_output, "grad")
+    wrap, weight, grad_output = (
+        wrapper(grad_output),
+        float_array(weight, "weight"),
+        float_array(grad_output, "grad"),
+    )
     axes = len(input_size) - 2
     if not 1 <= axes <= 3 or weight.ndim != axes + 2 or grad_output.ndim != axes + 2:
         raise ShapeError(
             f"an input of shape {input_size}, filters of shape {weight.shape} and a gradient of shape "
             f"{grad_output.shape} do not go together"
         )
-    step, dil = _three(stride, "stride", axes, 1)[-axes:], _three(dilation, "dilation", axes, 1)[-axes:]
+    step, dil = (
+        _three(stride, "stride", axes, 1)[-axes:],
+        _three(dilation, "dilation", axes, 1)[-axes:],
+    )
     cut = _three(padding, "padding", axes, 0)[-axes:]
     shape, places = weight.shape, grad_output.shape[2:]
     more = tuple(
@@ -296,9 +406,15 @@ def _conv_input(
         for n, m, s, p, d, k in zip(input_size[2:], places, step, cut, dil, shape[2:], strict=True)
     )
     if any(m < 0 for m in more):
-        raise ShapeError(f"a gradient of shape {grad_output.shape} does not come from an input of shape {input_size}")
+        raise ShapeError(
+            f"a gradient of shape {grad_output.shape} does not come from an input of shape {input_size}"
+        )
     first = LAYOUTS[axes][0]
-    return wrap(_conv_transpose(grad_output, weight, None, step, cut, more, groups, dil, first, axes, precision, None))
+    return wrap(
+        _conv_transpose(
+            grad_output, weight, None, step, cut, more, groups, dil, first, axes, precision, None
+        )
+    )
 
 
 _known_input = repeated(_conv_input)
@@ -330,10 +446,16 @@ def _conv_weight(
     precision: str | None,
 ) -> Any:  # fmt: skip
     """`conv_weight`."""
-    wrap, x, grad = wrapper(input), float_array(input, "input"), float_array(grad_output, "grad_output")
+    wrap, x, grad = (
+        wrapper(input),
+        float_array(input, "input"),
+        float_array(grad_output, "grad_output"),
+    )
     axes = x.ndim - 2
     if not 1 <= axes <= 3 or grad.ndim != x.ndim or len(weight_size) != x.ndim:
-        raise ShapeError(f"filters of shape {weight_size} do not go with {x.shape} and {grad.shape}")
+        raise ShapeError(
+            f"filters of shape {weight_size} do not go with {x.shape} and {grad.shape}"
+        )
     ones = (1,) * (3 - axes)
     problem = Problem(
         ones + tuple(x.shape[2:]), ones + tuple(weight_size[2:]), _three(stride, "stride", axes, 1),
@@ -345,11 +467,23 @@ def _conv_weight(
     fitting = all(
         m == (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, s, p, d, m in zip(
-            problem.size, problem.window, problem.stride, problem.pad, problem.dilation, problem.out, strict=True
+            problem.size,
+            problem.window,
+            problem.stride,
+            problem.pad,
+            problem.dilation,
+            problem.out,
+            strict=True,
         )
     )
-    if x.shape[:2] != (grad.shape[0], channels * groups) or grad.shape[1] != filters * groups or not fitting:
-        raise ShapeError(f"filters of shape {weight_size} do not go with {x.shape} and {grad.shape}")
+    if (
+        x.shape[:2] != (grad.shape[0], channels * groups)
+        or grad.shape[1] != filters * groups
+        or not fitting
+    ):
+        raise ShapeError(
+            f"filters of shape {weight_size} do not go with {x.shape} and {grad.shape}"
+        )
     result = memory.empty(tuple(weight_size), x.dtype)
     if x.size == 0 or grad.size == 0 or result.size == 0:
         result[...] = 0
@@ -365,22 +499,32 @@ def _conv_weight(
         return wrap(result)
     last = (0, *range(2, axes + 2), 1)
     if has_planes():
-        pair, by_tap = (x.transpose(last), grad.transpose(last)), result.reshape(weight_size[0], channels, -1)
+        pair, by_tap = (
+            (x.transpose(last), grad.transpose(last)),
+            result.reshape(weight_size[0], channels, -1),
+        )
         if filters == channels == 1:
             flat = result.reshape(groups, -1)
             if weight_by_planes(x, grad, flat, problem) or weight_by_boxes(*pair, flat, problem):
                 return wrap(result)
             if weight_by_channel_on_gpu(*pair, flat, problem):
                 return wrap(result)
-        if by_places_on_gpu(*pair, by_tap, problem, groups) or by_windows_on_gpu(*pair, by_tap, problem, groups):
+        if by_places_on_gpu(*pair, by_tap, problem, groups) or by_windows_on_gpu(
+            *pair, by_tap, problem, groups
+        ):
             return wrap(result)
     view = contiguous(x.transpose(last))
     seen = grad.reshape(*grad.shape[:2], -1).transpose(1, 0, 2)
     for g in range(groups):
         columns = columns_of(view, problem, g * channels, channels)
         part = contiguous(seen[g * filters : (g + 1) * filters]).reshape(filters, -1)
-        product = matmul(part, columns, precision=precision).reshape(filters, math.prod(weight_size[2:]), channels)
-        convert_into(result[g * filters : (g + 1) * filters].reshape(filters, channels, -1), product.transpose(0, 2, 1))
+        product = matmul(part, columns, precision=precision).reshape(
+            filters, math.prod(weight_size[2:]), channels
+        )
+        convert_into(
+            result[g * filters : (g + 1) * filters].reshape(filters, channels, -1),
+            product.transpose(0, 2, 1),
+        )
     return wrap(result)
 
 

@@ -101,7 +101,9 @@ def copy_run(strip, target, x, source, count, lanes):
     for k in range(0, whole, lanes):
         strip.store(target + k, cb.cast(x.load(source + k, lanes), cb.f32))
     if whole < count:
-        strip.store(target + whole, cb.cast(x.load(source + whole, lanes, valid=count - whole), cb.f32))
+        strip.store(
+            target + whole, cb.cast(x.load(source + whole, lanes, valid=count - whole), cb.f32)
+        )
 
 
 @cb.func
@@ -196,10 +198,19 @@ def copy_strip(strip, x, n, channel, first, g, plan):
                     fill_zero(strip, target, left * tw, lanes)
                     if not (plan.turned or plan.mixed):
                         if tc != 1 or (sw == channels and tw == channels):
-                            copy_run(strip, target + left * tw, x, source, (right - left) * tw, lanes)
+                            copy_run(
+                                strip, target + left * tw, x, source, (right - left) * tw, lanes
+                            )
                         else:
                             for w in range(right - left):
-                                copy_run(strip, target + (left + w) * tw, x, source + w * sw, channels, lanes)
+                                copy_run(
+                                    strip,
+                                    target + (left + w) * tw,
+                                    x,
+                                    source + w * sw,
+                                    channels,
+                                    lanes,
+                                )
                     fill_zero(strip, target + right * tw, (width_in - right) * tw, lanes)
                 else:
                     fill_zero(strip, target, width_in * tw, lanes)
@@ -246,7 +257,9 @@ def rows_seen(first, last, g):
     """Rows of the window that lie inside the input for one of the places from `first` to `last`: begin and end."""
     top, bottom = first // number(g, "out_w"), last // number(g, "out_w")
     stride, pad = number(g, "stride_h"), number(g, "pad_h")
-    return cb.max(0, pad - bottom * stride), cb.min(number(g, "walk_h"), number(g, "height") + pad - top * stride)
+    return cb.max(0, pad - bottom * stride), cb.min(
+        number(g, "walk_h"), number(g, "height") + pad - top * stride
+    )
 
 
 @cb.func
@@ -303,7 +316,9 @@ def tile_of(
                 stop = at + run * run_step
                 while at < stop:
                     until = cb.min(stop, at + portion)
-                    while at < until:  # of unknown step, so that LLVM does not unroll it and run out of registers
+                    while (
+                        at < until
+                    ):  # of unknown step, so that LLVM does not unroll it and run out of registers
                         for j in range(lines):
                             strip[j] = panels.load(k + j * lanes, lanes)
                         for i in cb.unroll(range(rows)):
@@ -319,7 +334,9 @@ def tile_of(
                             behind = behind + rows
                         at = at + run_step
                         k = k + panel_run
-                    if plan.add and plan.filters_last:  # what the next tile adds, a place at a time: all at once stalls
+                    if (
+                        plan.add and plan.filters_last
+                    ):  # what the next tile adds, a place at a time: all at once stalls
                         for j in range(lines):
                             add.prefetch((n, origin + place + asked, column + j * lanes))
                         asked = asked + 1
@@ -357,7 +374,9 @@ def tile_of(
                     if valid > 0:
                         value = done[i, j]
                         if plan.bias:
-                            value = value + cb.cast(bias.load(column + j * lanes, lanes, valid=valid), cb.f32)
+                            value = value + cb.cast(
+                                bias.load(column + j * lanes, lanes, valid=valid), cb.f32
+                            )
                         to = (n, origin + place + q + i, column + j * lanes)
                         if plan.add:
                             value = value + cb.cast(add.load(to, lanes, valid=valid), cb.f32)
@@ -383,7 +402,17 @@ def turn_board(board, bias, add, out, n, origin, begin, stop, here, f, group, g,
                 for i in cb.unroll(range(lanes)):
                     square[i] = turned[i]
                 for i in range(cb.min(lanes, columns - j)):
-                    finish_line(square[i], bias, add, out, n, group * filters + f + j + i, origin + q, here - q, plan)
+                    finish_line(
+                        square[i],
+                        bias,
+                        add,
+                        out,
+                        n,
+                        group * filters + f + j + i,
+                        origin + q,
+                        here - q,
+                        plan,
+                    )
             else:
                 for i in cb.unroll(range(lanes)):
                     if j + i < columns:
@@ -405,7 +434,9 @@ def finish_line(value, bias, add, out, n, f, place, valid, plan):
         out.store_stream((n, f, place), cb.cast(value, out.dtype))
     else:
         out.store((n, f, place), cb.cast(value, out.dtype), valid=valid)
-        out.prefetch((n, f, place + LINE))  # a page for each filter: nothing else asks for the next line in time
+        out.prefetch(
+            (n, f, place + LINE)
+        )  # a page for each filter: nothing else asks for the next line in time
 
 
 @cb.kernel
@@ -420,7 +451,11 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: c
     stride_d, stride_h = number(g, "stride_d"), number(g, "stride_h")
     out_d, out_h, out_w = number(g, "out_d"), number(g, "out_h"), number(g, "out_w")
     n_panels, groups, channels = number(g, "panels"), number(g, "groups"), number(g, "channels")
-    depth, block_panels, cuts = number(g, "taps") * channels, number(g, "block_panels"), number(g, "cuts")
+    depth, block_panels, cuts = (
+        number(g, "taps") * channels,
+        number(g, "block_panels"),
+        number(g, "cuts"),
+    )
     panel_blocks = (n_panels + block_panels - 1) // block_panels
     first_panel = (cb.CUBE_POS % panel_blocks) * block_panels
     at = cb.CUBE_POS // panel_blocks
@@ -438,13 +473,21 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: c
         h = begin_of(cut, out_h, cuts)
         place = h * out_w
         here = begin_of(cut + 1, out_h, cuts) * out_w - place
-        first = (d * stride_d - number(g, "pad_d"), h * stride_h - number(g, "pad_h"), -number(g, "pad_w"))
+        first = (
+            d * stride_d - number(g, "pad_d"),
+            h * stride_h - number(g, "pad_h"),
+            -number(g, "pad_w"),
+        )
         copy_strip(strip, x, n, group * channels, first, g, plan)
         base = -h * stride_h * number(g, "th")
     else:
         place = begin_of(cut, out_h * out_w, cuts)
         here = begin_of(cut + 1, out_h * out_w, cuts) - place
-        base = n * number(g, "sn") + group * channels * number(g, "sc") + d * stride_d * number(g, "sd")
+        base = (
+            n * number(g, "sn")
+            + group * channels * number(g, "sc")
+            + d * stride_d * number(g, "sd")
+        )
     tiles = (here + rows - 1) // rows
     whole = cb.max(0, tiles - (tiles * rows - here))
     source = strip if plan.room else x
@@ -471,5 +514,19 @@ def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: c
                 if not plan.filters_last:
                     if last:  # while the sums are near
                         stop = here if tile == tiles - 1 else following // plan.lanes * plan.lanes
-                        turn_board(board, bias, add, out, n, origin + place, done, stop, here, f, group, g, plan)
+                        turn_board(
+                            board,
+                            bias,
+                            add,
+                            out,
+                            n,
+                            origin + place,
+                            done,
+                            stop,
+                            here,
+                            f,
+                            group,
+                            g,
+                            plan,
+                        )
                         done = stop

@@ -65,25 +65,37 @@ def row_sums(x, grad, sums, part, n, at, see, tap, c, lines, edge: cb.Comptime[b
         stop = first
     for w in range(first):
         for j in cb.unroll(range(lines)):
-            line = cb.cast(grad.load((n, at[0], at[1], w, c + j * lanes), lanes, valid=left - j * lanes), cb.f32)
+            line = cb.cast(
+                grad.load((n, at[0], at[1], w, c + j * lanes), lanes, valid=left - j * lanes),
+                cb.f32,
+            )
             for v in cb.unroll(range(span)):
                 k = w * stride + see[2] + v * dilation
                 if k >= 0 and k < width:
-                    seen = x.load((n, see[0], see[1], k, c + j * lanes), lanes, valid=left - j * lanes)
+                    seen = x.load(
+                        (n, see[0], see[1], k, c + j * lanes), lanes, valid=left - j * lanes
+                    )
                     acc[v, j] = cb.fma(cb.cast(seen, cb.f32), line, acc[v, j])
     for w in range(first, stop):
         for j in cb.unroll(range(lines)):
             line = cb.cast(grad.load((n, at[0], at[1], w, c + j * lanes), lanes), cb.f32)
             for v in cb.unroll(range(span)):
-                seen = x.load((n, see[0], see[1], w * stride + see[2] + v * dilation, c + j * lanes), lanes)
+                seen = x.load(
+                    (n, see[0], see[1], w * stride + see[2] + v * dilation, c + j * lanes), lanes
+                )
                 acc[v, j] = cb.fma(cb.cast(seen, cb.f32), line, acc[v, j])
     for w in range(stop, places):
         for j in cb.unroll(range(lines)):
-            line = cb.cast(grad.load((n, at[0], at[1], w, c + j * lanes), lanes, valid=left - j * lanes), cb.f32)
+            line = cb.cast(
+                grad.load((n, at[0], at[1], w, c + j * lanes), lanes, valid=left - j * lanes),
+                cb.f32,
+            )
             for v in cb.unroll(range(span)):
                 k = w * stride + see[2] + v * dilation
                 if k >= 0 and k < width:
-                    seen = x.load((n, see[0], see[1], k, c + j * lanes), lanes, valid=left - j * lanes)
+                    seen = x.load(
+                        (n, see[0], see[1], k, c + j * lanes), lanes, valid=left - j * lanes
+                    )
                     acc[v, j] = cb.fma(cb.cast(seen, cb.f32), line, acc[v, j])
     for v in cb.unroll(range(span)):
         for j in cb.unroll(range(lines)):
@@ -91,7 +103,9 @@ def row_sums(x, grad, sums, part, n, at, see, tap, c, lines, edge: cb.Comptime[b
 
 
 @cb.kernel
-def sum_channels(x: cb.Array, grad: cb.Array, sums: cb.Array, pad_d, pad_h, pad_w, plan: cb.Comptime):
+def sum_channels(
+    x: cb.Array, grad: cb.Array, sums: cb.Array, pad_d, pad_h, pad_w, plan: cb.Comptime
+):
     """sums[part, tap, c] = the sum over a part of the places of x[.., c] * grad[.., c]; a cube does a part."""
     lanes, lines = plan.lanes, plan.lines
     parts, channels = sums.shape[0], x.shape[4]
@@ -115,7 +129,9 @@ def sum_channels(x: cb.Array, grad: cb.Array, sums: cb.Array, pad_d, pad_h, pad_
                         tap = (t * plan.window[1] + u) * plan.window[2]
                         many = channels // (lanes * lines) * lanes * lines
                         for c in range(0, many, lanes * lines):
-                            row_sums(x, grad, sums, part, n, (d, h), see, tap, c, lines, False, plan)
+                            row_sums(
+                                x, grad, sums, part, n, (d, h), see, tap, c, lines, False, plan
+                            )
                         for c in range(many, channels, lanes):
                             row_sums(x, grad, sums, part, n, (d, h), see, tap, c, 1, True, plan)
 
@@ -135,7 +151,9 @@ def channels_by_weight(x: Any, grad: Any, result: Any, problem: Problem) -> None
 
 
 @cb.func
-def place_of(x, taps, bias, out, n, d, h, w, see, last, counts, c, g, edge: cb.Comptime[bool], lanes):
+def place_of(
+    x, taps, bias, out, n, d, h, w, see, last, counts, c, g, edge: cb.Comptime[bool], lanes
+):
     """An output place, for a line of channels."""
     left = x.shape[4] - c
     window_h, window_w = number(g, "window_h"), number(g, "window_w")
@@ -148,13 +166,19 @@ def place_of(x, taps, bias, out, n, d, h, w, see, last, counts, c, g, edge: cb.C
             for u in range(counts[1]):
                 in_h = see[1] + u * number(g, "apart_h")
                 if in_h >= 0 and in_h < x.shape[2]:
-                    tap = (last[0] - t * number(g, "every_d")) * window_h + last[1] - u * number(g, "every_h")
+                    tap = (
+                        (last[0] - t * number(g, "every_d")) * window_h
+                        + last[1]
+                        - u * number(g, "every_h")
+                    )
                     for v in range(counts[2]):
                         in_w = see[2] + v * number(g, "apart_w")
                         if in_w >= 0 and in_w < x.shape[3]:
                             k = tap * window_w + last[2] - v * number(g, "every_w")
                             if edge:
-                                line = cb.cast(x.load((n, in_d, in_h, in_w, c), lanes, valid=left), cb.f32)
+                                line = cb.cast(
+                                    x.load((n, in_d, in_h, in_w, c), lanes, valid=left), cb.f32
+                                )
                                 total = cb.fma(line, taps.load((k, c), lanes, valid=left), total)
                             else:
                                 line = cb.cast(x.load((n, in_d, in_h, in_w, c), lanes), cb.f32)
@@ -178,12 +202,48 @@ def channel_phases(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, lanes: c
     for at in range(cb.min(stride_w, out.shape[3])):
         last_w, count_w, see_w = phase_of(at, g, "w")
         for q in range((out.shape[3] - at + stride_w - 1) // stride_w):
-            see, last, counts = (see_d, see_h, see_w + q), (last_d, last_h, last_w), (count_d, count_h, count_w)
+            see, last, counts = (
+                (see_d, see_h, see_w + q),
+                (last_d, last_h, last_w),
+                (count_d, count_h, count_w),
+            )
             whole = channels // lanes * lanes
             for c in range(0, whole, lanes):
-                place_of(x, taps, bias, out, n, d, h, at + q * stride_w, see, last, counts, c, g, False, lanes)
+                place_of(
+                    x,
+                    taps,
+                    bias,
+                    out,
+                    n,
+                    d,
+                    h,
+                    at + q * stride_w,
+                    see,
+                    last,
+                    counts,
+                    c,
+                    g,
+                    False,
+                    lanes,
+                )
             for c in range(whole, channels, lanes):
-                place_of(x, taps, bias, out, n, d, h, at + q * stride_w, see, last, counts, c, g, True, lanes)
+                place_of(
+                    x,
+                    taps,
+                    bias,
+                    out,
+                    n,
+                    d,
+                    h,
+                    at + q * stride_w,
+                    see,
+                    last,
+                    counts,
+                    c,
+                    g,
+                    True,
+                    lanes,
+                )
 
 
 @dataclass(frozen=True)
@@ -201,7 +261,9 @@ class Rows:
 
 
 @cb.func
-def phase_tile(x, taps, bias, out, n, d, h, w, stride, q, c, see, last, counts, g, products: cb.Comptime, plan):
+def phase_tile(
+    x, taps, bias, out, n, d, h, w, stride, q, c, see, last, counts, g, products: cb.Comptime, plan
+):
     """Places w, w + stride, .. of one phase, which see input from column q on, for a line of channels."""
     places, lanes = plan.places, plan.lanes
     window_h, window_w = number(g, "window_h"), number(g, "window_w")
@@ -217,11 +279,17 @@ def phase_tile(x, taps, bias, out, n, d, h, w, stride, q, c, see, last, counts, 
             for u in range(counts[1]):
                 in_h = see[1] + u * number(g, "apart_h")
                 if in_h >= 0 and in_h < x.shape[2]:
-                    tap = (last[0] - t * number(g, "every_d")) * window_h + last[1] - u * number(g, "every_h")
+                    tap = (
+                        (last[0] - t * number(g, "every_d")) * window_h
+                        + last[1]
+                        - u * number(g, "every_h")
+                    )
                     lines = ()
                     for v, columns, pairs in cb.unroll(products):
                         for k in cb.unroll(columns):
-                            lines = lines + (cb.cast(x.load((n, in_d, in_h, q + k, c), lanes), cb.f32),)
+                            lines = lines + (
+                                cb.cast(x.load((n, in_d, in_h, q + k, c), lanes), cb.f32),
+                            )
                         add_row(acc, lines, taps.load((tap * window_w + v, c), lanes), pairs)
     for p in cb.unroll(range(places)):
         out.store((n, d, h, w + p * stride, c), cb.cast(acc[p], out.dtype))
@@ -286,7 +354,11 @@ def rows_of(problem: Phases, channels: int) -> Rows | None:
     phases = []
     for at in range(step):
         reach = at + problem.cut[2]
-        taps = [(v, (reach - v * apart) // step) for v in range(window) if (reach - v * apart) % step == 0]
+        taps = [
+            (v, (reach - v * apart) // step)
+            for v in range(window)
+            if (reach - v * apart) % step == 0
+        ]
         low, high = min((k for _, k in taps), default=0), max((k for _, k in taps), default=0)
         phases.append((products_of(TILE, taps), low, high))
     return Rows(TILE, lanes, tuple(phases))
@@ -303,6 +375,10 @@ def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases) 
     numbers = tuple(known.get(name, 0) for name in NUMBERS)
     plan = rows_of(problem, out.shape[4])
     if plan is None:
-        channel_phases[math.prod(out.shape[:3]), 1](x, taps, bias, out, numbers, lanes, mode="unchecked")
+        channel_phases[math.prod(out.shape[:3]), 1](
+            x, taps, bias, out, numbers, lanes, mode="unchecked"
+        )
     else:
-        channel_rows[math.prod(out.shape[:3]), 1](x, taps, bias, out, numbers, plan, mode="unchecked")
+        channel_rows[math.prod(out.shape[:3]), 1](
+            x, taps, bias, out, numbers, plan, mode="unchecked"
+        )

@@ -26,7 +26,9 @@ UNITS = 128
 ROWS, PLACES = 4, 4  # of a unit's box, channels last
 FEW_TAPS = 9  # with more, with strides or with few rows, boxes are half as high
 HIGH = 4  # rows of a unit's box, channels first
-WRITTEN_OUT = 64  # taps whose products are written out for all rows of a box; with more, a box is one row
+WRITTEN_OUT = (
+    64  # taps whose products are written out for all rows of a box; with more, a box is one row
+)
 NEAR = 8, 4  # lines of channels and boxes down the image of neighbouring units, at most
 STRIP, BUSY = 16, 1 << 16  # boxes of a range, at most, and units that keep a device busy
 SUMS = 50  # elements of the sums by taps that a unit holds, at most
@@ -85,18 +87,24 @@ def add_lines(acc, x, taps, n, d, h, w, c, first, pairs: cb.Comptime, plan: cb.C
     lines = ()
     for j in cb.unroll(range(reach(plan))):
         there = inside and w + j >= 0 and w + j < x.shape[3]
-        line = cb.cast(x.load((n, deep, row, cb.clamp(w + j, 0, x.shape[3] - 1), at), lanes), cb.f32)
+        line = cb.cast(
+            x.load((n, deep, row, cb.clamp(w + j, 0, x.shape[3] - 1), at), lanes), cb.f32
+        )
         lines = lines + (cb.select(there, line, nothing),)
     for k in cb.unroll(range(len(pairs))):
         r, u = pairs[k]
         for v in cb.unroll(range(wide)):
             tap = taps.load((first + u * wide + v, c), lanes)
             for p in cb.unroll(range(plan.places)):
-                acc[r * plan.places + p] = cb.fma(lines[p * plan.stride[2] + v * step], tap, acc[r * plan.places + p])
+                acc[r * plan.places + p] = cb.fma(
+                    lines[p * plan.stride[2] + v * step], tap, acc[r * plan.places + p]
+                )
 
 
 @cb.kernel
-def channelwise_last(x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pad_h, plan: cb.Comptime[Box]):
+def channelwise_last(
+    x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pad_h, plan: cb.Comptime[Box]
+):
     """out[n, d, h, w, c] = activation(sum over the window of x * taps[tap, c] + bias[c]), channels last; f32 taps."""
     lanes, rows, places = plan.lanes, plan.rows, plan.places
     lines, down = plan.near
@@ -128,7 +136,19 @@ def channelwise_last(x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pa
             else:
                 for u in range(plan.window[1]):
                     tap = first + u * plan.window[2]
-                    add_lines(acc, x, taps, n, deep, top + u * plan.dilation[1], left, c, tap, ((0, 0),), plan)
+                    add_lines(
+                        acc,
+                        x,
+                        taps,
+                        n,
+                        deep,
+                        top + u * plan.dilation[1],
+                        left,
+                        c,
+                        tap,
+                        ((0, 0),),
+                        plan,
+                    )
         for r in cb.unroll(range(rows)):
             for p in cb.unroll(range(places)):
                 if h + r < out.shape[2] and w + p < out.shape[3]:
@@ -141,7 +161,9 @@ def channelwise_last(x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pa
 
 
 @cb.func
-def add_places(acc, x, taps, n, c, d, h, w, filter, first, pairs: cb.Comptime, plan: cb.Comptime[Box]):
+def add_places(
+    acc, x, taps, n, c, d, h, w, filter, first, pairs: cb.Comptime, plan: cb.Comptime[Box]
+):
     """A row of the input to the sums of the rows that see it: its whole lines, and one by one what hangs over."""
     lanes, wide, step = plan.lanes, plan.window[2], plan.dilation[2]
     inside = d >= 0 and d < x.shape[2] and h >= 0 and h < x.shape[3]
@@ -155,7 +177,9 @@ def add_places(acc, x, taps, n, c, d, h, w, filter, first, pairs: cb.Comptime, p
             if k % lanes == 0 or j == 0:
                 begin = multiple(w + k // lanes * lanes, lanes)
                 there = inside and begin < x.shape[4]
-                line = x.load((n, c, deep, row, multiple(cb.min(begin, x.shape[4] - lanes), lanes)), lanes)
+                line = x.load(
+                    (n, c, deep, row, multiple(cb.min(begin, x.shape[4] - lanes), lanes)), lanes
+                )
                 for q in cb.unroll(range(lanes)):
                     to = k // lanes * lanes + q + plan.pad
                     if to >= 0 and to < reach(plan):
@@ -174,7 +198,9 @@ def add_places(acc, x, taps, n, c, d, h, w, filter, first, pairs: cb.Comptime, p
 
 
 @cb.kernel
-def channelwise_first(x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pad_h, plan: cb.Comptime[Box]):
+def channelwise_first(
+    x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pad_h, plan: cb.Comptime[Box]
+):
     """out[n, f, d, h, w] = activation(sum over the window of x[n, f // filters] * taps[f, tap] + bias[f])."""
     rows, places = plan.rows, plan.places
     wide = (out.shape[4] + places - 1) // places
@@ -192,7 +218,11 @@ def channelwise_first(x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, p
         acc = cb.local(rows * places, cb.f32)
         for k in cb.unroll(range(rows * places)):
             acc[k] = 0.0
-        top, left, c = h * plan.stride[1] - pad_h, multiple(w * plan.stride[2], places), f // plan.filters
+        top, left, c = (
+            h * plan.stride[1] - pad_h,
+            multiple(w * plan.stride[2], places),
+            f // plan.filters,
+        )
         for t in range(plan.window[0]):
             deep = d * plan.stride[0] + t * plan.dilation[0] - pad_d
             first = t * (plan.window[1] * plan.window[2])
@@ -202,13 +232,28 @@ def channelwise_first(x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, p
             else:
                 for u in range(plan.window[1]):
                     tap = first + u * plan.window[2]
-                    add_places(acc, x, taps, n, c, deep, top + u * plan.dilation[1], left, f, tap, ((0, 0),), plan)
+                    add_places(
+                        acc,
+                        x,
+                        taps,
+                        n,
+                        c,
+                        deep,
+                        top + u * plan.dilation[1],
+                        left,
+                        f,
+                        tap,
+                        ((0, 0),),
+                        plan,
+                    )
         more = cb.cast(0.0, cb.f32) if bias is None else cb.cast(bias[f], cb.f32)
         for r in cb.unroll(range(rows)):
             line = cb.local(places, out.dtype)
             for p in cb.unroll(range(places)):
                 value = acc[r * places + p] + more
-                line[p] = cb.cast(value if plan.activation is None else plan.activation(value), out.dtype)
+                line[p] = cb.cast(
+                    value if plan.activation is None else plan.activation(value), out.dtype
+                )
             if h + r < out.shape[3]:
                 out.store((n, f, d, h + r, w), line.load(0, places))
 
@@ -221,13 +266,25 @@ def box_of(problem: Problem, lanes: int, last: bool, filters: int, function: Any
     rows = HIGH
     if last:
         even = problem.out[1] % ROWS == 0 or problem.out[1] > 8 * ROWS
-        dense = tall * wide <= FEW_TAPS and max(problem.stride) == 1  # so that sums and lines stay in registers
+        dense = (
+            tall * wide <= FEW_TAPS and max(problem.stride) == 1
+        )  # so that sums and lines stay in registers
         rows = ROWS if dense and even else ROWS // 2
     if tall * wide > WRITTEN_OUT or problem.out[1] == 1:
         rows = 1
     if (wide - 1) * problem.dilation[2] + places > WRITTEN_OUT // 2:
         rows, places = 1, places if not last else 1
-    return Box(rows, places, lanes, problem.window, problem.stride, problem.dilation, problem.pad[2], filters, function)
+    return Box(
+        rows,
+        places,
+        lanes,
+        problem.window,
+        problem.stride,
+        problem.dilation,
+        problem.pad[2],
+        filters,
+        function,
+    )
 
 
 def near_of(lines: int, strips: int) -> tuple[int, int]:
@@ -270,9 +327,17 @@ def by_channel_on_gpu(
         x = first if first.flags.c_contiguous else transpose(first, tuple(range(view.ndim)))
         x, result = x.reshape(n, c, *problem.size), out.reshape(n, filters, *problem.out)
         box = box_of(problem, lanes_of(x, result, problem), False, filters // c, function)
-        units = n * filters * problem.out[0] * -(-problem.out[1] // box.rows) * (problem.out[2] // box.places)
+        units = (
+            n
+            * filters
+            * problem.out[0]
+            * -(-problem.out[1] // box.rows)
+            * (problem.out[2] // box.places)
+        )
         kernel = channelwise_first
-    kernel[-(-units // UNITS), UNITS](x, taps, bias, result, *problem.pad[:2], box, mode="unchecked")
+    kernel[-(-units // UNITS), UNITS](
+        x, taps, bias, result, *problem.pad[:2], box, mode="unchecked"
+    )
     return True
 
 
@@ -283,13 +348,21 @@ def line_at(x, image, row, column, c, edge: cb.Comptime[bool], lanes: cb.Comptim
         return cb.cast(x.load((image, row, column, c), lanes), cb.f32)
     there = row >= 0 and row < x.shape[1] and column >= 0 and column < x.shape[2]
     near = (image, cb.clamp(row, 0, x.shape[1] - 1), cb.clamp(column, 0, x.shape[2] - 1), c)
-    return cb.select(there, cb.cast(x.load(near, lanes), cb.f32), cb.cast(cb.splat(0.0, lanes), cb.f32))
+    return cb.select(
+        there, cb.cast(x.load(near, lanes), cb.f32), cb.cast(cb.splat(0.0, lanes), cb.f32)
+    )
 
 
 @cb.func
 def add_box(acc, x, grad, origin, place, edge: cb.Comptime[bool], plan: cb.Comptime[Box]):
     """The products of a box of the gradient that starts at `place` with what it sees, from `origin` on."""
-    lanes, rows, places, wide, step = plan.lanes, plan.rows, plan.places, plan.window[2], plan.dilation[2]
+    lanes, rows, places, wide, step = (
+        plan.lanes,
+        plan.rows,
+        plan.places,
+        plan.window[2],
+        plan.dilation[2],
+    )
     image, top, left, c = origin
     given = ()
     for r in cb.unroll(range(rows)):
@@ -303,7 +376,9 @@ def add_box(acc, x, grad, origin, place, edge: cb.Comptime[bool], plan: cb.Compt
             for v in cb.unroll(range(wide)):
                 for p in cb.unroll(range(places)):
                     k = below * wide + v
-                    acc[k] = cb.fma(seen[p * plan.stride[2] + v * step], given[r * places + p], acc[k])
+                    acc[k] = cb.fma(
+                        seen[p * plan.stride[2] + v * step], given[r * places + p], acc[k]
+                    )
 
 
 @cb.kernel
@@ -340,9 +415,18 @@ def channelwise_weight(
         stop = cb.min(first + per, (grad.shape[1] + rows - 1) // rows * beside)
         for box in range(first, stop if deep >= 0 and deep < depth[0] else first):
             h, w = box // beside * rows, box % beside * places
-            top, left = h * plan.stride[1] + u * plan.dilation[1] - pad_h, w * plan.stride[2] - plan.pad
-            whole = h + rows <= grad.shape[1] and w + places <= grad.shape[2] and top >= 0 and left >= 0
-            whole = whole and top + seen_rows(plan)[-1][0] < x.shape[1] and left + reach(plan) <= x.shape[2]
+            top, left = (
+                h * plan.stride[1] + u * plan.dilation[1] - pad_h,
+                w * plan.stride[2] - plan.pad,
+            )
+            whole = (
+                h + rows <= grad.shape[1] and w + places <= grad.shape[2] and top >= 0 and left >= 0
+            )
+            whole = (
+                whole
+                and top + seen_rows(plan)[-1][0] < x.shape[1]
+                and left + reach(plan) <= x.shape[2]
+            )
             origin = (n * depth[0] + deep, top, left, multiple(c, lanes))
             if whole:  # neither clamps nor choices
                 add_box(acc, x, grad, origin, (image, h, w), False, plan)
@@ -360,17 +444,24 @@ def weight_by_channel_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -
     """
     if (problem.window[2] - 1) * problem.dilation[2] + PLACES > WRITTEN_OUT // 2:
         return False
-    x, seen = (in_three(a if a.flags.c_contiguous else transpose(a, tuple(range(a.ndim)))) for a in (view, grad))
+    x, seen = (
+        in_three(a if a.flags.c_contiguous else transpose(a, tuple(range(a.ndim))))
+        for a in (view, grad)
+    )
     n, c = x.shape[0], x.shape[4]
     x, seen = (a.reshape(-1, *a.shape[2:]) for a in (x, seen))
     lanes = min(line_of(x), line_of(seen))
     lanes = lanes if c % lanes == 0 else 1
     deep, tall, wide = problem.window
-    below = tall if tall * wide * min(lanes, 2) <= SUMS else 1  # rows of the window that a unit does
+    below = (
+        tall if tall * wide * min(lanes, 2) <= SUMS else 1
+    )  # rows of the window that a unit does
     while lanes > 1 and lanes * below * wide > SUMS:
         lanes //= 2
     rows, places = (min(PLACES, 1 << (k - 1).bit_length()) for k in problem.out[1:])
-    rows = min(rows, ROWS // 2) if max(problem.stride) > 1 else rows  # so that lines stay in registers
+    rows = (
+        min(rows, ROWS // 2) if max(problem.stride) > 1 else rows
+    )  # so that lines stay in registers
     box = Box(
         rows, places, lanes, (deep, below, wide), problem.stride, problem.dilation, problem.pad[2], 1, None
     )  # fmt: skip

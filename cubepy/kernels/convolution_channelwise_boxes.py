@@ -97,7 +97,14 @@ class Strip:
 
     def seen(self, axis: int, count: int) -> Pairs:
         """Triples of a place of the input, one of the first `count` of the output that see it, and the tap."""
-        return along(count, self.window[axis], self.stride[axis], self.dilation[axis], self.pad[axis], self.back)
+        return along(
+            count,
+            self.window[axis],
+            self.stride[axis],
+            self.dilation[axis],
+            self.pad[axis],
+            self.back,
+        )
 
     def low(self, axis: int) -> int:
         """The first place of the input that a tile at the beginning of the output sees."""
@@ -141,7 +148,9 @@ class Strip:
         found = []
         ends = [[i for i, at, _ in pairs if at == r] or [low] for r in range(self.rows)]
         for i in sorted({i for some in ends for i in some}):
-            begun, done = (tuple(r for r, some in enumerate(ends) if end(some) == i) for end in (min, max))
+            begun, done = (
+                tuple(r for r, some in enumerate(ends) if end(some) == i) for end in (min, max)
+            )
             found.append((i - low, begun, tuple((r, u) for k, r, u in pairs if k == i), done))
         return tuple(found)
 
@@ -194,10 +203,14 @@ def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptim
         for u in range(plan.window[0]):
             scales = ()
             for v in cb.unroll(range(columns)):
-                scales = scales + (scale.load((u * columns + v) * plan.channels + line, plan.lanes),)
+                scales = scales + (
+                    scale.load((u * columns + v) * plan.channels + line, plan.lanes),
+                )
             below = (plan.window[0] - 1 - u if plan.back else u) * plan.dilation[0]
             for r in cb.unroll(range(plan.rows)):
-                row = (below + r * (1 if plan.back else plan.stride[0])) * (plan.box[2] * plan.channels)
+                row = (below + r * (1 if plan.back else plan.stride[0])) * (
+                    plan.box[2] * plan.channels
+                )
                 lines = seen_lines(tile, at + row, wide, plan)
                 for j, p, v in cb.unroll(pairs):
                     acc[r * plan.places + p] = cb.fma(lines[j], scales[v], acc[r * plan.places + p])
@@ -241,7 +254,12 @@ def channelwise_boxes(
     first = at // counts[0] * images
     if cb.UNIT_POS == 0:
         cb.barrier_expect(full, 0, x.nbytes)
-        place = (first, begin_at(top, 0, plan) + plan.low(0), begin_at(left, 1, plan) + plan.low(1), c)
+        place = (
+            first,
+            begin_at(top, 0, plan) + plan.low(0),
+            begin_at(left, 1, plan) + plan.low(1),
+            c,
+        )
         cb.tma_load(tile, 0, x, place, full, 0)
     for k in range(cb.UNIT_POS, taps * channels, cb.CUBE_DIM):
         if c + k // taps < sizes[3]:
@@ -253,13 +271,17 @@ def channelwise_boxes(
         start = cb.cast(bias.load(c + line, lanes, valid=sizes[3] - c - line), cb.f32)
     _, down, across = plan.strips
     cb.barrier_wait(full, 0, 0)
-    for strip in range(cb.UNIT_POS // plan.lines, images * down * across, cb.CUBE_DIM // plan.lines):
+    for strip in range(
+        cb.UNIT_POS // plan.lines, images * down * across, cb.CUBE_DIM // plan.lines
+    ):
         column = strip % across * plan.places
         row = strip // across % down * plan.rows
         image = strip // (across * down)
         n, h, v = first + image, top + row, left + column
         if n < sizes[0] and c + line < sizes[3]:
-            begin = (image * plan.box[1] + begin_at(row, 0, plan)) * plan.box[2] + begin_at(column, 1, plan)
+            begin = (image * plan.box[1] + begin_at(row, 0, plan)) * plan.box[2] + begin_at(
+                column, 1, plan
+            )
             corner = multiple(((n * sizes[1] + h) * sizes[2] + v) * sizes[3] + c + line, lanes)
             step = multiple(sizes[2] * sizes[3], lanes), multiple(sizes[3], lanes)
             walk(
@@ -277,14 +299,22 @@ def tiles_of(
     skip = stride if back else (1, 1)
     for high, wide in itertools.product(*([s for s in SIDES if s < 2 * k] for k in places)):
         for rows, strip in itertools.product(LONG, LONG):
-            if high % rows or wide % strip or rows % skip[0] or strip % skip[1] or rows * strip > MADE:
+            if (
+                high % rows
+                or wide % strip
+                or rows % skip[0]
+                or strip % skip[1]
+                or rows * strip > MADE
+            ):
                 continue
             if high >= places[0] and wide >= places[1]:
                 images = [s for s in SIDES if s < 2 * n]
             else:
                 images = [1]
             for many in images:
-                plan = Strip((many, high, wide), block, 2, rows, strip, *settings, back, function, 1, rolled)
+                plan = Strip(
+                    (many, high, wide), block, 2, rows, strip, *settings, back, function, 1, rolled
+                )
                 if max(plan.box) <= 256 and math.prod(plan.box) * itemsize <= ROOM:
                     yield plan
 
@@ -308,7 +338,9 @@ def cost_of(plan: Strip, itemsize: int, moved: int, each: float, cores: int, til
     strips = math.prod(plan.strips) * plan.lines * plan.parts / plan.units
     planes = plan.units / 32
     rate = 2.6 * min(1.0, FETCHED * (plan.window[0] if plan.rolled else 1) / each)
-    rate *= min(1.0, plan.cubes * planes / 14) ** 0.5  # with fewer planes of units a core waits for results
+    rate *= (
+        min(1.0, plan.cubes * planes / 14) ** 0.5
+    )  # with fewer planes of units a core waits for results
     bounds = moved / 18, each * strips * planes / rate, (1500 + each * strips / 0.45) / plan.cubes
     return max(1.0, tiles / cores) * (max(bounds) + 0.15 * sum(bounds))
 
@@ -328,7 +360,9 @@ def settings_of(view: Any, problem: Problem) -> Any:
         return None
     if view.shape[-1] * view.itemsize % ALIGNMENT:
         return None
-    return tuple(tuple(a[1:]) for a in (problem.window, problem.stride, problem.dilation, problem.pad))
+    return tuple(
+        tuple(a[1:]) for a in (problem.window, problem.stride, problem.dilation, problem.pad)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -342,8 +376,14 @@ def plan_for(
     for plan in tiles_of(n, places, block, itemsize, settings, back, function):
         size, taps = math.prod(plan.box) * itemsize, math.prod(plan.window)
         rows = plan.rows if plan.rolled else min(plan.rows, plan.window[0])
-        held = plan.lanes * ((plan.window[1] if plan.rolled else taps) + rows * plan.places + plan.columns_seen) + 56
-        cubes = min(8, (224 << 10) // (size + 4 * taps * block + 2048), (1 << 16) // (plan.units * held))
+        held = (
+            plan.lanes
+            * ((plan.window[1] if plan.rolled else taps) + rows * plan.places + plan.columns_seen)
+            + 56
+        )
+        cubes = min(
+            8, (224 << 10) // (size + 4 * taps * block + 2048), (1 << 16) // (plan.units * held)
+        )
         if cubes:
             exact = places[0] % plan.tile[1] == places[1] % plan.tile[2] == 0
             plan = replace(plan, cubes=cubes, exact=exact)
@@ -383,14 +423,18 @@ def by_boxes_of_channels(
     return True
 
 
-def problem_back(size: Any, window: Any, sizes: Any, stride: Any, cut: Any, dilation: Any) -> Problem:
+def problem_back(
+    size: Any, window: Any, sizes: Any, stride: Any, cut: Any, dilation: Any
+) -> Problem:
     """A transposed convolution of some size to some sizes in three axes; `cut` is what the padding takes away."""
     ones, zeros = (1,) * (3 - len(sizes)), (0,) * (3 - len(sizes))
     settings = (ones + tuple(stride), zeros + tuple(cut), ones + tuple(dilation))
     return Problem(ones + tuple(size), ones + tuple(window), *settings, ones + tuple(sizes))  # type: ignore[arg-type]
 
 
-def channels_back(view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any) -> Any:
+def channels_back(
+    view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any
+) -> Any:
     """The transposed convolution (N, *sizes, C) where every channel has one filter, or None where the kernel does not
     take it: view (N, *size, C), w (C, 1, *window)."""
     problem = problem_back(view.shape[1:-1], w.shape[2:], sizes, stride, cut, dilation)

@@ -153,7 +153,9 @@ def channelwise_planes(x: cb.Array, w: cb.Array, bias, out: cb.Array, plan: cb.C
 
 
 @cb.kernel(fast_math=("contract", "nsz"))
-def channelwise_planes_weight(x: cb.Array, grad: cb.Array, sums: cb.Array, images, plan: cb.Comptime[Planes]):
+def channelwise_planes_weight(
+    x: cb.Array, grad: cb.Array, sums: cb.Array, images, plan: cb.Comptime[Planes]
+):
     """sums[range, c, tap] = sum over a range's images of grad[n, c, place] * x[n, c, place seen by tap]; x and grad are
     flat. A cube does some channels, which run fastest, of every so many of the images."""
     if "mma" in cb.device_properties().features:
@@ -177,7 +179,16 @@ def channelwise_planes_weight(x: cb.Array, grad: cb.Array, sums: cb.Array, image
             tile, x, first * (plan.size[0] * plan.size[1]), plan.size, (tall, wide), plan.corner, planes,
             line,
         )  # fmt: skip
-        bring_planes(given, grad, first * (plan.out[0] * plan.out[1]), plan.out, (high, broad), (0, 0), planes, line)
+        bring_planes(
+            given,
+            grad,
+            first * (plan.out[0] * plan.out[1]),
+            plan.out,
+            (high, broad),
+            (0, 0),
+            planes,
+            line,
+        )
         cb.sync_cube()
         for strip in range(cb.UNIT_POS, planes * down * across, UNITS):
             column = strip % across * plan.places
@@ -209,7 +220,10 @@ def meeting(plan: Planes, itemsize: int) -> float:
     where elements of 16 bits come in pairs."""
     _, down, across = plan.strips
     _, tall, wide, _ = plan.box
-    sides = [1 if plan.back else s for s in plan.stride], [s if plan.back else 1 for s in plan.stride]
+    sides = (
+        [1 if plan.back else s for s in plan.stride],
+        [s if plan.back else 1 for s in plan.stride],
+    )
     found = []
     for shift in range(4 // itemsize):
         words: dict[int, set[int]] = {}
@@ -223,15 +237,23 @@ def meeting(plan: Planes, itemsize: int) -> float:
     return sum(found) / len(found) * (0.5 if pairs else 1.0)
 
 
-def cost_of(plan: Planes, itemsize: int, whole: int, images: int, cores: int) -> tuple[float, int, int]:
+def cost_of(
+    plan: Planes, itemsize: int, whole: int, images: int, cores: int
+) -> tuple[float, int, int]:
     """Cycles, about (as on an H200), cubes that a core holds, and ranges of images; 0 cubes if shared memory is short.
 
     There are `whole` cubes for all images, or for one of so many `images`. A core starts 2.6 instructions a cycle and
     reads shared memory once: words of the same bank one by one, 16 bits in pairs where strips are even.
     """
-    taps, strips, (rows, places) = math.prod(plan.window), math.prod(plan.strips), (plan.rows, plan.places)
+    taps, strips, (rows, places) = (
+        math.prod(plan.window),
+        math.prod(plan.strips),
+        (plan.rows, plan.places),
+    )
     moved = plan.tile[0] * (math.prod(plan.size) + math.prod(plan.out))
-    room = (math.prod(plan.box) + math.prod(plan.tile)) * itemsize + (4 * UNITS * taps if images else 0)
+    room = (math.prod(plan.box) + math.prod(plan.tile)) * itemsize + (
+        4 * UNITS * taps if images else 0
+    )
     held = (
         taps
         + plan.columns_seen
@@ -241,15 +263,24 @@ def cost_of(plan: Planes, itemsize: int, whole: int, images: int, cores: int) ->
     brought = plan.tile[0] * max(math.prod(plan.size), math.prod(plan.out)) / plan.line / UNITS
     spare = 64 + taps if images else 64 if brought > HELD else 44
     held = max(held, 4 * math.ceil(brought) + spare)  # registers of a unit
-    cubes = min(16, (220 << 10) // (room + 1024), (1 << 16) // (UNITS * held)) if room <= SHARED else 0
+    cubes = (
+        min(16, (220 << 10) // (room + 1024), (1 << 16) // (UNITS * held)) if room <= SHARED else 0
+    )
     if not cubes:
         return math.inf, 0, 0
-    jobs, planes = -(-strips // UNITS), -(-min(strips, UNITS) // 32)  # strips of a unit, and planes that have some
+    jobs, planes = (
+        -(-strips // UNITS),
+        -(-min(strips, UNITS) // 32),
+    )  # strips of a unit, and planes that have some
     moving = moved / plan.line / UNITS * (5 * plan.line + 10)
     each = instructions(plan, itemsize, rows * places if images else 0)
     loop = plan.window[0] if plan.rolled else 1
     rate = 2.6 * min(1.0, FETCHED * loop / each)
-    reads = (loop * rows if plan.rolled else plan.window[0] + rows) * plan.columns_seen * meeting(plan, itemsize)
+    reads = (
+        (loop * rows if plan.rolled else plan.window[0] + rows)
+        * plan.columns_seen
+        * meeting(plan, itemsize)
+    )
     started = 4 * (moving + 300) + each * jobs * planes
     ranges = max(1, min(images, cubes * cores // whole))
     again = -(-images // ranges) if images else 1
@@ -274,9 +305,14 @@ def plan_for(
     """
     best: tuple[float, Planes, int] | None = None
     skip = settings[1] if back else (1, 1)
-    rolled = math.prod(settings[0]) > WRITTEN_OUT and not images and not (back and max(settings[1]) > 1)
+    rolled = (
+        math.prod(settings[0]) > WRITTEN_OUT and not images and not (back and max(settings[1]) > 1)
+    )
     for longest, most in itertools.product((8, 7, 4, 2), (8, 7)):
-        (rows, tall), (places, wide) = shares(out[0], longest, skip[0]), shares(out[1], most, skip[1])
+        (rows, tall), (places, wide) = (
+            shares(out[0], longest, skip[0]),
+            shares(out[1], most, skip[1]),
+        )
         for planes in (k for k in (1, 2, 4, 8, 16, 32, 64) if count % k == 0):
             plan = Planes(
                 (planes, tall, wide), 1, 1, rows, places, *settings, back, function, rolled=rolled,
@@ -287,7 +323,10 @@ def plan_for(
                 continue
             if planes > 1 and math.prod(plan.strips) > UNITS:
                 continue
-            plan = min((replace(plan, more=more) for more in range(4)), key=lambda plan: meeting(plan, itemsize))
+            plan = min(
+                (replace(plan, more=more) for more in range(4)),
+                key=lambda plan: meeting(plan, itemsize),
+            )
             cost, cubes, ranges = cost_of(plan, itemsize, count // planes, images, cores)
             if cubes and (best is None or cost < best[0]):
                 best = cost, replace(plan, cubes=cubes), ranges
@@ -297,12 +336,23 @@ def plan_for(
 def flat_settings(problem: Problem, *arrays: Any) -> Any:
     """Window, stride, dilation and padding of images or lines, channels first and one after the other in memory, and
     the line that suits them; None for others."""
-    flat = problem.window[0] == problem.stride[0] == problem.out[0] == problem.size[0] == 1 and problem.pad[0] == 0
-    if not flat or math.prod(problem.window) > TAPS or not all(a.flags.c_contiguous for a in arrays):
+    flat = (
+        problem.window[0] == problem.stride[0] == problem.out[0] == problem.size[0] == 1
+        and problem.pad[0] == 0
+    )
+    if (
+        not flat
+        or math.prod(problem.window) > TAPS
+        or not all(a.flags.c_contiguous for a in arrays)
+    ):
         return None
-    if any(a.itemsize not in (2, 4) or a.size >= 1 << 31 or a.dtype != arrays[0].dtype for a in arrays):
+    if any(
+        a.itemsize not in (2, 4) or a.size >= 1 << 31 or a.dtype != arrays[0].dtype for a in arrays
+    ):
         return None
-    settings = tuple(tuple(a[1:]) for a in (problem.window, problem.stride, problem.dilation, problem.pad))
+    settings = tuple(
+        tuple(a[1:]) for a in (problem.window, problem.stride, problem.dilation, problem.pad)
+    )
     return settings, min(line_of(a.reshape(-1)) for a in arrays)
 
 
@@ -320,7 +370,9 @@ def by_planes_on_gpu(
         return False
     sides = problem.size[1:], problem.out[1:]
     cores = cb.device_properties_of().cores
-    chosen = plan_for(x.shape[0] * c, *sides, x.itemsize, found[0], back, function, 0, found[1], cores)
+    chosen = plan_for(
+        x.shape[0] * c, *sides, x.itemsize, found[0], back, function, 0, found[1], cores
+    )
     if chosen is None:
         return False
     plan, _ = chosen
@@ -345,8 +397,12 @@ def weight_by_planes(x: Any, grad: Any, out: Any, problem: Problem) -> bool:
     plan, ranges = chosen
     blocks = c // plan.tile[0]
     sums = memory.empty((ranges, *out.shape), np.float32)
-    channelwise_planes_weight[ranges * blocks, UNITS](x.reshape(-1), grad.reshape(-1), sums, n, plan, mode="unchecked")
-    add_columns[-(-out.size // COLUMNS), COLUMNS * ROWS](sums.reshape(ranges, -1), out.reshape(-1), mode="unchecked")
+    channelwise_planes_weight[ranges * blocks, UNITS](
+        x.reshape(-1), grad.reshape(-1), sums, n, plan, mode="unchecked"
+    )
+    add_columns[-(-out.size // COLUMNS), COLUMNS * ROWS](
+        sums.reshape(ranges, -1), out.reshape(-1), mode="unchecked"
+    )
     return True
 
 

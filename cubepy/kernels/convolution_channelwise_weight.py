@@ -106,7 +106,9 @@ def channelwise_tiles(
     phase = 0
     for at in range(part, tiles, ranges):
         cb.barrier_wait(full, 0, phase)
-        for strip in range(mine // plan.parts, images * down * across, cb.CUBE_DIM // (plan.lines * plan.parts)):
+        for strip in range(
+            mine // plan.parts, images * down * across, cb.CUBE_DIM // (plan.lines * plan.parts)
+        ):
             column = strip % across * plan.places
             row = strip // across % down * plan.rows
             image = strip // (across * down)
@@ -173,7 +175,9 @@ def plan_for(
         held = plan.lanes * (taps + rows * plan.places + seen) + 40
         plan = replace(plan, parts=plan.window[0] if plan.rolled else 1)
         board = plan.units // plan.lines * plan.window[1] * block * 4
-        cubes = min(8, (224 << 10) // (size + board + 3 * ALIGNED), (1 << 16) // (plan.units * held))
+        cubes = min(
+            8, (224 << 10) // (size + board + 3 * ALIGNED), (1 << 16) // (plan.units * held)
+        )
         if cubes and plan.units // plan.lines % plan.parts == 0:
             plan = replace(plan, cubes=cubes)
             tiles = math.prod(plan.counts(n, places, channels))

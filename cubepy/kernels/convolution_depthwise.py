@@ -21,7 +21,15 @@ from cubepy.kernels.elementwise import convert_into
 from cubepy.runtime import memory
 from cubepy.runtime.pointers import address
 
-PLACES = (14, 12, 10, 8, 7, 6, 5)  # of a tile: sums that stay in 32 registers beside as many lines of input
+PLACES = (
+    14,
+    12,
+    10,
+    8,
+    7,
+    6,
+    5,
+)  # of a tile: sums that stay in 32 registers beside as many lines of input
 FEW_PLACES = (8, 7, 6, 5)  # and in 16, or where every line may lie outside
 SPAN = 7  # columns of a window that are written out
 CUBES = 8  # at least, so that threads finish together
@@ -63,7 +71,9 @@ class Places:
 Products = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
-def products_of(places: int, stride: int, span: int, dilation: int, there: tuple[int, int]) -> tuple[Products, ...]:
+def products_of(
+    places: int, stride: int, span: int, dilation: int, there: tuple[int, int]
+) -> tuple[Products, ...]:
     """For each of `span` columns of the window: columns of a row of input that are seen for the first time, and pairs
     of a place and of what it sees, counted in that order. Columns that are not there are left out."""
     columns: list[int] = []
@@ -117,7 +127,9 @@ def tile_of(
                                 lines = lines + (cb.cast(x.load(at, lanes), cb.f32),)
                         tap = (t * kh + u) * kw + v0 + v
                         if edge:
-                            add_row(acc, lines, taps.load((tap, c), lanes, valid=left), products[v][1])
+                            add_row(
+                                acc, lines, taps.load((tap, c), lanes, valid=left), products[v][1]
+                            )
                         else:
                             add_row(acc, lines, taps.load((tap, c), lanes), products[v][1])
     if plan.ahead and not edge:  # the rows that the next row of places sees first come from memory
@@ -158,7 +170,18 @@ def tile_of(
 
 
 @cb.kernel
-def depthwise(x: cb.Array, taps: cb.Array, bias, out: cb.Array, strip, piece, pad_d, pad_h, pad_w, plan: cb.Comptime):
+def depthwise(
+    x: cb.Array,
+    taps: cb.Array,
+    bias,
+    out: cb.Array,
+    strip,
+    piece,
+    pad_d,
+    pad_h,
+    pad_w,
+    plan: cb.Comptime,
+):
     """out[n, d, h, w, c] = activation(sum over the window of x * taps[tap, c] + bias[c]).
 
     A cube does `strip` rows, `piece` channels after the other.
@@ -181,16 +204,72 @@ def depthwise(x: cb.Array, taps: cb.Array, bias, out: cb.Array, strip, piece, pa
                         tile_of(x, taps, bias, out, n, d, h, w, c, first, True, ANYWHERE, plan)
                 elif plan.last is None:
                     for c in range(begin, stop, lanes):
-                        tile_of(x, taps, bias, out, n, d, h, w, cb.min(c, hang), first, False, plan.first, plan)
+                        tile_of(
+                            x,
+                            taps,
+                            bias,
+                            out,
+                            n,
+                            d,
+                            h,
+                            w,
+                            cb.min(c, hang),
+                            first,
+                            False,
+                            plan.first,
+                            plan,
+                        )
                 elif block == 0:
                     for c in range(begin, stop, lanes):
-                        tile_of(x, taps, bias, out, n, d, h, w, cb.min(c, hang), first, False, plan.first, plan)
+                        tile_of(
+                            x,
+                            taps,
+                            bias,
+                            out,
+                            n,
+                            d,
+                            h,
+                            w,
+                            cb.min(c, hang),
+                            first,
+                            False,
+                            plan.first,
+                            plan,
+                        )
                 elif block + plan.places >= out.shape[3]:
                     for c in range(begin, stop, lanes):
-                        tile_of(x, taps, bias, out, n, d, h, w, cb.min(c, hang), first, False, plan.last, plan)
+                        tile_of(
+                            x,
+                            taps,
+                            bias,
+                            out,
+                            n,
+                            d,
+                            h,
+                            w,
+                            cb.min(c, hang),
+                            first,
+                            False,
+                            plan.last,
+                            plan,
+                        )
                 else:
                     for c in range(begin, stop, lanes):
-                        tile_of(x, taps, bias, out, n, d, h, w, cb.min(c, hang), first, False, ANYWHERE, plan)
+                        tile_of(
+                            x,
+                            taps,
+                            bias,
+                            out,
+                            n,
+                            d,
+                            h,
+                            w,
+                            cb.min(c, hang),
+                            first,
+                            False,
+                            ANYWHERE,
+                            plan,
+                        )
 
 
 def places_of(problem: Problem, possible: tuple[int, ...]) -> tuple[int, Any]:
@@ -203,7 +282,10 @@ def places_of(problem: Problem, possible: tuple[int, ...]) -> tuple[int, Any]:
     places = min(fitting, key=lambda p: (-(-width // p) * (p + 2), -p))
     reach = (places - 1) * step + (problem.window[2] - 1) * problem.dilation[2]
     tiles, end = -(-width // places), (width - places) * step - padding
-    first, last = (padding, min(wide + padding, reach + 1)), (max(0, -end), min(wide - end, reach + 1))
+    first, last = (
+        (padding, min(wide + padding, reach + 1)),
+        (max(0, -end), min(wide - end, reach + 1)),
+    )
     inside = places * step >= padding and (tiles - 2) * places * step - padding + reach < wide
     if problem.window[2] > SPAN or (tiles > 2 and not inside):
         return places, None
@@ -218,7 +300,9 @@ def plan_for(
     lanes = cb.device_properties_of().register_bytes // 4
     rows = problem.out[1]
     many = cb.device_properties_of().vector_registers >= 32
-    wide = many and problem.window[2] > 3 and not ahead  # else memory is what counts: fewer rows at once
+    wide = (
+        many and problem.window[2] > 3 and not ahead
+    )  # else memory is what counts: fewer rows at once
     places, there = places_of(problem, PLACES if wide else FEW_PLACES)
     if there is None or channels < lanes:
         (places, _), there = places_of(problem, FEW_PLACES), (None, None)
@@ -240,7 +324,11 @@ def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: 
         taps = memory.empty(taps.shape, np.float32)
         convert_into(taps, w[:, 0, 0].T)
     lanes = cb.device_properties_of().register_bytes // 4
-    even = lanes * out.itemsize == LINE and out.shape[4] * out.itemsize % LINE == 0 and address(out) % LINE == 0
+    even = (
+        lanes * out.itemsize == LINE
+        and out.shape[4] * out.itemsize % LINE == 0
+        and address(out) % LINE == 0
+    )
     past, ahead = even and out.nbytes >= STREAM, x.nbytes >= FAR
     plan, strip, piece = plan_for(problem, out.shape[0], out.shape[4], function, past, ahead)
     cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // strip)

@@ -102,4 +102,6 @@ def taps_of(w: Any, groups: int) -> Any:
         return contiguous(w).reshape(groups, filters, channels, -1)
     if has_few(w.shape[0], groups):
         return w.panels
-    return w.panels.reshape(groups, -1, channels, w.panels.shape[3]).transpose(0, 3, 2, 1)[:, :filters]
+    return w.panels.reshape(groups, -1, channels, w.panels.shape[3]).transpose(0, 3, 2, 1)[
+        :, :filters
+    ]

@@ -58,7 +58,12 @@ def fma_convolution(
 ):  # fmt: skip
     """As `hopper_convolution`; a launch has a cube for every tile."""
     cb.resident(blueprint.cubes)
-    rows, columns, stages, high = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.high
+    rows, columns, stages, high = (
+        blueprint.rows,
+        blueprint.columns,
+        blueprint.stages,
+        blueprint.high,
+    )
     full = cb.barrier(stages, 1)
     ring = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
     row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
@@ -71,7 +76,9 @@ def fma_convolution(
     xs, outs = (x, x1, x2, x3), (out, out1, out2, out3)
     if cb.UNIT_POS == 0:
         for s in range(cb.min(count, stages)):
-            bring_step(ring, s, xs, weight, place, column, near, first + s, view, channels, full, blueprint)
+            bring_step(
+                ring, s, xs, weight, place, column, near, first + s, view, channels, full, blueprint
+            )
     top, left = seat(columns, high)
     acc = cb.local(high, cb.f32, lanes=WIDE)
     for i in cb.unroll(range(high)):
@@ -94,14 +101,18 @@ def fma_convolution(
         if blueprint.bias:
             if column + left + 8 * j < bias.shape[0]:
                 shift[j] = cb.cast(bias[column + left + 8 * j], cb.f32)
-    for i in cb.unroll(range(high)):  # the sums go where the stages were, 32 columns beside each other
+    for i in cb.unroll(
+        range(high)
+    ):  # the sums go where the stages were, 32 columns beside each other
         value = acc[i] + shift.load(0, WIDE)
         if blueprint.activation is not None:
             value = blueprint.activation(value)
         r = top + 8 * i
         for j in cb.unroll(range(WIDE)):
             c = left + 8 * j
-            ring[(c // DEPTH * rows + r) * DEPTH + (c % DEPTH // 4 ^ (r % 8)) * 4 + c % 4] = value[j]
+            ring[(c // DEPTH * rows + r) * DEPTH + (c % DEPTH // 4 ^ (r % 8)) * 4 + c % 4] = value[
+                j
+            ]
     cb.fence_async()
     cb.sync_cube()
     if cb.UNIT_POS == 0:

@@ -38,7 +38,10 @@ TILES = {
 }  # fmt: skip
 """What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and the launch (measured
 on an H200 with ResNet-50's layers)."""
-PLAIN_TILES = {FmaWindow(128, 128): (15.0, 0.5, 0.2), FmaWindow(128, 64, stages=2, cubes=4): (15.0, 0.5, 0.2)}
+PLAIN_TILES = {
+    FmaWindow(128, 128): (15.0, 0.5, 0.2),
+    FmaWindow(128, 64, stages=2, cubes=4): (15.0, 0.5, 0.2),
+}
 """The same for plain arithmetic."""
 RANGES = 8
 """Ranges that a sum is cut into, at most."""
@@ -101,12 +104,22 @@ def convolve_on_gpu(
             if as_rows or as_planes or not suits(view, w, problem):
                 by_product(view, w, bias, target, channels_last, function, problem.precision)
                 return
-    elif by_channel(view, w, bias, target, problem, channels_last, activation_for(function, as_dtype(target.dtype))):
+    elif by_channel(
+        view,
+        w,
+        bias,
+        target,
+        problem,
+        channels_last,
+        activation_for(function, as_dtype(target.dtype)),
+    ):
         return
     elif by_channel_on_gpu(view, w, bias, target, problem, channels_last, function):
         return
     if suits(view, w, problem):
-        laid = (*laid_out(view, w, problem), 0) if groups == 1 else in_blocks(view, w, problem, groups)
+        laid = (
+            (*laid_out(view, w, problem), 0) if groups == 1 else in_blocks(view, w, problem, groups)
+        )
         if laid is not None:
             x, taps, problem, group = laid
             direct = channels_last and place_of(target) % ALIGNMENT == 0 and len(taps) == filters
@@ -114,7 +127,9 @@ def convolve_on_gpu(
             last = target if direct else memory.empty((n, *spatial, len(taps)), target.dtype)
             by_boxes(x, taps, bias, last, problem, function, group, chosen)
             if not channels_last:
-                transpose(last[..., :filters], (0, last.ndim - 1, *range(1, last.ndim - 1)), out=target)
+                transpose(
+                    last[..., :filters], (0, last.ndim - 1, *range(1, last.ndim - 1)), out=target
+                )
             elif not direct:
                 convert_into(target, last[..., :filters])
             return
@@ -154,18 +169,41 @@ def by_product(
     matrix = contiguous(w).reshape(-1, c)
     if channels_last:
         rows = in_order(view).reshape(-1, c)
-        matmul(rows, matrix.T, bias=bias, activation=function, out=target.reshape(-1, w.shape[0]), precision=precision)
+        matmul(
+            rows,
+            matrix.T,
+            bias=bias,
+            activation=function,
+            out=target.reshape(-1, w.shape[0]),
+            precision=precision,
+        )
     elif bias is None:
-        planes = contiguous(view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))).reshape(n, c, -1)
-        matmul(matrix, planes, activation=function, out=target.reshape(n, w.shape[0], -1), precision=precision)
+        planes = contiguous(view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))).reshape(
+            n, c, -1
+        )
+        matmul(
+            matrix,
+            planes,
+            activation=function,
+            out=target.reshape(n, w.shape[0], -1),
+            precision=precision,
+        )
     else:
-        done = matmul(in_order(view).reshape(-1, c), matrix.T, bias=bias, activation=function, precision=precision)
+        done = matmul(
+            in_order(view).reshape(-1, c),
+            matrix.T,
+            bias=bias,
+            activation=function,
+            precision=precision,
+        )
         transpose(done.reshape(n, -1, w.shape[0]), (0, 2, 1), out=target.reshape(n, w.shape[0], -1))
 
 
 def suits(view: Any, w: Any, problem: Problem) -> bool:
     """Whether the kernels for Hopper take a convolution, if need be laid out anew."""
-    return suited(problem, as_dtype(view.dtype).name, as_dtype(w.dtype).name, cb.device_properties_of())
+    return suited(
+        problem, as_dtype(view.dtype).name, as_dtype(w.dtype).name, cb.device_properties_of()
+    )
 
 
 def suited(problem: Problem, dtype: str, weight: str, p: cb.DeviceProperties) -> bool:
@@ -182,13 +220,22 @@ def suited(problem: Problem, dtype: str, weight: str, p: cb.DeviceProperties) ->
 
 
 def by_boxes(
-    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, group: int = 0, chosen: Boxes = Boxes()
+    x: Any,
+    taps: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    function: Any,
+    group: int = 0,
+    chosen: Boxes = Boxes(),
 ) -> None:
     """out (N, *out, F), contiguous, by the kernels for Hopper; the rest as for `prepared`."""
     cores, n = cb.device_properties_of().cores, x.shape[0]
     c = taps.shape[2] if group else x.shape[-1]
     steps = math.prod(problem.window) * -(-c // (ROW_BYTES // x.itemsize))
-    plan, ranges = plan_for(n, problem.out, out.shape[-1], steps, cores, group, RANGES, is_plain(x, problem), chosen)
+    plan, ranges = plan_for(
+        n, problem.out, out.shape[-1], steps, cores, group, RANGES, is_plain(x, problem), chosen
+    )
     if ranges == 1:
         launch(*prepared(x, taps, bias, out, problem, function, cores, plan, group))
         return
@@ -234,20 +281,32 @@ def prepared_parts(
     the walk over the window: the first tap and the steps to the next ones along its axes.
     """
     out, problem, _ = parts[0]
-    n, c, filters = x.shape[0], taps.shape[2] if group else x.shape[-1], taps.shape[2 if across else 0]
+    n, c, filters = (
+        x.shape[0],
+        taps.shape[2] if group else x.shape[-1],
+        taps.shape[2 if across else 0],
+    )
     depth = ROW_BYTES // x.itemsize
     places: Any = tuple(max(p.out[axis] for _, p, _ in parts) for axis in range(3))
     steps = -(-sum(math.prod(p.window) for _, p, _ in parts) * -(-c // depth) // len(parts))
     if plan is None:
         plan = tile_for(n * len(parts), places, filters, steps, cores, group, is_plain(x, problem))
     if isinstance(plan, HopperWindow):
-        two = plan.turns and plan.columns == BLOCK and out.itemsize == 4  # f32 goes through two buffers, not one
+        two = (
+            plan.turns and plan.columns == BLOCK and out.itemsize == 4
+        )  # f32 goes through two buffers, not one
         plan = replace(plan, stages=plan.stages - 2 * two, transpose_b=across)
     phases = problem.stride[1:]
-    plan = _with(plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)), len(parts))
+    plan = _with(
+        plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)), len(parts)
+    )
     box, counts = box_for(n, places, plan.rows)
     x = in_boxes(x)
-    views = [x[:, ..., i :: phases[0], j :: phases[1], :] for i in range(phases[0]) for j in range(phases[1])]
+    views = [
+        x[:, ..., i :: phases[0], j :: phases[1], :]
+        for i in range(phases[0])
+        for j in range(phases[1])
+    ]
     tf32 = problem.tf32 and x.itemsize == 4
     maps = [map_of(view, box, tf32) for view in views]
     outs = [map_of(in_boxes(view), box) for view, _, _ in parts]
@@ -282,7 +341,9 @@ def map_of(a: Any, box: Four, tf32: bool = False) -> Any:
         strides.append(s if n != 1 else step)
         step = strides[-1] * n
     sides = box if a.ndim == 5 else (box[0], *box[2:])
-    return cb.tensor_map(strided(a, a.shape, tuple(strides[::-1])), (*sides, ROW_BYTES // a.itemsize), tf32=tf32)
+    return cb.tensor_map(
+        strided(a, a.shape, tuple(strides[::-1])), (*sides, ROW_BYTES // a.itemsize), tf32=tf32
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -338,7 +399,11 @@ def plan_for(
         each, end, start = costs[tile]
         tiles = math.prod(box_for(n, places, tile.rows)[1]) * -(-filters // tile.columns) * ranges
         rounds = -(-tiles // (cores * tile.cubes))
-        adding = ADDING[0] + ADDING[1] * n * math.prod(places) * filters * (8 * ranges + 2) if ranges > 1 else 0.0
+        adding = (
+            ADDING[0] + ADDING[1] * n * math.prod(places) * filters * (8 * ranges + 2)
+            if ranges > 1
+            else 0.0
+        )
         return (each * -(-steps // ranges) / steps + end / depth) * rounds + start + adding / depth
 
     tiles = [
@@ -350,5 +415,7 @@ def plan_for(
         ranges = range(chosen.ranges, chosen.ranges + 1)
     found = [(t, r) for t in tiles for r in ranges if is_whole(steps, r)]
     if not found:
-        raise TuneError(f"{chosen} does not fit a sum of {steps} steps for groups of {group} filters")
+        raise TuneError(
+            f"{chosen} does not fit a sum of {steps} steps for groups of {group} filters"
+        )
     return min(found, key=cost)

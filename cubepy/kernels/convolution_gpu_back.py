@@ -44,7 +44,9 @@ class Remainder:
 
 
 @lru_cache(maxsize=1024)
-def remainders(size: int, window: int, stride: int, dilation: int, cut: int) -> tuple[Remainder, ...]:
+def remainders(
+    size: int, window: int, stride: int, dilation: int, cut: int
+) -> tuple[Remainder, ...]:
     """All of an axis of `size` places of the result."""
     found = []
     for start in range(min(stride, size)):
@@ -59,7 +61,9 @@ def remainders(size: int, window: int, stride: int, dilation: int, cut: int) -> 
     return tuple(found)
 
 
-def parts_of(x: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, tf32: bool = False) -> Iterator[Part]:
+def parts_of(
+    x: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, tf32: bool = False
+) -> Iterator[Part]:
     """The parts that make out (N, *sizes, F) of x (N, *size, C): views of out, each with its convolution and how that
     walks over the window. Places that no tap goes to are in none."""
     axes = out.ndim - 2
@@ -103,7 +107,10 @@ def by_remainders(
     if empty:
         out[...] = 0
     x = in_boxes(view)
-    parts = sorted(parts_of(x, out, window, stride, cut, dilation, tf32), key=lambda part: -math.prod(part[1].window))
+    parts = sorted(
+        parts_of(x, out, window, stride, cut, dilation, tf32),
+        key=lambda part: -math.prod(part[1].window),
+    )
     cores = cb.device_properties_of().cores
     for first in range(0, len(parts), TOGETHER):
         some = parts[first : first + TOGETHER]

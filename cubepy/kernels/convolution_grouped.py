@@ -55,7 +55,9 @@ def clear(strip, begin, stop, lanes):
 
 
 @cb.func
-def fill_columns(strip, to, x, n, c, d, h, begin, reach, skip: cb.Comptime[int], lanes: cb.Comptime[int]):
+def fill_columns(
+    strip, to, x, n, c, d, h, begin, reach, skip: cb.Comptime[int], lanes: cb.Comptime[int]
+):
     """Every `skip`-th column of a row of x from `begin` on, then zeros up to place `reach`; they hang over."""
     width = x.shape[4]
     count = (width - begin + skip - 1) // skip
@@ -67,7 +69,9 @@ def fill_columns(strip, to, x, n, c, d, h, begin, reach, skip: cb.Comptime[int],
             strip.store(to + k, cb.shuffle(wide, wide, tuple(range(0, lanes * skip, skip))))
         if whole < count:
             left = width - begin - whole * skip
-            wide = cb.cast(x.load((n, c, d, h, begin + whole * skip), lanes * skip, valid=left), cb.f32)
+            wide = cb.cast(
+                x.load((n, c, d, h, begin + whole * skip), lanes * skip, valid=left), cb.f32
+            )
             strip.store(to + whole, cb.shuffle(wide, wide, tuple(range(0, lanes * skip, skip))))
             whole = whole + lanes
     else:
@@ -102,7 +106,9 @@ def fill_strip(strip, x, n, channel, channels, first, rows_in, pad_w, head, leng
                     to = to + skip * length
 
 
-def seen_by(i: int, rows: int, stride: int, block: int, window: int, dilation: int) -> tuple[tuple[int, int], ...]:
+def seen_by(
+    i: int, rows: int, stride: int, block: int, window: int, dilation: int
+) -> tuple[tuple[int, int], ...]:
     """The sums of a tile that see input row i, each with its tap."""
     reach = range(0, (window - 1) * dilation + 1, dilation)
     seen = [(r, reach.index(i - r * stride)) for r in range(rows) if i - r * stride in reach]
@@ -110,7 +116,9 @@ def seen_by(i: int, rows: int, stride: int, block: int, window: int, dilation: i
 
 
 @cb.func
-def tile_of(strip, taps, bias, out, n, group, f, channels, d, row, stop, at, place, rows_in, length, plan):
+def tile_of(
+    strip, taps, bias, out, n, group, f, channels, d, row, stop, at, place, rows_in, length, plan
+):
     """`rows` rows of one line of places for `block` filters of a group from f on; the last one may be done again.
 
     Columns of the window are a loop, its rows are written out, so that a line is loaded once for all rows that see it.
@@ -128,9 +136,13 @@ def tile_of(strip, taps, bias, out, n, group, f, channels, d, row, stop, at, pla
                 scales = ()
                 for b in cb.unroll(range(block)):
                     for u in cb.unroll(range(kh)):
-                        scale = cb.cast(taps[group, cb.min(f + b, last), c, (t * kh + u) * kw + v], cb.f32)
+                        scale = cb.cast(
+                            taps[group, cb.min(f + b, last), c, (t * kh + u) * kw + v], cb.f32
+                        )
                         scales = scales + (cb.splat(scale, lanes),)
-                column = at + (c * kd + t) * rows_in * sw * length + v * dw % sw * length + v * dw // sw
+                column = (
+                    at + (c * kd + t) * rows_in * sw * length + v * dw % sw * length + v * dw // sw
+                )
                 for i in cb.unroll(range((rows - 1) * sh + (kh - 1) * dh + 1)):
                     line = strip.load(column + i * sw * length, lanes)
                     for r, k in cb.unroll(seen_by(i, rows, sh, block, kh, dh)):
@@ -146,7 +158,9 @@ def tile_of(strip, taps, bias, out, n, group, f, channels, d, row, stop, at, pla
                 value = value + cb.cast(bias[to], cb.f32)
             if plan.activation is not None:
                 value = plan.activation(value)
-            out.store((n, to, d, row + r, place), cb.cast(value, out.dtype), valid=out.shape[4] - place)
+            out.store(
+                (n, to, d, row + r, place), cb.cast(value, out.dtype), valid=out.shape[4] - place
+            )
 
 
 @cb.kernel
@@ -169,7 +183,11 @@ def convolve_rows(
     rows, lanes = plan.rows, plan.lanes
     sd, sh, sw = plan.stride
     filters, channels = taps.shape[1], taps.shape[2]
-    rows_in = ((strip_rows + rows - 1) // rows * rows - 1) * sh + (plan.window[1] - 1) * plan.dilation[1] + 1
+    rows_in = (
+        ((strip_rows + rows - 1) // rows * rows - 1) * sh
+        + (plan.window[1] - 1) * plan.dilation[1]
+        + 1
+    )
     strip = cb.shared(plan.room, cb.f32)
     first = (d * sd - pad_d, top * sh - pad_h)
     fill_strip(strip, x, n, group * channels, channels, first, rows_in, pad_w, head, length, plan)
@@ -202,7 +220,11 @@ def tile_for(height: int, filters: int, column: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def plan_for(
-    problem: Problem, channels: int, filters: int, function: Any, tile: tuple[int, int] | None = None
+    problem: Problem,
+    channels: int,
+    filters: int,
+    function: Any,
+    tile: tuple[int, int] | None = None,
 ) -> tuple[Rows, int, int, int] | None:
     """Blueprint, rows of a cube, where padded columns begin, and the length of a row in a phase; None: too large.
 
@@ -214,7 +236,9 @@ def plan_for(
     rows, block = tile or tile_for(problem.out[1], filters, problem.window[1])
     skip, (_, kh, kw), (_, dh, dw) = problem.stride[2], problem.window, problem.dilation
     head, length = 0, -(-problem.out[2] // lanes) * lanes + (kw - 1) * dw // skip
-    if problem.out[2] > 2 * lanes:  # long rows are copied by lines that lie at the beginnings of cache lines
+    if (
+        problem.out[2] > 2 * lanes
+    ):  # long rows are copied by lines that lie at the beginnings of cache lines
         head = -(problem.pad[2] // skip) % lanes
         length = -(-(head + length) // lanes) * lanes
 
@@ -253,7 +277,9 @@ def by_rows(
     found = plan_for(problem, channels, filters, function, tile)
     assert found is not None
     x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
-    if view.flags.c_contiguous and not x.flags.c_contiguous:  # channels last: turned before, and after
+    if (
+        view.flags.c_contiguous and not x.flags.c_contiguous
+    ):  # channels last: turned before, and after
         x = transpose(view.reshape(n, -1, view.shape[-1]), (0, 2, 1))
     x = contiguous(x).reshape(n, groups * channels, *problem.size)
     target = memory.empty((n, groups * filters, out.shape[1]), out.dtype) if channels_last else out

@@ -14,8 +14,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import cubepy as cb
-from cubepy.kernels.matmul_hopper import PLANE_ROWS, UNITS, Hopper, bring_bias, stage_fragment, tile_place
-from cubepy.kernels.matmul_ring import BLOCK, GROUP, ROW_BYTES, multiply_tile, next_slot, ring_of, skip_slots
+from cubepy.kernels.matmul_hopper import (
+    PLANE_ROWS,
+    UNITS,
+    Hopper,
+    bring_bias,
+    stage_fragment,
+    tile_place,
+)
+from cubepy.kernels.matmul_ring import (
+    BLOCK,
+    GROUP,
+    ROW_BYTES,
+    multiply_tile,
+    next_slot,
+    ring_of,
+    skip_slots,
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,12 @@ def bring_box(tiles, at, x, place, channel, full, slot):
 def bring_tap(tiles, at, xs, place, shift, channel, full, slot, phases):
     """Start bringing what a tap sees: the box at `place`, shifted, of the phase in which the tap lies."""
     tall, wide = phases
-    seen = (place[0], place[1] + shift[0], place[2] + (shift[1] >> (tall - 1)), place[3] + (shift[2] >> (wide - 1)))
+    seen = (
+        place[0],
+        place[1] + shift[0],
+        place[2] + (shift[1] >> (tall - 1)),
+        place[3] + (shift[2] >> (wide - 1)),
+    )
     if tall * wide == 1:
         bring_box(tiles, at, xs[0], seen, channel, full, slot)
     else:
@@ -158,7 +178,9 @@ def write_box(acc, staging, shift, consumer, outs, part, place, column, blueprin
     for n in cb.unroll(range(pieces)):
         first = (seat * min(2, pieces) + n % 2) * blueprint.rows * width
         if leader:
-            cb.tma_wait(1 - pieces % 2)  # an odd number of pieces gives the last and the next first one the same buffer
+            cb.tma_wait(
+                1 - pieces % 2
+            )  # an odd number of pieces gives the last and the next first one the same buffer
         cb.sync_group(3 + seat, team)
         for m in cb.unroll(range(blueprint.share // BLOCK)):
             for j in cb.unroll(range(width // 16)):
@@ -189,12 +211,19 @@ def hopper_convolution(
     each with images of its own in out, whole boxes; or there are as many parts, each with an output. A launch has at
     most one cube for each core of the device.
     """
-    rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
+    rows, columns, stages, share = (
+        blueprint.rows,
+        blueprint.columns,
+        blueprint.stages,
+        blueprint.share,
+    )
     width = ROW_BYTES // out.dtype.itemsize
     depth = ROW_BYTES // x.dtype.itemsize
     ring = ring_of(blueprint, x.dtype, weight.dtype)
     full, empty, _order, tiles_a, tiles_b = ring
-    staging = cb.shared((2 if blueprint.turns else 1) * min(2, columns // width) * rows * width, out.dtype)
+    staging = cb.shared(
+        (2 if blueprint.turns else 1) * min(2, columns // width) * rows * width, out.dtype
+    )
     shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
     row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
     tiles = row_tiles * column_tiles * ranges
@@ -213,18 +242,33 @@ def hopper_convolution(
                 begin, count = range_of(part, per, window, channels, depth, blueprint)
                 (t, u, v), channel = step_place(begin, window, channels, depth)
                 for _step in range(count):
-                    seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
+                    seen = (
+                        t * dilation[0] - pad[0],
+                        u * dilation[1] - pad[1],
+                        v * dilation[2] - pad[2],
+                    )
                     tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
                     cb.barrier_wait(empty, slot, 1 - phase)
                     cb.barrier_expect(
-                        full, slot, x.nbytes + weight.nbytes * (columns // BLOCK if blueprint.transpose_b else 1)
+                        full,
+                        slot,
+                        x.nbytes
+                        + weight.nbytes * (columns // BLOCK if blueprint.transpose_b else 1),
                     )
                     bring_tap(
                         tiles_a, slot * rows * depth, (x, x1, x2, x3), place, seen, near + channel, full, slot,
                         blueprint.phases,
                     )  # fmt: skip
                     bring_filters(
-                        tiles_b, slot * columns * depth, weight, column * columns, tap, channel, full, slot, blueprint
+                        tiles_b,
+                        slot * columns * depth,
+                        weight,
+                        column * columns,
+                        tap,
+                        channel,
+                        full,
+                        slot,
+                        blueprint,
                     )
                     slot, phase = next_slot(slot, phase, stages)
                     channel = channel + depth
@@ -247,16 +291,22 @@ def hopper_convolution(
         leader = cb.UNIT_POS % GROUP == 0
         while tile < tiles:
             part, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
-            _, count = range_of(part, per, view_of(views, part, blueprint)[0], channels, depth, blueprint)
+            _, count = range_of(
+                part, per, view_of(views, part, blueprint)[0], channels, depth, blueprint
+            )
             if blueprint.turns and mine != 0:  # the other's tile: its stages go by
                 slot, phase = skip_slots(slot, phase, count, stages)
             else:
                 if blueprint.bias:
                     bring_bias(shift, bias, consumer, column * columns, columns)
-                slot, phase = multiply_tile(acc, ring, slot, phase, turn, count, blueprint, blueprint.turns)
+                slot, phase = multiply_tile(
+                    acc, ring, slot, phase, turn, count, blueprint, blueprint.turns
+                )
                 turn = 1 - turn
                 place = place_in(outs, part, row, counts, blueprint)
-                write_box(acc, staging, shift, consumer, outs, part, place, column * columns, blueprint)
+                write_box(
+                    acc, staging, shift, consumer, outs, part, place, column * columns, blueprint
+                )
             mine = 1 - mine
             tile = tile + cb.CUBE_COUNT
         if leader:

@@ -136,7 +136,9 @@ def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
         room = -(-((places - 1) * problem.stride[2] + wide) // unit) * unit
         x = widened(view.reshape(n, *problem.size[1:], c), room, few, problem.pad[2])
         row, place = x.strides[1], problem.stride[2] * x.strides[2]
-        x = strided(x, (n, problem.size[1], places, wide * few), (x.strides[0], row, place, x.itemsize))
+        x = strided(
+            x, (n, problem.size[1], places, wide * few), (x.strides[0], row, place, x.itemsize)
+        )
         taps = filters_of(w.reshape(filters, c, tall, wide), measured(wide * few), few)
         smaller = replace(
             problem, size=(1, problem.size[1], places), window=(1, tall, 1), stride=(1, problem.stride[1], 1),
@@ -158,7 +160,9 @@ def of_a_block(c: int, filters: int, groups: int) -> int:
     return together
 
 
-def in_blocks(view: Any, w: Any, problem: Problem, groups: int) -> tuple[Any, Any, Problem, int] | None:
+def in_blocks(
+    view: Any, w: Any, problem: Problem, groups: int
+) -> tuple[Any, Any, Problem, int] | None:
     """The input, filters (F, taps, channels of a block), the convolution, and the filters of a block; None: none fits.
 
     Groups of few channels make blocks of `ROW`, whose filters are zero for the channels of other groups. So what is not
@@ -169,9 +173,15 @@ def in_blocks(view: Any, w: Any, problem: Problem, groups: int) -> tuple[Any, An
     if together == 0:
         return None
     taps = memory.empty((w.shape[0], math.prod(w.shape[2:]), c * together), w.dtype)
-    last = w.transpose(0, *range(2, w.ndim), 1)  # filters in channels-last memory are taken as they lie
+    last = w.transpose(
+        0, *range(2, w.ndim), 1
+    )  # filters in channels-last memory are taken as they lie
     as_last = last.flags.c_contiguous
-    flat = last.reshape(w.shape[0], -1, c).transpose(0, 2, 1) if as_last else in_order(w).reshape(w.shape[0], c, -1)
+    flat = (
+        last.reshape(w.shape[0], -1, c).transpose(0, 2, 1)
+        if as_last
+        else in_order(w).reshape(w.shape[0], c, -1)
+    )
     lay_blocks[-(-taps.size // UNITS), UNITS](flat, taps, filters, together, mode="unchecked")
     return view, taps, problem, filters * together
 
@@ -191,19 +201,29 @@ def folded(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
     height, width = problem.out[1] + taps - 1, problem.out[2] + across - 1
     x = memory.empty((n, height, width, room), view.dtype)
     source = in_order(view).reshape(n, *problem.size[1:], c)
-    fold[-(-n * height * width // UNITS), UNITS](source, x, problem.pad[1], problem.pad[2], c, room, mode="unchecked")
+    fold[-(-n * height * width // UNITS), UNITS](
+        source, x, problem.pad[1], problem.pad[2], c, room, mode="unchecked"
+    )
     filled = memory.empty((measured(filters), taps, across * room), w.dtype)
     flat = in_order(w).reshape(filters, c, tall, wide)
     fold_filters[-(-filled.size // UNITS), UNITS](flat, filled, room, mode="unchecked")
     x = strided(x, (n, height, problem.out[2], across * room), x.strides)
-    smaller = replace(problem, size=(1, height, problem.out[2]), window=(1, taps, 1), stride=(1, 1, 1), pad=(0, 0, 0))
+    smaller = replace(
+        problem,
+        size=(1, height, problem.out[2]),
+        window=(1, taps, 1),
+        stride=(1, 1, 1),
+        pad=(0, 0, 0),
+    )
     return x, filled, smaller
 
 
 def widened(x: Any, width: int, channels: int, before: int) -> Any:
     """(N, H, width, channels): x (N, H, W, C) moved by `before` along the width, with zeros around it."""
     out = memory.empty((*x.shape[:2], width, channels), x.dtype)
-    widen[-(-math.prod(out.shape[:3]) // UNITS), UNITS](x, out, before, math.gcd(channels, MEASURE), mode="unchecked")
+    widen[-(-math.prod(out.shape[:3]) // UNITS), UNITS](
+        x, out, before, math.gcd(channels, MEASURE), mode="unchecked"
+    )
     return out
 
 

@@ -24,7 +24,9 @@ from cubepy.kernels.elementwise import contiguous
 from cubepy.runtime import memory
 
 ROOM = 40960  # elements of a cube's copy of the input
-BOARD = 320  # places of a cube's board of sums: together with the copy, what a cube may have of its own
+BOARD = (
+    320  # places of a cube's board of sums: together with the copy, what a cube may have of its own
+)
 PLACES = 192  # places of a phase that a cube makes, at most
 
 
@@ -64,7 +66,11 @@ class Phases:
 
     def reach(self, axis: int) -> tuple[int, int]:
         """The first element that place 0 of any phase sees, and how many elements behind it at most."""
-        own = [(first, first + (count - 1) * self.apart[axis]) for _, count, first in self.taps(axis) if count]
+        own = [
+            (first, first + (count - 1) * self.apart[axis])
+            for _, count, first in self.taps(axis)
+            if count
+        ]
         low = min((first for first, _ in own), default=0)
         return low, max((last for _, last in own), default=0) - low
 
@@ -141,14 +147,25 @@ def copy_input(strip, x, n, channel, first, extent, g, plan):
                 d, h = d0 + t, h0 + r
                 target = c * number(g, "tc") + t * number(g, "td") + r * number(g, "th")
                 if d >= 0 and d < depth and h >= 0 and h < height:
-                    source = n * number(g, "sn") + (channel + c) * number(g, "sc") + d * number(g, "sd")
+                    source = (
+                        n * number(g, "sn") + (channel + c) * number(g, "sc") + d * number(g, "sd")
+                    )
                     source = source + h * number(g, "sh") + (w0 + left) * sw
                     fill_zero(strip, target, left * tw, plan.lanes)
                     if not plan.input_last or sw == channels:
-                        copy_run(strip, target + left * tw, x, source, (right - left) * tw, plan.lanes)
+                        copy_run(
+                            strip, target + left * tw, x, source, (right - left) * tw, plan.lanes
+                        )
                     else:
                         for w in range(right - left):
-                            copy_run(strip, target + (left + w) * tw, x, source + w * sw, channels, plan.lanes)
+                            copy_run(
+                                strip,
+                                target + (left + w) * tw,
+                                x,
+                                source + w * sw,
+                                channels,
+                                plan.lanes,
+                            )
                     fill_zero(strip, target + right * tw, (extent[2] - right) * tw, plan.lanes)
                 else:
                     fill_zero(strip, target, extent[2] * tw, plan.lanes)
@@ -209,7 +226,9 @@ def phase_tile(
                 at = t * step_d + u * step_h + v * step_w
                 k = at_panel - t * tap_d - u * tap_h - v * tap_w
                 stop = at + run
-                while at < stop:  # of unknown step, so that LLVM does not unroll it and run out of registers
+                while (
+                    at < stop
+                ):  # of unknown step, so that LLVM does not unroll it and run out of registers
                     for j in range(lines):
                         line[j] = panels.load(k + j * lanes, lanes)
                     for p in cb.unroll(range(rows)):
@@ -228,7 +247,9 @@ def phase_tile(
             h = corner[2] + seen[p][0] * number(g, "stride_h")
             w = corner[3] + seen[p][1] * number(g, "stride_w") + phase[2]
             for j in cb.unroll(range(lines)):
-                out.store((corner[0], corner[1], h, w, channel + j * lanes), cb.cast(acc[p, j], out.dtype))
+                out.store(
+                    (corner[0], corner[1], h, w, channel + j * lanes), cb.cast(acc[p, j], out.dtype)
+                )
     else:
         done = cb.local((rows, lines), cb.f32, lanes=lanes)
         for p in cb.unroll(range(rows)):
@@ -272,8 +293,17 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
     """
     rows = plan.rows
     n_panels, block_panels = number(g, "panels"), number(g, "block_panels")
-    cuts_h, cuts_w, out_d, groups = number(g, "cuts_h"), number(g, "cuts_w"), number(g, "out_d"), number(g, "groups")
-    stride_d, stride_h, stride_w = number(g, "stride_d"), number(g, "stride_h"), number(g, "stride_w")
+    cuts_h, cuts_w, out_d, groups = (
+        number(g, "cuts_h"),
+        number(g, "cuts_w"),
+        number(g, "out_d"),
+        number(g, "groups"),
+    )
+    stride_d, stride_h, stride_w = (
+        number(g, "stride_d"),
+        number(g, "stride_h"),
+        number(g, "stride_w"),
+    )
     out_h, out_w = number(g, "out_h"), number(g, "out_w")
     channels, filters = number(g, "channels"), number(g, "filters")
     window_h, window_w = number(g, "window_h"), number(g, "window_w")
@@ -315,7 +345,9 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
                 last_w, count_w, see_w = phase_of(at_w, g, "w")
                 columns = cb.min(w1, (out_w - at_w + stride_w - 1) // stride_w) - w0
                 here = high * columns
-                source = (see_h - number(g, "low_h")) * number(g, "th") + (see_w - number(g, "low_w")) * number(g, "tw")
+                source = (see_h - number(g, "low_h")) * number(g, "th") + (
+                    see_w - number(g, "low_w")
+                ) * number(g, "tw")
                 at_panel = panel_start + ((last_d * window_h + last_h) * window_w + last_w) * tap
                 counts, above = (count_d, count_h, count_w), h0 + see_h
                 phase = (0, at_h, at_w)
@@ -350,14 +382,24 @@ def cuts_of(
     ]  # fmt: skip
 
     def estimate(cuts_h: int, cuts_w: int, panel_cuts: int) -> float | None:
-        block, columns, block_panels = -(-high // cuts_h), -(-wide // cuts_w), -(-panels // panel_cuts)
+        block, columns, block_panels = (
+            -(-high // cuts_h),
+            -(-wide // cuts_w),
+            -(-panels // panel_cuts),
+        )
         strip = max(planes, 1) * (block + more_h) * (columns + more_w) * channels
-        if strip > ROOM or (not last and block * columns * sw > BOARD) or (block - 1) * columns >= PLACES:
+        if (
+            strip > ROOM
+            or (not last and block * columns * sw > BOARD)
+            or (block - 1) * columns >= PLACES
+        ):
             return None
         made = computed(block * columns, rows)
         turned = 0 if last else 0.6 * block * columns * sh * sw * lines
         cost = 600 + 5 * strip / lanes
-        cost += block_panels * (sum(made * (w * lines / 2 + 12) + w * lines * 3 + 100 for w in works) + turned)
+        cost += block_panels * (
+            sum(made * (w * lines / 2 + 12) + w * lines * 3 + 100 for w in works) + turned
+        )
         cubes = many * cuts_h * cuts_w * -(-panels // block_panels)
         return cost * -(-cubes // threads)
 
@@ -374,7 +416,14 @@ def cuts_of(
 
 @lru_cache(maxsize=1024)
 def plan_of(
-    problem: Phases, n: int, groups: int, channels: int, filters: int, input_last: bool, output_last: bool, bias: bool
+    problem: Phases,
+    n: int,
+    groups: int,
+    channels: int,
+    filters: int,
+    input_last: bool,
+    output_last: bool,
+    bias: bool,
 ) -> tuple[int, tuple[Any, ...], Plan] | None:
     """Cubes, integers and blueprint of a transposed convolution, or None where a cube's memory is too small for it.
 
@@ -397,7 +446,13 @@ def plan_of(
                    all_channels, 1)  # fmt: skip
         copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
     else:
-        strides = (all_channels * depth * height * wide, height * wide, wide, 1, depth * height * wide)
+        strides = (
+            all_channels * depth * height * wide,
+            height * wide,
+            wide,
+            1,
+            depth * height * wide,
+        )
         copied = (rows_in * width_in, width_in, 1, planes * rows_in * width_in)
     block_panels = -(-panels // panel_cuts)
     numbers = (
@@ -405,7 +460,10 @@ def plan_of(
         *problem.stride, *problem.cut, *problem.dilation, *problem.every, *problem.apart, *problem.out, *low, *more,
         cuts_h, cuts_w,
     )  # fmt: skip
-    largest = max(n * all_channels * math.prod(problem.size), groups * panels * math.prod(problem.window) * channels)
+    largest = max(
+        n * all_channels * math.prod(problem.size),
+        groups * panels * math.prod(problem.window) * channels,
+    )
     if largest * lines * lanes >= 1 << 31:
         numbers = tuple(np.int64(v) for v in numbers)
     cubes = n * groups * problem.out[0] * cuts_h * cuts_w * -(-panels // block_panels)
@@ -426,7 +484,9 @@ def by_phases(
     n, c, filters = view.shape[0], view.shape[-1], w.shape[1] * groups
     shape = (n, *problem.out, filters) if channels_last else (n, filters, *problem.out)
     out = memory.empty(shape, view.dtype) if out is None else out.reshape(shape)
-    made = plan_of(problem, n, groups, c // groups, w.shape[1], last, channels_last, bias is not None)
+    made = plan_of(
+        problem, n, groups, c // groups, w.shape[1], last, channels_last, bias is not None
+    )
     if made is None:
         return None
     cubes, numbers, plan = made

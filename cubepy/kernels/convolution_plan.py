@@ -15,7 +15,9 @@ from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.tune import bucket
 
-LARGEST_STRIP = 45056  # elements of a cube's copy of the input: what a cube may have of its own, less its board
+LARGEST_STRIP = (
+    45056  # elements of a cube's copy of the input: what a cube may have of its own, less its board
+)
 APART = 64  # elements between the copy and the board, and some more
 PLACES = 224  # output places of a cube, at most, unless a row has more
 BOARD = 256  # places of a board that has room for them and for the rest of a tile
@@ -110,7 +112,10 @@ def fits(problem: Problem, channels: int, block: int) -> bool:
     """Whether a cube has memory for the input of `block` rows of output places and for their sums."""
     strip, (rows, lines, lanes) = strip_of(problem, channels, block), tile()
     board = (block * problem.out[2] + 16 + rows + lanes) * lines * lanes
-    return strip <= LARGEST_STRIP and 4 * (strip + 4096 + APART + board) <= cb.device_properties_of().max_shared_memory
+    return (
+        strip <= LARGEST_STRIP
+        and 4 * (strip + 4096 + APART + board) <= cb.device_properties_of().max_shared_memory
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -136,7 +141,9 @@ def cuts_of(
             copying = 400.0 if direct else 400.0 + 5 * strip_of(problem, channels, block) / lanes
             for first in range(0, panels, block_panels):
                 count = min(block_panels, panels - first)
-                costs.append(copying + count * (made * (depth * lines / 2 + 12) + depth * lines * 3 + 100))
+                costs.append(
+                    copying + count * (made * (depth * lines / 2 + 12) + depth * lines * 3 + 100)
+                )
         if many > 1:
             costs = costs * min(many, max(1, 256 // len(costs)))
         repeated = many * cuts * -(-panels // block_panels) / len(costs)
@@ -144,7 +151,9 @@ def cuts_of(
 
     def possible() -> Iterator[tuple[int, int]]:
         fewest = fewest_cuts(problem, channels, direct)
-        panel_cuts = [c for c in (1, 2, 4, 8, 16, panels) if c <= panels and -(-panels // c) * c - panels < c]
+        panel_cuts = [
+            c for c in (1, 2, 4, 8, 16, panels) if c <= panels and -(-panels // c) * c - panels < c
+        ]
         for cuts in range(min(fewest, units), min(units, fewest + 24) + 1):
             for panel_cut in panel_cuts:
                 if cuts * panel_cut <= 1024 or panel_cut == 1:
@@ -186,10 +195,21 @@ def plan_of(
     turned = not last and channels >= lanes and taps > 1
     direct = not any(problem.pad) and (to_widen(problem, channels) or (single and not turned))
     turned = turned and not direct
-    mixed = channels if not (last or direct) and 1 < channels < lanes and math.prod(problem.window) > 1 else 0
+    mixed = (
+        channels
+        if not (last or direct) and 1 < channels < lanes and math.prod(problem.window) > 1
+        else 0
+    )
     many = n * groups * problem.out[0]
     cuts, panel_cuts = cuts_of(
-        problem, many, panels, taps * channels, channels, direct, tiles, cb.device_properties_of().cores
+        problem,
+        many,
+        panels,
+        taps * channels,
+        channels,
+        direct,
+        tiles,
+        cb.device_properties_of().cores,
     )
     units = math.prod(problem.out[1:]) if direct else problem.out[1]
     if finer != 1.0:
@@ -204,7 +224,13 @@ def plan_of(
         sh = wide * sw
         strides = (depth * height * sh, height * sh, sh, sw, sc)
     else:
-        strides = (all_channels * depth * height * wide, height * wide, wide, 1, depth * height * wide)
+        strides = (
+            all_channels * depth * height * wide,
+            height * wide,
+            wide,
+            1,
+            depth * height * wide,
+        )
     if direct:
         copied, room = (0, 0, 0, 0), 0
         fd, fh, fw, fc = strides[1:]
@@ -219,7 +245,9 @@ def plan_of(
     dd, dh, dw = problem.dilation
     steps = [dd * fd, dh * fh, dw * fw]
     in_row = (kw * channels * width, channels * width, width)
-    if dw == 1 and ((fc == 1 and fw == channels) or channels == 1):  # the window's columns and channels are one run
+    if dw == 1 and (
+        (fc == 1 and fw == channels) or channels == 1
+    ):  # the window's columns and channels are one run
         walk, steps[2], run = (kd, kh, 1), 0, (kw * channels, fw if channels == 1 else 1)
     elif kw > channels and fc != 1:  # few channels, each a plane: the run is along the width
         walk, steps[2], run = (kd, kh, channels), fc, (kw, dw * fw)
@@ -230,19 +258,30 @@ def plan_of(
         *problem.size, *strides, *copied, *reach, *problem.stride, *problem.pad, *problem.out, channels, groups,
         panels, taps, filters, cuts, block_panels, *walk, *steps, *run, *in_row,
     )  # fmt: skip
-    largest = max(n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width)
+    largest = max(
+        n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width
+    )
     geometry = tuple(np.int64(v) for v in numbers) if largest >= 1 << 31 else numbers
     pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
     places = block if direct else block * problem.out[2]
     board = 0 if channels_last and not pieces else -(-places // 16) * 16 + rows + lanes
     room, board = rooms(room, board, width)
-    past = single and aligned and lanes * 4 == 64 and many * filters * math.prod(problem.out[1:]) * 4 >= STREAM
+    past = (
+        single
+        and aligned
+        and lanes * 4 == 64
+        and many * filters * math.prod(problem.out[1:]) * 4 >= STREAM
+    )
     if channels_last:
         past = past and filters % width == 0 and function in LIGHT
     else:
         past = past and not direct and problem.out[2] % lanes == 0
     follow = direct and last and groups == taps == 1 and set(problem.stride) == {1}
-    ahead = min(lines, -(-lines * rows // places)) if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups else 0
+    ahead = (
+        min(lines, -(-lines * rows // places))
+        if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups
+        else 0
+    )
     plan = Plan(
         rows, lines, lanes, room, board, channels_last, pieces, bias, add, function, function in LIGHT, past, ahead,
         turned, mixed, follow, room > 0 and problem.pad[1] > 0 and dh == 1,

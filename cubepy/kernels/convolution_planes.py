@@ -60,7 +60,9 @@ class Planes:
         """The sums that see input row i of a step, the oldest first, each with its tap of column v of the window."""
         (rows, columns), skip, apart = self.window, self.stride[0], self.dilation[0]
         return tuple(
-            (self.older + (i - u * apart) // skip, u * columns + v) for u in range(rows) if (i - u * apart) % skip == 0
+            (self.older + (i - u * apart) // skip, u * columns + v)
+            for u in range(rows)
+            if (i - u * apart) % skip == 0
         )
 
 
@@ -85,7 +87,9 @@ def add_line(sums, scales, line, met: cb.Comptime):
 
 
 @cb.func
-def walk(x, taps, bias, out, plane, begin, end, pad_h, origin, place, over, seen: cb.Comptime, plan):
+def walk(
+    x, taps, bias, out, plane, begin, end, pad_h, origin, place, over, seen: cb.Comptime, plan
+):
     """Rows from `begin` to `end` of a line of places.
 
     With `over`, what hangs over the end of a row is written again afterwards.
@@ -122,14 +126,19 @@ def walk(x, taps, bias, out, plane, begin, end, pad_h, origin, place, over, seen
 
 
 @cb.kernel
-def depthwise_planes(x: cb.Array, taps: cb.Array, bias, out: cb.Array, cuts, strips, pad_h, pad_w, plan: cb.Comptime):
+def depthwise_planes(
+    x: cb.Array, taps: cb.Array, bias, out: cb.Array, cuts, strips, pad_h, pad_w, plan: cb.Comptime
+):
     """out[p, h, w] = activation(sum over the window of x[p] * taps[p % channels, tap] + bias[p % channels]).
 
     x and out (planes, height, width) are contiguous. A cube makes one of `cuts` ranges of planes, and each plane in
     `strips` ranges of rows.
     """
     lanes, planes, width = plan.lanes, out.shape[0], out.shape[2]
-    begin, end = begin_of(cb.CUBE_POS, planes * strips, cuts), begin_of(cb.CUBE_POS + 1, planes * strips, cuts)
+    begin, end = (
+        begin_of(cb.CUBE_POS, planes * strips, cuts),
+        begin_of(cb.CUBE_POS + 1, planes * strips, cuts),
+    )
     for part in range(begin, end):
         plane = part // strips
         strip = part - plane * strips
@@ -140,8 +149,36 @@ def depthwise_planes(x: cb.Array, taps: cb.Array, bias, out: cb.Array, cuts, str
             if plan.middle is not None:
                 for place in range(lanes, width - lanes, lanes):
                     origin = place * plan.stride[1] - pad_w
-                    walk(x, taps, bias, out, plane, top, low, pad_h, origin, place, over, plan.middle, plan)
-            walk(x, taps, bias, out, plane, top, low, pad_h, x.shape[2], width - lanes, over, plan.last, plan)
+                    walk(
+                        x,
+                        taps,
+                        bias,
+                        out,
+                        plane,
+                        top,
+                        low,
+                        pad_h,
+                        origin,
+                        place,
+                        over,
+                        plan.middle,
+                        plan,
+                    )
+            walk(
+                x,
+                taps,
+                bias,
+                out,
+                plane,
+                top,
+                low,
+                pad_h,
+                x.shape[2],
+                width - lanes,
+                over,
+                plan.last,
+                plan,
+            )
 
 
 def seen_from(start: int, low: int, high: int, wide: int, skip: int, count: int) -> Seen:
@@ -174,9 +211,13 @@ def plan_for(problem: Problem, planes: int, function: Any) -> tuple[Planes, int,
         return None
     else:
         first = tuple(seen_from(s, 0, wide, load, sw, lanes) for s in starts)
-        last = tuple(seen_from((out_w - lanes) * sw + s - wide, -wide, 0, load, sw, lanes) for s in starts)
+        last = tuple(
+            seen_from((out_w - lanes) * sw + s - wide, -wide, 0, load, sw, lanes) for s in starts
+        )
         if out_w > 2 * lanes:
-            behind = (out_w - lanes - 1) // lanes * lanes * sw - pw  # where the last one in the middle begins
+            behind = (
+                out_w - lanes - 1
+            ) // lanes * lanes * sw - pw  # where the last one in the middle begins
             if lanes * sw < pw or behind + (kw - 1) * dw + load > wide:
                 return None
             middle = tuple(seen_from(v * dw, 0, 1 << 30, load, sw, lanes) for v in range(kw))
@@ -201,5 +242,7 @@ def by_plane(view: Any, w: Any, bias: Any, out: Any, problem: Problem, function:
     plan, cubes, strips = found
     x = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1)).reshape(-1, *problem.size[1:])
     result = out.reshape(-1, *problem.out[1:])
-    depthwise_planes[cubes, 1](x, w, bias, result, cubes, strips, *problem.pad[1:], plan, mode="unchecked")
+    depthwise_planes[cubes, 1](
+        x, w, bias, result, cubes, strips, *problem.pad[1:], plan, mode="unchecked"
+    )
     return True

@@ -46,7 +46,9 @@ def finished(value, bias, add, n, f, place, plan):
     if bias is not None:
         value = value + cb.cast(bias[f], cb.f32)
     if add is not None:
-        value = value + cb.cast(add.load((n, f, place), plan.lanes, valid=add.shape[2] - place), cb.f32)
+        value = value + cb.cast(
+            add.load((n, f, place), plan.lanes, valid=add.shape[2] - place), cb.f32
+        )
     if plan.activation is not None:
         value = plan.activation(value)
     return value
@@ -77,7 +79,9 @@ def tile_of(block, panels, bias, add, out, n, at, f, here, place, depth, lines, 
         for i in cb.unroll(range(rows)):
             if i < here:
                 for j in cb.unroll(range(lines)):
-                    value = cb.cast(finished(acc[i, j], bias, add, n, f + i, place + j * lanes, plan), out.dtype)
+                    value = cb.cast(
+                        finished(acc[i, j], bias, add, n, f + i, place + j * lanes, plan), out.dtype
+                    )
                     if plan.past:
                         out.store_stream((n, f + i, place + j * lanes), value)
                     else:
@@ -89,8 +93,12 @@ def tile_of(block, panels, bias, add, out, n, at, f, here, place, depth, lines, 
                 done[i, j] = acc[i, j]
         for i in range(cb.min(rows, here)):
             for j in range(lines):
-                value = cb.cast(finished(done[i, j], bias, add, n, f + i, place + j * lanes, plan), out.dtype)
-                out.store((n, f + i, place + j * lanes), value, valid=out.shape[2] - place - j * lanes)
+                value = cb.cast(
+                    finished(done[i, j], bias, add, n, f + i, place + j * lanes, plan), out.dtype
+                )
+                out.store(
+                    (n, f + i, place + j * lanes), value, valid=out.shape[2] - place - j * lanes
+                )
 
 
 @cb.func
@@ -105,11 +113,27 @@ def all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, pl
             block.store((c * lines + j) * lanes, cb.cast(line, cb.f32))
     for f in range(0, filters, plan.rows):
         at = ((group * n_panels + f // plan.width) * depth) * plan.width + f % plan.width
-        tile_of(block, panels, bias, add, out, n, at, group * filters + f, filters - f, place, depth, lines, plan)
+        tile_of(
+            block,
+            panels,
+            bias,
+            add,
+            out,
+            n,
+            at,
+            group * filters + f,
+            filters - f,
+            place,
+            depth,
+            lines,
+            plan,
+        )
 
 
 @cb.kernel
-def convolve_points(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, groups, n_panels, plan: cb.Comptime):
+def convolve_points(
+    x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, groups, n_panels, plan: cb.Comptime
+):
     """out[n, f, p] = activation(sum over c of panels[f, c] * x[n, c, p] + bias[f] + add[n, f, p]).
 
     The filters of a group see its channels. x (N, C, places), out and add (N, filters, places); panels are flat. A cube
@@ -126,7 +150,21 @@ def convolve_points(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, gro
     n = pos // groups
     block = cb.shared(plan.room, cb.f32)
     if cut < blocks:
-        all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, cut * tall, plan.lines, plan)
+        all_filters(
+            block,
+            x,
+            panels,
+            bias,
+            add,
+            out,
+            n,
+            group,
+            groups,
+            n_panels,
+            cut * tall,
+            plan.lines,
+            plan,
+        )
     else:
         place = blocks * tall + (cut - blocks) * plan.lanes
         all_filters(block, x, panels, bias, add, out, n, group, groups, n_panels, place, 1, plan)
@@ -134,7 +172,11 @@ def convolve_points(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, gro
 
 def shapes() -> tuple[tuple[int, int], ...]:
     """Filters and lines of the tiles that registers hold, the usual one first."""
-    return ((8, 3), (4, 6), (4, 3)) if cb.device_properties_of().vector_registers >= 32 else ((4, 2), (4, 3), (8, 1))
+    return (
+        ((8, 3), (4, 6), (4, 3))
+        if cb.device_properties_of().vector_registers >= 32
+        else ((4, 2), (4, 3), (8, 1))
+    )
 
 
 def fits(depth: int, width: int, shape: tuple[int, int] | None = None) -> bool:
@@ -159,7 +201,13 @@ def suits(images: int, places: int) -> bool:
 
 
 def by_points(
-    x: Any, panels: Any, bias: Any, add: Any, out: Any, function: Any, shape: tuple[int, int] | None = None
+    x: Any,
+    panels: Any,
+    bias: Any,
+    add: Any,
+    out: Any,
+    function: Any,
+    shape: tuple[int, int] | None = None,
 ) -> None:
     """out (N, filters, places) of x (N, C, places), both contiguous; panels (groups, panels, channels, width).
 
@@ -172,4 +220,6 @@ def by_points(
     even = lanes * out.itemsize == 64 and out.shape[2] % lanes == 0 and address(out) % 64 == 0
     past = even and out.nbytes >= STREAM
     plan = Points(rows, lines, lanes, width, LARGEST, function, function in LIGHT, past)
-    convolve_points[cubes, 1](x, panels.reshape(-1), bias, add, out, groups, n_panels, plan, mode="unchecked")
+    convolve_points[cubes, 1](
+        x, panels.reshape(-1), bias, add, out, groups, n_panels, plan, mode="unchecked"
+    )

@@ -71,7 +71,10 @@ class Convolution(NamedTuple):
     @property
     def on_gpu(self) -> bool:
         """Whether the device is a GPU, or arrays are far away as on one."""
-        return device_properties(self.device).plane_size > 1 or gpu_of(as_device(self.device)) is not None
+        return (
+            device_properties(self.device).plane_size > 1
+            or gpu_of(as_device(self.device)) is not None
+        )
 
     @property
     def all_filters(self) -> int:
@@ -114,7 +117,15 @@ def shape_of(p: Convolution) -> Problem:
 def described(view: Any, w: Any, add: Any, shape: Problem, groups: int, last: bool) -> Convolution:
     """What a convolution of an image (N, *size, C) in any layout is to the routines."""
     in_last, in_first = view.flags.c_contiguous, first_of(view).flags.c_contiguous
-    layout: Layout = "both" if in_last and in_first else "last" if in_last else "first" if in_first else "strided"
+    layout: Layout = (
+        "both"
+        if in_last and in_first
+        else "last"
+        if in_last
+        else "first"
+        if in_first
+        else "strided"
+    )
     packed = isinstance(w, PackedFilter)
     return Convolution(
         str(current()), view.shape[0], w.shape[1], w.shape[0] // groups, *shape.size, groups, *shape.window,
@@ -142,10 +153,16 @@ def arguments(p: Convolution, seed: int) -> tuple[Any, ...]:
     if p.layout in ("last", "both"):
         view = rng.standard_normal((p.n, *size, c), np.float32).astype(x)
     elif p.layout == "first":
-        view = rng.standard_normal((p.n, c, *size), np.float32).astype(x).transpose(0, *range(2, len(size) + 2), 1)
+        view = (
+            rng.standard_normal((p.n, c, *size), np.float32)
+            .astype(x)
+            .transpose(0, *range(2, len(size) + 2), 1)
+        )
     else:
         view = rng.standard_normal((p.n, *size, 2 * c), np.float32).astype(x)[..., ::2]
-    weight: Any = rng.standard_normal((p.all_filters, p.channels, *shape.window[axes]), np.float32).astype(w)
+    weight: Any = rng.standard_normal(
+        (p.all_filters, p.channels, *shape.window[axes]), np.float32
+    ).astype(w)
     if p.packed:
         weight = prepack_filter(weight, p.groups)
     made = (p.n, *places, p.all_filters) if p.last else (p.n, p.all_filters, *places)
@@ -153,10 +170,22 @@ def arguments(p: Convolution, seed: int) -> tuple[Any, ...]:
     out = np.zeros(made, x)
     device = as_device(p.device)
     if gpu_of(device) is not None:
-        root = view if p.layout in ("last", "both") else first_of(view) if p.layout == "first" else view.base
+        root = (
+            view
+            if p.layout in ("last", "both")
+            else first_of(view)
+            if p.layout == "first"
+            else view.base
+        )
         order = (0, *range(2, root.ndim), 1)
         far = upload(root, device)
-        view = far.transpose(order) if p.layout == "first" else far[..., ::2] if p.layout == "strided" else far
+        view = (
+            far.transpose(order)
+            if p.layout == "first"
+            else far[..., ::2]
+            if p.layout == "strided"
+            else far
+        )
         weight, out = upload(weight, device), upload(out, device)
     return view, weight, None, add, out, None
 
@@ -164,13 +193,20 @@ def arguments(p: Convolution, seed: int) -> tuple[Any, ...]:
 def _checked(p: Convolution) -> np.ndarray:
     """Some places of a result, the first and the last among them: image, depth, height, width of each."""
     shape = (p.n, *shape_of(p).out)
-    return np.stack(np.unravel_index(np.unique(np.linspace(0, math.prod(shape) - 1, CHECKED).astype(int)), shape), 1)
+    return np.stack(
+        np.unravel_index(
+            np.unique(np.linspace(0, math.prod(shape) - 1, CHECKED).astype(int)), shape
+        ),
+        1,
+    )
 
 
 def plain(p: Convolution, w: Any) -> np.ndarray:
     """Filters as (groups, filters, channels, window), packed or not."""
     if isinstance(w, PackedFilter) and not has_few(p.all_filters, p.groups):
-        flat = w.panels.transpose(0, 1, 3, 2).reshape(p.groups, -1, w.panels.shape[2])[:, : p.filters]
+        flat = w.panels.transpose(0, 1, 3, 2).reshape(p.groups, -1, w.panels.shape[2])[
+            :, : p.filters
+        ]
         w = flat.reshape(p.groups, p.filters, -1, p.channels).transpose(0, 1, 3, 2)
     found = w.panels if isinstance(w, PackedFilter) else w
     return np.asarray(found, np.float64).reshape(p.groups, p.filters, p.channels, -1)
@@ -189,8 +225,13 @@ def reference(p: Convolution, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
             for at, s, d, k in zip(place, shape.stride, shape.dilation, shape.window, strict=True)
         )
         seen.append(wide[(image, *span)].astype(np.float64).reshape(-1, p.groups, p.channels))
-    columns, filters = np.stack(seen).transpose(2, 0, 3, 1), plain(p, w)  # (groups, places, channels, window)
-    made = columns.reshape(p.groups, len(seen), -1) @ filters.reshape(p.groups, p.filters, -1).transpose(0, 2, 1)
+    columns, filters = (
+        np.stack(seen).transpose(2, 0, 3, 1),
+        plain(p, w),
+    )  # (groups, places, channels, window)
+    made = columns.reshape(p.groups, len(seen), -1) @ filters.reshape(
+        p.groups, p.filters, -1
+    ).transpose(0, 2, 1)
     total = made.transpose(1, 0, 2).reshape(len(seen), -1)
     return [total if add is None else total + _at_places(p, add)]
 
@@ -227,7 +268,10 @@ def work(p: Convolution) -> Work:
 
 def typical(device: str) -> Sequence[Convolution]:
     """Layers of ResNet-50, and depthwise ones, with channels first and with channels last."""
-    layers = [(7, 2, 3, 64, 224), *((3, 1, c, c, s) for c, s in ((64, 56), (128, 28), (256, 14), (512, 7)))]
+    layers = [
+        (7, 2, 3, 64, 224),
+        *((3, 1, c, c, s) for c, s in ((64, 56), (128, 28), (256, 14), (512, 7))),
+    ]
     layers += [
         (3, 2, 128, 128, 56),
         (1, 1, 64, 256, 56),
@@ -239,11 +283,16 @@ def typical(device: str) -> Sequence[Convolution]:
     for layout, last in (("first", False), ("last", True)):
         for k, s, c, f, size in layers:
             found.append(_image(device, k, s, c, f, size, 1, layout, last))
-        found += [_image(device, k, 1, 1, 1, size, c, layout, last) for k, c, size in ((3, 144, 56), (7, 96, 56))]
+        found += [
+            _image(device, k, 1, 1, 1, size, c, layout, last)
+            for k, c, size in ((3, 144, 56), (7, 96, 56))
+        ]
     return found
 
 
-def _image(device: str, k: int, s: int, c: int, f: int, size: int, groups: int, layout: Any, last: bool) -> Convolution:
+def _image(
+    device: str, k: int, s: int, c: int, f: int, size: int, groups: int, layout: Any, last: bool
+) -> Convolution:
     """An image with a square window whose padding keeps its size."""
     return Convolution(
         device, 1, c, f, height=size, width=size, groups=groups, kh=k, kw=k, sh=s, sw=s, ph=k // 2, pw=k // 2,

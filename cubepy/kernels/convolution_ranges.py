@@ -15,7 +15,9 @@ LANES = 8
 
 
 @cb.kernel
-def add_ranges(sums: cb.Array, bias, out: cb.Array, ranges: cb.Comptime[int], function: cb.Comptime):
+def add_ranges(
+    sums: cb.Array, bias, out: cb.Array, ranges: cb.Comptime[int], function: cb.Comptime
+):
     """out[place, f] = function(sum over ranges of sums[range, place, f] + bias[f]); a unit does a line of filters."""
     across = out.shape[1] // LANES
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS

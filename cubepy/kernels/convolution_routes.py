@@ -55,7 +55,9 @@ def windows_of(view: Any, problem: Problem) -> Any:
     along = (d, h, w)
     steps = tuple(s * k for s, k in zip(along, problem.stride, strict=True))
     inside = tuple(s * k for s, k in zip(along, problem.dilation, strict=True))
-    return strided(x, (x.shape[0], *problem.out, *problem.window, x.shape[4]), (n, *steps, *inside, c))
+    return strided(
+        x, (x.shape[0], *problem.out, *problem.window, x.shape[4]), (n, *steps, *inside, c)
+    )
 
 
 def columns_of(view: Any, problem: Problem, first: int, channels: int) -> Any:
@@ -65,7 +67,14 @@ def columns_of(view: Any, problem: Problem, first: int, channels: int) -> Any:
 
 
 def by_columns(
-    view: Any, w: Any, bias: Any, out: Any, problem: Problem, groups: int, channels_last: bool, function: Any
+    view: Any,
+    w: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    groups: int,
+    channels_last: bool,
+    function: Any,
 ) -> None:
     """out = columns times filters, group by group: what runs on a GPU's matrix units."""
     channels, filters = w.shape[1], w.shape[0] // groups
@@ -76,12 +85,24 @@ def by_columns(
         columns = columns_of(view, problem, g * channels, channels)
         part = slice(g * filters, (g + 1) * filters)
         add = None if bias is None else contiguous(bias[part])
-        if channels_last and groups == 1 and out.dtype == w.dtype == view.dtype:  # the product stands where it belongs
+        if (
+            channels_last and groups == 1 and out.dtype == w.dtype == view.dtype
+        ):  # the product stands where it belongs
             target = out.reshape(-1, filters)
-            matmul(columns, matrix[g].T, bias=add, activation=function, precision=problem.precision, out=target)
+            matmul(
+                columns,
+                matrix[g].T,
+                bias=add,
+                activation=function,
+                precision=problem.precision,
+                out=target,
+            )
             return
-        done = matmul(columns, matrix[g].T, bias=add, activation=function, precision=problem.precision)
+        done = matmul(
+            columns, matrix[g].T, bias=add, activation=function, precision=problem.precision
+        )
         done = done.reshape(n, -1, filters)
         convert_into(
-            out[:, :, part] if channels_last else out[:, part], done if channels_last else done.transpose(0, 2, 1)
+            out[:, :, part] if channels_last else out[:, part],
+            done if channels_last else done.transpose(0, 2, 1),
         )

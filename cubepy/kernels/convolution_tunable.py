@@ -66,7 +66,11 @@ class Channels(OnCpu):
 
     def unfit(self, p: Convolution) -> str | None:
         """Every channel its own filter, nothing added."""
-        return None if p.depthwise and p.last and not p.add else "depthwise, channels last, nothing is added"
+        return (
+            None
+            if p.depthwise and p.last and not p.add
+            else "depthwise, channels last, nothing is added"
+        )
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Usual]:
         """By the rules."""
@@ -95,7 +99,11 @@ class Planes(OnCpu):
         """Every channel its own filter, and windows that leave no sums over."""
         if not p.depthwise or p.last or p.layout not in ("first", "both") or p.add:
             return "depthwise, channels first, nothing is added"
-        return None if planes_for(shape_of(p), p.n * p.groups, None) else "windows are too large, or rows too short"
+        return (
+            None
+            if planes_for(shape_of(p), p.n * p.groups, None)
+            else "windows are too large, or rows too short"
+        )
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Usual]:
         """By the rules."""
@@ -127,7 +135,11 @@ class Rows(OnCpu):
         """Rows of all channels fit into a cube, and packed filters into a panel."""
         if p.add or (p.packed and not has_few(p.all_filters, p.groups) and p.filters > p.panel):
             return "nothing is added, packed filters are one panel"
-        return None if rows_for(shape_of(p), p.channels, p.filters, None) else "a cube has no memory for the rows"
+        return (
+            None
+            if rows_for(shape_of(p), p.channels, p.filters, None)
+            else "a cube has no memory for the rows"
+        )
 
     def group(self, key: Convolution) -> int:
         """Of no use where lanes can lie along filters."""
@@ -148,7 +160,16 @@ class Rows(OnCpu):
     def launch(self, blueprint: Tile, p: Convolution, args: tuple[Any, ...]) -> None:
         """Images with channels last are turned before, and results after."""
         view, w, bias, _, out, function = args
-        by_rows(view, taps_of(w, p.groups), bias, flat_of(p, out), shape_of(p), p.last, function, blueprint.shape)
+        by_rows(
+            view,
+            taps_of(w, p.groups),
+            bias,
+            flat_of(p, out),
+            shape_of(p),
+            p.last,
+            function,
+            blueprint.shape,
+        )
 
 
 class Points(OnCpu):
@@ -160,7 +181,11 @@ class Points(OnCpu):
         """One place, channels first, few enough channels for a cube."""
         if not p.pointwise or p.last or p.layout not in ("first", "both"):
             return "windows of one place, channels first"
-        return None if fits(p.channels, p.panel) else "a cube has no memory for a block of all channels"
+        return (
+            None
+            if fits(p.channels, p.panel)
+            else "a cube has no memory for a block of all channels"
+        )
 
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Tile]:
         """Filters and lines by the rules, then others that registers hold."""
@@ -207,7 +232,11 @@ class Block(OnCpu):
         """As the rules have it; then other cuts, padding in memory, other tiles."""
         yield Blocks()
         _, usual, lanes = tile_for(p.filters)
-        for lines in [usual] if p.packed else sorted({lines for _, lines in tiles()}, key=lambda n: n != usual):
+        for lines in (
+            [usual]
+            if p.packed
+            else sorted({lines for _, lines in tiles()}, key=lambda n: n != usual)
+        ):
             panels = -(-p.filters // (lines * lanes))
             parts = (n for n in (1, 2, 4, 8, 16) if n <= panels)
             tile = Blocks(0 if lines == usual else lines)
@@ -230,7 +259,9 @@ class Block(OnCpu):
         deep = p.groups == 1 and p.channels >= DEEP and math.prod(shape.window) > 1
         many = p.filters if p.dtype == "f32" and (last or deep) else 0
         wide = blueprint.widen or to_widen(shape, p.channels, many)
-        if (blueprint.turn or (wide and deep) or scattered(p)) and not last:  # nothing else turns it
+        if (
+            blueprint.turn or (wide and deep) or scattered(p)
+        ) and not last:  # nothing else turns it
             view, last = transpose(first_of(view), (0, *range(2, view.ndim), 1)), True
         if wide and any(shape.pad):
             edges = tuple(e for e in reversed(shape.pad[5 - view.ndim :]) for _ in range(2))
@@ -244,14 +275,19 @@ class Block(OnCpu):
         more = None if add is None else flat_of(p, add)
         flat = (view if last else first_of(view)).reshape(-1)
         if last and p.last and p.pointwise:  # a plain product: so are all places
-            result, more = result.reshape(1, n * places, -1), None if add is None else add.reshape(1, n * places, -1)
+            result, more = (
+                result.reshape(1, n * places, -1),
+                None if add is None else add.reshape(1, n * places, -1),
+            )
             n, shape = 1, replace(shape, size=(1, 1, n * places), out=(1, 1, n * places))
         cubes, geometry, plan = plan_of(
             shape, n, p.filters, p.channels, (*packed.panels.shape[:2], packed.panels.shape[3]), last, p.last,
             p.dtype == "f32", address(result) % 64 == 0, bias is not None, add is not None, function, blueprint.finer,
             blueprint.parts,
         )  # fmt: skip
-        convolve[cubes, 1](flat, packed.panels.reshape(-1), bias, more, result, geometry, plan, mode="unchecked")
+        convolve[cubes, 1](
+            flat, packed.panels.reshape(-1), bias, more, result, geometry, plan, mode="unchecked"
+        )
 
 
 class BoxesOnGpu(Routine):
@@ -266,7 +302,9 @@ class BoxesOnGpu(Routine):
     def blueprints(self, p: Convolution, properties: cb.DeviceProperties) -> Iterator[Boxes]:
         """By the rules; then boxes of other tiles, and other ranges of the sum."""
         yield Boxes()
-        yield from boxes_for(shape_of(p), p.dtype, p.weight, p.groups, p.channels, p.filters, properties)
+        yield from boxes_for(
+            shape_of(p), p.dtype, p.weight, p.groups, p.channels, p.filters, properties
+        )
 
     def launch(self, blueprint: Boxes, p: Convolution, args: tuple[Any, ...]) -> None:
         """Images are laid out where the copy engine cannot bring them."""
@@ -315,7 +353,11 @@ def scattered(p: Convolution) -> bool:
     alone = math.prod(shape.window) == 1 and not any(shape.pad)
     apart = math.prod(shape.stride) > 1 or math.prod(shape.size) <= FEW_PLACES
     return (
-        alone and apart and p.groups == 1 and p.channels >= 2 * DEEP and cb.device_properties_of().register_bytes <= 32
+        alone
+        and apart
+        and p.groups == 1
+        and p.channels >= 2 * DEEP
+        and cb.device_properties_of().register_bytes <= 32
     )
 
 
@@ -329,7 +371,11 @@ def guess(p: Convolution) -> str:
     if few or (narrow and p.filters <= p.panel and not p.add and not p.last):
         if p.depthwise and p.last:
             return "channels"
-        if p.depthwise and p.layout in ("first", "both") and planes_for(shape, p.n * p.groups, None):
+        if (
+            p.depthwise
+            and p.layout in ("first", "both")
+            and planes_for(shape, p.n * p.groups, None)
+        ):
             return "planes"
         if rows_for(shape, p.channels, p.filters, None):
             return "rows"

@@ -91,7 +91,9 @@ def pack_turned(
                         if behind >= lanes:
                             square[i] = cb.cast(weight.load(place, lanes), out.dtype)
                         else:
-                            square[i] = cb.cast(weight.load(place, lanes, valid=taps - first), out.dtype)
+                            square[i] = cb.cast(
+                                weight.load(place, lanes, valid=taps - first), out.dtype
+                            )
                     turn_square(square, lanes)
                     for i in range(cb.min(lanes, taps - first)):
                         t = taps - 1 - first - i if reverse else first + i
@@ -112,5 +114,7 @@ def turned_panels(w: Any, groups: int, reverse: bool, width: int) -> Any:
     else:
         seen = contiguous(w).reshape(groups, filters, channels, taps)
     pieces = max(1, min(filters, 16 // (groups * panels)))
-    pack_turned[groups * panels * pieces, 1](seen, out, pieces, last, reverse, lanes, mode="unchecked")
+    pack_turned[groups * panels * pieces, 1](
+        seen, out, pieces, last, reverse, lanes, mode="unchecked"
+    )
     return out.reshape(groups, panels, taps * filters, width)

@@ -139,7 +139,9 @@ def tile_sums(x, strip, sums, at_sums, run, first, group, u0, u1, a, b, started,
         places[r] = tap * number(g, "dilation_w") * xw + (row - tap * channels) * number(g, "xc")
         results[r] = at_sums + (run * number(g, "run") + row) * width
         for j in range(lines):
-            acc[r, j] = sums.load(results[r] + j * lanes, lanes) if started else cb.splat(0.0, lanes)
+            acc[r, j] = (
+                sums.load(results[r] + j * lanes, lanes) if started else cb.splat(0.0, lanes)
+            )
     t = run // (window_h * window_w)
     v = run % window_w
     see_d = t * number(g, "dilation_d") - number(g, "pad_d")
@@ -157,9 +159,13 @@ def tile_sums(x, strip, sums, at_sums, run, first, group, u0, u1, a, b, started,
         in_h = h * number(g, "stride_h") + see_h
         at = base + n * number(g, "xn") + in_d * number(g, "xd") + in_h * number(g, "xh")
         k = ((u - u0) * (b - a) + low - a) * width
-        inside = in_d >= 0 and in_d < number(g, "depth") and in_h >= 0 and in_h < number(g, "height")
+        inside = (
+            in_d >= 0 and in_d < number(g, "depth") and in_h >= 0 and in_h < number(g, "height")
+        )
         stop = cb.select(inside, at + (high - low) * step, at)
-        while at < stop:  # of unknown step, so that LLVM does not unroll it and run out of registers
+        while (
+            at < stop
+        ):  # of unknown step, so that LLVM does not unroll it and run out of registers
             for j in range(lines):
                 line[j] = strip.load(k + j * lanes, lanes)
             for r in range(rows):
@@ -191,7 +197,12 @@ def sum_places(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime
     panels, groups = number(g, "panels"), number(g, "groups")
     run, run_tiles, whole_tiles = number(g, "run"), number(g, "run_tiles"), number(g, "whole_tiles")
     runs = number(g, "window_d") * number(g, "window_h") * number(g, "window_w")
-    units, block, pieces, out_w = number(g, "units"), number(g, "block"), number(g, "pieces"), number(g, "out_w")
+    units, block, pieces, out_w = (
+        number(g, "units"),
+        number(g, "block"),
+        number(g, "pieces"),
+        number(g, "out_w"),
+    )
     chunk = cb.CUBE_POS % chunks
     at = cb.CUBE_POS // chunks
     panel = at % panels
@@ -199,7 +210,10 @@ def sum_places(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime
     group = at % groups
     part = at // groups
     at_sums = ((part * groups + group) * panels + panel) * runs * run * width
-    first, last = begin_of(chunk, runs * run_tiles, chunks), begin_of(chunk + 1, runs * run_tiles, chunks)
+    first, last = (
+        begin_of(chunk, runs * run_tiles, chunks),
+        begin_of(chunk + 1, runs * run_tiles, chunks),
+    )
     start, stop = begin_of(part, units, parts), begin_of(part + 1, units, parts)
     strip = cb.shared((PLACES + plan.lanes) * width, cb.f32)
     for u0 in range(start, stop, block):
@@ -212,10 +226,42 @@ def sum_places(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime
                 of = tile // run_tiles
                 k = tile - of * run_tiles
                 if k < whole_tiles:
-                    tile_sums(x, strip, sums, at_sums, of, k * rows, group, u0, u1, a, b, started, g, rows, plan)
+                    tile_sums(
+                        x,
+                        strip,
+                        sums,
+                        at_sums,
+                        of,
+                        k * rows,
+                        group,
+                        u0,
+                        u1,
+                        a,
+                        b,
+                        started,
+                        g,
+                        rows,
+                        plan,
+                    )
                 else:
                     r = k * (rows - 1) + whole_tiles
-                    tile_sums(x, strip, sums, at_sums, of, r, group, u0, u1, a, b, started, g, rows - 1, plan)
+                    tile_sums(
+                        x,
+                        strip,
+                        sums,
+                        at_sums,
+                        of,
+                        r,
+                        group,
+                        u0,
+                        u1,
+                        a,
+                        b,
+                        started,
+                        g,
+                        rows - 1,
+                        plan,
+                    )
 
 
 @cb.kernel
@@ -240,17 +286,25 @@ def fold_sums(sums: cb.Array, out: cb.Array, pieces, lanes: cb.Comptime[int]):
             for i in range(lanes):
                 line = sums.load((0, group, panel, of_tap[i], of_channel[i], j), lanes)
                 for part in range(1, parts):
-                    line = line + sums.load((part, group, panel, of_tap[i], of_channel[i], j), lanes)
+                    line = line + sums.load(
+                        (part, group, panel, of_tap[i], of_channel[i], j), lanes
+                    )
                 square[i] = line
             turn_square(square, lanes)
             for i in range(cb.min(lanes, filters - panel * width - j)):
                 if m + lanes <= total:
                     out.store((group, panel * width + j + i, m), cb.cast(square[i], out.dtype))
                 else:
-                    out.store((group, panel * width + j + i, m), cb.cast(square[i], out.dtype), valid=total - m)
+                    out.store(
+                        (group, panel * width + j + i, m),
+                        cb.cast(square[i], out.dtype),
+                        valid=total - m,
+                    )
 
 
-def cuts_of(places: int, blocks: int, tiles: int, many: int, rows: int, lines: int, last: bool) -> tuple[int, int]:
+def cuts_of(
+    places: int, blocks: int, tiles: int, many: int, rows: int, lines: int, last: bool
+) -> tuple[int, int]:
     """Chunks of tiles and parts of places: what threads finish first by an estimate in cycles.
 
     `many`: pairs of a group and a panel.
@@ -262,20 +316,33 @@ def cuts_of(places: int, blocks: int, tiles: int, many: int, rows: int, lines: i
         for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64):
             if parts > blocks:
                 break
-            for chunks in range(-(-tiles * rows // CHUNK), min(tiles, 4 * threads) + -(-tiles * rows // CHUNK)):
+            for chunks in range(
+                -(-tiles * rows // CHUNK), min(tiles, 4 * threads) + -(-tiles * rows // CHUNK)
+            ):
                 some = -(-tiles // chunks)
                 here, walks = -(-blocks // parts) / blocks * places, -(-blocks // parts)
                 tile = here * rows * lines / 2 + walks * (rows * lines * 2 + 40)
                 cubes = many * chunks * parts
                 fold = tiles * rows * many * lines * (parts + 4) / threads
-                yield -(-cubes // threads) * (500 + here * copying + some * tile) + fold, chunks, parts
+                yield (
+                    -(-cubes // threads) * (500 + here * copying + some * tile) + fold,
+                    chunks,
+                    parts,
+                )
 
     return min(possible())[1:]
 
 
 @lru_cache(maxsize=1024)
 def plan_of(
-    problem: Problem, n: int, groups: int, channels: int, filters: int, x_last: bool, last: bool, merged: bool
+    problem: Problem,
+    n: int,
+    groups: int,
+    channels: int,
+    filters: int,
+    x_last: bool,
+    last: bool,
+    merged: bool,
 ) -> tuple[int, tuple[Any, ...], Plan]:
     """Cubes, integers and blueprint; `merged`: a run is the channels of all taps along the width."""
     rows, lines, lanes = tile_for(filters)
@@ -289,9 +356,21 @@ def plan_of(
     depth, height, wide = problem.size
     everything = channels * groups
     if x_last:
-        strides = (depth * height * wide * everything, height * wide * everything, wide * everything, everything, 1)
+        strides = (
+            depth * height * wide * everything,
+            height * wide * everything,
+            wide * everything,
+            everything,
+            1,
+        )
     else:
-        strides = (everything * depth * height * wide, height * wide, wide, 1, depth * height * wide)
+        strides = (
+            everything * depth * height * wide,
+            height * wide,
+            wide,
+            1,
+            depth * height * wide,
+        )
     out_d, out_h, out_w = problem.out
     units = n * out_d * out_h
     pieces = -(-out_w // PLACES)
@@ -327,7 +406,9 @@ def by_places(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> 
     seen, x_last = _laid(x)
     lines, last = _laid(grad)
     n, channels, filters = x.shape[0], x.shape[1] // groups, result.shape[1]
-    if problem.window == problem.stride == (1, 1, 1) and not any(problem.pad):  # all places are alike
+    if problem.window == problem.stride == (1, 1, 1) and not any(
+        problem.pad
+    ):  # all places are alike
         whole = math.prod(problem.out)
         if x_last and last:
             n, whole = 1, n * whole
@@ -335,15 +416,23 @@ def by_places(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> 
     rows = tile_for(filters)[0]
     merged = problem.window[2] > 1 and computed(channels, rows) > 1.15 * channels
     if merged and problem.pad[2]:
-        inner = x.shape[1] if x_last else 1  # the width makes one axis with channels that are neighbours
+        inner = (
+            x.shape[1] if x_last else 1
+        )  # the width makes one axis with channels that are neighbours
         seen = pad(seen.reshape(-1, problem.size[2] * inner), (problem.pad[2] * inner,) * 2)
         size = (*problem.size[:2], problem.size[2] + 2 * problem.pad[2])
         problem = Problem(
             size, problem.window, problem.stride, (*problem.pad[:2], 0), problem.dilation, problem.out
         )  # fmt: skip
     cubes, numbers, plan = plan_of(problem, n, groups, channels, filters, x_last, last, merged)
-    panels, parts, taps = -(-filters // plan.width), numbers[NUMBERS.index("parts")], math.prod(problem.window)
+    panels, parts, taps = (
+        -(-filters // plan.width),
+        numbers[NUMBERS.index("parts")],
+        math.prod(problem.window),
+    )
     sums = memory.empty((int(parts), groups, panels, taps, channels, plan.width), np.float32)
-    sum_places[cubes, 1](seen.reshape(-1), lines.reshape(-1), sums.reshape(-1), numbers, plan, mode="unchecked")
+    sum_places[cubes, 1](
+        seen.reshape(-1), lines.reshape(-1), sums.reshape(-1), numbers, plan, mode="unchecked"
+    )
     pieces = max(1, min(-(-taps * channels // plan.lanes), 16 // (groups * panels)))
     fold_sums[groups * panels * pieces, 1](sums, result, pieces, plan.lanes, mode="unchecked")

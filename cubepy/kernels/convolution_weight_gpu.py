@@ -56,7 +56,13 @@ class Window:
     b_along_k: bool = False
 
 
-TILES = (Window(64, 192), Window(64, 128), Window(64, 64), Window(128, 128), Window(128, 192, stages=4, cubes=1))
+TILES = (
+    Window(64, 192),
+    Window(64, 128),
+    Window(64, 64),
+    Window(128, 128),
+    Window(128, 192, stages=4, cubes=1),
+)
 DEPTH = 16
 """Places of a stage of f32."""
 RATES, STEP = {False: 112, True: 464}, 400
@@ -87,12 +93,16 @@ def columns_of_unit(column, lane, width, channels, size, window, dilation, pad, 
         left = channels - channel if t < window[0] else 0
         deep, down = t * dilation[0] - pad[0], tap // window[2] % window[1] * dilation[1] - pad[1]
         right = tap % window[2] * dilation[2] - pad[2]
-        found = found + ((deep, down, right, (deep * size[1] + down) * size[2] + right, channel, left),)
+        found = found + (
+            (deep, down, right, (deep * size[1] + down) * size[2] + right, channel, left),
+        )
     return found
 
 
 @cb.func
-def bring_stage(tiles_a, tiles_b, slot, mine, grad, x, row, place, first, filters, lane, seen, sizes, near, plan):
+def bring_stage(
+    tiles_a, tiles_b, slot, mine, grad, x, row, place, first, filters, lane, seen, sizes, near, plan
+):
     """Start bringing this unit's place of a stage: its pieces of the tile's filters, and of what the tile's taps see.
 
     Gives its row and place of the next stage.
@@ -105,14 +115,30 @@ def bring_stage(tiles_a, tiles_b, slot, mine, grad, x, row, place, first, filter
     there = row < grad.shape[0]
     for i in cb.unroll(range(plan.rows // BLOCK)):
         f = first + i * BLOCK + lane
-        bring(tiles_a, at_a + i * BLOCK, grad, (row, near[0] + f), cb.max(filters - f, 0) if there else 0, plan.copies)
+        bring(
+            tiles_a,
+            at_a + i * BLOCK,
+            grad,
+            (row, near[0] + f),
+            cb.max(filters - f, 0) if there else 0,
+            plan.copies,
+        )
     d, h, w = d * stride[0], h * stride[1], w * stride[2]
     origin = ((n * size[0] + d) * size[1] + h) * size[2] + w
     for j in cb.unroll(range(plan.columns // BLOCK)):
         deep, down, right, shift, channel, left = seen[j]
-        inside = within(d + deep, size[0]) and within(h + down, size[1]) and within(w + right, size[2])
+        inside = (
+            within(d + deep, size[0]) and within(h + down, size[1]) and within(w + right, size[2])
+        )
         inside = inside and there
-        bring(tiles_b, at_b + j * BLOCK, x, (origin + shift, near[1] + channel), left if inside else 0, plan.copies)
+        bring(
+            tiles_b,
+            at_b + j * BLOCK,
+            x,
+            (origin + shift, near[1] + channel),
+            left if inside else 0,
+            plan.copies,
+        )
     n, d, h, w = further(place, out, depth)
     return row + depth, n, d, h, w
 
@@ -175,7 +201,9 @@ def plain_product(acc, tiles_a, at_a, tiles_b, at_b, depth, plan):
         for g in cb.unroll(range(plan.rows // BLOCK)):
             a = cb.cast(tiles_a.load(at_a + k * (plan.rows + PAD) + g * BLOCK + top, LANES), cb.f32)
             for j in cb.unroll(range(plan.columns // BLOCK)):
-                b = cb.cast(tiles_b.load(at_b + k * (plan.columns + PAD) + j * BLOCK + left, LANES), cb.f32)
+                b = cb.cast(
+                    tiles_b.load(at_b + k * (plan.columns + PAD) + j * BLOCK + left, LANES), cb.f32
+                )
                 for e in cb.unroll(range(LANES)):
                     acc[g * LANES + e, j] = cb.fma(cb.splat(a[e], LANES), b, acc[g * LANES + e, j])
 
@@ -229,7 +257,21 @@ def window_weight(
     for slot in cb.unroll(range(stages - 1)):
         if slot < count:
             first, n, d, h, w = bring_stage(
-                tiles_a, tiles_b, slot, mine, grad, x, first, (n, d, h, w), row, filters, lane, seen, sizes, near, plan
+                tiles_a,
+                tiles_b,
+                slot,
+                mine,
+                grad,
+                x,
+                first,
+                (n, d, h, w),
+                row,
+                filters,
+                lane,
+                seen,
+                sizes,
+                near,
+                plan,
             )
         cb.copy_async_commit()
     slot, ahead = 0, stages - 1
@@ -238,7 +280,21 @@ def window_weight(
         cb.sync_cube()
         if step + stages - 1 < count:
             first, n, d, h, w = bring_stage(
-                tiles_a, tiles_b, ahead, mine, grad, x, first, (n, d, h, w), row, filters, lane, seen, sizes, near, plan
+                tiles_a,
+                tiles_b,
+                ahead,
+                mine,
+                grad,
+                x,
+                first,
+                (n, d, h, w),
+                row,
+                filters,
+                lane,
+                seen,
+                sizes,
+                near,
+                plan,
             )
         cb.copy_async_commit()
         at_a, at_b = slot * depth * pitch_a, slot * depth * pitch_b
@@ -256,7 +312,15 @@ def window_weight(
             for j in cb.unroll(range(wide // 8)):
                 for half in cb.unroll(range(2)):
                     f = row + r + i * 16 + half * 8
-                    store_sums(cb.slice_line(acc[i, j], half * 2, 2), sums, part, near[0], f, filters, c + j * 8)
+                    store_sums(
+                        cb.slice_line(acc[i, j], half * 2, 2),
+                        sums,
+                        part,
+                        near[0],
+                        f,
+                        filters,
+                        c + j * 8,
+                    )
     else:
         c = column + cb.UNIT_POS % SIDE * LANES
         for i in cb.unroll(range(rows // SIDE)):
@@ -289,7 +353,10 @@ def plan_of(
         for rounds in (1, 2, 3, 4, 6, 8):
             per = -(-steps // max(1, min(steps, rounds * slots // tiles)))
             ranges = -(-steps // per)
-            cost = -(-tiles * ranges // slots) * (per + ENDS) * step + ranges * groups * filters * columns * 8 / BYTES
+            cost = (
+                -(-tiles * ranges // slots) * (per + ENDS) * step
+                + ranges * groups * filters * columns * 8 / BYTES
+            )
             if best is None or cost < best[0]:
                 best = cost, plan, tiles, per
     assert best is not None

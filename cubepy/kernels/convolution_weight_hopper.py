@@ -22,13 +22,27 @@ from cubepy.kernels.convolution_hopper import HopperWindow, box_of, box_start, b
 from cubepy.kernels.convolution_layout import MEASURE, in_boxes, of_a_block
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.matmul_hopper import PLANE_ROWS, UNITS, write_tile
-from cubepy.kernels.matmul_ring import BLOCK, GROUP, ROW_BYTES, multiply_tile, next_slot, ring_of, skip_slots
+from cubepy.kernels.matmul_ring import (
+    BLOCK,
+    GROUP,
+    ROW_BYTES,
+    multiply_tile,
+    next_slot,
+    ring_of,
+    skip_slots,
+)
 from cubepy.runtime import memory
 
 PLACES = 64
 """Places of a step."""
-FOLDERS, AHEAD = 128, 8  # units of a cube that adds sums, and sums that a unit reads before it adds them
-TOGETHER, MANY = 16, 1 << 14  # taps that a unit adds, at most, and units that then keep a device busy
+FOLDERS, AHEAD = (
+    128,
+    8,
+)  # units of a cube that adds sums, and sums that a unit reads before it adds them
+TOGETHER, MANY = (
+    16,
+    1 << 14,
+)  # taps that a unit adds, at most, and units that then keep a device busy
 
 
 def tile(rows: int, columns: int, stages: int, turns: bool = True) -> HopperWindow:
@@ -85,7 +99,12 @@ def hopper_weight(
     `pieces` of 64 channels, and so many filters as `group` see the same ones, the next ones the next. Items are tiles
     of every range. A launch has at most one cube for each core of the device.
     """
-    rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
+    rows, columns, stages, share = (
+        blueprint.rows,
+        blueprint.columns,
+        blueprint.stages,
+        blueprint.share,
+    )
     ring = ring_of(blueprint, grad.dtype, x.dtype)
     full, empty, _order, tiles_a, tiles_b = ring
     staging = cb.shared(4 * BLOCK * ROW_BYTES // sums.dtype.itemsize, sums.dtype)
@@ -108,18 +127,32 @@ def hopper_weight(
                 views = ()  # divisions take long, so none is left for the steps
                 for j in cb.unroll(range(columns // BLOCK)):
                     piece = column * (columns // BLOCK) + j
-                    views = views + (view_of(piece, pieces, window, dilation, pad, blueprint.phases),)
+                    views = views + (
+                        view_of(piece, pieces, window, dilation, pad, blueprint.phases),
+                    )
                 i, d, h, w = box_start(first, counts, box)
                 for _step in range(steps):
                     cb.barrier_wait(empty, slot, 1 - phase)
-                    cb.barrier_expect(full, slot, grad.nbytes * (rows // BLOCK) + x.nbytes * (columns // BLOCK))
+                    cb.barrier_expect(
+                        full, slot, grad.nbytes * (rows // BLOCK) + x.nbytes * (columns // BLOCK)
+                    )
                     for j in cb.unroll(range(rows // BLOCK)):
                         at = (slot * rows + j * BLOCK) * PLACES
-                        bring_box(tiles_a, at, grad, (i, d, h, w), row * rows + j * BLOCK, full, slot)
+                        bring_box(
+                            tiles_a, at, grad, (i, d, h, w), row * rows + j * BLOCK, full, slot
+                        )
                     for j in cb.unroll(range(columns // BLOCK)):
                         at = (slot * columns + j * BLOCK) * PLACES
                         bring_view(
-                            tiles_b, at, (x, x1, x2, x3), (i, d, h, w), views[j], near, full, slot, blueprint.phases
+                            tiles_b,
+                            at,
+                            (x, x1, x2, x3),
+                            (i, d, h, w),
+                            views[j],
+                            near,
+                            full,
+                            slot,
+                            blueprint.phases,
                         )
                     w = w + box[3]
                     if w >= ends[3]:
@@ -226,7 +259,9 @@ def box_for(n: int, places: tuple[int, int, int]) -> tuple[Four, Four]:
 
 
 @lru_cache(maxsize=1024)
-def plan_of(filters: int, pieces: int, boxes: int, cores: int, group: int) -> tuple[HopperWindow, int]:
+def plan_of(
+    filters: int, pieces: int, boxes: int, cores: int, group: int
+) -> tuple[HopperWindow, int]:
     """The tile, of filters of one `group`, and the boxes of a range: what takes the fewest cycles by an estimate.
 
     A step takes as long as its products or, at 38 bytes a cycle from the second-level cache, as its bytes (measured on
@@ -247,7 +282,12 @@ def plan_of(filters: int, pieces: int, boxes: int, cores: int, group: int) -> tu
 
 
 def prepared(
-    x: Any, grad: Any, problem: Problem, cores: int, chosen: tuple[HopperWindow, int] | None = None, blocks: int = 1
+    x: Any,
+    grad: Any,
+    problem: Problem,
+    cores: int,
+    chosen: tuple[HopperWindow, int] | None = None,
+    blocks: int = 1,
 ) -> tuple[int, tuple[Any, ...], Any]:
     """Cubes and arguments of a launch, and its sums: x (N, *size, C) and grad (N, *out, F) as `in_boxes` gives them.
 
@@ -289,7 +329,9 @@ def by_places_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: i
     if view.shape[-1] % MEASURE or grad.shape[-1] % MEASURE:
         return False
     cores = cb.device_properties_of().cores
-    cubes, arguments, sums = prepared(in_boxes(view), in_boxes(grad), problem, cores, None, groups // together)
+    cubes, arguments, sums = prepared(
+        in_boxes(view), in_boxes(grad), problem, cores, None, groups // together
+    )
     hopper_weight[cubes, UNITS](*arguments, mode="unchecked")
     folded(sums, out, filters, together)
     return True
@@ -303,7 +345,9 @@ def folded(sums: Any, out: Any, group: int, together: int = 1) -> None:
     lanes = 4 if channels % 4 == 0 else 1
     if together == 1 and lanes == 4 and 1 < taps <= TOGETHER and filters * channels // 4 >= MANY:
         units = filters * channels // 4
-        fold_taps[-(-units // FOLDERS), FOLDERS](sums, out.reshape(filters, -1), width, taps, mode="unchecked")
+        fold_taps[-(-units // FOLDERS), FOLDERS](
+            sums, out.reshape(filters, -1), width, taps, mode="unchecked"
+        )
         return
     fold_ranges[-(-out.size // lanes // FOLDERS), FOLDERS](
         sums, out, width, group, together, lanes, AHEAD, mode="unchecked"

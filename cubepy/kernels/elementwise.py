@@ -32,17 +32,41 @@ PAST = 32 << 20  # bytes of a result that no cache holds
 
 
 @cb.kernel
-def map_flat(out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]):
+def map_flat(
+    out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]
+):
     """out[i] = function(inputs[0][i], ...); a cube does `chunk` neighbours."""
     first = cb.CUBE_POS * chunk
-    map_run(out, inputs, (), function, (False,) * len(inputs), first, cb.min(first + chunk, out.size), lanes, False)
+    map_run(
+        out,
+        inputs,
+        (),
+        function,
+        (False,) * len(inputs),
+        first,
+        cb.min(first + chunk, out.size),
+        lanes,
+        False,
+    )
 
 
 @cb.kernel
-def map_past(out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]):
+def map_past(
+    out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]
+):
     """The same, stored past the caches: for lines that are aligned."""
     first = cb.CUBE_POS * chunk
-    map_run(out, inputs, (), function, (False,) * len(inputs), first, cb.min(first + chunk, out.size), lanes, True)
+    map_run(
+        out,
+        inputs,
+        (),
+        function,
+        (False,) * len(inputs),
+        first,
+        cb.min(first + chunk, out.size),
+        lanes,
+        True,
+    )
 
 
 @cb.kernel
@@ -105,7 +129,9 @@ def map_run(
             out.store(lead + (k,), line)
     if whole < stop:
         values = lines_at(inputs, lead, fixed, whole, stop - whole, lanes)
-        out.store(lead + (whole,), converted(function(*values), out.dtype, lanes), valid=stop - whole)
+        out.store(
+            lead + (whole,), converted(function(*values), out.dtype, lanes), valid=stop - whole
+        )
 
 
 @cb.func
@@ -160,7 +186,8 @@ def map(function: Any, *arrays: Any, out: Any = None, dtype: Any = None) -> Any:
     """
     if not isinstance(function, (Func, Builtin)):
         raise KernelTypeError(
-            f"K.map needs a @cb.func or a cubepy builtin, not {function!r}", hint="decorate the function with @cb.func"
+            f"K.map needs a @cb.func or a cubepy builtin, not {function!r}",
+            hint="decorate the function with @cb.func",
         )
     if not arrays:
         raise LaunchError("K.map needs at least one array")
@@ -182,7 +209,16 @@ def result_dtype(function: Any, xs: list[np.ndarray]) -> np.dtype:
     found = as_dtype(xs[0].dtype).compute
     for x in xs[1:]:
         found = promote(found, as_dtype(x.dtype).compute)
-    if isinstance(function, Builtin) and function.name in ("exp", "log", "tanh", "erf", "sqrt", "sin", "cos", "rsqrt"):
+    if isinstance(function, Builtin) and function.name in (
+        "exp",
+        "log",
+        "tanh",
+        "erf",
+        "sqrt",
+        "sin",
+        "cos",
+        "rsqrt",
+    ):
         found = float_for(found)
     return found.numpy
 
@@ -194,7 +230,9 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     spread = [x if x.shape == result.shape else np.broadcast_to(x, result.shape) for x in xs]
     dest, *inputs = merged(as_stored([result, *spread]))
     moves = function is identity and dest.dtype == inputs[0].dtype
-    if moves and as_dtype(dest.dtype).is_float and dest.itemsize == 2:  # as bits: nothing is to be computed in f32
+    if (
+        moves and as_dtype(dest.dtype).is_float and dest.itemsize == 2
+    ):  # as bits: nothing is to be computed in f32
         dest, inputs = dest.view(np.uint16), [inputs[0].view(np.uint16)]
     elif moves and dest.dtype == np.bool_:  # squares of bools are not turned
         dest, inputs = dest.view(np.uint8), [inputs[0].view(np.uint8)]
@@ -203,13 +241,19 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
         return
     lanes = lanes_for(dest, *inputs)
     head = to_line(dest) if dest.nbytes >= PAST else None
-    past = head is not None and head < dest.size and not builtins.any(np.may_share_memory(dest, x) for x in inputs)
+    past = (
+        head is not None
+        and head < dest.size
+        and not builtins.any(np.may_share_memory(dest, x) for x in inputs)
+    )
     if moves and dest.ndim > 1 and swapped(dest, inputs[0], past):
         return
     across = [lies_across(x) and not np.may_share_memory(x, dest) for x in inputs]
     if builtins.any(across) and dest.size >= CHUNK and dest.strides[-1] == dest.itemsize:
         order = memory_order(inputs[across.index(True)])
-        if across.count(True) > 1 + sum(lies_across(x.transpose(order)) for x in inputs):  # rather turn the result
+        if across.count(True) > 1 + sum(
+            lies_across(x.transpose(order)) for x in inputs
+        ):  # rather turn the result
             made = memory.empty(tuple(dest.shape[d] for d in order), dest.dtype)
             run(function, [x.transpose(order) for x in inputs], made)
             run(identity, [made], dest.transpose(order))
@@ -219,7 +263,14 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
         lanes *= beside(lanes, dest)
     if all(a.ndim == 1 and a.strides[0] == a.itemsize for a in (dest, *inputs)):
         if past and head:
-            map_flat[1, 1](dest[:head], tuple(x[:head] for x in inputs), function, lanes, CHUNK, mode="unchecked")
+            map_flat[1, 1](
+                dest[:head],
+                tuple(x[:head] for x in inputs),
+                function,
+                lanes,
+                CHUNK,
+                mode="unchecked",
+            )
             dest, inputs = dest[head:], [x[head:] for x in inputs]
         cubes = -(-dest.size // CHUNK)
         if past:
@@ -230,7 +281,9 @@ def run(function: Any, xs: list[np.ndarray], result: np.ndarray) -> None:
     fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
     count, pieces = dest.size // dest.shape[-1], -(-dest.shape[-1] // CHUNK)
     rows = builtins.max(1, builtins.min(CHUNK // dest.shape[-1], count // CUBES))
-    map_rows[-(-count // rows) * pieces, 1](dest, tuple(inputs), function, fixed, rows, lanes, CHUNK, mode="unchecked")
+    map_rows[-(-count // rows) * pieces, 1](
+        dest, tuple(inputs), function, fixed, rows, lanes, CHUNK, mode="unchecked"
+    )
 
 
 def memory_order(x: Any) -> list[int]:
@@ -250,7 +303,9 @@ def as_stored(arrays: list[Any]) -> list[Any]:
 def lies_across(x: Any) -> bool:
     """Whether neighbours in memory are neighbours along another axis than the last."""
     apart = x.strides[-1] not in (0, x.itemsize) and x.shape[-1] > 1
-    return apart and builtins.any(s == x.itemsize and n > 1 for s, n in zip(x.strides, x.shape, strict=True))
+    return apart and builtins.any(
+        s == x.itemsize and n > 1 for s, n in zip(x.strides, x.shape, strict=True)
+    )
 
 
 def turned(x: Any) -> Any:
@@ -284,7 +339,9 @@ def to_line(out: Any, lanes: int = memory.ALIGNMENT) -> int | None:
     """
     if not isinstance(out, np.ndarray):
         return None
-    head, rest = divmod(-address(out) % builtins.min(lanes * out.itemsize, memory.ALIGNMENT), out.itemsize)
+    head, rest = divmod(
+        -address(out) % builtins.min(lanes * out.itemsize, memory.ALIGNMENT), out.itemsize
+    )
     return None if rest else head
 
 
@@ -296,7 +353,11 @@ def aligned(out: Any, lanes: int) -> bool:
 @functools.lru_cache(256)
 def plain(function: Func) -> bool:
     """Whether a function calls nothing."""
-    return not any(isinstance(node, ast.Call) for part in source_of(function.fn).tree.body for node in ast.walk(part))
+    return not any(
+        isinstance(node, ast.Call)
+        for part in source_of(function.fn).tree.body
+        for node in ast.walk(part)
+    )
 
 
 def convert_into(target: Any, source: Any) -> None:
@@ -321,6 +382,8 @@ def copy(x: Any, *, out: Any = None) -> Any:
     wrap, array = wrapper(x), array_of(x)
     result = output(out, array.shape, array.dtype)
     if out is not None and result.strides != array.strides:
-        output(result, array.shape, array.dtype, array)  # tiles that are turned in place would be read too late
+        output(
+            result, array.shape, array.dtype, array
+        )  # tiles that are turned in place would be read too late
     run(identity, [array], result)
     return finish(result, out, wrap)

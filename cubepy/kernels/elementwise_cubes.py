@@ -37,7 +37,9 @@ def read_all(inputs, where, count, plan: cb.Comptime[LinePlan]):
     values = ()
     for n in cb.unroll(range(len(inputs))):
         if plan.fixed[n]:
-            values = values + (widened(cb.splat(inputs[n][where[: len(where) - 1] + (0,)], plan.lanes)),)
+            values = values + (
+                widened(cb.splat(inputs[n][where[: len(where) - 1] + (0,)], plan.lanes)),
+            )
         elif count is None:
             values = values + (widened(inputs[n].load(where, plan.lanes)),)
         else:

@@ -59,8 +59,12 @@ def gelu_tanh(x):
         return x / (1.0 + cb.exp(x * (-1.5957691216057308 - 0.07135481627260025 * x * x)))
     v = cb.cast(x, cb.f32)
     if cb.PLANE_DIM > 1:
-        return cb.cast(v / (1.0 + cb.exp(v * (-1.5957691216057308 - 0.07135481627260025 * v * v))), x.dtype)
-    return cb.cast(v / (1.0 + bounded_power_of_two(v * cb.fma(v * v, -0.1029432396, -2.302208198))), x.dtype)
+        return cb.cast(
+            v / (1.0 + cb.exp(v * (-1.5957691216057308 - 0.07135481627260025 * v * v))), x.dtype
+        )
+    return cb.cast(
+        v / (1.0 + bounded_power_of_two(v * cb.fma(v * v, -0.1029432396, -2.302208198))), x.dtype
+    )
 
 
 @cb.func
@@ -145,6 +149,7 @@ def activation_of(value: Any) -> Any:
     found = ACTIVATIONS.get(value) if isinstance(value, str) else None
     if found is None:
         raise ArgumentError(
-            f"there is no activation {value!r}", hint=f"name one of {', '.join(ACTIVATIONS)}, or give a @cb.func"
+            f"there is no activation {value!r}",
+            hint=f"name one of {', '.join(ACTIVATIONS)}, or give a @cb.func",
         )
     return found

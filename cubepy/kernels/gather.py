@@ -19,14 +19,21 @@ from cubepy.runtime import memory
 
 CHUNK = 4096  # elements of a cube
 LANES = 8  # elements that are picked for a line
-FEW = 1 << 15  # elements of rows that one thread copies before another one is awake; the table may be large
+FEW = (
+    1 << 15
+)  # elements of rows that one thread copies before another one is awake; the table may be large
 UNITS = 256
 AHEAD = 2  # rows that are asked for before they are read
 
 
 @cb.kernel
 def gather_elements(
-    x: cb.Array, index: cb.Array, out: cb.Array, chunk, single: cb.Comptime[bool], from_end: cb.Comptime[bool]
+    x: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    chunk,
+    single: cb.Comptime[bool],
+    from_end: cb.Comptime[bool],
 ):
     """out[b, j, c] = x[b, index[b, j, c], c]; `single`: there is one column. Neighbouring units do neighbours."""
     n, m, columns = x.shape[1], out.shape[1], out.shape[2]
@@ -49,7 +56,11 @@ def picked_line(x, b, places, first, lanes: cb.Comptime[int]):
     line = cb.splat(x[b, places[0]] if first is None else x[b, places[0], first], lanes)
     for j in cb.unroll(range(1, lanes)):
         value = x[b, places[j]] if first is None else x[b, places[j], first + j]
-        line = cb.shuffle(line, cb.splat(value, lanes), tuple(range(j)) + (lanes + j,) + tuple(range(j + 1, lanes)))
+        line = cb.shuffle(
+            line,
+            cb.splat(value, lanes),
+            tuple(range(j)) + (lanes + j,) + tuple(range(j + 1, lanes)),
+        )
     return line
 
 
@@ -141,7 +152,11 @@ def select_slices(
             x.prefetch((b, after, c))
             out.store((b, j, c), x.load((b, row, c), lanes))
         if whole < columns:
-            out.store((b, j, whole), x.load((b, row, whole), lanes, valid=columns - whole), valid=columns - whole)
+            out.store(
+                (b, j, whole),
+                x.load((b, row, whole), lanes, valid=columns - whole),
+                valid=columns - whole,
+            )
 
 
 def as_blocks(x: Any, d: int) -> Any:
@@ -161,14 +176,23 @@ def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, wha
             gather_planes.gather(source, places, target, from_end)
         elif not isinstance(places, np.ndarray):
             cubes = blocks * -(-m * columns // CHUNK)
-            gather_elements[cubes, 1](source, places, target, CHUNK, columns == 1, from_end, mode="checked")
+            gather_elements[cubes, 1](
+                source, places, target, CHUNK, columns == 1, from_end, mode="checked"
+            )
         elif columns == 1:
             flats = (a.reshape(blocks, -1) for a in (source, places, target))
             _one_column(*flats, from_end, what)
         else:
             rows, look = max(1, CHUNK // columns), Look(places, source.shape[1], what, from_end)
             gather_columns[blocks * -(-m // rows), 1](
-                source, places.reshape(blocks, -1), target, rows, *look.arguments, from_end, LANES, mode="unchecked"
+                source,
+                places.reshape(blocks, -1),
+                target,
+                rows,
+                *look.arguments,
+                from_end,
+                LANES,
+                mode="unchecked",
             )
             look.done()
         if flat is not result:
@@ -208,10 +232,18 @@ def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         array([[1, 1],
                [4, 3]])
     """
-    wrap, x, places = wrapper(input, index), array_of(input, "input"), integers(array_of(index, "index"), "gather")
+    wrap, x, places = (
+        wrapper(input, index),
+        array_of(input, "input"),
+        integers(array_of(index, "index"), "gather"),
+    )
     d = axis_of(axis, x.ndim)
-    if places.ndim != x.ndim or any(a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d):
-        raise ShapeError(f"gather along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
+    if places.ndim != x.ndim or any(
+        a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d
+    ):
+        raise ShapeError(
+            f"gather along axis {d}: an index of shape {places.shape} does not go with {x.shape}"
+        )
     part = tuple(slice(None) if k == d else slice(0, m) for k, m in enumerate(places.shape))
     return _gather(x[part], places, d, out, False, wrap, "gather")
 
@@ -255,8 +287,12 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
         raise ShapeError(
             f"indices of shape {places.shape} do not broadcast to {array.shape} outside axis {d}"
         ) from None
-    source = np.broadcast_to(array, tuple(array.shape[d] if k == d else n for k, n in enumerate(full)))
-    wanted = np.broadcast_to(places, tuple(places.shape[d] if k == d else n for k, n in enumerate(full)))
+    source = np.broadcast_to(
+        array, tuple(array.shape[d] if k == d else n for k, n in enumerate(full))
+    )
+    wanted = np.broadcast_to(
+        places, tuple(places.shape[d] if k == d else n for k, n in enumerate(full))
+    )
     return _gather(source, wanted, d, out, True, wrap, "take_along_axis")
 
 
@@ -280,7 +316,11 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         array([[2, 2, 1],
                [4, 4, 3]])
     """
-    wrap, x, places = wrapper(input, index), array_of(input, "input"), integers(array_of(index, "index"), "select")
+    wrap, x, places = (
+        wrapper(input, index),
+        array_of(input, "input"),
+        integers(array_of(index, "index"), "select"),
+    )
     d = axis_of(axis, x.ndim)
     if places.ndim != 1:
         raise ShapeError(f"select needs indices of rank 1, not of shape {places.shape}")
@@ -294,7 +334,15 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         if target.shape[2] == 1:  # one column: rows of one element would be a cube each
             spread = np.broadcast_to(contiguous(places), target.shape[:2])
             if has_planes() or not isinstance(places, np.ndarray):
-                _gather(source[:, :, 0], spread, 1, flat.reshape(target.shape[:2]), False, lambda a: a, "select")
+                _gather(
+                    source[:, :, 0],
+                    spread,
+                    1,
+                    flat.reshape(target.shape[:2]),
+                    False,
+                    lambda a: a,
+                    "select",
+                )
             else:
                 _one_column(source[:, :, 0], spread, target[:, :, 0], False, "select")
         else:
@@ -312,7 +360,10 @@ def select_rows_of(source: Any, places: Any, target: Any, what: str) -> None:
         units = min(UNITS, max(32, columns // lanes))
         select_rows[blocks * m, units](source, places, target, lanes, mode="checked")
     elif isinstance(places, np.ndarray):
-        rows, look = m if target.size <= FEW else max(1, CHUNK // columns), Look(places, source.shape[1], what)
+        rows, look = (
+            m if target.size <= FEW else max(1, CHUNK // columns),
+            Look(places, source.shape[1], what),
+        )
         select_slices[blocks * -(-m // rows), 1](
             source, places.reshape(1, -1), target, rows, *look.arguments, lanes, mode="unchecked"
         )

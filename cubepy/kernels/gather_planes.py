@@ -14,7 +14,9 @@ ROOM = 216 << 10  # bytes of shared memory of a core
 CORE = 1536  # units that should find room there
 MANY = 128  # rows that keep the device busy, or elements that keep a cube busy, at least
 AHEAD = 4  # lines that a unit asks for at once
-DENSE = 4  # elements of a row for each index, at most: a row with fewer is not worth reading as a whole
+DENSE = (
+    4  # elements of a row for each index, at most: a row with fewer is not worth reading as a whole
+)
 
 
 @cb.func
@@ -125,7 +127,9 @@ def gather_rows_shared(
 def inside_row(row, n, place):
     """row[place], 0 where there is no such place."""
     good = place >= 0 and place < n
-    return cb.select(good, row[cb.select(good, place, cb.cast(0, place.dtype))], cb.cast(0, row.dtype))
+    return cb.select(
+        good, row[cb.select(good, place, cb.cast(0, place.dtype))], cb.cast(0, row.dtype)
+    )
 
 
 def gather(x: Any, index: Any, out: Any, from_end: bool) -> None:
@@ -134,7 +138,13 @@ def gather(x: Any, index: Any, out: Any, from_end: bool) -> None:
     single = columns == 1
     arrays = [a.reshape(a.shape[:2]) for a in (x, index, out)] if single else [x, index, out]
     n = x.shape[1]
-    if single and blocks >= 2 * MANY and MANY <= n <= DENSE * m and n * x.itemsize <= MOST and x.itemsize >= 4:
+    if (
+        single
+        and blocks >= 2 * MANY
+        and MANY <= n <= DENSE * m
+        and n * x.itemsize <= MOST
+        and x.itemsize >= 4
+    ):
         size = power_of_two(n)
         lanes, at_once = line_of(arrays[0]), line_of(arrays[2]) if line_of(arrays[1]) > 1 else 1
         units = min(STAGED, max(64, size // 16))

@@ -81,7 +81,9 @@ class Look:
             bad = high if high >= self.n else low
             raise OutOfBoundsError(
                 f"{self.what}: the index {bad} is outside an axis of length {self.n}",
-                hint="negative indices do not count from the end here" if self.low == 0 > bad >= -self.n else None,
+                hint="negative indices do not count from the end here"
+                if self.low == 0 > bad >= -self.n
+                else None,
             )
 
 

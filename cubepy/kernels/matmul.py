@@ -135,7 +135,10 @@ def matmul(
         array([[ 3., -1.],
                [ 3.,  3.]], dtype=float32)
     """
-    alpha, fill = number_of(alpha, "alpha"), fill if isinstance(fill, int) else number_of(fill, "fill")
+    alpha, fill = (
+        number_of(alpha, "alpha"),
+        fill if isinstance(fill, int) else number_of(fill, "fill"),
+    )
     activation, tf32 = activation_of(activation), rounds_to_tf32(precision)
     if isinstance(b, Packed) and b.panels.ndim == 2:
         b = b.panels
@@ -144,7 +147,9 @@ def matmul(
     wrap = wrapper(a, b)
     x, y = array_of(a, "a"), array_of(b, "b")
     if x.ndim == 0 or y.ndim == 0:
-        raise ShapeError(f"matmul needs arrays of rank 1 or more, not shapes {x.shape} and {y.shape}")
+        raise ShapeError(
+            f"matmul needs arrays of rank 1 or more, not shapes {x.shape} and {y.shape}"
+        )
     row, column = x.ndim == 1, y.ndim == 1
     x = x[None, :] if row else x
     y = y[:, None] if column else y
@@ -157,7 +162,9 @@ def matmul(
     try:
         batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except ValueError:
-        raise ShapeError(f"the batch axes {x.shape[:-2]} and {y.shape[:-2]} do not broadcast together") from None
+        raise ShapeError(
+            f"the batch axes {x.shape[:-2]} and {y.shape[:-2]} do not broadcast together"
+        ) from None
     m, n = x.shape[-2], y.shape[-1]
     full = (*batch, m, n)
     shape = (*batch, *(() if row else (m,)), *(() if column else (n,)))
@@ -195,11 +202,15 @@ def _mask(mask: Any, shape: tuple[int, ...]) -> Any:
     """The mask, stretched to the result's shape."""
     kept = array_of(mask, "mask")
     if kept.dtype != np.bool_:
-        raise DTypeError(f"the mask of matmul holds bools, not {kept.dtype}", hint="compare it: mask=weights > 0")
+        raise DTypeError(
+            f"the mask of matmul holds bools, not {kept.dtype}", hint="compare it: mask=weights > 0"
+        )
     try:
         return np.broadcast_to(kept, shape)
     except ValueError:
-        raise ShapeError(f"a mask of shape {kept.shape} does not broadcast to the product's {shape}") from None
+        raise ShapeError(
+            f"a mask of shape {kept.shape} does not broadcast to the product's {shape}"
+        ) from None
 
 
 @cb.func
@@ -248,7 +259,9 @@ def _with_packed(
         panels = b.panels
         if panels.dtype == np.uint32 and x3.dtype != as_dtype("bf16").numpy:
             panels = widened(panels, rows)
-        _launch(x3, panels, out3, add, r3, activation, alpha, "rows", panels.shape[3], False, m3, fill)
+        _launch(
+            x3, panels, out3, add, r3, activation, alpha, "rows", panels.shape[3], False, m3, fill
+        )
         if target is not result:
             convert_into(result, target)
     return finish(result, out, wrap)
@@ -316,14 +329,19 @@ def _floats(
     fill: float = 0.0,
 ) -> None:
     if y.shape[-2] == 0:  # a sum of nothing is zero; the epilogue still follows
-        x, y = memory.empty((*x.shape[:-1], 1), x.dtype), memory.empty((*y.shape[:-2], 1, y.shape[-1]), y.dtype)
+        x, y = (
+            memory.empty((*x.shape[:-1], 1), x.dtype),
+            memory.empty((*y.shape[:-2], 1, y.shape[-1]), y.dtype),
+        )
         x[...] = 0
         y[...] = 0
     k, n = y.shape[-2:]
     m = full[-2]
     if y.ndim == 2 or math.prod(y.shape[:-2]) == 1:  # one matrix for all batches: more rows
         y3 = y.reshape(1, k, n) if y.ndim > 2 else y[None]
-        x3 = _batched(x if x.shape[:-1] == full[:-1] else np.broadcast_to(x, (*full[:-1], k)), (1, -1, k))
+        x3 = _batched(
+            x if x.shape[:-1] == full[:-1] else np.broadcast_to(x, (*full[:-1], k)), (1, -1, k)
+        )
         m = x3.shape[1]
     else:
         x3 = _batched(np.broadcast_to(x, (*full[:-1], k)), (-1, m, k))
@@ -358,9 +376,17 @@ def _launch(
 ) -> None:
     """out = epilogue(x @ y) by the routine that is chosen: x (batch, M, K), y (batch, K, N) or panels."""
     batch, m, n = out.shape
-    extras = bias is not None or residual is not None or function is not None or alpha != 1.0 or mask is not None
+    extras = (
+        bias is not None
+        or residual is not None
+        or function is not None
+        or alpha != 1.0
+        or mask is not None
+    )
     second = "bf16" if packed and y.dtype == np.uint32 else name_of(y.dtype)
-    problem = Product(str(current()), m, x.shape[2], n, batch, name_of(x.dtype), second, layout, packed, extras)
+    problem = Product(
+        str(current()), m, x.shape[2], n, batch, name_of(x.dtype), second, layout, packed, extras
+    )
     if out.dtype != result_dtype(problem).numpy:
         problem = problem._replace(out=name_of(out.dtype))
     if isinstance(out, DeviceArray):

@@ -68,7 +68,9 @@ def bring_rows(staged, x, k, depth, m, blueprint):
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
-def few_across(x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime):
+def few_across(
+    x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime
+):
     """out[0] = epilogue(x @ y) for x (M, K) and y (K, N)."""
     rows, lanes, groups, parts, columns = (
         blueprint.rows, blueprint.lanes, blueprint.groups, blueprint.parts, blueprint.columns
@@ -105,7 +107,10 @@ def few_across(x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: c
                         acc[i, c] = cb.fma(cb.splat(values[i], lanes), line, acc[i, c])
     for i in cb.unroll(range(rows)):
         for c in cb.unroll(range(groups)):
-            sums.store((cb.PLANE_POS * rows + i) * columns + (c * PLANE + cb.UNIT_POS_PLANE) * lanes, acc[i, c])
+            sums.store(
+                (cb.PLANE_POS * rows + i) * columns + (c * PLANE + cb.UNIT_POS_PLANE) * lanes,
+                acc[i, c],
+            )
     cb.sync_cube()
     size = rows * columns
     for e in range(cb.UNIT_POS, size, UNITS):
@@ -133,7 +138,15 @@ def few_across(x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: c
         e = (t * parts + part) * UNITS + cb.UNIT_POS
         if e < size:
             finish_line(
-                cb.splat(totals[t], 1), out, bias, residual, alpha, 0, e // columns, first + e % columns, blueprint
+                cb.splat(totals[t], 1),
+                out,
+                bias,
+                residual,
+                alpha,
+                0,
+                e // columns,
+                first + e % columns,
+                blueprint,
             )
 
 
@@ -166,7 +179,11 @@ class AcrossRoutine(Routine):
         plan = Across(rows=rows, lanes=lanes, groups=groups)
         if "cluster" in properties.features:
             cubes = -(-problem.n // plan.columns)
-            fit = [p for p in (8, 4, 2) if p * cubes <= 4 * properties.cores and problem.k >= p * PLANES * CHUNK]
+            fit = [
+                p
+                for p in (8, 4, 2)
+                if p * cubes <= 4 * properties.cores and problem.k >= p * PLANES * CHUNK
+            ]
             plan = replace(plan, parts=fit[0] if fit else 1)
         yield plan
 
@@ -175,7 +192,9 @@ class AcrossRoutine(Routine):
         x, y, out, bias, residual, _, alpha = args
         plan = fitted(replace(blueprint, lanes=min(blueprint.lanes, line_of(y[0]))), args)
         cubes = -(-y.shape[2] // plan.columns) * plan.parts
-        few_across[cubes, UNITS](x[0], y[0], out, bias, residual, float(alpha), plan, mode="unchecked")
+        few_across[cubes, UNITS](
+            x[0], y[0], out, bias, residual, float(alpha), plan, mode="unchecked"
+        )
 
 
 class TurnedRoutine(FewRoutine):
@@ -208,4 +227,6 @@ class TurnedRoutine(FewRoutine):
         second = x if x.strides[2] == x.itemsize or x.shape[2] == 1 else copy(x)
         if not blueprint.dot:  # it reads 16 bytes at once
             first, second = (v if aligned(v) else padded(v) for v in (first, second))
-        super().launch(blueprint, problem, (first, second.transpose(0, 2, 1), out.transpose(0, 2, 1), *rest))
+        super().launch(
+            blueprint, problem, (first, second.transpose(0, 2, 1), out.transpose(0, 2, 1), *rest)
+        )

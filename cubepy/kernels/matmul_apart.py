@@ -27,7 +27,17 @@ def line_of(b, k, at, left, lanes: cb.Comptime[int]):
 
 
 @cb.func
-def add_line(b, sums, factors, k, at, left, rows: cb.Comptime[int], count: cb.Comptime[int], lanes: cb.Comptime[int]):
+def add_line(
+    b,
+    sums,
+    factors,
+    k,
+    at,
+    left,
+    rows: cb.Comptime[int],
+    count: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
     """Add `count` rows of b, times their factors, to a line of every row of a cube's sums."""
     found = ()
     for r in cb.unroll(range(count)):
@@ -40,7 +50,9 @@ def add_line(b, sums, factors, k, at, left, rows: cb.Comptime[int], count: cb.Co
 
 
 @cb.func
-def add_rows(a, b, sums, k, rows: cb.Comptime[int], count: cb.Comptime[int], lanes: cb.Comptime[int]):
+def add_rows(
+    a, b, sums, k, rows: cb.Comptime[int], count: cb.Comptime[int], lanes: cb.Comptime[int]
+):
     """sums[cube] += a[:, k : k + count] @ b[k : k + count]"""
     columns = b.shape[1]
     factors = ()

@@ -37,7 +37,9 @@ WORTH = 3 << 25  # products of numbers beside which packing b beforehand takes n
 AT_ONCE = 1 << 20  # numbers of b that are packed at once
 HELD = 1 << 21  # numbers of a piece of b that the last cache holds between packing and multiplying
 GAP = 8  # rows between panels, so that rows that are packed side by side share no set of the caches
-SMALL = 1 << 16  # bytes of a matrix that needs no packing, since the nearest caches hold it as it is; half with AVX2
+SMALL = (
+    1 << 16
+)  # bytes of a matrix that needs no packing, since the nearest caches hold it as it is; half with AVX2
 
 
 @dataclass(frozen=True)
@@ -159,18 +161,28 @@ class Tile(Routine):
         rows, lines, lanes = tile_of(properties, kind)
         if problem.packed:
             lines = problem.packed // lanes
-        if (rows, lines, kind) == (6, 2, "f32") and 4 * lines * lanes == LINE and pays_gathering(problem):
+        if (
+            (rows, lines, kind) == (6, 2, "f32")
+            and 4 * lines * lanes == LINE
+            and pays_gathering(problem)
+        ):
             yield gathered_blocks(problem, lanes, properties.cores)
         if (rows, lines, kind) == (6, 2, "f32") and problem.m <= FEW:
             rows, lines = tile_of_few(problem, lanes)
         first = blocks(problem, rows, lines, lanes, kind, properties.cores)
         yield first  # all that is needed without tuning
-        shapes = [(6, 4), (8, 3), (12, 2), (14, 2)] if properties.vector_registers >= 32 else [(6, 2), (4, 3)]
+        shapes = (
+            [(6, 4), (8, 3), (12, 2), (14, 2)]
+            if properties.vector_registers >= 32
+            else [(6, 2), (4, 3)]
+        )
         if kind != "f32":  # lines of words are mixed pairwise
             shapes = [(rows, lines), (rows + 1, lines)]
         fitting = [s for s in shapes if not problem.packed or s[1] * lanes == problem.packed]
         bases = [blocks(problem, *shape, lanes, kind, properties.cores) for shape in fitting]
-        plans = dict.fromkeys([first, *bases, *(plan for base in bases for plan in varied(problem, base))])
+        plans = dict.fromkeys(
+            [first, *bases, *(plan for base in bases for plan in varied(problem, base))]
+        )
         yield from list(plans)[1:]
 
     def launch(self, blueprint: TilePlan, problem: Product, args: tuple[Any, ...]) -> None:
@@ -182,7 +194,9 @@ class Tile(Routine):
         elif x.dtype != np.float32 and problem.n > lines * lanes:  # widen once, not for every panel
             x = laid(x, np.float32, x.shape[2])
         if blueprint.gathered:
-            return gathered(blueprint, problem, x, y, out, bias, residual, function, alpha, mask, fill)
+            return gathered(
+                blueprint, problem, x, y, out, bias, residual, function, alpha, mask, fill
+            )
         if problem.packed:
             b, source = y, "panels"
         elif kind == "f32" and (blueprint.beforehand or seen_in_panels(y, lines * lanes)):
@@ -196,38 +210,65 @@ class Tile(Routine):
         return product(blueprint, x, b, source, out, bias, residual, function, alpha, mask, fill)
 
 
-def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32", cores: int = 1) -> TilePlan:
+def blocks(
+    problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32", cores: int = 1
+) -> TilePlan:
     """A register tile in blocks that give all cores as much to do: the largest, since each packs its panels anew."""
     tiles, panels = -(-problem.m // rows), -(-problem.n // (lines * lanes))
     depth, beforehand = DEPTH, False
     k = -(-problem.k // PER_WORD[kind])
-    if result_dtype(problem).bits < 32 and k > DEPTH:  # sums of pieces would be rounded in the result
-        depth, beforehand = (0, True) if k > DEEPEST else (2 * DEPTH if k <= 2 * DEPTH else DEEPEST, False)
+    if (
+        result_dtype(problem).bits < 32 and k > DEPTH
+    ):  # sums of pieces would be rounded in the result
+        depth, beforehand = (
+            (0, True) if k > DEEPEST else (2 * DEPTH if k <= 2 * DEPTH else DEEPEST, False)
+        )
     line = kind == "f32" and 4 * lines * lanes == LINE  # so it is with AVX2
     far = 4 * problem.k * problem.n > MIDDLE
-    ahead = bool(problem.packed) and kind == "f32" and problem.m <= MEMORY_BOUND and far and depth == DEPTH
+    ahead = (
+        bool(problem.packed)
+        and kind == "f32"
+        and problem.m <= MEMORY_BOUND
+        and far
+        and depth == DEPTH
+    )
     if ahead:  # what is asked for stays in the caches beside the piece that is read
         depth = DEPTH // 2
     group = 1
     if kind == "i8":  # the sum of a row serves all panels of a cube
-        group = next((g for g in (4, 2) if panels % g == 0 and even(problem.batch * panels // g, cores)), 1)
+        group = next(
+            (g for g in (4, 2) if panels % g == 0 and even(problem.batch * panels // g, cores)), 1
+        )
     wide = 1
     most = BLOCK
     unpacked = problem.layout == "rows" and kind != "bf16" and depth == DEPTH and not problem.packed
     if line and panels < PANELS and problem.m >= BLOCK and problem.m * k * problem.n >= WORTH // 4:
         beforehand = not problem.packed  # blocks of rows share panels that are in order
-    if line and k <= DEPTH and problem.m >= 2 * BLOCK:  # whole rows of the result: what is written lies together
+    if (
+        line and k <= DEPTH and problem.m >= 2 * BLOCK
+    ):  # whole rows of the result: what is written lies together
         group, most, beforehand = panels, NARROW, not problem.packed
     elif unpacked and (problem.m <= FEW or line):
-        sides = (8, 4) if kind != "f32" else (4,)  # of a row of b, 256 bytes and more: a part of a page
-        wide = next((w for w in sides if panels // w >= 4 * cores and even(problem.batch * -(-panels // w), cores)), 1)
+        sides = (
+            (8, 4) if kind != "f32" else (4,)
+        )  # of a row of b, 256 bytes and more: a part of a page
+        wide = next(
+            (
+                w
+                for w in sides
+                if panels // w >= 4 * cores and even(problem.batch * -(-panels // w), cores)
+            ),
+            1,
+        )
         group = max(wide, group)
     if wide > 1 and (kind != "f32" or 4 * lines * lanes > 2 * LINE):
         depth = DEPTH // 2
     elif wide > 1:
         depth = 4 * DEPTH if line else DEPTH
     elif kind == "f32" and depth == DEPTH and (problem.m > FEW or problem.packed):
-        deeper = 4 if problem.packed or beforehand else 2  # first and last steps are a twentieth of a shorter piece
+        deeper = (
+            4 if problem.packed or beforehand else 2
+        )  # first and last steps are a twentieth of a shorter piece
         depth = deeper * DEPTH
     least = -(-problem.m // most)
     cubes = problem.batch * -(-panels // group)
@@ -236,12 +277,16 @@ def blocks(problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32
         options = range(least, least + 1)
     count = next((c for c in options if even(cubes * c, cores)), least)
     blocked = -(-tiles // count)
-    return TilePlan(rows, lines, lanes, blocked, group, depth, kind, beforehand, wide, ahead=ahead, fetched=line)
+    return TilePlan(
+        rows, lines, lanes, blocked, group, depth, kind, beforehand, wide, ahead=ahead, fetched=line
+    )
 
 
 def pays_gathering(problem: Product) -> bool:
     """Whether to copy rows of a (with AVX2): where enough panels share them, and enough rows share packing b."""
-    exact = result_dtype(problem).bits == 32 or problem.k <= DEEP  # sums of pieces would be rounded in the result
+    exact = (
+        result_dtype(problem).bits == 32 or problem.k <= DEEP
+    )  # sums of pieces would be rounded in the result
     far = 4 * problem.k * problem.n > MIDDLE  # it comes from memory in any case
     least, rows = (WORTH // 16, 2) if problem.packed else (WORTH, 5 if far else FEW // 2)
     large = problem.m >= rows and problem.batch * problem.m * problem.k * problem.n >= least
@@ -254,11 +299,18 @@ def gathered_blocks(problem: Product, lanes: int, cores: int) -> TilePlan:
     rows = tile_of_few(problem._replace(packed=lines * lanes), lanes)[0] if problem.m <= FEW else 6
     tiles, panels = -(-problem.m // rows), -(-problem.n // (lines * lanes))
     least = -(-tiles // TALL)
-    counts, parts = range(least, max(least, tiles // 6) + 1), range(1, min(panels // 2, 2 * cores) + 1)
+    counts, parts = (
+        range(least, max(least, tiles // 6) + 1),
+        range(1, min(panels // 2, 2 * cores) + 1),
+    )
     shares = ((c, p) for p in parts for c in counts if (problem.batch * c * p) % cores == 0)
     busy = (share for share in shares if problem.batch * share[0] * share[1] >= 2 * cores)
     count, part = next(busy, (least, max(1, panels // 2)))
-    most = min(DEEP, max(DEPTH, HELD // problem.n)) if beforehand and problem.k * problem.n > HELD else DEEP
+    most = (
+        min(DEEP, max(DEPTH, HELD // problem.n))
+        if beforehand and problem.k * problem.n > HELD
+        else DEEP
+    )
     depth = -(-problem.k // -(-problem.k // most) // 8) * 8
     return TilePlan(
         rows, lines, lanes, -(-tiles // count), -(-panels // part), depth, beforehand=beforehand, fetched=True,
@@ -269,9 +321,18 @@ def gathered_blocks(problem: Product, lanes: int, cores: int) -> TilePlan:
 def matrix_blocks(problem: Product, kind: str, cores: int) -> TilePlan:
     """Blocks for a CPU's matrix unit, which is so fast that reading a and b and writing the sums decide."""
     panels, batch, k = -(-problem.n // 32), problem.batch, -(-problem.k // PER_WORD[kind])
-    if k <= SHALLOW:  # setting the unit's shapes takes as long as 32 rows; more rows to a call share that
+    if (
+        k <= SHALLOW
+    ):  # setting the unit's shapes takes as long as 32 rows; more rows to a call share that
         least = 2 * cores * min(4, panels)
-        rows = next((r for r in (128, 64) if 2 * problem.m > r and batch * -(-problem.m // r) * panels >= least), 32)
+        rows = next(
+            (
+                r
+                for r in (128, 64)
+                if 2 * problem.m > r and batch * -(-problem.m // r) * panels >= least
+            ),
+            32,
+        )
         plan = blocks(problem, rows, 2, 16, kind, cores)
         return replace(plan, matrix=True, block_rows=1, block_panels=min(4, panels))
     rows = next((r for r in (128, 64) if batch * -(-problem.m // r) * panels >= 2 * cores), 32)
@@ -296,12 +357,17 @@ def varied(problem: Product, base: TilePlan) -> Iterator[TilePlan]:
     most_panels = -(-problem.n // (base.lines * base.lanes))
     yield base
     if base.kind != "i8" and base.kind != "u8":
-        yield replace(base, beforehand=True, depth=base.depth if result_dtype(problem).bits == 32 else 0)
+        yield replace(
+            base, beforehand=True, depth=base.depth if result_dtype(problem).bits == 32 else 0
+        )
     if result_dtype(problem).bits == 32:  # pieces of K are added up in the result
         for depth in (DEPTH // 2, DEPTH * 3 // 2, 2 * DEPTH):
             yield replace(base, depth=depth)
     for block_rows, block_panels in ((8, 1), (16, 1), (32, 1), (64, 1), (16, 2), (64, 2), (16, 4)):
-        shares = {"block_rows": min(block_rows, most_rows), "block_panels": min(block_panels, most_panels)}
+        shares = {
+            "block_rows": min(block_rows, most_rows),
+            "block_panels": min(block_panels, most_panels),
+        }
         yield replace(base, wide=1, **shares)
 
 
@@ -335,7 +401,10 @@ def product(
     """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, out (batch, M, N), b as `block_product` says."""
     batch, m, n = out.shape
     depth = plan.depth or x.shape[2]
-    once, plain = x.shape[2] <= depth, bias is None and residual is None and mask is None and function is None
+    once, plain = (
+        x.shape[2] <= depth,
+        bias is None and residual is None and mask is None and function is None,
+    )
     paired = once and plain and plan.kind == "bf16" and name_of(out.dtype) == "bf16"
     if paired:
         out = out.view(BITS["bf16"])
@@ -347,7 +416,15 @@ def product(
         and all(s % 64 == 0 for s in out.strides[:2])
     )
     blueprint = blueprint_of(
-        plan, source, once, paired, past, bias is not None, residual is not None, mask is not None, function
+        plan,
+        source,
+        once,
+        paired,
+        past,
+        bias is not None,
+        residual is not None,
+        mask is not None,
+        function,
     )
     tiles, panels = -(-m // plan.rows), -(-n // blueprint.width)
     row_blocks = -(-tiles // plan.block_rows)
@@ -383,10 +460,18 @@ def gathered(
     tiles, panels = -(-m // plan.rows), -(-n // width)
     row_blocks, groups = -(-tiles // plan.block_rows), -(-panels // plan.block_panels)
     deep = k if problem.packed or k * n <= AT_ONCE else plan.depth
-    space = None if problem.packed else memory.empty((y.shape[0], panels, deep + GAP, width), cb.f32.numpy)
+    space = (
+        None
+        if problem.packed
+        else memory.empty((y.shape[0], panels, deep + GAP, width), cb.f32.numpy)
+    )
     for begin in range(0, k, deep):
         here = min(deep, k - begin)
-        b = y if space is None else pack(y[:, begin : begin + here], plan.lines, plan.lanes, out=space)
+        b = (
+            y
+            if space is None
+            else pack(y[:, begin : begin + here], plan.lines, plan.lanes, out=space)
+        )
         gathered_product[batch * row_blocks * groups, 1](
             x, b.reshape(*b.shape[:2], -1), out, bias, residual, mask, float(alpha), float(fill), row_blocks, groups,
             begin, here, plan.depth, blueprint, mode="unchecked",

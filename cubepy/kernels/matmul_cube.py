@@ -31,7 +31,9 @@ def block_product(
     panels = (columns + width - 1) // width
     groups = (panels + group - 1) // group
     first = cb.CUBE_POS % groups * group
-    block = cb.CUBE_POS // groups % row_blocks  # neighbours share their rows, which stay in the second-level cache
+    block = (
+        cb.CUBE_POS // groups % row_blocks
+    )  # neighbours share their rows, which stay in the second-level cache
     batch = cb.CUBE_POS // (groups * row_blocks)
     batch_b = cb.min(batch, b.shape[0] - 1)
     tiles = (m + rows - 1) // rows
@@ -57,17 +59,49 @@ def block_product(
             for panel in range(side, cb.min(side + wide, last)):
                 whole = (panel + 1) * width <= columns
                 for tile in range(first_row, last_row, rows):
-                    row = tile if blueprint.matrix else cb.min(tile, cb.max(m - rows, 0))  # some rows are done again
+                    row = (
+                        tile if blueprint.matrix else cb.min(tile, cb.max(m - rows, 0))
+                    )  # some rows are done again
                     here = cb.min(rows, m - row)
                     if blueprint.fetched:
                         for i in cb.unroll(range(rows)):
                             out.prefetch((batch, row + i, panel * width))
-                    ask = cb.min((tile - first_row) // rows, lines - 1) * lanes  # each tile asks for another line
+                    ask = (
+                        cb.min((tile - first_row) // rows, lines - 1) * lanes
+                    )  # each tile asks for another line
                     if blueprint.source == "panels":
-                        tile_sums(done, a, b, batch, batch_b, row, here, panel, start, end, 0, step, ask, blueprint)
+                        tile_sums(
+                            done,
+                            a,
+                            b,
+                            batch,
+                            batch_b,
+                            row,
+                            here,
+                            panel,
+                            start,
+                            end,
+                            0,
+                            step,
+                            ask,
+                            blueprint,
+                        )
                     else:
                         tile_sums(
-                            done, a, strip, batch, 0, row, here, panel - side, start, end, start, step, ask, blueprint
+                            done,
+                            a,
+                            strip,
+                            batch,
+                            0,
+                            row,
+                            here,
+                            panel - side,
+                            start,
+                            end,
+                            start,
+                            step,
+                            ask,
+                            blueprint,
                         )
                     for i in range(tile - row, here):
                         less = sums[row + i - first_row] if kind == "i8" else 0
@@ -92,13 +126,19 @@ def byte_sum(a, batch, row, lanes):
 
 
 @cb.func
-def tile_sums(done, a, b, batch, batch_b, row, here, panel, first_k, last_k, origin, step, ask, blueprint):
+def tile_sums(
+    done, a, b, batch, batch_b, row, here, panel, first_k, last_k, origin, step, ask, blueprint
+):
     """done = `here` rows of a times one panel, which begins with row `origin` of b."""
     if blueprint.matrix:
         cb.tile_dot(done, here, a, (batch, row, first_k), b, (batch_b, panel, first_k - origin, 0), last_k - first_k,
                     blueprint.kind)  # fmt: skip
     elif here == blueprint.rows:
-        tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint)
+        tile_product(
+            done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint
+        )
     else:
         for r in range(here):
-            row_product(done, r, a, b, batch, batch_b, row + r, panel, first_k, last_k, origin, blueprint)
+            row_product(
+                done, r, a, b, batch, batch_b, row + r, panel, first_k, last_k, origin, blueprint
+            )

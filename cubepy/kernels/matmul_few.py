@@ -139,4 +139,6 @@ def dot_rows(
         for c in cb.unroll(range(blueprint.groups)):
             total = cb.plane_sum(acc[i, c].sum())
             if lane == 0 and column + c < n:
-                finish_line(cb.splat(total, 1), out, bias, residual, alpha, 0, i, column + c, blueprint)
+                finish_line(
+                    cb.splat(total, 1), out, bias, residual, alpha, 0, i, column + c, blueprint
+                )

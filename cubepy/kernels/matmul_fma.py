@@ -76,11 +76,15 @@ def turned(y):
 def seat(columns, high):
     """The first row and column of a unit's sums; the further ones are eight apart."""
     lane = cb.UNIT_POS_PLANE
-    lane_row = lane // 2 % ROW_LANES  # neighbours share a row, and those two apart a column: two reads at a time
+    lane_row = (
+        lane // 2 % ROW_LANES
+    )  # neighbours share a row, and those two apart a column: two reads at a time
     lane_column = lane % 2 + lane // 8 * 2
     beside = columns // (COLUMN_LANES * WIDE)
     part_row = cb.PLANE_POS // beside
-    top = part_row // 2 * 8 * high + part_row % 2 * ROW_LANES + lane_row  # two planes share every eight rows
+    top = (
+        part_row // 2 * 8 * high + part_row % 2 * ROW_LANES + lane_row
+    )  # two planes share every eight rows
     return top, cb.PLANE_POS % beside * COLUMN_LANES * WIDE + lane_column
 
 
@@ -103,7 +107,9 @@ def bring(ring, slot, a, b, batch_a, batch_b, row, column, step, full, blueprint
     at = slot * (rows + columns) * DEPTH
     cb.barrier_expect(full, slot, (rows + columns) * DEPTH * 4)
     cb.tma_load(ring, at, a, (batch_a, row, step * DEPTH), full, slot)
-    seen = (batch_b, column, step * DEPTH) if blueprint.b_along_k else (batch_b, step * DEPTH, column)
+    seen = (
+        (batch_b, column, step * DEPTH) if blueprint.b_along_k else (batch_b, step * DEPTH, column)
+    )
     cb.tma_load(ring, at + rows * DEPTH, b, seen, full, slot)
 
 
@@ -114,7 +120,12 @@ def fma_product(
 ):  # fmt: skip
     """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube makes a tile."""
     cb.resident(blueprint.cubes)
-    rows, columns, stages, high = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.high
+    rows, columns, stages, high = (
+        blueprint.rows,
+        blueprint.columns,
+        blueprint.stages,
+        blueprint.high,
+    )
     full = cb.barrier(stages, 1)
     ring = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
     batch, row, column = tile_place(cb.CUBE_POS, row_tiles, column_tiles, blueprint.band)
@@ -141,7 +152,9 @@ def fma_product(
         if cb.UNIT_POS == 0 and step + stages < steps:
             bring(ring, slot, a, b, batch_a, batch_b, row, column, step + stages, full, blueprint)
         slot, phase = next_slot(slot, phase, stages)
-    pitch = columns + LANES  # the sums go where the stages were, so that results are stored in lines
+    pitch = (
+        columns + LANES
+    )  # the sums go where the stages were, so that results are stored in lines
     for i in cb.unroll(range(high)):
         for j in cb.unroll(range(WIDE)):
             ring[top * pitch + left + (8 * i * pitch + 8 * j)] = acc[i][j]

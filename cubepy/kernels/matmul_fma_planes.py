@@ -77,10 +77,26 @@ def fma_planes_product(
     if lane == 0:
         for s in range(stages):
             if plane + s * PLANES < steps:
-                bring(ring, first + s, a, b, batch_a, batch_b, row, column, plane + s * PLANES, full, blueprint)
-    top = lane // 2 % 4 + lane // 16 * 4  # units next to each other share a row, those two apart a column
+                bring(
+                    ring,
+                    first + s,
+                    a,
+                    b,
+                    batch_a,
+                    batch_b,
+                    row,
+                    column,
+                    plane + s * PLANES,
+                    full,
+                    blueprint,
+                )
+    top = (
+        lane // 2 % 4 + lane // 16 * 4
+    )  # units next to each other share a row, those two apart a column
     beside = lane % 2 + lane // 8 % 2 * 2
-    left = beside if blueprint.b_along_k else beside * WIDE  # a unit's columns are four apart, or neighbours
+    left = (
+        beside if blueprint.b_along_k else beside * WIDE
+    )  # a unit's columns are four apart, or neighbours
     acc = cb.local(HIGH, cb.f32, lanes=WIDE)
     for i in cb.unroll(range(HIGH)):
         acc[i] = cb.splat(0.0, WIDE)
@@ -92,8 +108,12 @@ def fma_planes_product(
         at_b = (first + slot) * stage + ROWS * DEPTH
         for q in range(DEPTH // LANES):
             if blueprint.b_along_k:
-                near = lines(ring, at_b + left * DEPTH, left, q, WIDE // 2)  # of columns eight apart
-                far = lines(ring, at_b + (left + COLUMN_LANES) * DEPTH, left + COLUMN_LANES, q, WIDE // 2)
+                near = lines(
+                    ring, at_b + left * DEPTH, left, q, WIDE // 2
+                )  # of columns eight apart
+                far = lines(
+                    ring, at_b + (left + COLUMN_LANES) * DEPTH, left + COLUMN_LANES, q, WIDE // 2
+                )
                 y = turned((near[0], far[0], near[1], far[1], near[2], far[2], near[3], far[3]))
             x = lines(ring, at_a, top, q, HIGH)
             for k in cb.unroll(range(LANES)):

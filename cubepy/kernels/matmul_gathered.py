@@ -11,10 +11,14 @@ import cubepy as cb
 from cubepy.kernels.matmul_kernels import tile_row, transpose_lines
 
 TALL = 12  # tiles of a cube along M, at most: with DEEP numbers of each row 220 KB of a second-level cache of 512
-DEEP = 768  # of a piece of K, at most: such a panel has 48 KB, and the next one comes while it is used
+DEEP = (
+    768  # of a piece of K, at most: such a panel has 48 KB, and the next one comes while it is used
+)
 LINE = 16  # numbers in a line of the caches
 SOON = 128  # numbers that a row is asked for ahead while it is copied
-TURN = 4  # steps along K for one question for the next panel: the first four tiles ask for all of it
+TURN = (
+    4  # steps along K for one question for the next panel: the first four tiles ask for all of it
+)
 
 
 @cb.kernel
@@ -53,7 +57,18 @@ def gathered_product(
                 here = cb.min(rows, m - tile)
                 for i in cb.unroll(range(rows)):
                     out.prefetch((batch, tile + i, panel * width))
-                gathered_tile(done, strip, b, batch_b, (tile - first_row) // rows, panel, start, count, step, blueprint)
+                gathered_tile(
+                    done,
+                    strip,
+                    b,
+                    batch_b,
+                    (tile - first_row) // rows,
+                    panel,
+                    start,
+                    count,
+                    step,
+                    blueprint,
+                )
                 for i in range(here):
                     if whole:
                         tile_row(done, i, out, bias, residual, mask, alpha, fill, batch, tile + i, panel, columns,
@@ -75,7 +90,9 @@ def gather_rows(strip, a, batch, first_row, last_row, start, count, blueprint):
         for k in range(0, count, lanes):
             if k % LINE == 0:
                 for r in cb.unroll(range(rows)):
-                    a.prefetch((batch, cb.min(first_row + t * rows + r, last_row - 1), start + k + SOON))
+                    a.prefetch(
+                        (batch, cb.min(first_row + t * rows + r, last_row - 1), start + k + SOON)
+                    )
             square = ()
             for r in cb.unroll(range(lanes)):
                 row = cb.min(first_row + t * rows + min(r, rows - 1), last_row - 1)
@@ -104,7 +121,9 @@ def gathered_tile(done, strip, b, batch, tile, panel, start, count, step, bluepr
             b.prefetch((batch, panel + 1, ask + q * blueprint.width))
         ask = ask + pace
         for turn in cb.unroll(range(TURN)):
-            gathered_step(acc, line, strip, b, batch, tile, panel, start + k + turn, k + turn, blueprint)
+            gathered_step(
+                acc, line, strip, b, batch, tile, panel, start + k + turn, k + turn, blueprint
+            )
         k = k + TURN * step
     while k < last:
         gathered_step(acc, line, strip, b, batch, tile, panel, start + k, k, blueprint)

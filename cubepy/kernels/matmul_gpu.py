@@ -76,7 +76,9 @@ def suits_copy_engine(x: Any, y: Any, out: Any, residual: Any) -> bool:
 def oriented(a: Any) -> tuple[Any, bool]:
     """An operand (batch, own axis, K) with its contiguous axis last, and whether that is K."""
     swapped = a.transpose(0, 2, 1)
-    if not aligned(a) and (aligned(swapped) or (a.strides[2] != a.itemsize and a.strides[1] == a.itemsize)):
+    if not aligned(a) and (
+        aligned(swapped) or (a.strides[2] != a.itemsize and a.strides[1] == a.itemsize)
+    ):
         return swapped, False
     return a, True
 
@@ -91,7 +93,9 @@ def map_of(a: Any, rows: int, columns: int, tf32: bool = False) -> Any:
     step = -(-a.shape[2] * a.itemsize // ALIGNMENT) * ALIGNMENT
     row = a.strides[1] if a.shape[1] != 1 else step
     batch = a.strides[0] if a.shape[0] != 1 else row * a.shape[1]
-    return cb.tensor_map(strided(a, a.shape, (batch, row, a.itemsize)), (1, rows, columns), tf32=tf32)
+    return cb.tensor_map(
+        strided(a, a.shape, (batch, row, a.itemsize)), (1, rows, columns), tf32=tf32
+    )
 
 
 def activation_for(function: Any, dtype: DType) -> Any:
@@ -103,12 +107,18 @@ def fitted(blueprint: P, args: tuple[Any, ...], **orders: bool) -> P:
     """A blueprint with the epilogue of a product's arguments, and with the orders of its operands."""
     _, _, out, bias, residual, function, alpha = args
     activation = activation_for(function, as_dtype(out.dtype))
-    return _fitted(blueprint, bias is not None, residual is not None, activation, float(alpha) != 1, **orders)
+    return _fitted(
+        blueprint, bias is not None, residual is not None, activation, float(alpha) != 1, **orders
+    )
 
 
 @cache
-def _fitted(blueprint: P, bias: bool, residual: bool, activation: Any, scaled: bool, **orders: bool) -> P:
-    return replace(blueprint, bias=bias, residual=residual, activation=activation, scaled=scaled, **orders)
+def _fitted(
+    blueprint: P, bias: bool, residual: bool, activation: Any, scaled: bool, **orders: bool
+) -> P:
+    return replace(
+        blueprint, bias=bias, residual=residual, activation=activation, scaled=scaled, **orders
+    )
 
 
 class HopperRoutine(Routine):
@@ -156,8 +166,13 @@ class HopperRoutine(Routine):
         x, y, out, bias, residual, _, alpha = args
         a, a_along_k = oriented(once(x))
         b, b_along_k = oriented(once(y).transpose(0, 2, 1))
-        early = x.shape[2] * x.itemsize <= EARLY_BYTES[blueprint.rows < 128 or out.shape[1] <= blueprint.rows]
-        plan = fitted(blueprint, args, transpose_a=not a_along_k, transpose_b=not b_along_k, early=early)
+        early = (
+            x.shape[2] * x.itemsize
+            <= EARLY_BYTES[blueprint.rows < 128 or out.shape[1] <= blueprint.rows]
+        )
+        plan = fitted(
+            blueprint, args, transpose_a=not a_along_k, transpose_b=not b_along_k, early=early
+        )
         depth, width = ROW_BYTES // x.itemsize, ROW_BYTES // out.itemsize
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
@@ -185,13 +200,19 @@ class MmaRoutine(Routine):
         """The device has mma, and both operands have one of its dtypes."""
         if not {"mma", "copy_async"} <= properties.features:
             return "the device has no matrix units"
-        fits = problem.a in NARROW_FLOATS or problem.a in ("i8", "u8") or (problem.a == "f32" and problem.tf32)
+        fits = (
+            problem.a in NARROW_FLOATS
+            or problem.a in ("i8", "u8")
+            or (problem.a == "f32" and problem.tf32)
+        )
         if problem.a != problem.b or not fits:
             return f"matrix units do not take {problem.a} and {problem.b}"
         out = result_dtype(problem)
         if out.is_int and out.bits > 32:
             return "sums are in 32 bits"
-        return "there is no epilogue for integers" if problem.epilogue and not out.is_float else None
+        return (
+            "there is no epilogue for integers" if problem.epilogue and not out.is_float else None
+        )
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Mma]:
         """Large tiles where they fill the device."""
@@ -204,12 +225,23 @@ class MmaRoutine(Routine):
         x, y, out, bias, residual, _, alpha = args
         narrow = x.itemsize == 2
         a, a_along_k = oriented(once(x)) if narrow else (once(x), True)
-        b, b_along_k = oriented(once(y).transpose(0, 2, 1)) if narrow else (once(y).transpose(0, 2, 1), True)
-        plan = fitted(blueprint, args, a_along_k=a_along_k, b_along_k=b_along_k, a_async=copies(a), b_async=copies(b))
+        b, b_along_k = (
+            oriented(once(y).transpose(0, 2, 1)) if narrow else (once(y).transpose(0, 2, 1), True)
+        )
+        plan = fitted(
+            blueprint,
+            args,
+            a_along_k=a_along_k,
+            b_along_k=b_along_k,
+            a_async=copies(a),
+            b_async=copies(b),
+        )
         batch, m, n = out.shape
         cubes = batch * -(-m // plan.rows) * -(-n // plan.columns)
         steps = -(-x.shape[2] // (DEPTH_BYTES // x.itemsize))
-        mma_product[cubes, MMA_UNITS](a, b, out, bias, residual, float(alpha), steps, plan, mode="unchecked")
+        mma_product[cubes, MMA_UNITS](
+            a, b, out, bias, residual, float(alpha), steps, plan, mode="unchecked"
+        )
 
 
 def copies(a: Any) -> bool:
@@ -252,7 +284,9 @@ class SimtRoutine(Routine):
         batch, m, n = out.shape
         cubes = batch * -(-m // plan.rows) * -(-n // plan.columns)
         steps = -(-x.shape[2] // plan.depth)
-        simt_product[cubes, SIMT_UNITS](a, b, out, bias, residual, float(alpha), steps, plan, mode="unchecked")
+        simt_product[cubes, SIMT_UNITS](
+            a, b, out, bias, residual, float(alpha), steps, plan, mode="unchecked"
+        )
 
 
 class FewRoutine(Routine):
@@ -274,7 +308,9 @@ class FewRoutine(Routine):
         if "mma" in properties.features and problem.a == problem.b and problem.a in NARROW_FLOATS:
             if problem.k % 8 == 0 and problem.aligned:
                 return None if problem.m <= MOST_ROWS else f"at most {MOST_ROWS} rows"
-        return None if problem.m <= MOST_DOT_ROWS else f"at most {MOST_DOT_ROWS} rows of {problem.a}"
+        return (
+            None if problem.m <= MOST_DOT_ROWS else f"at most {MOST_DOT_ROWS} rows of {problem.a}"
+        )
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Few]:
         """Fewer columns a cube where there are few of them."""
@@ -296,4 +332,6 @@ class FewRoutine(Routine):
         kernel, columns = dot_rows, plan.groups * PLANES
         if not plan.dot:
             x, y, kernel = x.view("u4"), y.view("u4"), few_rows
-        kernel[-(-y.shape[0] // columns), FEW_UNITS](x, y, out, bias, residual, float(alpha), plan, mode="unchecked")
+        kernel[-(-y.shape[0] // columns), FEW_UNITS](
+            x, y, out, bias, residual, float(alpha), plan, mode="unchecked"
+        )

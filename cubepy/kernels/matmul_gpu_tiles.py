@@ -86,7 +86,11 @@ class FmaRoutine(Routine):
         """The device has a copy engine, everything is f32, and rows are aligned."""
         if "tma" not in properties.features:
             return "the device has no copy engine"
-        if problem.tf32 or (problem.a, problem.b, result_dtype(problem).name) != ("f32", "f32", "f32"):
+        if problem.tf32 or (problem.a, problem.b, result_dtype(problem).name) != (
+            "f32",
+            "f32",
+            "f32",
+        ):
             return "it takes f32 that is not to be rounded"
         if not problem.aligned or problem.layout not in self.layouts:
             return "the copy engine wants neighbours along K, and rows aligned to 16 bytes"
@@ -95,7 +99,10 @@ class FmaRoutine(Routine):
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Any]:
         """One tile, where there is one for every core."""
         plan = Fma()
-        if problem.batch * -(-problem.m // plan.rows) * -(-problem.n // plan.columns) >= properties.cores:
+        if (
+            problem.batch * -(-problem.m // plan.rows) * -(-problem.n // plan.columns)
+            >= properties.cores
+        ):
             yield plan
 
     def launch(self, blueprint: Any, problem: Product, args: tuple[Any, ...]) -> None:

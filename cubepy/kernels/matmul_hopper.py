@@ -13,7 +13,16 @@ from dataclasses import dataclass
 
 import cubepy as cb
 from cubepy.kernels.matmul_epilogue import Epilogue
-from cubepy.kernels.matmul_ring import BLOCK, GROUP, ROW_BYTES, load_tile, multiply_tile, next_slot, ring_of, skip_slots
+from cubepy.kernels.matmul_ring import (
+    BLOCK,
+    GROUP,
+    ROW_BYTES,
+    load_tile,
+    multiply_tile,
+    next_slot,
+    ring_of,
+    skip_slots,
+)
 
 UNITS = 3 * GROUP
 PLANE_ROWS = 16
@@ -75,7 +84,21 @@ def box_place(n, consumer, plane, width, boxes):
 
 
 @cb.func
-def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alpha, batch, row, column, blueprint):
+def write_tile(
+    acc,
+    staging,
+    shift,
+    consumer,
+    out,
+    residual,
+    arrived,
+    done,
+    alpha,
+    batch,
+    row,
+    column,
+    blueprint,
+):
     """The epilogue, box by box of 16 rows a plane: from registers to shared memory, in the order that the copy engine
     swizzles, and from there by the copy engine. Two buffers take turns.
 
@@ -95,7 +118,9 @@ def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alph
         if lane == 0:
             cb.tma_wait(0)
             for n in cb.unroll(range(min(2, count))):
-                bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n, width, boxes)
+                bring_residual(
+                    staging, consumer, plane, residual, arrived, batch, top, column, n, width, boxes
+                )
     for n in cb.unroll(range(count)):
         down, right, buffer, at = box_place(n, consumer, plane, width, boxes)
         if blueprint.residual:
@@ -103,7 +128,9 @@ def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alph
         elif blueprint.plain:
             cb.sync_plane()
         else:
-            if lane == 0:  # an odd number of boxes gives the last and the next first one the same buffer
+            if (
+                lane == 0
+            ):  # an odd number of boxes gives the last and the next first one the same buffer
                 cb.tma_wait(1 - count % 2)
             cb.sync_plane()
         for j in cb.unroll(range(width // 16)):
@@ -118,7 +145,19 @@ def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alph
                 cb.fence_async()
                 cb.sync_plane()
                 if lane == 0:
-                    bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n + 2, width, boxes)
+                    bring_residual(
+                        staging,
+                        consumer,
+                        plane,
+                        residual,
+                        arrived,
+                        batch,
+                        top,
+                        column,
+                        n + 2,
+                        width,
+                        boxes,
+                    )
         else:
             cb.fence_async()
             cb.sync_plane()
@@ -127,7 +166,19 @@ def write_tile(acc, staging, shift, consumer, out, residual, arrived, done, alph
                 cb.tma_commit()
                 if blueprint.residual and n + 2 < count:
                     cb.tma_wait(0)
-                    bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n + 2, width, boxes)
+                    bring_residual(
+                        staging,
+                        consumer,
+                        plane,
+                        residual,
+                        arrived,
+                        batch,
+                        top,
+                        column,
+                        n + 2,
+                        width,
+                        boxes,
+                    )
 
 
 @cb.func
@@ -139,7 +190,9 @@ def write_box(staging, at, out, batch, row, column, lane, width, blueprint):
         if row + r < out.shape[1]:
             for place in cb.unroll(range(0, width, per * cb.PLANE_DIM)):
                 k = place + lane * per
-                value = staging.load(at + r * width + (k // block ^ (r % 8)) * block + k % block, per)
+                value = staging.load(
+                    at + r * width + (k // block ^ (r % 8)) * block + k % block, per
+                )
                 out.store((batch, row + r, column + k), value, valid=out.shape[2] - column - k)
 
 
@@ -156,7 +209,9 @@ def bring_bias(shift, bias, consumer, column, columns):
 
 
 @cb.func
-def bring_residual(staging, consumer, plane, residual, arrived, batch, top, column, n, width, boxes):
+def bring_residual(
+    staging, consumer, plane, residual, arrived, batch, top, column, n, width, boxes
+):
     """Start bringing box `n` of the residual."""
     down, right, buffer, at = box_place(n, consumer, plane, width, boxes)
     cb.barrier_expect(arrived, buffer, PLANE_ROWS * ROW_BYTES)
@@ -184,7 +239,9 @@ def stage_fragment(acc, first, staging, at, j, lane, shift, left, alpha, bluepri
     else:
         for piece in cb.unroll(range(4)):
             block = 4 * j + piece // 2 * 2 + lane % 4 // 2
-            place = at + (lane // 4 + piece % 2 * 8) * width + (block ^ (lane // 4)) * 4 + lane % 2 * 2
+            place = (
+                at + (lane // 4 + piece % 2 * 8) * width + (block ^ (lane // 4)) * 4 + lane % 2 * 2
+            )
             pair = cb.slice_line(value, 2 * piece, 2)
             if blueprint.residual:
                 pair = pair + staging.load(place, 2)
@@ -197,7 +254,12 @@ def hopper_product(
     column_tiles, steps, batches_a, batches_b, blueprint: cb.Comptime,
 ):  # fmt: skip
     """out[batch] = epilogue(a[batch] @ b[batch]); a launch has at most one cube for each core of the device."""
-    rows, columns, stages, share = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.share
+    rows, columns, stages, share = (
+        blueprint.rows,
+        blueprint.columns,
+        blueprint.stages,
+        blueprint.share,
+    )
     depth = ROW_BYTES // a.dtype.itemsize
     ring = ring_of(blueprint, a.dtype, b.dtype)
     full, empty, _order, tiles_a, tiles_b = ring
@@ -246,7 +308,9 @@ def hopper_product(
                 batch, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
                 if blueprint.bias:
                     bring_bias(shift, bias, consumer, column * columns, columns)
-                slot, phase = multiply_tile(acc, ring, slot, phase, turn, steps, blueprint, blueprint.turns)
+                slot, phase = multiply_tile(
+                    acc, ring, slot, phase, turn, steps, blueprint, blueprint.turns
+                )
                 turn = 1 - turn
                 write_tile(
                     acc, staging, shift, consumer, out, residual, arrived, done, alpha, batch, row * rows + own,

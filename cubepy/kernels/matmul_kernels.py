@@ -77,21 +77,33 @@ def transpose_lines(lines, lanes: cb.Comptime[int]):
     for _ in cb.unroll(range(w.bit_length() - 1)):
         mixed = ()
         for k in cb.unroll(range(lanes // 2)):
-            a, b = lines[k // (w // 2) * w + k % (w // 2)], lines[k // (w // 2) * w + k % (w // 2) + w // 2]
-            mixed = mixed + (cb.shuffle(a, b, woven_squares(lanes, w, 0)), cb.shuffle(a, b, woven_squares(lanes, w, 1)))
+            a, b = (
+                lines[k // (w // 2) * w + k % (w // 2)],
+                lines[k // (w // 2) * w + k % (w // 2) + w // 2],
+            )
+            mixed = mixed + (
+                cb.shuffle(a, b, woven_squares(lanes, w, 0)),
+                cb.shuffle(a, b, woven_squares(lanes, w, 1)),
+            )
         lines = mixed
     for n in cb.unroll(range((lanes // w).bit_length() - 1)):
         mixed = ()
         for k in cb.unroll(range(lanes)):
             first = k & ~(w << n)
-            mixed = mixed + (cb.shuffle(lines[first], lines[first + (w << n)], swapped_squares(lanes, w << n, k)),)
+            mixed = mixed + (
+                cb.shuffle(
+                    lines[first], lines[first + (w << n)], swapped_squares(lanes, w << n, k)
+                ),
+            )
         lines = mixed
     return lines
 
 
 def woven_squares(lanes: int, w: int, half: int) -> tuple[int, ...]:
     """Lanes of two lines one after the other, from the lower or the upper half of every w lanes."""
-    return tuple(e // w * w + half * (w // 2) + e % w // 2 + (lanes if e % 2 else 0) for e in range(lanes))
+    return tuple(
+        e // w * w + half * (w // 2) + e % w // 2 + (lanes if e % 2 else 0) for e in range(lanes)
+    )
 
 
 def swapped_squares(lanes: int, s: int, k: int) -> tuple[int, ...]:
@@ -147,7 +159,9 @@ def pack_rows(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes
         for j in range(0, width, lanes):
             rows = ()
             for r in cb.unroll(range(lanes)):
-                rows = rows + (cb.cast(b.load((batch, panel * width + j + r, k), lanes), out.dtype),)
+                rows = rows + (
+                    cb.cast(b.load((batch, panel * width + j + r, k), lanes), out.dtype),
+                )
             columns = transpose_lines(rows, lanes)
             for c in cb.unroll(range(lanes)):
                 if k + c < depth:
@@ -155,14 +169,29 @@ def pack_rows(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes
 
 
 @cb.func
-def finish_line(value, out, bias, residual, batch, row, column, valid, blueprint, mask=None, fill=0.0, past=False):
+def finish_line(
+    value,
+    out,
+    bias,
+    residual,
+    batch,
+    row,
+    column,
+    valid,
+    blueprint,
+    mask=None,
+    fill=0.0,
+    past=False,
+):
     """The epilogue of one line: bias, activation, residual, mask, store; with `past`, past the caches."""
     if blueprint.bias:
         value = value + cb.cast(bias.load((column,), blueprint.lanes, valid=valid), cb.f32)
     if blueprint.activation is not None:
         value = blueprint.activation(value)
     if blueprint.residual:
-        value = value + cb.cast(residual.load((batch, row, column), blueprint.lanes, valid=valid), cb.f32)
+        value = value + cb.cast(
+            residual.load((batch, row, column), blueprint.lanes, valid=valid), cb.f32
+        )
     if mask is not None:
         kept = mask.load((batch, row, column), blueprint.lanes, valid=valid)
         value = cb.select(kept, value, cb.splat(cb.cast(fill, cb.f32), blueprint.lanes))
@@ -193,7 +222,9 @@ def added(acc, x, line, kind):
 
 
 @cb.func
-def tile_product(done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint):
+def tile_product(
+    done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint
+):
     """done = a tile of rows of a times one panel, which begins with row `origin` of b.
 
     `acc` is touched by constant loops only, so it stays in registers. `step` is one. `ask` is the column of which lines
@@ -256,7 +287,9 @@ def paired(one, two, lanes):
 
     Sums of bf16 are NaN of bf16, whose lower half is zero, so that rounding does not carry into the upper one.
     """
-    return cb.shuffle(cb.bitcast(nearest(one), cb.u16), cb.bitcast(nearest(two), cb.u16), upper(lanes))
+    return cb.shuffle(
+        cb.bitcast(nearest(one), cb.u16), cb.bitcast(nearest(two), cb.u16), upper(lanes)
+    )
 
 
 @cb.func
@@ -282,7 +315,9 @@ def tile_row(
             valid = blueprint.lanes if whole else columns - at
             value = done[i, j]
             if accumulate:
-                value = value + cb.cast(out.load((batch, row, at), blueprint.lanes, valid=valid), done.dtype)
+                value = value + cb.cast(
+                    out.load((batch, row, at), blueprint.lanes, valid=valid), done.dtype
+                )
             if not last:
                 out.store((batch, row, at), cb.cast(value, out.dtype), valid=valid)
             elif blueprint.exact:

@@ -94,7 +94,9 @@ def stage_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, dept
     for k in cb.unroll(range(0, depth, 32 // size)):
         b = ()
         for j in cb.unroll(range(wide // 16)):
-            b = b + (fragment(tiles_b, at_b, left + j * 16, k, pitch_b, blueprint.b_along_k, False),)
+            b = b + (
+                fragment(tiles_b, at_b, left + j * 16, k, pitch_b, blueprint.b_along_k, False),
+            )
         for i in cb.unroll(range(high // 16)):
             a = fragment(tiles_a, at_a, top + i * 16, k, pitch_a, blueprint.a_along_k, True)
             for j in cb.unroll(range(wide // 8)):
@@ -113,8 +115,12 @@ def mma_product(
     rows, columns, stages = blueprint.rows, blueprint.columns, blueprint.stages
     size = a.dtype.itemsize
     depth = DEPTH_BYTES // size
-    span_a = (rows if blueprint.a_along_k else depth) * pitch_of(rows, depth, blueprint.a_along_k, size)
-    span_b = (columns if blueprint.b_along_k else depth) * pitch_of(columns, depth, blueprint.b_along_k, size)
+    span_a = (rows if blueprint.a_along_k else depth) * pitch_of(
+        rows, depth, blueprint.a_along_k, size
+    )
+    span_b = (columns if blueprint.b_along_k else depth) * pitch_of(
+        columns, depth, blueprint.b_along_k, size
+    )
     tiles_a = cb.shared(stages * span_a, a.dtype)
     tiles_b = cb.shared(stages * span_b, b.dtype)
     batch, row, column = tile_start(out, rows, columns)
@@ -131,7 +137,16 @@ def mma_product(
             acc[i, j] = cb.cast(cb.splat(0, 4), sums)
     for step in cb.unroll(range(stages - 1)):
         bring(
-            tiles_a, step * span_a, a, batch_a, row, step * depth, rows, depth, blueprint.a_along_k, blueprint.a_async
+            tiles_a,
+            step * span_a,
+            a,
+            batch_a,
+            row,
+            step * depth,
+            rows,
+            depth,
+            blueprint.a_along_k,
+            blueprint.a_async,
         )
         bring(
             tiles_b, step * span_b, b, batch_b, column, step * depth, columns, depth, blueprint.b_along_k,
@@ -154,11 +169,35 @@ def mma_product(
             )  # fmt: skip
         cb.copy_async_commit()
         now = step % stages
-        stage_product(acc, tiles_a, now * span_a, tiles_b, now * span_b, top, left, high, wide, depth, blueprint)
+        stage_product(
+            acc,
+            tiles_a,
+            now * span_a,
+            tiles_b,
+            now * span_b,
+            top,
+            left,
+            high,
+            wide,
+            depth,
+            blueprint,
+        )
     lane = cb.UNIT_POS_PLANE
     for i in cb.unroll(range(high // 16)):
         for j in cb.unroll(range(wide // 8)):
             r = row + top + i * 16 + lane // 4
             c = column + left + j * 8 + lane % 4 * 2
-            finish_line(cb.slice_line(acc[i, j], 0, 2), out, bias, residual, alpha, batch, r, c, blueprint)
-            finish_line(cb.slice_line(acc[i, j], 2, 2), out, bias, residual, alpha, batch, r + 8, c, blueprint)
+            finish_line(
+                cb.slice_line(acc[i, j], 0, 2), out, bias, residual, alpha, batch, r, c, blueprint
+            )
+            finish_line(
+                cb.slice_line(acc[i, j], 2, 2),
+                out,
+                bias,
+                residual,
+                alpha,
+                batch,
+                r + 8,
+                c,
+                blueprint,
+            )

@@ -88,7 +88,12 @@ def padded(x: Any) -> Any:
     per = ALIGNMENT // x.itemsize
     out = memory.empty((batch, rows, -(-n // per) * per), x.dtype)
     source, target = (v.view("u2" if v.itemsize == 2 else "u4") for v in (x, out))
-    if x.itemsize == 2 and n % 2 == 0 and place_of(x) % 4 == 0 and all(s % 4 == 0 for s in x.strides[:2]):
+    if (
+        x.itemsize == 2
+        and n % 2 == 0
+        and place_of(x) % 4 == 0
+        and all(s % 4 == 0 for s in x.strides[:2])
+    ):
         source, target = source.view("u4"), target.view("u4")  # words: half as many accesses
     width = target.shape[2]
     units = next((u for u in (8, 16, 32, 64, 128) if u * HELD >= width), UNITS)
@@ -144,7 +149,9 @@ class PaddedRoutine(HopperRoutine):
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Any]:
         """Those of the routines for aligned operands, as if these were."""
-        ready = problem._replace(aligned=True, layout="columns" if problem.a == "f32" else problem.layout)
+        ready = problem._replace(
+            aligned=True, layout="columns" if problem.a == "f32" else problem.layout
+        )
         if problem.a in NARROW_FLOATS:
             full = ready._replace(k=-(-problem.k // 8) * 8)
             if problem.m > MOST_DOT_ROWS and self.few.supports(full, properties) is None:
@@ -157,8 +164,13 @@ class PaddedRoutine(HopperRoutine):
         """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
         x, y, out, bias, residual, *rest = args
         if isinstance(blueprint, Few):
-            a, b = (v if aligned(v) and v.shape[2] % 8 == 0 else padded(v) for v in (x, y.transpose(0, 2, 1)))
-            self.few.launch(blueprint, problem, (a, b.transpose(0, 2, 1), out, bias, residual, *rest))
+            a, b = (
+                v if aligned(v) and v.shape[2] % 8 == 0 else padded(v)
+                for v in (x, y.transpose(0, 2, 1))
+            )
+            self.few.launch(
+                blueprint, problem, (a, b.transpose(0, 2, 1), out, bias, residual, *rest)
+            )
             return
         k_last = problem.a == "f32"
         a, b = along_own(x, k_last), along_own(y.transpose(0, 2, 1), k_last).transpose(0, 2, 1)
@@ -166,10 +178,16 @@ class PaddedRoutine(HopperRoutine):
             self.thin.launch(blueprint, problem, (a, b, out, bias, residual, *rest))
             return
         if residual is not None and not (aligned(residual) and residual.dtype == out.dtype):
-            own = memory.empty(residual.shape, out.dtype) if residual.dtype != out.dtype else residual
+            own = (
+                memory.empty(residual.shape, out.dtype) if residual.dtype != out.dtype else residual
+            )
             if own is not residual:
                 own[...] = residual
             residual = own if aligned(own) else along_own(own, True)
-        words = place_of(out) % 4 == 0 and all(s % 4 == 0 for n, s in zip(out.shape, out.strides[:2]) if n != 1)
+        words = place_of(out) % 4 == 0 and all(
+            s % 4 == 0 for n, s in zip(out.shape, out.strides[:2]) if n != 1
+        )
         plain = 0 if aligned(out) else 2 if out.itemsize == 2 and words else 1
-        self.wide.launch(replace(blueprint, plain=plain), problem, (a, b, out, bias, residual, *rest))
+        self.wide.launch(
+            replace(blueprint, plain=plain), problem, (a, b, out, bias, residual, *rest)
+        )

@@ -33,15 +33,30 @@ def fill_strip(strip, b, batch, first, count, column, columns, blueprint):
     if blueprint.source == "columns":
         for w in range(blueprint.wide):
             if column + w * width < columns:
-                fill_from_columns(strip, w, b, batch, first, count, column + w * width, columns, blueprint)
+                fill_from_columns(
+                    strip, w, b, batch, first, count, column + w * width, columns, blueprint
+                )
     else:
         per = PER_WORD[blueprint.kind]
-        whole = cb.min(count, b.shape[1] // per - first)  # rows of the strip of which all parts are there
+        whole = cb.min(
+            count, b.shape[1] // per - first
+        )  # rows of the strip of which all parts are there
         if columns - column < blueprint.wide * width:
             whole = 0
         for k in range(whole):
             for w in range(blueprint.wide):
-                put_row(strip, w, k, b, batch, (first + k) * per, column + w * width, 0, False, blueprint)
+                put_row(
+                    strip,
+                    w,
+                    k,
+                    b,
+                    batch,
+                    (first + k) * per,
+                    column + w * width,
+                    0,
+                    False,
+                    blueprint,
+                )
         for k in range(cb.max(whole, 0), count):
             for w in range(blueprint.wide):
                 at = column + w * width
@@ -74,7 +89,9 @@ def put_row(strip, w, k, b, batch, row, column, left, masked, blueprint):
             odd = cb.shuffle(parts[1], parts[3], half)
             at = h * (width // 2)
             strip.store((0, w, k, at), cb.bitcast(cb.shuffle(even, odd, low(width)), cb.u32))
-            strip.store((0, w, k, at + width // 4), cb.bitcast(cb.shuffle(even, odd, high(width)), cb.u32))
+            strip.store(
+                (0, w, k, at + width // 4), cb.bitcast(cb.shuffle(even, odd, high(width)), cb.u32)
+            )
 
 
 @cb.func
@@ -94,7 +111,9 @@ def fill_from_columns(strip, w, b, batch, first, count, column, columns, bluepri
     width, lanes, depth = blueprint.width, blueprint.lanes, b.shape[2]
     for k in range(0, count, lanes):
         for j in range(0, width, lanes):
-            lines = column_lines(b, batch, column + j, columns, first + k, depth - first - k, blueprint)
+            lines = column_lines(
+                b, batch, column + j, columns, first + k, depth - first - k, blueprint
+            )
             rows = transpose_lines(lines, lanes)
             for r in cb.unroll(range(lanes)):
                 strip.store((0, w, k + r, j), rows[r])

@@ -94,7 +94,9 @@ def arguments(problem: Product, seed: int) -> tuple[Any, ...]:
         if p.layout == "columns" and not p.packed:
             y = upload(y.transpose(0, 2, 1), device).transpose(0, 2, 1)
         else:
-            y = upload(y.base if p.layout == "strided" else y, device)[:, :, :: 2 if p.layout == "strided" else 1]
+            y = upload(y.base if p.layout == "strided" else y, device)[
+                :, :, :: 2 if p.layout == "strided" else 1
+            ]
     return x, y, out, None, None, None, 1.0
 
 
@@ -113,7 +115,9 @@ def _rows(problem: Product) -> tuple[np.ndarray, np.ndarray]:
 def unpacked(panels: Any, k: int, n: int) -> Any:
     """The matrix (1, K, N) of panels, in f32 or of the words that `pack_pairs` makes."""
     if panels.dtype == np.uint32:
-        panels = panels.view(as_dtype("bf16").numpy).reshape(*panels.shape, 2).transpose(0, 1, 2, 4, 3)
+        panels = (
+            panels.view(as_dtype("bf16").numpy).reshape(*panels.shape, 2).transpose(0, 1, 2, 4, 3)
+        )
         panels = panels.reshape(*panels.shape[:2], -1, panels.shape[4])
     return panels.transpose(0, 2, 1, 3).reshape(1, panels.shape[2], -1)[:, :k, :n]
 
@@ -138,7 +142,9 @@ def results(problem: Product, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
 
 def tolerance(problem: Product) -> tuple[float, float]:
     """Relative and absolute: rounding of k sums of products of numbers around one."""
-    unit = {16: 1e-2 if "bf16" in (problem.a, problem.b) else 2e-3, 32: 1e-5}.get(result_dtype(problem).bits, 1e-12)
+    unit = {16: 1e-2 if "bf16" in (problem.a, problem.b) else 2e-3, 32: 1e-5}.get(
+        result_dtype(problem).bits, 1e-12
+    )
     return unit, unit * max(problem.k, 1) ** 0.5
 
 
@@ -147,7 +153,9 @@ def work(problem: Product) -> Work:
     p, out = problem, result_dtype(problem)
     size_a, size_b = as_dtype(p.a).itemsize, as_dtype(p.b).itemsize
     size = p.batch * (p.m * p.k * size_a + p.k * p.n * size_b + p.m * p.n * out.itemsize)
-    computed = out.name if out.bits > 32 or not out.is_float or not p.device.startswith("cpu") else "f32"
+    computed = (
+        out.name if out.bits > 32 or not out.is_float or not p.device.startswith("cpu") else "f32"
+    )
     return Work(size, 2 * p.batch * p.m * p.k * p.n, computed)
 
 
@@ -159,4 +167,8 @@ def linear(device: str, rows: int, inputs: int, outputs: int) -> Product:
 def typical(device: str) -> Sequence[Product]:
     """Square products, and the few-row products of linear layers."""
     squares = [Product(device, n, n, n) for n in (128, 256, 512, 1024, 2048)]
-    return squares + [linear(device, m, k, n) for m in (1, 32, 128) for k, n in ((768, 768), (768, 3072), (4096, 4096))]
+    return squares + [
+        linear(device, m, k, n)
+        for m in (1, 32, 128)
+        for k, n in ((768, 768), (768, 3072), (4096, 4096))
+    ]

@@ -51,7 +51,11 @@ def stage_product(acc, a, at_a, b, at_b, started, blueprint, depth):
     half = blueprint.columns // 2
     for q in cb.unroll(range(4)):
         for m in cb.unroll(range(blueprint.share // BLOCK)):
-            in_a = (q * step * BLOCK + m * BLOCK * depth) if blueprint.transpose_a else (q * step + m * BLOCK * depth)
+            in_a = (
+                (q * step * BLOCK + m * BLOCK * depth)
+                if blueprint.transpose_a
+                else (q * step + m * BLOCK * depth)
+            )
             in_b = q * step * BLOCK if blueprint.transpose_b else q * step
             cb.wgmma(
                 acc, a, at_a + in_a, b, at_b + in_b, blueprint.columns, a.dtype, accumulate=started or q > 0,
@@ -94,7 +98,14 @@ def multiply_tile(acc, ring, slot, phase, turn, steps, blueprint, behind):
         cb.barrier_wait(full, slot, phase)
         cb.wgmma_fence()
         stage_product(
-            acc, tiles_a, (slot * rows + own) * depth, tiles_b, slot * columns * depth, step > 0, blueprint, depth
+            acc,
+            tiles_a,
+            (slot * rows + own) * depth,
+            tiles_b,
+            slot * columns * depth,
+            step > 0,
+            blueprint,
+            depth,
         )
         cb.wgmma_commit()
         cb.wgmma_wait(1 if behind else 0)

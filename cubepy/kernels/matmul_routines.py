@@ -8,7 +8,16 @@ from cubepy.kernels.matmul_gpu import FewRoutine, HopperRoutine, MmaRoutine, Sim
 from cubepy.kernels.matmul_gpu_tiles import FmaPlanesRoutine, FmaRoutine, ThinRoutine
 from cubepy.kernels.matmul_padded import PaddedRoutine
 from cubepy.kernels.matmul_plain import Plain
-from cubepy.kernels.matmul_problem import Product, arguments, linear, reference, results, tolerance, typical, work
+from cubepy.kernels.matmul_problem import (
+    Product,
+    arguments,
+    linear,
+    reference,
+    results,
+    tolerance,
+    typical,
+    work,
+)
 from cubepy.kernels.matmul_skinny import Skinny
 from cubepy.kernels.matmul_split import Split
 from cubepy.tune import Op

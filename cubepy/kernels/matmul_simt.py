@@ -111,7 +111,9 @@ def simt_product(
     pitch_a = rows + LANES
     pitch_b = columns + LANES
     behind = 2 * depth * pitch_a  # where the stages of b start
-    tiles = cb.shared(max(behind + 2 * depth * pitch_b, 0 if teams == 1 else teams * rows * columns), dtype)
+    tiles = cb.shared(
+        max(behind + 2 * depth * pitch_b, 0 if teams == 1 else teams * rows * columns), dtype
+    )
     held_a = cb.local(rows * depth // LANES // UNITS, dtype, lanes=LANES)
     held_b = cb.local(columns * depth // LANES // UNITS, dtype, lanes=LANES)
     batch, row, column = tile_start(out, rows, columns)
@@ -129,11 +131,21 @@ def simt_product(
     for step in range(steps):
         now = step % 2
         put(held_a, tiles, now * depth * pitch_a, pitch_a, rows, depth, blueprint.a_along_k)
-        put(held_b, tiles, behind + now * depth * pitch_b, pitch_b, columns, depth, blueprint.b_along_k)
+        put(
+            held_b,
+            tiles,
+            behind + now * depth * pitch_b,
+            pitch_b,
+            columns,
+            depth,
+            blueprint.b_along_k,
+        )
         cb.sync_cube()
         if step + 1 < steps:
             fetch(held_a, a, batch_a, row, (step + 1) * depth, rows, depth, blueprint.a_along_k)
-            fetch(held_b, b, batch_b, column, (step + 1) * depth, columns, depth, blueprint.b_along_k)
+            fetch(
+                held_b, b, batch_b, column, (step + 1) * depth, columns, depth, blueprint.b_along_k
+            )
         first = now * depth + cb.UNIT_POS // team_units * part
         for k in range(0, part, UNROLL):
             for u in cb.unroll(range(UNROLL)):
@@ -144,11 +156,16 @@ def simt_product(
                     for j in cb.unroll(range(wide)):
                         y = tiles.load(at_b + j * across * LANES, LANES)
                         for e in cb.unroll(range(LANES)):
-                            acc[g * LANES + e, j] = acc[g * LANES + e, j] + cb.splat(x[e], LANES) * y
+                            acc[g * LANES + e, j] = (
+                                acc[g * LANES + e, j] + cb.splat(x[e], LANES) * y
+                            )
     if teams == 1:
         for i in cb.unroll(range(high * LANES)):
             for j in cb.unroll(range(wide)):
-                r, c = row + i // LANES * down * LANES + top + i % LANES, column + j * across * LANES + left
+                r, c = (
+                    row + i // LANES * down * LANES + top + i % LANES,
+                    column + j * across * LANES + left,
+                )
                 finish_line(acc[i, j], out, bias, residual, alpha, batch, r, c, blueprint)
     else:
         lines = rows * columns // LANES

@@ -46,7 +46,9 @@ def dot_rows(
                 if first + j < channels:
                     value = buffer.load((i, j), lanes, valid=plan.channels - j) * alpha
                     valid = cb.min(channels - first - j, plan.channels - j)
-                    finish_line(value, out, bias, residual, 0, row + i, first + j, valid, plan, mask, fill)
+                    finish_line(
+                        value, out, bias, residual, 0, row + i, first + j, valid, plan, mask, fill
+                    )
 
 
 @cb.func
@@ -98,7 +100,9 @@ def sum_rows(
             acc[i, j] = cb.splat(0.0, lanes)
     for k in range(a.shape[1]):
         for j in cb.unroll(range(lines)):
-            y = cb.cast(b.load((k, first + j * lanes), lanes, valid=columns - first - j * lanes), cb.f32)
+            y = cb.cast(
+                b.load((k, first + j * lanes), lanes, valid=columns - first - j * lanes), cb.f32
+            )
             for i in cb.unroll(range(rows)):
                 acc[i, j] = cb.fma(cb.splat(cb.cast(a[i, k], cb.f32), lanes), y, acc[i, j])
     for i in range(rows):
@@ -108,7 +112,19 @@ def sum_rows(
         for j in range(lines):
             at = first + j * lanes
             if at < columns:
-                finish_line(done[i, j] * alpha, out, bias, residual, 0, i, at, columns - at, plan, mask, fill)
+                finish_line(
+                    done[i, j] * alpha,
+                    out,
+                    bias,
+                    residual,
+                    0,
+                    i,
+                    at,
+                    columns - at,
+                    plan,
+                    mask,
+                    fill,
+                )
 
 
 @dataclass(frozen=True)
@@ -133,9 +149,13 @@ class SkinnyPlan:
 
 
 @cache
-def blueprint_of(plan: SkinnyPlan, bias: bool, residual: bool, mask: bool, function: Any) -> Blueprint:
+def blueprint_of(
+    plan: SkinnyPlan, bias: bool, residual: bool, mask: bool, function: Any
+) -> Blueprint:
     """The kernels' blueprint; the same object every time, so that keys compare quickly."""
-    return Blueprint(plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, channels=plan.channels)
+    return Blueprint(
+        plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, channels=plan.channels
+    )
 
 
 def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) -> bool:
@@ -179,8 +199,14 @@ class Skinny(Routine):
         else:
             if whole_rows_are_quicker(problem, properties):
                 yield SkinnyPlan(False, problem.m, 1, lanes, apart=True)
-            counts = {n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS}
-            long = [n for n, c in counts.items() if c >= 2 * properties.cores and even(c, properties.cores)]
+            counts = {
+                n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS
+            }
+            long = [
+                n
+                for n, c in counts.items()
+                if c >= 2 * properties.cores and even(c, properties.cores)
+            ]
             for lines in dict.fromkeys((*long[:1], 4, 2, 8, 1)):
                 yield SkinnyPlan(False, problem.m, lines, lanes)
 
@@ -188,16 +214,38 @@ class Skinny(Routine):
         """out (1, M, N) = epilogue(x (1, M, K) @ b (1, K, N))."""
         x, b, out, bias, residual, function, alpha, mask, fill = (*args, None, 0.0)[:9]
         x, b, plan = x[0], b[0], blueprint
-        kernel_plan = blueprint_of(plan, bias is not None, residual is not None, mask is not None, function)
+        kernel_plan = blueprint_of(
+            plan, bias is not None, residual is not None, mask is not None, function
+        )
         if plan.dot:
             cubes = -(-b.shape[1] // plan.channels)
             dot_rows[cubes, 1](
-                x, b.T, out, bias, residual, mask, float(alpha), float(fill), plan.rows, kernel_plan, mode="unchecked"
+                x,
+                b.T,
+                out,
+                bias,
+                residual,
+                mask,
+                float(alpha),
+                float(fill),
+                plan.rows,
+                kernel_plan,
+                mode="unchecked",
             )
         elif plan.apart:
             multiply_apart(x, b, out, bias, residual, mask, float(alpha), float(fill), kernel_plan)
         else:
             cubes = -(-b.shape[1] // (plan.lines * plan.lanes))
             sum_rows[cubes, 1](
-                x, b, out, bias, residual, mask, float(alpha), float(fill), plan.rows, kernel_plan, mode="unchecked"
+                x,
+                b,
+                out,
+                bias,
+                residual,
+                mask,
+                float(alpha),
+                float(fill),
+                plan.rows,
+                kernel_plan,
+                mode="unchecked",
             )

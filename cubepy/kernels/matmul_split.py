@@ -26,7 +26,15 @@ FEWEST_ROWS = 5  # fewer are not made in tiles
 
 @cb.kernel
 def add_parts(
-    parts: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, width: cb.Comptime[int], plan: cb.Comptime
+    parts: cb.Array,
+    out: cb.Array,
+    bias,
+    residual,
+    mask,
+    alpha,
+    fill,
+    width: cb.Comptime[int],
+    plan: cb.Comptime,
 ):
     """out[0, row] = epilogue(the sum of parts[:, row]), in order; a cube does `width` columns of a row."""
     lanes, columns = plan.lanes, out.shape[2]
@@ -39,7 +47,9 @@ def add_parts(
         if plan.exact:
             out.store((0, row, j), total, valid=columns - j)
         else:
-            finish_line(total * alpha, out, bias, residual, 0, row, j, columns - j, plan, mask, fill)
+            finish_line(
+                total * alpha, out, bias, residual, 0, row, j, columns - j, plan, mask, fill
+            )
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,9 @@ class SplitPlan:
 
 
 @cache
-def blueprint_of(kind: str, lanes: int, bias: bool, residual: bool, mask: bool, function: Any) -> Blueprint:
+def blueprint_of(
+    kind: str, lanes: int, bias: bool, residual: bool, mask: bool, function: Any
+) -> Blueprint:
     """The blueprint of the last step."""
     return Blueprint(1, 1, lanes, bias, residual, mask, function, kind)
 
@@ -81,7 +93,9 @@ class Split(Routine):
             return "it is for CPUs"
         if problem.batch != 1 or problem.m < FEWEST_ROWS or not kind_of(problem, properties):
             return "it splits one product of floats or bytes that has several rows"
-        return None if self.parts(problem, properties) > 1 else "there are enough tiles, or K is short"
+        return (
+            None if self.parts(problem, properties) > 1 else "there are enough tiles, or K is short"
+        )
 
     def group(self, key: Product) -> int:
         """Before what leaves cores idle."""
@@ -95,9 +109,13 @@ class Split(Routine):
             return 1
         unit = PER_WORD[whole.kind]
         fitting = [
-            p for p in (2, 4, 8, 16, MOST_PARTS) if problem.k % (p * unit) == 0 and problem.k // p >= LEAST * unit
+            p
+            for p in (2, 4, 8, 16, MOST_PARTS)
+            if problem.k % (p * unit) == 0 and problem.k // p >= LEAST * unit
         ]
-        return next((p for p in fitting if even(p * tiles, properties.cores)), max(fitting, default=1))
+        return next(
+            (p for p in fitting if even(p * tiles, properties.cores)), max(fitting, default=1)
+        )
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[SplitPlan]:
         """The fewest parts that keep all cores busy; then more of them."""
@@ -105,7 +123,11 @@ class Split(Routine):
         whole = next(Tile().blueprints(problem, properties))
         for count in (parts, 2 * parts, parts // 2):
             if count > 1 and problem.k % (count * PER_WORD[whole.kind]) == 0:
-                yield SplitPlan(count, next(Tile().blueprints(part_of(problem, count, whole), properties)), whole)
+                yield SplitPlan(
+                    count,
+                    next(Tile().blueprints(part_of(problem, count, whole), properties)),
+                    whole,
+                )
 
     def launch(self, blueprint: SplitPlan, problem: Product, args: tuple[Any, ...]) -> None:
         """Multiply the parts, add them up."""
@@ -116,11 +138,31 @@ class Split(Routine):
         sums = np.int32 if whole.kind in ("i8", "u8") else np.float32
         parts = memory.empty((count, *out.shape[1:]), sums)
         pieces = (cut(x, 2, count), cut(y, 2 if problem.packed else 1, count), parts)
-        Tile().launch(blueprint.part, part_of(problem, count, whole), (*pieces, None, None, None, 1.0))
-        plan = blueprint_of(whole.kind, whole.lanes, bias is not None, residual is not None, mask is not None, function)
+        Tile().launch(
+            blueprint.part, part_of(problem, count, whole), (*pieces, None, None, None, 1.0)
+        )
+        plan = blueprint_of(
+            whole.kind,
+            whole.lanes,
+            bias is not None,
+            residual is not None,
+            mask is not None,
+            function,
+        )
         width = 4 * whole.lanes
         cubes = out.shape[1] * -(-out.shape[2] // width)
-        add_parts[cubes, 1](parts, out, bias, residual, mask, float(alpha), float(fill), width, plan, mode="unchecked")
+        add_parts[cubes, 1](
+            parts,
+            out,
+            bias,
+            residual,
+            mask,
+            float(alpha),
+            float(fill),
+            width,
+            plan,
+            mode="unchecked",
+        )
         return None
 
 

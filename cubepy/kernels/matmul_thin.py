@@ -56,7 +56,12 @@ def thin_product(
 ):  # fmt: skip
     """out[batch] = epilogue(a[batch] @ b[batch]); a cluster makes one tile."""
     cb.cluster(blueprint.parts)
-    rows, columns, stages, parts = blueprint.rows, blueprint.columns, blueprint.stages, blueprint.parts
+    rows, columns, stages, parts = (
+        blueprint.rows,
+        blueprint.columns,
+        blueprint.stages,
+        blueprint.parts,
+    )
     depth = ROW_BYTES // a.dtype.itemsize
     workers = rows // BLOCK * GROUP
     full = cb.barrier(stages, 1)
@@ -89,7 +94,17 @@ def thin_product(
                     full, slot,
                 )  # fmt: skip
                 load_tile(
-                    tiles_a, slot * rows * depth, a, batch_a, row, k, rows, depth, blueprint.transpose_a, full, slot
+                    tiles_a,
+                    slot * rows * depth,
+                    a,
+                    batch_a,
+                    row,
+                    k,
+                    rows,
+                    depth,
+                    blueprint.transpose_a,
+                    full,
+                    slot,
                 )
                 slot, phase = next_slot(slot, phase, stages)
     else:
@@ -127,7 +142,9 @@ def thin_product(
                 total[turn] = cb.splat(0.0, PAIR)
                 for rank in cb.unroll(range(parts)):
                     one = cb.splat(cb.load_cluster(sums, at, rank), 1)
-                    total[turn] = total[turn] + cb.concat(one, cb.splat(cb.load_cluster(sums, at + 1, rank), 1))
+                    total[turn] = total[turn] + cb.concat(
+                        one, cb.splat(cb.load_cluster(sums, at + 1, rank), 1)
+                    )
         cb.sync_cluster()  # before the results are stored: it would wait until all see them
         if cb.UNIT_POS < workers:
             for turn in cb.unroll(range(turns)):

@@ -27,7 +27,9 @@ def kind_of(problem: Product, properties: cb.DeviceProperties) -> str:
     if result.is_float:
         pairs = problem.a == problem.b == "bf16" and "bf16_dot" in properties.features
         return ("bf16" if pairs else "f32") if result.bits <= 32 else ""
-    fits = problem.a in ("i8", "u8") and problem.b == "i8" and result is cb.i32 and not problem.packed
+    fits = (
+        problem.a in ("i8", "u8") and problem.b == "i8" and result is cb.i32 and not problem.packed
+    )
     return problem.a if fits and "int8_dot" in properties.features else ""
 
 
@@ -42,7 +44,9 @@ def lay_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
 
 
 @cb.kernel
-def pack_words(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes: cb.Comptime[int]):
+def pack_words(
+    b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes: cb.Comptime[int]
+):
     """out[batch, panel, k, j] = two neighbours along K of column panel * width + j, as one word.
 
     b holds bits, and its rows are neighbours in memory; rows and columns beyond its end are zero.
@@ -54,7 +58,9 @@ def pack_words(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lane
     for k in range(piece * depth // pieces, (piece + 1) * depth // pieces):
         for j in cb.unroll(range(0, width, lanes)):
             at = panel * width + j
-            both = cb.interleave(b.load((batch, 2 * k, at), lanes), b.load((batch, 2 * k + 1, at), lanes))
+            both = cb.interleave(
+                b.load((batch, 2 * k, at), lanes), b.load((batch, 2 * k + 1, at), lanes)
+            )
             out.store((batch, panel, k, j), cb.bitcast(both, cb.u32))
 
 

@@ -27,10 +27,16 @@ def transpose(x: Any, axes: Any = None, *, out: Any = None) -> Any:
     """
     wrap, array = wrapper(x), array_of(x)
     order = tuple(range(array.ndim))[::-1] if axes is None else wholes(axes, "axes")
-    if sorted(a % array.ndim if -array.ndim <= a < array.ndim else -1 for a in order) != list(range(array.ndim)):
-        raise ShapeError(f"axes {axes} are no permutation of the {array.ndim} axes of shape {array.shape}")
+    if sorted(a % array.ndim if -array.ndim <= a < array.ndim else -1 for a in order) != list(
+        range(array.ndim)
+    ):
+        raise ShapeError(
+            f"axes {axes} are no permutation of the {array.ndim} axes of shape {array.shape}"
+        )
     moved = array.transpose(order)
-    result = output(out, moved.shape, array.dtype, *([] if moved.strides == array.strides else [array]))
+    result = output(
+        out, moved.shape, array.dtype, *([] if moved.strides == array.strides else [array])
+    )
     if result.size == 0:
         return finish(result, out, wrap)
     if has_planes():

@@ -44,7 +44,11 @@ def transpose_shared(x: cb.Array, out: cb.Array, plan: cb.Comptime[TilePlan]):
     for p in cb.unroll(range(plan.side // deep)):
         count = width - i0 - i if j0 + j + p * deep < height else 0
         lines = lines + (
-            x.load(lead + (j0 + j + p * deep, multiple(i0 + i, plan.lanes_in)), plan.lanes_in, valid=count),
+            x.load(
+                lead + (j0 + j + p * deep, multiple(i0 + i, plan.lanes_in)),
+                plan.lanes_in,
+                valid=count,
+            ),
         )
     for p in cb.unroll(range(plan.side // deep)):
         for q in cb.unroll(range(plan.lanes_in)):
@@ -61,7 +65,9 @@ def transpose_shared(x: cb.Array, out: cb.Array, plan: cb.Comptime[TilePlan]):
             kept = tuple(range(q)) + tuple(range(plan.lanes_out + q, 2 * plan.lanes_out))
             line = cb.shuffle(line, one, kept)
         rest = out.shape[last] - j0 - jj if i0 + ii + p * deep_out < out.shape[last - 1] else 0
-        out.store(lead + (i0 + ii + p * deep_out, multiple(j0 + jj, plan.lanes_out)), line, valid=rest)
+        out.store(
+            lead + (i0 + ii + p * deep_out, multiple(j0 + jj, plan.lanes_out)), line, valid=rest
+        )
 
 
 @dataclass(frozen=True)
@@ -122,12 +128,20 @@ def gathered(tile, i, j):
 
 def transpose(dest: Any, source: Any) -> None:
     """dest[..., i, j] = source[..., j, i]; both have unit stride along their last axis."""
-    if dest.itemsize == 2 and line_of(source, dest) == 8 and source.shape[-1] % 8 == dest.shape[-1] % 8 == 0:
+    if (
+        dest.itemsize == 2
+        and line_of(source, dest) == 8
+        and source.shape[-1] % 8 == dest.shape[-1] % 8 == 0
+    ):
         to, back = dest.view(np.uint32), source.view(np.uint32)
         pair = PairPlan(128, 32)
         tiles = -(-to.shape[-1] // (pair.height // 2)) * -(-back.shape[-1] // pair.width)
         transpose_pairs[math.prod(to.shape[:-2]) * tiles, UNITS](back, to, pair, mode="unchecked")
         return
     plan = TilePlan(64 if dest.itemsize > 1 else 128, line_of(source), line_of(dest))
-    cubes = math.prod(dest.shape[:-2]) * -(-dest.shape[-2] // plan.side) * -(-dest.shape[-1] // plan.side)
+    cubes = (
+        math.prod(dest.shape[:-2])
+        * -(-dest.shape[-2] // plan.side)
+        * -(-dest.shape[-1] // plan.side)
+    )
     transpose_shared[cubes, UNITS](source, dest, plan, mode="unchecked")

@@ -11,14 +11,21 @@ from cubepy.kernels.elementwise_cubes import unravelled
 from cubepy.kernels.shapes import merged
 
 UNITS = 256  # of a cube
-SHARE, AHEAD = 128, 4  # units of a cube that pads a row by elements, at most, and elements of a unit
+SHARE, AHEAD = (
+    128,
+    4,
+)  # units of a cube that pads a row by elements, at most, and elements of a unit
 SHORT = 64  # elements of a row that keep such a cube busy, at least
 LONG = 4096  # elements of a row most of whose lines come from one row of the source
 
 
 @cb.kernel
 def reverse_lines(
-    x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], across: cb.Comptime[int], even: cb.Comptime[bool]
+    x: cb.Array,
+    out: cb.Array,
+    lanes: cb.Comptime[int],
+    across: cb.Comptime[int],
+    even: cb.Comptime[bool],
 ):
     """out[..., k] = x[..., n - 1 - k]; `across` units lie along a row. `even`: rows are whole lines."""
     last = out.ndim - 1
@@ -67,7 +74,15 @@ def row_behind(row, x, shape, before, how: cb.Comptime[str]):
 
 
 @cb.kernel
-def pad_lines(x: cb.Array, flat: cb.Array, shape, before, value, how: cb.Comptime[str], lanes: cb.Comptime[int]):
+def pad_lines(
+    x: cb.Array,
+    flat: cb.Array,
+    shape,
+    before,
+    value,
+    how: cb.Comptime[str],
+    lanes: cb.Comptime[int],
+):
     """A line of the result for every unit, wherever its rows end; `flat` is the result with one axis, not `shape`."""
     last = x.ndim - 1
     n, total = x.shape[last], shape[last]
@@ -95,7 +110,9 @@ def pad_lines(x: cb.Array, flat: cb.Array, shape, before, value, how: cb.Comptim
 
 
 @cb.kernel
-def pad_units(x: cb.Array, out: cb.Array, before, value, how: cb.Comptime[str], ahead: cb.Comptime[int]):
+def pad_units(
+    x: cb.Array, out: cb.Array, before, value, how: cb.Comptime[str], ahead: cb.Comptime[int]
+):
     """`ahead` elements of a row of out for every unit, a cube's width apart."""
     last = out.ndim - 1
     n, total = x.shape[last], out.shape[last]
@@ -108,7 +125,12 @@ def pad_units(x: cb.Array, out: cb.Array, before, value, how: cb.Comptime[str], 
     k = begin + cb.UNIT_POS
     at = k - before[last]
     fill = cb.cast(value, out.dtype)
-    if inside and begin >= before[last] and begin + width <= n + before[last] and begin + width <= total:
+    if (
+        inside
+        and begin >= before[last]
+        and begin + width <= n + before[last]
+        and begin + width <= total
+    ):
         values = ()
         for j in cb.unroll(range(ahead)):
             values = values + (x[places + (at + j * cb.CUBE_DIM,)],)
@@ -154,4 +176,6 @@ def pad(x: Any, out: Any, before: tuple[int, ...], value: Any, mode: str) -> Non
         return
     lanes = line_of(out.reshape(-1))
     cubes = -(-out.size // (UNITS * lanes))
-    pad_lines[cubes, UNITS](x, out.reshape(-1), out.shape, before, value, mode, lanes, mode="unchecked")
+    pad_lines[cubes, UNITS](
+        x, out.reshape(-1), out.shape, before, value, mode, lanes, mode="unchecked"
+    )

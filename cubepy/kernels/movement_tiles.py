@@ -102,7 +102,14 @@ def mixed(lines, m: cb.Comptime[int], order: cb.Comptime, lanes: cb.Comptime[int
 
 
 @cb.kernel
-def weave(x: cb.Array, out: cb.Array, few: cb.Comptime[int], apart: cb.Comptime[bool], chunk, lanes: cb.Comptime[int]):
+def weave(
+    x: cb.Array,
+    out: cb.Array,
+    few: cb.Comptime[int],
+    apart: cb.Comptime[bool],
+    chunk,
+    lanes: cb.Comptime[int],
+):
     """out[b, i * few + j] = x[b, j, i], or with `apart` out[b, j, i] = x[b, i * few + j]; a cube does `chunk` of i.
 
     The last lines overlap those before.
@@ -131,7 +138,9 @@ def _weave(to: Any, back: Any, lanes: int) -> bool:
     """Copy (b, J, I) to (b, I, J) where one of them is a few."""
     if to.ndim != 3 or lanes < 4:
         return False
-    flat = to if to.shape[2] < to.shape[1] else back  # it has few neighbours, and rows without gaps between
+    flat = (
+        to if to.shape[2] < to.shape[1] else back
+    )  # it has few neighbours, and rows without gaps between
     few, count = flat.shape[2], flat.shape[1]
     if not (1 < few <= FEW and count >= lanes and flat.strides[1] == few * flat.itemsize):
         return False
@@ -187,5 +196,9 @@ def swapped(dest: Any, source: Any, past: bool) -> bool:
 
 def _turn(to: Any, back: Any, lanes: int, tile: int, group: int, past: bool) -> None:
     """to[..., i, j] = back[..., j, i]"""
-    cubes = math.prod(to.shape[:-2]) * -(-to.shape[-2] // (lanes * tile)) * -(-to.shape[-1] // (lanes * tile))
+    cubes = (
+        math.prod(to.shape[:-2])
+        * -(-to.shape[-2] // (lanes * tile))
+        * -(-to.shape[-1] // (lanes * tile))
+    )
     transpose_tiles[cubes, 1](back, to, lanes, tile, group, past, mode="unchecked")

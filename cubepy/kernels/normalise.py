@@ -339,7 +339,9 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         ):
             early = cb.device_properties_of().register_bytes < 64
             cubes = -(-rows.shape[0] // MANY)
-            softmax_past[cubes, 1](rows, target, head, lanes, MANY, ROOM, early, head > 0, mode="unchecked")
+            softmax_past[cubes, 1](
+                rows, target, head, lanes, MANY, ROOM, early, head > 0, mode="unchecked"
+            )
         else:
             room = ROOM if target.itemsize == 2 and rows.shape[1] <= ROOM else 0
             softmax_rows[cubes, 1](rows, target, lanes, ROWS, room, mode="unchecked")
@@ -372,7 +374,13 @@ def rows_in(array: np.ndarray, axis: int) -> np.ndarray | None:
 
 @repeated
 def layer_norm(
-    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
+    x: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Any = None,
 ) -> Any:
     """Normalise over the last axes to mean 0 and variance 1, then scale and shift (Ba et al., 2016).
 
@@ -396,7 +404,9 @@ def layer_norm(
     eps = number_of(eps, "eps")
     shape = wholes(normalized_shape, "normalized_shape")
     if not shape or array.shape[array.ndim - len(shape) :] != shape:
-        raise ShapeError(f"layer_norm over {shape}: the last axes of x {array.shape} are not of that shape")
+        raise ShapeError(
+            f"layer_norm over {shape}: the last axes of x {array.shape} are not of that shape"
+        )
     n = int(np.prod(shape))
     parts = []
     for name, value in (("weight", weight), ("bias", bias)):
@@ -406,8 +416,14 @@ def layer_norm(
         parts.append(None if part is None else contiguous(part).reshape(n))
     result = output(out, array.shape, array.dtype)
     if result.size:
-        rows = as_rows(array.reshape(*array.shape[: array.ndim - len(shape)], n), array.ndim - len(shape))
-        flat = result.reshape(-1, n) if result.flags.c_contiguous else memory.empty((rows.shape[0], n), result.dtype)
+        rows = as_rows(
+            array.reshape(*array.shape[: array.ndim - len(shape)], n), array.ndim - len(shape)
+        )
+        flat = (
+            result.reshape(-1, n)
+            if result.flags.c_contiguous
+            else memory.empty((rows.shape[0], n), result.dtype)
+        )
         lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
         cubes = -(-rows.shape[0] // ROWS)
         if has_planes():
@@ -415,7 +431,9 @@ def layer_norm(
         else:
             head = past_caches(rows, flat, lanes)
             past, head = head is not None, head or 0
-            layer_norm_rows[cubes, 1](rows, *parts, flat, eps, head, lanes, ROWS, past, head > 0, mode="unchecked")
+            layer_norm_rows[cubes, 1](
+                rows, *parts, flat, eps, head, lanes, ROWS, past, head > 0, mode="unchecked"
+            )
         if not result.flags.c_contiguous:
             convert_into(result, flat.reshape(result.shape))
     return finish(result, out, wrap)

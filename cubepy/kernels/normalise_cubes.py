@@ -52,7 +52,11 @@ def softmax_of_rows(x, out, acc: cb.Comptime, plan: cb.Comptime[RowPlan], log: c
 
 @cb.kernel
 def softmax_held(
-    x: cb.Array, out: cb.Array, acc: cb.Comptime, plan: cb.Comptime[RowPlan], log: cb.Comptime[bool] = False
+    x: cb.Array,
+    out: cb.Array,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
+    log: cb.Comptime[bool] = False,
 ):
     """out[r] = exp(x[r] - max) / sum, or its logarithm; x and out are (rows, n)."""
     fill_core(acc, plan)
@@ -61,7 +65,11 @@ def softmax_held(
 
 @cb.kernel(fast_math=("afn", "contract"))
 def softmax_narrow(
-    x: cb.Array, out: cb.Array, acc: cb.Comptime, plan: cb.Comptime[RowPlan], log: cb.Comptime[bool] = False
+    x: cb.Array,
+    out: cb.Array,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
+    log: cb.Comptime[bool] = False,
 ):
     """The same for results of 16 bits: powers by the special function unit, whose error is far below theirs."""
     fill_core(acc, plan)
@@ -70,7 +78,11 @@ def softmax_narrow(
 
 @cb.kernel
 def softmax_again(
-    x: cb.Array, out: cb.Array, acc: cb.Comptime, plan: cb.Comptime[RowPlan], log: cb.Comptime[bool] = False
+    x: cb.Array,
+    out: cb.Array,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
+    log: cb.Comptime[bool] = False,
 ):
     """The same for rows of any length, a cube for each: first the maximum and the sum in one pass, then the values."""
     fill_core(acc, plan)
@@ -95,11 +107,15 @@ def softmax_again(
         peak = cb.nan_max(cb.nan_max(top, cb.nan_max(a0, a1)), cb.nan_max(a2, a3))
         base = cb.select(peak == low, cb.splat(cb.cast(0, acc), plan.lanes), peak)
         total = total * cb.exp(top - base)
-        total = total + ((cb.exp(a0 - base) + cb.exp(a1 - base)) + (cb.exp(a2 - base) + cb.exp(a3 - base)))
+        total = total + (
+            (cb.exp(a0 - base) + cb.exp(a1 - base)) + (cb.exp(a2 - base) + cb.exp(a3 - base))
+        )
         top = peak
         k += 4 * hop
     most = over_units(over_lanes(top, f.larger, plan.lanes), f.larger, plan.units, board)
-    lifted = cb.select(top == low, cb.splat(cb.cast(0, acc), plan.lanes), total * cb.exp(top - most))
+    lifted = cb.select(
+        top == low, cb.splat(cb.cast(0, acc), plan.lanes), total * cb.exp(top - most)
+    )
     whole = over_units(over_lanes(lifted, f.add, plan.lanes), f.add, plan.units, board)
     scale = cb.log(whole) if log else 1.0 / whole
     for k in range(at, n, hop):
@@ -115,4 +131,6 @@ def softmax_rows(data: Any, target: Any, acc: Any, log: bool = False) -> None:
     kernel = softmax_again
     if plan.held:
         kernel = softmax_narrow if target.itemsize == 2 else softmax_held
-    kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](data, target, acc, plan, log, mode="unchecked")
+    kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
+        data, target, acc, plan, log, mode="unchecked"
+    )

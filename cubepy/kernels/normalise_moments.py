@@ -30,7 +30,16 @@ SINGLES = 112
 
 
 @cb.func
-def held_moments(values, at, n, eps, plan: cb.Comptime[RowPlan], centred: cb.Comptime[bool], acc: cb.Comptime, board):
+def held_moments(
+    values,
+    at,
+    n,
+    eps,
+    plan: cb.Comptime[RowPlan],
+    centred: cb.Comptime[bool],
+    acc: cb.Comptime,
+    board,
+):
     """The mean (0 unless `centred`) and 1 / sqrt(mean of squared distances to it + eps) over the units of a row; `at`
     is this unit's first element."""
     mean = cb.cast(0, acc)
@@ -43,7 +52,9 @@ def held_moments(values, at, n, eps, plan: cb.Comptime[RowPlan], centred: cb.Com
     spread = cb.splat(cb.cast(0, acc), plan.lanes)
     for j in cb.unroll(range(plan.held)):
         d = values[j] - mean
-        spread = spread + (only_row(d * d, at + j * plan.hop, n, j, acc, plan) if centred else d * d)
+        spread = spread + (
+            only_row(d * d, at + j * plan.hop, n, j, acc, plan) if centred else d * d
+        )
     square = over_row_units(over_lanes(spread, f.add, plan.lanes), f.add, 1, plan, board)
     met(plan)
     return mean, 1.0 / cb.sqrt(square / count + cb.cast(eps, acc))
@@ -82,7 +93,9 @@ def layer_norm_held(
 
 
 @cb.func
-def of_channels(vector, first, k, length, runs: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int]):
+def of_channels(
+    vector, first, k, length, runs: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int]
+):
     """The elements of a vector for a line from element k of a group, whose channels are `length` long and begin at
     `first` in the vector. A line is in one channel (`runs`), or in two."""
     channel = cb.cast(cb.cast(k, cb.u32) // cb.cast(length, cb.u32), cb.i32)
@@ -180,7 +193,9 @@ def layer_norm_again(
         out.store((row, k), cb.cast(v, out.dtype), valid=n - k)
 
 
-def layer_norm_rows(data: Any, weight: Any, bias: Any, target: Any, eps: float, acc: Any, centred: bool = True) -> None:
+def layer_norm_rows(
+    data: Any, weight: Any, bias: Any, target: Any, eps: float, acc: Any, centred: bool = True
+) -> None:
     """Normalise the rows of (rows, n), by their mean squares alone unless `centred`; weight and bias are (n,) or
     None."""
     m, n = data.shape
@@ -204,6 +219,16 @@ def group_norm_rows(
     if not plan.held:
         return False
     group_norm_held[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
-        data, weight, bias, target, eps, groups, length, length % plan.lanes == 0, acc, plan, mode="unchecked"
+        data,
+        weight,
+        bias,
+        target,
+        eps,
+        groups,
+        length,
+        length % plan.lanes == 0,
+        acc,
+        plan,
+        mode="unchecked",
     )
     return True

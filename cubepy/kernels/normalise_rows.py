@@ -64,7 +64,9 @@ class RowPlan:
 
 
 @cb.func
-def row_line(x, row, k, n, j: cb.Comptime[int], acc: cb.Comptime, other, plan: cb.Comptime[RowPlan]):
+def row_line(
+    x, row, k, n, j: cb.Comptime[int], acc: cb.Comptime, other, plan: cb.Comptime[RowPlan]
+):
     """A unit's line j, from element k of a row of n on, in the dtype `acc`; `other` behind the row's end."""
     if plan.inside(j):
         return cb.cast(x.load((row, k), plan.lanes), acc)
@@ -73,7 +75,9 @@ def row_line(x, row, k, n, j: cb.Comptime[int], acc: cb.Comptime, other, plan: c
         if k < n:
             value = cb.cast(x.load((row, k), plan.lanes), acc)
         return value
-    return first_lanes(cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc), n - k, other, plan.lanes)
+    return first_lanes(
+        cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc), n - k, other, plan.lanes
+    )
 
 
 @cb.func
@@ -137,7 +141,11 @@ def place_of_unit(rows, plan: cb.Comptime[RowPlan]):
     of its elements."""
     if plan.parts > 1:
         cb.cluster(plan.parts)
-        return cb.CUBE_POS // plan.parts, True, (cb.CUBE_POS % plan.parts * plan.units + cb.UNIT_POS) * plan.lanes
+        return (
+            cb.CUBE_POS // plan.parts,
+            True,
+            (cb.CUBE_POS % plan.parts * plan.units + cb.UNIT_POS) * plan.lanes,
+        )
     if plan.rows == 1:
         return cb.CUBE_POS, True, cb.UNIT_POS * plan.lanes
     place = cb.CUBE_POS * plan.rows + cb.UNIT_POS // plan.units
@@ -198,7 +206,10 @@ def _row_plan(n: int, lanes: int, size: int, clusters: bool, room: int) -> RowPl
             limit = room if clusters and not whole else 2 * HELD
             if held * lanes * size <= limit and (not least or cost < least):
                 rows, ragged = max(1, UNITS // units) if parts == 1 else 1, STEP if held > 8 else 1
-                best, least = RowPlan(lanes, units, rows, held, whole, n % lanes == 0, ragged, parts), cost
+                best, least = (
+                    RowPlan(lanes, units, rows, held, whole, n % lanes == 0, ragged, parts),
+                    cost,
+                )
         if least:
             break
     return best

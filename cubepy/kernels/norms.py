@@ -46,7 +46,9 @@ def log_softmax_rows(x: cb.Array, out: cb.Array, acc: cb.Comptime, lanes: cb.Com
 
 
 @cb.kernel
-def rms_norm_rows(x: cb.Array, weight, out: cb.Array, eps, acc: cb.Comptime, lanes: cb.Comptime[int]):
+def rms_norm_rows(
+    x: cb.Array, weight, out: cb.Array, eps, acc: cb.Comptime, lanes: cb.Comptime[int]
+):
     """out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; a cube does a row."""
     row, n = cb.CUBE_POS, x.shape[1]
     board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
@@ -61,12 +63,22 @@ def rms_norm_rows(x: cb.Array, weight, out: cb.Array, eps, acc: cb.Comptime, lan
 
 @cb.kernel
 def group_norm_rows(
-    x: cb.Array, weight, bias, out: cb.Array, eps, groups, channels, acc: cb.Comptime, lanes: cb.Comptime[int]
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    groups,
+    channels,
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
 ):
     """A row is one group of one image, `channels` runs of equal length; each run has its weight and bias."""
     row, n = cb.CUBE_POS, x.shape[1]
     board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
-    mean = over_row(x, row, n, itself, f.add, 0, acc, lanes, board, cb.cast(0, acc)) / cb.cast(n, acc)
+    mean = over_row(x, row, n, itself, f.add, 0, acc, lanes, board, cb.cast(0, acc)) / cb.cast(
+        n, acc
+    )
     square = over_row(x, row, n, squared, f.add, 0, acc, lanes, board, mean)
     inverse = 1 / cb.sqrt(square / cb.cast(n, acc) + cb.cast(eps, acc))
     length = n // channels
@@ -79,7 +91,9 @@ def group_norm_rows(
         if bias is not None:
             shift = cb.cast(bias[at], acc)
         for k in range(cb.UNIT_POS * lanes, length, cb.CUBE_DIM * lanes):
-            v = (cb.cast(x.load((row, c * length + k), lanes, valid=length - k), acc) - mean) * scale + shift
+            v = (
+                cb.cast(x.load((row, c * length + k), lanes, valid=length - k), acc) - mean
+            ) * scale + shift
             out.store((row, c * length + k), cb.cast(v, out.dtype), valid=length - k)
 
 
@@ -120,7 +134,9 @@ def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         done = result if straight else memory.empty(rows.shape, rows.dtype)
         n = rows.shape[-1]
         if has_planes():
-            normalise_cubes.softmax_rows(rows.reshape(-1, n), done.reshape(-1, n), _sums(rows), log=True)
+            normalise_cubes.softmax_rows(
+                rows.reshape(-1, n), done.reshape(-1, n), _sums(rows), log=True
+            )
         else:
             _by_rows(log_softmax_rows, rows.reshape(-1, n), done.reshape(-1, n))
         if not straight:
@@ -130,7 +146,12 @@ def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
 
 @repeated
 def rms_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out: Any = None
+    input: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    eps: float | None = None,
+    *,
+    out: Any = None,
 ) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang and Sennrich, 2019), as torch's `rms_norm`.
 
@@ -152,11 +173,17 @@ def rms_norm(
     wrap, array = wrapper(input), float_array(input, "input")
     shape = wholes(normalized_shape, "normalized_shape")
     if not shape or array.shape[array.ndim - len(shape) :] != shape:
-        raise ShapeError(f"rms_norm over {shape}: the last axes of input {array.shape} are not of that shape")
+        raise ShapeError(
+            f"rms_norm over {shape}: the last axes of input {array.shape} are not of that shape"
+        )
     w = None if weight is None else array_of(weight, "weight")
     if w is not None and w.shape != shape:
         raise ShapeError(f"weight has shape {w.shape}, but rms_norm is over {shape}")
-    step = {8: 2.0**-52, 4: 2.0**-23}.get(array.itemsize, 2.0**-23) if eps is None else number_of(eps, "eps")
+    step = (
+        {8: 2.0**-52, 4: 2.0**-23}.get(array.itemsize, 2.0**-23)
+        if eps is None
+        else number_of(eps, "eps")
+    )
     result = output(out, array.shape, array.dtype)
     if result.size:
         n = math.prod(shape)
@@ -164,7 +191,9 @@ def rms_norm(
         flat = None if w is None else contiguous(w).reshape(n)
         rows, target = contiguous(array).reshape(-1, n), done.reshape(-1, n)
         if has_planes():
-            normalise_moments.layer_norm_rows(rows, flat, None, target, float(step), _sums(rows), centred=False)
+            normalise_moments.layer_norm_rows(
+                rows, flat, None, target, float(step), _sums(rows), centred=False
+            )
         else:
             _by_rows(rms_norm_rows, rows, flat, target, float(step))
         if done is not result:
@@ -183,7 +212,13 @@ def _per_channel(value: Any, name: str, channels: int) -> Any:
 
 @repeated
 def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
+    input: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Any = None,
 ) -> Any:
     """Normalise groups of channels of every image (Wu and He, 2018), as `torch.nn.functional.group_norm`.
 
@@ -206,14 +241,18 @@ def group_norm(
     num_groups, eps = whole(num_groups, "num_groups"), number_of(eps, "eps")
     if array.ndim < 2 or num_groups < 1 or array.shape[1] % num_groups:
         raise ShapeError(f"group_norm of shape {array.shape} in {num_groups} groups")
-    w, b = (_per_channel(v, name, array.shape[1]) for v, name in ((weight, "weight"), (bias, "bias")))
+    w, b = (
+        _per_channel(v, name, array.shape[1]) for v, name in ((weight, "weight"), (bias, "bias"))
+    )
     result = output(out, array.shape, array.dtype)
     if result.size:
         m = array.shape[0] * num_groups
         done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
         per = array.shape[1] // num_groups
         rows, target = contiguous(array).reshape(m, -1), done.reshape(m, -1)
-        held = has_planes() and normalise_moments.group_norm_rows(rows, w, b, target, eps, num_groups, per, _sums(rows))
+        held = has_planes() and normalise_moments.group_norm_rows(
+            rows, w, b, target, eps, num_groups, per, _sums(rows)
+        )
         if not held:
             _by_rows(group_norm_rows, rows, w, b, target, eps, num_groups, per)
         if done is not result:
@@ -289,16 +328,27 @@ def batch_norm(
         axes = tuple(d for d in range(array.ndim) if d != 1)
         mean, variance = wide_mean(array, axes), wide_var(array, axes)
         count = array.size // max(channels, 1)
-        for running, fresh, factor in ((running_mean, mean, 1.0), (running_var, variance, count / max(count - 1, 1))):
+        for running, fresh, factor in (
+            (running_mean, mean, 1.0),
+            (running_var, variance, count / max(count - 1, 1)),
+        ):
             if running is not None:
-                map(blended, running, map(f.mul, fresh, number(factor)), number(momentum), out=running)
+                map(
+                    blended,
+                    running,
+                    map(f.mul, fresh, number(factor)),
+                    number(momentum),
+                    out=running,
+                )
     else:
         mean, variance = (
             _per_channel(running_mean, "running_mean", channels),
             _per_channel(running_var, "running_var", channels),
         )
         if mean is None or variance is None:
-            raise ShapeError("batch_norm needs running_mean and running_var where it is not training")
+            raise ShapeError(
+                "batch_norm needs running_mean and running_var where it is not training"
+            )
     shape = (channels, *(1,) * (array.ndim - 2))
     scale = map(scale_of, variance, number(1.0) if w is None else w, number(number_of(eps, "eps")))
     shift = map(shift_of, mean, scale, number(0.0) if b is None else b)

@@ -19,7 +19,11 @@ from cubepy.errors import ArgumentError
 
 def is_flag(value: Any) -> bool:
     """Whether a value is True or False, or a number that stands for one."""
-    return value is True or value is False or (isinstance(value, (int, np.bool_, np.integer)) and value in (0, 1))
+    return (
+        value is True
+        or value is False
+        or (isinstance(value, (int, np.bool_, np.integer)) and value in (0, 1))
+    )
 
 
 def _name(value: Any) -> bool:
@@ -74,4 +78,8 @@ def looked_at(function: Callable[..., Any]) -> Callable[[tuple, dict[str, Any]],
 def shown(value: Any) -> str:
     """A wrong argument in a message: arrays by their shape and dtype."""
     shape = getattr(value, "shape", None)
-    return f"{value!r}"[:60] if shape is None else f"an array of shape {shape} and dtype {getattr(value, 'dtype', '?')}"
+    return (
+        f"{value!r}"[:60]
+        if shape is None
+        else f"an array of shape {shape} and dtype {getattr(value, 'dtype', '?')}"
+    )

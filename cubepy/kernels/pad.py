@@ -69,7 +69,16 @@ def pad_rows(
             inside = inside and from_x >= 0
             places = places + (cb.max(from_x, 0),)
         if inside:
-            copy_run(x, places, (begin - before[last]) * unit, out, lead, begin * unit, (end - begin) * unit, lanes)
+            copy_run(
+                x,
+                places,
+                (begin - before[last]) * unit,
+                out,
+                lead,
+                begin * unit,
+                (end - begin) * unit,
+                lanes,
+            )
             if how == "constant":
                 fill_run(out, lead, 0, begin * unit, fill, lanes)
                 fill_run(out, lead, end * unit, (total - end) * unit, fill, lanes)
@@ -117,13 +126,22 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
         before[-1 - k], after[-1 - k] = widths[2 * k], widths[2 * k + 1]
     for n, a, b in zip(x.shape, before, after, strict=True):
         if n + a + b < 0:
-            raise ShapeError(f"pad by {a} and {b} leaves less than nothing of an axis of length {n}")
+            raise ShapeError(
+                f"pad by {a} and {b} leaves less than nothing of an axis of length {n}"
+            )
         if mode == "reflect" and (max(a, b) >= max(n, 1) or min(a, b) < 0):
-            raise ShapeError(f"reflect by {a} and {b} needs a longer axis than one of {n}, and no negative numbers")
+            raise ShapeError(
+                f"reflect by {a} and {b} needs a longer axis than one of {n}, and no negative numbers"
+            )
         if mode == "replicate" and ((n == 0 and (a or b)) or min(a, b) < 0):
-            raise ShapeError(f"replicate by {a} and {b} needs an axis that is not empty, and no negative numbers")
+            raise ShapeError(
+                f"replicate by {a} and {b} needs an axis that is not empty, and no negative numbers"
+            )
     shape = tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True))
-    result, value = output(out, shape, x.dtype, x), value if isinstance(value, int) else number_of(value, "value")
+    result, value = (
+        output(out, shape, x.dtype, x),
+        value if isinstance(value, int) else number_of(value, "value"),
+    )
     if result.size:
         flat = result if result.flags.c_contiguous else memory.empty(shape, x.dtype)
         source = contiguous(x)
@@ -131,7 +149,11 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
             flat[...] = value
         else:
             s, t, ahead = _joined(source, flat, before)
-            fill = bool(value) if x.dtype == np.bool_ else (int(value) if x.dtype.kind in "iu" else float(value))
+            fill = (
+                bool(value)
+                if x.dtype == np.bool_
+                else (int(value) if x.dtype.kind in "iu" else float(value))
+            )
             if has_planes():
                 movement_lines.pad(s, t, ahead, fill, mode)
             else:
@@ -149,7 +171,9 @@ def _by_rows(x: Any, out: Any, before: tuple[int, ...], value: Any, mode: str) -
         x, out = (a.reshape(*a.shape[:-2], -1) for a in (x, out))
     count = out.size // out.shape[-1]
     rows = max(1, min(CHUNK // out.shape[-1], count // CUBES))
-    pad_rows[-(-count // rows), 1](x, out, before, unit, rows, value, mode, lanes_for(x), mode="unchecked")
+    pad_rows[-(-count // rows), 1](
+        x, out, before, unit, rows, value, mode, lanes_for(x), mode="unchecked"
+    )
 
 
 def _joined(x: Any, out: Any, before: list[int]) -> tuple[Any, Any, tuple[int, ...]]:

@@ -77,7 +77,9 @@ def fill_core(plan: cb.Comptime[PlanePlan]):
         cb.resident(plan.resident)
 
 
-def row_loads(across: Steps, columns: int, lanes: int, margin: bool) -> tuple[tuple[int, int, bool], ...]:
+def row_loads(
+    across: Steps, columns: int, lanes: int, margin: bool
+) -> tuple[tuple[int, int, bool], ...]:
     """Loads of the places of `columns` results. Those before the unit's first place and behind its last may be outside;
     with `margin`, all."""
     blocks = columns // across.outs
@@ -97,7 +99,9 @@ def row_loads(across: Steps, columns: int, lanes: int, margin: bool) -> tuple[tu
     return tuple(loads)
 
 
-def strips_of(x: Any, out: Any, down: Steps, blocks: int, columns: int) -> tuple[int, int, bool, bool]:
+def strips_of(
+    x: Any, out: Any, down: Steps, blocks: int, columns: int
+) -> tuple[int, int, bool, bool]:
     """How many groups of columns and strips of rows there are, and whether their places and their results may lie
     outside: `margin` and `ragged` of a plan."""
     groups, strips = -(-out.shape[2] // columns), -(-out.shape[1] // (blocks * down.outs))
@@ -114,7 +118,11 @@ def lined(x: Any, out: Any, across: Steps) -> int:
         return 1
     width = lanes // across.outs * across.ins
     wide = min(lanes, width & -width)
-    if x.shape[-1] % wide or address(x) % (wide * x.itemsize) or x.strides[-2] % (wide * x.itemsize):
+    if (
+        x.shape[-1] % wide
+        or address(x) % (wide * x.itemsize)
+        or x.strides[-2] % (wide * x.itemsize)
+    ):
         return 1
     return lanes
 
@@ -158,7 +166,17 @@ def values_of(plan: PlanePlan) -> int:
 
 @cb.func
 def read_row(
-    values, base: cb.Comptime[int], x, p, y, z, c, k: cb.Comptime[int], none, nearest: cb.Comptime[tuple], plan
+    values,
+    base: cb.Comptime[int],
+    x,
+    p,
+    y,
+    z,
+    c,
+    k: cb.Comptime[int],
+    none,
+    nearest: cb.Comptime[tuple],
+    plan,
 ):
     """What a unit needs of row y, its k-th: the values from column z + plan.loads[0][0] on, to values[base] and on.
 
@@ -212,7 +230,9 @@ def widest(plan: PlanePlan) -> int:
 def piece_of(elements, start, here, shape, wide: cb.Comptime[int], acc, plan):
     """One load of a row."""
     if plan.last:
-        return cb.cast(elements.load((behind(start, here * multiple(shape[3], plan.lanes)),), plan.lanes), acc)
+        return cb.cast(
+            elements.load((behind(start, here * multiple(shape[3], plan.lanes)),), plan.lanes), acc
+        )
     return cb.cast(elements.load((behind(start, multiple(here, wide)),), wide), acc)
 
 
@@ -227,7 +247,11 @@ def behind(start, many):
 @cb.func
 def put(values, at: cb.Comptime[int], line, there, none, plan):
     """Keep a line, or `none` where it is not `there`; None means that it is."""
-    kept = line if there is None else cb.select(there, line, cb.splat(cb.cast(none, line.dtype), len(line)))
+    kept = (
+        line
+        if there is None
+        else cb.select(there, line, cb.splat(cb.cast(none, line.dtype), len(line)))
+    )
     if plan.last:
         values[at] = kept
     else:
@@ -236,7 +260,12 @@ def put(values, at: cb.Comptime[int], line, there, none, plan):
 
 def place_in_row(q: int, v: int, plan: PlanePlan) -> int:
     """Which of the values of `read_row` is place v of result q."""
-    return q // plan.across.outs * plan.across.ins + plan.across.lows[q % plan.across.outs] + v - plan.loads[0][0]
+    return (
+        q // plan.across.outs * plan.across.ins
+        + plan.across.lows[q % plan.across.outs]
+        + v
+        - plan.loads[0][0]
+    )
 
 
 @cb.func
@@ -253,7 +282,9 @@ def store_row(out, p, i, j, c, values, plan, at: cb.Comptime[int] = 0):
     elif plan.lanes == 1:
         for q in cb.unroll(range(plan.columns)):
             if not plan.ragged or (i < shape[1] and j + q < shape[2]):
-                elements[(p * shape[1] + i) * shape[2] + j + q] = cb.cast(values[at + q], elements.dtype)
+                elements[(p * shape[1] + i) * shape[2] + j + q] = cb.cast(
+                    values[at + q], elements.dtype
+                )
     elif not plan.ragged or i < shape[1]:
         start = (p * shape[1] + i) * multiple(shape[2], plan.columns) + multiple(j, plan.columns)
         elements.store((start,), cb.cast(values.load(at, plan.columns), elements.dtype))

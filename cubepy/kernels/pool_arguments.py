@@ -44,7 +44,9 @@ def better_at(value, place, best, spot):
     sooner = (value > best) | ((value == best) & (place < spot))
     if value.dtype.is_float:
         wrong = value != value
-        return (wrong & ((best == best) | (place > spot))) | (sooner & (best == best) & (value == value))
+        return (wrong & ((best == best) | (place > spot))) | (
+            sooner & (best == best) & (value == value)
+        )
     return sooner
 
 
@@ -55,7 +57,9 @@ def largest_pixel(
 ):  # fmt: skip
     """A line of channels of one window; with `part` it hangs over the end."""
     many = x.shape[4] - c
-    start = ((corner[0] + low[0] * dilation[0]) * x.shape[2] + corner[1] + low[1] * dilation[1]) * x.shape[3]
+    start = (
+        (corner[0] + low[0] * dilation[0]) * x.shape[2] + corner[1] + low[1] * dilation[1]
+    ) * x.shape[3]
     best = cb.splat(cb.cast(least, x.dtype), lanes)
     spot = cb.splat(cb.cast(start + corner[2] + low[2] * dilation[2], cb.i32), lanes)
     for u in range(low[0], high[0]):
@@ -102,11 +106,17 @@ def largest_pixels(
         w0, w1 = reach(c0, dilation[2], kc, x.shape[3])
         corner, low, high = (a0, b0, c0), (u0, v0, w0), (u1, v1, w1)
         for c in range(0, wide, 4 * lanes):
-            largest_pixel(x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, 4 * lanes)
+            largest_pixel(
+                x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, 4 * lanes
+            )
         for c in range(wide, whole, lanes):
-            largest_pixel(x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, lanes)
+            largest_pixel(
+                x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, lanes
+            )
         if whole < x.shape[4]:
-            largest_pixel(x, out, index, n, h, i, j, whole, corner, low, high, dilation, least, True, lanes)
+            largest_pixel(
+                x, out, index, n, h, i, j, whole, corner, low, high, dilation, least, True, lanes
+            )
 
 
 @cb.kernel
@@ -135,7 +145,9 @@ def largest_planes(
         values[q] = cb.cast(least, x.dtype)
         places[q] = cb.cast(FAR, cb.i32)
     if not parts:
-        for q in range(ahead + width, cb.min(room, ahead + width + kernel[2] * dilation[2] + lanes * stride[2])):
+        for q in range(
+            ahead + width, cb.min(room, ahead + width + kernel[2] * dilation[2] + lanes * stride[2])
+        ):
             values[q] = cb.cast(least, x.dtype)
             places[q] = cb.cast(FAR, cb.i32)
     column = cb.splat(counting, lanes)
@@ -152,7 +164,9 @@ def largest_planes(
                 value = x.load((p, y, z, q), lanes)
                 better = better_of(value, best)
                 best = cb.select(better, value, best)
-                spot = cb.select(better, column + cb.cast((y * x.shape[2] + z) * width + q, cb.i32), spot)
+                spot = cb.select(
+                    better, column + cb.cast((y * x.shape[2] + z) * width + q, cb.i32), spot
+                )
         values.store(ahead + q, best)
         places.store(ahead + q, spot)
     for q in range(whole, width):
@@ -165,12 +179,17 @@ def largest_planes(
                 element = x.load((p, y, z, q), 1)
                 wins = better_of(element, one)
                 one = cb.select(wins, element, one)
-                at = cb.select(wins, cb.splat(cb.cast((y * x.shape[2] + z) * width + q, cb.i32), 1), at)
+                at = cb.select(
+                    wins, cb.splat(cb.cast((y * x.shape[2] + z) * width + q, cb.i32), 1), at
+                )
         values.store(ahead + q, one)
         places.store(ahead + q, at)
     if step > 0:
         for j in range(0, out.shape[3], lanes):
-            best, spot = spaced(values, j * step, step, lanes), spaced(places, j * step, step, lanes)
+            best, spot = (
+                spaced(values, j * step, step, lanes),
+                spaced(places, j * step, step, lanes),
+            )
             for w in range(1, kernel[2]):
                 value = spaced(values, j * step + w * dilation[2], step, lanes)
                 place = spaced(places, j * step + w * dilation[2], step, lanes)
@@ -231,7 +250,13 @@ def add_at(grad, index, out, k, first, size, channels):
 
 @cb.kernel
 def add_chosen_planes(
-    grad: cb.Array, index: cb.Array, out: cb.Array, size, count, together: cb.Comptime[int], lanes: cb.Comptime[int]
+    grad: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    size,
+    count,
+    together: cb.Comptime[int],
+    lanes: cb.Comptime[int],
 ):
     """out[b, index[b, k]] += grad[b, k] in flat arrays of (batch, size) and (batch, count).
 
@@ -251,7 +276,16 @@ def add_chosen_planes(
 
 
 @cb.kernel
-def add_chosen(grad: cb.Array, index: cb.Array, out: cb.Array, size, count, channels, width, lanes: cb.Comptime[int]):
+def add_chosen(
+    grad: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    size,
+    count,
+    channels,
+    width,
+    lanes: cb.Comptime[int],
+):
     """out[b, index[b, k, c], c] += grad[b, k, c] in flat arrays of (batch, size) and (batch, count, channels).
 
     A cube owns `width` of the channels of a batch. What an index outside has is dropped.
@@ -267,7 +301,9 @@ def add_chosen(grad: cb.Array, index: cb.Array, out: cb.Array, size, count, chan
             add_at(grad, index, out, k * channels + c, b * size * channels + c, size, channels)
 
 
-def largest(x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], least: Any, parts: bool) -> bool:
+def largest(
+    x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], least: Any, parts: bool
+) -> bool:
     """Windows of x into `out`, their places into `index` (or None); whether there was room for it."""
     lanes = max(1, cb.device_properties_of().register_bytes // max(4, x.itemsize))
     if x[0, ..., 0].size > FAR:
@@ -289,14 +325,21 @@ def largest(x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], leas
 def largest_back(grad: Any, index: Any, out: Any) -> None:
     """The gradient by the input into `out`: indices outside of it are dropped."""
     total = memory.empty(out.shape, "f4") if out.itemsize == 2 else out
-    channels, lanes = out.shape[4], max(1, cb.device_properties_of().register_bytes // total.itemsize)
+    channels, lanes = (
+        out.shape[4],
+        max(1, cb.device_properties_of().register_bytes // total.itemsize),
+    )
     sizes = [a[0, ..., 0].size for a in (out, grad)]
     flat = [a.reshape(-1) for a in (grad, index, total)]
     if channels == 1:
         together = max(1, min(TOGETHER, out.shape[0] // CUBES))
-        add_chosen_planes[-(-out.shape[0] // together), 1](*flat, *sizes, together, lanes, mode="unchecked")
+        add_chosen_planes[-(-out.shape[0] // together), 1](
+            *flat, *sizes, together, lanes, mode="unchecked"
+        )
     else:
-        blocks = min(-(-channels // lanes), -(-CUBES // out.shape[0]))  # neighbours are read together
+        blocks = min(
+            -(-channels // lanes), -(-CUBES // out.shape[0])
+        )  # neighbours are read together
         width = -(-channels // (blocks * lanes)) * lanes
         cubes = out.shape[0] * -(-channels // width)
         add_chosen[cubes, 1](*flat, *sizes, channels, width, lanes, mode="unchecked")

@@ -28,7 +28,9 @@ def _bands(
         if up and (m - 1) * s >= n + p:
             m -= 1  # the last window would begin behind the end
         if span < 0 or m < 1:
-            raise ShapeError(f"avg_pool{axes}d: kernel_size={k} does not fit into an axis of {n} with padding={p}")
+            raise ShapeError(
+                f"avg_pool{axes}d: kernel_size={k} does not fit into an axis of {n} with padding={p}"
+            )
         by = None if divisor is None else (float(divisor) if d == axes - 1 else 1.0)
         bands.append(window_band(n, m, k, s, p, include, by, back))
     return bands
@@ -80,7 +82,9 @@ def _pool_input(axes: int) -> Any:
         how = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
         bands = _bands(there, *how, True)
         if tuple(b.columns for b in bands) != size:
-            raise ShapeError(f"the gradient has places {size}, the operation {tuple(b.columns for b in bands)}")
+            raise ShapeError(
+                f"the gradient has places {size}, the operation {tuple(b.columns for b in bands)}"
+            )
         return wrapper(grad_output)(mapped(grad, bands, layout, None, alone))
 
     avg_pool_input.__name__ = avg_pool_input.__qualname__ = f"avg_pool{axes}d_input"
@@ -104,7 +108,9 @@ def _pool_input(axes: int) -> Any:
 
 
 def _adaptive(axes: int) -> Any:
-    def adaptive_avg_pool(input: Any, output_size: Any, *, layout: str = LAYOUTS[axes][0], out: Any = None) -> Any:
+    def adaptive_avg_pool(
+        input: Any, output_size: Any, *, layout: str = LAYOUTS[axes][0], out: Any = None
+    ) -> Any:
         x, size, alone = checked(input, axes, layout, f"adaptive_avg_pool{axes}d")
         wanted = per_axis(output_size, axes, "output_size", 1)
         bands = [part_band(n, m, False) for n, m in zip(size, wanted, strict=True)]
@@ -130,14 +136,18 @@ def _adaptive(axes: int) -> Any:
 
 
 def _adaptive_input(axes: int) -> Any:
-    def adaptive_avg_pool_input(input_size: Any, grad_output: Any, *, layout: str = LAYOUTS[axes][0]) -> Any:
+    def adaptive_avg_pool_input(
+        input_size: Any, grad_output: Any, *, layout: str = LAYOUTS[axes][0]
+    ) -> Any:
         name = f"adaptive_avg_pool{axes}d_input"
         grad, size, alone = checked(grad_output, axes, layout, name)
         there = size_of(input_size, axes, layout, grad, name)
         bands = [part_band(n, m, True) for n, m in zip(there, size, strict=True)]
         return wrapper(grad_output)(mapped(grad, bands, layout, None, alone))
 
-    adaptive_avg_pool_input.__name__ = adaptive_avg_pool_input.__qualname__ = f"adaptive_avg_pool{axes}d_input"
+    adaptive_avg_pool_input.__name__ = adaptive_avg_pool_input.__qualname__ = (
+        f"adaptive_avg_pool{axes}d_input"
+    )
     adaptive_avg_pool_input.__doc__ = f"""The gradient of `adaptive_avg_pool{axes}d` by its input of shape `input_size`.
 
     Args:
@@ -160,4 +170,6 @@ def _adaptive_input(axes: int) -> Any:
 avg_pool1d, avg_pool2d, avg_pool3d = map(_pool, (1, 2, 3))
 avg_pool1d_input, avg_pool2d_input, avg_pool3d_input = map(_pool_input, (1, 2, 3))
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = map(_adaptive, (1, 2, 3))
-adaptive_avg_pool1d_input, adaptive_avg_pool2d_input, adaptive_avg_pool3d_input = map(_adaptive_input, (1, 2, 3))
+adaptive_avg_pool1d_input, adaptive_avg_pool2d_input, adaptive_avg_pool3d_input = map(
+    _adaptive_input, (1, 2, 3)
+)

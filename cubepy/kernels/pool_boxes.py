@@ -17,7 +17,15 @@ from cubepy.kernels.cube_wide import address, multiple
 from cubepy.kernels.matmul_ring import next_slot
 from cubepy.kernels.plane_lines import Steps, coordinates
 from cubepy.kernels.pool_boxes_plan import FOUR, LINE_BYTES, PLANE, ROW_BYTES, BoxPlan, plan_of
-from cubepy.kernels.pool_pairs import join, larger, nothing_of, put_words, two_by_two, words_of, write_words
+from cubepy.kernels.pool_pairs import (
+    join,
+    larger,
+    nothing_of,
+    put_words,
+    two_by_two,
+    words_of,
+    write_words,
+)
 from cubepy.kernels.pool_planes import largest
 
 ALIGNED = 1024
@@ -49,14 +57,18 @@ def bring(x, tile, full, empty, rows, first, hop, corner, size, plan: cb.Comptim
         cb.barrier_expect(full, slot, plan.copies * x.nbytes)
         if plan.last:
             there = cb.min(cb.max(z, 0), size[2] - plan.box)
-            at = slot * plan.row + multiple((there - z + plan.before) * plan.channels, ROW_BYTES // x.dtype.itemsize)
+            at = slot * plan.row + multiple(
+                (there - z + plan.before) * plan.channels, ROW_BYTES // x.dtype.itemsize
+            )
             cb.tma_load(tile, at, x, (p, y, there, c), full, slot)
         elif plan.copies == 1:
             cb.tma_load(tile, slot * plan.row, x, (p, y, 0), full, slot)
         else:
             for k in range(plan.copies):
                 to = slot * plan.row + k * plan.box
-                cb.tma_load(tile, to, x, (p + k // plan.boxes, y, k % plan.boxes * plan.box), full, slot)
+                cb.tma_load(
+                    tile, to, x, (p + k // plan.boxes, y, k % plan.boxes * plan.box), full, slot
+                )
         slot, phase = next_slot(slot, phase, plan.stages)
 
 
@@ -83,7 +95,9 @@ def read_boxed(values, tile, at, z, size, none, plan: cb.Comptime[BoxPlan]):
             for m in cb.unroll(range(plan.seen)):
                 values[m] = 0
         for place, wide, beside in cb.unroll(plan.loads):
-            read_line(values, tile, at, z + place, plan.place_of(place), wide, beside, size, none, plan)
+            read_line(
+                values, tile, at, z + place, plan.place_of(place), wide, beside, size, none, plan
+            )
 
 
 @cb.func
@@ -114,7 +128,9 @@ def across_row(found, values, plan: cb.Comptime[BoxPlan]):
     else:
         steps = two_by_two(plan.own)
         joined = cb.local((steps.places(plan.wide),), cb.u32)
-        join(joined, values, plan.place_of(plan.across.low), plan.across.ins, steps.places(plan.wide))
+        join(
+            joined, values, plan.place_of(plan.across.low), plan.across.ins, steps.places(plan.wide)
+        )
         largest(found, 0, joined, 0, 1, plan.wide, steps, plan.pairs)
 
 
@@ -144,7 +160,12 @@ def read_marks(values, marks, row, plan: cb.Comptime[BoxPlan]):
     """The largest value of the lines that are whole in a unit's windows, to its place among values."""
     member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
     first, count, _ = plan.whole
-    at = (row * plan.planes + cb.min(member, plan.planes - 1)) * plan.marks + plan.margin + first + group
+    at = (
+        (row * plan.planes + cb.min(member, plan.planes - 1)) * plan.marks
+        + plan.margin
+        + first
+        + group
+    )
     top = marks[at]
     for v in cb.unroll(range(1, count)):
         top = larger(top, marks[at + v], plan.pairs)
@@ -181,11 +202,15 @@ def write_row(out, made, results, p, i, j, c, plan: cb.Comptime[BoxPlan]):
             for q in cb.unroll(range(plan.columns)):
                 if not plan.ragged or j + q < made[2]:
                     place = start + (j + q) * multiple(made[3], plan.lanes)
-                    out.store((place,), cb.cast(results.load(q * plan.lanes, plan.lanes), out.dtype))
+                    out.store(
+                        (place,), cb.cast(results.load(q * plan.lanes, plan.lanes), out.dtype)
+                    )
     elif cb.UNIT_POS < plan.used and p < made[0]:
         start = (p * made[1] + i) * multiple(made[2], plan.lined) + multiple(j, plan.lined)
         if plan.halves == 2:
-            write_words(out, start, results, 0, plan.wide, plan.lined, made[2] - j if plan.ragged else None)
+            write_words(
+                out, start, results, 0, plan.wide, plan.lined, made[2] - j if plan.ragged else None
+            )
         else:
             for q in cb.unroll(range(0, plan.columns, plan.lined)):
                 if not plan.ragged or j + q < made[2]:
@@ -194,7 +219,21 @@ def write_row(out, made, results, p, i, j, c, plan: cb.Comptime[BoxPlan]):
 
 @cb.func
 def walk(
-    tile, full, empty, out, mine, at, none, rows, first, window, hop, rest, size, made, plan: cb.Comptime[BoxPlan]
+    tile,
+    full,
+    empty,
+    out,
+    mine,
+    at,
+    none,
+    rows,
+    first,
+    window,
+    hop,
+    rest,
+    size,
+    made,
+    plan: cb.Comptime[BoxPlan],
 ):
     """Take in rows as they come, and write those of the results that are done."""
     p, j, c = mine
@@ -239,7 +278,9 @@ def walk(
         if since >= 0 and since % plan.ins == 0 and i < deep:
             for m in cb.unroll(range(plan.numbers // plan.line)):
                 begun = held.load(kept_at(place + 1, m, plan), plan.line)
-                results.store(m * plan.line, larger(begun, running.load(m * plan.line, plan.line), pairs))
+                results.store(
+                    m * plan.line, larger(begun, running.load(m * plan.line, plan.line), pairs)
+                )
             write_row(out, made, results, p, i * hop + rest, j, c, plan)
         for m in cb.unroll(range(plan.numbers // plan.line)):
             held.store(kept_at(place, m, plan), found.load(m * plan.line, plan.line))
@@ -270,7 +311,10 @@ def max_boxes(
     team, piece, rest, band, block = coordinates(cb.CUBE_POS, (teams, pieces, hop, bands, blocks))
     left = 0
     if bands > 1:
-        left = cb.min(band * plan.tile, (made[2] + plan.columns - 1) // plan.columns * plan.columns - plan.tile)
+        left = cb.min(
+            band * plan.tile,
+            (made[2] + plan.columns - 1) // plan.columns * plan.columns - plan.tile,
+        )
     z = left * plan.across.ins + plan.across.low  # of the first column that is seen
     if plan.last:
         clear_edges(tile, least, z, size, plan)
@@ -280,19 +324,34 @@ def max_boxes(
     rows = (windows - 1) * plan.ins + plan.taps
     if cb.UNIT_POS >= plan.workers:
         if cb.UNIT_POS == plan.workers:
-            bring(x, tile, full, empty, rows, first, hop, (team * plan.planes, z, block * plan.channels), size, plan)
+            bring(
+                x,
+                tile,
+                full,
+                empty,
+                rows,
+                first,
+                hop,
+                (team * plan.planes, z, block * plan.channels),
+                size,
+                plan,
+            )
     else:
         none = cb.cast(least, acc)
         if plan.last:
             group, line = coordinates(cb.UNIT_POS, (plan.groups, plan.channels // plan.lanes))
             c = multiple(block * plan.channels + line * plan.lanes, plan.lanes)
-            at = (plan.before + group * (plan.columns * plan.across.ins)) * plan.channels + line * plan.lanes
+            at = (
+                plan.before + group * (plan.columns * plan.across.ins)
+            ) * plan.channels + line * plan.lanes
             mine = team, left + group * plan.columns, c
         else:
             member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
             at = cb.min(member, plan.planes - 1) * plan.pitch
             mine = team * plan.planes + member, group * plan.columns, 0
-        walk(tile, full, empty, out, mine, at, none, rows, first, window, hop, rest, size, made, plan)
+        walk(
+            tile, full, empty, out, mine, at, none, rows, first, window, hop, rest, size, made, plan
+        )
 
 
 def launch(x: Any, out: Any, down: Steps, least: Any, plan: BoxPlan, pieces: int) -> None:
@@ -303,7 +362,11 @@ def launch(x: Any, out: Any, down: Steps, least: Any, plan: BoxPlan, pieces: int
     pieces = -(-deep // windows)
     teams, bands = -(-x.shape[0] // plan.planes), -(-out.shape[2] // plan.tile)
     blocks = -(-x.shape[3] // plan.channels) if plan.last else 1
-    box = (1, 1, plan.box, plan.channels) if plan.last else (plan.planes if plan.copies == 1 else 1, 1, plan.box)
+    box = (
+        (1, 1, plan.box, plan.channels)
+        if plan.last
+        else (plan.planes if plan.copies == 1 else 1, 1, plan.box)
+    )
     acc = cb.as_dtype(x.dtype) if plan.pairs is None else cb.u32
     max_boxes[teams * pieces * hop * bands * blocks, plan.workers + PLANE](
         cb.tensor_map(x, box, swizzle=0), x.shape, out.reshape(-1), out.shape, down.low, hop, pieces, windows, bands,
@@ -315,16 +378,28 @@ def fits(x: Any, out: Any, down: Steps, across: Steps, last: bool) -> bool:
     """Whether `run` takes it, and is faster than others are: images whose rows the copy engine takes, large enough to
     fill a GPU, and windows that reach over many others."""
     device = cb.device_properties_of()
-    if "tma" not in device.features or x.itemsize not in (2, 4) or x.dtype.kind in "iu" or out.size < LEAST_SIZE:
+    if (
+        "tma" not in device.features
+        or x.itemsize not in (2, 4)
+        or x.dtype.kind in "iu"
+        or out.size < LEAST_SIZE
+    ):
         return False
-    if x.shape[-1] * x.itemsize % LINE_BYTES or address(x) % LINE_BYTES or out.size >= 1 << 31 or down.taps < 3:
+    if (
+        x.shape[-1] * x.itemsize % LINE_BYTES
+        or address(x) % LINE_BYTES
+        or out.size >= 1 << 31
+        or down.taps < 3
+    ):
         return False
     if max(down.taps, across.reach) > MOST[last] or (last and x.shape[3] * x.itemsize < ROW_BYTES):
         return False
     if others_are_faster(down, across, out.shape[2], x.itemsize, last):
         return False
     x, out, pairs = by_words(x, out, across, last)
-    return plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last, pairs) is not None
+    return (
+        plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last, pairs) is not None
+    )
 
 
 def others_are_faster(down: Steps, across: Steps, width: int, itemsize: int, last: bool) -> bool:

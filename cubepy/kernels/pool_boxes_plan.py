@@ -138,7 +138,11 @@ class BoxPlan:
         are one number there, or a word."""
         first, count, _ = self.whole
         at = place - self.loads[0][0] // self.halves * self.halves
-        return at - count * self.columns + self.halves if count and place >= first * self.columns else at
+        return (
+            at - count * self.columns + self.halves
+            if count and place >= first * self.columns
+            else at
+        )
 
     @property
     def own(self) -> Steps:
@@ -191,10 +195,14 @@ def first_plan(
     """Of (planes, height, width)."""
     wide_in, wide_out = size[2], made[2]
     tile = -(-wide_out // columns) * columns
-    loads = row_loads(across, columns, min(LINE_BYTES // itemsize, columns), tile * across.ins > wide_in)
+    loads = row_loads(
+        across, columns, min(LINE_BYTES // itemsize, columns), tile * across.ins > wide_in
+    )
     whole = whole_lines(across, columns, wide_in)
     if whole[1]:
-        loads = tuple(load for load in loads if not 0 <= load[0] - whole[0] * columns < whole[1] * columns)
+        loads = tuple(
+            load for load in loads if not 0 <= load[0] - whole[0] * columns < whole[1] * columns
+        )
     widest = max(wide for _, wide, _ in loads)
     left, right = across.taps + across.low, wide_in - (wide_out - 1) * across.ins - across.low
     nearby = 0 if across.apart > 1 else widest if min(left, right) >= widest else 1
@@ -252,7 +260,10 @@ def plans(
         elif columns * itemsize == LINE_BYTES:
             groups = -(-made[2] // columns)
             many = {min(WIDEST, max(1, units // groups)) for units in UNITS}
-            some = [first_plan(size, made, itemsize, down, across, columns, n, 1, 1, pairs) for n in sorted(many)]
+            some = [
+                first_plan(size, made, itemsize, down, across, columns, n, 1, 1, pairs)
+                for n in sorted(many)
+            ]
         else:
             continue
         for plan in some:
@@ -260,7 +271,13 @@ def plans(
                 room = SHARED // cubes - plan.nbytes(itemsize)
                 stages = min(MOST_STAGES, 1 + room // (plan.row * itemsize + 16))
                 fits = cubes * (plan.workers + PLANE) * (64 + plan.numbers * 4) <= REGISTERS
-                if room >= 0 and stages > 2 and plan.box <= WIDEST and plan.workers <= UNITS[-1] and fits:
+                if (
+                    room >= 0
+                    and stages > 2
+                    and plan.box <= WIDEST
+                    and plan.workers <= UNITS[-1]
+                    and fits
+                ):
                     yield replace(plan, stages=stages, cubes=cubes)
 
 
@@ -274,7 +291,9 @@ def worth(plan: BoxPlan, size: tuple[int, ...], made: tuple[int, ...], itemsize:
     again = tiles * plan.box / size[2] + tiles * plan.tile / made[2] - 2 if plan.last else 0.0
     short = plan.last and plan.channels * itemsize == ROW_BYTES
     single = not plan.last and plan.lined < plan.columns
-    lost = 0.1 * (again + single + short) + 0.01 * plan.cubes + FEW_CUBES[plan.marks > 0] / plan.cubes
+    lost = (
+        0.1 * (again + single + short) + 0.01 * plan.cubes + FEW_CUBES[plan.marks > 0] / plan.cubes
+    )
     return working * coming / (1 + lost)
 
 
@@ -285,6 +304,9 @@ def plan_of(
 ) -> BoxPlan | None:  # fmt: skip
     """The blueprint for shapes of x and out, or None where there is none that is fast."""
     found = plans(size, made, itemsize, down, across, last, pairs)
-    value, _, best = max(((worth(p, size, made, itemsize), -n, p) for n, p in enumerate(found)), default=(0.0, 0, None))
+    value, _, best = max(
+        ((worth(p, size, made, itemsize), -n, p) for n, p in enumerate(found)),
+        default=(0.0, 0, None),
+    )
     wide = not last and across.taps > WRITTEN_OUT
     return best if value >= (LEAST_WIDE if wide else LEAST_WORTH[last]) else None

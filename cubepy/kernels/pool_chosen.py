@@ -49,8 +49,12 @@ def add_windows(
     z = cb.CUBE_POS % out.shape[2]
     y = cb.CUBE_POS // out.shape[2] % out.shape[1]
     n = cb.CUBE_POS // out.shape[2] // out.shape[1]
-    a0, a1 = windows_over(y, out.shape[1], grad.shape[1], kernel[0], stride[0], pad[0], dilation[0], parts)
-    b0, b1 = windows_over(z, out.shape[2], grad.shape[2], kernel[1], stride[1], pad[1], dilation[1], parts)
+    a0, a1 = windows_over(
+        y, out.shape[1], grad.shape[1], kernel[0], stride[0], pad[0], dilation[0], parts
+    )
+    b0, b1 = windows_over(
+        z, out.shape[2], grad.shape[2], kernel[1], stride[1], pad[1], dilation[1], parts
+    )
     channels, row = out.shape[4], (y * out.shape[2] + z) * out.shape[3]
     span = (kernel[2] - 1) * dilation[2]
     many = LINES * lanes
@@ -58,7 +62,9 @@ def add_windows(
     c0, c1 = 0, 0
     for q in range(out.shape[3]):
         if parts:
-            c0, c1 = windows_over(q, out.shape[3], grad.shape[3], kernel[2], stride[2], pad[2], dilation[2], parts)
+            c0, c1 = windows_over(
+                q, out.shape[3], grad.shape[3], kernel[2], stride[2], pad[2], dilation[2], parts
+            )
         else:
             while c1 < grad.shape[3] and c1 * stride[2] - pad[2] <= q:
                 c1 += 1
@@ -66,10 +72,14 @@ def add_windows(
                 c0 += 1
         first, last, here = (a0, b0, c0), (a1, b1, c1), cb.cast(row + q, cb.i64)
         for c in range(0, begin, many):
-            add_chosen_lines(grad, index, out, (n, y, z, q, c), first, last, here, acc, past, LINES, lanes)
+            add_chosen_lines(
+                grad, index, out, (n, y, z, q, c), first, last, here, acc, past, LINES, lanes
+            )
         for k in range(begin, channels, lanes):
             c = cb.min(k, channels - lanes)  # the last line overlaps the one before
-            add_chosen_lines(grad, index, out, (n, y, z, q, c), first, last, here, acc, past, 1, lanes)
+            add_chosen_lines(
+                grad, index, out, (n, y, z, q, c), first, last, here, acc, past, 1, lanes
+            )
 
 
 def run(grad: Any, index: Any, out: Any, how: tuple[tuple[int, ...], ...], parts: bool) -> bool:
@@ -85,5 +95,7 @@ def run(grad: Any, index: Any, out: Any, how: tuple[tuple[int, ...], ...], parts
     if out.shape[4] < lanes or windows > MOST:
         return False
     cubes = out.shape[0] * out.shape[1] * out.shape[2]
-    add_windows[cubes, 1](grad, index, out, *how, acc, parts, past(out, lanes, grad, index), lanes, mode="unchecked")
+    add_windows[cubes, 1](
+        grad, index, out, *how, acc, parts, past(out, lanes, grad, index), lanes, mode="unchecked"
+    )
     return True

@@ -98,19 +98,33 @@ def gather_rows_wide(
 
 
 def channels_last(
-    x: Any, target: Any, step: tuple[int, int], pad: tuple[int, int], kernel: tuple[int, int], dilation: tuple[int, int]
+    x: Any,
+    target: Any,
+    step: tuple[int, int],
+    pad: tuple[int, int],
+    kernel: tuple[int, int],
+    dilation: tuple[int, int],
 ) -> None:
     """Max pooling of (N, H, W, C)."""
     lanes = line_of(x, target)
     units = target.size // target.shape[3] * -(-target.shape[3] // lanes)
-    pool_last[-(-units // UNITS), UNITS](x, target, *step, *pad, kernel, dilation, lanes, mode="unchecked")
+    pool_last[-(-units // UNITS), UNITS](
+        x, target, *step, *pad, kernel, dilation, lanes, mode="unchecked"
+    )
 
 
 def channels_first(
-    x: Any, target: Any, step: tuple[int, int], pad: tuple[int, int], kernel: tuple[int, int], dilation: tuple[int, int]
+    x: Any,
+    target: Any,
+    step: tuple[int, int],
+    pad: tuple[int, int],
+    kernel: tuple[int, int],
+    dilation: tuple[int, int],
 ) -> None:
     """Max pooling of (N * C, H, W)."""
-    pool_first[-(-target.size // UNITS), UNITS](x, target, *step, *pad, kernel, dilation, mode="unchecked")
+    pool_first[-(-target.size // UNITS), UNITS](
+        x, target, *step, *pad, kernel, dilation, mode="unchecked"
+    )
 
 
 def gather(indices: Any, table: Any, target: Any) -> None:
@@ -123,4 +137,6 @@ def gather(indices: Any, table: Any, target: Any) -> None:
         cubes = -(-n // (UNITS * lanes * AHEAD)) * indices.size
     else:
         cubes = -(-indices.size // (UNITS // across * AHEAD))
-    gather_rows_wide[cubes, UNITS](indices, table, target, lanes, across, AHEAD, along, mode="checked")
+    gather_rows_wide[cubes, UNITS](
+        indices, table, target, lanes, across, AHEAD, along, mode="checked"
+    )

@@ -8,8 +8,24 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels import pool_arguments, pool_chosen, pool_cubes, pool_places, pool_places_planes, pool_strips
-from cubepy.kernels.arguments import array_of, finish, float_array, output, per_axis, repeated, repeated_back, wrapper
+from cubepy.kernels import (
+    pool_arguments,
+    pool_chosen,
+    pool_cubes,
+    pool_places,
+    pool_places_planes,
+    pool_strips,
+)
+from cubepy.kernels.arguments import (
+    array_of,
+    finish,
+    float_array,
+    output,
+    per_axis,
+    repeated,
+    repeated_back,
+    wrapper,
+)
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into
 from cubepy.kernels.indices import check_indices, validating
@@ -31,16 +47,23 @@ def batched(x: Any, axes: int, layout: str, name: str) -> tuple[Any, bool, bool]
     if layout not in LAYOUTS[axes]:
         raise ShapeError(f"layout is one of {LAYOUTS[axes]}, not {layout!r}")
     if x.ndim not in (axes + 1, axes + 2):
-        raise ShapeError(f"{name} needs {axes + 2} axes ({layout}), or one less, not shape {x.shape}")
+        raise ShapeError(
+            f"{name} needs {axes + 2} axes ({layout}), or one less, not shape {x.shape}"
+        )
     alone = x.ndim == axes + 1
     return (x.reshape(1, *x.shape) if alone else x), layout == LAYOUTS[axes][1], alone
 
 
-def windows(size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
+def windows(
+    size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> Any:
     """Kernel, stride, padding and dilation along three axes, and how many windows there are along each own axis."""
     axes = len(size)
     ks, ps = per_axis(kernel, axes, "kernel_size", 1), per_axis(padding, axes, "padding", 0)
-    ds, ss = per_axis(dilation, axes, "dilation", 1), ks if stride is None else per_axis(stride, axes, "stride", 1)
+    ds, ss = (
+        per_axis(dilation, axes, "dilation", 1),
+        ks if stride is None else per_axis(stride, axes, "stride", 1),
+    )
     counts = []
     for n, k, s, p, d in zip(size, ks, ss, ps, ds, strict=True):
         if p > k // 2:
@@ -59,7 +82,12 @@ def windows(size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ce
     return how, tuple(counts)
 
 
-PARTS = ((1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1))  # windows that are parts are known by their number
+PARTS = (
+    (1, 1, 1),
+    (1, 1, 1),
+    (0, 0, 0),
+    (1, 1, 1),
+)  # windows that are parts are known by their number
 
 
 def _least(dtype: np.dtype) -> Any:
@@ -82,13 +110,20 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
     settings, counts, parts = how(x.shape[1:-1] if last else x.shape[2:])
     shape = (x.shape[0], *counts, x.shape[-1]) if last else (*x.shape[:2], *counts)
     order = (0, *range(2, axes + 2), 1)
-    turned = not last and x.shape[1] > 1 and not x.flags.c_contiguous and x.transpose(order).flags.c_contiguous
+    turned = (
+        not last
+        and x.shape[1] > 1
+        and not x.flags.c_contiguous
+        and x.transpose(order).flags.c_contiguous
+    )
     if turned:  # channels-last memory seen as channels first
         x, last, shape = x.transpose(order), True, (x.shape[0], *counts, x.shape[1])
     back = (0, axes + 1, *range(1, axes + 1))
     value, given = None, None
     if out is not None:
-        given = output(out, (shape if not turned else tuple(shape[d] for d in back))[alone:], x.dtype, x)
+        given = output(
+            out, (shape if not turned else tuple(shape[d] for d in back))[alone:], x.dtype, x
+        )
         value = as_new(given, order if turned else None, alone)
     value = memory.empty(shape, x.dtype) if value is None else value
     place = memory.empty(shape, np.int64) if indices else None
@@ -97,16 +132,24 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
         least = _least(x.dtype)
         strips = not (indices or parts or has_planes())
         spots = None if place is None else five(place, axes, last)
-        if has_planes() and pool_places_planes.largest(source, target, spots, settings, least, parts, last):
+        if has_planes() and pool_places_planes.largest(
+            source, target, spots, settings, least, parts, last
+        ):
             pass
         elif has_planes() and axes == 2 and not (indices or parts) and x.dtype.kind not in "iu":
             kernel, step, padding, dilation = (part[1:] for part in settings)
             if last:
-                pool_cubes.channels_last(source[:, 0], target[:, 0], step, padding, kernel, dilation)
+                pool_cubes.channels_last(
+                    source[:, 0], target[:, 0], step, padding, kernel, dilation
+                )
             else:
-                pool_cubes.channels_first(source[:, 0, :, :, 0], target[:, 0, :, :, 0], step, padding, kernel, dilation)
+                pool_cubes.channels_first(
+                    source[:, 0, :, :, 0], target[:, 0, :, :, 0], step, padding, kernel, dilation
+                )
         elif not (strips and pool_strips.run(source, target, *settings, least)):
-            if has_planes() or not pool_arguments.largest(source, target, spots, settings, least, parts):
+            if has_planes() or not pool_arguments.largest(
+                source, target, spots, settings, least, parts
+            ):
                 pool_places.largest(source, target, spots, settings, least, parts)
 
     def seen(a: Any) -> Any:
@@ -120,7 +163,9 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
     return (result, wrap(seen(place))) if indices else result
 
 
-def pooled_back(input_size: Any, grad: Any, indices: Any, axes: int, how: Any, layout: str, name: str) -> Any:
+def pooled_back(
+    input_size: Any, grad: Any, indices: Any, axes: int, how: Any, layout: str, name: str
+) -> Any:
     """The gradient of the largest values by the input."""
     wrap = wrapper(grad)
     g, last, alone = batched(float_array(grad, "grad_output"), axes, layout, name)
@@ -130,11 +175,15 @@ def pooled_back(input_size: Any, grad: Any, indices: Any, axes: int, how: Any, l
     spots, shape = spots.reshape(1, *spots.shape) if alone else spots, tuple(input_size)
     shape = (1, *shape) if alone else shape
     if len(shape) != axes + 2:
-        raise ShapeError(f"{name} needs an input of {axes + 2 - alone} axes, not {tuple(input_size)}")
+        raise ShapeError(
+            f"{name} needs an input of {axes + 2 - alone} axes, not {tuple(input_size)}"
+        )
     settings, counts, parts = how(shape[1:-1] if last else shape[2:])
     wanted = (shape[0], *counts, shape[-1]) if last else (*shape[:2], *counts)
     if g.shape != wanted or spots.shape != wanted:
-        raise ShapeError(f"the gradient and the indices have shapes {g.shape} and {spots.shape}, not {wanted}")
+        raise ShapeError(
+            f"the gradient and the indices have shapes {g.shape} and {spots.shape}, not {wanted}"
+        )
     if validating():
         check_indices(spots, math.prod(shape[1:-1] if last else shape[2:]), name)
     out = memory.empty(shape, g.dtype)
@@ -228,7 +277,9 @@ def _gradient(axes: int) -> Any:
         dilation: Any = 1, ceil_mode: bool = False, *, layout: str = LAYOUTS[axes][0],
     ) -> Any:  # fmt: skip
         how = _windows(kernel_size, stride, padding, dilation, ceil_mode)
-        return pooled_back(input_size, grad_output, indices, axes, how, layout, f"max_pool{axes}d_input")
+        return pooled_back(
+            input_size, grad_output, indices, axes, how, layout, f"max_pool{axes}d_input"
+        )
 
     max_pool_input.__name__ = max_pool_input.__qualname__ = f"max_pool{axes}d_input"
     max_pool_input.__doc__ = f"""The gradient of `max_pool{axes}d` by its input of shape `input_size`.
@@ -262,9 +313,22 @@ max_pool1d_input, max_pool2d_input, max_pool3d_input = (_gradient(axes) for axes
 
 def _adaptive(axes: int) -> Any:
     def adaptive_max_pool(
-        input: Any, output_size: Any, return_indices: bool = False, *, layout: str = LAYOUTS[axes][0], out: Any = None
+        input: Any,
+        output_size: Any,
+        return_indices: bool = False,
+        *,
+        layout: str = LAYOUTS[axes][0],
+        out: Any = None,
     ) -> Any:
-        return pooled(input, axes, _parts(output_size), return_indices, layout, out, f"adaptive_max_pool{axes}d")
+        return pooled(
+            input,
+            axes,
+            _parts(output_size),
+            return_indices,
+            layout,
+            out,
+            f"adaptive_max_pool{axes}d",
+        )
 
     adaptive_max_pool.__name__ = adaptive_max_pool.__qualname__ = f"adaptive_max_pool{axes}d"
     adaptive_max_pool.__doc__ = f"""Largest values of `output_size` equal parts, as torch's.
@@ -292,9 +356,13 @@ def _adaptive_gradient(axes: int) -> Any:
         shape = array_of(grad_output, "grad_output").shape
         size = shape[-1 - axes : -1] if layout == LAYOUTS[axes][1] else shape[-axes:]
         name = f"adaptive_max_pool{axes}d_input"
-        return pooled_back(input_size, grad_output, indices, axes, _parts(tuple(size)), layout, name)
+        return pooled_back(
+            input_size, grad_output, indices, axes, _parts(tuple(size)), layout, name
+        )
 
-    adaptive_max_pool_input.__name__ = adaptive_max_pool_input.__qualname__ = f"adaptive_max_pool{axes}d_input"
+    adaptive_max_pool_input.__name__ = adaptive_max_pool_input.__qualname__ = (
+        f"adaptive_max_pool{axes}d_input"
+    )
     adaptive_max_pool_input.__doc__ = f"""The gradient of `adaptive_max_pool{axes}d` by its input of shape `input_size`.
 
     Args:
@@ -319,7 +387,9 @@ def _adaptive_gradient(axes: int) -> Any:
     return repeated_back(adaptive_max_pool_input)
 
 
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_adaptive(axes) for axes in (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (
+    _adaptive(axes) for axes in (1, 2, 3)
+)
 adaptive_max_pool1d_input, adaptive_max_pool2d_input, adaptive_max_pool3d_input = (
     _adaptive_gradient(axes) for axes in (1, 2, 3)
 )

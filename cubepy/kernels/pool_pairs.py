@@ -50,7 +50,9 @@ def larger(a, b, pairs: cb.Comptime):
 def put_words(words, at: cb.Comptime[int], line, there, none):
     """Keep neighbouring elements, the first of them the `at`-th of what `words` hold, or `none` where they are not
     `there`; None means that they are. Single ones come in their order, and words were 0 before."""
-    for k in cb.unroll(range(0, len(line), 2)):  # not by `bitcast`: NVVM would not see that it gives what was loaded
+    for k in cb.unroll(
+        range(0, len(line), 2)
+    ):  # not by `bitcast`: NVVM would not see that it gives what was loaded
         number = cb.cast(line[k], cb.u32)
         if len(line) > 1:
             number = number | (cb.cast(line[k + 1], cb.u32) << 16)
@@ -73,7 +75,9 @@ def join(pairs, words, at: cb.Comptime[int], apart: cb.Comptime[int], n: cb.Comp
 
 
 @cb.func
-def write_words(out, place, words, at: cb.Comptime[int], n: cb.Comptime[int], each: cb.Comptime[int], many):
+def write_words(
+    out, place, words, at: cb.Comptime[int], n: cb.Comptime[int], each: cb.Comptime[int], many
+):
     """out[place], ... = the halves of words[at], ... of n words, `each` at once, as far as there are `many`; None means
     that there are enough."""
     for k in cb.unroll(range(0, 2 * n, each)):

@@ -65,7 +65,9 @@ def over(
     if k < end:
         none = cb.splat(cb.cast(plan.start, total.dtype), lanes)
         for v in cb.unroll(range(ahead - 1)):
-            line = cb.cast(x.load((behind(start, cb.min(k + v, end - 1) * hop),), lanes), total.dtype)
+            line = cb.cast(
+                x.load((behind(start, cb.min(k + v, end - 1) * hop),), lanes), total.dtype
+            )
             total = step(total, cb.select(k + v < end, line, none))
     return total
 
@@ -118,7 +120,18 @@ def combine_columns(
         found = cb.splat(cb.cast(plan.start, acc), lanes)
         for a in range(table[1, row], table[2, row]):
             start = (p * size[1] + a) * size[2] * wide + multiple(line * lanes, lanes)
-            found = over(found, x, start, wide, table[3, row], table[4, row], step, plan, plan.ahead[0], lanes)
+            found = over(
+                found,
+                x,
+                start,
+                wide,
+                table[3, row],
+                table[4, row],
+                step,
+                plan,
+                plan.ahead[0],
+                lanes,
+            )
         columns.store(row * wide + multiple(line * lanes, lanes), found)
     cb.sync_cube()
     for item in range(cb.UNIT_POS, many * made[3], cb.CUBE_DIM):
@@ -151,7 +164,9 @@ def combine_lines(
         found = cb.splat(cb.cast(plan.start, acc), lanes)
         for a in range(a0, a1):
             for b in range(b0, b1):
-                start = ((n * size[1] + a) * size[2] + b) * size[3] * channels + multiple(line * lanes, lanes)
+                start = ((n * size[1] + a) * size[2] + b) * size[3] * channels + multiple(
+                    line * lanes, lanes
+                )
                 found = over(found, x, start, channels, c0, c1, step, plan, plan.ahead[1], lanes)
         found = shared_out(found, deep * high * broad, divisor, acc, plan)
         out.store((multiple(t * lanes, lanes),), cb.cast(found, out.dtype))
@@ -187,7 +202,11 @@ def even(size: tuple[int, ...], made: tuple[int, ...], settings: Any, parts: boo
     if parts:
         return not any(n % m for n, m in zip(size, made, strict=True))
     kernel, stride, pad, _ = settings
-    return kernel == stride and not any(pad) and all(n == k * m for n, k, m in zip(size, kernel, made, strict=True))
+    return (
+        kernel == stride
+        and not any(pad)
+        and all(n == k * m for n, k, m in zip(size, kernel, made, strict=True))
+    )
 
 
 def reduced(x: Any, out: Any, step: Any, start: Any, scale: float) -> None:
@@ -209,7 +228,9 @@ def reduced(x: Any, out: Any, step: Any, start: Any, scale: float) -> None:
             if tail == 1:
                 reduce_cubes.rows(value.reshape(lead * m, n // m), target, step, start, acc, by)
             else:
-                reduce_cubes.columns(value.reshape(lead * m, n // m, tail), target, step, start, acc, by)
+                reduce_cubes.columns(
+                    value.reshape(lead * m, n // m, tail), target, step, start, acc, by
+                )
             value = target
         tail *= m
 
@@ -222,7 +243,10 @@ def averages(x: Any, out: Any, bands: list[Any], last: bool) -> bool:
     given = None if means[-1].divisor is None else math.prod(m.divisor or 1.0 for m in means)
     by = Means(padded=means[-1].padded and given is None, divisor=given)
     lead, tail = (x.shape[0], x.shape[-1]) if last else (x.shape[0] * x.shape[1], 1)
-    sizes = ((1,) * deep + tuple(sizes) for sizes in zip(*((b.columns, b.rows) for b in bands), strict=True))
+    sizes = (
+        (1,) * deep + tuple(sizes)
+        for sizes in zip(*((b.columns, b.rows) for b in bands), strict=True)
+    )
     views = (a.reshape(lead, *size, tail) for a, size in zip((x, out), sizes, strict=True))
     return run(*views, settings, not means[-1].kernel, last, means=by)
 
@@ -240,10 +264,16 @@ def run(
     ahead = tuple(together(x.shape[d], out.shape[d], kernel[d - 1], parts) for d in (2, 3))
     by = 0.0 if means is None else means.divisor or 0.0
     if even(x.shape[1:4], out.shape[1:4], settings, parts) and units_of(x, out, last) < MANY:
-        scale = 1.0 if means is None else 1 / (by or math.prod(x.shape[1:4]) / math.prod(out.shape[1:4]))
+        scale = (
+            1.0
+            if means is None
+            else 1 / (by or math.prod(x.shape[1:4]) / math.prod(out.shape[1:4]))
+        )
         reduced(x, out, larger if means is None else add, 0 if means else least, scale)
         return True
-    step, what = (larger, (least, False, False)) if means is None else (add, (0, True, means.padded))
+    step, what = (
+        (larger, (least, False, False)) if means is None else (add, (0, True, means.padded))
+    )
     if last:
         lanes = line_of(x, out)
         lanes = 1 if x.shape[4] % lanes else lanes

@@ -16,7 +16,10 @@ from cubepy.runtime import memory
 TOGETHER = 13  # places of a window along an axis that are written out, with those along other axes
 ALONE = 64  # and alone
 TALL = 56  # places of a window along the height, which are done with those along the width
-REACH = 16, 32  # of a window with gaps that is written out, with more than 3 places and channels last, and others
+REACH = (
+    16,
+    32,
+)  # of a window with gaps that is written out, with more than 3 places and channels last, and others
 STEPS = 4  # of a stride, from which on a window is done in two passes
 
 
@@ -33,7 +36,10 @@ def run(x: Any, out: Any, settings: Any, least: Any, parts: bool, last: bool) ->
     if by_boxes(x, out, settings, least, last):
         return True
     kernel, stride, _, dilation = settings
-    reach, dense = max((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)), max(dilation) == 1
+    reach, dense = (
+        max((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)),
+        max(dilation) == 1,
+    )
     most = TOGETHER if dense else REACH[not last or max(kernel) <= 3]
     if max(reach, *stride) <= most and (last or stride[2] < TAPS or not dense):
         written_out(x, out, settings, least, last)
@@ -48,7 +54,9 @@ def by_boxes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
     (deep, *kernel), (_, *stride), (_, *pad), (_, *dilation) = settings
     if deep > 1 or x.shape[1] > 1:
         return False
-    down, across = (Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True))
+    down, across = (
+        Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True)
+    )
     images = [a.reshape(a.shape[0], *a.shape[2:5] if last else a.shape[2:4]) for a in (x, out)]
     fits = pool_boxes.fits(*images, down, across, last)
     if fits:
@@ -59,12 +67,17 @@ def by_boxes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
 def written_out(x: Any, out: Any, settings: Any, least: Any, last: bool) -> None:
     """Windows that `pool_planes` has code for."""
     kernel, stride, pad, dilation = settings
-    walked, down, across = (Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True))
+    walked, down, across = (
+        Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True)
+    )
     flat = (kernel[0], stride[0], pad[0]) == (1, 1, 0)
     sizes = (x.shape[1 + flat], out.shape[1 + flat])
     if flat:  # images: units walk down them
         walked, down = down, Steps(1, 1, (0,), 1)
-    views = (a.reshape(-1, 1 if flat else a.shape[2], *a.shape[3:] if last else a.shape[3:4]) for a in (x, out))
+    views = (
+        a.reshape(-1, 1 if flat else a.shape[2], *a.shape[3:] if last else a.shape[3:4])
+        for a in (x, out)
+    )
     pool_planes.run(*views, sizes, walked, down, across, least, last)
 
 

@@ -41,7 +41,9 @@ def max_places(
     lines = (out.shape[4] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * out.shape[3] * lines:
-        n, h, i, j, line = unravelled(t, (out.shape[0], out.shape[1], out.shape[2], out.shape[3], lines), 5)
+        n, h, i, j, line = unravelled(
+            t, (out.shape[0], out.shape[1], out.shape[2], out.shape[3], lines), 5
+        )
         c = line * lanes
         a0, ka = window(h, x.shape[1], out.shape[1], kernel[0], stride[0], pad[0], parts)
         b0, kb = window(i, x.shape[2], out.shape[2], kernel[1], stride[1], pad[1], parts)
@@ -76,11 +78,19 @@ def max_places_back(
     lines = (out.shape[4] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * out.shape[3] * lines:
-        n, y, z, q, line = unravelled(t, (out.shape[0], out.shape[1], out.shape[2], out.shape[3], lines), 5)
+        n, y, z, q, line = unravelled(
+            t, (out.shape[0], out.shape[1], out.shape[2], out.shape[3], lines), 5
+        )
         c = line * lanes
-        a0, a1 = windows_over(y, out.shape[1], grad.shape[1], kernel[0], stride[0], pad[0], dilation[0], parts)
-        b0, b1 = windows_over(z, out.shape[2], grad.shape[2], kernel[1], stride[1], pad[1], dilation[1], parts)
-        c0, c1 = windows_over(q, out.shape[3], grad.shape[3], kernel[2], stride[2], pad[2], dilation[2], parts)
+        a0, a1 = windows_over(
+            y, out.shape[1], grad.shape[1], kernel[0], stride[0], pad[0], dilation[0], parts
+        )
+        b0, b1 = windows_over(
+            z, out.shape[2], grad.shape[2], kernel[1], stride[1], pad[1], dilation[1], parts
+        )
+        c0, c1 = windows_over(
+            q, out.shape[3], grad.shape[3], kernel[2], stride[2], pad[2], dilation[2], parts
+        )
         here = cb.splat(cb.cast((y * out.shape[2] + z) * out.shape[3] + q, cb.i64), lanes)
         total = cb.splat(cb.cast(0, acc), lanes)
         for h in range(a0, a1):
@@ -98,16 +108,22 @@ def _lanes(out: Any, *arrays: Any) -> int:
     return line_of(out, *arrays) if has_planes() else lanes_for(out)
 
 
-def largest(x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], least: Any, parts: bool) -> None:
+def largest(
+    x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], least: Any, parts: bool
+) -> None:
     """Windows of x into `out`, their places into `index` (or None); how: kernel, stride, padding, dilation."""
     lanes = _lanes(out, x) if index is None else _lanes(out, x, index)
     count = out.size // out.shape[4] * -(-out.shape[4] // lanes)
     max_places[-(-count // UNITS), UNITS](x, out, index, *how, least, parts, lanes, mode="checked")
 
 
-def largest_back(grad: Any, index: Any, out: Any, how: tuple[tuple[int, ...], ...], parts: bool) -> None:
+def largest_back(
+    grad: Any, index: Any, out: Any, how: tuple[tuple[int, ...], ...], parts: bool
+) -> None:
     """The gradient by the input into `out`."""
     lanes = _lanes(out, grad, index)
     count = out.size // out.shape[4] * -(-out.shape[4] // lanes)
     acc = cb.f64 if out.itemsize == 8 else cb.f32
-    max_places_back[-(-count // UNITS), UNITS](grad, index, out, *how, acc, parts, lanes, mode="checked")
+    max_places_back[-(-count // UNITS), UNITS](
+        grad, index, out, *how, acc, parts, lanes, mode="checked"
+    )

@@ -56,7 +56,9 @@ def best_of_row(tops, spots, k: cb.Comptime[int], values, z, plan):
         tops[to] = values[at]
         spots[to] = filled(cb.cast(cb.max(z + first + at, 0), cb.i32), plan)
         for v in cb.unroll(range(1, plan.across.taps)):
-            offer(tops, spots, to, values[at + v], filled(cb.cast(z + first + at + v, cb.i32), plan))
+            offer(
+                tops, spots, to, values[at + v], filled(cb.cast(z + first + at + v, cb.i32), plan)
+            )
 
 
 @cb.func
@@ -101,8 +103,12 @@ def max_windows_places(
             b = (k + 1 - plan.down.taps) // plan.down.ins
             if b >= 0 and (k + 1 - plan.down.taps) % plan.down.ins == 0:
                 best_of_rows(results, places, tops, spots, b * plan.down.ins, y, size, plan)
-                store_row((out, made), p, strip * plan.blocks + b, group * plan.columns, c, results, plan)
-                store_row((index, made), p, strip * plan.blocks + b, group * plan.columns, c, places, plan)
+                store_row(
+                    (out, made), p, strip * plan.blocks + b, group * plan.columns, c, results, plan
+                )
+                store_row(
+                    (index, made), p, strip * plan.blocks + b, group * plan.columns, c, places, plan
+                )
 
 
 def holders(count: tuple[int, ...], lows: tuple[int, ...], r: int) -> tuple[int, ...]:
@@ -112,13 +118,24 @@ def holders(count: tuple[int, ...], lows: tuple[int, ...], r: int) -> tuple[int,
 
 
 @cb.func
-def chosen(sums, q: cb.Comptime[int], grads, spots, here, rows: cb.Comptime[tuple], plan, across: cb.Comptime[tuple]):
+def chosen(
+    sums,
+    q: cb.Comptime[int],
+    grads,
+    spots,
+    here,
+    rows: cb.Comptime[tuple],
+    plan,
+    across: cb.Comptime[tuple],
+):
     """sums[q] = the gradients of the windows that chose place `here`."""
     sums[q] = filled(cb.cast(0, sums.dtype), plan)
     for u in cb.unroll(rows):
         for v in cb.unroll(holders(across, plan.across.lows, q)):
             at = (u - plan.down.low) * values_of(plan) + v - plan.loads[0][0]
-            sums[q] = sums[q] + cb.select(spots[at] == here, grads[at], filled(cb.cast(0, sums.dtype), plan))
+            sums[q] = sums[q] + cb.select(
+                spots[at] == here, grads[at], filled(cb.cast(0, sums.dtype), plan)
+            )
 
 
 @cb.kernel
@@ -144,12 +161,35 @@ def max_windows_back(
         spots = room((places * values_of(plan),), cb.i32, plan)
         sums = room((plan.columns,), acc, plan)
         for k in cb.unroll(range(places)):
-            read_row(spots, k * values_of(plan), (index, size), p, y + k, z, c, k, -1, (False, False), plan)
-            read_row(grads, k * values_of(plan), (grad, size), p, y + k, z, c, k, 0, (True, True), plan)
+            read_row(
+                spots,
+                k * values_of(plan),
+                (index, size),
+                p,
+                y + k,
+                z,
+                c,
+                k,
+                -1,
+                (False, False),
+                plan,
+            )
+            read_row(
+                grads, k * values_of(plan), (grad, size), p, y + k, z, c, k, 0, (True, True), plan
+            )
         for r in cb.unroll(range(plan.blocks * plan.down.outs)):
             for q in cb.unroll(range(plan.columns)):
                 here = filled(cb.cast((i + r) * made[2] + j + q, cb.i32), plan)
-                chosen(sums, q, grads, spots, here, holders(counts[0], plan.down.lows, r), plan, counts[1])
+                chosen(
+                    sums,
+                    q,
+                    grads,
+                    spots,
+                    here,
+                    holders(counts[0], plan.down.lows, r),
+                    plan,
+                    counts[1],
+                )
             store_row((out, made), p, i + r, j, c, sums, plan)
 
 
@@ -167,7 +207,9 @@ def _plane(a: Any, last: bool) -> Any:
     return a[:, 0] if last else a[:, 0, :, :, 0]
 
 
-def largest(x: Any, out: Any, index: Any, settings: Any, least: Any, parts: bool, last: bool) -> bool:
+def largest(
+    x: Any, out: Any, index: Any, settings: Any, least: Any, parts: bool, last: bool
+) -> bool:
     """`pool_places.largest` for what units of planes do best; whether it was done."""
     if index is None:
         return pool_passes.run(x, out, settings, least, parts, last)
@@ -189,7 +231,9 @@ def largest_back(grad: Any, index: Any, out: Any, settings: Any, parts: bool, la
     return True
 
 
-def run(x: Any, out: Any, index: Any, step: Any, pad: Any, kernel: Any, least: Any, last: bool) -> None:
+def run(
+    x: Any, out: Any, index: Any, step: Any, pad: Any, kernel: Any, least: Any, last: bool
+) -> None:
     """Largest values of the windows of (planes, height, width), or with `last` of (batch, height, width, channels),
     and their places."""
     plan, groups, strips = windowed(x, out, step, pad, kernel, last)
@@ -202,7 +246,12 @@ def run(x: Any, out: Any, index: Any, step: Any, pad: Any, kernel: Any, least: A
 
 
 def windowed(
-    x: Any, out: Any, step: tuple[int, int], pad: tuple[int, int], kernel: tuple[int, int], last: bool
+    x: Any,
+    out: Any,
+    step: tuple[int, int],
+    pad: tuple[int, int],
+    kernel: tuple[int, int],
+    last: bool,
 ) -> tuple[PlanePlan, int, int]:
     """A plan for windows of (planes, height, width) or (batch, height, width, channels), with the numbers of a row's
     groups of results and of a column's strips."""
@@ -212,14 +261,22 @@ def windowed(
         lanes = line_of(x, out)
         lanes = 1 if out.shape[3] % lanes or x.shape[3] % lanes else lanes
         columns = min(2, out.shape[2]) if across.taps > across.ins else 1
-        while columns * lanes > 1 and lanes * (columns * down.reach + across.places(columns)) > HELD:
+        while (
+            columns * lanes > 1 and lanes * (columns * down.reach + across.places(columns)) > HELD
+        ):
             columns, lanes = (columns // 2, lanes) if columns > 1 else (1, lanes // 2)
     else:
         columns = lanes = lined(x, out, across)
     blocks = min(WINDOWS * (2 if last and down.taps > 3 * down.ins else 1), out.shape[1])
     groups, strips, margin, ragged = strips_of(x, out, down, blocks, columns)
-    loads = row_loads(across, columns, 1 if last else columns, groups * columns * across.ins > x.shape[2])
-    return PlanePlan(down, across, blocks, columns, last, lanes, loads, margin, ragged), groups, strips
+    loads = row_loads(
+        across, columns, 1 if last else columns, groups * columns * across.ins > x.shape[2]
+    )
+    return (
+        PlanePlan(down, across, blocks, columns, last, lanes, loads, margin, ragged),
+        groups,
+        strips,
+    )
 
 
 def held(k: int, s: int, p: int) -> tuple[Steps, tuple[int, ...]]:
@@ -233,7 +290,9 @@ def gradient_plan(
     grad: Any, index: Any, out: Any, step: Any, pad: Any, kernel: Any, last: bool, rows: int = ROWS
 ) -> tuple[PlanePlan, int, int, tuple[tuple[int, ...], ...]]:
     """A plan for the gradient, with the numbers of groups and strips, and how many windows hold a place."""
-    (down, high), (across, wide) = (held(k, s, p) for k, s, p in zip(kernel, step, pad, strict=True))
+    (down, high), (across, wide) = (
+        held(k, s, p) for k, s, p in zip(kernel, step, pad, strict=True)
+    )
     if last:
         lanes, columns = line_of(grad, index, out), across.outs
         lanes = 1 if out.shape[3] % lanes else lanes

@@ -27,11 +27,25 @@ from cubepy.kernels.plane_lines import (
     values_of,
     widest,
 )  # fmt: skip
-from cubepy.kernels.pool_pairs import join, larger, nothing_of, put_words, two_by_two, words_of, write_words
+from cubepy.kernels.pool_pairs import (
+    join,
+    larger,
+    nothing_of,
+    put_words,
+    two_by_two,
+    words_of,
+    write_words,
+)
 from cubepy.kernels.pool_ring import NEW, Ring, done, kept, overlap, wanted
 
-HELD = 128, 90  # numbers that a unit holds, about, with windows to 5 and longer across: of rings and rows' values
-AHEAD = ((4, 3), (8, 8))  # windows written out, by how many places a window reaches for a stride; others: a loop
+HELD = (
+    128,
+    90,
+)  # numbers that a unit holds, about, with windows to 5 and longer across: of rings and rows' values
+AHEAD = (
+    (4, 3),
+    (8, 8),
+)  # windows written out, by how many places a window reaches for a stride; others: a loop
 MANY = 1 << 18  # units, from which on there are enough of them
 TURNS = 10  # of a loop that a unit makes, at most
 GAPS = 4  # cubes on a core where windows have gaps: ptxas alone takes registers for fewer (81 % of a copy, not 93)
@@ -81,7 +95,11 @@ def largest_dense(
             if v % steps.ins == 0:
                 results[to + (first + v // steps.ins) * hop] = running
         for v in cb.unroll(range(steps.taps, steps.taps + shared)):
-            running = values[begin + v * hop] if v == steps.taps else larger(running, values[begin + v * hop], pairs)
+            running = (
+                values[begin + v * hop]
+                if v == steps.taps
+                else larger(running, values[begin + v * hop], pairs)
+            )
             if (v + 1 - steps.taps) % steps.ins == 0:
                 q = to + (first + (v + 1 - steps.taps) // steps.ins) * hop
                 results[q] = larger(results[q], running, pairs)
@@ -94,7 +112,9 @@ def sharing(n: int, steps: Steps) -> tuple[tuple[int, int], ...]:
 
 
 @cb.func
-def read_plane(found, rows, values, x, p, begin, least, near: cb.Comptime[tuple], plan, pairs: cb.Comptime):
+def read_plane(
+    found, rows, values, x, p, begin, least, near: cb.Comptime[tuple], plan, pairs: cb.Comptime
+):
     """found = the largest values of the unit's windows in plane p of x, which begin at a row, column and channel."""
     y, z, c = begin
     places, wide = plan.down.places(plan.blocks), kept_columns(plan, pairs)
@@ -110,7 +130,9 @@ def read_plane(found, rows, values, x, p, begin, least, near: cb.Comptime[tuple]
                 words[m] = 0
             read_words(words, x, p, y + k, z, k, cb.cast(least, cb.u32), near, plan)
             steps = two_by_two(plan.across)
-            join(values, words, plan.across.low - first_of(plan), plan.across.ins, steps.places(wide))
+            join(
+                values, words, plan.across.low - first_of(plan), plan.across.ins, steps.places(wide)
+            )
             largest(to, k * wide, values, 0, 1, wide, steps, pairs)
     if places > 1:
         for q in cb.unroll(range(wide)):
@@ -127,7 +149,13 @@ def read_words(words, x, p, y, z, k: cb.Comptime[int], none, near: cb.Comptime[t
     for at, wide, beside in cb.unroll(plan.loads):
         here = cb.min(cb.max(z + at, 0), shape[2] - wide) if beside else z + at
         there = inside(row == y, here == z + at, away and not near[0], beside and wide > near[1])
-        put_words(words, at - first_of(plan), elements.load((behind(start, multiple(here, wide)),), wide), there, none)
+        put_words(
+            words,
+            at - first_of(plan),
+            elements.load((behind(start, multiple(here, wide)),), wide),
+            there,
+            none,
+        )
 
 
 def first_of(plan: PlanePlan) -> int:
@@ -163,7 +191,9 @@ def max_windows(
     lines = made[3] // plan.lanes if plan.last else 1
     planes = made[0] // sizes[1]
     if t < planes * counts[0] * ring.hop * counts[1] * counts[2] * lines:
-        p, piece, rest, strip, group, line = coordinates(t, (planes, counts[0], ring.hop, counts[1], counts[2], lines))
+        p, piece, rest, strip, group, line = coordinates(
+            t, (planes, counts[0], ring.hop, counts[1], counts[2], lines)
+        )
         y = strip * (plan.blocks * plan.down.ins) + plan.down.low
         begin = y, group * (plan.columns * plan.across.ins), multiple(line * plan.lanes, plan.lanes)
         here = rest, strip * plan.blocks, group * plan.columns, begin[2]
@@ -177,15 +207,63 @@ def max_windows(
         both = (x, size), (out, made)
         if not ring.again:
             for r in cb.unroll(range(ring.lead)):
-                look_at(both, held, p, first, first, r, begin, here, sizes, least, pairs, plan, ring, near, ragged)
+                look_at(
+                    both,
+                    held,
+                    p,
+                    first,
+                    first,
+                    r,
+                    begin,
+                    here,
+                    sizes,
+                    least,
+                    pairs,
+                    plan,
+                    ring,
+                    near,
+                    ragged,
+                )
         if ring.looped:
             for turn in range(-1 if ring.again else 0, turns):
                 w = first + turn * ring.ahead
                 for r in cb.unroll(ring.places):
-                    look_at(both, held, p, first, w, r, begin, here, sizes, least, pairs, plan, ring, near, ragged)
+                    look_at(
+                        both,
+                        held,
+                        p,
+                        first,
+                        w,
+                        r,
+                        begin,
+                        here,
+                        sizes,
+                        least,
+                        pairs,
+                        plan,
+                        ring,
+                        near,
+                        ragged,
+                    )
         else:
             for r in cb.unroll(ring.places):
-                look_at(both, held, p, first, first, r, begin, here, sizes, least, pairs, plan, ring, near, ragged)
+                look_at(
+                    both,
+                    held,
+                    p,
+                    first,
+                    first,
+                    r,
+                    begin,
+                    here,
+                    sizes,
+                    least,
+                    pairs,
+                    plan,
+                    ring,
+                    near,
+                    ragged,
+                )
 
 
 @cb.func
@@ -198,7 +276,9 @@ def look_at(
         (x, out), (state, found, rows, values) = both, held
         d = (w * ring.steps.ins + r) * ring.hop + here[0] + ring.steps.low
         inside = cb.min(cb.max(d, 0), sizes[0] - 1)
-        read_plane(found, rows, values, x, p * sizes[0] + inside, begin, least, near[1], plan, pairs)
+        read_plane(
+            found, rows, values, x, p * sizes[0] + inside, begin, least, near[1], plan, pairs
+        )
         n = plan.blocks * kept_columns(plan, pairs)
         if not near[0]:
             none = filled(cb.cast(least, found.dtype), plan)
@@ -208,7 +288,17 @@ def look_at(
         for which, a, b in cb.unroll(done(ring, r)):
             larger_of(found, state, found, ((0, a, b),), n, pairs)
             if not ring.again or w + which >= first:
-                store_plane(out, p, (w + which) * ring.hop + here[0], sizes[1], here, found, plan, ragged, pairs)
+                store_plane(
+                    out,
+                    p,
+                    (w + which) * ring.hop + here[0],
+                    sizes[1],
+                    here,
+                    found,
+                    plan,
+                    ragged,
+                    pairs,
+                )
 
 
 @cb.func
@@ -223,7 +313,9 @@ def store_plane(out, p, w, deep, here, found, plan, ragged: cb.Comptime[bool], p
             elif not plan.ragged or i + k < out[1][1]:
                 start = ((p * deep + w) * out[1][1] + i + k) * multiple(out[1][2], plan.lanes)
                 many = out[1][2] - j if plan.ragged else None
-                write_words(out[0], start + multiple(j, plan.lanes), found, k * wide, wide, plan.lanes, many)
+                write_words(
+                    out[0], start + multiple(j, plan.lanes), found, k * wide, wide, plan.lanes, many
+                )
 
 
 def kept_columns(plan: PlanePlan, pairs: Any) -> int:
@@ -249,7 +341,9 @@ def plan_of(
     lined_up = 1 if last else lined(x, out, across)
     columns = lined_up if lined_up > 1 else columns
     most = HELD[across.reach > 5]
-    while (lanes * columns * blocks) > 1 and lanes * held_by(ring, down, across, blocks, columns, halves) > most:
+    while (lanes * columns * blocks) > 1 and lanes * held_by(
+        ring, down, across, blocks, columns, halves
+    ) > most:
         if blocks > 1:
             blocks //= 2
         elif lanes * x.itemsize > 4:
@@ -259,7 +353,9 @@ def plan_of(
         else:
             lanes //= 2
     groups, strips, margin, ragged = strips_of(x, out, down, blocks, columns)
-    loads = row_loads(across, columns, min(wide, columns), groups * columns * across.ins > x.shape[2])
+    loads = row_loads(
+        across, columns, min(wide, columns), groups * columns * across.ins > x.shape[2]
+    )
     cubes = GAPS if ring.hop > 1 and not last and across.taps <= 5 else 0
     lanes = columns if lined_up > 1 else lanes
     plan = PlanePlan(down, across, blocks, columns, last, lanes, loads, margin, ragged, cubes)
@@ -275,15 +371,32 @@ def pieces_of(ring: Ring, deep: int, units: int) -> tuple[int, int]:
 
 
 def run(
-    x: Any, out: Any, sizes: tuple[int, int], walked: Steps, down: Steps, across: Steps, least: Any, last: bool
+    x: Any,
+    out: Any,
+    sizes: tuple[int, int],
+    walked: Steps,
+    down: Steps,
+    across: Steps,
+    least: Any,
+    last: bool,
 ) -> None:
     """Largest values of windows of ((planes, depth), height, width), or with `last` of ((batch, depth), height, width,
     channels), where `sizes` are the depths of x and out."""
     dense_down = walked.apart == 1
-    hop = walked.apart if walked.ins == 1 else 1  # windows with gaps are several times windows without
+    hop = (
+        walked.apart if walked.ins == 1 else 1
+    )  # windows with gaps are several times windows without
     walked, deep = dense(walked) if hop > 1 else walked, -(-sizes[1] // hop)
-    ahead = next((n for n, most in AHEAD if walked.reach <= most * walked.ins), 0) if down.taps == 1 else 0
-    ring = Ring(walked, min(ahead, deep), False, hop) if ahead else Ring(walked, overlap(walked), True, hop)
+    ahead = (
+        next((n for n, most in AHEAD if walked.reach <= most * walked.ins), 0)
+        if down.taps == 1
+        else 0
+    )
+    ring = (
+        Ring(walked, min(ahead, deep), False, hop)
+        if ahead
+        else Ring(walked, overlap(walked), True, hop)
+    )
     whole, (x, out, pairs) = (x, out), words_of(x, out, last)
     plan, groups, strips = plan_of(x, out, ring, down, across, last, pairs is not None and not last)
     if pairs is not None and not last and (plan.columns % 2 or across.apart > 1):
@@ -294,9 +407,15 @@ def run(
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
     acc = acc if pairs is None else cb.u32
     # a place that counts twice changes nothing: those outside may have the value of one that is in the same window
-    left, right = across.taps + across.low, x.shape[2] - (out.shape[2] - 1) * across.ins - across.low
+    left, right = (
+        across.taps + across.low,
+        x.shape[2] - (out.shape[2] - 1) * across.ins - across.low,
+    )
     columns = 0 if across.apart > 1 else widest(plan) if min(left, right) >= widest(plan) else 1
-    near, ragged = (dense_down, (down.apart == 1, columns)), pieces * turns * ring.ahead * hop > sizes[1]
+    near, ragged = (
+        (dense_down, (down.apart == 1, columns)),
+        pieces * turns * ring.ahead * hop > sizes[1],
+    )
     max_windows[-(-units * pieces * hop // UNITS), UNITS](
         x.reshape(-1), x.shape, out.reshape(-1), out.shape, sizes, (pieces, strips, groups), turns,
         nothing_of(least, pairs), acc, pairs, plan, ring, near, ragged, mode="unchecked",

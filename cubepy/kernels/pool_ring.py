@@ -54,7 +54,9 @@ class Ring:
     def places(self) -> range:
         """Places of the code that is repeated."""
         end = self.lead + self.ahead * self.steps.ins
-        return range(self.lead, end if self.looped else (self.ahead - 1) * self.steps.ins + self.steps.reach)
+        return range(
+            self.lead, end if self.looped else (self.ahead - 1) * self.steps.ins + self.steps.reach
+        )
 
 
 def overlap(steps: Steps) -> int:

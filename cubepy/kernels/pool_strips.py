@@ -33,7 +33,11 @@ def note(seen, line):
     """`seen`, with NaN where the line has NaN (or an infinity, which costs time only)."""
     if line.dtype.is_float:
         for k in cb.unroll(range(0, line.lanes, seen.lanes)):
-            seen = cb.fma(cb.slice_line(line, k, seen.lanes), cb.splat(cb.cast(0, line.dtype), seen.lanes), seen)
+            seen = cb.fma(
+                cb.slice_line(line, k, seen.lanes),
+                cb.splat(cb.cast(0, line.dtype), seen.lanes),
+                seen,
+            )
     return seen
 
 
@@ -73,7 +77,17 @@ def shared(a, taps: cb.Comptime[int], exact: cb.Comptime[bool]):
 
 
 @cb.func
-def down(x, p, layers, rows, taps: cb.Comptime[int], z, seen, fresh: cb.Comptime[int], lanes: cb.Comptime[int]):
+def down(
+    x,
+    p,
+    layers,
+    rows,
+    taps: cb.Comptime[int],
+    z,
+    seen,
+    fresh: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
     """The largest of x[p, layer, row, z : z + lanes] over layers and each `taps` neighbours of `rows`, and what was
     `seen` of NaN.
 
@@ -145,11 +159,15 @@ def down_every(
             wide, seen = down(x, p, layers, rows, taps, z + k * skip, seen, fresh, lanes * skip)
             keep(buffer, to + k, picked(wide, tuple(range(0, lanes * skip, skip))))
         last = count - lanes
-        wide, seen = down(x, p, layers, rows, taps, z + last * skip - (skip - 1), seen, fresh, lanes * skip)
+        wide, seen = down(
+            x, p, layers, rows, taps, z + last * skip - (skip - 1), seen, fresh, lanes * skip
+        )
         keep(buffer, to + last, picked(wide, tuple(range(skip - 1, lanes * skip, skip))))
     else:
         for k in range(count):
-            one, mark = down(x, p, layers, rows, taps, z + k * skip, cb.slice_line(seen, 0, 1), fresh, 1)
+            one, mark = down(
+                x, p, layers, rows, taps, z + k * skip, cb.slice_line(seen, 0, 1), fresh, 1
+            )
             keep(buffer, to + k, one)
             seen = seen + cb.splat(mark[0], lanes)
     return seen
@@ -164,13 +182,39 @@ def down_all(
     seen = cb.splat(cb.cast(0, buffer.dtype), lanes)
     if skip == 1:
         begin = to * channels
-        seen = down_run(x, p, layers, rows, taps, z * channels, count * channels, buffer, begin, seen, fresh, lanes)
+        seen = down_run(
+            x,
+            p,
+            layers,
+            rows,
+            taps,
+            z * channels,
+            count * channels,
+            buffer,
+            begin,
+            seen,
+            fresh,
+            lanes,
+        )
     elif single:
         seen = down_every(x, p, layers, rows, taps, z, count, buffer, to, seen, skip, fresh, lanes)
     else:
         for q in range(count):
             at = (z + q * skip) * channels
-            seen = down_run(x, p, layers, rows, taps, at, channels, buffer, (to + q) * channels, seen, fresh, lanes)
+            seen = down_run(
+                x,
+                p,
+                layers,
+                rows,
+                taps,
+                at,
+                channels,
+                buffer,
+                (to + q) * channels,
+                seen,
+                fresh,
+                lanes,
+            )
     return (seen != seen).any()
 
 
@@ -244,7 +288,9 @@ def across_all(
             best = across(buffer, r, e * step, apart, taps, step, exact, lanes)
             put(out, p, i, j, first * channels + e, best, past)
         if whole < total:
-            best = cb.cast(across(buffer, r, whole * step, apart, taps, step, exact, lanes), out.dtype)
+            best = cb.cast(
+                across(buffer, r, whole * step, apart, taps, step, exact, lanes), out.dtype
+            )
             out.store((p, i, j, first * channels + whole), best, valid=total - whole)
     else:
         for m in range(many):
@@ -302,11 +348,28 @@ def max_strips(
             )  # fmt: skip
         exact = dirty
         if dirty:
-            dirty = down_all(x, p, layers, rows, taps, z, end - begin, channels, buffer, begin, skip, 0, lanes, single)
+            dirty = down_all(
+                x,
+                p,
+                layers,
+                rows,
+                taps,
+                z,
+                end - begin,
+                channels,
+                buffer,
+                begin,
+                skip,
+                0,
+                lanes,
+                single,
+            )
         below = (j + rows_at_once) * stride_h - pad_h + (taps - 1) * spread[1]
         for r in range(cb.min(rows_at_once, out.shape[2] - j)):
             ahead = None
-            if step * skip == 1 and fresh == rows_at_once:  # one new row for each, one new column for each
+            if (
+                step * skip == 1 and fresh == rows_at_once
+            ):  # one new row for each, one new column for each
                 ahead = (layers[0], below + r * spread[1], first * channels - pad_w * channels)
             if exact:
                 across_all(
@@ -338,7 +401,11 @@ def run(x: Any, out: Any, kernel: Any, stride: Any, pad: Any, dilation: Any, lea
     single = channels == 1
     skip = math.gcd(stride[2], dilation[2]) if kernel[2] > 1 else stride[2]
     step, apart = stride[2] // skip, dilation[2] // skip if kernel[2] > 1 else 1
-    if kernel[0] * kernel[1] > TAPS or kernel[2] > TAPS or (single and lanes * max(step, skip) > 64):
+    if (
+        kernel[0] * kernel[1] > TAPS
+        or kernel[2] > TAPS
+        or (single and lanes * max(step, skip) > 64)
+    ):
         return False
     room = ROOM // acc.itemsize
     fit = ((room - lanes * step) // channels - (kernel[2] - 1) * apart - 1) // step + 1
@@ -351,7 +418,9 @@ def run(x: Any, out: Any, kernel: Any, stride: Any, pad: Any, dilation: Any, lea
     blocks = -(-out.shape[3] // columns)
     rows = together(kernel[1], out.shape[2]) if stride[1] == dilation[1] else 1
     wide = together(kernel[2], columns) if step == apart and channels % lanes == 0 else 1
-    strip = max(1, min(out.shape[2], 64, out.shape[2] * blocks * out.shape[0] * out.shape[1] // CUBES))
+    strip = max(
+        1, min(out.shape[2], 64, out.shape[2] * blocks * out.shape[0] * out.shape[1] // CUBES)
+    )
     row = out.shape[3] * channels * out.itemsize
     past = (
         out.nbytes >= STREAM
@@ -361,7 +430,9 @@ def run(x: Any, out: Any, kernel: Any, stride: Any, pad: Any, dilation: Any, lea
     )
     strip = -(-strip // rows) * rows
     again = stride[1] % dilation[1] == 0 and stride[1] // dilation[1] < kernel[1]
-    fresh = rows * stride[1] // dilation[1] if again else kernel[1]  # rows of windows that those above have not
+    fresh = (
+        rows * stride[1] // dilation[1] if again else kernel[1]
+    )  # rows of windows that those above have not
     cubes = planes * out.shape[1] * -(-out.shape[2] // strip) * blocks
     max_strips[cubes, 1](
         x.reshape(*x.shape[:3], -1), out.reshape(*out.shape[:3], -1), channels, *stride[:2], *pad, columns, strip,

@@ -67,7 +67,9 @@ class WidePlan:
     def nbytes(self) -> int:
         """Shared memory, of numbers of 4 bytes."""
         held = self.slots * ROWS * self.units * self.lanes
-        return 4 * (held + ROWS * self.groups * (self.row * (self.lanes + 1) + self.ends * self.lanes))
+        return 4 * (
+            held + ROWS * self.groups * (self.row * (self.lanes + 1) + self.ends * self.lanes)
+        )
 
 
 def behind(taps: int, place: int, size: int) -> tuple[int, int]:
@@ -127,7 +129,9 @@ def walk_down(found, rows, held, chunk, lane, plan: cb.Comptime[WidePlan]):
             if far > 0:
                 begun[r] = held.load((kept(chunk, far, plan), place, lane), plan.lanes)
                 if far > near and near > 0:
-                    begun[r] = cb.nan_max(begun[r], held.load((kept(chunk, near, plan), 0, lane), plan.lanes))
+                    begun[r] = cb.nan_max(
+                        begun[r], held.load((kept(chunk, near, plan), 0, lane), plan.lanes)
+                    )
         ending(found, rows, whole, begun, plan.down, ROWS)
         running = rows[ROWS - 1]
         for r in cb.unroll(range(ROWS - 1, -1, -1)):
@@ -147,7 +151,11 @@ def kept(chunk, k: cb.Comptime[int], plan: cb.Comptime[WidePlan]):
 def walk_across(own, stage, marks, at, plan: cb.Comptime[WidePlan]):
     """The largest values of windows that end in the columns of a line, the `at`-th of all that are staged."""
     lanes = plan.lanes
-    values, results, begun = cb.local((lanes,), own.dtype), cb.local((lanes,), own.dtype), cb.local((lanes,), own.dtype)
+    values, results, begun = (
+        cb.local((lanes,), own.dtype),
+        cb.local((lanes,), own.dtype),
+        cb.local((lanes,), own.dtype),
+    )
     near = between(plan.across, lanes)
     for r in cb.unroll(range(lanes)):
         values[r] = own[r]
@@ -161,7 +169,11 @@ def walk_across(own, stage, marks, at, plan: cb.Comptime[WidePlan]):
             running = cb.nan_max(running, there[v])
             for r in cb.unroll(range(lanes)):
                 if behind(plan.across, r, lanes) == (far, v):
-                    begun[r] = cb.nan_max(running, marks[at - near]) if far > near and near > 0 else running
+                    begun[r] = (
+                        cb.nan_max(running, marks[at - near])
+                        if far > near and near > 0
+                        else running
+                    )
     ending(results, values, whole, begun, plan.across, lanes)
     return results.load(0, lanes)
 
@@ -180,7 +192,9 @@ def read_chunk(rows, x, plane, chunk, column, size, plan: cb.Comptime[WidePlan])
         else:
             numbers = cb.local((plan.lanes,), rows.dtype)
             for v in cb.unroll(range(plan.lanes)):
-                numbers[v] = cb.cast(x[(plane * size[1] + y) * size[2] + cb.min(column + v, size[2] - 1)], rows.dtype)
+                numbers[v] = cb.cast(
+                    x[(plane * size[1] + y) * size[2] + cb.min(column + v, size[2] - 1)], rows.dtype
+                )
             rows[r] = numbers.load(0, plan.lanes)
 
 
@@ -224,7 +238,9 @@ def largest_wide(
         read_chunk(ahead, x, source, chunk + 1, column, size, plan)
         walk_down(found, rows, held, slot, mine, plan)
         slot = cb.select(slot + 1 >= plan.slots, 0, slot + 1)
-        i = chunk * ROWS - (plan.down - 1) + pad[0]  # of the result that ends with the chunk's first row
+        i = (
+            chunk * ROWS - (plan.down - 1) + pad[0]
+        )  # of the result that ends with the chunk's first row
         if chunk >= begin and i + ROWS > 0 and i < made[1]:
             if here:
                 for r in cb.unroll(range(ROWS)):
@@ -255,10 +271,14 @@ def largest_wide(
                         for r in cb.unroll(range(ROWS)):
                             if i + r >= 0 and i + r < made[1]:
                                 value = ready[r, group * plan.ends * lanes + beside]
-                                out[(plane * made[1] + i + r) * made[2] + j] = cb.cast(value, out.dtype)
+                                out[(plane * made[1] + i + r) * made[2] + j] = cb.cast(
+                                    value, out.dtype
+                                )
 
 
-def plan_of(x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int]) -> tuple[WidePlan, int] | None:
+def plan_of(
+    x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int]
+) -> tuple[WidePlan, int] | None:
     """How (planes, height, width) are cut, and tiles of a row; None if windows are too tall for shared memory."""
     lanes = 4
     whole = not (x.shape[2] % lanes or address(x) % (lanes * x.itemsize))
@@ -274,7 +294,9 @@ def plan_of(x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int]) -> 
             tiles = 1 + -(-(ends - wide) // (wide - halo))
             found.append((WidePlan(*kernel, wide, 1, halo, 0, lanes, whole, True), tiles))
     room = cb.device_properties_of().max_shared_memory // TOGETHER
-    found = [(plan, tiles) for plan, tiles in found if plan.units <= MOST_UNITS and plan.nbytes <= room]
+    found = [
+        (plan, tiles) for plan, tiles in found if plan.units <= MOST_UNITS and plan.nbytes <= room
+    ]
     if not found:
         return None
     return max(found, key=lambda one: use(*one, lines))

@@ -55,7 +55,11 @@ class Keys:
         """
         turned = self.top if self.bits == 64 else 0
         other = (self.ones if self.descending else 0) ^ turned
-        first = {"float": (self.ones, self.top), "signed": (self.top, self.top), "unsigned": (0, 0)}[self.kind]
+        first = {
+            "float": (self.ones, self.top),
+            "signed": (self.top, self.top),
+            "unsigned": (0, 0),
+        }[self.kind]
         negative, positive = (mask ^ other for mask in first)
         largest = self.infinity if self.kind == "float" else self.top - 1
         high = (negative, positive) if (negative ^ self.top) & self.top else (positive, negative)
@@ -75,7 +79,9 @@ def masked_key(value, bits: cb.Comptime[int], masks):
 def unmasked_key(key, bits: cb.Comptime[int], masks):
     """The bits that `masked_key` made a key of."""
     size = key & key.dtype((1 << (bits - 1)) - 1)
-    return key ^ cb.select(size != key, cb.splat(masks[2], key.lanes), cb.splat(masks[3], key.lanes))
+    return key ^ cb.select(
+        size != key, cb.splat(masks[2], key.lanes), cb.splat(masks[3], key.lanes)
+    )
 
 
 @cb.func
@@ -158,7 +164,13 @@ def passes_of(x: Any, values: Any, indices: Any, keys: Keys, digits: int) -> Ite
 
 @cb.kernel
 def count_digits(
-    x: cb.Array, counts: cb.Array, shift, piece, keys: cb.Comptime, digits: cb.Comptime[int], first: cb.Comptime[bool]
+    x: cb.Array,
+    counts: cb.Array,
+    shift,
+    piece,
+    keys: cb.Comptime,
+    digits: cb.Comptime[int],
+    first: cb.Comptime[bool],
 ):
     """counts[row, digit, p] = how often the p-th piece of a row has the digit; a cube of one unit does a piece."""
     pieces = counts.shape[2]
@@ -218,7 +230,14 @@ def count_key(counts, key, passes: cb.Comptime[int], digits: cb.Comptime[int]):
 
 @cb.func
 def sort_counted(
-    a, order, counts, n, bins, passes: cb.Comptime[int], digits: cb.Comptime[int], indexed: cb.Comptime[bool]
+    a,
+    order,
+    counts,
+    n,
+    bins,
+    passes: cb.Comptime[int],
+    digits: cb.Comptime[int],
+    indexed: cb.Comptime[bool],
 ):
     """Sort a[0, :n], whose digits are counted, back and forth between a[0] and a[1]; gives where it ends up.
 
@@ -285,7 +304,12 @@ def transpose_block(a, k, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def sort_short_rows(
-    x: cb.Array, out: cb.Array, count, keys: cb.Comptime, room: cb.Comptime[int], lanes: cb.Comptime[int]
+    x: cb.Array,
+    out: cb.Array,
+    count,
+    keys: cb.Comptime,
+    room: cb.Comptime[int],
+    lanes: cb.Comptime[int],
 ):
     """Rows of at most `room` elements, `lanes` rows at once, one in each lane: Batcher's odd-even merges (1968).
 

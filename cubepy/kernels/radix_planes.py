@@ -124,6 +124,8 @@ def sort_by_planes(x: Any, values: Any, indices: Any, keys: Any) -> None:
     tile = UNITS * items
     if n <= tile:
         units = min(UNITS, max(32, power_of_two(n) // 8))
-        sort_rows_by_planes[m, units](x, values, indices, keys, max(1, power_of_two(n) // units), mode="checked")
+        sort_rows_by_planes[m, units](
+            x, values, indices, keys, max(1, power_of_two(n) // units), mode="checked"
+        )
     else:
         sort_by_sweeps(x, values, indices, keys)

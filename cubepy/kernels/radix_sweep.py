@@ -40,7 +40,9 @@ neighbours go to neighbouring places."""
 
 
 @cb.kernel
-def count_all_digits(x: cb.Array, seen: cb.Array, piece, keys: cb.Comptime, lanes: cb.Comptime[int]):
+def count_all_digits(
+    x: cb.Array, seen: cb.Array, piece, keys: cb.Comptime, lanes: cb.Comptime[int]
+):
     """seen[p, row, digit] += how often digit p of the keys of a piece of a row is this one."""
     passes = (keys.bits + 7) // 8
     here = cb.shared((passes, 256), cb.i32)
@@ -202,8 +204,12 @@ def sweep(
     ahead, start = before_unit(count, seen[turn, row, unit], board)
     for w in cb.unroll(range(planes)):
         counts[w, unit] = counts[w, unit] + ahead
-    beyond = cb.max(p * tile + tile - n, 0)  # keys that only fill the last tile: they have the last digit
-    starts[unit] = places_before(state, turn, t, p, start, count - (beyond if unit == 255 else 0)) - ahead
+    beyond = cb.max(
+        p * tile + tile - n, 0
+    )  # keys that only fill the last tile: they have the last digit
+    starts[unit] = (
+        places_before(state, turn, t, p, start, count - (beyond if unit == 255 else 0)) - ahead
+    )
     cb.sync_cube()
     for j in cb.unroll(range(plan.items)):
         to = place[j] + counts[plane, digit_of(key[j], shift, 8)]
@@ -245,7 +251,22 @@ def sort_by_sweeps(x: Any, values: Any, indices: Any, keys: Any) -> None:
     cubes = max(1, min(-(-n // line), 8 * cb.device_properties_of().cores // m))
     piece = -(-n // (cubes * line)) * line
     count_all_digits[m * -(-n // piece), UNITS](x, seen, piece, keys, lanes, mode="unchecked")
-    for p, (here, order, out, out_order, first, last) in enumerate(passes_of(x, values, indices, keys, 8)):
+    for p, (here, order, out, out_order, first, last) in enumerate(
+        passes_of(x, values, indices, keys, 8)
+    ):
         sweep[m * tiles, UNITS](
-            here, order, seen, drawn, state, out, out_order, p, tiles, keys, first, last, plan, mode="unchecked"
+            here,
+            order,
+            seen,
+            drawn,
+            state,
+            out,
+            out_order,
+            p,
+            tiles,
+            keys,
+            first,
+            last,
+            plan,
+            mode="unchecked",
         )

@@ -84,7 +84,9 @@ def radius(words):
     """
     u = cb.fma(cb.cast(words, cb.f32), 2.0**-32, 2.0**-33)
     bits = cb.bitcast(u, cb.u32)
-    exponent = (bits - cb.u32(0x3F3504F3)) & cb.u32(0xFF800000)  # such that the rest is sqrt(1/2) to sqrt(2)
+    exponent = (bits - cb.u32(0x3F3504F3)) & cb.u32(
+        0xFF800000
+    )  # such that the rest is sqrt(1/2) to sqrt(2)
     f = cb.bitcast(bits - exponent, cb.f32) - 1.0
     p = cb.fma(f, 0.20211611688137054, -0.32444265484809875)
     for c in cb.unroll((0.34501978754997253, -0.39800456166267395, 0.49939805269241333, -0.6667011380195618,
@@ -114,7 +116,9 @@ def normal_line(w0, w1, w2, w3, mean, std):
     r0, r1 = radius(w0) * std, radius(w2) * std
     s0, c0 = sine_cosine(w1)
     s1, c1 = sine_cosine(w3)
-    return weave(cb.fma(r0, c0, mean), cb.fma(r0, s0, mean), cb.fma(r1, c1, mean), cb.fma(r1, s1, mean))
+    return weave(
+        cb.fma(r0, c0, mean), cb.fma(r0, s0, mean), cb.fma(r1, c1, mean), cb.fma(r1, s1, mean)
+    )
 
 
 @cb.func
@@ -156,7 +160,11 @@ def draws(kind: cb.Comptime[str], dtype: cb.Comptime, w, a, b, p, at, lanes: cb.
     if kind == "bernoulli":
         u = weave(*(unit_interval(w0, cb.f32), unit_interval(w1, cb.f32), unit_interval(w2, cb.f32),
                     unit_interval(w3, cb.f32)))  # fmt: skip
-        chance = cb.cast(p.load(at, 4 * lanes, valid=p.size - at), cb.f32) if p is not None else cb.splat(a, 4 * lanes)
+        chance = (
+            cb.cast(p.load(at, 4 * lanes, valid=p.size - at), cb.f32)
+            if p is not None
+            else cb.splat(a, 4 * lanes)
+        )
         return cb.cast(cb.select(u < chance, 1.0, 0.0), dtype)
     if kind == "uniform":
         if dtype == cb.f64:
@@ -189,7 +197,14 @@ def fill(
         if block * each < out.size:
             count = counters(first + cb.cast(block, cb.u64), lanes)
             upper = cb.splat(s0, lanes)
-            w = philox(cb.cast(count, cb.u32), cb.cast(count >> 32, cb.u32), upper, cb.splat(s1, lanes), k0, k1)
+            w = philox(
+                cb.cast(count, cb.u32),
+                cb.cast(count >> 32, cb.u32),
+                upper,
+                cb.splat(s1, lanes),
+                k0,
+                k1,
+            )
             out.store(block * each, draws(kind, out.dtype, w, a, b, p, block * each, lanes))
 
 
@@ -199,7 +214,9 @@ def block_of(kind: cb.Comptime[str], dtype: cb.Comptime, seed, high, count, at, 
     k0, k1 = cb.cast(seed, cb.u32), cb.cast(seed >> 32, cb.u32)
     s0, s1 = cb.cast(high, cb.u32), cb.cast(high >> 32, cb.u32)
     low = cb.splat(count, 1)
-    w = philox(cb.cast(low, cb.u32), cb.cast(low >> 32, cb.u32), cb.splat(s0, 1), cb.splat(s1, 1), k0, k1)
+    w = philox(
+        cb.cast(low, cb.u32), cb.cast(low >> 32, cb.u32), cb.splat(s0, 1), cb.splat(s1, 1), k0, k1
+    )
     return draws(kind, dtype, w, a, b, p, at, 1)
 
 
@@ -280,12 +297,23 @@ def _shape(size: Any) -> tuple[int, ...]:
     return shape
 
 
-def _fill(result: Any, kind: str, a: Any, b: Any, generator: Generator | None, words: int = 1, p: Any = None) -> Any:
+def _fill(
+    result: Any,
+    kind: str,
+    a: Any,
+    b: Any,
+    generator: Generator | None,
+    words: int = 1,
+    p: Any = None,
+) -> Any:
     if result.size == 0:
         return result
     source = default_generator if generator is None else generator
     if not isinstance(source, Generator):
-        raise ArgumentError(f"generator must be a Generator, not {source!r}"[:120], hint="make one: K.Generator(seed)")
+        raise ArgumentError(
+            f"generator must be a Generator, not {source!r}"[:120],
+            hint="make one: K.Generator(seed)",
+        )
     contiguous = result.flags.c_contiguous
     flat = (result if contiguous else np.empty_like(result, order="C", subok=False)).reshape(-1)
     each = 4 // words
@@ -311,8 +339,13 @@ def _fill_host(state: Any, ends: Any, p: Any, kind: str, each: int, *, out: Any 
     blocks = -(-out.size // each)
     lanes = properties.register_bytes // 4
     steps = max(1, min(CHUNK, -(-blocks // 2)) // lanes)
-    cubes, arguments = -(-blocks // (lanes * steps)), (out, p, state, ends, kind, each, lanes, steps)
-    fill[cubes, 1](*arguments, device=_device(out), mode="checked")  # the last lines end behind the array
+    cubes, arguments = (
+        -(-blocks // (lanes * steps)),
+        (out, p, state, ends, kind, each, lanes, steps),
+    )
+    fill[cubes, 1](
+        *arguments, device=_device(out), mode="checked"
+    )  # the last lines end behind the array
     return out
 
 
@@ -365,7 +398,10 @@ def uniform(
     result = _target(size, dtype, device, out)
     scalar = _float_of(result, "uniform")
     kind = np.float64 if scalar == cb.f64 else np.float32
-    return _returned(_fill(result, "uniform", kind(low), kind(high), generator, 2 if scalar == cb.f64 else 1), out)
+    return _returned(
+        _fill(result, "uniform", kind(low), kind(high), generator, 2 if scalar == cb.f64 else 1),
+        out,
+    )
 
 
 def normal(
@@ -391,10 +427,14 @@ def normal(
     result = _target(size, dtype, device, out)
     scalar = _float_of(result, "normal")
     kind = np.float64 if scalar == cb.f64 else np.float32
-    return _returned(_fill(result, "normal", kind(mean), kind(std), generator, 2 if scalar == cb.f64 else 1), out)
+    return _returned(
+        _fill(result, "normal", kind(mean), kind(std), generator, 2 if scalar == cb.f64 else 1), out
+    )
 
 
-def bernoulli(input: Any, size: Any = None, *, generator: Generator | None = None, out: Any = None) -> Any:
+def bernoulli(
+    input: Any, size: Any = None, *, generator: Generator | None = None, out: Any = None
+) -> Any:
     """Ones with the given probability, zeros otherwise, as `torch.bernoulli`.
 
     Args:
@@ -414,7 +454,9 @@ def bernoulli(input: Any, size: Any = None, *, generator: Generator | None = Non
         if not 0 <= input <= 1:
             raise ShapeError(f"a probability lies between 0 and 1; {input} does not")
         result = _target(size, cb.f32, None, out)
-        return _returned(_fill(result, "bernoulli", np.float32(input), np.float32(0), generator), out)
+        return _returned(
+            _fill(result, "bernoulli", np.float32(input), np.float32(0), generator), out
+        )
     wrap, p = wrapper(input), array_of(input, "input")
     if not as_dtype(p.dtype).is_float:
         raise DTypeError(f"probabilities are floats, not {p.dtype}")
@@ -464,7 +506,9 @@ def randint(
     if low < info.min or high - 1 > info.max:
         raise DTypeError(f"{result.dtype} does not hold all of [{low}, {high})")
     if high - low == 2**64:
-        raise ShapeError(f"the interval [{low}, {high}) has 2^64 integers; fill an array of u64 with `uniform` bits")
+        raise ShapeError(
+            f"the interval [{low}, {high}) has 2^64 integers; fill an array of u64 with `uniform` bits"
+        )
     kind = "integers" if high - low >= 2**32 else "few integers"
     done = _fill(result, kind, np.uint64(low % 2**64), np.uint64(high - low), generator, 2)
     return _returned(done, out)

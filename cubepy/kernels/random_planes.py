@@ -41,11 +41,23 @@ fill_ordinary = cb.kernel(fast_math=("nnan", "ninf"))(filled)
 
 
 def fill(
-    out: Any, p: Any, seed: int, high: int, first: int, a: Any, b: Any, block_of: Any, kind: str, each: int, where: Any
+    out: Any,
+    p: Any,
+    seed: int,
+    high: int,
+    first: int,
+    a: Any,
+    b: Any,
+    block_of: Any,
+    kind: str,
+    each: int,
+    where: Any,
 ) -> None:
     """Fill an array of rank 1 on the device `where`."""
     ordinary = kind == "normal" and each == 4
     steps = MANY if ordinary and out.size >= LARGE else STEPS
     cubes = -(-out.size // (UNITS * steps * each))
     kernel = fill_ordinary if ordinary else fill_wide
-    kernel[cubes, UNITS](out, p, seed, high, first, a, b, block_of, kind, each, steps, mode="unchecked", device=where)
+    kernel[cubes, UNITS](
+        out, p, seed, high, first, a, b, block_of, kind, each, steps, mode="unchecked", device=where
+    )

@@ -28,7 +28,9 @@ PIECE = 32768  # elements of a row that one cube reduces
 SHORT = 1024  # elements of a row, at most, whose place is carried along with the largest
 TOGETHER = 4096  # elements of short rows that one cube takes
 WIDTH = 1024  # columns that one cube reduces
-WIDE = 256  # lines that one cube reduces of long columns: what it reads lies in one stretch of memory
+WIDE = (
+    256  # lines that one cube reduces of long columns: what it reads lies in one stretch of memory
+)
 NARROW = 512  # columns that few are folded to
 FEW = 16  # lines of columns that are held in registers (half as many where NaN is looked for, too)
 FOLDS = (2, 4, 8, 16, 32, 64, 128)  # rows that become one
@@ -65,7 +67,15 @@ def _without_copy(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _reduce(
-    x: Any, axis: Any, keepdims: bool, out: Any, step: Any, start: Any, acc: DType, result: DType, mean: bool = False
+    x: Any,
+    axis: Any,
+    keepdims: bool,
+    out: Any,
+    step: Any,
+    start: Any,
+    acc: DType,
+    result: DType,
+    mean: bool = False,
 ) -> Any:
     wrap, array = wrapper(x), array_of(x)
     axes = axes_of(axis, array.ndim)
@@ -98,20 +108,39 @@ def scaled_sum(x: Any, axes: tuple[int, ...], out: Any, scale: float) -> None:
 
 
 def _run(
-    data: np.ndarray, by_rows: bool, target: np.ndarray, step: Any, start: Any, acc: DType, result: DType, scale: float
+    data: np.ndarray,
+    by_rows: bool,
+    target: np.ndarray,
+    step: Any,
+    start: Any,
+    acc: DType,
+    result: DType,
+    scale: float,
 ) -> None:
     flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
     if has_planes():
-        (reduce_cubes.rows if by_rows else reduce_cubes.columns)(data, flat, step, start, acc, scale)
+        (reduce_cubes.rows if by_rows else reduce_cubes.columns)(
+            data, flat, step, start, acc, scale
+        )
     else:
         quick = {f.larger: greater, f.smaller: lesser}.get(step, step)
         wide = f32 if acc.is_float and acc.bits < 32 else acc
-        (_rows if by_rows else _columns)(data, flat, quick, step if acc.is_float else quick, start, wide, scale)
+        (_rows if by_rows else _columns)(
+            data, flat, quick, step if acc.is_float else quick, start, wide, scale
+        )
     if flat is not target:
         convert_into(target, flat)
 
 
-def _rows(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start: Any, acc: DType, scale: float) -> None:
+def _rows(
+    data: np.ndarray,
+    target: np.ndarray,
+    step: Any,
+    right: Any,
+    start: Any,
+    acc: DType,
+    scale: float,
+) -> None:
     """Reduce (rows, n) into the contiguous `target`; `right` is the step that is right for NaN too."""
     m, n = data.shape
     lanes = lanes_for(data, np.empty(0, acc.numpy))
@@ -128,21 +157,35 @@ def _rows(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start: An
         _rows(part, target, step, right, start, acc, scale)
 
 
-def _columns(data: np.ndarray, target: np.ndarray, step: Any, right: Any, start: Any, acc: DType, scale: float) -> None:
+def _columns(
+    data: np.ndarray,
+    target: np.ndarray,
+    step: Any,
+    right: Any,
+    start: Any,
+    acc: DType,
+    scale: float,
+) -> None:
     """The same of (batch, n, columns). Some rows of few columns count as one, so that memory is read in long runs."""
     b, n, c = data.shape
     solid = data.strides[1] == c * data.itemsize
     lanes = lanes_for(data, np.empty(0, acc.numpy))
     folds = [g for g in (1, *FOLDS) if n % g == 0 and n >= 64 * g and solid]
-    held = FEW if step is right else FEW // 2 if cb.device_properties_of().register_bytes < 64 else 0
+    held = (
+        FEW if step is right else FEW // 2 if cb.device_properties_of().register_bytes < 64 else 0
+    )
     few = held if any(g * c == held * lanes for g in folds) else 0
-    fold = few * lanes // c if few else builtins.max((g for g in folds if g * c <= NARROW), default=1)
+    fold = (
+        few * lanes // c if few else builtins.max((g for g in folds if g * c <= NARROW), default=1)
+    )
     if fold > 1:
         data = data.reshape(b, n // fold, fold * c)
     width, blocks, pieces, piece = _column_cuts(data, lanes)
     last = pieces == fold == 1
     part = target.reshape(b, 1, c) if last else memory.empty((b, pieces, fold * c), acc.numpy)
-    side = not solid or fold * c > NARROW  # short rows that follow each other are read in this order
+    side = (
+        not solid or fold * c > NARROW
+    )  # short rows that follow each other are read in this order
     reduce_columns[blocks * pieces, 1](
         data, part, step, right, start, acc, lanes, bucket(width // lanes), width, piece, scale if last else 1.0, side,
         few, mode="unchecked",
@@ -222,10 +265,14 @@ def _extreme(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
     array = array_of(x)
     dtype = as_dtype(array.dtype).compute
     if array.size == 0 and int(np.prod([array.shape[d] for d in axes_of(axis, array.ndim)])) == 0:
-        raise ShapeError(f"the {'max' if largest else 'min'} of an empty axis is not defined (shape {array.shape})")
+        raise ShapeError(
+            f"the {'max' if largest else 'min'} of an empty axis is not defined (shape {array.shape})"
+        )
     step = f.larger if largest else f.smaller
     if dtype.kind == "b":
-        found = _reduce(array.view(np.uint8), axis, keepdims, out, step, _worst(u8, largest), u8, dtype)
+        found = _reduce(
+            array.view(np.uint8), axis, keepdims, out, step, _worst(u8, largest), u8, dtype
+        )
         return found if out is not None else wrapper(x)(found)
     return _reduce(x, axis, keepdims, out, step, _worst(dtype, largest), dtype, dtype)
 
@@ -270,11 +317,15 @@ def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
     n = int(np.prod([array.shape[d] for d in axes], dtype=np.int64))
     if n == 0:
         raise ShapeError(f"the argmax of an empty axis is not defined (shape {array.shape})")
-    final = tuple(1 if d in axes else s for d, s in enumerate(array.shape) if keepdims or d not in axes)
+    final = tuple(
+        1 if d in axes else s for d, s in enumerate(array.shape) if keepdims or d not in axes
+    )
     target = output(out, final, np.int64)
     if target.size:
         if has_planes():
-            _arg_by_cubes(array.view(np.uint8) if array.dtype == np.bool_ else array, axes, target, largest)
+            _arg_by_cubes(
+                array.view(np.uint8) if array.dtype == np.bool_ else array, axes, target, largest
+            )
             return finish(target if final or out is not None else target[()], out, wrap)
         data, by_rows = arranged(array.view(np.uint8) if array.dtype == np.bool_ else array, axes)
         flat = target if target.flags.c_contiguous else memory.empty(target.shape, np.int64)
@@ -293,14 +344,22 @@ def _arg_rows(data: np.ndarray, target: np.ndarray, largest: bool) -> None:
     short = SHORT if acc.bits <= 32 else SHORT // 4
     if n <= short and cb.device_properties_of().register_bytes < 64:  # measured
         rows = TOGETHER // n
-        reduce_places.arg_short_rows[-(-m // rows), 1](data, flat, rows, largest, start, acc, lanes, mode="unchecked")
+        reduce_places.arg_short_rows[-(-m // rows), 1](
+            data, flat, rows, largest, start, acc, lanes, mode="unchecked"
+        )
         return
     if n <= PIECE:
         reduce_places.arg_rows[m, 1](data, flat, largest, start, acc, lanes, mode="unchecked")
         return
     pieces = -(-n // PIECE)
-    values, step, careful = memory.empty((m, pieces), acc.numpy), greater if largest else lesser, acc.is_float
-    reduce_rows[m * pieces, 1](data, values, step, start, acc, lanes, PIECE, 1, False, careful, 1.0, mode="unchecked")
+    values, step, careful = (
+        memory.empty((m, pieces), acc.numpy),
+        greater if largest else lesser,
+        acc.is_float,
+    )
+    reduce_rows[m * pieces, 1](
+        data, values, step, start, acc, lanes, PIECE, 1, False, careful, 1.0, mode="unchecked"
+    )
     reduce_places.arg_pieces[m, 1](data, values, flat, largest, lanes, PIECE, mode="unchecked")
 
 
@@ -321,7 +380,9 @@ def _arg_columns(data: np.ndarray, target: np.ndarray, largest: bool) -> None:
     reduce_places.arg_columns[blocks * pieces, 1](
         data, values, where, largest, acc, lanes, room, width, piece, mode="unchecked"
     )
-    reduce_places.arg_columns_join[b * -(-c // lanes), 1](values, where, final, largest, lanes, mode="unchecked")
+    reduce_places.arg_columns_join[b * -(-c // lanes), 1](
+        values, where, final, largest, lanes, mode="unchecked"
+    )
 
 
 def _arg_by_cubes(array: Any, axes: tuple[int, ...], target: Any, largest: bool) -> None:

@@ -72,7 +72,9 @@ def reduce_rows_wide(
     line = step(step(a0, a1), step(a2, a3))
     total = over_units(over_lanes(line, step, plan.lanes), step, plan.units, board)
     if cb.UNIT_POS % plan.units == 0 and place < x.shape[0]:
-        out[place, p] = cb.cast(total * cb.cast(scale, acc) if out.dtype.is_float else total, out.dtype)
+        out[place, p] = cb.cast(
+            total * cb.cast(scale, acc) if out.dtype.is_float else total, out.dtype
+        )
 
 
 @dataclass(frozen=True)
@@ -316,7 +318,9 @@ def rows(data: Any, target: Any, step: Any, start: Any, acc: Any, scale: float) 
     last = pieces == 1
     part = target.reshape(m, 1) if last else memory.empty((m, pieces), acc.numpy)
     cubes = -(-m // plan.rows) * pieces
-    reduce_rows_wide[cubes, UNITS](data, part, step, start, acc, plan, piece, scale if last else 1.0, mode="unchecked")
+    reduce_rows_wide[cubes, UNITS](
+        data, part, step, start, acc, plan, piece, scale if last else 1.0, mode="unchecked"
+    )
     if not last:
         rows(part, target, step, start, acc, scale)
 
@@ -358,9 +362,13 @@ def arg_rows(data: Any, target: Any, largest: bool) -> None:
         )
         return
     values, where = memory.empty((m, pieces), data.dtype), memory.empty((m, pieces), index.numpy)
-    arg_rows_wide[m * pieces, UNITS](data, None, values, where, largest, plan, index, piece, mode="unchecked")
+    arg_rows_wide[m * pieces, UNITS](
+        data, None, values, where, largest, plan, index, piece, mode="unchecked"
+    )
     final = RowPlan(1, UNITS, 1)
-    arg_rows_wide[m, UNITS](values, where, None, target.reshape(m, 1), largest, final, index, pieces, mode="unchecked")
+    arg_rows_wide[m, UNITS](
+        values, where, None, target.reshape(m, 1), largest, final, index, pieces, mode="unchecked"
+    )
 
 
 def arg_columns(data: Any, target: Any, largest: bool) -> None:
@@ -370,10 +378,19 @@ def arg_columns(data: Any, target: Any, largest: bool) -> None:
     final = target.reshape(b, 1, c)
     plan, pieces, piece, cubes = column_plan(data)
     if pieces == 1:
-        arg_columns_wide[cubes, UNITS](data, None, None, final, largest, plan, index, piece, mode="unchecked")
+        arg_columns_wide[cubes, UNITS](
+            data, None, None, final, largest, plan, index, piece, mode="unchecked"
+        )
         return
-    values, where = memory.empty((b, pieces, c), data.dtype), memory.empty((b, pieces, c), index.numpy)
-    arg_columns_wide[cubes, UNITS](data, None, values, where, largest, plan, index, piece, mode="unchecked")
+    values, where = (
+        memory.empty((b, pieces, c), data.dtype),
+        memory.empty((b, pieces, c), index.numpy),
+    )
+    arg_columns_wide[cubes, UNITS](
+        data, None, values, where, largest, plan, index, piece, mode="unchecked"
+    )
     plan = ColumnPlan(line_of(values, where), plan.across)
     cubes = b * -(-c // (plan.across * plan.lanes))
-    arg_columns_wide[cubes, UNITS](values, where, None, final, largest, plan, index, pieces, mode="unchecked")
+    arg_columns_wide[cubes, UNITS](
+        values, where, None, final, largest, plan, index, pieces, mode="unchecked"
+    )

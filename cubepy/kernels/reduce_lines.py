@@ -51,7 +51,16 @@ def over_line(line, step, lanes: cb.Comptime[int]):
 
 @cb.func
 def along_row(
-    x, row, first, stop, step, start, acc, lanes: cb.Comptime[int], runs: cb.Comptime[int], careful: cb.Comptime[bool]
+    x,
+    row,
+    first,
+    stop,
+    step,
+    start,
+    acc,
+    lanes: cb.Comptime[int],
+    runs: cb.Comptime[int],
+    careful: cb.Comptime[bool],
 ):
     """`step` over x[row, first : stop]; with `careful` NaN where there is one."""
     none = cb.cast(cb.splat(start, lanes), acc)
@@ -66,8 +75,12 @@ def along_row(
     part = (stop - first) // (STREAMS * lanes) * (per * lanes)
     for k in range(first, first + part, per * lanes):
         for j in cb.unroll(range(STREAMS)):
-            a[j] = step(a[j], cb.cast(x.load((row, k + j // per * part + j % per * lanes), lanes), acc))
-            if careful:  # a NaN in the line has just become the largest; the line itself is in no register
+            a[j] = step(
+                a[j], cb.cast(x.load((row, k + j // per * part + j % per * lanes), lanes), acc)
+            )
+            if (
+                careful
+            ):  # a NaN in the line has just become the largest; the line itself is in no register
                 seen[j % NOTES] = seen[j % NOTES] + a[j]
     rest = first + runs * part
     whole = rest + (stop - rest) // lanes * lanes
@@ -224,9 +237,15 @@ def reduce_columns(
     begin = p * piece
     stop = cb.min(begin + piece, n)
     if step is right:
-        down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, False, few)
-    elif down_rows(x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, True, few):
-        down_rows(x, b, begin, stop, first, lines, rest, sums, right, start, acc, side, lanes, False, few)
+        down_rows(
+            x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, False, few
+        )
+    elif down_rows(
+        x, b, begin, stop, first, lines, rest, sums, step, start, acc, side, lanes, True, few
+    ):
+        down_rows(
+            x, b, begin, stop, first, lines, rest, sums, right, start, acc, side, lanes, False, few
+        )
     for j in range((count + lanes - 1) // lanes):
         value = sums[j]
         if out.dtype.is_float:

@@ -182,7 +182,9 @@ def arg_pieces(
             top = values[row, p]
             best = p
     first = best * piece
-    out[row] = cb.cast(place_of(x, row, first, cb.min(first + piece, x.shape[1]), top, lanes), out.dtype)
+    out[row] = cb.cast(
+        place_of(x, row, first, cb.min(first + piece, x.shape[1]), top, lanes), out.dtype
+    )
 
 
 @cb.func
@@ -201,7 +203,18 @@ def better(a, b, largest):
 
 
 @cb.func
-def down_best(x, b, begin, stop, first, lines, best, where, largest: cb.Comptime[bool], lanes: cb.Comptime[int]):
+def down_best(
+    x,
+    b,
+    begin,
+    stop,
+    first,
+    lines,
+    best,
+    where,
+    largest: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
     """The best ones of whole STREAMS of rows [begin, stop), and their places; whether a NaN was seen.
 
     Without a branch: whether rows hold a new best one cannot be foreseen, and as long as that is not known no rows
@@ -262,7 +275,9 @@ def arg_columns(
     best = cb.local((room,), acc, lanes=lanes)
     where = cb.local((room,), cb.i32, lanes=lanes)
     for j in range((count + lanes - 1) // lanes):
-        best[j] = cb.cast(x.load((b, begin, first + j * lanes), lanes, valid=count - j * lanes), acc)
+        best[j] = cb.cast(
+            x.load((b, begin, first + j * lanes), lanes, valid=count - j * lanes), acc
+        )
         where[j] = cb.splat(cb.cast(begin, cb.i32), lanes)
     whole = begin + (stop - begin) // STREAMS * STREAMS
     if down_best(x, b, begin, whole, first, lines, best, where, largest, lanes):
@@ -272,7 +287,9 @@ def arg_columns(
         whole = begin
     for k in range(whole, stop):
         for j in range(lines):
-            take_line(cb.cast(x.load((b, k, first + j * lanes), lanes), acc), k, j, best, where, largest)
+            take_line(
+                cb.cast(x.load((b, k, first + j * lanes), lanes), acc), k, j, best, where, largest
+            )
     if rest > 0:
         for k in range(begin + 1, stop):
             line = cb.cast(x.load((b, k, first + lines * lanes), lanes, valid=rest), acc)
@@ -280,12 +297,18 @@ def arg_columns(
     for j in range((count + lanes - 1) // lanes):
         out.store((b, p, first + j * lanes), cb.cast(where[j], out.dtype), valid=count - j * lanes)
         if values is not None:
-            values.store((b, p, first + j * lanes), cb.cast(best[j], values.dtype), valid=count - j * lanes)
+            values.store(
+                (b, p, first + j * lanes), cb.cast(best[j], values.dtype), valid=count - j * lanes
+            )
 
 
 @cb.kernel
 def arg_columns_join(
-    values: cb.Array, where: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int]
+    values: cb.Array,
+    where: cb.Array,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
 ):
     """out[b, 0, c] = where[b, p, c] of the best of the pieces p, the first one of equals."""
     columns = values.shape[2]

@@ -15,7 +15,16 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels import band_direct, band_lines, band_picks, resample_planes
-from cubepy.kernels.arguments import finish, float_array, number_of, output, per_axis, repeated, repeated_back, wrapper
+from cubepy.kernels.arguments import (
+    finish,
+    float_array,
+    number_of,
+    output,
+    per_axis,
+    repeated,
+    repeated_back,
+    wrapper,
+)
 from cubepy.kernels.bands import SAME, Band, part_band, point_band
 from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise import contiguous, convert_into, lanes_for
@@ -31,7 +40,12 @@ LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 @cb.kernel
 def band_columns(
-    x: cb.Array, out: cb.Array, starts: cb.Array, weights: cb.Array, acc: cb.Comptime, lanes: cb.Comptime[int]
+    x: cb.Array,
+    out: cb.Array,
+    starts: cb.Array,
+    weights: cb.Array,
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
 ):
     """out[b, j, c] = sum over k of weights[j, k] * x[b, starts[j] + k, c]; lines lie along c, a cube does one j."""
     m = out.shape[1]
@@ -50,7 +64,12 @@ def band_columns(
 
 @cb.kernel
 def band_rows(
-    x: cb.Array, out: cb.Array, starts: cb.Array, weights: cb.Array, acc: cb.Comptime, rows: cb.Comptime[int]
+    x: cb.Array,
+    out: cb.Array,
+    starts: cb.Array,
+    weights: cb.Array,
+    acc: cb.Comptime,
+    rows: cb.Comptime[int],
 ):
     """out[r, j] = sum over k of weights[j, k] * x[r, starts[j] + k]; a cube does `rows` rows."""
     for row in range(cb.CUBE_POS * rows, cb.min((cb.CUBE_POS + 1) * rows, out.shape[0])):
@@ -76,7 +95,10 @@ def _along(x: Any, d: int, band: Band, dtype: Any) -> Any:
     if out.size == 0:
         return out
     acc = _sums(x.dtype)
-    starts, weights = memory.empty(band.starts.shape, np.int32), memory.empty(band.weights.shape, acc.numpy)
+    starts, weights = (
+        memory.empty(band.starts.shape, np.int32),
+        memory.empty(band.weights.shape, acc.numpy),
+    )
     starts[...], weights[...] = band.tables(acc)
     wide = has_planes()
     columns = math.prod(x.shape[d + 1 :])
@@ -105,7 +127,10 @@ def _image(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> An
     acc = _sums(x.dtype)
     size = ((1,) if axes == 1 else ()) + x.shape[at : at + axes]
     if last:
-        flat = x.reshape(-1, *size, x.shape[-1]), out.reshape(-1, down.rows, across.rows, x.shape[-1])
+        flat = (
+            x.reshape(-1, *size, x.shape[-1]),
+            out.reshape(-1, down.rows, across.rows, x.shape[-1]),
+        )
         done = (
             band_picks.last(*flat, down, across)
             or band_direct.run(*flat, down, across, acc)
@@ -113,7 +138,9 @@ def _image(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> An
         )
     else:
         planes = x.reshape(-1, *size), out.reshape(-1, down.rows, across.rows)
-        done = band_picks.first(*planes, down, across) or band_lines.first(*planes, down, across, acc)
+        done = band_picks.first(*planes, down, across) or band_lines.first(
+            *planes, down, across, acc
+        )
     if not done:
         return None
     return out
@@ -133,7 +160,12 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
     axes = len(bands)
     last = layout == LAYOUTS[axes][1]
     order, back = (0, *range(2, axes + 2), 1), (0, axes + 1, *range(1, axes + 1))
-    turned = not last and x.shape[1] > 1 and not x.flags.c_contiguous and x.transpose(order).flags.c_contiguous
+    turned = (
+        not last
+        and x.shape[1] > 1
+        and not x.flags.c_contiguous
+        and x.transpose(order).flags.c_contiguous
+    )
     x, last = (x.transpose(order), True) if turned else (contiguous(x), last)
     dtype, first = x.dtype, 1 if last else 2
     sizes = tuple(band.rows for band in bands)
@@ -143,7 +175,11 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
         seen = tuple(shape[d] for d in back) if turned else shape
         given = output(out, seen[alone:], dtype, x)
         target = as_new(given, order if turned else None, alone)
-    wide = resample_planes.mapped(x, bands, last, target) if has_planes() and 0 not in x.shape else None
+    wide = (
+        resample_planes.mapped(x, bands, last, target)
+        if has_planes() and 0 not in x.shape
+        else None
+    )
     if wide is not None:
         if target is not None:
             return out
@@ -171,25 +207,33 @@ def _on_cpu(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> A
         out = target
         if out is None:
             out = memory.empty(tuple(1 if d in size else n for d, n in enumerate(x.shape)), dtype)
-        scaled_sum(x, size, out.reshape(tuple(n for d, n in enumerate(out.shape) if d not in size)), scale)
+        scaled_sum(
+            x, size, out.reshape(tuple(n for d, n in enumerate(out.shape) if d not in size)), scale
+        )
         return out
     growing = bool(deep) and deep[0].rows > deep[0].columns
     if deep and not growing:
         value = _along(value, first, deep[0], between)
-    done = _image(value, bands[-2:], last, between if growing else dtype, None if growing else target)
+    done = _image(
+        value, bands[-2:], last, between if growing else dtype, None if growing else target
+    )
     if done is None:
         return _one_by_one(x, bands, first, dtype)
     return _along(done, first, deep[0], dtype) if growing else done
 
 
-def checked(input: Any, axes: int, layout: str, name: str, either: bool = True) -> tuple[Any, tuple[int, ...], bool]:
+def checked(
+    input: Any, axes: int, layout: str, name: str, either: bool = True
+) -> tuple[Any, tuple[int, ...], bool]:
     """The array with a batch axis, its size, and whether that axis was added (`either`: it may be missing)."""
     x = float_array(input, "input")
     if layout not in LAYOUTS[axes]:
         raise ShapeError(f"layout is one of {LAYOUTS[axes]}, not {layout!r}")
     alone = either and x.ndim == axes + 1
     if x.ndim != axes + 2 and not alone:
-        raise ShapeError(f"{name} needs {axes + 2} axes ({layout}){', or one less' * either}, not shape {x.shape}")
+        raise ShapeError(
+            f"{name} needs {axes + 2} axes ({layout}){', or one less' * either}, not shape {x.shape}"
+        )
     x = x.reshape(1, *x.shape) if alone else x
     size = tuple(x.shape[1:-1] if layout == LAYOUTS[axes][1] else x.shape[2:])
     if 0 in size:
@@ -205,25 +249,44 @@ def size_of(shape: Any, axes: int, layout: str, grad: Any, name: str) -> tuple[i
     """
     shape = tuple(shape) if len(shape) == axes + 2 else (1, *shape)
     last = layout == LAYOUTS[axes][1]
-    if len(shape) != axes + 2 or shape[0] != grad.shape[0] or shape[-1 if last else 1] != grad.shape[-1 if last else 1]:
-        raise ShapeError(f"{name}: a gradient of shape {grad.shape} does not go with an input of shape {shape}")
+    if (
+        len(shape) != axes + 2
+        or shape[0] != grad.shape[0]
+        or shape[-1 if last else 1] != grad.shape[-1 if last else 1]
+    ):
+        raise ShapeError(
+            f"{name}: a gradient of shape {grad.shape} does not go with an input of shape {shape}"
+        )
     return per_axis(shape[1:-1] if last else shape[2:], axes, "the size in input_size", 1)
 
 
-MODES = {"nearest": (1, 2, 3), "area": (1, 2, 3), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
+MODES = {
+    "nearest": (1, 2, 3),
+    "area": (1, 2, 3),
+    "linear": (1,),
+    "bilinear": (2,),
+    "trilinear": (3,),
+    "bicubic": (2,),
+}
 
 
-def _interpolation(size: tuple[int, ...], wanted: Any, factor: Any, mode: str, corners: bool, back: bool) -> list[Band]:
+def _interpolation(
+    size: tuple[int, ...], wanted: Any, factor: Any, mode: str, corners: bool, back: bool
+) -> list[Band]:
     axes = len(size)
     if not isinstance(mode, str) or mode not in MODES or axes not in MODES[mode]:
-        raise ShapeError(f"mode is one of {', '.join(m for m, a in MODES.items() if axes in a)}, not {mode!r}")
+        raise ShapeError(
+            f"mode is one of {', '.join(m for m, a in MODES.items() if axes in a)}, not {mode!r}"
+        )
     if (wanted is None) == (factor is None):
         raise ShapeError("interpolate takes either size or scale_factor")
     if factor is not None:
         given = factor if isinstance(factor, (tuple, list)) else (factor,) * axes
         factors = tuple(number_of(k, "scale_factor") for k in given)
         if len(factors) != axes or not all(0 < k < math.inf for k in factors):
-            raise ShapeError(f"scale_factor must be a positive number or {axes} of them, not {factor!r}")
+            raise ShapeError(
+                f"scale_factor must be a positive number or {axes} of them, not {factor!r}"
+            )
         wanted = tuple(math.floor(n * k) for n, k in zip(size, factors, strict=True))
         if min(wanted) < 1:
             raise ShapeError(f"interpolate of {size} by {factor} leaves nothing")
@@ -235,7 +298,10 @@ def _interpolation(size: tuple[int, ...], wanted: Any, factor: Any, mode: str, c
     if mode == "area":
         return [part_band(n, m, back) for n, m in zip(size, wanted, strict=True)]
     kind = "nearest" if mode == "nearest" else ("cubic" if mode == "bicubic" else "linear")
-    return [point_band(n, m, s, kind, corners, back) for n, m, s in zip(size, wanted, scales, strict=True)]
+    return [
+        point_band(n, m, s, kind, corners, back)
+        for n, m, s in zip(size, wanted, scales, strict=True)
+    ]
 
 
 @repeated

@@ -51,7 +51,9 @@ class Weights:
     holes: bool
     ends: tuple[tuple[int, int, float], ...] = ()
 
-    def by_unit(self, results: int, each: int) -> tuple[tuple[int, tuple[tuple[int, int, float], ...]], ...]:
+    def by_unit(
+        self, results: int, each: int
+    ) -> tuple[tuple[int, tuple[tuple[int, int, float], ...]], ...]:
         """The ends of so many results for units that make `each`: a unit (the last is -1), and (result of it, tap,
         weight)."""
         found: dict[int, list[tuple[int, int, float]]] = {}
@@ -71,13 +73,27 @@ def weighted(total, value, weight, holes: cb.Comptime[bool]):
 
 
 @cb.func
-def sum_up(sums, where, values, taps: cb.Comptime[tuple], weights, first_weight, axis: cb.Comptime[Weights], r, plan):
+def sum_up(
+    sums,
+    where,
+    values,
+    taps: cb.Comptime[tuple],
+    weights,
+    first_weight,
+    axis: cb.Comptime[Weights],
+    r,
+    plan,
+):
     """sums[where] = the sum of values[taps[0]], values[taps[1]], ... with the weights of result r of a block, or with
     those of a table from `first_weight` on."""
     if axis.steady is None:
-        sums[where] = weighted(nothing(sums.dtype, plan), values[taps[0]], weights[first_weight], axis.holes)
+        sums[where] = weighted(
+            nothing(sums.dtype, plan), values[taps[0]], weights[first_weight], axis.holes
+        )
         for v in cb.unroll(range(1, len(taps))):
-            sums[where] = weighted(sums[where], values[taps[v]], weights[first_weight + v], axis.holes)
+            sums[where] = weighted(
+                sums[where], values[taps[v]], weights[first_weight + v], axis.holes
+            )
     else:
         known = counting(axis.steady[r])
         sums[where] = nothing(sums.dtype, plan)
@@ -90,7 +106,9 @@ def sum_up(sums, where, values, taps: cb.Comptime[tuple], weights, first_weight,
 
 
 @cb.func
-def at_ends(sums, first: cb.Comptime[int], values, taps: cb.Comptime, units, unit, ends: cb.Comptime[tuple]):
+def at_ends(
+    sums, first: cb.Comptime[int], values, taps: cb.Comptime, units, unit, ends: cb.Comptime[tuple]
+):
     """sums[first + q] with what result q of this unit has more than steady weights; taps[q] are its places."""
     for at, terms in cb.unroll(ends):
         if unit == (at if at >= 0 else units + at):
@@ -133,7 +151,11 @@ def all_taps_down(plan: PlanePlan, r: int) -> tuple[tuple[int, ...], ...]:
 def ends_of(ends: tuple[Any, ...], r: int, columns: int) -> tuple[Any, ...]:
     """Those of row r, for each of its columns."""
     mine = ((at, [t for t in terms if t[0] == r]) for at, terms in ends)
-    return tuple((at, tuple((q, v, w) for _, v, w in terms for q in range(columns))) for at, terms in mine if terms)
+    return tuple(
+        (at, tuple((q, v, w) for _, v, w in terms for q in range(columns)))
+        for at, terms in mine
+        if terms
+    )
 
 
 def ready(down: Steps, blocks: int, k: int) -> tuple[int, ...]:
@@ -196,8 +218,26 @@ def weighted_windows(
                 first_row = (i + r) * plan.down.taps
                 for q in cb.unroll(range(columns)):
                     taps = taps_down(plan, r, q)
-                    sum_up(results, q, rows, taps, row_weights, first_row, downwards, r % plan.down.outs, plan)
-                at_ends(results, 0, rows, all_taps_down(plan, r), strips, strip, ends_of(ends[0], r, columns))
+                    sum_up(
+                        results,
+                        q,
+                        rows,
+                        taps,
+                        row_weights,
+                        first_row,
+                        downwards,
+                        r % plan.down.outs,
+                        plan,
+                    )
+                at_ends(
+                    results,
+                    0,
+                    rows,
+                    all_taps_down(plan, r),
+                    strips,
+                    strip,
+                    ends_of(ends[0], r, columns),
+                )
                 store_row((out, made), p, i + r, j, c, results, plan)
 
 
@@ -222,12 +262,18 @@ def regular(band: Any) -> Regular | None:
     first = band.starts + used.argmax(1)
     behind = band.starts + band.weights.shape[1] - used[:, ::-1].argmax(1)
     own = int((behind - first)[some].max())
-    up, by = ((round(m / n), m // n, -(-m // n)), (1,)) if m > n else ((1,), (round(n / m), n // m, -(-n // m)))
+    up, by = (
+        ((round(m / n), m // n, -(-m // n)), (1,))
+        if m > n
+        else ((1,), (round(n / m), n // m, -(-n // m)))
+    )
     best: Steps | None = None
     for outs in sorted(set(up)):
         for ins in sorted(set(by)):
             found = _steps(first, behind, some, outs, ins)
-            if found.taps <= own + (outs == 1 and own > 1) and (best is None or found.taps < best.taps):
+            if found.taps <= own + (outs == 1 and own > 1) and (
+                best is None or found.taps < best.taps
+            ):
                 best = found
     starts = None
     if best is None or best.taps > TAPS or best.outs > TAPS:
@@ -235,11 +281,17 @@ def regular(band: Any) -> Regular | None:
             return None
         best, starts = Steps(1, 1, (0,), own), np.where(some, first, 0).astype(np.int32)
     block = np.arange(m) // best.outs
-    low = np.array(best.lows)[np.arange(m) % best.outs] + block * best.ins if starts is None else starts
+    low = (
+        np.array(best.lows)[np.arange(m) % best.outs] + block * best.ins
+        if starts is None
+        else starts
+    )
     at = low[:, None] + np.arange(best.taps)
     column = at - band.starts[:, None]
     known = (column >= 0) & (column < band.weights.shape[1])
-    filled = np.where(known, np.take_along_axis(band.weights, column.clip(0, band.weights.shape[1] - 1), 1), 0)
+    filled = np.where(
+        known, np.take_along_axis(band.weights, column.clip(0, band.weights.shape[1] - 1), 1), 0
+    )
     inside = (at >= 0) & (at < n)
     return Regular(best, _weights(filled, inside, best, starts is None), filled, starts)
 
@@ -267,7 +319,9 @@ def _weights(filled: np.ndarray, inside: np.ndarray, steps: Steps, even: bool) -
     for r in range(outs):
         for v in range(taps):
             values = filled[r::outs, v][inside[r::outs, v]]
-            steady[r, v] = round(float(values[len(values) // 2]), 12) if values.size else 0.0  # whatever the size
+            steady[r, v] = (
+                round(float(values[len(values) // 2]), 12) if values.size else 0.0
+            )  # whatever the size
     usual = np.resize(steady, filled.shape)
     other = inside & (np.abs(filled - usual) > SAME)
     if (other & (filled == 0)).any():  # a sum of steady weights and others would spread NaN
@@ -308,7 +362,12 @@ def plane_plan(
     if last:
         lanes = line_of(x, out)
         lanes = 1 if out.shape[3] % lanes else lanes
-        if columns == 1 and across.starts is None and across.steps.taps > across.steps.ins and out.shape[2] > 1:
+        if (
+            columns == 1
+            and across.starts is None
+            and across.steps.taps > across.steps.ins
+            and out.shape[2] > 1
+        ):
             columns = 2
     elif across.starts is None:
         lanes = lined(x, out, across.steps)
@@ -317,15 +376,28 @@ def plane_plan(
     rows = rows or (MANY if many or (down.steps.outs > 1 and down.steps.taps > 3) else ROWS)
     blocks = 1 if down.starts is not None else max(1, min(rows, out.shape[1]) // down.steps.outs)
     groups, strips, margin, ragged = strips_of(x, out, down.steps, blocks, columns)
-    outside = across.starts is not None or groups * (columns // across.steps.outs * across.steps.ins) > x.shape[2]
+    outside = (
+        across.starts is not None
+        or groups * (columns // across.steps.outs * across.steps.ins) > x.shape[2]
+    )
     loads = row_loads(across.steps, columns, 1 if last else lanes, outside)
     plan = PlanePlan(
-        down.steps, across.steps, blocks, columns, last, lanes, loads, margin or down.starts is not None, ragged
+        down.steps,
+        across.steps,
+        blocks,
+        columns,
+        last,
+        lanes,
+        loads,
+        margin or down.starts is not None,
+        ragged,
     )
     return plan, groups, strips
 
 
-def window_sums(x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0) -> None:
+def window_sums(
+    x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
+) -> None:
     """Map (planes, height, width), or with `last` (batch, height, width, channels), along height and width."""
     plan, groups, strips = plane_plan(x, out, down, across, last, rows)
     high = plan.blocks * plan.down.outs
@@ -335,8 +407,13 @@ def window_sums(x: Any, out: Any, down: Regular, across: Regular, last: bool, ro
         tables.append(_there(_padded(axis.table, n, acc)) if axis.weights.steady is None else None)
     for axis in (down, across):
         tables.append(None if axis.starts is None else _there(axis.starts))
-    ends = (down.weights.by_unit(out.shape[1], high), across.weights.by_unit(out.shape[2], plan.columns))
-    weights = (replace(axis.weights, ends=()) for axis in (down, across))  # the same code whatever the size
+    ends = (
+        down.weights.by_unit(out.shape[1], high),
+        across.weights.by_unit(out.shape[2], plan.columns),
+    )
+    weights = (
+        replace(axis.weights, ends=()) for axis in (down, across)
+    )  # the same code whatever the size
     weighted_windows[-(-total // UNITS), UNITS](
         x.reshape(-1), x.shape, out.reshape(-1), out.shape, *tables, groups, strips, acc, plan, *weights, ends,
         mode="unchecked",
@@ -393,7 +470,11 @@ def _windows(x: Any, bands: list[Any], last: bool, target: Any) -> Any:
         between = memory.empty((lead, bands[0].rows, high, wide, *tail), dtype)
         n = high * wide
         window_sums(
-            x.reshape(lead, depth, n, *tail), between.reshape(lead, bands[0].rows, n, *tail), first, IDENTITY, last
+            x.reshape(lead, depth, n, *tail),
+            between.reshape(lead, bands[0].rows, n, *tail),
+            first,
+            IDENTITY,
+            last,
         )
         x, lead = between, lead * bands[0].rows
     high = 1 if len(bands) == 1 else bands[-2].columns

@@ -30,7 +30,9 @@ def scanned(line, running, step, nothing, exclusive: cb.Comptime[bool], lanes: c
     done = step(running, v)
     if exclusive:
         done = shifted(done, running[0], lanes)
-    return done, step(running, cb.splat(v[lanes - 1], lanes))  # the last lane of what is done, which comes later
+    return done, step(
+        running, cb.splat(v[lanes - 1], lanes)
+    )  # the last lane of what is done, which comes later
 
 
 @cb.kernel
@@ -60,7 +62,9 @@ def scan_rows(
         if carry is not None:
             running = cb.splat(carry[row, p], lanes)
         for k in range(first, whole, lanes):
-            done, running = scanned(x.load((row, k), lanes), running, step, nothing, exclusive, lanes)
+            done, running = scanned(
+                x.load((row, k), lanes), running, step, nothing, exclusive, lanes
+            )
             out.store((row, k), cb.cast(done, out.dtype))
         if whole < stop:
             v = x.load((row, whole), lanes, valid=stop - whole)
@@ -113,9 +117,13 @@ def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusi
     if pieces > 1:
         ends = memory.empty((m, pieces), acc.numpy)
         before = memory.empty((m, pieces), acc.numpy)
-        scan_rows[m * pieces, 1](x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="unchecked")
+        scan_rows[m * pieces, 1](
+            x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="unchecked"
+        )
         scan_along_rows(ends, before, step, start, acc, True)
-    scan_rows[m * pieces, 1](x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="unchecked")
+    scan_rows[m * pieces, 1](
+        x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="unchecked"
+    )
 
 
 def _columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
@@ -125,7 +133,12 @@ def _columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: boo
     if wide and along_columns(x, out, step, start, acc, exclusive):
         return
     lanes, units = (
-        (1, 128) if wide else (4 * max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize)), 1)
+        (1, 128)
+        if wide
+        else (
+            4 * max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize)),
+            1,
+        )
     )
     blocks = -(-c // (lanes * units))
     wanted = 4096 if wide else 8

@@ -41,14 +41,19 @@ def read_rows(x, b, k, c, nothing, whole: cb.Comptime[bool], plan: cb.Comptime[C
             v = cb.cast(x.load((b, k + j, c), plan.lanes), nothing.dtype)
         else:
             here = k + j < x.shape[1]
-            v = cb.cast(x.load((b, k + j, c), plan.lanes, valid=x.shape[2] - c if here else 0), nothing.dtype)
+            v = cb.cast(
+                x.load((b, k + j, c), plan.lanes, valid=x.shape[2] - c if here else 0),
+                nothing.dtype,
+            )
             v = v if here else cb.splat(nothing, plan.lanes)
         lines = lines + (v,)
     return lines
 
 
 @cb.func
-def store_rows(out, b, k, c, lines, before, step, whole: cb.Comptime[bool], plan: cb.Comptime[ColumnPlan]):
+def store_rows(
+    out, b, k, c, lines, before, step, whole: cb.Comptime[bool], plan: cb.Comptime[ColumnPlan]
+):
     """The lines of a unit, behind `before`."""
     for j in cb.unroll(range(plan.lines)):
         line = cb.cast(step(before, lines[j]), out.dtype)
@@ -174,5 +179,7 @@ def along_columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive
     if tiles > SHORT and b * blocks < SIDE_BY_SIDE:
         return False
     state = cleared(1 + b * blocks * across * lanes * words_of(acc))
-    scan_columns_chained[b * blocks * tiles, UNITS](x, out, state, step, start, acc, exclusive, plan, mode="unchecked")
+    scan_columns_chained[b * blocks * tiles, UNITS](
+        x, out, state, step, start, acc, exclusive, plan, mode="unchecked"
+    )
     return True

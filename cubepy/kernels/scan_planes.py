@@ -92,7 +92,9 @@ def fold_plane(v, step):
 
 
 @cb.func
-def read_lines(x, row, first, start, acc: cb.Comptime, whole: cb.Comptime[bool], plan: cb.Comptime[ScanPlan]):
+def read_lines(
+    x, row, first, start, acc: cb.Comptime, whole: cb.Comptime[bool], plan: cb.Comptime[ScanPlan]
+):
     """The lines of a unit from element `first` on, a plane's width apart; `start` behind the row's end, unless the
     lines are known to be `whole`."""
     n = x.shape[1]
@@ -146,7 +148,9 @@ def before_plane(board, place, planes: cb.Comptime[int], step, start, acc: cb.Co
 
 
 @cb.func
-def store_lines(out, row, first, lines, before, step, whole: cb.Comptime[bool], plan: cb.Comptime[ScanPlan]):
+def store_lines(
+    out, row, first, lines, before, step, whole: cb.Comptime[bool], plan: cb.Comptime[ScanPlan]
+):
     """What a unit holds, behind `before` where there is such a thing."""
     n = out.shape[1]
     for j in cb.unroll(range(plan.lines)):
@@ -325,4 +329,6 @@ def along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: b
     plan = ScanPlan(lanes, most, UNITS, plane)
     tiles = -(-n // (UNITS * lanes * most))
     words = (1 + m * (tiles + -(-tiles // GROUP))) * (acc.itemsize // 4)
-    scan_chained[m * tiles, UNITS](x, out, cleared(words), step, start, acc, exclusive, plan, GROUP, mode=mode)
+    scan_chained[m * tiles, UNITS](
+        x, out, cleared(words), step, start, acc, exclusive, plan, GROUP, mode=mode
+    )

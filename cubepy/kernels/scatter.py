@@ -63,7 +63,13 @@ def update_place(out, b, row, c, value, update: cb.Comptime[str], atomic: cb.Com
 
 
 @cb.kernel
-def scatter_columns(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str], columns: cb.Comptime[int]):
+def scatter_columns(
+    out: cb.Array,
+    index: cb.Array,
+    src: cb.Array,
+    update: cb.Comptime[str],
+    columns: cb.Comptime[int],
+):
     """out[b, index[b, j, c], c] is updated with src[b, j, c] for all j in order, by the unit that owns column c."""
     blocks = (index.shape[2] + columns - 1) // columns
     b = cb.CUBE_POS // blocks
@@ -74,7 +80,14 @@ def scatter_columns(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Co
 
 
 @cb.kernel
-def scatter_row(x, out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str], lanes: cb.Comptime[int]):
+def scatter_row(
+    x,
+    out: cb.Array,
+    index: cb.Array,
+    src: cb.Array,
+    update: cb.Comptime[str],
+    lanes: cb.Comptime[int],
+):
     """The same where there is one column, by a unit for each block: out[b, index[b, j]] is updated with src[b, j].
     If there is an x, the block is copied from it before, and is in the nearest cache then."""
     b = cb.CUBE_POS
@@ -143,7 +156,9 @@ def put_lines(
             update_line(out, row, c, values.load((j, c), lanes), lanes, update, lanes)
         if whole < stop:
             left = stop - whole
-            update_line(out, row, whole, values.load((j, whole), lanes, valid=left), left, update, lanes)
+            update_line(
+                out, row, whole, values.load((j, whole), lanes, valid=left), left, update, lanes
+            )
 
 
 @cb.func
@@ -225,7 +240,9 @@ def _working(x: Any, update: str) -> Any:
 
 
 @repeated
-def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign", *, out: Any = None) -> Any:
+def scatter(
+    input: Any, axis: int, index: Any, src: Any, update: str = "assign", *, out: Any = None
+) -> Any:
     """A copy of `input` where place index[i, j, ...] along an axis is updated with src[i, j, ...], as `torch.scatter`.
 
     Args:
@@ -249,22 +266,34 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
     wrap, x, places = wrapper(input, index, src), array_of(input, "input"), array_of(index, "index")
     _checked(update)
     d = axis_of(axis, x.ndim)
-    if places.ndim != x.ndim or any(a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d):
-        raise ShapeError(f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}")
+    if places.ndim != x.ndim or any(
+        a > b for k, (a, b) in enumerate(zip(places.shape, x.shape)) if k != d
+    ):
+        raise ShapeError(
+            f"scatter along axis {d}: an index of shape {places.shape} does not go with {x.shape}"
+        )
     check_indices(places, x.shape[d], "scatter")
     values = _values(src, places.shape, x.dtype)
     if _any_order() and scatter_planes.fits(x, places, d):  # not narrow floats
         target = output(out, x.shape, x.dtype, places, values)
         flat = target if target.flags.c_contiguous else memory.empty(x.shape, x.dtype)
-        scatter_planes.scatter(*(contiguous(a) for a in (x, flat, places, values)), d, updated, update)
+        scatter_planes.scatter(
+            *(contiguous(a) for a in (x, flat, places, values)), d, updated, update
+        )
         if flat is not target:
             copy(flat, out=target)
         return finish(target, out, wrap)
     given = None if out is None else output(out, x.shape, x.dtype, places, values)
     apart = given is None or not np.may_share_memory(given, x)
     if apart and not _rounds(x, update) and _by_rows(x, places, d):
-        target = given if given is not None and given.flags.c_contiguous else memory.empty(x.shape, x.dtype)
-        rows = (a.reshape(-1, a.shape[d]) for a in (x, target, contiguous(places), contiguous(values)))
+        target = (
+            given
+            if given is not None and given.flags.c_contiguous
+            else memory.empty(x.shape, x.dtype)
+        )
+        rows = (
+            a.reshape(-1, a.shape[d]) for a in (x, target, contiguous(places), contiguous(values))
+        )
         scatter_row[x.size // x.shape[d], 1](*rows, update, lanes_for(x), mode="unchecked")
         return _delivered(target, out, wrap)
     target = _copy_of(x, out, places, values)
@@ -273,14 +302,20 @@ def scatter(input: Any, axis: int, index: Any, src: Any, update: str = "assign",
         work = _working(target[part], update)
         dest, where, source = (as_blocks(contiguous(a), d) for a in (work, places, values))
         if _any_order():
-            scatter_elements[-(-places.size // UNITS), UNITS](dest, where, source, update, places.size, mode="checked")
-        elif where.shape[2] == 1 and isinstance(where, np.ndarray):  # the host has looked at the indices
+            scatter_elements[-(-places.size // UNITS), UNITS](
+                dest, where, source, update, places.size, mode="checked"
+            )
+        elif where.shape[2] == 1 and isinstance(
+            where, np.ndarray
+        ):  # the host has looked at the indices
             blocks = [a.reshape(len(a), -1) for a in (dest, where, source)]
             scatter_row[dest.shape[0], 1](None, *blocks, update, 1, mode="unchecked")
         else:
             columns = _columns()
             cubes = dest.shape[0] * -(-where.shape[2] // columns)
-            known = "unchecked" if isinstance(where, np.ndarray) else "checked"  # the host has looked at the indices
+            known = (
+                "unchecked" if isinstance(where, np.ndarray) else "checked"
+            )  # the host has looked at the indices
             scatter_columns[cubes, 1](dest, where, source, update, columns, mode=known)
         if not np.shares_memory(dest, target):
             convert_into(target[part], dest.reshape(work.shape))
@@ -292,7 +327,9 @@ def _by_rows(x: Any, places: Any, d: int) -> bool:
     single = math.prod(x.shape[d + 1 :]) == 1 and x.flags.c_contiguous and x.dtype != np.bool_
     single = single and x.shape[d] * x.itemsize <= NEAR
     same = all(a == b for k, (a, b) in enumerate(zip(x.shape, places.shape, strict=True)) if k != d)
-    return single and same and places.size > 0 and isinstance(places, np.ndarray) and not has_planes()
+    return (
+        single and same and places.size > 0 and isinstance(places, np.ndarray) and not has_planes()
+    )
 
 
 def _any_order() -> bool:
@@ -313,7 +350,11 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
             raise DTypeError(f"src must hold numbers, not {values.dtype}")
         one = memory.empty((1,) * len(shape), dtype)
         one[...] = values
-        if not isinstance(src, np.ndarray) and tracing.recording and (recorder := tracing.current()) is not None:
+        if (
+            not isinstance(src, np.ndarray)
+            and tracing.recording
+            and (recorder := tracing.current()) is not None
+        ):
             recorder.number(one)
         return np.broadcast_to(one, shape)
     if values.ndim != len(shape) or any(a < b for a, b in zip(values.shape, shape)):
@@ -321,7 +362,9 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return values[tuple(slice(0, n) for n in shape)]
 
 
-def index_put(input: Any, indices: Any, values: Any, update: str = "assign", *, out: Any = None) -> Any:
+def index_put(
+    input: Any, indices: Any, values: Any, update: str = "assign", *, out: Any = None
+) -> Any:
     """A copy of `input` where the places `input[indices]` are updated with `values`, as `torch.index_put`.
 
     Args:
@@ -342,7 +385,13 @@ def index_put(input: Any, indices: Any, values: Any, update: str = "assign", *, 
         array([[0., 2.],
                [1., 0.]])
     """
-    lists = indices if type(indices) is tuple else tuple(indices) if isinstance(indices, (tuple, list)) else (indices,)
+    lists = (
+        indices
+        if type(indices) is tuple
+        else tuple(indices)
+        if isinstance(indices, (tuple, list))
+        else (indices,)
+    )
     if type(input) is np.ndarray and type(values) is np.ndarray and values.ndim:
         return _put(input, values, *lists, update=update, out=out)
     return _put_any(input, lists, values, update, out)
@@ -368,7 +417,9 @@ def _put(*arrays: Any, update: str, out: Any = None) -> Any:
     lists = [array_of(i, "indices") for i in arrays[2:]]
     _checked(update)
     if not 1 <= len(lists) <= x.ndim:
-        raise ShapeError(f"index_put into {x.ndim} axes takes 1 to {x.ndim} index arrays, not {len(lists)}")
+        raise ShapeError(
+            f"index_put into {x.ndim} axes takes 1 to {x.ndim} index arrays, not {len(lists)}"
+        )
     for k, one in enumerate(lists):
         check_indices(one, x.shape[k], "index_put", from_end=True)
     try:
@@ -389,17 +440,23 @@ def _put(*arrays: Any, update: str, out: Any = None) -> Any:
             atomic, columns = _any_order(), _columns()
             units = UNITS if atomic else 1
             cubes = -(-count * width // UNITS) if atomic else -(-width // columns)
-            put_rows[cubes, units](dest, flat, source, sizes, count, update, columns, atomic, known, mode="checked")
+            put_rows[cubes, units](
+                dest, flat, source, sizes, count, update, columns, atomic, known, mode="checked"
+            )
         elif not known:
             put_rows[-(-width // COLUMNS), 1](
                 dest, flat, source, sizes, count, update, COLUMNS, False, False, mode="checked"
             )
         elif width == 1:
-            put_elements[1, 1](dest.reshape(-1), flat, source.reshape(-1), sizes, update, mode="unchecked")
+            put_elements[1, 1](
+                dest.reshape(-1), flat, source.reshape(-1), sizes, update, mode="unchecked"
+            )
         else:
             lanes = lanes_for(dest, source)
             columns = -(-width // (PARTS * lanes)) * lanes
-            put_lines[-(-width // columns), 1](dest[0], flat, source, sizes, columns, update, lanes, mode="unchecked")
+            put_lines[-(-width // columns), 1](
+                dest[0], flat, source, sizes, columns, update, lanes, mode="unchecked"
+            )
         if not np.shares_memory(dest, target):
             convert_into(target, dest.reshape(target.shape))
     return _delivered(target, out, lambda array: array)

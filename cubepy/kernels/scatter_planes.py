@@ -9,7 +9,9 @@ from cubepy.kernels.cube_wide import line_of, multiple, power_of_two
 from cubepy.kernels.gather_planes import MANY, MOST, fill_core, load_row
 
 UNITS = 512  # of a cube
-DENSE = 8  # elements of a row for each index, at most: a row with fewer is not worth reading as a whole
+DENSE = (
+    8  # elements of a row for each index, at most: a row with fewer is not worth reading as a whole
+)
 
 
 @cb.func
@@ -60,9 +62,17 @@ def scatter_rows_shared(
 def fits(x: Any, index: Any, axis: int) -> bool:
     """Whether rows along an axis are next to each other, small enough for shared memory, and indices many enough."""
     n, m = x.shape[axis], index.shape[axis]
-    if any(k != axis and (a != b or (k > axis and a > 1)) for k, (a, b) in enumerate(zip(x.shape, index.shape))):
+    if any(
+        k != axis and (a != b or (k > axis and a > 1))
+        for k, (a, b) in enumerate(zip(x.shape, index.shape))
+    ):
         return False
-    return x.itemsize >= 4 and MANY <= n <= DENSE * m and n * x.itemsize <= MOST and x.size >= 2 * MANY * n
+    return (
+        x.itemsize >= 4
+        and MANY <= n <= DENSE * m
+        and n * x.itemsize <= MOST
+        and x.size >= 2 * MANY * n
+    )
 
 
 def scatter(x: Any, out: Any, index: Any, src: Any, axis: int, change: Any, update: str) -> None:

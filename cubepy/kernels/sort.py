@@ -14,10 +14,28 @@ import cubepy as cb
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels import functions as f
 from cubepy.kernels import sort_buckets, sort_quick, sort_runs, topk_planes, topk_quick
-from cubepy.kernels.arguments import array_of, axis_of, finish, output, placed, repeated, whole, wrapper
+from cubepy.kernels.arguments import (
+    array_of,
+    axis_of,
+    finish,
+    output,
+    placed,
+    repeated,
+    whole,
+    wrapper,
+)
 from cubepy.kernels.cube_wide import has_planes, power_of_two
 from cubepy.kernels.elementwise import contiguous, copy
-from cubepy.kernels.radix import Keys, count_digits, move_keys, passes_of, sort_rows, sort_short_rows, top_few, top_rows
+from cubepy.kernels.radix import (
+    Keys,
+    count_digits,
+    move_keys,
+    passes_of,
+    sort_rows,
+    sort_short_rows,
+    top_few,
+    top_rows,
+)
 from cubepy.kernels.scan import scan_along_rows
 from cubepy.kernels.sort_lines import masks_of, sort_places, sort_whole_rows
 from cubepy.lang.dtypes import as_dtype, i32
@@ -27,7 +45,10 @@ SHORT = 64  # longest row that is sorted beside others, each in a lane
 ROOM = 8192  # longest row that is sorted within the cache, by one unit
 PIECES = 8  # of a long row, at most
 NEAR = 1 << 14  # longest row that is sorted beside the places of its elements
-FEW, FEW_OF = 16, 1 << 16  # largest k of topk that is kept in order all the time, and the longest row
+FEW, FEW_OF = (
+    16,
+    1 << 16,
+)  # largest k of topk that is kept in order all the time, and the longest row
 MOST_BEST = 1024  # largest k of topk that is collected without sorting all
 
 
@@ -37,7 +58,9 @@ def _keys(dtype: Any, descending: bool, same_zeros: bool) -> Keys:
         raise DTypeError(f"sort works on dtypes that kernels compute with, not {found.name}")
     bits = 8 * found.itemsize
     kind = "float" if found.is_float else ("signed" if found.kind == "i" else "unsigned")
-    infinity = int(np.array(np.inf, found.numpy).view(f"u{found.itemsize}")) if kind == "float" else 0
+    infinity = (
+        int(np.array(np.inf, found.numpy).view(f"u{found.itemsize}")) if kind == "float" else 0
+    )
     return Keys(kind, bits, infinity, descending, same_zeros and kind == "float")
 
 
@@ -64,7 +87,9 @@ def _sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
             sort_whole_rows[m, 1](*flat, n, sort_buckets.ROOM // wide, lanes, mode="unchecked")
         elif parted and n <= sort_quick.MOST >> (4 if keys.bits <= 16 else 0):
             sort_quick.sort_by_quicksort(source, target, masks_of(keys))
-        elif n <= sort_runs.MOST >> (2 if keys.bits <= 16 else 0):  # buckets only count keys of so few bits
+        elif n <= sort_runs.MOST >> (
+            2 if keys.bits <= 16 else 0
+        ):  # buckets only count keys of so few bits
             sort_runs.sort_by_runs(source, target, masks_of(keys))
         else:
             sort_buckets.sort_by_buckets(source, target, masks_of(keys))
@@ -108,12 +133,27 @@ def _by_pieces(x: Any, values: Any, indices: Any, keys: Keys) -> None:
     pieces = -(-n // piece)
     counts = memory.empty((m, 1 << digits, pieces), np.int32)
     places = memory.empty(counts.shape, np.int32)
-    for p, (here, order, out, out_order, first, last) in enumerate(passes_of(x, values, indices, keys, digits)):
-        count_digits[m * pieces, 1](here, counts, p * digits, piece, keys, digits, first, mode="unchecked")
+    for p, (here, order, out, out_order, first, last) in enumerate(
+        passes_of(x, values, indices, keys, digits)
+    ):
+        count_digits[m * pieces, 1](
+            here, counts, p * digits, piece, keys, digits, first, mode="unchecked"
+        )
         flat = (m, counts.size // m)
         scan_along_rows(counts.reshape(flat), places.reshape(flat), f.add, 0, i32, True)
         move_keys[m * pieces, 1](
-            here, order, places, out, out_order, p * digits, piece, keys, digits, first, last, mode="unchecked"
+            here,
+            order,
+            places,
+            out,
+            out_order,
+            p * digits,
+            piece,
+            keys,
+            digits,
+            first,
+            last,
+            mode="unchecked",
         )
 
 
@@ -145,7 +185,9 @@ def _sort(x: Any, axis: Any, descending: bool, out: Any, by_index: bool) -> Any:
         done = target if straight else memory.empty(rows.shape, target.dtype)
         n = rows.shape[-1]
         flat = done.reshape(-1, n)
-        _sorted_rows(rows.reshape(-1, n), None if by_index else flat, flat if by_index else None, descending)
+        _sorted_rows(
+            rows.reshape(-1, n), None if by_index else flat, flat if by_index else None, descending
+        )
         if not straight:
             copy(done.transpose(_order_back(moved)), out=target)
     return finish(target, out, wrap)
@@ -208,7 +250,10 @@ def _topk(input: Any, k: int, axis: int, largest: bool, *, out: None = None) -> 
             keys = _keys(rows.dtype, largest, same_zeros=True)
             places_by_network(flat, values.reshape(-1, k), indices.reshape(-1, k), k, keys)
         elif has_planes() or k > MOST_BEST or n <= 4 * k:
-            all_values, all_indices = memory.empty(flat.shape, flat.dtype), memory.empty(flat.shape, np.int64)
+            all_values, all_indices = (
+                memory.empty(flat.shape, flat.dtype),
+                memory.empty(flat.shape, np.int64),
+            )
             _sorted_rows(flat, all_values, all_indices, largest)
             copy(all_values[:, :k], out=values.reshape(-1, k))
             copy(all_indices[:, :k], out=indices.reshape(-1, k))
@@ -217,7 +262,14 @@ def _topk(input: Any, k: int, axis: int, largest: bool, *, out: None = None) -> 
             lanes = max(1, cb.device_properties_of().register_bytes // max(4, rows.itemsize))
             found = values.reshape(-1, k).view(f"u{rows.itemsize}")
             top_few[flat.shape[0], 1](
-                flat.view(found.dtype), found, indices.reshape(-1, k), k, keys, FEW, lanes, mode="unchecked"
+                flat.view(found.dtype),
+                found,
+                indices.reshape(-1, k),
+                k,
+                keys,
+                FEW,
+                lanes,
+                mode="unchecked",
             )
         else:
             keys = _keys(rows.dtype, largest, same_zeros=True)
@@ -232,7 +284,9 @@ def _topk(input: Any, k: int, axis: int, largest: bool, *, out: None = None) -> 
 
 
 @placed
-def topk(input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Any, Any]:
+def topk(
+    input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Any, Any]:
     """The k largest (or smallest) elements along an axis and their indices, as `torch.topk`.
 
     Args:

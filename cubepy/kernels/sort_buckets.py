@@ -73,7 +73,18 @@ def bin_of(key, low, shift):
 
 
 @cb.func
-def bins_of(x, first, count, low, shift, masks, bins, held, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
+def bins_of(
+    x,
+    first,
+    count,
+    low,
+    shift,
+    masks,
+    bins,
+    held,
+    fresh: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
     """The bins of `count` keys from `first` on into `bins`, the keys themselves into `held` if there is such."""
     whole = count // lanes * lanes
     for i in range(0, whole, lanes):
@@ -121,7 +132,13 @@ def over_pieces(counts, s, first, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def fill_bins(
-    starts: cb.Array, lows: cb.Array, counts: cb.Array, out: cb.Array, masks: cb.Array, parts, lanes: cb.Comptime[int]
+    starts: cb.Array,
+    lows: cb.Array,
+    counts: cb.Array,
+    out: cb.Array,
+    masks: cb.Array,
+    parts,
+    lanes: cb.Comptime[int],
 ):
     """Every bin is one key, written as often as it was counted; a cube does one of `parts` parts of the bins."""
     s, ways = cb.CUBE_POS // parts, all_of(masks)
@@ -255,7 +272,9 @@ def sort_by_buckets(x: Any, out: Any, masks: Any) -> None:
         if not some.all():
             one = (np.ascontiguousarray(a[~some]) for a in (starts, sizes, lows))
             fill_equal[starts.size - int(some.sum()), 1](*one, target, masks, mode="unchecked")
-            starts, sizes, lows, spans = (np.ascontiguousarray(a[some]) for a in (starts, sizes, lows, spans))
+            starts, sizes, lows, spans = (
+                np.ascontiguousarray(a[some]) for a in (starts, sizes, lows, spans)
+            )
             if not starts.size:
                 return
         todo, width = Segments(starts, sizes, pieces), int(spans.max()).bit_length()
@@ -265,14 +284,20 @@ def sort_by_buckets(x: Any, out: Any, masks: Any) -> None:
         shifts = np.array([max(0, int(span).bit_length() - bits) for span in spans], wide)
         counts = memory.empty((starts.size, pieces, 1 << bits), np.int32)
         how = (masks, fresh, lanes)
-        count_bins[starts.size * pieces, 1](source, *todo[:2], lows, shifts, counts, *how, mode="unchecked")
+        count_bins[starts.size * pieces, 1](
+            source, *todo[:2], lows, shifts, counts, *how, mode="unchecked"
+        )
         if width <= bits:
-            fill_bins[starts.size * PARTS, 1](starts, lows, counts, target, masks, PARTS, lanes, mode="unchecked")
+            fill_bins[starts.size * PARTS, 1](
+                starts, lows, counts, target, masks, PARTS, lanes, mode="unchecked"
+            )
             return
         moved = memory.empty((m * n,), wide)
         edges = _moved(source, moved, todo, lows, shifts, counts, how)
         cubes = starts.size * (edges.shape[1] - 1)
-        sort_each_bucket[cubes, 1](moved, starts, edges, target, masks, room, lanes, mode="unchecked")
+        sort_each_bucket[cubes, 1](
+            moved, starts, edges, target, masks, room, lanes, mode="unchecked"
+        )
         filled = np.diff(edges, axis=1)
         left = np.nonzero(filled > room)
         starts, sizes = _listed(starts[left[0]] + edges[:, :-1][left]), _listed(filled[left])
@@ -288,12 +313,23 @@ def _ranges(x: Any, todo: Segments, masks: Any, fresh: bool, lanes: int) -> tupl
     return low, (high - low).view(f"u{masks.itemsize}")
 
 
-def _moved(x: Any, moved: Any, todo: Segments, lows: Any, shifts: Any, counts: Any, how: tuple[Any, bool, int]) -> Any:
+def _moved(
+    x: Any,
+    moved: Any,
+    todo: Segments,
+    lows: Any,
+    shifts: Any,
+    counts: Any,
+    how: tuple[Any, bool, int],
+) -> Any:
     """Move keys to their buckets; gives where those begin (and end) in each segment."""
     segments, pieces, bins = counts.shape
     goal = target_of(int(todo.sizes.max()), moved.itemsize)
     buckets = 2 * (int(todo.sizes.max()) // goal) + 2
-    table, found = memory.empty((segments, bins), np.uint16), memory.empty((segments, pieces, buckets), np.int32)
+    table, found = (
+        memory.empty((segments, bins), np.uint16),
+        memory.empty((segments, pieces, buckets), np.int32),
+    )
     edges = memory.empty((segments, buckets + 1), np.int64)
     join_bins[segments, 1](counts, table, edges, goal, how[2], mode="unchecked")
     count_buckets[segments * pieces, 1](counts, table, found, mode="unchecked")

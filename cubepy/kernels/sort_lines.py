@@ -44,7 +44,11 @@ def odd_even_pairs(n: int) -> tuple[tuple[int, int], ...]:
         k = p
         while k >= 1:
             for j in range(k % p, n - k, 2 * k):
-                pairs += [(i, i + k) for i in range(j, min(j + k, n - k)) if i // (2 * p) == (i + k) // (2 * p)]
+                pairs += [
+                    (i, i + k)
+                    for i in range(j, min(j + k, n - k))
+                    if i // (2 * p) == (i + k) // (2 * p)
+                ]
             k //= 2
         p *= 2
     return tuple(pairs)
@@ -103,7 +107,15 @@ def exchange(held, pairs: cb.Comptime[tuple]):
 
 
 @cb.func
-def halve(a, held, rows, apart, pairs: cb.Comptime[tuple], count: cb.Comptime[int], lanes: cb.Comptime[int]):
+def halve(
+    a,
+    held,
+    rows,
+    apart,
+    pairs: cb.Comptime[tuple],
+    count: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
     """`pairs` of `count` lines at a time that lie `apart` lines from each other."""
     for base in range(0, rows, count * apart):
         for r in range(base, base + apart):
@@ -154,7 +166,9 @@ def reverse_lanes(a, rows, group: cb.Comptime[int], lanes: cb.Comptime[int]):
         high = cb.max(first, last)
         last = cb.shuffle(low, high, chosen(lanes, half, True))
         last = cb.shuffle(last, last, swapped(lanes, group - 1))
-        first, last = halve_lanes(cb.shuffle(low, high, chosen(lanes, half, False)), last, weave(lanes, half // 2))
+        first, last = halve_lanes(
+            cb.shuffle(low, high, chosen(lanes, half, False)), last, weave(lanes, half // 2)
+        )
         a.store(r * lanes, first)
         a.store((rows - 1 - r) * lanes, last)
 
@@ -283,9 +297,13 @@ def placed_line(x, at, i, masks, same_zeros: cb.Comptime[bool], lanes: cb.Compti
     """Keys of x[at], x[at + 1], ... above their places i, i + 1, ...: equal keys keep their order."""
     line = x.load(at, lanes)
     if same_zeros:  # what has the sign bit alone is zero
-        line = cb.select(line == x.dtype(1 << (x.dtype.bits - 1)), cb.splat(x.dtype(0), lanes), line)
+        line = cb.select(
+            line == x.dtype(1 << (x.dtype.bits - 1)), cb.splat(x.dtype(0), lanes), line
+        )
     key = masked_key(line, x.dtype.bits, masks) ^ cb.u32(1 << 31)  # as signed numbers are compared
-    return (cb.cast(key, cb.i64) << 32) | cb.cast(lane_numbers(cb.i32, lanes) + cb.cast(i, cb.i32), cb.i64)
+    return (cb.cast(key, cb.i64) << 32) | cb.cast(
+        lane_numbers(cb.i32, lanes) + cb.cast(i, cb.i32), cb.i64
+    )
 
 
 @cb.func

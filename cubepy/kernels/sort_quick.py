@@ -73,7 +73,9 @@ def part_keys(keys, source, target, n, pivot, lanes: cb.Comptime[int]):
     high = target + n
     split = cb.splat(pivot, lanes)
     whole = source + n // lanes * lanes
-    for i in range(whole, source + n):  # first, so that what is left are whole lines: two at least, or one in one place
+    for i in range(
+        whole, source + n
+    ):  # first, so that what is left are whole lines: two at least, or one in one place
         key = keys[i]
         keys[low] = key
         keys[high - 1] = key
@@ -170,7 +172,17 @@ def quicksort_runs(
     if last:
         quicksort(keys, x.size, first, count, out, a, ways, levels, lanes)
     else:
-        quicksort(keys, x.size, first, count, out, a, (ways[0], ways[1], same, same, ways[4], ways[5]), levels, lanes)
+        quicksort(
+            keys,
+            x.size,
+            first,
+            count,
+            out,
+            a,
+            (ways[0], ways[1], same, same, ways[4], ways[5]),
+            levels,
+            lanes,
+        )
 
 
 def quick() -> bool:

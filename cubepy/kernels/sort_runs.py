@@ -110,7 +110,9 @@ def merge_runs(
             a[w] = a[w] + cb.select(left, lanes, 0)
             b[w] = b[w] + cb.select(left, 0, lanes)
             line = cb.shuffle(line, line, swapped(lanes, lanes - 1))
-            low, high = halve_lanes(cb.min(held[w], line), cb.max(held[w], line), weave(lanes, lanes // 2))
+            low, high = halve_lanes(
+                cb.min(held[w], line), cb.max(held[w], line), weave(lanes, lanes // 2)
+            )
             held[w] = high
             at = (p * ways + w) * size + k
             rest = cb.min(size - k, count + other - at)
@@ -133,7 +135,9 @@ def sort_by_runs(x: Any, out: Any, masks: Any) -> None:
     runs = -(-n // length)
     each = runs if m * n <= FEW else 1
     here, there = (memory.empty((m * n,), wide) for _ in range(2))
-    sort_runs[m * -(-runs // each), 1](x.reshape(-1), masks, here, n, length, each, room, lanes, mode="unchecked")
+    sort_runs[m * -(-runs // each), 1](
+        x.reshape(-1), masks, here, n, length, each, room, lanes, mode="unchecked"
+    )
     merge(here, there, out, masks, length)
 
 
@@ -143,7 +147,9 @@ def merge(here: Any, there: Any, out: Any, masks: Any, length: int) -> None:
     lanes = cb.device_properties_of().register_bytes // here.itemsize
     while length < n:
         last = 2 * length >= n
-        parts = 1 if m * n <= FEW else max(1, -(-2 * length // STRETCH), -(-2 // -(-n // (2 * length))))
+        parts = (
+            1 if m * n <= FEW else max(1, -(-2 * length // STRETCH), -(-2 // -(-n // (2 * length))))
+        )
         to = out.reshape(-1) if last else there
         cubes = m * -(-n // (2 * length)) * parts
         merge_runs[cubes, 1](here, masks, to, n, length, parts, last, WAYS, lanes, mode="unchecked")

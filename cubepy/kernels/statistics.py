@@ -30,7 +30,14 @@ from cubepy.kernels.elementwise import contiguous, copy, lanes_for, map
 from cubepy.kernels.reduce import arranged
 from cubepy.kernels.reduce import max as largest
 from cubepy.kernels.reduce import min as smallest
-from cubepy.kernels.statistics_lines import exponential, itself, lowest_finite, magnitude, power, squared
+from cubepy.kernels.statistics_lines import (
+    exponential,
+    itself,
+    lowest_finite,
+    magnitude,
+    power,
+    squared,
+)
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
@@ -41,7 +48,9 @@ CUBES = 32  # as many as columns are cut for, so that threads finish together
 
 
 @cb.func
-def over_row(x, row, n, value, step, start, acc: cb.Comptime, lanes: cb.Comptime[int], board, shift):
+def over_row(
+    x, row, n, value, step, start, acc: cb.Comptime, lanes: cb.Comptime[int], board, shift
+):
     """`step` over value(x[row, k], shift) for all k of a row, given to all units."""
     total = cb.splat(cb.cast(start, acc), lanes)
     for k in range(cb.UNIT_POS * lanes, n, cb.CUBE_DIM * lanes):
@@ -54,7 +63,12 @@ def over_row(x, row, n, value, step, start, acc: cb.Comptime, lanes: cb.Comptime
 
 @cb.kernel
 def row_statistic(
-    x: cb.Array, out: cb.Array, kind: cb.Comptime[str], number, acc: cb.Comptime, lanes: cb.Comptime[int]
+    x: cb.Array,
+    out: cb.Array,
+    kind: cb.Comptime[str],
+    number,
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
 ):
     """out[r] = the statistic `kind` of row r; a cube does a row."""
     row, n = cb.CUBE_POS, x.shape[1]
@@ -63,7 +77,9 @@ def row_statistic(
     p = cb.cast(number, acc)
     if kind == "var" or kind == "std":
         mean = over_row(x, row, n, itself, f.add, 0, acc, lanes, board, zero) / cb.cast(n, acc)
-        value = over_row(x, row, n, squared, f.add, 0, acc, lanes, board, mean) / cb.max(cb.cast(n, acc) - p, zero)
+        value = over_row(x, row, n, squared, f.add, 0, acc, lanes, board, mean) / cb.max(
+            cb.cast(n, acc) - p, zero
+        )
         if kind == "std":
             value = cb.sqrt(value)
     elif kind == "logsumexp":
@@ -83,11 +99,20 @@ def row_statistic(
 
 
 def _statistic(
-    x: Any, axis: Any, keepdims: bool, out: Any, kind: str, number: float = 0.0, empty: float = 0.0, dtype: Any = None
+    x: Any,
+    axis: Any,
+    keepdims: bool,
+    out: Any,
+    kind: str,
+    number: float = 0.0,
+    empty: float = 0.0,
+    dtype: Any = None,
 ) -> Any:
     wrap, array = wrapper(x), float_array(x, "x")
     axes = axes_of(axis, array.ndim)
-    final = tuple(1 if d in axes else n for d, n in enumerate(array.shape) if keepdims or d not in axes)
+    final = tuple(
+        1 if d in axes else n for d, n in enumerate(array.shape) if keepdims or d not in axes
+    )
     result = output(out, final, array.dtype if dtype is None else dtype)
     if result.size:
         n = math.prod(array.shape[d] for d in axes)
@@ -112,7 +137,13 @@ def _by_cubes(array: Any, axes: tuple[int, ...], result: Any, kind: str, number:
     rows = contiguous(array.transpose((*kept, *axes))).reshape(result.size, -1)
     lanes = 16 // max(4, array.itemsize)
     row_statistic[result.size, UNITS](
-        rows, result.reshape(-1), "norm" if kind == "norm3" else kind, number, _sums(array), lanes, mode="checked"
+        rows,
+        result.reshape(-1),
+        "norm" if kind == "norm3" else kind,
+        number,
+        _sums(array),
+        lanes,
+        mode="checked",
     )
 
 
@@ -132,7 +163,9 @@ def _by_lines(array: Any, axes: tuple[int, ...], result: Any, kind: str, number:
             lines.statistic_of_rows[size, 1](data, result.reshape(size, 1), *how, mode="unchecked")
             return
         parts = memory.empty((size, pieces, 2, 1), acc.numpy)
-        lines.statistic_of_rows[size * pieces, 1](data, parts, kind, number, acc, lanes, PIECE, False, mode="unchecked")
+        lines.statistic_of_rows[size * pieces, 1](
+            data, parts, kind, number, acc, lanes, PIECE, False, mode="unchecked"
+        )
     else:
         b, c = data.shape[0], data.shape[2]
         blocks = b * -(-c // (lines.LINES * lanes))
@@ -193,7 +226,9 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = No
 
 
 @repeated
-def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
+def norm(
+    x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None
+) -> Any:
     """The vector norm (sum |x|^ord)^(1/ord) over axes, as `numpy.linalg.vector_norm`.
 
     Args:
@@ -227,7 +262,9 @@ def _truth(x: Any, axis: Any, keepdims: bool, every: bool, *, out: Any = None) -
     """Whether all, or some, elements are not 0, as an array in any case."""
     wrap, array = wrapper(x), array_of(x)
     axes = axes_of(axis, array.ndim)
-    final = tuple(1 if d in axes else n for d, n in enumerate(array.shape) if keepdims or d not in axes)
+    final = tuple(
+        1 if d in axes else n for d, n in enumerate(array.shape) if keepdims or d not in axes
+    )
     result = output(out, final, np.bool_)
     if result.size and array.size == 0:
         result[...] = every

@@ -60,7 +60,18 @@ def lowest_finite(top):
 
 
 @cb.func
-def along_part(x, row, first, stop, value, step, start: cb.Comptime, acc: cb.Comptime, lanes: cb.Comptime[int], shift):
+def along_part(
+    x,
+    row,
+    first,
+    stop,
+    value,
+    step,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+    shift,
+):
     """`step` over value(x[row, k], shift) for the k of [first, stop), as a number."""
     none = cb.splat(cb.cast(start, acc), lanes)
     by = cb.splat(shift, lanes)
@@ -116,12 +127,16 @@ def joined(kind: cb.Comptime[str], one, two, seen, other, more, count):
 
 
 @cb.func
-def of_part(x, row, first, stop, kind: cb.Comptime[str], number, acc: cb.Comptime, lanes: cb.Comptime[int]):
+def of_part(
+    x, row, first, stop, kind: cb.Comptime[str], number, acc: cb.Comptime, lanes: cb.Comptime[int]
+):
     """What is known of x[row, first : stop]."""
     zero = cb.cast(0, acc)
     two = zero
     if kind == "var" or kind == "std":
-        one = along_part(x, row, first, stop, itself, f.add, 0, acc, lanes, zero) / cb.cast(stop - first, acc)
+        one = along_part(x, row, first, stop, itself, f.add, 0, acc, lanes, zero) / cb.cast(
+            stop - first, acc
+        )
         two = along_part(x, row, first, stop, squared, f.add, 0, acc, lanes, one)
     elif kind == "logsumexp":
         one = along_part(x, row, first, stop, itself, f.larger, -float("inf"), acc, lanes, zero)
@@ -160,7 +175,18 @@ def statistic_of_rows(
 
 @cb.func
 def down_rows(
-    x, b, begin, stop, c, left, value, step, start: cb.Comptime, acc: cb.Comptime, lanes: cb.Comptime[int], shift
+    x,
+    b,
+    begin,
+    stop,
+    c,
+    left,
+    value,
+    step,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+    shift,
 ):
     """`step` over value(x[b, k, c ...], shift) for the k of [begin, stop), lane by lane."""
     a = cb.local(STREAMS, acc, lanes=lanes)
@@ -183,11 +209,17 @@ def of_block(
     zero = cb.splat(cb.cast(0, acc), lanes)
     two = zero
     if kind == "var" or kind == "std":
-        one = down_rows(x, b, begin, stop, c, left, itself, f.add, 0, acc, lanes, zero) / cb.cast(stop - begin, acc)
+        one = down_rows(x, b, begin, stop, c, left, itself, f.add, 0, acc, lanes, zero) / cb.cast(
+            stop - begin, acc
+        )
         two = down_rows(x, b, begin, stop, c, left, squared, f.add, 0, acc, lanes, one)
     elif kind == "logsumexp":
-        one = down_rows(x, b, begin, stop, c, left, itself, f.larger, -float("inf"), acc, lanes, zero)
-        two = down_rows(x, b, begin, stop, c, left, exponential, f.add, 0, acc, lanes, lowest_finite(one))
+        one = down_rows(
+            x, b, begin, stop, c, left, itself, f.larger, -float("inf"), acc, lanes, zero
+        )
+        two = down_rows(
+            x, b, begin, stop, c, left, exponential, f.add, 0, acc, lanes, lowest_finite(one)
+        )
     elif kind == "norm1":
         one = down_rows(x, b, begin, stop, c, left, magnitude, f.add, 0, acc, lanes, zero)
     elif kind == "norm2":
@@ -197,7 +229,9 @@ def of_block(
     elif kind == "largest":
         one = down_rows(x, b, begin, stop, c, left, magnitude, f.larger, 0, acc, lanes, zero)
     else:
-        one = down_rows(x, b, begin, stop, c, left, power, f.add, 0, acc, lanes, cb.splat(number, lanes))
+        one = down_rows(
+            x, b, begin, stop, c, left, power, f.add, 0, acc, lanes, cb.splat(number, lanes)
+        )
     return one, two
 
 
@@ -250,14 +284,20 @@ def join_pieces(
     for p in range(1, parts.shape[1]):
         count, seen = cb.cast(cb.min(piece, n - p * piece), acc), cb.cast(p * piece, acc)
         other = parts.load((b, p, 0, c), lanes, valid=left)
-        one, two = joined(kind, one, two, seen, other, parts.load((b, p, 1, c), lanes, valid=left), count)
+        one, two = joined(
+            kind, one, two, seen, other, parts.load((b, p, 1, c), lanes, valid=left), count
+        )
     value = finished(kind, one, two, cb.cast(n, acc), cb.cast(number, acc))
     out.store((b, c), cb.cast(value, out.dtype), valid=left)
 
 
 @cb.kernel
 def truth_of_rows(
-    x: cb.Array, out: cb.Array, every: cb.Comptime[bool], lanes: cb.Comptime[int], piece: cb.Comptime[int]
+    x: cb.Array,
+    out: cb.Array,
+    every: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+    piece: cb.Comptime[int],
 ):
     """out[r, p] = whether some element of the p-th piece of a row is not 0, or with `every` whether none is."""
     pieces = out.shape[1]

@@ -83,7 +83,9 @@ def keep_best(kept, order, count, k, most, keys, room: cb.Comptime[int]):
     found = count
     while found > most and (low < high or begin < final):
         middle, index = between(low, high, begin, final, wide)
-        found_here = cb.select((held < middle) | ((held == middle) & (where <= index)), cb.splat(1, slots), 0)
+        found_here = cb.select(
+            (held < middle) | ((held == middle) & (where <= index)), cb.splat(1, slots), 0
+        )
         n = cb.plane_sum(found_here.sum())
         if low < high:
             if n >= k:
@@ -169,7 +171,9 @@ def walk(x, given, row, begin, stop, k, most, kept, order, counts, keys, plan):
             count, limit, final = keep_best(kept, order, count, k, most, keys, plan.room)
             open_ = False
             if plan.first and final == NOWHERE:
-                limit = limit + wide(1)  # less than all that was dropped; equal ones come later and are no better
+                limit = limit + wide(
+                    1
+                )  # less than all that was dropped; equal ones come later and are no better
     return count
 
 
@@ -217,7 +221,9 @@ def top_of_pieces(
     row = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
     begin = p * piece + plane * part
-    count = walk(x, given, row, begin, cb.min(begin + part, n), k, most, kept, order, counts, keys, plan)
+    count = walk(
+        x, given, row, begin, cb.min(begin + part, n), k, most, kept, order, counts, keys, plan
+    )
     step = 1
     while step <= planes:
         if plane % step == 0:
@@ -265,7 +271,11 @@ def top_by_planes(x: Any, values: Any, indices: Any, k: int, keys: Any, given: A
     narrow = 8 if keys.bits == 64 else 4
     device = cb.device_properties_of()
     least = power_of_two(k)
-    most = max(16, least if 5 * k <= 4 * least else least + least // 2) if k <= MANY else min(1024, k + k // 4)
+    most = (
+        max(16, least if 5 * k <= 4 * least else least + least // 2)
+        if k <= MANY
+        else min(1024, k + k // 4)
+    )
     wanted = max(1, PLANES * device.cores // m)
     room = max(512, 4 * least) if k <= MANY else 2048
     lanes = min(line_of(x), 8)

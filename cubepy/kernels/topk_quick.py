@@ -9,7 +9,15 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels import sort_quick
 from cubepy.kernels.radix import Keys
-from cubepy.kernels.sort_lines import all_of, largest, masks_of, network_of, placed_line, sort_lines, store_places
+from cubepy.kernels.sort_lines import (
+    all_of,
+    largest,
+    masks_of,
+    network_of,
+    placed_line,
+    sort_lines,
+    store_places,
+)
 from cubepy.kernels.sort_quick import SMALL, part_keys, pivot_of
 from cubepy.runtime import memory
 
@@ -26,7 +34,22 @@ def keep(keys, source, a, to, n, lanes: cb.Comptime[int]):
 
 
 @cb.func
-def choose(x, first, keys, room, a, w, values, indices, to, n, k, levels, same_zeros: cb.Comptime[bool], lanes):
+def choose(
+    x,
+    first,
+    keys,
+    room,
+    a,
+    w,
+    values,
+    indices,
+    to,
+    n,
+    k,
+    levels,
+    same_zeros: cb.Comptime[bool],
+    lanes,
+):
     """One row: n elements from `first` on, of which k go to place `to`; `keys` is free from `room` on, and behind n
     keys from there."""
     other = n + 2 * lanes
@@ -35,7 +58,11 @@ def choose(x, first, keys, room, a, w, values, indices, to, n, k, levels, same_z
         keys.store(room + i, placed_line(x, first + i, i, w, same_zeros, lanes))
     for i in range(whole, n):
         keys.store(room + i, placed_line(x, first + i, i, w, same_zeros, 1))
-    begin, end, depth = 0, n, 0  # what may still be among the first k; after an odd number of steps it is behind
+    begin, end, depth = (
+        0,
+        n,
+        0,
+    )  # what may still be among the first k; after an odd number of steps it is behind
     while end > k and end - begin > SMALL:
         here = room + begin + cb.select(depth % 2 == 0, 0, other)
         there = room + begin + cb.select(depth % 2 == 0, other, 0)
@@ -66,13 +93,20 @@ def top_by_parts(
     w = all_of(masks)
     room = cb.CUBE_POS * (2 * (n + 2 * lanes))
     for row in range(cb.CUBE_POS * each, cb.min(cb.CUBE_POS * each + each, m)):
-        choose(x, row * n, keys, room, a, w, values, indices, row * k, n, k, levels, same_zeros, lanes)
+        choose(
+            x, row * n, keys, room, a, w, values, indices, row * k, n, k, levels, same_zeros, lanes
+        )
 
 
 def worth_it(n: int, k: int, itemsize: int) -> bool:
     """Whether to look for the first k of rows of n in this way: of many more elements few are better than the worst of
     those that were found so far (`radix.top_rows`)."""
-    return sort_quick.quick() and k <= WANTED and 2 * k <= n <= min(LONGEST, OFTEN * k) and itemsize <= 4
+    return (
+        sort_quick.quick()
+        and k <= WANTED
+        and 2 * k <= n <= min(LONGEST, OFTEN * k)
+        and itemsize <= 4
+    )
 
 
 def top_by_quickselect(x: Any, values: Any, indices: Any, kinds: Keys) -> None:

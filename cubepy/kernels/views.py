@@ -183,7 +183,9 @@ def broadcast(array: np.ndarray, shape: tuple[int, ...]) -> Any:
         (True, False, True)
     """
     lengths = (1,) * (len(shape) - array.ndim) + array.shape
-    if len(lengths) != len(shape) or any(n not in (1, m) for n, m in zip(lengths, shape, strict=True)):
+    if len(lengths) != len(shape) or any(
+        n not in (1, m) for n, m in zip(lengths, shape, strict=True)
+    ):
         raise ShapeError(f"an array of shape {array.shape} does not stretch to {shape}")
     padded = array.reshape(lengths)
     return Broadcast(Plain(padded), tuple(a != b for a, b in zip(padded.shape, shape, strict=True)))
@@ -201,7 +203,9 @@ def permuted(array: np.ndarray, axes: tuple[int, ...]) -> Any:
         (1, 2, 0)
     """
     if sorted(axes) != list(range(array.ndim)):
-        raise ShapeError(f"axes must name each of the {array.ndim} axes of the array once, not {axes!r}")
+        raise ShapeError(
+            f"axes must name each of the {array.ndim} axes of the array once, not {axes!r}"
+        )
     inverse = tuple(int(i) for i in np.argsort(axes))
     return Permuted(Plain(array), inverse)
 
@@ -218,7 +222,12 @@ def mapped(inner: Any, function: Any, *others: Any) -> Any:
 
 
 def dequantized(
-    codes: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None = None, *, group: int, packed: bool = False
+    codes: np.ndarray,
+    scales: np.ndarray,
+    zeros: np.ndarray | None = None,
+    *,
+    group: int,
+    packed: bool = False,
 ) -> Any:
     """A view of integers as floats: `(code - zero) * scale`, computed where it is read.
 
@@ -238,6 +247,10 @@ def dequantized(
     """
     width = codes.shape[-1] * (2 if packed else 1)
     for name, each in (("scales", scales), ("zeros", zeros)):
-        if each is not None and (each.shape[:-1] != codes.shape[:-1] or each.shape[-1] * group < width):
-            raise ShapeError(f"{name} of shape {each.shape} are not one for every {group} of {width} codes in each row")
+        if each is not None and (
+            each.shape[:-1] != codes.shape[:-1] or each.shape[-1] * group < width
+        ):
+            raise ShapeError(
+                f"{name} of shape {each.shape} are not one for every {group} of {width} codes in each row"
+            )
     return Dequantized(codes, scales, zeros, group, packed)

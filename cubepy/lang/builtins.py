@@ -79,7 +79,9 @@ def _topology() -> dict[str, Topology]:
         "UNIT_POS": "Index of this unit in its cube",
     }
     out = {
-        name + suffix: Topology(name + suffix, doc + (f", axis {suffix[1:].lower()}." if suffix else "."))
+        name + suffix: Topology(
+            name + suffix, doc + (f", axis {suffix[1:].lower()}." if suffix else ".")
+        )
         for name, doc in docs.items()
         for suffix in ("", "_X", "_Y", "_Z")
     }
@@ -178,5 +180,7 @@ OTHER = {
     "shuffle": "`shuffle(a, b, lanes)`: a line of lanes picked by a comptime tuple from a, then b.",
 }
 
-BUILTINS = {n: Builtin(n, d) for n, d in (FLOAT_MATH | PLANE_OPS | ATOMIC_OPS | OTHER | HARDWARE).items()}
+BUILTINS = {
+    n: Builtin(n, d) for n, d in (FLOAT_MATH | PLANE_OPS | ATOMIC_OPS | OTHER | HARDWARE).items()
+}
 TOPOLOGY = _topology()

@@ -170,7 +170,9 @@ def _place_of(fn: Callable, parameter: str) -> Location:
     """Where a parameter is declared."""
     code = inspect.unwrap(fn).__code__
     for line in range(code.co_firstlineno, code.co_firstlineno + 20):
-        found = re.search(rf"(?<![\w*]){re.escape(parameter)}\b", linecache.getline(code.co_filename, line))
+        found = re.search(
+            rf"(?<![\w*]){re.escape(parameter)}\b", linecache.getline(code.co_filename, line)
+        )
         if found:
             return Location(code.co_filename, line, found.start(), fn.__qualname__)
     return Location(code.co_filename, code.co_firstlineno, 0, fn.__qualname__)
@@ -265,7 +267,8 @@ class Kernel:
         unknown = fast_math - FAST_MATH
         if unknown:
             raise KernelTypeError(
-                f"unknown fast_math liberties {sorted(unknown)}", hint=f"choose from {sorted(FAST_MATH)}"
+                f"unknown fast_math liberties {sorted(unknown)}",
+                hint=f"choose from {sorted(FAST_MATH)}",
             )
         self.fn, self.fast_math = _function(fn, "kernel"), fast_math
         self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
@@ -285,7 +288,9 @@ class Kernel:
         """This kernel's launcher: binder, specialisations, statistics."""
         if self._launcher is None:
             if launcher is None:
-                raise LaunchError("no runtime is installed", hint="import cubepy, not cubepy.lang alone")
+                raise LaunchError(
+                    "no runtime is installed", hint="import cubepy, not cubepy.lang alone"
+                )
             self._launcher = launcher(self)
         return self._launcher
 
@@ -355,9 +360,12 @@ def kernel(fn: Callable | None = None, *, fast_math: Any = ()) -> Any:
     if fn is not None:
         return Kernel(fn)
     flags = (fast_math,) if isinstance(fast_math, str) else fast_math
-    if not isinstance(flags, (tuple, list, set, frozenset)) or not all(isinstance(flag, str) for flag in flags):
+    if not isinstance(flags, (tuple, list, set, frozenset)) or not all(
+        isinstance(flag, str) for flag in flags
+    ):
         raise KernelTypeError(
-            f"fast_math takes names of liberties, not {flags!r}", hint=f"choose from {sorted(FAST_MATH)}"
+            f"fast_math takes names of liberties, not {flags!r}",
+            hint=f"choose from {sorted(FAST_MATH)}",
         )
     return lambda f: Kernel(f, frozenset(flags))
 
@@ -397,7 +405,9 @@ class StructType:
         self.__module__ = cls.__module__
         self.methods = {n: Func(f) for n, f in _functions(cls).items()}
         self._fields: tuple[StructField, ...] | None = None
-        self._defaults = {n: v for n, v in vars(cls).items() if n in getattr(cls, "__annotations__", {})}
+        self._defaults = {
+            n: v for n, v in vars(cls).items() if n in getattr(cls, "__annotations__", {})
+        }
 
     @property
     def fields(self) -> tuple[StructField, ...]:
@@ -405,10 +415,18 @@ class StructType:
         if self._fields is None:
             import sys
 
-            scope = dict(vars(sys.modules[self.cls.__module__])) if self.cls.__module__ in sys.modules else {}
-            for method in self.methods.values():  # a class made inside a function sees what its methods see
+            scope = (
+                dict(vars(sys.modules[self.cls.__module__]))
+                if self.cls.__module__ in sys.modules
+                else {}
+            )
+            for (
+                method
+            ) in self.methods.values():  # a class made inside a function sees what its methods see
                 scope.update(method.fn.__globals__)
-            self._fields = tuple(self._field(n, a, scope) for n, a in self.cls.__annotations__.items())
+            self._fields = tuple(
+                self._field(n, a, scope) for n, a in self.cls.__annotations__.items()
+            )
         return self._fields
 
     def _field(self, name: str, annotation: Any, scope: dict) -> StructField:
@@ -437,11 +455,15 @@ class StructType:
         """Match constructor arguments to fields; raises `KernelTypeError` when they do not fit."""
         names = [f.name for f in self.fields]
         if len(args) > len(names):
-            raise KernelTypeError(f"{self.__name__} has {len(names)} fields but {len(args)} values were given")
+            raise KernelTypeError(
+                f"{self.__name__} has {len(names)} fields but {len(args)} values were given"
+            )
         given = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name not in names or name in given:
-                raise KernelTypeError(f"{self.__name__} has no free field {name!r}", hint=f"fields: {names}")
+                raise KernelTypeError(
+                    f"{self.__name__} has no free field {name!r}", hint=f"fields: {names}"
+                )
             given[name] = value
         missing = [n for n in names if n not in given and n not in self._defaults]
         if missing:

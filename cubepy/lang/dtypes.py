@@ -100,9 +100,24 @@ int4 = _make("int4", "i", 4, ml_dtypes.int4, True)
 uint4 = _make("uint4", "u", 4, ml_dtypes.uint4, True)
 
 ALL = (
-    bool_, i8, i16, i32, i64, u8, u16, u32, u64,
-    f16, bf16, f32, f64, fp8_e4m3, fp8_e5m2, int4, uint4,
-)  # fmt: skip
+    bool_,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+    f16,
+    bf16,
+    f32,
+    f64,
+    fp8_e4m3,
+    fp8_e5m2,
+    int4,
+    uint4,
+)
 _BY_NAME = {d.name: d for d in ALL} | {"bool": bool_}
 _BY_NUMPY = {d.numpy: d for d in ALL}
 _PYTHON = {bool: bool_, int: i32, float: f32}
@@ -113,7 +128,9 @@ def dtype_named(name: str) -> DType:
     try:
         return _BY_NAME[name]
     except KeyError:
-        raise DTypeError(f"there is no dtype {name!r}", hint=f"the dtypes are {', '.join(_BY_NAME)}") from None
+        raise DTypeError(
+            f"there is no dtype {name!r}", hint=f"the dtypes are {', '.join(_BY_NAME)}"
+        ) from None
 
 
 @cache
@@ -166,7 +183,9 @@ def promote(a: DType, b: DType) -> DType:
         (cb.f32, cb.i64, cb.f32)
     """
     if not (isinstance(a, DType) and isinstance(b, DType)):
-        raise DTypeError(f"promote takes two dtypes such as cb.f32, not {a!r} and {b!r}", hint="cb.as_dtype(...)")
+        raise DTypeError(
+            f"promote takes two dtypes such as cb.f32, not {a!r} and {b!r}", hint="cb.as_dtype(...)"
+        )
     a, b = a.compute, b.compute
     if a is b:
         return a

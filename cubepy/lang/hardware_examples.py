@@ -7,8 +7,15 @@ an example.
 from __future__ import annotations
 
 
-def on_gpu(body: str, *, grid: str = "[1, 32]", first: str = "", shown: str = "out.numpy()", shows: str,
-           **arguments: str) -> str:  # fmt: skip
+def on_gpu(
+    body: str,
+    *,
+    grid: str = "[1, 32]",
+    first: str = "",
+    shown: str = "out.numpy()",
+    shows: str,
+    **arguments: str,
+) -> str:
     """The lines of an example: a kernel with this body, launched on a GPU, and what it leaves in `out`.
 
     Args:
@@ -35,29 +42,51 @@ def on_gpu(body: str, *, grid: str = "[1, 32]", first: str = "", shown: str = "o
     )
 
 
-def over_plane(expression: str, shows: str, values: str = "np.arange(32)", to: str = "np.int32") -> str:
+def over_plane(
+    expression: str, shows: str, values: str = "np.arange(32)", to: str = "np.int32"
+) -> str:
     """The lines of an example of an expression of `v`, one value for each unit of a plane; it prints the first four."""
     return on_gpu(
-        f"v = x[cb.UNIT_POS]\nout[cb.UNIT_POS] = {expression}", x=values, out=f"np.zeros(32, {to})",
-        shown="out.numpy()[:4]", shows=shows,
-    )  # fmt: skip
+        f"v = x[cb.UNIT_POS]\nout[cb.UNIT_POS] = {expression}",
+        x=values,
+        out=f"np.zeros(32, {to})",
+        shown="out.numpy()[:4]",
+        shows=shows,
+    )
 
 
 _HALVES = on_gpu(
     "board = cb.shared(32, x.dtype)\nu = cb.UNIT_POS_PLANE\nboard[u] = x[u]\n"
     "cb.sync_plane()  # enough where one plane writes and reads\nout[u] = board[31 - u]",
-    x="np.arange(32)", out="np.zeros(32, int)", shown="out.numpy()[:4]", shows="[31 30 29 28]",
-)  # fmt: skip
+    x="np.arange(32)",
+    out="np.zeros(32, int)",
+    shown="out.numpy()[:4]",
+    shows="[31 30 29 28]",
+)
 
 PLANES = {
     "PLANE_DIM": over_plane("cb.PLANE_DIM", "[32 32 32 32]"),
-    "PLANE_POS": on_gpu("out[cb.UNIT_POS] = cb.PLANE_POS", grid="[1, 96]", out="np.zeros(96, np.int32)",
-                        shown="out.numpy()[::16]", shows="[0 0 1 1 2 2]"),
-    "UNIT_POS_PLANE": on_gpu("out[cb.UNIT_POS] = cb.UNIT_POS_PLANE", grid="[1, 64]", out="np.zeros(64, np.int32)",
-                             shown="out.numpy()[28:36]", shows="[28 29 30 31  0  1  2  3]"),
+    "PLANE_POS": on_gpu(
+        "out[cb.UNIT_POS] = cb.PLANE_POS",
+        grid="[1, 96]",
+        out="np.zeros(96, np.int32)",
+        shown="out.numpy()[::16]",
+        shows="[0 0 1 1 2 2]",
+    ),
+    "UNIT_POS_PLANE": on_gpu(
+        "out[cb.UNIT_POS] = cb.UNIT_POS_PLANE",
+        grid="[1, 64]",
+        out="np.zeros(64, np.int32)",
+        shown="out.numpy()[28:36]",
+        shows="[28 29 30 31  0  1  2  3]",
+    ),
     "plane_sum": over_plane("cb.plane_sum(v)", "[496 496 496 496]"),
-    "plane_prod": over_plane("cb.plane_prod(v)", "[4294967296 4294967296 4294967296 4294967296]",
-                             "np.full(32, 2)", "np.int64"),
+    "plane_prod": over_plane(
+        "cb.plane_prod(v)",
+        "[4294967296 4294967296 4294967296 4294967296]",
+        "np.full(32, 2)",
+        "np.int64",
+    ),
     "plane_max": over_plane("cb.plane_max(v)", "[31 31 31 31]"),
     "plane_min": over_plane("cb.plane_min(v + 5)", "[5 5 5 5]"),
     "plane_all": over_plane("cb.plane_all(v > 0)", "[False False False False]", to="bool"),
@@ -70,7 +99,7 @@ PLANES = {
     "plane_inclusive_sum": over_plane("cb.plane_inclusive_sum(v)", "[0 1 3 6]"),
     "plane_exclusive_sum": over_plane("cb.plane_exclusive_sum(v)", "[0 0 1 3]"),
     "sync_plane": _HALVES,
-}  # fmt: skip
+}
 """Of planes of 32 units."""
 
 _TRANSPOSED = on_gpu(
@@ -85,9 +114,11 @@ words = cb.load_matrix(s, (u % 8, 0), count=1)  # unit k says where row k starts
 cb.store_matrix(t, (u % 8, 0), words, transpose=True)
 cb.sync_plane()
 out.store(u * 2, t.load(u * 2, 2))""",
-    x="np.arange(64).astype(np.float16).reshape(8, 8)", out="np.zeros((8, 8), np.float16)",
-    shown="out.numpy()[:2]", shows="[[ 0.  8. 16. 24. 32. 40. 48. 56.]\n [ 1.  9. 17. 25. 33. 41. 49. 57.]]",
-)  # fmt: skip
+    x="np.arange(64).astype(np.float16).reshape(8, 8)",
+    out="np.zeros((8, 8), np.float16)",
+    shown="out.numpy()[:2]",
+    shows="[[ 0.  8. 16. 24. 32. 40. 48. 56.]\n [ 1.  9. 17. 25. 33. 41. 49. 57.]]",
+)
 
 _PRODUCT = on_gpu(
     """\
@@ -97,8 +128,10 @@ b = cb.pack(cb.splat(cb.f32(2), 4), cb.bf16)  # and of a 16x8 matrix of twos
 c = cb.mma(a, b, cb.splat(cb.f32(0.5), 4), cb.bf16)
 for k in cb.unroll(range(4)):
     out[u // 4 + k // 2 * 8, u % 4 * 2 + k % 2] = c[k]""",
-    out="np.zeros((16, 8), np.float32)", shown="out.numpy()[0]", shows="[32.5 32.5 32.5 32.5 32.5 32.5 32.5 32.5]",
-)  # fmt: skip
+    out="np.zeros((16, 8), np.float32)",
+    shown="out.numpy()[0]",
+    shows="[32.5 32.5 32.5 32.5 32.5 32.5 32.5 32.5]",
+)
 
 _WORDS = on_gpu(
     """\
@@ -107,9 +140,11 @@ words = cb.pack(x.load(2 * i, 2), cb.f16)  # a line of one word
 more = cb.packed_fma(words, words, words, cb.f16)  # x * x + x
 most = cb.packed_max(more, words, cb.f16)
 out.store(2 * i, cb.unpack(most, cb.f16))""",
-    grid="[1, 2]", x="np.array([-0.5, 1, 2, 3], np.float32)", out="np.zeros(4, np.float32)",
+    grid="[1, 2]",
+    x="np.array([-0.5, 1, 2, 3], np.float32)",
+    out="np.zeros(4, np.float32)",
     shows="[-0.25  2.    6.   12.  ]",
-)  # fmt: skip
+)
 
 _COPIED = on_gpu(
     """\
@@ -120,9 +155,11 @@ cb.copy_async_commit()
 cb.copy_async_wait(0)
 cb.sync_cube()
 out.store(i, board.load(124 - i, 4))""",
-    x="np.arange(128, dtype=np.float32)", out="np.zeros(128, np.float32)",
-    shown="out.numpy()[60:68]", shows="[ 0.  0.  0.  0. 60. 61. 62. 63.]",
-)  # fmt: skip
+    x="np.arange(128, dtype=np.float32)",
+    out="np.zeros(128, np.float32)",
+    shown="out.numpy()[60:68]",
+    shows="[ 0.  0.  0.  0. 60. 61. 62. 63.]",
+)
 
 _TOLD = on_gpu(
     """\
@@ -135,8 +172,12 @@ if cb.PLANE_POS == 0:
 else:
     cb.barrier_wait(full, 0, 0)
     out[u] = board[31 - u]""",
-    grid="[1, 64]", x="np.arange(32)", out="np.zeros(32, int)", shown="out.numpy()[:4]", shows="[31 30 29 28]",
-)  # fmt: skip
+    grid="[1, 64]",
+    x="np.arange(32)",
+    out="np.zeros(32, int)",
+    shown="out.numpy()[:4]",
+    shows="[31 30 29 28]",
+)
 
 _BOXES = """\
 >>> import numpy as np, cubepy as cb  # with an NVIDIA GPU
@@ -168,9 +209,11 @@ _BOXES = """\
 
 _ADDED = on_gpu(
     "i = 4 * cb.UNIT_POS\ncb.add_line(out, i, x.load(i, 4))  # each of the three cubes",
-    grid="[3, 2]", x="np.arange(8, dtype=np.float32)", out="np.zeros(8, np.float32)",
+    grid="[3, 2]",
+    x="np.arange(8, dtype=np.float32)",
+    out="np.zeros(8, np.float32)",
     shows="[ 0.  3.  6.  9. 12. 15. 18. 21.]",
-)  # fmt: skip
+)
 
 _GROUP = """\
 >>> import numpy as np, cubepy as cb  # with a Hopper GPU
@@ -206,8 +249,11 @@ if cb.UNIT_POS < 128:
 else:
     cb.set_registers(232, grow=True)  # so that the others may have more
     out[cb.UNIT_POS - 128] = cb.UNIT_POS""",
-    grid="[1, 256]", out="np.zeros(128, int)", shown="out.numpy()[:4]", shows="[128 129 130 131]",
-)  # fmt: skip
+    grid="[1, 256]",
+    out="np.zeros(128, int)",
+    shown="out.numpy()[:4]",
+    shows="[128 129 130 131]",
+)
 
 _HANDED = on_gpu(
     """\
@@ -219,8 +265,12 @@ if cb.PLANE_POS == 0:
 else:
     cb.sync_group(1, 64)  # waits for the other plane
     out[u] = board[31 - u]""",
-    grid="[1, 64]", x="np.arange(32)", out="np.zeros(32, int)", shown="out.numpy()[:4]", shows="[31 30 29 28]",
-)  # fmt: skip
+    grid="[1, 64]",
+    x="np.arange(32)",
+    out="np.zeros(32, int)",
+    shown="out.numpy()[:4]",
+    shows="[31 30 29 28]",
+)
 
 _SWAPPED = on_gpu(
     """\
@@ -231,9 +281,12 @@ board[i] = x[cb.ABSOLUTE_POS]
 cb.sync_cluster()
 out[cb.ABSOLUTE_POS] = cb.load_cluster(board, i, 1 - cb.CLUSTER_POS)
 cb.sync_cluster()  # nobody ends while it is read""",
-    grid="[2, 32]", x="np.arange(64, dtype=np.int32)", out="np.zeros(64, np.int32)",
-    shown="out.numpy()[[0, 31, 32, 63]]", shows="[32 63  0 31]",
-)  # fmt: skip
+    grid="[2, 32]",
+    x="np.arange(64, dtype=np.int32)",
+    out="np.zeros(64, np.int32)",
+    shown="out.numpy()[[0, 31, 32, 63]]",
+    shows="[32 63  0 31]",
+)
 
 _GIVEN = on_gpu(
     """\
@@ -244,9 +297,12 @@ cb.sync_cluster()  # the other cube has begun
 cb.store_cluster(board, i, x[cb.ABSOLUTE_POS], 1 - cb.CLUSTER_POS)
 cb.sync_cluster()
 out[cb.ABSOLUTE_POS] = board[i]""",
-    grid="[2, 32]", x="np.arange(64, dtype=np.int32)", out="np.zeros(64, np.int32)",
-    shown="out.numpy()[[0, 31, 32, 63]]", shows="[32 63  0 31]",
-)  # fmt: skip
+    grid="[2, 32]",
+    x="np.arange(64, dtype=np.int32)",
+    out="np.zeros(64, np.int32)",
+    shown="out.numpy()[[0, 31, 32, 63]]",
+    shows="[32 63  0 31]",
+)
 
 _TAKEN = on_gpu(
     """\
@@ -263,20 +319,29 @@ else:
     cb.barrier_wait(taken, 0, 0)  # every unit of the other cube has read:
     board[i] = 0  # the memory may be used again
 cb.sync_cluster()""",
-    grid="[2, 32]", x="np.arange(32, dtype=np.int32)", out="np.zeros(32, np.int32)", shown="out.numpy()[:4]",
+    grid="[2, 32]",
+    x="np.arange(32, dtype=np.int32)",
+    out="np.zeros(32, np.int32)",
+    shown="out.numpy()[:4]",
     shows="[0 1 2 3]",
-)  # fmt: skip
+)
 
 _CLUSTERED = on_gpu(
     "cb.cluster(2)\nout[cb.ABSOLUTE_POS] = cb.CLUSTER_POS",
-    grid="[4, 1]", out="np.zeros(4, int)", shows="[0 1 0 1]",
-)  # fmt: skip
+    grid="[4, 1]",
+    out="np.zeros(4, int)",
+    shows="[0 1 0 1]",
+)
 
 _RESIDENT = on_gpu(
     "cb.resident(4)  # registers for four cubes of 256 units on a core\n"
     "out[cb.UNIT_POS] = x[cb.UNIT_POS] * 2",
-    grid="[1, 256]", x="np.arange(256)", out="np.zeros(256, int)", shown="out.numpy()[:4]", shows="[0 2 4 6]",
-)  # fmt: skip
+    grid="[1, 256]",
+    x="np.arange(256)",
+    out="np.zeros(256, int)",
+    shown="out.numpy()[:4]",
+    shows="[0 2 4 6]",
+)
 
 _EARLY = on_gpu(
     """\
@@ -285,9 +350,12 @@ cb.start_next()  # the next launch may begin...
 twice = 2 * weight[i]  # nobody writes the weights
 cb.wait_previous()  # ...and this one now sees what the launch before wrote
 x[i] = x[i] + twice""",
-    x="np.zeros(32, int)", weight="np.arange(32)", first=">>> run[1, 32](x, weight)", shown="x.numpy()[:4]",
+    x="np.zeros(32, int)",
+    weight="np.arange(32)",
+    first=">>> run[1, 32](x, weight)",
+    shown="x.numpy()[:4]",
     shows="[ 0  4  8 12]",
-)  # fmt: skip
+)
 
 _TILES = """\
 >>> import numpy as np, cubepy as cb  # with an Intel CPU that has AMX; elsewhere with loops
@@ -320,7 +388,16 @@ EXAMPLES = {
     **dict.fromkeys(("copy_async", "copy_async_commit", "copy_async_wait"), _COPIED),
     **dict.fromkeys(("barrier", "barrier_arrive", "barrier_wait"), _TOLD),
     **dict.fromkeys(
-        ("barrier_expect", "tma_load", "tma_store", "tma_commit", "tma_wait", "tma_prefetch", "fence_async"), _BOXES
+        (
+            "barrier_expect",
+            "tma_load",
+            "tma_store",
+            "tma_commit",
+            "tma_wait",
+            "tma_prefetch",
+            "fence_async",
+        ),
+        _BOXES,
     ),
     **dict.fromkeys(("wgmma", "wgmma_fence", "wgmma_commit", "wgmma_wait"), _GROUP),
     **dict.fromkeys(("sync_group", "arrive_group"), _HANDED),

@@ -56,7 +56,9 @@ def assign(target: DeviceArray, value: Any) -> None:
         try:
             value = broadcast_to(value, target.shape)
         except ValueError:
-            raise ShapeError(f"an array of shape {value.shape} does not fit into one of {target.shape}") from None
+            raise ShapeError(
+                f"an array of shape {value.shape} does not fit into one of {target.shape}"
+            ) from None
     if target.layout.size:
         gpu = gpu_of(target.device)
         plain = target.dtype == value.dtype and target.layout.contiguous and value.layout.contiguous
@@ -97,7 +99,9 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _reshape(array: DeviceArray, /, *args: Any, copy: bool | None = None, **kwargs: Any) -> DeviceArray:
+def _reshape(
+    array: DeviceArray, /, *args: Any, copy: bool | None = None, **kwargs: Any
+) -> DeviceArray:
     shape: Any = args[0] if args else kwargs.get("shape", kwargs.get("newshape"))
     wanted = (operator.index(shape),) if not isinstance(shape, (tuple, list)) else tuple(shape)
     if copy is False:
@@ -109,7 +113,12 @@ def _reshape(array: DeviceArray, /, *args: Any, copy: bool | None = None, **kwar
 
 
 def concatenate(
-    arrays: Sequence[Any], axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+    arrays: Sequence[Any],
+    axis: int | None = 0,
+    out: Any = None,
+    *,
+    dtype: Any = None,
+    casting: str = "same_kind",
 ) -> DeviceArray:
     """Arrays of one device joined along an axis."""
     from cubepy.runtime.device_array import DeviceArray, empty
@@ -119,7 +128,10 @@ def concatenate(
     for a in found:
         if not isinstance(a, DeviceArray) or a.device != device:
             where = a.device if isinstance(a, DeviceArray) else "the host"
-            raise DeviceError(f"arrays on {device} and {where} cannot be joined", hint="move them to one device first")
+            raise DeviceError(
+                f"arrays on {device} and {where} cannot be joined",
+                hint="move them to one device first",
+            )
     if axis is None:
         found, axis = [a.reshape(-1) for a in found], 0
     shapes = [list(a.shape) for a in found]
@@ -129,12 +141,20 @@ def concatenate(
     axis %= len(shapes[0])
     rest = {tuple(s[:axis] + s[axis + 1 :]) for s in shapes}
     if len(rest) != 1 or len({len(s) for s in shapes}) != 1:
-        raise ShapeError(f"arrays of the shapes {[a.shape for a in found]} cannot be joined along axis {axis}")
+        raise ShapeError(
+            f"arrays of the shapes {[a.shape for a in found]} cannot be joined along axis {axis}"
+        )
     total = sum(s[axis] for s in shapes)
     if out is None:
         if dtype is None:
-            dtype = np.result_type(*(a.dtype for a in found)) if len({a.dtype for a in found}) > 1 else found[0].dtype
-        out = empty((*shapes[0][:axis], total, *shapes[0][axis + 1 :]), as_dtype(dtype).numpy, device)
+            dtype = (
+                np.result_type(*(a.dtype for a in found))
+                if len({a.dtype for a in found}) > 1
+                else found[0].dtype
+            )
+        out = empty(
+            (*shapes[0][:axis], total, *shapes[0][axis + 1 :]), as_dtype(dtype).numpy, device
+        )
     at = 0
     for a in found:
         n = a.shape[axis]
@@ -148,8 +168,14 @@ def stack(arrays: Sequence[Any], axis: int = 0, out: Any = None, **options: Any)
     return concatenate([expand_dims(a, axis) for a in arrays], axis, out, **options)
 
 
-def _empty_like(array: DeviceArray, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None,
-                **_: Any) -> DeviceArray:  # fmt: skip
+def _empty_like(
+    array: DeviceArray,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    **_: Any,
+) -> DeviceArray:
     from cubepy.runtime.device_array import empty
 
     wanted = array.shape if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
@@ -160,7 +186,10 @@ def _filled_like(number: Any) -> Callable[..., Any]:
     def run(array: DeviceArray, *args: Any, **kwargs: Any) -> DeviceArray:
         value = number
         if value is None:
-            value, args = (kwargs.pop("fill_value") if "fill_value" in kwargs else args[0]), args[1:]
+            value, args = (
+                (kwargs.pop("fill_value") if "fill_value" in kwargs else args[0]),
+                args[1:],
+            )
         out = _empty_like(array, *args, **kwargs)
         assign(out, value)
         return out

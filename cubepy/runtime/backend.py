@@ -140,7 +140,9 @@ class Backend(Protocol):
         """What a device can do."""
         ...
 
-    def executable(self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool) -> Executable:
+    def executable(
+        self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
+    ) -> Executable:
         """Code for a program. `in_place`: an output is also an input, so pointers may be equal."""
         ...
 

@@ -24,9 +24,15 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
     """Write and compile the binder of a kernel."""
     parameters, names, keys = [], [], []
     scope: dict[str, Any] = {  # names that no parameter has
-        "_bind_ndarray": np.ndarray, "_bind_DeviceArray": DeviceArray, "_bind_key_of": key_of, "_bind_exact": exact,
-        "_bind_PLAIN": PLAIN, "_bind_lift": lift, "_bind_type": type, "_bind_exactly": (tuple, float),
-    }  # fmt: skip
+        "_bind_ndarray": np.ndarray,
+        "_bind_DeviceArray": DeviceArray,
+        "_bind_key_of": key_of,
+        "_bind_exact": exact,
+        "_bind_PLAIN": PLAIN,
+        "_bind_lift": lift,
+        "_bind_type": type,
+        "_bind_exactly": (tuple, float),
+    }
     lifting = ""
     star = False
     for i, p in enumerate(kernel.parameters):
@@ -46,14 +52,18 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
         names.append(p.name)
         if p.kind == "comptime":
             x = p.name
-            keys.append(f"(_bind_exact({x}) if _bind_type({x}) in _bind_exactly else _bind_type({x})), {x}")
+            keys.append(
+                f"(_bind_exact({x}) if _bind_type({x}) in _bind_exactly else _bind_type({x})), {x}"
+            )
         else:
             x = p.name
             keys.append(
                 f"(({x}.dtype, {x}.shape, {x}.strides) if _bind_type({x}) is _bind_ndarray else "
                 f"({x}.layout if _bind_type({x}) is _bind_DeviceArray else _bind_key_of({x})))"
             )
-            lifting += f"    if _bind_type({x}) not in _bind_PLAIN:\n        {x} = _bind_lift({x})\n"
+            lifting += (
+                f"    if _bind_type({x}) not in _bind_PLAIN:\n        {x} = _bind_lift({x})\n"
+            )
     if not star:
         parameters.append("*")
     parameters += [f"{k}=None" for k in LAUNCH_KEYWORDS]
@@ -78,7 +88,9 @@ def key_of(value: Any) -> Any:
         return (
             value.type,
             *(
-                ComptimeSpec(value.values[f.name]) if f.kind == "comptime" else key_of(value.values[f.name])
+                ComptimeSpec(value.values[f.name])
+                if f.kind == "comptime"
+                else key_of(value.values[f.name])
                 for f in value.type.fields
             ),
         )
@@ -90,5 +102,9 @@ def key_of(value: Any) -> Any:
         return value.key  # type: ignore[attr-defined]
     array = array_like(value)
     if array is not None:
-        return array.layout if type(array) is DeviceArray else (array.dtype, array.shape, array.strides)
+        return (
+            array.layout
+            if type(array) is DeviceArray
+            else (array.dtype, array.shape, array.strides)
+        )
     return ComptimeSpec(value)

@@ -53,7 +53,11 @@ def read(key: str) -> bytes | None:
         return None
     head = len(MAGIC) + 32
     body = data[head:]
-    if not body or not data.startswith(MAGIC) or hashlib.sha256(body).digest() != data[len(MAGIC) : head]:
+    if (
+        not body
+        or not data.startswith(MAGIC)
+        or hashlib.sha256(body).digest() != data[len(MAGIC) : head]
+    ):
         return None
     return body
 

@@ -72,9 +72,13 @@ class capture:
             LaunchError: nothing was captured.
         """
         if self._graph is None:
-            raise LaunchError("there is nothing to replay", hint="launch inside the with block first")
+            raise LaunchError(
+                "there is nothing to replay", hint="launch inside the with block first"
+            )
         gpu = gpu_of(self.device)
-        self._graph.launch(gpu.thread_stream(self.device.ordinal) if stream is None else stream.native)
+        self._graph.launch(
+            gpu.thread_stream(self.device.ordinal) if stream is None else stream.native
+        )
 
     def put(self, target: Any, value: Any) -> None:
         """Write new elements into an array or tensor that the graph reads, before the next replay.
@@ -88,7 +92,10 @@ class capture:
         """
         place, new = (array_like(v) if array_like(v) is not None else v for v in (target, value))
         if not isinstance(place, DeviceArray):
-            raise LaunchError(f"a graph on {self.device} reads no array of the host", hint="give the tensor on the GPU")
+            raise LaunchError(
+                f"a graph on {self.device} reads no array of the host",
+                hint="give the tensor on the GPU",
+            )
         place[...] = new
 
     @property

@@ -88,7 +88,9 @@ def backend_named(name: str) -> Any:
         DeviceError: no such backend.
     """
     if name not in BACKENDS:
-        raise DeviceError(f"there is no backend {name!r}", hint=f"the backends are {', '.join(BACKENDS)}")
+        raise DeviceError(
+            f"there is no backend {name!r}", hint=f"the backends are {', '.join(BACKENDS)}"
+        )
     return importlib.import_module(f"cubepy.backends.{name}").create()
 
 
@@ -105,15 +107,25 @@ def as_device(value: Any) -> Device:
         raise DeviceError(f"a device is a text such as 'cpu', not {value!r}", hint=hint)
     name, _, ordinal = value.partition(":")
     if ordinal and not ordinal.isdigit():
-        raise DeviceError(f"the device {value!r} has no valid ordinal", hint=f'write "{name}" or "{name}:0"')
+        raise DeviceError(
+            f"the device {value!r} has no valid ordinal", hint=f'write "{name}" or "{name}:0"'
+        )
     if name not in BACKENDS:
-        raise DeviceError(f"there is no device {value!r}", hint=f"the devices are {', '.join(BACKENDS)}")
+        raise DeviceError(
+            f"there is no device {value!r}", hint=f"the devices are {', '.join(BACKENDS)}"
+        )
     count = backend_named(name).count()
     if count == 0:
-        raise DeviceError(f"there is no device {value!r}: {backend_named(name).missing()}", hint='use device="cpu"')
+        raise DeviceError(
+            f"there is no device {value!r}: {backend_named(name).missing()}",
+            hint='use device="cpu"',
+        )
     if int(ordinal or 0) >= count:
         there = ", ".join(str(Device(name, n)) for n in range(count))
-        raise DeviceError(f"the device {value!r} does not exist", hint=f"backend {name} has {there}; see cb.devices()")
+        raise DeviceError(
+            f"the device {value!r} does not exist",
+            hint=f"backend {name} has {there}; see cb.devices()",
+        )
     return Device(name, int(ordinal or 0))
 
 
@@ -189,7 +201,9 @@ class Devices(list[DeviceProperties]):
                 self.missing[name] = backend.missing()
 
     def __repr__(self) -> str:
-        return "\n".join([*map(str, self), *(f"{name}: none, {why}" for name, why in self.missing.items())])
+        return "\n".join(
+            [*map(str, self), *(f"{name}: none, {why}" for name, why in self.missing.items())]
+        )
 
 
 def devices() -> Devices:

@@ -132,7 +132,11 @@ class DeviceArray:
 
     def transpose(self, *axes: Any) -> DeviceArray:
         """The axes in another order (reversed by default)."""
-        order = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
+        order = (
+            axes[0]
+            if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
+            else axes
+        )
         order = tuple(map(operator.index, order)) if order else None
         return self._view(("transpose", order), lambda a: a.transpose(order))
 
@@ -166,7 +170,9 @@ class DeviceArray:
             AttributeError: the strides allow none (as setting the shape of a NumPy array).
         """
         found = self._in_order(shape)
-        return self._view(("reshape", shape), lambda a: reshaped(a, shape)) if found is None else found
+        return (
+            self._view(("reshape", shape), lambda a: reshaped(a, shape)) if found is None else found
+        )
 
     def ravel(self) -> DeviceArray:
         """The elements in one axis."""
@@ -189,9 +195,13 @@ class DeviceArray:
             if p is None or p is Ellipsis:
                 key.append(p)
             elif isinstance(p, slice):
-                p = slice(*(None if v is None else operator.index(v) for v in (p.start, p.stop, p.step)))
+                p = slice(
+                    *(None if v is None else operator.index(v) for v in (p.start, p.stop, p.step))
+                )
                 key.append((p.start, p.stop, p.step))
-            elif isinstance(p, (list, np.ndarray, DeviceArray, bool, np.bool_)) or not hasattr(p, "__index__"):
+            elif isinstance(p, (list, np.ndarray, DeviceArray, bool, np.bool_)) or not hasattr(
+                p, "__index__"
+            ):
                 raise DTypeError(
                     f"an array on a device is indexed by integers, slices, None and ..., not by {type(p).__name__}",
                     hint="use kernels.embedding(indices, x) for rows, or x.numpy()[indices]",
@@ -222,7 +232,9 @@ class DeviceArray:
     def item(self) -> Any:
         """The only element, as a Python number."""
         if self.layout.size != 1:
-            raise ShapeError(f"item() needs one element; this array of shape {self.shape} has {self.size}")
+            raise ShapeError(
+                f"item() needs one element; this array of shape {self.shape} has {self.size}"
+            )
         return self.numpy().item()
 
     def tolist(self) -> Any:
@@ -272,7 +284,8 @@ class DeviceArray:
 
     def _host(self, *args: Any) -> Any:
         raise DeviceError(
-            f"the value of an array on {self.device} is not known on the host", hint="use x.item() or x.numpy()"
+            f"the value of an array on {self.device} is not known on the host",
+            hint="use x.item() or x.numpy()",
         )
 
     __bool__ = __float__ = __int__ = __index__ = __iter__ = __contains__ = _host
@@ -286,29 +299,42 @@ class DeviceArray:
             raise AttributeError("__cuda_array_interface__")
         if not self.layout.dtype.isbuiltin == 1:
             raise DTypeError(
-                f"__cuda_array_interface__ has no name for {self.dtype}", hint="use DLPack: torch.from_dlpack(x)"
+                f"__cuda_array_interface__ has no name for {self.dtype}",
+                hint="use DLPack: torch.from_dlpack(x)",
             )
         gpu = gpu_of(self.layout.device)
         tracing.spoil()
         return {
-            "version": 3, "shape": self.layout.shape, "typestr": self.layout.dtype.str, "descr": [("", self.dtype.str)],
+            "version": 3,
+            "shape": self.layout.shape,
+            "typestr": self.layout.dtype.str,
+            "descr": [("", self.dtype.str)],
             "strides": None if self.layout.contiguous else self.layout.strides,
             "data": (self.address if self.layout.size else 0, not self.writeable),
             "stream": gpu.stream_for(self).handle,
-        }  # fmt: skip
+        }
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.device_of(self.layout.device)
 
     def __dlpack__(
-        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
     ) -> Any:
         if dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__():
-            raise BufferError(f"an array on {self.device} is not given to the DLPack device {dl_device}")
+            raise BufferError(
+                f"an array on {self.device} is not given to the DLPack device {dl_device}"
+            )
         tracing.spoil()
         source = self.copy() if copy else self
         gpu_of(self.layout.device).hand_over(source, stream)
-        return dlpack.export(source, versioned=max_version is not None and max_version[0] >= 1, copied=bool(copy))
+        return dlpack.export(
+            source, versioned=max_version is not None and max_version[0] >= 1, copied=bool(copy)
+        )
 
 
 def aligned(array: DeviceArray) -> DeviceArray:

@@ -34,9 +34,14 @@ class _DType(ctypes.Structure):
 
 class _Tensor(ctypes.Structure):
     _fields_ = (
-        ("data", c_void_p), ("device", _Device), ("ndim", c_int32), ("dtype", _DType),
-        ("shape", ctypes.POINTER(c_int64)), ("strides", ctypes.POINTER(c_int64)), ("offset", c_uint64),
-    )  # fmt: skip
+        ("data", c_void_p),
+        ("device", _Device),
+        ("ndim", c_int32),
+        ("dtype", _DType),
+        ("shape", ctypes.POINTER(c_int64)),
+        ("strides", ctypes.POINTER(c_int64)),
+        ("offset", c_uint64),
+    )
 
 
 _Deleter = ctypes.CFUNCTYPE(None, c_void_p)
@@ -48,9 +53,13 @@ class _Managed(ctypes.Structure):
 
 class _Versioned(ctypes.Structure):
     _fields_ = (
-        ("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", c_void_p), ("flags", c_uint64),
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("context", c_void_p),
+        ("deleter", c_void_p),
+        ("flags", c_uint64),
         ("tensor", _Tensor),
-    )  # fmt: skip
+    )
 
 
 _python = ctypes.pythonapi
@@ -73,7 +82,9 @@ def _release(at: int) -> None:
     _alive.pop(at, None)
 
 
-_get_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _python))
+_get_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", _python)
+)
 
 
 @ctypes.PYFUNCTYPE(None, c_void_p)
@@ -113,16 +124,23 @@ def export(array: Any, versioned: bool, copied: bool = False) -> Any:
     managed = _Versioned() if versioned else _Managed()
     kind, ordinal = device_of(layout.device)
     managed.tensor = _Tensor(
-        array.address if layout.size else None, _Device(kind, ordinal), layout.ndim, _DType(code, bits, 1), shape,
-        strides, 0,
-    )  # fmt: skip
+        array.address if layout.size else None,
+        _Device(kind, ordinal),
+        layout.ndim,
+        _DType(code, bits, 1),
+        shape,
+        strides,
+        0,
+    )
     managed.deleter = ctypes.cast(_release, c_void_p).value
     if versioned:
         managed.major, managed.minor = 1, 0
         managed.flags = (0 if array.writeable else _READ_ONLY) | (_IS_COPIED if copied else 0)
     at = ctypes.addressof(managed)
     _alive[at] = (managed, shape, strides, array)
-    return _python.PyCapsule_New(at, _NAME_1 if versioned else _NAME, ctypes.cast(_capsule_gone, c_void_p))
+    return _python.PyCapsule_New(
+        at, _NAME_1 if versioned else _NAME, ctypes.cast(_capsule_gone, c_void_p)
+    )
 
 
 class _Taken(Tracked):
@@ -152,14 +170,20 @@ def take(capsule: Any) -> tuple[int, Layout, Tracked, bool]:
     at = _python.PyCapsule_GetPointer(capsule, _NAME_1 if versioned else _NAME)
     managed: Any = (_Versioned if versioned else _Managed).from_address(at)
     if versioned and managed.major > 1:
-        raise DeviceError(f"the DLPack version {managed.major} is not known", hint="ask its library for version 1")
+        raise DeviceError(
+            f"the DLPack version {managed.major} is not known", hint="ask its library for version 1"
+        )
     tensor = managed.tensor
     backend = {CUDA: "cuda", ROCM: "hip"}.get(tensor.device.kind)
     if backend is None:
-        raise DeviceError(f"DLPack memory of the device type {tensor.device.kind} is no GPU memory that cubepy knows")
+        raise DeviceError(
+            f"DLPack memory of the device type {tensor.device.kind} is no GPU memory that cubepy knows"
+        )
     dtype = _dtype_of(tensor.dtype)
     shape = tuple(tensor.shape[: tensor.ndim])
-    strides = tuple(s * dtype.itemsize for s in tensor.strides[: tensor.ndim]) if tensor.strides else None
+    strides = (
+        tuple(s * dtype.itemsize for s in tensor.strides[: tensor.ndim]) if tensor.strides else None
+    )
     layout = layout_of(shape, strides, dtype, Device(backend, tensor.device.ordinal))
     _python.PyCapsule_SetName(capsule, _USED_1 if versioned else _USED)
     owner = _Taken((tensor.data or 0) + tensor.offset, at, managed.deleter)
@@ -167,11 +191,14 @@ def take(capsule: Any) -> tuple[int, Layout, Tracked, bool]:
 
 
 _CODES = {
-    dt.bool_: (_BOOL, 8), dt.bf16: (_BFLOAT, 16), dt.fp8_e4m3: (_FP8_E4M3, 8), dt.fp8_e5m2: (_FP8_E5M2, 8),
+    dt.bool_: (_BOOL, 8),
+    dt.bf16: (_BFLOAT, 16),
+    dt.fp8_e4m3: (_FP8_E4M3, 8),
+    dt.fp8_e5m2: (_FP8_E5M2, 8),
     **{d: (_INT, d.bits) for d in (dt.i8, dt.i16, dt.i32, dt.i64)},
     **{d: (_UINT, d.bits) for d in (dt.u8, dt.u16, dt.u32, dt.u64)},
     **{d: (_FLOAT, d.bits) for d in (dt.f16, dt.f32, dt.f64)},
-}  # fmt: skip
+}
 _NAMES = {code: d for d, code in _CODES.items()}
 
 
@@ -185,5 +212,7 @@ def _code_of(dtype: np.dtype) -> tuple[int, int]:
 def _dtype_of(given: Any) -> np.dtype:
     found = _NAMES.get((given.code, given.bits)) if given.lanes == 1 else None
     if found is None:
-        raise DTypeError(f"the DLPack dtype (code {given.code}, {given.bits} bits, {given.lanes} lanes) is not known")
+        raise DTypeError(
+            f"the DLPack dtype (code {given.code}, {given.bits} bits, {given.lanes} lanes) is not known"
+        )
     return found.numpy

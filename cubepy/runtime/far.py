@@ -105,7 +105,9 @@ def learn(tensor: Any) -> object:
     """What stands for the layout of a tensor of PyTorch from now on."""
     key = tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
     if len(_tokens) >= LIMIT and key not in _tokens:
-        for forget in _forget:  # before the tokens go; those that stay are learned again as they are
+        for (
+            forget
+        ) in _forget:  # before the tokens go; those that stay are learned again as they are
             forget()
         room(_tokens, LIMIT)
     token = _tokens.setdefault(key, object())
@@ -154,7 +156,9 @@ class Calls:
         tracing.tables += tables
         weakref.finalize(self, _unlist, tables).atexit = False
 
-    def keep(self, key: Any, values: Sequence[Any], out: int | None, trace: Trace, inputs: Sequence[Any]) -> None:
+    def keep(
+        self, key: Any, values: Sequence[Any], out: int | None, trace: Trace, inputs: Sequence[Any]
+    ) -> None:
         """Let a call that came for the third time be repeated from now on, if it can be.
 
         Args:
@@ -164,7 +168,11 @@ class Calls:
             trace: of the call.
             inputs: the device arrays among the arguments, in order.
         """
-        if trace.replays < 2 or key in trace.tried or not all(type(v) in FAR or plain(v) for v in values):
+        if (
+            trace.replays < 2
+            or key in trace.tried
+            or not all(type(v) in FAR or plain(v) for v in values)
+        ):
             return
         trace.tried.add(key)
         try:
@@ -194,7 +202,9 @@ def _any_of(functions: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     return again
 
 
-def function(trace: Trace, inputs: Sequence[DeviceArray], values: Sequence[Any], out: int | None) -> Any:
+def function(
+    trace: Trace, inputs: Sequence[DeviceArray], values: Sequence[Any], out: int | None
+) -> Any:
     """A function of the arguments that does what the traced call did, or gives REFUSED with nothing done.
 
     Raises:
@@ -215,16 +225,29 @@ class _Writer:
     """
 
     def __init__(
-        self, trace: Trace, inputs: Sequence[DeviceArray], table: Any, values: Sequence[Any], out: int | None
+        self,
+        trace: Trace,
+        inputs: Sequence[DeviceArray],
+        table: Any,
+        values: Sequence[Any],
+        out: int | None,
     ) -> None:
-        self.trace, self.inputs, self.table, self.values, self.out = trace, inputs, table, values, out
+        self.trace, self.inputs, self.table, self.values, self.out = (
+            trace,
+            inputs,
+            table,
+            values,
+            out,
+        )
         self.arrays = [n for n, v in enumerate(values) if type(v) in FAR]
         if len(self.arrays) != len(inputs) or (out is not None and out not in self.arrays):
             raise Unsuitable("arguments that are not all known")
         self.written = set() if out is None else {self.arrays.index(out)}
         self.constants: list[Any] = []
         gpu = trace.gpu
-        taken = [gpu.allocate(trace.ordinal, 1)] * len(trace.sizes)  # nothing is launched: any address will do
+        taken = [gpu.allocate(trace.ordinal, 1)] * len(
+            trace.sizes
+        )  # nothing is launched: any address will do
         for step, runner, places in trace.recorded:
             leaves = [traces.found(p, inputs, taken) for p in places]
             wheres = [self.where(p) for p in places]
@@ -262,7 +285,10 @@ class _Writer:
         if step == gpu.fill:
             self.table.other("cuMemsetD8Async", [first, (leaves[1], None), (target.nbytes, None)])
         elif step == gpu.copy and leaves[1].device == target.device:
-            self.table.other("cuMemcpyDtoDAsync_v2", [first, (leaves[1].address, wheres[1]), (target.nbytes, None)])
+            self.table.other(
+                "cuMemcpyDtoDAsync_v2",
+                [first, (leaves[1].address, wheres[1]), (target.nbytes, None)],
+            )
         else:
             raise Unsuitable("a copy between devices")
 
@@ -280,9 +306,14 @@ class _Writer:
         """The function of all arguments."""
         trace, sizes, values, arrays = self.trace, self.trace.sizes, self.values, self.arrays
         scope: dict[str, Any] = {
-            "here": trace.gpu.here, "ordinal": trace.ordinal, "REFUSED": REFUSED, "counters": counters,
-            "DeviceArray": DeviceArray, "use": trace.gpu.use, "failed": self.table.failed,
-        }  # fmt: skip
+            "here": trace.gpu.here,
+            "ordinal": trace.ordinal,
+            "REFUSED": REFUSED,
+            "counters": counters,
+            "DeviceArray": DeviceArray,
+            "use": trace.gpu.use,
+            "failed": self.table.failed,
+        }
         guards = {f"valid{n}": g.valid for n, g in enumerate(trace.guards)}
         scope.update(guards)
         go, scope["table"], scope["alive"] = self.table.ready(len(self.inputs) + len(sizes))
@@ -314,7 +345,10 @@ class _Writer:
             taking, names = trace.gpu.pool(trace.ordinal).short_way(size, f"b{n}")
             lines += [f"    {line}" for line in taking]
             scope.update(names)
-        given = [*(f"p{k}" for k in range(len(arrays))), *(f"b{n}.address" for n in range(len(sizes)))]
+        given = [
+            *(f"p{k}" for k in range(len(arrays))),
+            *(f"b{n}.address" for n in range(len(sizes))),
+        ]
         lines += [
             f"    code = go(table, stream.handle, {', '.join(given)})",
             "    if code:",
@@ -333,7 +367,9 @@ class _Writer:
             if self.trace.several or type(place) is not tuple or place[0] < 0:
                 raise Unsuitable("a result that is not the array that was given for it")
             source, target = self.inputs[place[0]], self.inputs[arrays.index(self.out)]
-            same = source is target or (meet(source, target) and source.address + place[1] == target.address)
+            same = source is target or (
+                meet(source, target) and source.address + place[1] == target.address
+            )
             if not same and arrays[place[0]] != self.out:
                 raise Unsuitable("a result that is not the array that was given for it")
             return f"v{self.out}"
@@ -346,12 +382,16 @@ class _Writer:
             block = f"b{-1 - number}"
             address = f"{block}.address" + (f" + offset{k}" if offset else "")
             scope[f"offset{k}"] = offset
-            array = f"DeviceArray({address}, layout{k}, {block}" + (")" if writeable else ", False)")
+            array = f"DeviceArray({address}, layout{k}, {block}" + (
+                ")" if writeable else ", False)"
+            )
             parts.append(f"{wrap}({array})" if self.trace.wrapped else array)
         return f"({''.join(f'{p}, ' for p in parts)})" if self.trace.several else parts[0]
 
 
-def _settler(constants: list[DeviceArray], use: Callable[..., None]) -> tuple[Callable[[Any], None], list[Any]]:
+def _settler(
+    constants: list[DeviceArray], use: Callable[..., None]
+) -> tuple[Callable[[Any], None], list[Any]]:
     """A function that lets a stream come after what filled the constants, and which stream that was done for."""
     settled = [None]
 

@@ -17,7 +17,11 @@ class Inspection:
     """
 
     def __init__(
-        self, python: str, llvm: Callable[[], str], asm: Callable[[], str], ptx: Callable[[], str] = str
+        self,
+        python: str,
+        llvm: Callable[[], str],
+        asm: Callable[[], str],
+        ptx: Callable[[], str] = str,
     ) -> None:
         self.python = python
         self._llvm, self._asm, self._ptx = llvm, asm, ptx

@@ -59,10 +59,18 @@ def host_array(value: Any) -> np.ndarray:
     """
     torch = sys.modules.get("torch")
     try:
-        if torch is not None and isinstance(value, torch.Tensor) and (bits := _BITS.get(_torch_name(value))):
+        if (
+            torch is not None
+            and isinstance(value, torch.Tensor)
+            and (bits := _BITS.get(_torch_name(value)))
+        ):
             return np.from_dlpack(value.view(getattr(torch, bits))).view(_torch_dtype(value))
         return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError) as error:  # what producers raise, and NumPy for dtypes it lacks
+    except (
+        BufferError,
+        RuntimeError,
+        TypeError,
+    ) as error:  # what producers raise, and NumPy for dtypes it lacks
         raise LaunchError(
             f"an array of the type {type(value).__name__} cannot be used as it is: {error}",
             hint=_dense_hint(value),
@@ -96,13 +104,23 @@ def from_torch(tensor: Any) -> DeviceArray:
         LaunchError: it requires a gradient: writes would be lost to autograd.
     """
     try:
-        key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), tensor.requires_grad)
+        key = (
+            tensor.dtype,
+            tensor.shape,
+            tensor.stride(),
+            tensor.get_device(),
+            tensor.requires_grad,
+        )
     except RuntimeError as error:  # a sparse tensor has no strides
-        raise LaunchError(f"a PyTorch tensor cannot be used as it is: {error}", hint=_dense_hint(tensor)) from error
+        raise LaunchError(
+            f"a PyTorch tensor cannot be used as it is: {error}", hint=_dense_hint(tensor)
+        ) from error
     layout = _torch_layouts.get(key)
     if layout is None:
         if tensor.requires_grad:
-            raise LaunchError("a PyTorch tensor that requires a gradient cannot be used", hint="pass x.detach()")
+            raise LaunchError(
+                "a PyTorch tensor that requires a gradient cannot be used", hint="pass x.detach()"
+            )
         dtype = _torch_dtype(tensor)
         strides = tuple(s * dtype.itemsize for s in key[2])
         layout = layout_of(tuple(key[1]), strides, dtype, Device("cuda", key[3]))
@@ -136,7 +154,9 @@ def from_interface(value: Any, interface: dict[str, Any]) -> DeviceArray:
     as_dtype(dtype)
     ordinal = _ordinal_of(value, address)
     shape, strides = tuple(interface["shape"]), interface.get("strides")
-    layout = layout_of(shape, None if strides is None else tuple(strides), dtype, Device("cuda", ordinal))
+    layout = layout_of(
+        shape, None if strides is None else tuple(strides), dtype, Device("cuda", ordinal)
+    )
     stream = interface.get("stream")
     if stream is not None:
         gpu = gpu_of(layout.device)

@@ -47,20 +47,37 @@ class Prepared:
     """A launch seen before: its runner, where its leaves are, and how to check their memory."""
 
     __slots__ = (
-        "executable", "fresh", "guard", "holds", "in_place", "leaves", "outputs", "quick", "ranges", "runner", "simple",
+        "executable",
+        "fresh",
+        "guard",
+        "holds",
+        "in_place",
+        "leaves",
+        "outputs",
+        "quick",
+        "ranges",
+        "runner",
+        "simple",
         "tried",
-    )  # fmt: skip
+    )
 
     def __init__(
-        self, executable: Any, runner: Any, outputs: tuple[int, ...], ranges: list[Any], in_place: bool,
+        self,
+        executable: Any,
+        runner: Any,
+        outputs: tuple[int, ...],
+        ranges: list[Any],
+        in_place: bool,
         simple: tuple[tuple[int, int], ...] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.executable, self.runner, self.in_place = executable, runner, in_place
         self.outputs, self.ranges, self.simple = outputs, ranges, simple
         self.guard = executable.program.guard
         self.holds = None if self.guard is None else self.guard.holds
         self.quick: Any = None
-        self.leaves: list[Any] | None = None  # those of the launch that it was made for, until that runs
+        self.leaves: list[Any] | None = (
+            None  # those of the launch that it was made for, until that runs
+        )
         self.tried: set[Any] = set()  # keys of launches that it was tried to repeat by machine code
         self.fresh = simple is not None and not in_place and hasattr(runner, "quick")
 
@@ -78,7 +95,9 @@ class Launcher:
         self.parameters = kernel.parameters
         self.binder = make_binder(kernel)
         self.local = threading.local()
-        self.programs: dict[Any, list[tuple[Any, dict[Any, Any]]]] = {}  # with the executables of each
+        self.programs: dict[
+            Any, list[tuple[Any, dict[Any, Any]]]
+        ] = {}  # with the executables of each
         self.far: far.Calls | None = None
 
     def bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple, Any, Any, Any]:
@@ -91,13 +110,21 @@ class Launcher:
             return self.binder(*args, **kwargs)
         except TypeError:
             plain = {k: v for k, v in kwargs.items() if k not in LAUNCH_KEYWORDS}
-            bind_parameters(self.parameters, self.kernel.__name__, list(args), plain)  # says what is wrong
+            bind_parameters(
+                self.parameters, self.kernel.__name__, list(args), plain
+            )  # says what is wrong
             raise
 
     def launch(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         """Run the kernel with these arguments."""
         short = None
-        if self.far is not None and not kwargs and args and type(args[0]) in far.FAR and not tracing.detours:
+        if (
+            self.far is not None
+            and not kwargs
+            and args
+            and type(args[0]) in far.FAR
+            and not tracing.detours
+        ):
             short = far.key_of(grid, args)
             try:
                 again = self.far.ready.get(short)
@@ -153,7 +180,12 @@ class Launcher:
                 recorder.launch(prepared, leaves)
                 recorder.spoiled |= queue is not None
         if active:
-            timed(self.kernel.__name__, prepared.runner, lambda: prepared.runner.run(leaves, values, queue), queue)
+            timed(
+                self.kernel.__name__,
+                prepared.runner,
+                lambda: prepared.runner.run(leaves, values, queue),
+                queue,
+            )
         else:
             prepared.runner.run(leaves, values, queue)
 
@@ -169,7 +201,9 @@ class Launcher:
         if self.far is None:
             self.far = far.Calls()
         recorder = Recorder(inputs)
-        recorder.launch(prepared, [values[i] if j < 0 else values[i][j] for i, j in prepared.simple or ()])
+        recorder.launch(
+            prepared, [values[i] if j < 0 else values[i][j] for i, j in prepared.simple or ()]
+        )
         if not recorder.spoiled:
             trace = Trace(recorder, (), inputs[0].device)
             trace.replays = RIPE
@@ -181,7 +215,9 @@ class Launcher:
         queue = None
         if stream is not None:
             where, queue = attached(stream, where)
-        return BoundLaunch(self, self.prepare(grid, mode, where, values, None), values, queue, stream)
+        return BoundLaunch(
+            self, self.prepare(grid, mode, where, values, None), values, queue, stream
+        )
 
     def inspect(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The generated code for these arguments."""
@@ -207,17 +243,23 @@ class Launcher:
                 continue
             parts = v if type(v) is tuple else (v,)
             for j, part in enumerate(parts):
-                plain = isinstance(part, TensorMap) or (type(part) in overlap.ARRAYS and part.ndim > 0)
+                plain = isinstance(part, TensorMap) or (
+                    type(part) in overlap.ARRAYS and part.ndim > 0
+                )
                 if not plain and not (p.kind == "any" and type(part) in (int, float)):
                     return None
                 places.append((i, j if type(v) is tuple else -1))
         return tuple(places) if len(places) == len(leaves) else None
 
-    def find(self, grid: Any, mode: Any, where: Any, values: tuple) -> tuple[Any, Dim3, list[Any], bool, int]:
+    def find(
+        self, grid: Any, mode: Any, where: Any, values: tuple
+    ) -> tuple[Any, Dim3, list[Any], bool, int]:
         """The executable for these arguments, compiled at first sight, and the ordinal of its device."""
         mode = mode or config.mode
         if mode not in MODES:
-            raise LaunchError(f"there is no mode {mode!r}", hint=f"the modes are {', '.join(MODES)}")
+            raise LaunchError(
+                f"there is no mode {mode!r}", hint=f"the modes are {', '.join(MODES)}"
+            )
         specs: list[Spec] = []
         leaves: list[Any] = []
         for p, value in zip(self.parameters, values, strict=True):
@@ -231,21 +273,31 @@ class Launcher:
         in_cube = math.prod(units)
         in_launch = math.prod(cubes) * in_cube
         if in_cube > properties.max_units:
-            raise LaunchError(f"a cube of {units} has {in_cube} units; {dev} allows {properties.max_units}")
+            raise LaunchError(
+                f"a cube of {units} has {in_cube} units; {dev} allows {properties.max_units}"
+            )
         if in_launch >= 2**63:
-            raise LaunchError(f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count")
+            raise LaunchError(
+                f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count"
+            )
         arrays = [a for a in leaves if isinstance(a, overlap.ARRAYS)]
         wide = in_launch >= 2**31 or any(a.size >= 2**31 for a in arrays)
-        target = target_of(dev.backend, units, mode, wide, Same(properties), config.debug > 0 or mode == "validate")
+        target = target_of(
+            dev.backend, units, mode, wide, Same(properties), config.debug > 0 or mode == "validate"
+        )
         exe, in_place = with_room(lambda: self.code(backend, tuple(specs), target, leaves))
         return exe, cubes, leaves, in_place, dev.ordinal
 
-    def code(self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]) -> tuple[Any, Any]:
+    def code(
+        self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]
+    ) -> tuple[Any, Any]:
         """The code for arguments like these, made unless it exists, and which leaves share memory."""
         with _specialise_lock:
             known = self.programs.setdefault((specs, target), [])
             found: tuple[Any, dict[Any, Any]] | None
-            found = next((v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None)
+            found = next(
+                (v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None
+            )
             if found is None:
                 found = specialise(self.kernel, specs, target), {}
                 counters.specialised += 1
@@ -255,7 +307,9 @@ class Launcher:
             in_place = overlap.in_place(program, leaves)
             exe = executables.get(in_place)
             if exe is None:
-                exe = executables[in_place] = backend.executable(self.kernel, program, specs, in_place)
+                exe = executables[in_place] = backend.executable(
+                    self.kernel, program, specs, in_place
+                )
         return exe, in_place
 
     def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:
@@ -302,10 +356,14 @@ class Same:
 
 
 @lru_cache(4096)
-def target_of(backend: str, units: Dim3, mode: str, wide: bool, device: Same, debug: bool) -> Target:
+def target_of(
+    backend: str, units: Dim3, mode: str, wide: bool, device: Same, debug: bool
+) -> Target:
     """What code is generated for; one object for equal ones."""
     p = device.properties
-    return Target(backend, units, mode, i64 if wide else i32, p.plane_size, p.max_shared_memory, p, debug)
+    return Target(
+        backend, units, mode, i64 if wide else i32, p.plane_size, p.max_shared_memory, p, debug
+    )
 
 
 def timed(name: str, runner: Any, run: Any, queue: Any) -> None:
@@ -343,7 +401,8 @@ def device_of(where: Any, leaves: list[Any], kernel: str) -> Any:
                 )
         elif a.device != dev:
             raise LaunchError(
-                f"{kernel} is launched on {dev} with an array on {a.device}", hint=f'move it: x.to("{dev}")'
+                f"{kernel} is launched on {dev} with an array on {a.device}",
+                hint=f'move it: x.to("{dev}")',
             )
     return dev
 
@@ -352,7 +411,12 @@ class BoundLaunch:
     """A launch with its arguments fixed: call it with nothing, or with new values of scalar parameters."""
 
     def __init__(
-        self, launcher: Launcher, prepared: Prepared | None, values: tuple, queue: Any = None, stream: Any = None
+        self,
+        launcher: Launcher,
+        prepared: Prepared | None,
+        values: tuple,
+        queue: Any = None,
+        stream: Any = None,
     ) -> None:
         self.launcher, self.prepared, self.values, self.queue = launcher, prepared, values, queue
         self.stream = stream  # kept: another library's is not known any more when its object goes
@@ -385,8 +449,14 @@ class BoundLaunch:
         values = list(self.values)
         for name, value in scalars.items():
             known = name in names and self.launcher.parameters[names.index(name)].kind != "comptime"
-            if not known or not isinstance(values[names.index(name)], NUMBERS) or not isinstance(value, NUMBERS):
-                raise LaunchError(f"{name!r} is no scalar parameter of this launch", hint="bind again")
+            if (
+                not known
+                or not isinstance(values[names.index(name)], NUMBERS)
+                or not isinstance(value, NUMBERS)
+            ):
+                raise LaunchError(
+                    f"{name!r} is no scalar parameter of this launch", hint="bind again"
+                )
             values[names.index(name)] = value
         self.values = tuple(values)
         self._run = self._make()

@@ -17,7 +17,9 @@ from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import Device
 from cubepy.runtime.tables import room
 
-_PHANTOM = 1 << 44  # where phantoms claim to be: no process has memory mapped there for NumPy to read
+_PHANTOM = (
+    1 << 44
+)  # where phantoms claim to be: no process has memory mapped there for NumPy to read
 _MEMO_LIMIT = 512
 _TABLE_LIMIT = 16384
 
@@ -35,16 +37,31 @@ class Layout:
     """
 
     __slots__ = (
-        "contiguous", "device", "dtype", "element", "extent", "itemsize", "memo", "nbytes", "ndim", "shape", "size",
-        "spec", "strides",
-    )  # fmt: skip
+        "contiguous",
+        "device",
+        "dtype",
+        "element",
+        "extent",
+        "itemsize",
+        "memo",
+        "nbytes",
+        "ndim",
+        "shape",
+        "size",
+        "spec",
+        "strides",
+    )
 
-    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, device: Device) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype, device: Device
+    ) -> None:
         self.shape, self.strides, self.dtype, self.device = shape, strides, dtype, device
         self.element = _element(dtype)
         self.itemsize, self.ndim, self.size = dtype.itemsize, len(shape), math.prod(shape)
         self.nbytes = self.size * self.itemsize
-        self.contiguous = self.size == 0 or strides == c_strides(shape, self.itemsize) or self._ignoring_ones()
+        self.contiguous = (
+            self.size == 0 or strides == c_strides(shape, self.itemsize) or self._ignoring_ones()
+        )
         low = high = 0
         for n, s in zip(shape, strides, strict=True):
             low, high = (low + (n - 1) * s, high) if s < 0 else (low, high + (n - 1) * s)
@@ -95,9 +112,12 @@ class _Claim:
     def __init__(self, layout: Layout) -> None:
         dtype = layout.dtype
         self.__array_interface__ = {
-            "version": 3, "shape": layout.shape, "strides": layout.strides, "data": (_PHANTOM, False),
+            "version": 3,
+            "shape": layout.shape,
+            "strides": layout.strides,
+            "data": (_PHANTOM, False),
             "typestr": dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}",
-        }  # fmt: skip
+        }
 
 
 def _phantom(layout: Layout) -> np.ndarray:
@@ -124,7 +144,9 @@ devices_seen: set[Device] = set()
 """Devices that an array was ever made on."""
 
 
-def layout_of(shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype, device: Device) -> Layout:
+def layout_of(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype, device: Device
+) -> Layout:
     """The one layout of this shape, strides (None: C order), dtype and device."""
     key = (shape, strides, dtype.num, device.backend, device.ordinal)
     found = _layouts.get(key)
@@ -156,7 +178,9 @@ def reshaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
             raise
     view = array.view()
     known = math.prod(n for n in shape if n != -1)
-    if (-1 not in shape and known != array.size) or (-1 in shape and (known == 0 or array.size % known)):
+    if (-1 not in shape and known != array.size) or (
+        -1 in shape and (known == 0 or array.size % known)
+    ):
         raise ValueError(f"cannot reshape array of size {array.size} into shape {shape}")
     view.shape = shape
     return view

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.compiler.signature import ArraySpec, ComptimeSpec, ScalarSpec, Spec, StructSpec, TupleSpec
+from cubepy.compiler.signature import (
+    ArraySpec,
+    ComptimeSpec,
+    ScalarSpec,
+    Spec,
+    StructSpec,
+    TupleSpec,
+)
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, LaunchError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
@@ -79,7 +86,9 @@ def check_array(array: Any, name: str, what: str) -> Any:
         message = f"{what}{field} is an array of {array.dtype}, which cannot be used in a kernel"
         raise DTypeError(message, hint=error.hint) from None
     size = array.dtype.itemsize  # an axis of one element takes no step, whatever its stride
-    if size > 1 and any(s % size and n > 1 for s, n in zip(array.strides, array.shape, strict=True)):
+    if size > 1 and any(
+        s % size and n > 1 for s, n in zip(array.strides, array.shape, strict=True)
+    ):
         raise LaunchError(
             f"the strides {array.strides} of {what} are no multiple of its element ({array.itemsize} bytes)",
             hint="copy it with numpy.ascontiguousarray",
@@ -93,7 +102,11 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
     Raises:
         KernelTypeError, ComptimeError, DTypeError: the value does not fit the parameter.
     """
-    if type(value) is DeviceArray and param.kind in ("array", "any") and value.layout.spec is not None:
+    if (
+        type(value) is DeviceArray
+        and param.kind in ("array", "any")
+        and value.layout.spec is not None
+    ):
         return value.layout.spec, [value]
     what = f"the parameter {param.name!r} of {kernel.__name__}"
     if param.kind == "comptime":
@@ -106,12 +119,14 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
         array = array_like(value)
         if array is None:
             raise KernelTypeError(
-                f"{what} is an array but is given {_short(value)}", hint="pass a NumPy array or a tensor"
+                f"{what} is an array but is given {_short(value)}",
+                hint="pass a NumPy array or a tensor",
             )
         return _array(array, param.name, what)
     if param.kind == "map" and not isinstance(value, TensorMap):
         raise KernelTypeError(
-            f"{what} is a tensor map but is given {_short(value)}", hint="pass cb.tensor_map(array, box)"
+            f"{what} is a tensor map but is given {_short(value)}",
+            hint="pass cb.tensor_map(array, box)",
         )
     if param.kind == "struct" and not (isinstance(value, Struct) and value.type is param.struct):
         raise KernelTypeError(f"{what} is a {param.struct.__name__} but is given {_short(value)}")
@@ -190,7 +205,10 @@ def scalar(value: Any, dtype: dt.DType | None, what: str) -> tuple[Spec, list[An
         found = dt.scalar_dtype(value)
         return ScalarSpec(found.compute, weak), [number(value, found)]
     if dtype.is_int and isinstance(value, (float, np.floating)):
-        raise DTypeError(f"{what} is {dtype.name} but is given the float {value!r}", hint="convert it with int(...)")
+        raise DTypeError(
+            f"{what} is {dtype.name} but is given the float {value!r}",
+            hint="convert it with int(...)",
+        )
     if dtype.is_int and not dt.fits(int(value), dtype):
         raise DTypeError(f"{what} is {dtype.name}, which cannot hold {value}")
     return ScalarSpec(dtype.compute), [number(value, dtype)]
@@ -211,7 +229,9 @@ def comptime(value: Any, what: str) -> Spec:
         ComptimeError: an array, or something unhashable.
     """
     if isinstance(value, (np.ndarray, DeviceArray)):
-        raise ComptimeError(f"{what} is comptime and cannot be an array", hint="pass it as a runtime argument")
+        raise ComptimeError(
+            f"{what} is comptime and cannot be an array", hint="pass it as a runtime argument"
+        )
     try:
         hash(value)
     except TypeError:

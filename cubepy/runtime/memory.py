@@ -26,7 +26,9 @@ from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.pointers import address
 from cubepy.runtime.tables import room
 
-POOLED = 1 << 17  # smaller arrays are left to NumPy, whose allocator maps no pages for them and takes 3 us less
+POOLED = (
+    1 << 17
+)  # smaller arrays are left to NumPy, whose allocator maps no pages for them and takes 3 us less
 ADDRESSABLE = 1 << 47  # bytes of a process
 ALIGNMENT = 64
 PAGE, APART = 4096, 512  # bytes: buffers begin at different places of a page
@@ -79,7 +81,8 @@ class Pool:
             return np.empty(shape, dtype)
         if size >= ADDRESSABLE:
             raise OutOfMemoryError(
-                f"no machine has {size} bytes for an array of shape {shape}", hint="check the shapes that were given"
+                f"no machine has {size} bytes for an array of shape {shape}",
+                hint="check the shapes that were given",
             )
         size, owner = self.kinds.get(size) or self.kind(size)
         return np.ndarray(shape, dtype, owner(self.take(size)))
@@ -98,7 +101,9 @@ class Pool:
             def release(buffer: Any) -> None:
                 self.release(addressof(buffer), size)
 
-            made: Any = type("Buffer", (ctypes.c_uint8 * size,), {"__del__": release, "__slots__": ()})
+            made: Any = type(
+                "Buffer", (ctypes.c_uint8 * size,), {"__del__": release, "__slots__": ()}
+            )
             found = size, made.from_address
         room(self.kinds, KINDS)
         self.kinds[size] = found
@@ -148,7 +153,8 @@ class Pool:
             except MemoryError:
                 if attempt:
                     raise OutOfMemoryError(
-                        f"the machine has no {size} bytes to give", hint="release arrays, or work in smaller batches"
+                        f"the machine has no {size} bytes to give",
+                        hint="release arrays, or work in smaller batches",
                     ) from None
                 self.trim()
         raise AssertionError("unreachable")

@@ -66,6 +66,8 @@ def order(memory: Tracked, stream: Any, writes: bool) -> None:
         else:
             readers.add(stream)
             if len(readers) >= MANY and len(readers) & (len(readers) - 1) == 0:
-                readers.difference_update([s for s in tuple(readers) if s is not stream and s.idle()])
+                readers.difference_update(
+                    [s for s in tuple(readers) if s is not stream and s.idle()]
+                )
         if writer is not None:
             stream.wait(writer)

@@ -33,9 +33,10 @@ def extent(array: Any) -> tuple[int, int]:
 def plan(program: Program, leaves: list[Any]) -> tuple[tuple[int, ...], list[Any]]:
     """Which leaves are outputs, and the extent of every array; tensor maps are not looked at."""
     outputs = tuple(
-        i for i, a in enumerate(program.arguments)
+        i
+        for i, a in enumerate(program.arguments)
         if a.mem is not None and a.mem.kind != "map" and a.mem.name in program.outputs
-    )  # fmt: skip
+    )
     return outputs, [extent(v) if isinstance(v, ARRAYS) else None for v in leaves]
 
 

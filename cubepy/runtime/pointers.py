@@ -20,7 +20,11 @@ def _documented(array: np.ndarray) -> int:
 def _choose() -> Callable[[np.ndarray], int]:
     word = ctypes.c_ssize_t.from_address
     offset = object.__basicsize__
-    probes: list[np.ndarray] = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, ::-1], np.zeros(0, np.float32)]
+    probes: list[np.ndarray] = [
+        np.zeros(3),
+        np.zeros((4, 4), np.int8)[1:, ::-1],
+        np.zeros(0, np.float32),
+    ]
     if all(word(id(p) + offset).value == _documented(p) for p in probes):
         return lambda array: word(id(array) + offset).value
     return _documented

@@ -32,7 +32,9 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 
 LIMIT = 4096
-PEELED = 8 << 20  # bytes of what may be written up to a line of the cache first, and then past the caches
+PEELED = (
+    8 << 20
+)  # bytes of what may be written up to a line of the cache first, and then past the caches
 REFUSED = object()
 """What a repetition gives when it does not fit the arrays, or one of its launches raised a flag: the call must be done
 again then."""
@@ -95,14 +97,21 @@ class Again:
     """
 
     def __init__(
-        self, recorded: Recorder, values: tuple[Any, ...], result: Any, out: int | None, same: tuple[int, ...] = ()
+        self,
+        recorded: Recorder,
+        values: tuple[Any, ...],
+        result: Any,
+        out: int | None,
+        same: tuple[int, ...] = (),
     ) -> None:
         self.same = same
         self.possible = not recorded.spoiled and bool(recorded.launches)
         self.out, self.scalar = out, isinstance(result, np.generic)
         self.results = [] if out is not None else _arrays(result, recorded)
         self.pack = type(result) if type(result) in (tuple, list) else None
-        self.known: list[tuple[int, int, int, int]] = []  # which, address, first byte and one past the last
+        self.known: list[
+            tuple[int, int, int, int]
+        ] = []  # which, address, first byte and one past the last
         self.sizes: list[int] = []  # of scratch
         self.words: list[int] = []
         self.parts: dict[str, list[Any]] = {name: [] for name in _WORDS}
@@ -221,9 +230,19 @@ class Again:
         from cubepy.backends.cpu import threads
 
         driver = threads.driver() if any(r.parallel for r in self.runners) else None
-        table, steps, kept = self.table(driver.address if driver else 0), len(self.runners), self.kept
+        table, steps, kept = (
+            self.table(driver.address if driver else 0),
+            len(self.runners),
+            self.kept,
+        )
         at, runners, count = ctypes.addressof(table), self.runners, counters
-        out, written, pack, scalar, sizes = self.out, self.out or 0, self.pack, self.scalar, self.sizes
+        out, written, pack, scalar, sizes = (
+            self.out,
+            self.out or 0,
+            self.pack,
+            self.scalar,
+            self.sizes,
+        )
         layouts = [(v.shape, v.dtype) for v in self.results]
         if driver is not None and driver.lock is not None:
             go = _locked(go, driver.lock)
@@ -248,7 +267,9 @@ class Again:
             target = values[written]
             if not target.flags.writeable:
                 return REFUSED
-            code = go(at, (*values, *[empty((size,), np.uint8) for size in sizes]) if sizes else values)
+            code = go(
+                at, (*values, *[empty((size,), np.uint8) for size in sizes]) if sizes else values
+            )
             if code:
                 return wrong(code)
             count.launches += steps
@@ -275,7 +296,9 @@ class Again:
 
 def guards_of(launches: Iterable[Any]) -> tuple[Any, ...]:
     """What watches over the globals and the like that prepared launches were made with, each once."""
-    return tuple({id(p.guard): p.guard for p in launches if p is not None and p.guard is not None}.values())
+    return tuple(
+        {id(p.guard): p.guard for p in launches if p is not None and p.guard is not None}.values()
+    )
 
 
 def _arrays(result: Any, recorded: Recorder) -> list[np.ndarray]:
@@ -330,15 +353,24 @@ class Calls:
         """Layouts of arrays and addresses of options: None until machine code takes the place of this."""
         return None
 
-    def learn(self, short: bytes | None, values: tuple[Any, ...], again: Callable[[tuple[Any, ...]], Any]) -> None:
+    def learn(
+        self, short: bytes | None, values: tuple[Any, ...], again: Callable[[tuple[Any, ...]], Any]
+    ) -> None:
         """Know a call that could be repeated by its short key from now on."""
-        if short is not None and all(v.dtype is np.dtype(v.dtype.type) for v in values if type(v) is np.ndarray):
+        if short is not None and all(
+            v.dtype is np.dtype(v.dtype.type) for v in values if type(v) is np.ndarray
+        ):
             room(self.quick, LIMIT, self.kept)
             self.kept[short] = [v for v in values if type(v) is not np.ndarray]
             self.quick[short] = again
 
     def long_way(
-        self, key: Any, values: tuple[Any, ...], out: int | None, call: Callable[[], Any], short: bytes | None = None
+        self,
+        key: Any,
+        values: tuple[Any, ...],
+        out: int | None,
+        call: Callable[[], Any],
+        short: bytes | None = None,
     ) -> Any:
         """`call()`, recorded when it comes for the second time.
 
@@ -359,7 +391,11 @@ class Calls:
         written, place = (None, 0) if out is None else (values[out], out % len(values))
         same: tuple[int, ...] = ()
         if written is not None:
-            shared = [n for n, v in enumerate(values) if type(v) is np.ndarray and np.may_share_memory(v, written)]
+            shared = [
+                n
+                for n, v in enumerate(values)
+                if type(v) is np.ndarray and np.may_share_memory(v, written)
+            ]
             same = tuple(n for n in shared if n != place)
             if not all(alike(values[n], written) for n in same):
                 return call()  # an error, or work for a copy
@@ -378,7 +414,9 @@ class Calls:
             result = call()
         finally:
             tracing.end(before)
-        if settings != tracing.settings or any(p.runner.trials for p, _ in recorder.launches if p.runner is not None):
+        if settings != tracing.settings or any(
+            p.runner.trials for p, _ in recorder.launches if p.runner is not None
+        ):
             return result
         made = Again(recorder, values, result, None if written is None else place, same)
         if made.possible:
@@ -408,4 +446,8 @@ def _layouts() -> Any:
 
 def plain(value: Any) -> bool:
     """Whether an argument can be kept in a key."""
-    return type(value) in _OPTIONS or isinstance(value, np.dtype) or (type(value) is tuple and all(map(plain, value)))
+    return (
+        type(value) in _OPTIONS
+        or isinstance(value, np.dtype)
+        or (type(value) is tuple and all(map(plain, value)))
+    )

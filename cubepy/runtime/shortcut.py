@@ -41,7 +41,9 @@ class Opened:
     parts: tuple[str, ...]
 
 
-def front(function: Callable[..., Any], away: Callable[..., Any], opened: Opened | None = None) -> Callable[..., Any]:
+def front(
+    function: Callable[..., Any], away: Callable[..., Any], opened: Opened | None = None
+) -> Callable[..., Any]:
     """The function, repeated where it can be: its parameters are arrays and options.
 
     Args:
@@ -53,10 +55,20 @@ def front(function: Callable[..., Any], away: Callable[..., Any], opened: Opened
     parameters = list(inspect.signature(function).parameters.values())
     calls = Calls()
     scope: dict[str, Any] = {  # names that no parameter has
-        "_ndarray": np.ndarray, "_tracing": tracing, "_here": device._current.get, "_other": exact, "_Func": Func,
-        "_get": calls.ready.get, "_REFUSED": REFUSED, "_long_way": calls.long_way, "_function": function,
-        "_FAR": far.FAR, "_short_of": calls.short_of, "_quick": calls.quick.get, "_learn": calls.learn,
-    }  # fmt: skip
+        "_ndarray": np.ndarray,
+        "_tracing": tracing,
+        "_here": device._current.get,
+        "_other": exact,
+        "_Func": Func,
+        "_get": calls.ready.get,
+        "_REFUSED": REFUSED,
+        "_long_way": calls.long_way,
+        "_function": function,
+        "_FAR": far.FAR,
+        "_short_of": calls.short_of,
+        "_quick": calls.quick.get,
+        "_learn": calls.learn,
+    }
     calls.scope = scope
     several = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
     first = f"{several} and type({several}[0])" if several else f"type({parameters[0].name})"
@@ -121,7 +133,9 @@ return _long_way(_key, _values, {out}, lambda: {call}, _short)"""
     return lines.replace("\n", "\n            ")
 
 
-def _heads(parameters: Sequence[inspect.Parameter], scope: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _heads(
+    parameters: Sequence[inspect.Parameter], scope: dict[str, Any]
+) -> tuple[list[str], list[str]]:
     """Parameters as they are declared, and as they are passed on."""
     heads, passed, apart = [], [], False
     for n, p in enumerate(parameters):
@@ -133,7 +147,13 @@ def _heads(parameters: Sequence[inspect.Parameter], scope: dict[str, Any]) -> tu
             heads.append("*")
         apart |= p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
         heads.append(f"*{head}" if p.kind is p.VAR_POSITIONAL else head)
-        passed.append(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else f"{p.name}={p.name}" if apart else p.name)
+        passed.append(
+            f"*{p.name}"
+            if p.kind is p.VAR_POSITIONAL
+            else f"{p.name}={p.name}"
+            if apart
+            else p.name
+        )
     return heads, passed
 
 
@@ -146,7 +166,9 @@ def _far_scope(
     names = [p.name for p in parameters]
     several = next((n for n, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None)
     named = (n for n, p in enumerate(parameters) if p.kind is p.KEYWORD_ONLY or p.name == "out")
-    cut = next(named, len(names)) if several is None else several + 1  # from here on arguments are passed by name
+    cut = (
+        next(named, len(names)) if several is None else several + 1
+    )  # from here on arguments are passed by name
 
     def long_way(key: Any, values: tuple[Any, ...]) -> Any:
         more = len(values) - len(names)  # than one for a parameter
@@ -154,14 +176,28 @@ def _far_scope(
 
         def seen(trace: Any, arrays: list[Any]) -> None:
             if tracing.detours == 0:
-                calls.keep(key, values, None if out is None or values[out] is None else out, trace, arrays)
+                calls.keep(
+                    key, values, None if out is None or values[out] is None else out, trace, arrays
+                )
 
-        return away(inside, values[: cut + more], dict(zip(names[cut:], values[cut + more :], strict=True)), seen)
+        return away(
+            inside,
+            values[: cut + more],
+            dict(zip(names[cut:], values[cut + more :], strict=True)),
+            seen,
+        )
 
     return {
-        "_part": far.part, "_TORCH": far.TORCH, "_Far": DeviceArray, "_far": calls.ready.get, "_far_way": long_way,
-        "_PLAIN": _PLAIN, "_int": int, "_lay": far.looks[0], "_meet": far.learn,
-    }  # fmt: skip
+        "_part": far.part,
+        "_TORCH": far.TORCH,
+        "_Far": DeviceArray,
+        "_far": calls.ready.get,
+        "_far_way": long_way,
+        "_PLAIN": _PLAIN,
+        "_int": int,
+        "_lay": far.looks[0],
+        "_meet": far.learn,
+    }
 
 
 _PLAIN = frozenset({str, type(None), Func})
@@ -177,16 +213,29 @@ def _far_branch(parameters: Sequence[inspect.Parameter], call: str) -> str:
         before, keys, values = _far_keys(parameters, count)
         given = ", ".join(values)
         lines = [
-            *before, "try:", f"    _key = {', '.join(keys)},", "    _again = _far(_key)",
-            "except (TypeError, ValueError):", f"    return {call}", "if _again is not None:",
-            f"    _result = _again({given})", "    if _result is not _REFUSED:", "        return _result",
+            *before,
+            "try:",
+            f"    _key = {', '.join(keys)},",
+            "    _again = _far(_key)",
+            "except (TypeError, ValueError):",
+            f"    return {call}",
+            "if _again is not None:",
+            f"    _result = _again({given})",
+            "    if _result is not _REFUSED:",
+            "        return _result",
             f"return _far_way(_key, ({given},))",
-        ]  # fmt: skip
-        text += lines if count is None else [f"if len({several}) == {count}:", *(f"    {line}" for line in lines)]
+        ]
+        text += (
+            lines
+            if count is None
+            else [f"if len({several}) == {count}:", *(f"    {line}" for line in lines)]
+        )
     return "\n        ".join(text)
 
 
-def _far_keys(parameters: Sequence[inspect.Parameter], count: int | None) -> tuple[list[str], list[str], list[str]]:
+def _far_keys(
+    parameters: Sequence[inspect.Parameter], count: int | None
+) -> tuple[list[str], list[str], list[str]]:
     """Lines that come first, the parts of a key, and the values, as `_keys` has them."""
     layout = (
         "{0}.layout if type({0}) is _Far else {0}.requires_grad or _lay({0}) or _meet({0}) "
@@ -211,7 +260,9 @@ def _far_keys(parameters: Sequence[inspect.Parameter], count: int | None) -> tup
     return before, keys, values
 
 
-def _keys(parameters: Sequence[inspect.Parameter], opened: Opened | None = None) -> tuple[list[str], list[str]]:
+def _keys(
+    parameters: Sequence[inspect.Parameter], opened: Opened | None = None
+) -> tuple[list[str], list[str]]:
     """The parts of the key, and the values; with an object that is `opened`, of what it holds."""
     layout = "({0}.dtype, {0}.shape, {0}.strides) if type({0}) is _ndarray else _other({0})"
     keys, values = [], []

@@ -64,7 +64,8 @@ class Stream:
             mine.join(self.native)
         elif self.native.capture is not None:
             raise LaunchError(
-                "the stream is being captured by another thread", hint="give every thread a stream of its own"
+                "the stream is being captured by another thread",
+                hint="give every thread a stream of its own",
             )
 
     def wait(self, other: Stream | Event) -> None:
@@ -156,7 +157,9 @@ class Event:
             return
         gpu = gpu_of(self.device)
         tracing.spoil()
-        self.native.record(gpu.thread_stream(self.device.ordinal) if stream is None else stream.native)
+        self.native.record(
+            gpu.thread_stream(self.device.ordinal) if stream is None else stream.native
+        )
 
     def sync(self) -> None:
         """Wait until the work before the event is finished."""

@@ -36,9 +36,20 @@ class ArrayMap(TensorMap):
     __slots__ = ("array", "box", "key", "source", "spec", "strides", "swizzle", "tf32")
 
     def __init__(
-        self, source: Any, array: np.ndarray | DeviceArray, box: tuple[int, ...], swizzle: int, tf32: bool = False
+        self,
+        source: Any,
+        array: np.ndarray | DeviceArray,
+        box: tuple[int, ...],
+        swizzle: int,
+        tf32: bool = False,
     ) -> None:
-        self.source, self.array, self.box, self.swizzle, self.tf32 = source, array, box, swizzle, tf32
+        self.source, self.array, self.box, self.swizzle, self.tf32 = (
+            source,
+            array,
+            box,
+            swizzle,
+            tf32,
+        )
         self.spec = TensorMapSpec(as_dtype(array.dtype), box, swizzle)
         self.strides = _strides(array)
         self.key = (array.dtype, array.shape, self.strides, box, swizzle, tf32)
@@ -49,10 +60,14 @@ class ArrayMap(TensorMap):
         return self.array.address if isinstance(self.array, DeviceArray) else address(self.array)
 
     def __repr__(self) -> str:
-        return f"<tensor map of {self.array.dtype.name}{list(self.array.shape)}, box {list(self.box)}>"
+        return (
+            f"<tensor map of {self.array.dtype.name}{list(self.array.shape)}, box {list(self.box)}>"
+        )
 
 
-def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128, tf32: bool = False) -> ArrayMap:
+def tensor_map(
+    array: Any, box: tuple[int, ...], swizzle: int = 128, tf32: bool = False
+) -> ArrayMap:
     """A tensor map, to be passed to a parameter annotated `cb.TensorMap`.
 
     Args:
@@ -82,18 +97,27 @@ def tensor_map(array: Any, box: tuple[int, ...], swizzle: int = 128, tf32: bool 
     if tf32 and dtype.name != "f32":
         raise DTypeError(f"{dtype.name} is not rounded to tf32", hint="leave out tf32=True")
     if not isinstance(box, (tuple, list)) or not all(hasattr(n, "__index__") for n in box):
-        raise ArgumentError(f"box must be a tuple with a side for each axis, not {box!r}", hint="such as box=(64, 64)")
+        raise ArgumentError(
+            f"box must be a tuple with a side for each axis, not {box!r}",
+            hint="such as box=(64, 64)",
+        )
     box = tuple(int(n) for n in box)
     if not 2 <= data.ndim <= 5 or len(box) != data.ndim:
-        raise ShapeError(f"a tensor map has 2 to 5 axes and a box of as many, not {data.ndim} and {len(box)}")
+        raise ShapeError(
+            f"a tensor map has 2 to 5 axes and a box of as many, not {data.ndim} and {len(box)}"
+        )
     if any(not 1 <= n <= MAX_BOX for n in box):
-        raise ShapeError(f"the sides of a box are 1 to {MAX_BOX}, not {list(box)}", hint="copy it in parts")
+        raise ShapeError(
+            f"the sides of a box are 1 to {MAX_BOX}, not {list(box)}", hint="copy it in parts"
+        )
     if swizzle not in SWIZZLES:
         raise LaunchError(f"there is no swizzle of {swizzle} bytes", hint=f"choose from {SWIZZLES}")
     row = box[-1] * data.itemsize
     if row % LINE or (swizzle and row > swizzle):
         limit = f" and at most the swizzle, {swizzle}" if swizzle else ""
-        raise ShapeError(f"a row of the box {list(box)} is {row} bytes; it must be a multiple of {LINE}{limit}")
+        raise ShapeError(
+            f"a row of the box {list(box)} is {row} bytes; it must be a multiple of {LINE}{limit}"
+        )
     strides = _strides(data)
     if strides[-1] != data.itemsize or any(s % LINE or s <= 0 for s in strides[:-1]):
         raise LaunchError(

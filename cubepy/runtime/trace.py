@@ -100,9 +100,13 @@ class Recorder:
     def input_with(self, array: da.DeviceArray, inputs: list[int]) -> int:
         """Which of the inputs on one piece of memory an array is a part of."""
         low, high = span(array)
-        inside = [n for n in inputs if span(self.inputs[n])[0] <= low and high <= span(self.inputs[n])[1]]
+        inside = [
+            n for n in inputs if span(self.inputs[n])[0] <= low and high <= span(self.inputs[n])[1]
+        ]
         self.bound |= not inside
-        return next((n for n in inside if self.inputs[n].address == array.address), (inside or inputs)[0])
+        return next(
+            (n for n in inside if self.inputs[n].address == array.address), (inside or inputs)[0]
+        )
 
     def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
         """A kernel was launched."""
@@ -124,7 +128,11 @@ class Recorder:
     def call(self, function: Any, *arguments: Any) -> None:
         """Something else was put on the stream: a copy, a fill."""
         self.steps.append(
-            (function, None, tuple(self.place(v) if isinstance(v, da.DeviceArray) else v for v in arguments))
+            (
+                function,
+                None,
+                tuple(self.place(v) if isinstance(v, da.DeviceArray) else v for v in arguments),
+            )
         )
 
 
@@ -140,7 +148,9 @@ class Trace:
         )
         self.bound, self.wrapped = recorder.bound, False
         self.guards = tuple(dict.fromkeys(recorder.guards))
-        self.tried: set[Any] = set()  # keys of calls that it was tried to write a function for (`far`)
+        self.tried: set[Any] = (
+            set()
+        )  # keys of calls that it was tried to write a function for (`far`)
         self.replays = 0
         self.launches = sum(runner is not None for _, runner, _ in self.steps)
         self.several = type(result) is tuple
@@ -181,7 +191,9 @@ def found(place: Any, inputs: Sequence[da.DeviceArray], taken: list[Any]) -> Any
     source, offset, layout, writeable = place
     if source >= 0:
         array = inputs[source]
-        return da.DeviceArray(array.address + offset, layout, array.owner, writeable and array.writeable)
+        return da.DeviceArray(
+            array.address + offset, layout, array.owner, writeable and array.writeable
+        )
     owner = taken[-1 - source]
     return da.DeviceArray(owner.address + offset, layout, owner, writeable)
 
@@ -210,9 +222,14 @@ class Traces(threading.local):
 def settings(device: Device) -> tuple[Any, ...]:
     """What besides the arguments decides what a library function launches."""
     return (
-        config.mode, config.debug, config.tune, config.deterministic, config.exact_weights, tracing.generation,
+        config.mode,
+        config.debug,
+        config.tune,
+        config.deterministic,
+        config.exact_weights,
+        tracing.generation,
         device.ordinal,
-    )  # fmt: skip
+    )
 
 
 def _ripened(step: Any) -> Any:
@@ -222,7 +239,11 @@ def _ripened(step: Any) -> Any:
         return step
     make = getattr(runner, "quick", None)
     numbered = [(k, -1) for k in range(len(places))]
-    return None if make is None else make(numbered, prepared.outputs, prepared.ranges, True), runner, places
+    return (
+        None if make is None else make(numbered, prepared.outputs, prepared.ranges, True),
+        runner,
+        places,
+    )
 
 
 def kind_of(inputs: Sequence[da.DeviceArray | None]) -> tuple[Any, ...]:
@@ -232,7 +253,11 @@ def kind_of(inputs: Sequence[da.DeviceArray | None]) -> tuple[Any, ...]:
         if array is None:
             out.append(None)
             continue
-        shared = [(m, array.address - v.address) for m, v in enumerate(inputs[:n]) if v is not None and near(v, array)]
+        shared = [
+            (m, array.address - v.address)
+            for m, v in enumerate(inputs[:n])
+            if v is not None and near(v, array)
+        ]
         out.append((array.layout, array.address & 127, array.writeable, *shared))
     return tuple(out)
 

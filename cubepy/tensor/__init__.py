@@ -32,6 +32,18 @@ class _Callable(ModuleType):
 sys.modules[__name__].__class__ = _Callable
 
 __all__ = [
-    "Dense", "Graph", "Node", "Recorder", "Storage", "Tensor", "apply", "as_tensor", "concat", "execute", "record",
-    "register", "tensor", "where",
-]  # fmt: skip
+    "Dense",
+    "Graph",
+    "Node",
+    "Recorder",
+    "Storage",
+    "Tensor",
+    "apply",
+    "as_tensor",
+    "concat",
+    "execute",
+    "record",
+    "register",
+    "tensor",
+    "where",
+]

@@ -45,7 +45,9 @@ class Tensor(Operators):
     __slots__ = ("__weakref__", "id", "made_by", "storage")
     __array_priority__ = 100  # NumPy operators leave `array + tensor` to the tensor
 
-    def __init__(self, storage: Storage, made_by: tuple[str, tuple[int, ...], dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self, storage: Storage, made_by: tuple[str, tuple[int, ...], dict[str, Any]] | None = None
+    ) -> None:
         self.storage = storage
         self.id = next(identities)
         self.made_by = _INPUT if made_by is None else made_by
@@ -58,7 +60,9 @@ class Tensor(Operators):
         op, inputs, attrs = self.made_by
         if op == "input":
             attrs = {"storage": self.storage.kind}
-        return Node(op, inputs, tuple(sorted(attrs.items())), self.storage.shape, self.storage.dtype)
+        return Node(
+            op, inputs, tuple(sorted(attrs.items())), self.storage.shape, self.storage.dtype
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -124,7 +128,9 @@ class Tensor(Operators):
         array = self.__cubepy_array__()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
-                raise ValueError(f"an array of {np.dtype(dtype)} needs a copy of this tensor of {self.dtype.name}")
+                raise ValueError(
+                    f"an array of {np.dtype(dtype)} needs a copy of this tensor of {self.dtype.name}"
+                )
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -140,7 +146,11 @@ class Tensor(Operators):
         return self.storage.dense()
 
     def __cubepy_wrap__(self, array: Any) -> Tensor:
-        return Tensor(Dense(array) if isinstance(array, DeviceArray) else Dense(np.asarray(array), self.device))
+        return Tensor(
+            Dense(array)
+            if isinstance(array, DeviceArray)
+            else Dense(np.asarray(array), self.device)
+        )
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.__cubepy_array__().__dlpack__(**options)
@@ -151,7 +161,9 @@ class Tensor(Operators):
     def item(self) -> Any:
         """The only element as a Python number."""
         if self.size != 1:
-            raise ShapeError(f"item() needs one element; this tensor of shape {self.shape} has {self.size}")
+            raise ShapeError(
+                f"item() needs one element; this tensor of shape {self.shape} has {self.size}"
+            )
         return self.numpy().item()
 
     def tolist(self) -> Any:
@@ -161,7 +173,8 @@ class Tensor(Operators):
     def __bool__(self) -> bool:
         if self.size != 1:
             raise ShapeError(
-                f"the truth of a tensor of shape {self.shape} is not defined", hint="use x.all() of its NumPy array"
+                f"the truth of a tensor of shape {self.shape} is not defined",
+                hint="use x.all() of its NumPy array",
             )
         return bool(self.item())
 
@@ -210,8 +223,12 @@ class Tensor(Operators):
             return self.reshape(1)
         first, last = self._dim(start_dim, "flatten"), self._dim(end_dim, "flatten")
         if first > last:
-            raise ShapeError(f"flatten: axis {start_dim} comes after axis {end_dim} (rank {self.ndim})")
-        return self.reshape(*self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :])
+            raise ShapeError(
+                f"flatten: axis {start_dim} comes after axis {end_dim} (rank {self.ndim})"
+            )
+        return self.reshape(
+            *self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :]
+        )
 
     def _dim(self, dim: Any, op: str) -> int:
         """An axis counted from the front."""
@@ -242,7 +259,9 @@ class Tensor(Operators):
         if not hasattr(dim, "__index__"):
             raise ArgumentError(f"unsqueeze: an axis is an integer, not {dim!r}")
         if not -self.ndim - 1 <= dim <= self.ndim:
-            raise ShapeError(f"unsqueeze: axis {dim} is out of range for a tensor of rank {self.ndim}")
+            raise ShapeError(
+                f"unsqueeze: axis {dim} is out of range for a tensor of rank {self.ndim}"
+            )
         at = dim % (self.ndim + 1)
         return self.reshape(*self.shape[:at], 1, *self.shape[at:])
 
@@ -255,14 +274,18 @@ class Tensor(Operators):
         """Axes of length 1 stretched, without a copy; -1 keeps a length."""
         wanted = _ints(shape)
         lead = len(wanted) - self.ndim
-        full = tuple(self.shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(wanted))
+        full = tuple(
+            self.shape[d - lead] if n == -1 and d >= lead else n for d, n in enumerate(wanted)
+        )
         return apply("expand", self, shape=full)
 
     def __getitem__(self, index: Any) -> Tensor:
         parts = index if isinstance(index, tuple) else (index,)
         taken = sum(p is not None and p is not Ellipsis for p in parts)
         if taken > self.ndim:
-            raise ShapeError(f"{taken} indices for a tensor of rank {self.ndim} (shape {self.shape})")
+            raise ShapeError(
+                f"{taken} indices for a tensor of rank {self.ndim} (shape {self.shape})"
+            )
         encoded: list[Any] = []
         for p in parts:
             if p is None:
@@ -270,14 +293,20 @@ class Tensor(Operators):
             elif p is Ellipsis:
                 encoded.extend([(None, None, None)] * (self.ndim - taken))
             elif isinstance(p, slice):
-                encoded.append(tuple(None if v is None else operator.index(v) for v in (p.start, p.stop, p.step)))
+                encoded.append(
+                    tuple(
+                        None if v is None else operator.index(v) for v in (p.start, p.stop, p.step)
+                    )
+                )
             elif isinstance(p, (list, np.ndarray)) or (isinstance(p, Tensor) and p.ndim):
                 raise DTypeError(
                     "a tensor is indexed by integers, slices, None and ..., not by arrays",
                     hint="use nn.functional.embedding(indices, x) for rows, or x.numpy()[indices]",
                 )
             elif not hasattr(p, "__index__"):
-                raise ArgumentError(f"a tensor is indexed by integers, slices, None and ..., not by {p!r}")
+                raise ArgumentError(
+                    f"a tensor is indexed by integers, slices, None and ..., not by {p!r}"
+                )
             else:
                 encoded.append(operator.index(p))
         return apply("slice", self, index=tuple(encoded))
@@ -303,34 +332,54 @@ class Tensor(Operators):
     def _reflected(self, op: str, other: Any) -> Tensor:
         return apply(op, operand(other, self), self)
 
-    def sum(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
+    def sum(
+        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
+    ) -> Tensor:
         """Sum over axes (all by default); integers sum in 64 bits."""
         return apply("sum", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def prod(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
+    def prod(
+        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
+    ) -> Tensor:
         """Product over axes."""
         return apply("prod", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def mean(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
+    def mean(
+        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
+    ) -> Tensor:
         """Arithmetic mean over axes; integers give floats."""
         return apply("mean", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def max(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
+    def max(
+        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
+    ) -> Tensor:
         """Largest element over axes."""
         return apply("max", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
-    def min(self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None) -> Tensor:
+    def min(
+        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
+    ) -> Tensor:
         """Smallest element over axes."""
         return apply("min", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
     def argmax(
-        self, axis: int | None = None, keepdims: bool = False, *, dtype: None = None, out: None = None
+        self,
+        axis: int | None = None,
+        keepdims: bool = False,
+        *,
+        dtype: None = None,
+        out: None = None,
     ) -> Tensor:
         """Index of the first largest element (i64)."""
         return apply("argmax", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
 
     def argmin(
-        self, axis: int | None = None, keepdims: bool = False, *, dtype: None = None, out: None = None
+        self,
+        axis: int | None = None,
+        keepdims: bool = False,
+        *,
+        dtype: None = None,
+        out: None = None,
     ) -> Tensor:
         """Index of the first smallest element (i64)."""
         return apply("argmin", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
@@ -369,7 +418,8 @@ def _axis(axis: Any, dtype: None = None, out: None = None) -> Any:
     """An axis as ops take it. `np.sum(t)` and the like ask the tensor, and pass a dtype and an output, too."""
     if dtype is not None or out is not None:
         raise ArgumentError(
-            "a tensor is reduced without dtype= and out=", hint="convert it with x.to(dtype), or use x.numpy()"
+            "a tensor is reduced without dtype= and out=",
+            hint="convert it with x.to(dtype), or use x.numpy()",
         )
     return tuple(axis) if isinstance(axis, list) else axis
 
@@ -420,7 +470,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
             array = array.astype(np.float32 if wanted is None else wanted.numpy)
     if array.dtype.kind in "OUSMmc":
         raise DTypeError(
-            f"a tensor holds numbers, not {array.dtype}", hint="give numbers, or an array of a numeric dtype"
+            f"a tensor holds numbers, not {array.dtype}",
+            hint="give numbers, or an array of a numeric dtype",
         )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

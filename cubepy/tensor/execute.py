@@ -50,7 +50,9 @@ def kernels() -> Any:
     return importlib.import_module("cubepy.kernels")
 
 
-def run(op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype: np.dtype) -> Storage:
+def run(
+    op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype: np.dtype
+) -> Storage:
     """Compute one op whose shapes are already checked; `dtype` is that of the result.
 
     Raises:
@@ -147,7 +149,11 @@ def _cast(dtype: np.dtype, x: np.ndarray) -> np.ndarray:
     if dtype.kind == "b":
         return _map("t:nonzero")(dtype, x)
     if as_dtype(dtype).storage_only or as_dtype(x.dtype).storage_only:
-        return x.astype(dtype) if isinstance(x, np.ndarray) else upload(x.numpy().astype(dtype), x.device)
+        return (
+            x.astype(dtype)
+            if isinstance(x, np.ndarray)
+            else upload(x.numpy().astype(dtype), x.device)
+        )
     return _map("t:identity")(dtype, x)
 
 
@@ -160,7 +166,12 @@ def _matmul(dtype: np.dtype, a: np.ndarray, b: np.ndarray) -> Any:
 
 
 def _linear(
-    dtype: np.dtype, x: np.ndarray, weight: np.ndarray, bias: Any, residual: Any, activation: str | None
+    dtype: np.dtype,
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: Any,
+    residual: Any,
+    activation: str | None,
 ) -> np.ndarray:
     K = kernels()
     if dtype.itemsize < 8 and dtype.kind not in "iu":
@@ -175,36 +186,59 @@ def _linear(
     return y  # type: ignore[no-any-return]
 
 
-def _layer_norm(dtype: np.dtype, x: Any, weight: Any, bias: Any, normalized_shape: Any, eps: float) -> Any:
+def _layer_norm(
+    dtype: np.dtype, x: Any, weight: Any, bias: Any, normalized_shape: Any, eps: float
+) -> Any:
     return kernels().layer_norm(x, normalized_shape, weight, bias, eps)
 
 
-def _attention(dtype: np.dtype, q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale: Any) -> Any:
+def _attention(
+    dtype: np.dtype, q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale: Any
+) -> Any:
     return kernels().attention(q, k, v, attn_mask=mask, is_causal=is_causal, scale=scale)
 
 
 _DENSE: dict[str, Callable[..., Any]] = {
     **{n: _map(f"f:{n}") for n in ("add", "sub", "mul", "div", "relu", "silu", "sigmoid")},
-    **{n: _map(f"b:{n}") for n in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh")},
+    **{
+        n: _map(f"b:{n}")
+        for n in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh")
+    },
     **{n: _map(f"b:{n}") for n in ("erf", "abs")},
     **{n: _round(n) for n in ("floor", "ceil", "round")},
     **{n: _reduction(n) for n in ("sum", "prod", "mean", "max", "min", "argmax", "argmin")},
-    "floordiv": _map("t:floordiv"), "mod": _map("t:mod"), "pow": _map("t:power"), "neg": _map("t:negative"),
-    "minimum": _map("f:smaller"), "maximum": _map("f:larger"), "where": _map("t:where"),
-    "eq": _map("t:equal"), "ne": _map("t:differs"), "lt": _map("t:less"), "le": _map("t:less_equal"),
-    "gt": _map("t:greater"), "ge": _map("t:greater_equal"),
-    "and": _map("t:both"), "or": _map("t:either"), "xor": _map("t:exclusive"),
+    "floordiv": _map("t:floordiv"),
+    "mod": _map("t:mod"),
+    "pow": _map("t:power"),
+    "neg": _map("t:negative"),
+    "minimum": _map("f:smaller"),
+    "maximum": _map("f:larger"),
+    "where": _map("t:where"),
+    "eq": _map("t:equal"),
+    "ne": _map("t:differs"),
+    "lt": _map("t:less"),
+    "le": _map("t:less_equal"),
+    "gt": _map("t:greater"),
+    "ge": _map("t:greater_equal"),
+    "and": _map("t:both"),
+    "or": _map("t:either"),
+    "xor": _map("t:exclusive"),
     "not": _map("t:zero"),
     "gelu": lambda dtype, x, approximate: kernels().gelu(x, approximate),
     "cast": lambda d, x, dtype: _cast(d, x),
     "constant": lambda d, value, dtype: np.asarray(value, d),
     "contiguous": lambda dtype, x: x if x.flags.c_contiguous else kernels().copy(x),
-    "reshape": _reshape, "slice": _slice, "concat": _concat,
+    "reshape": _reshape,
+    "slice": _slice,
+    "concat": _concat,
     "permute": lambda dtype, x, axes: x.transpose(axes),
     "expand": lambda dtype, x, shape: np.broadcast_to(x, shape),
-    "matmul": _matmul, "linear": _linear, "layer_norm": _layer_norm, "attention": _attention,
+    "matmul": _matmul,
+    "linear": _linear,
+    "layer_norm": _layer_norm,
+    "attention": _attention,
     "embedding": lambda dtype, indices, weight: kernels().embedding(indices, weight),
     "softmax": lambda dtype, x, axis: kernels().softmax(x, axis),
-}  # fmt: skip
+}
 
 __all__ = ["Executor", "execute", "executors", "kernels", "register", "run"]

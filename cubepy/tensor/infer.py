@@ -24,8 +24,19 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "pow", "minimum", "maximum")
 LOGICAL = ("and", "or", "xor")
 FLOAT_UNARY = (
-    "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "sigmoid", "silu",
-)  # fmt: skip
+    "exp",
+    "log",
+    "log1p",
+    "expm1",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "silu",
+)
 SAME_UNARY = ("neg", "abs", "relu", "floor", "ceil", "round")
 
 
@@ -46,10 +57,15 @@ def check_graph(graph: Graph) -> None:
         if n.op != "input" and n.op not in RULES:
             raise FileFormatError(f"{where}: there is no such op")
         if any(i != ABSENT and not 0 <= i < at for i in n.inputs):
-            raise FileFormatError(f"{where} reads {n.inputs}: inputs must be positions before its own")
+            raise FileFormatError(
+                f"{where} reads {n.inputs}: inputs must be positions before its own"
+            )
         if n.op == "input":
             continue
-        given = [None if i == ABSENT else Spec(graph.nodes[i].shape, graph.nodes[i].dtype) for i in n.inputs]
+        given = [
+            None if i == ABSENT else Spec(graph.nodes[i].shape, graph.nodes[i].dtype)
+            for i in n.inputs
+        ]
         try:
             found = infer(n.op, given, dict(n.attrs))
         except (ShapeError, DTypeError, TypeError, ValueError) as error:
@@ -116,14 +132,19 @@ def _compare(a: Spec, b: Spec) -> Spec:
 @rule(*LOGICAL)
 def _logical(a: Spec, b: Spec) -> Spec:
     if a.dtype.is_float or b.dtype.is_float:
-        raise DTypeError(f"& | ^ work on booleans and integers, not {a.dtype.name} and {b.dtype.name}")
+        raise DTypeError(
+            f"& | ^ work on booleans and integers, not {a.dtype.name} and {b.dtype.name}"
+        )
     return Spec(broadcast(a, b), promote(a.dtype, b.dtype))
 
 
 @rule("where")
 def _where(mask: Spec, a: Spec, b: Spec) -> Spec:
     if mask.dtype is not bool_:
-        raise DTypeError(f"where needs a boolean condition, not {mask.dtype.name}", hint="compare first, as in x > 0")
+        raise DTypeError(
+            f"where needs a boolean condition, not {mask.dtype.name}",
+            hint="compare first, as in x > 0",
+        )
     return Spec(broadcast(mask, a, b), promote(a.dtype, b.dtype))
 
 
@@ -189,7 +210,9 @@ def _reduced(x: Spec, axis: Any, keepdims: bool, op: str) -> tuple[int, ...]:
 @rule("sum", "prod")
 def _sum(x: Spec, axis: Any, keepdims: bool) -> Spec:
     d = x.dtype.compute
-    return Spec(_reduced(x, axis, keepdims, "sum"), d if d.is_float else (u64 if d.kind == "u" else i64))
+    return Spec(
+        _reduced(x, axis, keepdims, "sum"), d if d.is_float else (u64 if d.kind == "u" else i64)
+    )
 
 
 @rule("mean")
@@ -232,7 +255,9 @@ def _permute(x: Spec, axes: tuple[int, ...]) -> Spec:
     rank = len(x.shape)
     order = tuple(axis_in(a, rank, "permute") for a in axes)
     if sorted(order) != list(range(rank)):
-        raise ShapeError(f"the axes {axes} are no permutation of the {rank} axes of shape {x.shape}")
+        raise ShapeError(
+            f"the axes {axes} are no permutation of the {rank} axes of shape {x.shape}"
+        )
     return Spec(tuple(x.shape[a] for a in order), x.dtype)
 
 
@@ -255,7 +280,9 @@ def _slice(x: Spec, index: tuple[Any, ...]) -> Spec:
         if isinstance(part, tuple):
             shape.append(len(range(*slice(*part).indices(x.shape[d]))))
         elif not -x.shape[d] <= part < x.shape[d]:
-            raise ShapeError(f"index {part} is outside axis {d} of length {x.shape[d]} (shape {x.shape})")
+            raise ShapeError(
+                f"index {part} is outside axis {d} of length {x.shape[d]} (shape {x.shape})"
+            )
         d += 1
     return Spec((*shape, *x.shape[d:]), x.dtype)
 
@@ -270,7 +297,9 @@ def _concat(*xs: Spec, axis: int) -> Spec:
         if len(x.shape) != len(first.shape) or any(
             n != m for d, (n, m) in enumerate(zip(x.shape, first.shape, strict=True)) if d != at
         ):
-            raise ShapeError(f"concat along axis {at}: {x.shape} does not match {first.shape} on the other axes")
+            raise ShapeError(
+                f"concat along axis {at}: {x.shape} does not match {first.shape} on the other axes"
+            )
     return Spec((*first.shape[:at], sum(x.shape[at] for x in xs), *first.shape[at + 1 :]), dtype)
 
 
@@ -292,7 +321,9 @@ def _matmul(a: Spec, b: Spec) -> Spec:
 
 
 @rule("linear")
-def _linear(x: Spec, weight: Spec, bias: Spec | None, residual: Spec | None, activation: str | None) -> Spec:
+def _linear(
+    x: Spec, weight: Spec, bias: Spec | None, residual: Spec | None, activation: str | None
+) -> Spec:
     if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
             f"linear of an input {x.shape} and a weight {weight.shape}: "
@@ -328,25 +359,37 @@ def _softmax(x: Spec, axis: int) -> Spec:
 
 
 @rule("layer_norm")
-def _layer_norm(x: Spec, weight: Spec | None, bias: Spec | None, normalized_shape: tuple[int, ...], eps: float) -> Spec:
+def _layer_norm(
+    x: Spec, weight: Spec | None, bias: Spec | None, normalized_shape: tuple[int, ...], eps: float
+) -> Spec:
     if not normalized_shape or x.shape[len(x.shape) - len(normalized_shape) :] != normalized_shape:
-        raise ShapeError(f"layer_norm: expected an input that ends with {normalized_shape}, got {x.shape}")
+        raise ShapeError(
+            f"layer_norm: expected an input that ends with {normalized_shape}, got {x.shape}"
+        )
     for name, part in (("weight", weight), ("bias", bias)):
         if part is not None and part.shape != normalized_shape:
-            raise ShapeError(f"layer_norm: expected a {name} of shape {normalized_shape}, got {part.shape}")
+            raise ShapeError(
+                f"layer_norm: expected a {name} of shape {normalized_shape}, got {part.shape}"
+            )
     return Spec(x.shape, _float(x))
 
 
 @rule("attention")
-def _attention(q: Spec, k: Spec, v: Spec, mask: Spec | None, is_causal: bool, scale: float | None) -> Spec:
+def _attention(
+    q: Spec, k: Spec, v: Spec, mask: Spec | None, is_causal: bool, scale: float | None
+) -> Spec:
     if len(q.shape) != 4 or len(k.shape) != 4 or len(v.shape) != 4:
         raise ShapeError(
             f"attention: expected rank 4 (batch, heads, length, depth), got {q.shape}, {k.shape}, {v.shape}"
         )
     if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]) or k.shape[:3] != v.shape[:3]:
-        raise ShapeError(f"attention: query {q.shape}, key {k.shape} and value {v.shape} do not go together")
+        raise ShapeError(
+            f"attention: query {q.shape}, key {k.shape} and value {v.shape} do not go together"
+        )
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        raise ShapeError(f"attention: {k.shape[1]} key heads do not divide {q.shape[1]} query heads")
+        raise ShapeError(
+            f"attention: {k.shape[1]} key heads do not divide {q.shape[1]} query heads"
+        )
     if mask is not None:
         full = (*q.shape[:3], k.shape[2])
         try:
@@ -354,5 +397,7 @@ def _attention(q: Spec, k: Spec, v: Spec, mask: Spec | None, is_causal: bool, sc
         except ShapeError:
             fits = False
         if not fits:
-            raise ShapeError(f"attention: expected a mask that broadcasts to {full}, got {mask.shape}")
+            raise ShapeError(
+                f"attention: expected a mask that broadcasts to {full}, got {mask.shape}"
+            )
     return Spec((*q.shape[:3], v.shape[3]), _float(q))

@@ -58,10 +58,18 @@ class Graph:
     def to_json(self) -> str:
         """The graph as text; `from_json` gives an equal graph back."""
         nodes = [
-            {"op": n.op, "inputs": n.inputs, "attrs": dict(n.attrs), "shape": n.shape, "dtype": n.dtype.name}
+            {
+                "op": n.op,
+                "inputs": n.inputs,
+                "attrs": dict(n.attrs),
+                "shape": n.shape,
+                "dtype": n.dtype.name,
+            }
             for n in self.nodes
         ]
-        return json.dumps({"version": VERSION, "nodes": nodes, "inputs": self.inputs, "outputs": self.outputs})
+        return json.dumps(
+            {"version": VERSION, "nodes": nodes, "inputs": self.inputs, "outputs": self.outputs}
+        )
 
     @staticmethod
     def from_json(text: str) -> Graph:
@@ -76,14 +84,17 @@ class Graph:
             raw = json.loads(text)
             version = raw["version"]
             if version != VERSION:
-                raise FileFormatError(f"the graph has version {version!r}, this cubepy reads {VERSION}")
+                raise FileFormatError(
+                    f"the graph has version {version!r}, this cubepy reads {VERSION}"
+                )
             nodes = tuple(_node(item) for item in raw["nodes"])
             graph = Graph(nodes, tuple(map(int, raw["inputs"])), tuple(map(int, raw["outputs"])))
         except FileFormatError:
             raise
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise FileFormatError(
-                f"the text is no op graph: {type(error).__name__}: {error}", hint="write it with Graph.to_json"
+                f"the text is no op graph: {type(error).__name__}: {error}",
+                hint="write it with Graph.to_json",
             ) from None
         check_graph(graph)
         return graph
@@ -100,7 +111,13 @@ class Graph:
 def _node(item: dict[str, Any]) -> Node:
     attrs = tuple(sorted((str(k), freeze(v)) for k, v in item["attrs"].items()))
     shape = tuple(int(n) for n in item["shape"])
-    return Node(str(item["op"]), tuple(int(i) for i in item["inputs"]), attrs, shape, dtype_named(item["dtype"]))
+    return Node(
+        str(item["op"]),
+        tuple(int(i) for i in item["inputs"]),
+        attrs,
+        shape,
+        dtype_named(item["dtype"]),
+    )
 
 
 def freeze(value: Any) -> Any:
@@ -108,7 +125,9 @@ def freeze(value: Any) -> Any:
     return tuple(freeze(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
-def renumbered(nodes: Sequence[tuple[int, Node]], inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
+def renumbered(
+    nodes: Sequence[tuple[int, Node]], inputs: Sequence[int], outputs: Sequence[int]
+) -> Graph:
     """A graph of nodes that refer to each other by identity, without those that no output needs."""
     by_id = dict(nodes)
     needed, stack = set(inputs), list(outputs)

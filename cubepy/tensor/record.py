@@ -75,7 +75,9 @@ class Recorder:
                     "a tensor that is asked for as an output was not made while recording",
                     hint="compute it from tensors inside the with block",
                 )
-        return renumbered(list(self._nodes.items()), [t.id for t in self.inputs], [t.id for t in outputs])
+        return renumbered(
+            list(self._nodes.items()), [t.id for t in self.inputs], [t.id for t in outputs]
+        )
 
 
 @contextmanager
@@ -200,7 +202,9 @@ def constant(value: Any, dtype: DType) -> Tensor:
     return found  # type: ignore[no-any-return]
 
 
-def _result(op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], storage: Any) -> Tensor:
+def _result(
+    op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], storage: Any
+) -> Tensor:
     """The tensor of an op that ran; recorders take note."""
     ids = tuple([ABSENT if t is None else t.id for t in inputs])
     result = tensor_class()(storage, (op, ids, attrs))
@@ -221,10 +225,14 @@ def tensor_class() -> Any:
 def _common_device(op: str, inputs: Sequence[Tensor | None]) -> Any:
     device = None
     for t in inputs:
-        if t is None or t.device is device or t.made_by[0] == "constant":  # a number is at home everywhere
+        if (
+            t is None or t.device is device or t.made_by[0] == "constant"
+        ):  # a number is at home everywhere
             continue
         if device is not None and t.device != device:
-            raise DeviceError(f"{op} of tensors on {device} and {t.device}", hint=f'move one with .to("{device}")')
+            raise DeviceError(
+                f"{op} of tensors on {device} and {t.device}", hint=f'move one with .to("{device}")'
+            )
         device = t.device
     return current() if device is None else device
 

@@ -17,9 +17,23 @@ from cubepy.tensor.execute import dense_op
 from cubepy.tensor.storage import Dense
 
 LIMIT = 4096
-VIEWS = frozenset({"reshape", "permute", "slice", "expand", "contiguous", "cast", "concat", "embedding", "constant"})
+VIEWS = frozenset(
+    {
+        "reshape",
+        "permute",
+        "slice",
+        "expand",
+        "contiguous",
+        "cast",
+        "concat",
+        "embedding",
+        "constant",
+    }
+)
 """Ops that are no launches, or look at elements on the host: they run, but unchecked."""
-_UNLIKE = frozenset({int, float, tuple})  # types whose values may be equal to others that mean something else
+_UNLIKE = frozenset(
+    {int, float, tuple}
+)  # types whose values may be equal to others that mean something else
 _calls = Calls()
 _accepted: dict[Any, tuple[np.dtype, DType]] = {}
 
@@ -34,7 +48,9 @@ class HostCall:
 
     __slots__ = ("attrs", "device", "key", "op", "values")
 
-    def __init__(self, op: str, storages: Sequence[Any], attrs: dict[str, Any], device: Device) -> None:
+    def __init__(
+        self, op: str, storages: Sequence[Any], attrs: dict[str, Any], device: Device
+    ) -> None:
         self.op, self.attrs, self.device, self.key = op, attrs, device, None
         parts: list[Any] = [op]
         values: list[Any] = []
@@ -68,7 +84,9 @@ class HostCall:
         dtype, element = known
         if self.op in VIEWS:
             return _dense(self.run(dtype), element, self.device)
-        return _dense(_calls.long_way(key, self.values, -1, lambda: self.run(dtype)), element, self.device)
+        return _dense(
+            _calls.long_way(key, self.values, -1, lambda: self.run(dtype)), element, self.device
+        )
 
     def run(self, dtype: np.dtype) -> Any:
         """The op itself."""

@@ -61,7 +61,9 @@ class Storage:
 
     def to(self, device: Device) -> Storage:
         """The storage on another device."""
-        raise DeviceError(f"{self.kind} storage cannot move to {device}", hint="convert it: cb.tensor(x.numpy())")
+        raise DeviceError(
+            f"{self.kind} storage cannot move to {device}", hint="convert it: cb.tensor(x.numpy())"
+        )
 
 
 class Dense(Storage):
@@ -72,7 +74,9 @@ class Dense(Storage):
 
     def __init__(self, array: Any, device: Device | None = None) -> None:
         self.array = array
-        super().__init__(array.shape, as_dtype(array.dtype), home(array) if device is None else device)
+        super().__init__(
+            array.shape, as_dtype(array.dtype), home(array) if device is None else device
+        )
 
     def arrays(self) -> dict[str, Any]:
         return {"data": self.array}

@@ -18,7 +18,9 @@ _traces = trace.Traces()
 _calls = far.Calls()
 _numbers: dict[tuple[int, int], DeviceArray] = {}
 """Numbers on the GPUs that they were used on, by the identities of their tensors and the ordinals."""
-_UNLIKE = frozenset({int, float, tuple})  # types whose values may be equal to others that mean something else
+_UNLIKE = frozenset(
+    {int, float, tuple}
+)  # types whose values may be equal to others that mean something else
 seen: list[bool] = []
 """Not empty as soon as an op ran on a GPU."""
 
@@ -83,7 +85,9 @@ class Call:
 
     __slots__ = ("arrays", "device", "key", "stores")
 
-    def __init__(self, op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], device: Device) -> None:
+    def __init__(
+        self, op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], device: Device
+    ) -> None:
         if not seen:
             seen.append(True)
         arrays: list[Any] = []

@@ -22,6 +22,23 @@ record = TUNER.record
 tune = TUNER.tune
 
 __all__ = [
-    "OPS", "TUNER", "Candidate", "Decision", "Op", "Routine", "Table", "Trial", "Tuner", "Work", "bucket", "choose",
-    "export_table", "factor", "force", "import_table", "op_named", "record", "tune",
-]  # fmt: skip
+    "OPS",
+    "TUNER",
+    "Candidate",
+    "Decision",
+    "Op",
+    "Routine",
+    "Table",
+    "Trial",
+    "Tuner",
+    "Work",
+    "bucket",
+    "choose",
+    "export_table",
+    "factor",
+    "force",
+    "import_table",
+    "op_named",
+    "record",
+    "tune",
+]

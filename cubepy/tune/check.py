@@ -25,7 +25,9 @@ def poison(arrays: Sequence[Any]) -> None:
             a.fill(float("nan"))
 
 
-def difference(found: Sequence[Any], expected: Sequence[Any], rtol: float, atol: float) -> str | None:
+def difference(
+    found: Sequence[Any], expected: Sequence[Any], rtol: float, atol: float
+) -> str | None:
     """How results differ from what is expected, in one line; None when they agree.
 
     Integers must be equal; NaN agrees with NaN.
@@ -43,9 +45,15 @@ def difference(found: Sequence[Any], expected: Sequence[Any], rtol: float, atol:
             return f"shape {a.shape}, expected {b.shape}"
         exact = a.dtype.kind in "iub"
         wide_a, wide_b = (a, b) if exact else (a.astype(np.float64), b.astype(np.float64))
-        same = wide_a == wide_b if exact else np.isclose(wide_a, wide_b, rtol=rtol, atol=atol, equal_nan=True)
+        same = (
+            wide_a == wide_b
+            if exact
+            else np.isclose(wide_a, wide_b, rtol=rtol, atol=atol, equal_nan=True)
+        )
         if not same.all():
             at = tuple(int(i) for i in np.argwhere(~same)[0])
             wrong = int((~same).sum())
-            return f"element {at} is {wide_a[at]}, expected {wide_b[at]}; {wrong} of {a.size} differ"
+            return (
+                f"element {at} is {wide_a[at]}, expected {wide_b[at]}; {wrong} of {a.size} differ"
+            )
     return None

@@ -24,19 +24,40 @@ from cubepy.tune.tuner import TUNER
 def add_command(commands: Any) -> None:
     """Declare the arguments of the command."""
     tune = commands.add_parser("tune", help="measure which routines are fastest here")
-    tune.add_argument("target", nargs="?", help="an operation such as matmul, a .py file, or a .safetensors file")
-    tune.add_argument("--problem", action="append", default=[], metavar="FIELD=VALUE,...",
-                      help="a problem of the operation, such as m=1,k=4096,n=4096; may be repeated")  # fmt: skip
-    tune.add_argument("--rows", default="1,32,128", help="rows of the inputs of a model file's linear layers")
+    tune.add_argument(
+        "target", nargs="?", help="an operation such as matmul, a .py file, or a .safetensors file"
+    )
+    tune.add_argument(
+        "--problem",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE,...",
+        help="a problem of the operation, such as m=1,k=4096,n=4096; may be repeated",
+    )
+    tune.add_argument(
+        "--rows", default="1,32,128", help="rows of the inputs of a model file's linear layers"
+    )
     tune.add_argument("--level", choices=["quick", "full"], default="full")
     tune.add_argument("--device", default="cpu")
-    tune.add_argument("--again", action="store_true", help="measure what is known already once more")
+    tune.add_argument(
+        "--again", action="store_true", help="measure what is known already once more"
+    )
     tune.add_argument("--list", action="store_true", help="show what is known, with all timings")
     tune.add_argument("--json", action="store_true", help="as JSON")
-    tune.add_argument("--clear", action="store_true", help="forget what is known (of the operation, if one is named)")
-    tune.add_argument("--export", metavar="FILE", help="write all results of the device into a file")
-    tune.add_argument("--import", dest="take", metavar="FILE", help="take the results of such a file")
-    tune.add_argument("--any-device", action="store_true", help="import results of a device of another name")
+    tune.add_argument(
+        "--clear",
+        action="store_true",
+        help="forget what is known (of the operation, if one is named)",
+    )
+    tune.add_argument(
+        "--export", metavar="FILE", help="write all results of the device into a file"
+    )
+    tune.add_argument(
+        "--import", dest="take", metavar="FILE", help="take the results of such a file"
+    )
+    tune.add_argument(
+        "--any-device", action="store_true", help="import results of a device of another name"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -64,13 +85,20 @@ def run(arguments: argparse.Namespace) -> None:
         if not known:
             print(f"nothing is tuned for {Table(device).device}", file=sys.stderr)
         _show(known, arguments.json)
-    if not any((arguments.take, arguments.clear, arguments.target, arguments.export, arguments.list)):
-        raise TuneError("nothing to tune", hint=f"name one of {', '.join(sorted(OPS))}, or a .py or .safetensors file")
+    if not any(
+        (arguments.take, arguments.clear, arguments.target, arguments.export, arguments.list)
+    ):
+        raise TuneError(
+            "nothing to tune",
+            hint=f"name one of {', '.join(sorted(OPS))}, or a .py or .safetensors file",
+        )
 
 
 def _measure(arguments: argparse.Namespace, device: str) -> None:
     found = _problems(arguments, device)
-    keys = {(op.name, op.key(p)): (op, p) for op, p in reversed(found)}  # the first of each key is measured
+    keys = {
+        (op.name, op.key(p)): (op, p) for op, p in reversed(found)
+    }  # the first of each key is measured
     decisions = []
     TUNER.progress = progress_for()
     for op, problem in reversed(list(keys.values())):
@@ -101,11 +129,20 @@ def _problems(arguments: argparse.Namespace, device: str) -> list[tuple[Op, Any]
     if target.endswith(".safetensors"):
         rows = [_number("--rows", r, 1) for r in arguments.rows.split(",")]
         ops = [(op, op.linear) for op in OPS.values() if op.linear is not None]
-        return [(op, make(device, m, *s)) for s in _linear_shapes(target) for m in rows for op, make in ops]
+        return [
+            (op, make(device, m, *s))
+            for s in _linear_shapes(target)
+            for m in rows
+            for op, make in ops
+        ]
     op = op_named(target)
-    chosen = [_problem_of(op, text, device) for text in arguments.problem] or list(op.typical(device))
+    chosen = [_problem_of(op, text, device) for text in arguments.problem] or list(
+        op.typical(device)
+    )
     if not chosen:
-        raise TuneError(f"{op.name} has no typical problems on {device}", hint="name some with --problem")
+        raise TuneError(
+            f"{op.name} has no typical problems on {device}", hint="name some with --problem"
+        )
     return [(op, p) for p in chosen]
 
 
@@ -132,12 +169,18 @@ def _linear_shapes(path: str) -> list[tuple[int, int]]:
             raise TuneError(f"{path} is not a safetensors file")
         try:
             header = json.loads(f.read(length))
-            shapes = [tuple(v["shape"]) for k, v in header.items() if k != "__metadata__" and k.endswith("weight")]
+            shapes = [
+                tuple(v["shape"])
+                for k, v in header.items()
+                if k != "__metadata__" and k.endswith("weight")
+            ]
         except (ValueError, TypeError, KeyError, AttributeError):
             raise TuneError(f"{path} is not a safetensors file") from None
     found = list(dict.fromkeys((s[1], s[0]) for s in shapes if len(s) == 2))
     if not found:
-        raise TuneError(f"{path} holds no matrix named *.weight", hint="tune a .py file that uses the model")
+        raise TuneError(
+            f"{path} holds no matrix named *.weight", hint="tune a .py file that uses the model"
+        )
     return found
 
 
@@ -159,11 +202,19 @@ def _problem_of(op: Op, text: str, device: str) -> Any:
     for part in text.split(","):
         name, _, value = part.partition("=")
         if name not in fields or not value:
-            raise TuneError(f"a problem of {op.name} has no {part!r}", hint=f"its fields are {', '.join(fields)}")
-        values[name] = _value(name, value, typing.get_type_hints(op.problem)[name], usual.get(name, 1))
+            raise TuneError(
+                f"a problem of {op.name} has no {part!r}",
+                hint=f"its fields are {', '.join(fields)}",
+            )
+        values[name] = _value(
+            name, value, typing.get_type_hints(op.problem)[name], usual.get(name, 1)
+        )
     missing = [f for f in fields if f not in values and f not in usual]
     if missing:
-        raise TuneError(f"a problem of {op.name} needs {', '.join(missing)} too", hint=f"{text},{missing[0]}=...")
+        raise TuneError(
+            f"a problem of {op.name} needs {', '.join(missing)} too",
+            hint=f"{text},{missing[0]}=...",
+        )
     return op.problem(**values)
 
 

@@ -77,7 +77,9 @@ class Decision:
     @property
     def ranking(self) -> list[str]:
         """Names of the usable candidates, the winner first, then by time."""
-        usable = sorted((t for t in self.trials if t.seconds < float("inf")), key=lambda t: t.seconds)
+        usable = sorted(
+            (t for t in self.trials if t.seconds < float("inf")), key=lambda t: t.seconds
+        )
         return [self.winner, *(t.name for t in usable if t.name != self.winner)]
 
     @property
@@ -105,28 +107,43 @@ class Decision:
             trials = [Trial(**t) for t in data["trials"]]
             found = cls(**{**{k: data[k] for k in (f.name for f in fields(cls))}, "trials": trials})
             whole = found.level in LEVELS and any(t.name == found.winner for t in trials)
-            texts = all(isinstance(t, str) for t in (found.op, found.key, found.checksum, found.stopped))
+            texts = all(
+                isinstance(t, str) for t in (found.op, found.key, found.checksum, found.stopped)
+            )
             times = [found.bound, found.spent, *(s for t in trials for s in (t.first, *t.samples))]
             numbers = all(isinstance(s, (int, float)) and s >= 0 for s in times)
-            named = all(isinstance(s, str) for t in trials for s in (t.routine, t.blueprint, t.status, t.reason))
+            named = all(
+                isinstance(s, str)
+                for t in trials
+                for s in (t.routine, t.blueprint, t.status, t.reason)
+            )
             if whole and texts and numbers and named and isinstance(found.problem, dict):
                 return found
         except (TypeError, KeyError, AttributeError):
             pass
-        raise TuneError("an entry of a tuned table is damaged", hint="delete it; the operation is measured again")
+        raise TuneError(
+            "an entry of a tuned table is damaged",
+            hint="delete it; the operation is measured again",
+        )
 
     def __str__(self) -> str:
         rest = [t for t in self.trials if t.status == "untried"]
-        lines = [f"{self.op} {self.key} ({self.level}, {self.spent:.1f} s, stopped by {self.stopped})"]
+        lines = [
+            f"{self.op} {self.key} ({self.level}, {self.spent:.1f} s, stopped by {self.stopped})"
+        ]
         best = self.seconds()
         shown = [t for t in self.trials if t.status != "untried"]
         for t in sorted(shown, key=lambda t: (t.name != self.winner, t.seconds)):
             mark = "*" if t.name == self.winner else " "
             if t.seconds < float("inf"):
                 share = f", {self.bound / t.seconds:.0%} of the roofline" if self.bound else ""
-                lines.append(f" {mark} {t.seconds * 1e6:12.1f} us  {t.seconds / best:5.2f}x  {t.name}{share}")
+                lines.append(
+                    f" {mark} {t.seconds * 1e6:12.1f} us  {t.seconds / best:5.2f}x  {t.name}{share}"
+                )
             else:
-                lines.append(f" {mark} {t.status:>12}            {t.name}{': ' + t.reason if t.reason else ''}")
+                lines.append(
+                    f" {mark} {t.status:>12}            {t.name}{': ' + t.reason if t.reason else ''}"
+                )
         if rest:
             lines.append(f"   {len(rest)} more candidates: {rest[0].reason or 'not tried'}")
         return "\n".join(lines)

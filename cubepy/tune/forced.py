@@ -34,17 +34,23 @@ class Forced:
         properties = device_properties(problem.device)
         reason = routine.supports(problem, properties)
         if reason is not None:
-            raise TuneError(f"{op.name}: the forced routine {routine.name} cannot do {problem}", hint=reason)
+            raise TuneError(
+                f"{op.name}: the forced routine {routine.name} cannot do {problem}", hint=reason
+            )
         blueprint = self.blueprint
         if blueprint is None:
             blueprint = next(iter(routine.blueprints(problem, properties)), None)
             if blueprint is None:
-                raise TuneError(f"{op.name}: the forced routine {routine.name} has no blueprint for {problem}")
+                raise TuneError(
+                    f"{op.name}: the forced routine {routine.name} has no blueprint for {problem}"
+                )
             if self.changes:
                 try:
                     blueprint = dataclasses.replace(blueprint, **dict(self.changes))
                 except TypeError as error:
-                    raise TuneError(f"{op.name}: {error}", hint=f"the blueprint is {blueprint!r}") from None
+                    raise TuneError(
+                        f"{op.name}: {error}", hint=f"the blueprint is {blueprint!r}"
+                    ) from None
         return Candidate(routine, blueprint, routine.group(op.key(problem)))
 
 

@@ -84,10 +84,13 @@ class Bar:
         columns = self.rich.progress
         self.steps = steps
         self.display = columns.Progress(
-            columns.TextColumn("{task.description}"), columns.BarColumn(), columns.MofNCompleteColumn(),
-            columns.TimeElapsedColumn(), columns.TextColumn("{task.fields[note]}"),
+            columns.TextColumn("{task.description}"),
+            columns.BarColumn(),
+            columns.MofNCompleteColumn(),
+            columns.TimeElapsedColumn(),
+            columns.TextColumn("{task.fields[note]}"),
             console=self.rich.console.Console(file=self.stream),
-        )  # fmt: skip
+        )
         self.display.add_task(title, total=steps, note="")
         self.display.start()
 

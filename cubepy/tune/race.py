@@ -37,9 +37,17 @@ class Limits:
 
 LIMITS = {
     "quick": Limits(seconds=3.0),
-    "full": Limits(seconds=60.0, prepare=0.8, least=5, most=25, share=0.97, factors=(5.0, 3.0, 2.0, 1.5, 1.2, 1.1),
-                   sample=5e-3, all_groups=True),
-}  # fmt: skip
+    "full": Limits(
+        seconds=60.0,
+        prepare=0.8,
+        least=5,
+        most=25,
+        share=0.97,
+        factors=(5.0, 3.0, 2.0, 1.5, 1.2, 1.1),
+        sample=5e-3,
+        all_groups=True,
+    ),
+}
 """What each level may cost for one key."""
 TIE = 1.02
 """A candidate that is preferred wins unless another is faster by more than this."""
@@ -62,7 +70,9 @@ def runs_in(sample: float, seconds: float) -> int:
     return max(least, min(1000, math.ceil(sample / max(seconds, 1e-9))))
 
 
-def race(entrants: list[Entrant], watch: Stopwatch, limits: Limits, end: float, bound: float = 0.0) -> str:
+def race(
+    entrants: list[Entrant], watch: Stopwatch, limits: Limits, end: float, bound: float = 0.0
+) -> str:
     """Sample the entrants in turns; their trials hold the samples afterwards.
 
     Args:
@@ -89,7 +99,9 @@ def race(entrants: list[Entrant], watch: Stopwatch, limits: Limits, end: float, 
         if not alive:
             return "samples"
         best = min(e.trial.seconds for e in alive)
-        if turn >= 1 and limits.share * best <= bound <= best:  # quicker than possible: the bound is no guide
+        if (
+            turn >= 1 and limits.share * best <= bound <= best
+        ):  # quicker than possible: the bound is no guide
             return "roofline"
         factor = limits.factors[min(turn, len(limits.factors) - 1)]
         for e in alive:
@@ -105,7 +117,9 @@ def _sample(entrant: Entrant, watch: Stopwatch) -> None:
     trial = entrant.trial
     try:
         seconds = watch.time(entrant.run, entrant.count)
-    except Exception as error:  # whatever a candidate does wrong costs that candidate its place, nothing else
+    except (
+        Exception
+    ) as error:  # whatever a candidate does wrong costs that candidate its place, nothing else
         trial.status, trial.reason = "failed", reason_of(error)
         return
     trial.samples.append(seconds)
@@ -126,4 +140,6 @@ def winner(trials: list[Trial]) -> Trial | None:
     """
     usable = [t for t in trials if t.seconds < math.inf]
     best = min((t.seconds for t in usable), default=math.inf)
-    return next((t for t in usable if (min(t.samples) if t is trials[0] else t.seconds) <= best * TIE), None)
+    return next(
+        (t for t in usable if (min(t.samples) if t is trials[0] else t.seconds) <= best * TIE), None
+    )

@@ -92,7 +92,9 @@ def peaks_of(device: str, watch: Stopwatch) -> Peaks:
         if config.cache:
             # where the folder cannot be written the table says so when it keeps the result
             with contextlib.suppress(OSError):
-                cache.write_atomically(path, seal({"bytes": known.bytes, "flops": known.flops}).encode())
+                cache.write_atomically(
+                    path, seal({"bytes": known.bytes, "flops": known.flops}).encode()
+                )
     return known
 
 

@@ -154,7 +154,10 @@ class Op:
         groups = {r.name: r.group(key) for r in self.routines}
         if first in groups:
             groups[first] = max(groups.values())
-        return sorted(((groups[r.name], r) for r in self.routines), key=lambda pair: (-pair[0], pair[1].name != first))
+        return sorted(
+            ((groups[r.name], r) for r in self.routines),
+            key=lambda pair: (-pair[0], pair[1].name != first),
+        )
 
     def inferred(self, problem: Any) -> Candidate:
         """The best guess: what is used without tuning.
@@ -164,7 +167,9 @@ class Op:
         """
         found = next(self.candidates(problem), None)
         if found is None:
-            raise TuneError(f"no routine of {self.name} can do {problem}", hint=self._reasons(problem))
+            raise TuneError(
+                f"no routine of {self.name} can do {problem}", hint=self._reasons(problem)
+            )
         return found
 
     def _reasons(self, problem: Any) -> str:
@@ -189,7 +194,9 @@ class Op:
 
     def checksum(self, problem: Any) -> str:
         """Identifies the set of candidates for a problem: another set makes old measurements void."""
-        return cache.digest(*(f"{c.group} {c.routine.version} {c.name}" for c in self.candidates(problem)))
+        return cache.digest(
+            *(f"{c.group} {c.routine.version} {c.name}" for c in self.candidates(problem))
+        )
 
 
 OPS: dict[str, Op] = {}
@@ -203,6 +210,10 @@ def op_named(name: str) -> Op:
         TuneError: there is none.
     """
     if name not in OPS:
-        known = f"the operations are {', '.join(sorted(OPS))}" if OPS else "cubepy.kernels declares its own"
+        known = (
+            f"the operations are {', '.join(sorted(OPS))}"
+            if OPS
+            else "cubepy.kernels declares its own"
+        )
         raise TuneError(f"there is no operation {name!r}", hint=known)
     return OPS[name]

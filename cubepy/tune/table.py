@@ -55,12 +55,19 @@ def unseal(text: str | bytes) -> Any:
         outer = json.loads(text)
         form, checksum, body = outer["format"], outer["checksum"], outer["body"]
         damaged = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest() != checksum
-    except (ValueError, KeyError, TypeError, RecursionError):  # bytes of another encoding are a ValueError
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ):  # bytes of another encoding are a ValueError
         form, damaged = FORMAT, True
     if form != FORMAT:
         raise TuneError(f"the tuned table has format {form!r}; this version reads {FORMAT}")
     if damaged:
-        raise TuneError("the tuned table is damaged: its checksum does not match", hint="make it again")
+        raise TuneError(
+            "the tuned table is damaged: its checksum does not match", hint="make it again"
+        )
     return body
 
 
@@ -81,7 +88,9 @@ class Table:
 
     def path(self, op: str, key: str) -> Path:
         """The file of one key."""
-        return self.folder / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', op)}-{cache.digest(op, key)[:20]}.json"
+        return (
+            self.folder / f"{re.sub(r'[^A-Za-z0-9_.]+', '-', op)}-{cache.digest(op, key)[:20]}.json"
+        )
 
     def read(self, op: str, key: str) -> Decision | None:
         """The entry of a key, or None when there is none that is whole."""
@@ -104,7 +113,11 @@ class Table:
         try:
             cache.write_atomically(self.path(decision.op, decision.key), seal(body).encode())
         except OSError as error:
-            warnings.warn(f"tuned results cannot be kept in {self.folder} ({error})", CacheWarning, stacklevel=2)
+            warnings.warn(
+                f"tuned results cannot be kept in {self.folder} ({error})",
+                CacheWarning,
+                stacklevel=2,
+            )
 
     def __iter__(self) -> Iterator[Decision]:
         for path in sorted(self.folder.glob("*-*.json")):
@@ -161,11 +174,20 @@ def import_table(path: Any, device: Any = "cpu", *, any_device: bool = False) ->
     body = unseal(Path(path).read_bytes())
     table = Table(device)
     try:
-        source, made_by, decisions = body["device"], body["cubepy"], [Decision.from_dict(d) for d in body["decisions"]]
+        source, made_by, decisions = (
+            body["device"],
+            body["cubepy"],
+            [Decision.from_dict(d) for d in body["decisions"]],
+        )
     except (KeyError, TypeError):
-        raise TuneError(f"{path} is not an exported table", hint="python -m cubepy tune --export FILE") from None
+        raise TuneError(
+            f"{path} is not an exported table", hint="python -m cubepy tune --export FILE"
+        ) from None
     if made_by != version():
-        raise TuneError(f"{path} was made by cubepy {made_by}, this is {version()}", hint="tune again and export")
+        raise TuneError(
+            f"{path} was made by cubepy {made_by}, this is {version()}",
+            hint="tune again and export",
+        )
     if source != table.device and not any_device:
         raise TuneError(
             f"{path} was measured on {source!r}, this device is {table.device!r}",

@@ -29,7 +29,9 @@ from cubepy.tune.stopwatch import Stopwatch, stopwatch_for
 from cubepy.tune.table import Table
 
 REMEMBERED = 1 << 16  # problems in memory, at most
-COLD_BYTES = 128 << 20  # sets of arguments together are larger than caches, so that runs find them cold
+COLD_BYTES = (
+    128 << 20
+)  # sets of arguments together are larger than caches, so that runs find them cold
 MOST_SETS = 8
 PATIENCE = 600.0  # seconds that who asked for a measurement waits for another process to end one, compilation included
 
@@ -106,9 +108,15 @@ class Tuner:
                 return _best(op, problem, decision)  # not now: do not wait, and do not remember
             try:
                 limits = LIMITS[level]
-                decision = self._tune_alone(op, problem, level, limits, again=False, patience=3 * limits.seconds)
+                decision = self._tune_alone(
+                    op, problem, level, limits, again=False, patience=3 * limits.seconds
+                )
             except Exception as error:  # a measurement never stands in the way of the work itself
-                warnings.warn(f"{op.name} was not tuned for {problem}: {reason_of(error)}", TuneWarning, stacklevel=3)
+                warnings.warn(
+                    f"{op.name} was not tuned for {problem}: {reason_of(error)}",
+                    TuneWarning,
+                    stacklevel=3,
+                )
             finally:
                 self._busy.release()
         chosen = _best(op, problem, decision)
@@ -119,7 +127,14 @@ class Tuner:
 
     def _remembered(self, op: Op, problem: Any) -> Decision | None:
         """The decision for a problem's key, looked for on disk once in a process."""
-        where = (op, problem.device, op.key(problem), config.cache_dir, config.cache, config.num_threads)
+        where = (
+            op,
+            problem.device,
+            op.key(problem),
+            config.cache_dir,
+            config.cache,
+            config.num_threads,
+        )
         if where not in self._keys:
             room(self._keys, REMEMBERED)
             self._keys[where] = self.decision(op, problem)
@@ -141,7 +156,12 @@ class Tuner:
     # Measuring
 
     def tune(
-        self, op: Op, problem: Any, level: str = "full", limits: Limits | None = None, again: bool = True
+        self,
+        op: Op,
+        problem: Any,
+        level: str = "full",
+        limits: Limits | None = None,
+        again: bool = True,
     ) -> Decision:
         """Measure the candidates for a problem now, and keep the result for its key.
 
@@ -157,11 +177,15 @@ class Tuner:
             TuneError: there is no such level, no candidate works, or another process measures and does not end.
         """
         if level not in LIMITS:
-            raise TuneError(f"there is no level {level!r}", hint=f"it is one of {', '.join(LIMITS)}")
+            raise TuneError(
+                f"there is no level {level!r}", hint=f"it is one of {', '.join(LIMITS)}"
+            )
         with self._busy:
             return self._tune_alone(op, problem, level, limits or LIMITS[level], again, PATIENCE)
 
-    def _tune_alone(self, op: Op, problem: Any, level: str, limits: Limits, again: bool, patience: float) -> Decision:
+    def _tune_alone(
+        self, op: Op, problem: Any, level: str, limits: Limits, again: bool, patience: float
+    ) -> Decision:
         """Measure while no other process does; unless `again`, take what another process has found meanwhile."""
         with exclusive(Table(problem.device).folder / ".lock", patience) as held:
             if not held:
@@ -195,7 +219,9 @@ class Tuner:
         return decision
 
     def _run(self, op: Op, problem: Any, level: str, limits: Limits, watch: Stopwatch) -> Decision:
-        bound = 0.0 if op.work is None else self.peaks(problem.device, watch).bound(op.work(problem))
+        bound = (
+            0.0 if op.work is None else self.peaks(problem.device, watch).bound(op.work(problem))
+        )
         candidates = list(op.candidates(problem))
         trials = [Trial(c.routine.name, repr(c.blueprint), c.group) for c in candidates]
         if not candidates:
@@ -204,7 +230,9 @@ class Tuner:
         bench = Bench(op, problem, watch, limits)
         begin = start = watch.now()
         entrants: list[Entrant] = []
-        for _, members in itertools.groupby(zip(candidates, trials), key=lambda pair: pair[0].group):
+        for _, members in itertools.groupby(
+            zip(candidates, trials), key=lambda pair: pair[0].group
+        ):
             for candidate, trial in members:
                 late = watch.now() - start > limits.prepare * limits.seconds
                 if late and entrants:
@@ -227,9 +255,17 @@ class Tuner:
         self.progress.finish(f"{best.name}, {best.seconds * 1e6:.1f} us")
         fields = {k: v for k, v in zip(problem._fields, problem) if k != "device"}
         return Decision(
-            op.name, text_of(op.key(problem)), fields, level, op.checksum(problem), best.name, trials, bound, stopped,
+            op.name,
+            text_of(op.key(problem)),
+            fields,
+            level,
+            op.checksum(problem),
+            best.name,
+            trials,
+            bound,
+            stopped,
             spent,
-        )  # fmt: skip
+        )
 
 
 def _short_of(decision: Decision | None, level: str) -> bool:
@@ -264,7 +300,9 @@ class Bench:
         try:
             first = op.make(problem, 0)
         except (MemoryError, ValueError) as error:  # more than there is, more than can be counted
-            raise TuneError(f"the arrays of {op.name} cannot be made for {problem}: {error}") from error
+            raise TuneError(
+                f"the arrays of {op.name} cannot be made for {problem}: {error}"
+            ) from error
         size = sum(getattr(a, "nbytes", 0) for a in first)
         count = max(1, min(MOST_SETS, -(-COLD_BYTES // max(size, 1))))
         self.sets = [first, *(op.make(problem, seed) for seed in range(1, count))]
@@ -282,7 +320,9 @@ class Bench:
             sync(problem.device)
             trial.first = self.watch.now() - start
             found = [check.on_host(a) for a in op.results(problem, args)]
-        except Exception as error:  # whatever a candidate does wrong costs that candidate its place, nothing else
+        except (
+            Exception
+        ) as error:  # whatever a candidate does wrong costs that candidate its place, nothing else
             trial.status, trial.reason = "failed", reason_of(error)
             return []
         if self.expected is None:

@@ -42,13 +42,18 @@ def samples(tokenizer: Tokenizer, sentences: list[str]) -> list[tuple[np.ndarray
     return [tokenizer([sentence]) for sentence in sentences[::SAMPLE]]
 
 
-def quantized(progress: Progress, tokenizer: Tokenizer, float32: Variant, sentences: list[str]) -> list[Variant]:
+def quantized(
+    progress: Progress, tokenizer: Tokenizer, float32: Variant, sentences: list[str]
+) -> list[Variant]:
     """int8, int4, and int4 with calibration: one call each."""
     variants = []
     schemes = (
         ("int8", {"scheme": "int8"}),
         ("int4", {"scheme": "int4", "group": 32}),
-        ("int4 calibrated", {"scheme": "int4", "group": 32, "calibrate": samples(tokenizer, sentences)}),
+        (
+            "int4 calibrated",
+            {"scheme": "int4", "group": 32, "calibrate": samples(tokenizer, sentences)},
+        ),
     )
     task = progress.add_task("quantize", total=len(schemes))
     for name, options in schemes:
@@ -73,16 +78,27 @@ def results(variants: list[Variant], cosines: list[float], unseen: np.ndarray) -
     )
     table.add_column("variant", min_width=10)
     for title in (
-        "linear\nMB", "all\nMB", "1 sentence\nms", "batch 32\nms", "mean\ncosine", "same\ntop-1", "same\ntop-10",
-    ):  # fmt: skip
+        "linear\nMB",
+        "all\nMB",
+        "1 sentence\nms",
+        "batch 32\nms",
+        "mean\ncosine",
+        "same\ntop-1",
+        "same\ntop-10",
+    ):
         table.add_column(title, justify="right", no_wrap=True)
     first = variants[0]
     for v, cosine in zip(variants, cosines, strict=True):
         table.add_row(
-            v.name, f"{v.linear_megabytes:.1f}", f"{v.megabytes:.1f}",
-            f"{v.one_ms:.2f} {first.one_ms / v.one_ms:.2f}x", f"{v.batch_ms:.1f} {first.batch_ms / v.batch_ms:.2f}x",
-            f"{cosine:.4f}", f"{v.agreement(first, unseen, 1):.1%}", f"{v.agreement(first, unseen, 10):.1%}",
-        )  # fmt: skip
+            v.name,
+            f"{v.linear_megabytes:.1f}",
+            f"{v.megabytes:.1f}",
+            f"{v.one_ms:.2f} {first.one_ms / v.one_ms:.2f}x",
+            f"{v.batch_ms:.1f} {first.batch_ms / v.batch_ms:.2f}x",
+            f"{cosine:.4f}",
+            f"{v.agreement(first, unseen, 1):.1%}",
+            f"{v.agreement(first, unseen, 10):.1%}",
+        )
     return table
 
 
@@ -103,7 +119,9 @@ def answers(variants: list[Variant], queries: list[str], sentences: list[str]) -
 def main() -> None:
     """Run the demo."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("build/minilm.png"), help="picture to write")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/minilm.png"), help="picture to write"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="timings of each variant")
     parser.add_argument("--limit", type=int, default=None, help="use only the first sentences")
     parser.add_argument("--device", default=None, help="where to run, such as cpu or cuda")
@@ -117,13 +135,22 @@ def main() -> None:
         sys.exit(str(error))
     tokenizer, queries = Tokenizer(), lines("queries.txt")
     sentences = lines("sentences.txt")[: options.limit]
-    columns = (TextColumn("{task.description:28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description:28}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         variants = [float32, *quantized(progress, tokenizer, float32, sentences)]
         for v in variants:
             task = progress.add_task(f"embed with {v.name}", total=len(sentences) + len(queries))
-            v.sentences = embed(v.model, tokenizer, sentences, step=lambda n, task=task: progress.advance(task, n))
-            v.queries = embed(v.model, tokenizer, queries, step=lambda n, task=task: progress.advance(task, n))
+            v.sentences = embed(
+                v.model, tokenizer, sentences, step=lambda n, task=task: progress.advance(task, n)
+            )
+            v.queries = embed(
+                v.model, tokenizer, queries, step=lambda n, task=task: progress.advance(task, n)
+            )
         middle = sorted(sentences, key=len)[len(sentences) // 2 - 16 : len(sentences) // 2 + 16]
         one, batch = tokenizer([middle[16]]), tokenizer(middle)
         task = progress.add_task("measure", total=options.repeats * len(variants))

@@ -73,7 +73,11 @@ class Variant:
 
 
 def measure(
-    variants: Sequence[Variant], one: tuple[Any, Any], batch: tuple[Any, Any], repeats: int, step: Callable[[], None]
+    variants: Sequence[Variant],
+    one: tuple[Any, Any],
+    batch: tuple[Any, Any],
+    repeats: int,
+    step: Callable[[], None],
 ) -> None:
     """Time every variant on one sentence and on a batch; they take turns, so that the machine's moods are shared."""
     for variant in variants:  # the first call of a shape chooses and loads kernels

@@ -45,7 +45,9 @@ class Embeddings(nn.Module):
 
     def forward(self, ids: cb.Tensor) -> cb.Tensor:
         """(B, S) token ids -> (B, S, hidden)."""
-        places = self.position_embeddings.weight[: ids.shape[1]] + self.token_type_embeddings.weight[0]
+        places = (
+            self.position_embeddings.weight[: ids.shape[1]] + self.token_type_embeddings.weight[0]
+        )
         return self.LayerNorm(self.word_embeddings(ids) + places)
 
 
@@ -66,7 +68,9 @@ class SelfAttention(nn.Module):
         def split(y: cb.Tensor) -> cb.Tensor:
             return y.reshape(batch, length, self.heads, hidden // self.heads).permute(0, 2, 1, 3)
 
-        y = F.scaled_dot_product_attention(split(self.query(x)), split(self.key(x)), split(self.value(x)), mask)
+        y = F.scaled_dot_product_attention(
+            split(self.query(x)), split(self.key(x)), split(self.value(x)), mask
+        )
         return y.permute(0, 2, 1, 3).reshape(batch, length, hidden)
 
 
@@ -196,7 +200,9 @@ def load_model(folder: Path | None = None) -> MiniLM:
     with nn.init.skip():
         model = MiniLM(Config(**{k: raw[k] for k in Config.__dataclass_fields__ if k in raw}))
     state = nn.load_safetensors(folder / "model.safetensors")
-    model.load_state_dict({k: v for k, v in state.items() if not k.startswith("pooler.")})  # sentences use the mean
+    model.load_state_dict(
+        {k: v for k, v in state.items() if not k.startswith("pooler.")}
+    )  # sentences use the mean
     model.eval()
     return model
 
@@ -210,7 +216,9 @@ class Tokenizer:
     def __init__(self, folder: Path | None = None) -> None:
         from tokenizers import Tokenizer as WordPieces
 
-        self.pieces = WordPieces.from_file(str((model_folder() if folder is None else folder) / "tokenizer.json"))
+        self.pieces = WordPieces.from_file(
+            str((model_folder() if folder is None else folder) / "tokenizer.json")
+        )
         self.pieces.enable_truncation(256)
         self.pieces.no_padding()
 
@@ -225,9 +233,12 @@ class Tokenizer:
 
 
 def embed(
-    model: Callable[..., Any], tokenizer: Tokenizer, sentences: Sequence[str], batch: int = 32,
+    model: Callable[..., Any],
+    tokenizer: Tokenizer,
+    sentences: Sequence[str],
+    batch: int = 32,
     step: Callable[[int], None] = lambda n: None,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Vectors of sentences, (len(sentences), hidden), in their order; `step(n)` is called after n more are done.
 
     Sentences of about the same length share a batch, so that little is padded.

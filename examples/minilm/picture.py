@@ -8,7 +8,9 @@ from pathlib import Path
 from measure import Variant
 
 
-def draw(variants: Sequence[Variant], cosines: Sequence[float], same: Sequence[float], path: Path) -> None:
+def draw(
+    variants: Sequence[Variant], cosines: Sequence[float], same: Sequence[float], path: Path
+) -> None:
     """Bars for size, time and accuracy of every variant, as a PNG."""
     import matplotlib
 

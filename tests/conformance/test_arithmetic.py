@@ -54,10 +54,14 @@ def exact(x: int, y: int, dtype: np.dtype) -> list[int]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64])
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
+)
 def test_integers_wrap_in_their_own_dtype(device: str, dtype: type) -> None:
     info, d = np.iinfo(dtype), np.dtype(dtype)
-    edge = [0, 1, 2, 3, 7, 100, info.max, info.max - 1, info.min, info.min + 1] + ([-1, -2, -7] if info.min else [])
+    edge = [0, 1, 2, 3, 7, 100, info.max, info.max - 1, info.min, info.min + 1] + (
+        [-1, -2, -7] if info.min else []
+    )
     pairs = [(x, y) for x in edge for y in edge]
     a, b = (np.array([p[k] for p in pairs], dtype) for k in (0, 1))
     out = np.zeros((len(pairs), 18), dtype)
@@ -69,7 +73,9 @@ def test_integers_wrap_in_their_own_dtype(device: str, dtype: type) -> None:
 def promotes(a: cb.Array, b: cb.Array, out: cb.Array):
     s = a[0] + b[0]
     q = a[0] / b[0]
-    out[0] = 1 if s.dtype == cb.f64 else (2 if s.dtype == cb.f32 else (3 if s.dtype == cb.i64 else 0))
+    out[0] = (
+        1 if s.dtype == cb.f64 else (2 if s.dtype == cb.f32 else (3 if s.dtype == cb.i64 else 0))
+    )
     out[1] = s
     out[2] = q
     out[3] = 1 if q.dtype == cb.f64 else 0
@@ -179,7 +185,9 @@ def test_math_on_lines_is_close_to_float64(device: str, dtype: type) -> None:
     want = [np.exp(d), np.log(abs(d) + 0.5), np.tanh(d), erf, np.sin(d), np.cos(d), np.sqrt(abs(d)),
             1 / np.sqrt(abs(d) + 1), np.floor(d), np.ceil(d), np.rint(d), np.exp2(d), np.log1p(abs(d)), np.expm1(d),
             np.clip(d, -1, 1), d * d + d, abs(d) ** 1.5]  # fmt: skip
-    np.testing.assert_allclose(out, np.array(want), rtol=2e-6 if dtype is np.float32 else 5e-15, atol=1e-7)
+    np.testing.assert_allclose(
+        out, np.array(want), rtol=2e-6 if dtype is np.float32 else 5e-15, atol=1e-7
+    )
 
 
 @cb.kernel
@@ -220,6 +228,8 @@ def test_powers_of_special_values(device: str, dtype: type) -> None:
     exponents = np.concatenate([y, np.array([0.5, 0.5], dtype)])
     base, exponent = (np.array(a, np.float64) for a in np.broadcast_arrays(x[:, None], exponents))
     with np.errstate(all="ignore"):
-        want = np.column_stack([np.power(base, exponent), np.exp2(x.astype(np.float64))]).astype(dtype)
+        want = np.column_stack([np.power(base, exponent), np.exp2(x.astype(np.float64))]).astype(
+            dtype
+        )
     np.testing.assert_allclose(out, want, rtol=np.finfo(dtype).eps)
     np.testing.assert_array_equal(np.signbit(out)[want == 0], np.signbit(want)[want == 0])

@@ -43,7 +43,9 @@ def test_funcs_with_barriers_are_called_twice(device: str) -> None:
     out = np.zeros_like(x)
     normalise[3, 8](x, out, device=device)
     d = x.astype(np.float64)
-    np.testing.assert_allclose(out, (d - d.mean(1, keepdims=True)) / d.std(1, keepdims=True), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        out, (d - d.mean(1, keepdims=True)) / d.std(1, keepdims=True), rtol=1e-5, atol=1e-6
+    )
 
 
 @cb.kernel
@@ -249,7 +251,9 @@ def test_many_cubes_keep_what_lives_across_barriers_apart() -> None:
     out = np.zeros_like(x)
     normalise[10000, 16](x, out, device="cpu")
     d = x.astype(np.float64)
-    np.testing.assert_allclose(out, (d - d.mean(1, keepdims=True)) / d.std(1, keepdims=True), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(
+        out, (d - d.mean(1, keepdims=True)) / d.std(1, keepdims=True), rtol=1e-3, atol=1e-5
+    )
 
 
 @cb.kernel
@@ -285,7 +289,9 @@ def lines_across(x: cb.Array, out: cb.Array):
 
 
 @pytest.mark.parametrize("units", [1, (1, 1, 1), 2, (1, 2), (1, 1, 2), 300])
-def test_lines_live_across_barriers_in_cubes_of_any_shape(device: str, units: int | tuple[int, ...]) -> None:
+def test_lines_live_across_barriers_in_cubes_of_any_shape(
+    device: str, units: int | tuple[int, ...]
+) -> None:
     count = int(np.prod(units))
     x = np.arange(4 * count, dtype=F)
     out = np.zeros_like(x)

@@ -138,7 +138,21 @@ def test_closures_keep_their_own_values(device: str) -> None:
         np.testing.assert_array_equal(out, (x * x if function is square else x + 1) * factor)
 
 
-DTYPES = (cb.bool_, cb.i8, cb.i16, cb.i32, cb.i64, cb.u8, cb.u16, cb.u32, cb.u64, cb.f16, cb.bf16, cb.f32, cb.f64)
+DTYPES = (
+    cb.bool_,
+    cb.i8,
+    cb.i16,
+    cb.i32,
+    cb.i64,
+    cb.u8,
+    cb.u16,
+    cb.u32,
+    cb.u64,
+    cb.f16,
+    cb.bf16,
+    cb.f32,
+    cb.f64,
+)
 PAIRS = tuple((a, b) for a in DTYPES for b in DTYPES)
 
 
@@ -151,7 +165,13 @@ def note(out, i, j, a, b, kinds: cb.Comptime[tuple]):
 
 
 @cb.kernel
-def sums(one: cb.Array, out: cb.Array, i: cb.Comptime[int], first: cb.Comptime[int], kinds: cb.Comptime[tuple]):
+def sums(
+    one: cb.Array,
+    out: cb.Array,
+    i: cb.Comptime[int],
+    first: cb.Comptime[int],
+    kinds: cb.Comptime[tuple],
+):
     for j in cb.unroll(range(first, len(kinds))):
         note(out, i, j, cb.cast(one[0], kinds[i]), cb.cast(one[0], kinds[j]), kinds)
 
@@ -206,7 +226,25 @@ def limits(kind: cb.DType) -> tuple[int, int]:
 
 @pytest.mark.parametrize("source", [F, np.float64, np.float16, ml_dtypes.bfloat16, np.int64])
 def test_casts_between_all_dtypes(device: str, source: type) -> None:
-    values = [0.0, -0.0, 1, -1, 2.5, -3.75, 127.5, 255, -128, 300, -300, 40000, 1e10, -1e20, np.nan, np.inf, -np.inf]
+    values = [
+        0.0,
+        -0.0,
+        1,
+        -1,
+        2.5,
+        -3.75,
+        127.5,
+        255,
+        -128,
+        300,
+        -300,
+        40000,
+        1e10,
+        -1e20,
+        np.nan,
+        np.inf,
+        -np.inf,
+    ]
     if source is np.int64:
         values = [0, 1, -1, 127, 128, 255, 256, -129, 40000, 2**31, 2**40 + 3, -(2**33)]
     if source is np.float16:
@@ -214,19 +252,25 @@ def test_casts_between_all_dtypes(device: str, source: type) -> None:
     x = np.array(values).astype(source)
     out = np.zeros((len(values), len(DTYPES)))
     converts[1, len(values)](x, out, DTYPES, device=device)
-    for row, v in zip(out, x.astype(np.int64 if source is np.int64 else np.float64).tolist(), strict=True):
+    for row, v in zip(
+        out, x.astype(np.int64 if source is np.int64 else np.float64).tolist(), strict=True
+    ):
         for got, kind in zip(row, DTYPES, strict=True):
             with np.errstate(all="ignore"):
                 if kind.kind == "b":
                     want = float(v != 0)
                 elif kind.is_float:
-                    narrow = np.array(v).astype(F if kind.bits == 16 and source is not np.float64 else np.float64)
+                    narrow = np.array(v).astype(
+                        F if kind.bits == 16 and source is not np.float64 else np.float64
+                    )
                     want = float(narrow.astype(kind.numpy))
                 elif isinstance(v, int):
                     want = float(np.array(v).astype(kind.numpy))
                 else:
                     low, high = limits(kind)
-                    want = float(0 if np.isnan(v) else low if v <= low else high if v >= high else int(v))
+                    want = float(
+                        0 if np.isnan(v) else low if v <= low else high if v >= high else int(v)
+                    )
             np.testing.assert_equal(got, want, err_msg=f"{v} to {kind}")
 
 
@@ -260,7 +304,11 @@ def leaves_turns(x: cb.Array, out: cb.Array, *, times: cb.Comptime[int]):
 def test_runtime_jumps_out_of_unrolled_turns_stay_small(device: str) -> None:
     rng = np.random.default_rng(0)
     times = 14
-    x = rng.choice(np.array([-1, 3, 7, 8, 9, 92, 99], np.int32), (times, 2), p=[0.2, 0.2, 0.1, 0.1, 0.1, 0.25, 0.05])
+    x = rng.choice(
+        np.array([-1, 3, 7, 8, 9, 92, 99], np.int32),
+        (times, 2),
+        p=[0.2, 0.2, 0.1, 0.1, 0.1, 0.25, 0.05],
+    )
     out = np.zeros(2, np.int32)
     leaves_turns[1, 2](x, out, times=times, device=device)
     want = []

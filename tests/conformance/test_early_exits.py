@@ -229,7 +229,9 @@ def barrier_between_returns(x: cb.Array, out: cb.Array, n):
 
 
 @pytest.mark.parametrize("n", [1, 3, 5])
-def test_a_return_of_some_units_behind_a_barrier_leaves_one_of_all_before_it_uniform(n: int, device: str) -> None:
+def test_a_return_of_some_units_behind_a_barrier_leaves_one_of_all_before_it_uniform(
+    n: int, device: str
+) -> None:
     x, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     barrier_between_returns[1, 8](x, out, n, device=device)
     after = [7.0 - v + (0 if v > 5 else 100 if v > 3 else 110) for v in range(8)]

@@ -98,7 +98,9 @@ def twice(v):
 
 
 @cb.kernel
-def comptime(x: cb.Array, out: cb.Array, plan: cb.Comptime, step: cb.Comptime, *, times: cb.Comptime[int] = 3):
+def comptime(
+    x: cb.Array, out: cb.Array, plan: cb.Comptime, step: cb.Comptime, *, times: cb.Comptime[int] = 3
+):
     i = cb.ABSOLUTE_POS
     if plan.square:
         value = x[i] * x[i]
@@ -130,7 +132,9 @@ class Complex:
     im: cb.f32
 
     def times(self, other):
-        return Complex(self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re)
+        return Complex(
+            self.re * other.re - self.im * other.im, self.re * other.im + self.im * other.re
+        )
 
     def norm2(self):
         return self.re * self.re + self.im * self.im

@@ -93,8 +93,12 @@ def parted(x: cb.Array, out: cb.Array, counts: cb.Array, limit, lanes: cb.Compti
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.float16])
-def test_a_mask_parts_a_line_and_lanes_keep_their_order(device: str, dtype: type, lanes: int) -> None:
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.float16]
+)
+def test_a_mask_parts_a_line_and_lanes_keep_their_order(
+    device: str, dtype: type, lanes: int
+) -> None:
     masks = np.arange(0, 256, 5) if device != "python" else np.array([0, 255, 37, 90])
     rows = np.arange(lanes) + 100 * (1 - (masks[:, None] >> (np.arange(lanes) % 8) & 1))
     x, counts = rows.astype(dtype), np.zeros(len(rows), np.int32)

@@ -68,7 +68,14 @@ module.factor = 5  # type: ignore[attr-defined]
 
 def reset() -> None:
     TABLE.clear()
-    names = {"SCALE": 1, "OFFSET": 2, "LATER": 3, "BLUEPRINT": Frozen(4), "changing": add_one, "FLAG": True}
+    names = {
+        "SCALE": 1,
+        "OFFSET": 2,
+        "LATER": 3,
+        "BLUEPRINT": Frozen(4),
+        "changing": add_one,
+        "FLAG": True,
+    }
     globals().update(names)
     LIST[:], Holder.width, module.factor = [1, 2, 3], 1, 5
     TABLE.update(a=1, b=(2, 3), c=[4])
@@ -128,7 +135,9 @@ def wanted(cell: Any) -> list[float]:
 
 def changes(rng: random.Random, cell: Any) -> list[Any]:
     """Ways to change what it reads."""
-    number = rng.choice([rng.randrange(5), rng.randrange(1000, 1005), rng.random(), float(rng.randrange(3))])
+    number = rng.choice(
+        [rng.randrange(5), rng.randrange(1000, 1005), rng.random(), float(rng.randrange(3))]
+    )
     small = rng.randrange(5)
     names = globals()
     return [
@@ -192,7 +201,9 @@ def test_a_bound_launch_keeps_what_was_there_when_it_was_bound(device: str) -> N
     for _ in range(2):
         run()
         found = out.tolist()
-        found[2] = before_host if device == "python" else found[2]  # Python's own functions run there at each launch
+        found[2] = (
+            before_host if device == "python" else found[2]
+        )  # Python's own functions run there at each launch
         assert found[:4] + found[6:] == before[:4] + before[6:]
 
 

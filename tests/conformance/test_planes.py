@@ -116,4 +116,6 @@ def test_lines_are_reduced_lane_by_lane(device: str) -> None:
     of_lines[1, 64](x, out, device=device)
     n = backend_named(device).properties(0).plane_size
     rows = x.reshape(-1, n, 4)
-    np.testing.assert_array_equal(out.reshape(-1, n, 4), np.broadcast_to(rows.sum(1, keepdims=True), rows.shape))
+    np.testing.assert_array_equal(
+        out.reshape(-1, n, 4), np.broadcast_to(rows.sum(1, keepdims=True), rows.shape)
+    )

@@ -240,7 +240,13 @@ def test_parts_that_start_as_literals_have_one_dtype(device: str) -> None:
     for _ in range(60):
         t = (t[1], t[0] + t[1])
         value, f = value * F(1.1), (f[1] * F(0.7) + f[0], f[0] * F(0.3))
-    assert whole.tolist() == [wrapped(t[1]), wrapped(3**60), wrapped(2 * 5**60), wrapped(t[1]), wrapped(3**60)]
+    assert whole.tolist() == [
+        wrapped(t[1]),
+        wrapped(3**60),
+        wrapped(2 * 5**60),
+        wrapped(t[1]),
+        wrapped(3**60),
+    ]
     assert out.tolist() == [value, *f]
 
 
@@ -297,7 +303,9 @@ def kinds_apart(out: cb.Array, n):
 def test_a_name_may_be_a_tuple_in_one_loop_and_a_number_in_the_next(device: str) -> None:
     out = np.zeros(4, np.int32)
     kinds_apart[1, 4](out, 3, device=device)
-    assert out.tolist() == [sum(j * i for j in range(3)) + sum(j * 2 + 2 * i for j in range(3)) for i in range(4)]
+    assert out.tolist() == [
+        sum(j * i for j in range(3)) + sum(j * 2 + 2 * i for j in range(3)) for i in range(4)
+    ]
 
 
 @cb.kernel
@@ -319,7 +327,9 @@ def kinds_carried(out: cb.Array, n):
 
 
 @pytest.mark.parametrize("kernel", [kinds_met, kinds_carried], ids=str)
-def test_a_name_that_is_a_tuple_or_a_number_by_a_runtime_condition_is_refused(kernel: Any, device: str) -> None:
+def test_a_name_that_is_a_tuple_or_a_number_by_a_runtime_condition_is_refused(
+    kernel: Any, device: str
+) -> None:
     if device == "python":
         pytest.skip("it finds out when it runs")
     with pytest.raises(errors.ComptimeError, match="another kind of value before a loop"):

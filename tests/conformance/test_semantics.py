@@ -171,11 +171,15 @@ def test_funcs_nest_and_return_several_values(device: str) -> None:
     calls[1, 5](x, grid, out, device=device)
 
     def kinds(v: int, high: int) -> int:
-        kind, w = (-2, v) if v < -10 else (-1, v * 2) if v < 0 else (1, v * 3) if v > high else (0, v * 4)
+        kind, w = (
+            (-2, v) if v < -10 else (-1, v * 2) if v < 0 else (1, v * 3) if v > high else (0, v * 4)
+        )
         return kind * 1000 + w
 
     place = {0: 20, 1: 21, 2: 10, 3: -11, 4: 1}
-    assert out.tolist() == [kinds(2 * int(v), 10) + kinds(int(v), 20) + place[i] * 100000 for i, v in enumerate(x)]
+    assert out.tolist() == [
+        kinds(2 * int(v), 10) + kinds(int(v), 20) + place[i] * 100000 for i, v in enumerate(x)
+    ]
 
 
 @cb.struct
@@ -293,7 +297,15 @@ def test_float_operators_are_those_of_python(device: str) -> None:
     out = np.zeros((4, 7), F)
     powers_and_roots[1, 4](x, out, 2, device=device)
     for row, v in zip(out, x.tolist(), strict=True):
-        want = [v**3 + 1 / v, v * v, v + min(v, 2) + max(v, 2.5), v // 0.75, v % 0.75 + -v % 0.75, int(v) + 1, round(v)]
+        want = [
+            v**3 + 1 / v,
+            v * v,
+            v + min(v, 2) + max(v, 2.5),
+            v // 0.75,
+            v % 0.75 + -v % 0.75,
+            int(v) + 1,
+            round(v),
+        ]
         np.testing.assert_allclose(row, want, rtol=1e-6)
 
 
@@ -340,7 +352,12 @@ def rank_three(x: cb.Array, out: cb.Array):
 
 def test_rank_three_with_negative_and_broadcast_strides(device: str) -> None:
     base = np.arange(1, 25, dtype=np.int64).reshape(2, 3, 4)
-    for x in (base, base[::-1, :, ::-2], base.transpose(2, 0, 1), np.broadcast_to(base[:, :1, :], (2, 5, 4))):
+    for x in (
+        base,
+        base[::-1, :, ::-2],
+        base.transpose(2, 0, 1),
+        np.broadcast_to(base[:, :1, :], (2, 5, 4)),
+    ):
         out = np.zeros_like(x, order="C")
         rank_three[1, 1](x, out, device=device)
         want = x.copy()

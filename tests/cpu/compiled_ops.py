@@ -108,7 +108,9 @@ def same(got: np.ndarray, want: np.ndarray, what: str) -> None:
     np.testing.assert_array_equal(got, want, err_msg=what)
     if got.dtype.kind == "f":
         zero = got == 0
-        np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]), err_msg=f"{what}: sign of zero")
+        np.testing.assert_array_equal(
+            np.signbit(got[zero]), np.signbit(want[zero]), err_msg=f"{what}: sign of zero"
+        )
 
 
 def int_reference(name: str, x: int, y: int, dtype: str) -> int | bool:

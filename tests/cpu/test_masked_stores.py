@@ -37,7 +37,9 @@ def values(dtype: str) -> np.ndarray:
     """Numbers all of whose bytes differ from 0, so that a neighbour that is overwritten shows."""
     if dtype[0] == "f":
         return np.random.default_rng(3).standard_normal(64).astype(NUMPY[dtype])
-    return np.random.default_rng(3).integers(1, 120, 64 * 8, np.uint8).view(NUMPY[dtype])[:64].copy()
+    return (
+        np.random.default_rng(3).integers(1, 120, 64 * 8, np.uint8).view(NUMPY[dtype])[:64].copy()
+    )
 
 
 @pytest.mark.parametrize("src, dst", NARROWER)
@@ -53,12 +55,16 @@ def test_a_count_that_is_constant_in_the_end_stores_that_many_lanes(src: str, ds
                 np.uint8 if dst == "int4" else want.dtype
             )
             run(form.format(n=n, w=width(src)), x, out, n0=n)
-            np.testing.assert_array_equal(out.view(np.uint8), want.view(np.uint8), err_msg=f"{form} {n}")
+            np.testing.assert_array_equal(
+                out.view(np.uint8), want.view(np.uint8), err_msg=f"{form} {n}"
+            )
 
 
 @pytest.mark.skipif(not X86, reason="needs x86")
 @pytest.mark.parametrize("cpu", ["znver4", "skylake-avx512", "haswell"])
-@pytest.mark.parametrize("src, dst", [("i32", "i16"), ("i64", "i32"), ("i64", "i8"), ("f32", "bf16")])
+@pytest.mark.parametrize(
+    "src, dst", [("i32", "i16"), ("i64", "i32"), ("i64", "i8"), ("f32", "bf16")]
+)
 def test_one_lane_is_stored_by_an_instruction_of_its_width(cpu: str, src: str, dst: str) -> None:
     import llvmlite.binding as ll
 
@@ -69,7 +75,11 @@ def test_one_lane_is_stored_by_an_instruction_of_its_width(cpu: str, src: str, d
     module = ll.parse_assembly(re.sub(r'"target-(cpu|features)"="[^"]*"', "", text))
     assembly = target.emit_assembly(module)
     place = 8 * np.dtype(NUMPY[dst]).itemsize
-    stores = [line.split()[0] for line in assembly.splitlines() if re.search(rf"\s{place}\(%r\w+\)$", line)]
+    stores = [
+        line.split()[0]
+        for line in assembly.splitlines()
+        if re.search(rf"\s{place}\(%r\w+\)$", line)
+    ]
     narrow = {1: {"movb", "vpextrb"}, 2: {"movw", "vpextrw"}, 4: {"movl", "vmovss", "vmovd"}}
     assert stores and set(stores) <= narrow[np.dtype(NUMPY[dst]).itemsize], assembly
 
@@ -109,12 +119,23 @@ FOR_KERNELS = [("i32", "i16", "global"), ("i64", "i8", "global"), ("f32", "bf16"
 
 
 @pytest.mark.parametrize("src, dst, where", FOR_KERNELS)
-def test_a_line_of_which_one_lane_is_valid_changes_one_element(src: str, dst: str, where: str) -> None:
+def test_a_line_of_which_one_lane_is_valid_changes_one_element(
+    src: str, dst: str, where: str
+) -> None:
     x = (np.arange(16) * 97 + 300).astype(NUMPY[src])
     dtype: Any = getattr(cb, dst)
     for n, known in ((1, 1), (1, 0), (5, 5)):
         out = np.ones(48, NUMPY[dst])
-        put[1, 1](x, out, n, known, width(src), where, dtype if where != "global" else dtype.compute, mode="unchecked")
+        put[1, 1](
+            x,
+            out,
+            n,
+            known,
+            width(src),
+            where,
+            dtype if where != "global" else dtype.compute,
+            mode="unchecked",
+        )
         want = np.ones(48, NUMPY[dst])
         want[16 : 16 + n] = x[:n].astype(NUMPY[dst])
         np.testing.assert_array_equal(out.astype(np.float32), want.astype(np.float32))

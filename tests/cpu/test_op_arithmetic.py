@@ -11,7 +11,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.cpu.compiled_ops import FLOATS, INTS, NUMPY, WIDTHS, N, apply, floats, int_reference, ints, same, wrapped
+from tests.cpu.compiled_ops import (
+    FLOATS,
+    INTS,
+    NUMPY,
+    WIDTHS,
+    N,
+    apply,
+    floats,
+    int_reference,
+    ints,
+    same,
+    wrapped,
+)
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 INT_PAIRS = ("add", "sub", "mul", "and_", "or_", "xor", "minnum", "maxnum", "minimum", "maximum",
@@ -31,7 +43,10 @@ def test_integer_arithmetic_wraps_and_never_traps(dtype: str) -> None:
     }  # fmt: skip
     exprs = [(f"{f}(a, b)", dtype) for f in INT_PAIRS] + [(e, dtype) for e in unary]
     exprs += [(f"{f}(a, b)", "bool_") for f in COMPARISONS] + [("select(lt(a, b), a, b)", dtype)]
-    want = [[int_reference(f, int(x), int(y), dtype) for x, y in zip(a, b, strict=True)] for f in INT_PAIRS]
+    want = [
+        [int_reference(f, int(x), int(y), dtype) for x, y in zip(a, b, strict=True)]
+        for f in INT_PAIRS
+    ]
     want += [[f(int(x)) for x in a] for f in unary.values()]
     want += [getattr(operator, f)(a, b) for f in COMPARISONS] + [np.minimum(a, b)]
     for width in widths:
@@ -56,13 +71,21 @@ def test_float_arithmetic_equals_numpy(dtype: str) -> None:
         }  # fmt: skip
         masks = {f"{g}(a, b)": getattr(operator, g)(a, b) for g in COMPARISONS}
         masks |= {"isnan(a)": np.isnan(a), "isinf(a)": np.isinf(a)}
-    exprs = [(e, dtype) for e in (*table, *unsigned_zero, "fma(a, b, c)")] + [(e, "bool_") for e in masks]
+    exprs = [(e, dtype) for e in (*table, *unsigned_zero, "fma(a, b, c)")] + [
+        (e, "bool_") for e in masks
+    ]
     want = [*table.values(), *unsigned_zero.values(), None, *masks.values()]
     for width in WIDTHS if dtype == "f32" else (0, 3, 16):
         for (e, _), got, w in zip(exprs, apply(exprs, width, a, b, c), want, strict=True):
             what = f"{e} on {dtype} x {width}"
             if w is None:
-                finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (abs(a) < 1e9) & (abs(b) < 1e9)
+                finite = (
+                    np.isfinite(a)
+                    & np.isfinite(b)
+                    & np.isfinite(c)
+                    & (abs(a) < 1e9)
+                    & (abs(b) < 1e9)
+                )
                 for x, y, z, r in zip(a[finite], b[finite], c[finite], got[finite], strict=True):
                     exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
                     assert r == (f(float(exact)) if dtype == "f64" else _to_f32(exact)), what
@@ -78,7 +101,11 @@ def _to_f32(x: Fraction) -> np.float32:
     if not np.isfinite(near):
         return near
     with np.errstate(over="ignore"):
-        options = [near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf))]
+        options = [
+            near,
+            np.nextafter(near, np.float32(np.inf)),
+            np.nextafter(near, np.float32(-np.inf)),
+        ]
     best = min(abs(Fraction(float(o)) - x) for o in options if np.isfinite(o))
     ties = [o for o in options if np.isfinite(o) and abs(Fraction(float(o)) - x) == best]
     return min(ties, key=lambda o: int(o.view(np.uint32)) & 1)
@@ -90,18 +117,24 @@ def test_python_operators_work_on_lines() -> None:
     with np.errstate(all="ignore"):
         for width in (3, 16):
             table = {"a + b": a + b, "a - b": a - b, "a * b": a * b, "a / b": a / b, "-a": -a}
-            for (e, w), got in zip(table.items(), apply([(e, "f32") for e in table], width, a, b), strict=True):
+            for (e, w), got in zip(
+                table.items(), apply([(e, "f32") for e in table], width, a, b), strict=True
+            ):
                 same(got, w, e)
             masks = {f"a {s} b": f for s, f in (("<", a < b), ("<=", a <= b), (">", a > b), (">=", a >= b),
                                                 ("==", a == b), ("!=", a != b))}  # fmt: skip
             masks |= {"(a < b) & (a > b)": (a < b) & (a > b), "(a < b) | (a > b)": (a < b) | (a > b),
                       "(a < b) ^ (b == b)": (a < b) ^ ~np.isnan(b), "~(a < b)": ~(a < b),
                       "not_(a < b)": ~(a < b)}  # fmt: skip
-            for (e, w), got in zip(masks.items(), apply([(e, "bool_") for e in masks], width, a, b), strict=True):
+            for (e, w), got in zip(
+                masks.items(), apply([(e, "bool_") for e in masks], width, a, b), strict=True
+            ):
                 same(got, w, e)
             whole = {"a + b": i + j, "a - b": i - j, "a * b": i * j, "a & b": i & j, "a | b": i | j,
                      "a ^ b": i ^ j, "~a": ~i, "-a": np.uint32(0) - i}  # fmt: skip
-            for (e, w), got in zip(whole.items(), apply([(e, "u32") for e in whole], width, i, j), strict=True):
+            for (e, w), got in zip(
+                whole.items(), apply([(e, "u32") for e in whole], width, i, j), strict=True
+            ):
                 same(got, w, e)
 
 
@@ -131,7 +164,9 @@ def test_casts_wrap_saturate_and_round_once(source: str) -> None:
     for width in (0, 3, 16, 64) if source in ("f32", "i32") else (0, 16):
         for (e, d), got in zip(exprs, apply(exprs, width, a), strict=True):
             if d in INTS:
-                want = [float_to_int(v, d) if source in FLOATS else wrapped(int(v), d) for v in values]
+                want = [
+                    float_to_int(v, d) if source in FLOATS else wrapped(int(v), d) for v in values
+                ]
             elif d == "bool_":
                 want = [v != 0 for v in values]
             else:
@@ -170,7 +205,12 @@ def near_ties(dtype: str, source: str) -> np.ndarray:
     """Values at and beside the midpoints of a narrow type."""
     rng = np.random.default_rng(10)
     size = np.dtype(NUMPY[dtype]).itemsize
-    codes = rng.integers(0, 1 << 8 * size, 64, dtype=np.uint64).astype(f"u{size}").view(NUMPY[dtype]).astype(np.float64)
+    codes = (
+        rng.integers(0, 1 << 8 * size, 64, dtype=np.uint64)
+        .astype(f"u{size}")
+        .view(NUMPY[dtype])
+        .astype(np.float64)
+    )
     codes = np.where(np.isfinite(codes), codes, 1.0)
     neighbour = np.nextafter(codes.astype(np.float32), np.float32(np.inf)).astype(np.float64)
     mantissa = {"f16": 10, "bf16": 7, "fp8_e4m3": 3, "fp8_e5m2": 2}[dtype]
@@ -210,7 +250,14 @@ def test_every_code_of_a_short_dtype_is_read_and_written_back(dtype: str) -> Non
     codes = np.arange(max(count, N * 4)).astype(f"u{size}") % np.uint32(count)
     codes = codes[: codes.size // 64 * 64].astype(f"u{size}")
     a = codes.view(NUMPY[dtype])
-    carried = {"f16": "f32", "bf16": "f32", "fp8_e4m3": "f32", "fp8_e5m2": "f32", "int4": "i8", "uint4": "u8"}
+    carried = {
+        "f16": "f32",
+        "bf16": "f32",
+        "fp8_e4m3": "f32",
+        "fp8_e5m2": "f32",
+        "int4": "i8",
+        "uint4": "u8",
+    }
     for width in (0, 16):
         value, back = apply([("a", carried.get(dtype, dtype)), ("a", dtype)], width, a)
         want = a.astype(NUMPY[carried.get(dtype, dtype)])
@@ -223,9 +270,13 @@ def test_every_code_of_a_short_dtype_is_read_and_written_back(dtype: str) -> Non
 def test_int4_memory_keeps_the_low_bits() -> None:
     a = np.arange(-96, 96).astype(np.int8)
     signed, unsigned = apply([("a", "int4"), ("a", "uint4")], 16, a)
-    np.testing.assert_array_equal(signed.view(np.uint8), (a & 15).astype(np.int8).astype(ml_dtypes.int4).view(np.uint8))
+    np.testing.assert_array_equal(
+        signed.view(np.uint8), (a & 15).astype(np.int8).astype(ml_dtypes.int4).view(np.uint8)
+    )
     np.testing.assert_array_equal(unsigned.view(np.uint8), (a & 15).view(np.uint8))
-    np.testing.assert_array_equal(signed.astype(np.int8), ((a.astype(np.int32) + 8) % 16 - 8).astype(np.int8))
+    np.testing.assert_array_equal(
+        signed.astype(np.int8), ((a.astype(np.int32) + 8) % 16 - 8).astype(np.int8)
+    )
 
 
 def test_int4_reads_ignore_high_bits() -> None:
@@ -242,7 +293,11 @@ def test_bitcast_keeps_the_bits() -> None:
         assert (apply([('bitcast(a, "u32")', "u32")], width, a)[0] == a.view(np.uint32)).all()
         got = apply([('bitcast(a, "f64")', "f64")], width, b)[0]
         assert (got.view(np.int64) == b).all()
-        bits_ = apply([('bits_of(a, "bf16")', "u16"), ('from_bits(bits_of(a, "bf16"), "bf16")', "f32")], width, a)
+        bits_ = apply(
+            [('bits_of(a, "bf16")', "u16"), ('from_bits(bits_of(a, "bf16"), "bf16")', "f32")],
+            width,
+            a,
+        )
         want = a.astype(ml_dtypes.bfloat16)
         finite = ~np.isnan(a)
         assert (bits_[0] == want.view(np.uint16))[finite].all()

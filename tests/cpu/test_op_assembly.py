@@ -39,7 +39,9 @@ for j in range(8):
     store_line(p2, j * 16, load(c, j))"""
     text = assembly(body, "f32", "f32", "f32")
     assert sum("vfmadd" in line and "zmm" in line for line in text.splitlines()) >= 8
-    assert not [line for line in text.splitlines() if "zmm" in line and ("(%rsp" in line or "(%rbp" in line)]
+    assert not [
+        line for line in text.splitlines() if "zmm" in line and ("(%rsp" in line or "(%rbp" in line)
+    ]
 
 
 @pytest.mark.skipif(not _has_avx512(), reason="needs AVX-512")
@@ -51,7 +53,9 @@ def test_loops_of_scalar_math_are_vectorised() -> None:
 
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="needs x86")
 def test_dot_products_of_bytes_are_instructions() -> None:
-    body = "store_line(p2, 0, dot_i8(load_line(p2, 0, 8), load_line(p0, 0, 32), load_line(p1, 0, 32)))"
+    body = (
+        "store_line(p2, 0, dot_i8(load_line(p2, 0, 8), load_line(p0, 0, 32), load_line(p1, 0, 32)))"
+    )
     text = assembly(body, "u8", "i8", "i32")
     assert "vpdpbusd" in text or text.count("pmaddwd") >= 2
     assert "pmulld" not in text

@@ -16,20 +16,30 @@ from tests.cpu.compiled_ops import NUMPY, compiled, run
 def test_atomics_return_the_old_value(dtype: str) -> None:
     kind = NUMPY[dtype]
     is_float = dtype in ("f16", "bf16", "f32", "f64", "fp8_e4m3", "fp8_e5m2")
-    table = {"add": lambda x, v: x + v, "sub": lambda x, v: x - v, "max": max, "min": min, "xchg": lambda x, v: v}
+    table = {
+        "add": lambda x, v: x + v,
+        "sub": lambda x, v: x - v,
+        "max": max,
+        "min": min,
+        "xchg": lambda x, v: v,
+    }
     if not is_float:
         table |= {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
     cells = np.full(len(table) + 2, 5).astype(kind)
     old = np.zeros(len(table) + 2, kind)
     cast = dtype if dtype not in ("int4", "uint4") else ("i8" if dtype == "int4" else "u8")
-    body = [f'store(p1, {k}, atomic_rmw(p0, {k}, {cast}(2), "{name}"))' for k, name in enumerate(table)]
+    body = [
+        f'store(p1, {k}, atomic_rmw(p0, {k}, {cast}(2), "{name}"))' for k, name in enumerate(table)
+    ]
     k = len(table)
     body += [f"store(p1, {k}, atomic_cas(p0, {k}, {cast}(5), {cast}(3)))",
              f"store(p1, {k + 1}, atomic_cas(p0, {k + 1}, {cast}(4), {cast}(3)))"]  # fmt: skip
     run("\n".join(body), cells, old)
     np.testing.assert_array_equal(old.astype(np.float32), 5)
     want = [f(5, 2) for f in table.values()] + [3, 5]
-    np.testing.assert_array_equal(cells.astype(np.float32), np.array(want).astype(kind).astype(np.float32))
+    np.testing.assert_array_equal(
+        cells.astype(np.float32), np.array(want).astype(kind).astype(np.float32)
+    )
 
 
 def test_atomics_on_booleans_and_nan() -> None:
@@ -53,7 +63,12 @@ def test_atomics_lose_no_update_between_threads() -> None:
     atomic_rmw(p2, 0, i32(1), "add")
     take(a3)"""
     scope = compiled(body, ["f32", "f16", "i32", "i64"])
-    cells = (np.zeros(2, np.float32), np.zeros(2, np.float16), np.zeros(1, np.int32), np.zeros(1, np.int64))
+    cells = (
+        np.zeros(2, np.float32),
+        np.zeros(2, np.float16),
+        np.zeros(1, np.int32),
+        np.zeros(1, np.int64),
+    )
     addresses = [c.ctypes.data for c in cells]
     scope(*addresses, 0, 0)
     released = numba.njit(nogil=True, error_model="numpy")(scope.py_func)
@@ -127,7 +142,9 @@ def test_call_kernel_by_address() -> None:
     import ctypes
 
     seen = []
-    callback = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(lambda *a: seen.append(a))
+    callback = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
+        lambda *a: seen.append(a)
+    )
     address = ctypes.cast(callback, ctypes.c_void_p).value
     run("call_kernel(n0, 3, 9, n1)", np.zeros(1), n0=address, n1=64)
     assert seen == [(3, 9, 64)]

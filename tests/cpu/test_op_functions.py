@@ -54,7 +54,9 @@ def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     info = np.finfo(kind)
     with np.errstate(all="ignore"):
         near = want.astype(kind)
-        size = np.maximum(np.abs(np.spacing(np.where(np.isfinite(near), near, info.max))), info.smallest_subnormal)
+        size = np.maximum(
+            np.abs(np.spacing(np.where(np.isfinite(near), near, info.max))), info.smallest_subnormal
+        )
         away = np.abs(got.astype(want.dtype) - want) / size.astype(want.dtype)
     equal = (got == near) | (np.isnan(got) & np.isnan(near))
     return np.where(equal, 0, np.where(np.isfinite(got) & np.isfinite(near), away, np.inf))
@@ -70,7 +72,9 @@ def test_vector_math_is_accurate(name: str, dtype: str) -> None:
     for width in (0, 16):
         got = apply([(f"{name}(a)", dtype)], width, x)[0]
         worst = ulps(got, reference(name, x))
-        assert worst.max() <= ULP, f"{name} {dtype} x {width}: {worst.max()} ulp at {x[worst.argmax()]!r}"
+        assert worst.max() <= ULP, (
+            f"{name} {dtype} x {width}: {worst.max()} ulp at {x[worst.argmax()]!r}"
+        )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -93,7 +97,9 @@ def test_vector_math_at_the_edges(dtype: str) -> None:
 def test_vector_math_survives_fast_math(dtype: str) -> None:
     """Corrections of rounding errors must not be optimised away."""
     rng = np.random.default_rng(21)
-    x = np.concatenate([10.0 ** rng.uniform(-20, 1.5, 2 * N), rng.uniform(0.6, 1.6, N)]).astype(NUMPY[dtype])
+    x = np.concatenate([10.0 ** rng.uniform(-20, 1.5, 2 * N), rng.uniform(0.6, 1.6, N)]).astype(
+        NUMPY[dtype]
+    )
     outs = [np.zeros_like(x) for _ in RANGES]
     body = [f"for i in range(0, {x.size}, 16):", "    a = load_line(p0, i, 16)"]
     body += [f"    store_line(p{k + 1}, i, {name}(a))" for k, name in enumerate(RANGES)]
@@ -105,11 +111,33 @@ def test_vector_math_survives_fast_math(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_sine_of_huge_and_special_arguments(dtype: str) -> None:
-    values = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e6, 1e10, 1e22, -3e30, 22.0, 355.0, math.pi, 1e-30, 5e8]
+    values = [
+        0.0,
+        -0.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        1e6,
+        1e10,
+        1e22,
+        -3e30,
+        22.0,
+        355.0,
+        math.pi,
+        1e-30,
+        5e8,
+    ]
     x = np.resize(np.array(values, NUMPY[dtype]), N)
     for width in (0, 3, 16):
-        for name, got in zip(("sin", "cos"), apply([("sin(a)", dtype), ("cos(a)", dtype)], width, x), strict=True):
-            want = np.array([getattr(math, name)(v) if math.isfinite(v) else math.nan for v in x.astype(np.float64)])
+        for name, got in zip(
+            ("sin", "cos"), apply([("sin(a)", dtype), ("cos(a)", dtype)], width, x), strict=True
+        ):
+            want = np.array(
+                [
+                    getattr(math, name)(v) if math.isfinite(v) else math.nan
+                    for v in x.astype(np.float64)
+                ]
+            )
             assert ulps(got, want).max() <= ULP, f"{name} {dtype} x {width}"
             if name == "sin":
                 assert (np.signbit(got[x == 0]) == np.signbit(x[x == 0])).all()

@@ -40,16 +40,23 @@ def test_reductions(dtype: str) -> None:
     body = []
     for k, w in enumerate(widths):
         body += [f"v = load_line(p0, 0, {w})"]
-        body += [f"store(p1, {k * 4 + j}, line_{r}(v))" for j, r in enumerate(("sum", "prod", "max", "min"))]
+        body += [
+            f"store(p1, {k * 4 + j}, line_{r}(v))"
+            for j, r in enumerate(("sum", "prod", "max", "min"))
+        ]
     out = np.zeros(28, NUMPY[dtype])
     run("\n".join(body), a, out)
     for k, w in enumerate(widths):
         with np.errstate(all="ignore"):
             want = [np.add.reduce(a[:w]), np.multiply.reduce(a[:w]), a[:w].max(), a[:w].min()]
         if dtype in FLOATS:
-            np.testing.assert_allclose(out[4 * k : 4 * k + 4], want, rtol=3e-6 if dtype == "f32" else 1e-14)
+            np.testing.assert_allclose(
+                out[4 * k : 4 * k + 4], want, rtol=3e-6 if dtype == "f32" else 1e-14
+            )
         else:
-            np.testing.assert_array_equal(out[4 * k : 4 * k + 4], np.array(want).astype(NUMPY[dtype]))
+            np.testing.assert_array_equal(
+                out[4 * k : 4 * k + 4], np.array(want).astype(NUMPY[dtype])
+            )
 
 
 def test_reductions_of_masks_and_nan() -> None:
@@ -64,5 +71,9 @@ def test_reductions_of_masks_and_nan() -> None:
     np.testing.assert_array_equal(out[:20].reshape(5, 4), [[True, False, True, False]] * 5)
     a = np.array([np.nan, 3, 1, np.nan, 2], np.float32)
     got = np.zeros(2, np.float32)
-    run("store(p1, 0, line_max(load_line(p0, 0, 5)))\nstore(p1, 1, line_min(load_line(p0, 0, 5)))", a, got)
+    run(
+        "store(p1, 0, line_max(load_line(p0, 0, 5)))\nstore(p1, 1, line_min(load_line(p0, 0, 5)))",
+        a,
+        got,
+    )
     np.testing.assert_array_equal(got, [3, 1])

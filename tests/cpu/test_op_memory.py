@@ -20,9 +20,14 @@ def test_part_lines_touch_only_their_lanes(dtype: str) -> None:
     _protect(base.ctypes.data + 2 * page, page)
     x = np.frombuffer(area, np.uint8, page, page).view(kind)
     src = (np.arange(x.size) % 7 % (2 if dtype == "bool_" else 7)).astype(kind)
-    carried = {"f64": "f64", "int4": "i8", "uint4": "u8", "bool_": "bool_", "f16": "f32", "bf16": "f32"}.get(
-        dtype, "f32" if dtype[0] == "f" else dtype
-    )
+    carried = {
+        "f64": "f64",
+        "int4": "i8",
+        "uint4": "u8",
+        "bool_": "bool_",
+        "f16": "f32",
+        "bf16": "f32",
+    }.get(dtype, "f32" if dtype[0] == "f" else dtype)
     widths = (3, 8, 16)
     body = []
     for w in widths:

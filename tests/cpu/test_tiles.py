@@ -35,20 +35,26 @@ def test_a_step_is_four_products_of_four_tiles(kind: str) -> None:
     )
     text = machine.emit_assembly(parsed)
     assert text.count("ldtilecfg") == 6 and text.count("tilerelease") == 1
-    loops = [re.findall(r"^\s+(\w+)", body, re.M) for body in re.split(r"^\.\w+:", text, flags=re.M)]
+    loops = [
+        re.findall(r"^\s+(\w+)", body, re.M) for body in re.split(r"^\.\w+:", text, flags=re.M)
+    ]
     widest = max(loops, key=lambda loop: loop.count(INSTRUCTIONS[kind]))
     assert widest.count(INSTRUCTIONS[kind]) == 4 and widest.count("tileloadd") == 4
     assert "call" not in text
 
 
 @cb.kernel
-def product(a: cb.Array, b: cb.Array, out: cb.Array, width: cb.Comptime[int], units: cb.Comptime[int]):
+def product(
+    a: cb.Array, b: cb.Array, out: cb.Array, width: cb.Comptime[int], units: cb.Comptime[int]
+):
     sums = cb.local((32, width), cb.f32)
     cb.tile_dot(sums, 1, a, (0, 0), b, (0, 0), a.shape[1], cb.bf16)
     out[0] = sums[0, 0]
 
 
-def refused(error: type[Exception], pattern: str, a: np.ndarray, width: int = 32, units: int = 1) -> None:
+def refused(
+    error: type[Exception], pattern: str, a: np.ndarray, width: int = 32, units: int = 1
+) -> None:
     b, out = np.zeros((4, 32), np.uint32), np.zeros(1, np.float32)
     with pytest.raises(error, match=pattern):
         product[1, units](a, b, out, width, units)
@@ -61,7 +67,9 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         properties = backend._properties()
         features = properties.features | {"tiles"}
         monkeypatch.setattr(
-            backend, "_properties", lambda: cb.DeviceProperties(**{**vars(properties), "features": features})
+            backend,
+            "_properties",
+            lambda: cb.DeviceProperties(**{**vars(properties), "features": features}),
         )
     refused(KernelTypeError, "rows of 32", words, width=16)
     refused(KernelTypeError, "rows of words", words.astype(np.float32))

@@ -34,7 +34,9 @@ def _added(b: Any, kind: str, total: Any, word: Any, line: Any) -> Any:
         return pairs.dot_bf16._define(Line("f32", LANES), words, words)[1](b, total, spread, line)
     bytes_ = ir.VectorType(I8, 4 * LANES)
     first, second = (line, spread) if kind == "i8" else (spread, line)
-    dot = integer.dot_i8._define(Line("i32", LANES), Line("u8", 4 * LANES), Line("i8", 4 * LANES))[1]
+    dot = integer.dot_i8._define(Line("i32", LANES), Line("u8", 4 * LANES), Line("i8", 4 * LANES))[
+        1
+    ]
     return dot(b, total, b.bitcast(first, bytes_), b.bitcast(second, bytes_))
 
 
@@ -45,7 +47,9 @@ def written(module: ir.Module, kind: str) -> ir.Function:
         return module.globals[name]
     bytes_ = I8.as_pointer()
     function = ir.Function(
-        module, ir.FunctionType(ir.VoidType(), [bytes_, I64, I64, bytes_, I64, bytes_, I64, I64]), name
+        module,
+        ir.FunctionType(ir.VoidType(), [bytes_, I64, I64, bytes_, I64, bytes_, I64, I64]),
+        name,
     )
     function.linkage = "internal"
     sums, pitch, rows, a, a_pitch, right, b_pitch, words = function.args
@@ -56,12 +60,17 @@ def written(module: ir.Module, kind: str) -> ir.Function:
     def at(base: Any, offset: Any, of: Any) -> Any:
         return b.bitcast(b.gep(base, [offset]), of.as_pointer())
 
-    with cgutils.for_range(b, rows, intp=I64) as row, cgutils.for_range(b, I64(2), intp=I64) as half:
+    with (
+        cgutils.for_range(b, rows, intp=I64) as row,
+        cgutils.for_range(b, I64(2), intp=I64) as half,
+    ):
         side = b.mul(half.index, I64(4 * LANES))
         place = at(sums, b.add(b.mul(row.index, pitch), side), total)
         b.store(ir.Constant(total, None), place, align=4)
         with cgutils.for_range(b, words, intp=I64) as k:
-            word = b.load(at(a, b.add(b.mul(row.index, a_pitch), b.mul(k.index, I64(4))), I32), align=4)
+            word = b.load(
+                at(a, b.add(b.mul(row.index, a_pitch), b.mul(k.index, I64(4))), I32), align=4
+            )
             other = b.load(at(right, b.add(b.mul(k.index, b_pitch), side), line), align=4)
             b.store(_added(b, kind, b.load(place, align=4), word, other), place, align=4)
     b.ret_void()
@@ -80,9 +89,17 @@ def compare() -> None:
             assert np.abs(got - want).max() <= 2**-8 * np.abs(want).max(), ("bf16", m, k, n)
         for dtype in (np.int8, np.uint8):
             low = np.iinfo(dtype).min
-            x, y = rng.integers(low, low + 256, (m, k)).astype(dtype), rng.integers(-128, 128, (k, n)).astype(np.int8)
+            x, y = (
+                rng.integers(low, low + 256, (m, k)).astype(dtype),
+                rng.integers(-128, 128, (k, n)).astype(np.int8),
+            )
             got = K.matmul(x, y, dtype="i32")
-            assert np.array_equal(got, x.astype(np.int32) @ y.astype(np.int32)), (dtype.__name__, m, k, n)
+            assert np.array_equal(got, x.astype(np.int32) @ y.astype(np.int32)), (
+                dtype.__name__,
+                m,
+                k,
+                n,
+            )
 
 
 if __name__ == "__main__":

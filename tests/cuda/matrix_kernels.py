@@ -108,7 +108,9 @@ def spread(source: cb.TensorMap, out: cb.Array):
     if cb.UNIT_POS == 0:
         cb.barrier_expect(full, 0, source.nbytes)
         if rank == 0:
-            cb.tma_load(tile, 0, source, (cb.CUBE_POS // 2 * source.box[0], 0), full, 0, multicast=3)
+            cb.tma_load(
+                tile, 0, source, (cb.CUBE_POS // 2 * source.box[0], 0), full, 0, multicast=3
+            )
     cb.barrier_wait(full, 0, 0)
     if cb.UNIT_POS == 0:
         cb.barrier_arrive_cluster(taken, 0, 0)
@@ -177,7 +179,13 @@ def write_group(acc, out: cb.Array):
 
 @cb.kernel
 def product_of_a_group(
-    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, *, dtype: cb.Comptime, whole: cb.Comptime, bytes_deep: cb.Comptime
+    a: cb.TensorMap,
+    b: cb.TensorMap,
+    out: cb.Array,
+    *,
+    dtype: cb.Comptime,
+    whole: cb.Comptime,
+    bytes_deep: cb.Comptime,
 ):
     """out (64, n) = a (64, k) times b (n, k) transposed, k being one row of the swizzle; both from shared memory.
 
@@ -203,7 +211,14 @@ def product_of_a_group(
 
 
 @cb.kernel
-def product_flipped(a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, *, dtype: cb.Comptime, flip_a: cb.Comptime[bool]):
+def product_flipped(
+    a: cb.TensorMap,
+    b: cb.TensorMap,
+    out: cb.Array,
+    *,
+    dtype: cb.Comptime,
+    flip_a: cb.Comptime[bool],
+):
     """out (64, n) = a times b (k, n), b stored row by row; a is (64, k), or (k, 64) with `flip_a`. k is 64."""
     k, n = cb.comptime(64), cb.comptime(out.ndim * 0 + 128)
     sa = cb.shared((64, 64), dtype)
@@ -300,7 +315,15 @@ def matmul(a: cb.TensorMap, b: cb.TensorMap, out: cb.TensorMap, k, *, stages: cb
                 cb.barrier_expect(full, s, a.nbytes + 2 * b.nbytes)
                 cb.tma_load(sa, (s, 0, 0), a, (cb.CUBE_POS_Y * rows, t * depth), full, s)
                 half = rank * (columns // 2)  # each cube brings one half of b for both
-                cb.tma_load(sb, (s, half, 0), b, (cb.CUBE_POS_X * columns + half, t * depth), full, s, multicast=3)
+                cb.tma_load(
+                    sb,
+                    (s, half, 0),
+                    b,
+                    (cb.CUBE_POS_X * columns + half, t * depth),
+                    full,
+                    s,
+                    multicast=3,
+                )
     else:
         cb.set_registers(232, grow=True)
         acc = cb.local(columns // 2, cb.f32)
@@ -310,7 +333,16 @@ def matmul(a: cb.TensorMap, b: cb.TensorMap, out: cb.TensorMap, k, *, stages: cb
             cb.wgmma_fence(acc)
             for q in cb.unroll(range(depth // 16)):
                 at = (s, (group - 1) * 64, q * 16)
-                cb.wgmma(acc, sa, at, sb, (s, 0, q * 16), columns, cb.bf16, accumulate=(t > 0) if q == 0 else True)
+                cb.wgmma(
+                    acc,
+                    sa,
+                    at,
+                    sb,
+                    (s, 0, q * 16),
+                    columns,
+                    cb.bf16,
+                    accumulate=(t > 0) if q == 0 else True,
+                )
             cb.wgmma_commit()
             cb.wgmma_wait(0, acc)
             if cb.UNIT_POS % 128 == 0:
@@ -321,7 +353,9 @@ def matmul(a: cb.TensorMap, b: cb.TensorMap, out: cb.TensorMap, k, *, stages: cb
         for j in range(columns // 8):
             for half in cb.unroll(range(2)):
                 for c in cb.unroll(range(2)):
-                    so[group - 1, j // 4, row + 8 * half, j % 4 * 8 + unit % 4 * 2 + c] = acc[j * 4 + half * 2 + c]
+                    so[group - 1, j // 4, row + 8 * half, j % 4 * 8 + unit % 4 * 2 + c] = acc[
+                        j * 4 + half * 2 + c
+                    ]
         cb.fence_async()
         cb.sync_group(group, 128)
         if unit == 0:

@@ -12,7 +12,11 @@ pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs 
 
 import cubepy as cb
 from cubepy.kernels.attention_hopper import LOG2E, HopperAttention, hopper_attend, tiles_of
-from cubepy.kernels.attention_hopper_backward import hopper_gradients, prepare_gradients, round_query_grads
+from cubepy.kernels.attention_hopper_backward import (
+    hopper_gradients,
+    prepare_gradients,
+    round_query_grads,
+)
 from cubepy.kernels.attention_hopper_backward_wide import hopper_wide_gradients
 from cubepy.kernels.attention_hopper_steps import HopperGradients
 from tests.cuda.emulator import emulate
@@ -25,7 +29,9 @@ def draw(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, F32).astype(BF16)
 
 
-def weights(q: np.ndarray, k: np.ndarray, causal: bool, hidden: slice = slice(0, 0)) -> tuple[np.ndarray, np.ndarray]:
+def weights(
+    q: np.ndarray, k: np.ndarray, causal: bool, hidden: slice = slice(0, 0)
+) -> tuple[np.ndarray, np.ndarray]:
     """The matrix of weights and its log-sum-exp, in float64, with some keys hidden."""
     s = q.astype(np.float64) @ k.swapaxes(2, 3) / math.sqrt(q.shape[3])
     s[..., hidden] = -np.inf
@@ -52,12 +58,27 @@ def close(ours: np.ndarray, right: np.ndarray, tolerance: float = 5e-3) -> None:
         (HopperAttention(128, causal=True), 2, 200, 300, 96, 2),
         (HopperAttention(64, 1, 64, queries=2, resident=2), 3, 70, 80, 64, 1),
     ],
-    ids=["three groups", "causal, rounded width, grouped heads, several tiles a cube", "two tiles of queries"],
+    ids=[
+        "three groups",
+        "causal, rounded width, grouped heads, several tiles a cube",
+        "two tiles of queries",
+    ],
 )
 def test_forward(
-    plan: HopperAttention, heads: int, length: int, seen: int, width: int, cubes: int, late: float, seed: int
+    plan: HopperAttention,
+    heads: int,
+    length: int,
+    seen: int,
+    width: int,
+    cubes: int,
+    late: float,
+    seed: int,
 ) -> None:
-    q, k, v = draw(1, 1, heads, length, width), draw(2, 1, 1, seen, width), draw(3, 1, 1, seen, width)
+    q, k, v = (
+        draw(1, 1, heads, length, width),
+        draw(2, 1, 1, seen, width),
+        draw(3, 1, 1, seen, width),
+    )
     out, lse = np.full(q.shape, np.nan, BF16), np.full(q.shape[:3], np.nan, F32)
     emulate(
         hopper_attend, plan.units, cubes, tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys),
@@ -86,7 +107,9 @@ def test_backward(plan: HopperGradients, length: int) -> None:
     q, grad = draw(1, 1, heads, length, width), draw(4, 1, heads, length, width)
     k, v = draw(2, 1, 1, seen, width), draw(3, 1, 1, seen, width)
     blocks = -(-seen // plan.keys)
-    hidden = slice(120, 300) if plan.mask == "keys" else slice(0, 0)  # all of the last block of keys
+    hidden = (
+        slice(120, 300) if plan.mask == "keys" else slice(0, 0)
+    )  # all of the last block of keys
     w, lse = weights(q, wide(k, heads), True, hidden)
     padding = None
     if plan.mask == "keys":
@@ -101,7 +124,17 @@ def test_backward(plan: HopperGradients, length: int) -> None:
     tops, deltas = np.full((heads, rows), np.nan, F32), np.full((heads, rows), np.nan, F32)
     sums = np.zeros(heads * rows * plan.depth, F32)
     out, lse = (w @ wide(v, heads)).astype(BF16), lse.astype(F32)
-    emulate(prepare_gradients, 64, heads * rows // 2, out, grad, lse, tops, deltas, lanes=plan.depth // 32)
+    emulate(
+        prepare_gradients,
+        64,
+        heads * rows // 2,
+        out,
+        grad,
+        lse,
+        tops,
+        deltas,
+        lanes=plan.depth // 32,
+    )
     assert np.isposinf(tops[:, length:]).all() and not deltas[:, length:].any()
     assert np.abs(deltas[:, :length] - delta[0]).max() < 0.1
     dq, dk, dv = (np.full(a.shape, np.nan, BF16) for a in (q, k, v))

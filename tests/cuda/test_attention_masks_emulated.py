@@ -18,7 +18,14 @@ from tests.cuda.emulator import emulate
 from tests.cuda.thorough import some
 
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
-DTYPES = {"bool": np.bool_, "keys": np.bool_, "key bias": F32, "f16": np.float16, "bf16": BF16, "f32": F32}
+DTYPES = {
+    "bool": np.bool_,
+    "keys": np.bool_,
+    "key bias": F32,
+    "f16": np.float16,
+    "bf16": BF16,
+    "f32": F32,
+}
 
 
 def mask_of(kind: str, heads: int, length: int, seen: int) -> np.ndarray:
@@ -63,20 +70,39 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("plan", "heads", "length", "seen", "mask_heads"), some(CASES, 0, 1, 2), ids=str)
+@pytest.mark.parametrize(
+    ("plan", "heads", "length", "seen", "mask_heads"), some(CASES, 0, 1, 2), ids=str
+)
 def test_masks(plan: HopperAttention, heads: int, length: int, seen: int, mask_heads: int) -> None:
     width, rng = plan.depth, np.random.default_rng(1)
     q, k, v = (rng.standard_normal((1, h, n, width), F32).astype(BF16) for h, n in
                ((heads, length), (1, seen), (1, seen)))  # fmt: skip
     mask = mask_of(plan.mask, mask_heads, length, seen)
-    scale, blocks, row_tiles = LOG2E / math.sqrt(width), -(-seen // plan.keys), -(-length // plan.rows)
+    scale, blocks, row_tiles = (
+        LOG2E / math.sqrt(width),
+        -(-seen // plan.keys),
+        -(-length // plan.rows),
+    )
     cubes = 2
     counter = np.zeros(1, np.int32)
     by_key = plan.mask in masks.BY_KEY
     bias = np.zeros((mask_heads, blocks * plan.keys), F32)
-    classes = np.full((mask_heads, blocks) if by_key else (mask_heads, row_tiles, blocks), 9, np.uint8)
+    classes = np.full(
+        (mask_heads, blocks) if by_key else (mask_heads, row_tiles, blocks), 9, np.uint8
+    )
     if by_key:
-        emulate(masks.survey_keys, 32, classes.size, mask, bias, classes, counter, cubes, LOG2E / scale, plan.keys)
+        emulate(
+            masks.survey_keys,
+            32,
+            classes.size,
+            mask,
+            bias,
+            classes,
+            counter,
+            cubes,
+            LOG2E / scale,
+            plan.keys,
+        )
         tiles = cb.tensor_map(bias, (1, plan.keys), swizzle=0)
     else:
         if plan.chosen:
@@ -86,10 +112,16 @@ def test_masks(plan: HopperAttention, heads: int, length: int, seen: int, mask_h
                 plan.keys,
             )  # fmt: skip
         box = (1, 1, plan.rows, plan.mask_columns)
-        tiles = cb.tensor_map(mask.view(np.uint16) if plan.mask == "bool" else mask, box, swizzle=128)
+        tiles = cb.tensor_map(
+            mask.view(np.uint16) if plan.mask == "bool" else mask, box, swizzle=128
+        )
     if plan.chosen:
         unseen = -(-128 // plan.keys)
-        assert (classes[..., unseen] == 0).all() and (classes[..., unseen + 1 :] == 2).all() and counter[0] == cubes
+        assert (
+            (classes[..., unseen] == 0).all()
+            and (classes[..., unseen + 1 :] == 2).all()
+            and counter[0] == cubes
+        )
         assert classes.flat[0] == (1 if by_key else 2)
     out, lse = np.full(q.shape, np.nan, BF16), np.full(q.shape[:3], np.nan, F32)
     emulate(

@@ -21,7 +21,14 @@ from cubepy.kernels.attention_hopper_backward_wide import hopper_wide_gradients
 from cubepy.kernels.attention_hopper_masks import UNITS, survey, survey_keys
 from cubepy.kernels.attention_hopper_steps import HopperGradients
 from cubepy.kernels.attention_planes import PlaneAttention, quick_attend
-from cubepy.kernels.attention_split import COMBINING, FACTS, SplitAttention, combine_parts, exact_parts, quick_parts
+from cubepy.kernels.attention_split import (
+    COMBINING,
+    FACTS,
+    SplitAttention,
+    combine_parts,
+    exact_parts,
+    quick_parts,
+)
 from tests.cuda.thorough import some
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -67,10 +74,15 @@ FORWARD = [
 
 @pytest.mark.parametrize("plan", some(FORWARD, 0, 1, 5), ids=str)
 def test_forward(plan: HopperAttention) -> None:
-    words, lse = zeros(1, 2, 512, plan.depth // 2, dtype=np.uint32), zeros(1, 2, 512, dtype=np.float32)
+    words, lse = (
+        zeros(1, 2, 512, plan.depth // 2, dtype=np.uint32),
+        zeros(1, 2, 512, dtype=np.float32),
+    )
     mask = known = None
     if plan.mask != "none":
-        whole = zeros(1, 2, 512, 512, dtype={"bool": np.uint16, "f32": np.float32}.get(plan.mask, BF16))
+        whole = zeros(
+            1, 2, 512, 512, dtype={"bool": np.uint16, "f32": np.float32}.get(plan.mask, BF16)
+        )
         mask = (cb.tensor_map(whole, (1, 1, plan.rows, plan.mask_columns)), 0, 1)
     if plan.chosen:
         known = (zeros(8, dtype=np.uint8), zeros(1, dtype=np.int32))
@@ -92,7 +104,10 @@ BACKWARD = [
 
 @pytest.mark.parametrize("plan", some(BACKWARD, 0, 1), ids=str)
 def test_backward(plan: HopperGradients) -> None:
-    words, rows = zeros(1, 2, 512, plan.depth // 2, dtype=np.uint32), zeros(2, 512, dtype=np.float32)
+    words, rows = (
+        zeros(1, 2, 512, plan.depth // 2, dtype=np.uint32),
+        zeros(2, 512, dtype=np.float32),
+    )
     sums = zeros(2 * 512 * plan.depth, dtype=np.float32)
     code = compile_for(
         "sm_90a", hopper_wide_gradients if plan.wide else hopper_gradients, plan.units,
@@ -122,25 +137,62 @@ def test_split_keys(plan: SplitAttention) -> None:
     columns = plan.depth // 2 if plan.words else plan.depth
     q, k = zeros(1, 4, 2, columns, dtype=dtype), zeros(1, 2, 100, columns, dtype=dtype)
     out, parts = zeros(1, 4, 2, plan.width), zeros(2, 3, 4, plan.width + FACTS, dtype=np.float32)
-    mask = {"none": None, "bool": zeros(1, 4, 2, 100, dtype=np.bool_), "float": zeros(1, 4, 2, 100)}[plan.mask]
+    mask = {
+        "none": None,
+        "bool": zeros(1, 4, 2, 100, dtype=np.bool_),
+        "float": zeros(1, 4, 2, 100),
+    }[plan.mask]
     kernel = quick_parts if plan.parts == 1 else exact_parts
     code = compile_for(
-        "sm_90a", kernel, plan.units, q, k, k, mask, out, None, parts, 0.1, 2, 3, 2, plan, mode="unchecked"
+        "sm_90a",
+        kernel,
+        plan.units,
+        q,
+        k,
+        k,
+        mask,
+        out,
+        None,
+        parts,
+        0.1,
+        2,
+        3,
+        2,
+        plan,
+        mode="unchecked",
     )
     check(code, "HMMA", plan.depth // 8)
     assert count(code.sass, "LDGSTS")["LDGSTS"] > 0 or not plan.words
-    code = compile_for("sm_90a", combine_parts, 32 * COMBINING, parts, out, None, 2, plan.width, True, mode="unchecked")
+    code = compile_for(
+        "sm_90a",
+        combine_parts,
+        32 * COMBINING,
+        parts,
+        out,
+        None,
+        2,
+        plan.width,
+        True,
+        mode="unchecked",
+    )
     assert usage(code.cubin).stack == 0
 
 
 def test_surveys_of_masks() -> None:
     known, counter = zeros(1, 4, 4, dtype=np.uint8), zeros(1, dtype=np.int32)
     for kernel, units, mask, rest in (
-        (survey_keys, 32, zeros(1, 1, 1, 512, dtype=np.bool_), (zeros(1, 512, dtype=np.float32), known[0])),
+        (
+            survey_keys,
+            32,
+            zeros(1, 1, 1, 512, dtype=np.bool_),
+            (zeros(1, 512, dtype=np.float32), known[0]),
+        ),
         (survey, UNITS, zeros(1, 1, 512, 128, dtype=np.uint32), (known,)),
     ):
         sizes = (128,) if kernel is survey_keys else (128, 128)
-        code = compile_for("sm_90a", kernel, units, mask, *rest, counter, 4, 0.1, *sizes, mode="unchecked")
+        code = compile_for(
+            "sm_90a", kernel, units, mask, *rest, counter, 4, 0.1, *sizes, mode="unchecked"
+        )
         assert usage(code.cubin).stack == 0
 
 

@@ -48,10 +48,18 @@ class Case:
 CASES = [
     Case(BF16, 4, 2, 1, 150, 64, 64, 3, split.Shape(teams=2, keys=16)),
     Case(F16, 6, 1, 1, 100, 64, 32, 1, split.Shape(teams=2, keys=16, stages=2)),
-    Case(BF16, 3, 1, 9, 70, 32, 64, 2, split.Shape(2, 2, 16, 2), mask="bool"),  # planes of a team meet
-    Case(F16, 2, 1, 20, 30, 32, 32, 2, split.Shape(1, 1, 16), causal=True, mask="float"),  # tiles, causal
-    Case(BF16, 2, 2, 3, 60, 33, 20, 2, split.Shape(teams=2, keys=16), architecture="sm_80"),  # through registers
-    Case(F16, 4, 2, 17, 50, 32, 40, 2, split.Shape(2, 1, 16, 3), mask="bool", architecture="sm_80"),  # one team
+    Case(
+        BF16, 3, 1, 9, 70, 32, 64, 2, split.Shape(2, 2, 16, 2), mask="bool"
+    ),  # planes of a team meet
+    Case(
+        F16, 2, 1, 20, 30, 32, 32, 2, split.Shape(1, 1, 16), causal=True, mask="float"
+    ),  # tiles, causal
+    Case(
+        BF16, 2, 2, 3, 60, 33, 20, 2, split.Shape(teams=2, keys=16), architecture="sm_80"
+    ),  # through registers
+    Case(
+        F16, 4, 2, 17, 50, 32, 40, 2, split.Shape(2, 1, 16, 3), mask="bool", architecture="sm_80"
+    ),  # one team
     Case(F32, 2, 1, 2, 40, 20, 33, 3, split.Shape(teams=1, keys=16), mask="bool"),
 ]
 
@@ -116,7 +124,11 @@ def test_parts_of_keys_fill_the_device_and_are_not_empty() -> None:
     here = offline("sm_90a")
     rng = np.random.default_rng(3)
     for _ in range(300):
-        rows, items, seen = int(rng.choice([1, 4, 16, 30, 64])), int(rng.integers(1, 600)), int(rng.integers(1, 131073))
+        rows, items, seen = (
+            int(rng.choice([1, 4, 16, 30, 64])),
+            int(rng.integers(1, 600)),
+            int(rng.integers(1, 131073)),
+        )
         plan = split.planned(rows, 128, 128, 1, "bf16", False, "none", True, here, split.Shape())
         assert plan is not None and plan.rows >= rows
         blocks = -(-seen // plan.keys)

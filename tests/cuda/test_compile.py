@@ -28,8 +28,15 @@ def test_a_cubin_is_made_once_for_each_architecture(tmp_path: Path) -> None:
         first = compile_for("sm_90a", doubled, 96, x, x)
         made = first.cubin
         again = compile_for("sm_90a", doubled, 96, x, x)
-        assert again.cubin == made and (counters.compiled, counters.loaded) == (before[0] + 1, before[1] + 1)
+        assert again.cubin == made and (counters.compiled, counters.loaded) == (
+            before[0] + 1,
+            before[1] + 1,
+        )
         others = [compile_for("sm_80", doubled, 96, x, x), compile_for("sm_90a", doubled, 64, x, x)]
         assert len({first.key, *(code.key for code in others)}) == 3
         assert all(cache.read(code.key) is None for code in others)
-    assert ".maxntid 96" in first.ptx and ".minnctapersm 3" in first.ptx and ".target sm_90a" in first.ptx
+    assert (
+        ".maxntid 96" in first.ptx
+        and ".minnctapersm 3" in first.ptx
+        and ".target sm_90a" in first.ptx
+    )

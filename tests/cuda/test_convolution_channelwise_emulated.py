@@ -34,7 +34,10 @@ CASES: dict[str, tuple[Any, ...]] = {
 def seen_by_taps(x: np.ndarray, window: Any, stride: Any, pad: Any, dilation: Any) -> np.ndarray:
     """(taps, N, C, *out) in float64."""
     wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *((p, p) for p in pad)])
-    out = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide.shape[2:], dilation, window, stride, strict=True)]
+    out = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, d, k, s in zip(wide.shape[2:], dilation, window, stride, strict=True)
+    ]
     h, w = (
         [slice(t * d, t * d + (m - 1) * s + 1, s) for t in range(k)]
         for k, d, m, s in zip(window, dilation, out, stride, strict=True)
@@ -53,7 +56,9 @@ FEW = "more tiles than cubes", "stride, two blocks of channels", "a wide window"
 def test_results(case: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both layouts; with one core tiles are large, and cubes do several."""
     properties = cb.device_properties_of
-    monkeypatch.setattr(cb, "device_properties_of", lambda *device: replace(properties(*device), cores=cores))
+    monkeypatch.setattr(
+        cb, "device_properties_of", lambda *device: replace(properties(*device), cores=cores)
+    )
     shape, window, stride, pad, dilation, dtype = CASES[case]
     rng = np.random.default_rng(0)
     c = shape[1]
@@ -71,11 +76,15 @@ def test_results(case: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None
     by_input = wide[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]]
     last = (0, 2, 3, 1)
     with emulated() as device:
-        view, given = (device_array.upload(np.ascontiguousarray(a.transpose(last)), device) for a in (x, grad))
+        view, given = (
+            device_array.upload(np.ascontiguousarray(a.transpose(last)), device) for a in (x, grad)
+        )
         filters, more = device_array.upload(w, device), device_array.upload(b, device)
         settings = (stride, pad, dilation, c)
         got = K.conv2d(view, filters, more, *settings, activation="relu", layout="NHWC").numpy()
-        by_weight = K.conv_weight(view.transpose(0, 3, 1, 2), w.shape, given.transpose(0, 3, 1, 2), *settings).numpy()
+        by_weight = K.conv_weight(
+            view.transpose(0, 3, 1, 2), w.shape, given.transpose(0, 3, 1, 2), *settings
+        ).numpy()
         first = device_array.upload(x, device), device_array.upload(grad, device)
         planes = [
             K.conv2d(first[0], filters, more, *settings, activation="relu").numpy(),
@@ -83,7 +92,9 @@ def test_results(case: str, cores: int, monkeypatch: pytest.MonkeyPatch) -> None
             K.conv_weight(first[0], w.shape, first[1], *settings).numpy().reshape(c, -1),
         ]
         back = K.conv_input(shape, filters, given.transpose(0, 3, 1, 2), *settings).numpy()
-    want = np.maximum(np.einsum("tnchw,ct->nchw", taps, scale) + b.astype(np.float64)[:, None, None], 0)
+    want = np.maximum(
+        np.einsum("tnchw,ct->nchw", taps, scale) + b.astype(np.float64)[:, None, None], 0
+    )
     assert distance(got.transpose(0, 3, 1, 2), want) < ERRORS[dtype]
     for one, wanted in zip(planes[:2], (want, by_input), strict=True):
         assert distance(one, wanted) < ERRORS[dtype]

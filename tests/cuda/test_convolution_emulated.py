@@ -38,7 +38,9 @@ def convolution(
     w = rng.standard_normal((filters, shape[4] // groups, *window)).astype(dtype)
     add = rng.standard_normal(filters).astype(dtype) if bias else None
     reach = [d * (k - 1) for d, k in zip(dilation, window)]
-    places = tuple((n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(shape[1:4], pad, reach, stride))
+    places = tuple(
+        (n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(shape[1:4], pad, reach, stride)
+    )
     out = np.full((shape[0], *places, filters), np.nan, dtype)
     flat = shape[1] == 1 and window[0] == 1
     view, target = (x[:, 0], out[:, 0]) if flat else (x, out)
@@ -51,11 +53,15 @@ def convolution(
         with cb.use("cpu"):
             view, taps, smaller, group = in_blocks(view, w, problem, groups)  # type: ignore[misc]
     if ranges == 1:
-        cubes, arguments = prepared(view, taps, add, target, smaller, function, cores, plan, group=group)
+        cubes, arguments = prepared(
+            view, taps, add, target, smaller, function, cores, plan, group=group
+        )
     else:
         box, counts = box_for(shape[0], places, plan.rows)  # type: ignore[arg-type]
         sums = np.full((ranges * counts[0] * box[0], *target.shape[1:]), np.nan, np.float32)
-        cubes, arguments = prepared(view, taps, None, sums, smaller, None, cores, plan, ranges=ranges)
+        cubes, arguments = prepared(
+            view, taps, None, sums, smaller, None, cores, plan, ranges=ranges
+        )
     emulate(hopper_convolution, UNITS, cubes, *arguments, late=1 - seed % 2 / 2, seed=seed)
     if ranges > 1:
         with cb.use("cpu"):
@@ -63,7 +69,10 @@ def convolution(
     wide = np.pad(x.astype(np.float64), [(0, 0), *((p, p) for p in pad), (0, 0)])
     right = np.zeros(out.shape)
     for tap in itertools.product(*map(range, window)):
-        seen = [slice(t * d, t * d + (m - 1) * s + 1, s) for t, d, m, s in zip(tap, dilation, places, stride)]
+        seen = [
+            slice(t * d, t * d + (m - 1) * s + 1, s)
+            for t, d, m, s in zip(tap, dilation, places, stride)
+        ]
         for g in range(groups):
             f, c = filters // groups, w.shape[1]
             some, these = (
@@ -76,7 +85,11 @@ def convolution(
     return float(np.linalg.norm(out.astype(np.float64) - right) / np.linalg.norm(right))
 
 
-SHARED, TURNS, SMALL = HopperWindow(128, 256, 3, turns=False), HopperWindow(128, 128, 3), HopperWindow(64, 64, 3)
+SHARED, TURNS, SMALL = (
+    HopperWindow(128, 256, 3, turns=False),
+    HopperWindow(128, 128, 3),
+    HopperWindow(64, 64, 3),
+)
 SAME: dict[str, Any] = {"window": (1, 3, 3), "pad": (0, 1, 1)}
 CASES: dict[str, tuple[HopperWindow, tuple[int, ...], int, dict[str, Any]]] = {
     "padding": (SMALL, (1, 1, 9, 12, 64), 64, {**SAME, "bias": True}),
@@ -131,11 +144,16 @@ def test_results_by_remainders(stride: int, cut: int, dilation: int) -> None:
     settings = ((stride,) * 2, (cut,) * 2, (dilation,) * 2)
     parts = list(parts_of(in_boxes(x), out, (3, 3), *settings))
     for first in range(0, len(parts), 4):
-        cubes, arguments = prepared_parts(x, taps, None, parts[first : first + 4], None, 2, across=stride == 2)
+        cubes, arguments = prepared_parts(
+            x, taps, None, parts[first : first + 4], None, 2, across=stride == 2
+        )
         emulate(hopper_convolution, UNITS, cubes, *arguments)
     room = np.zeros((2, *(n + 2 * cut for n in sizes), 16))
     for u, v in itertools.product(range(3), repeat=2):
-        at = [slice(k * dilation, k * dilation + (n - 1) * stride + 1, stride) for k, n in zip((u, v), x.shape[1:3])]
+        at = [
+            slice(k * dilation, k * dilation + (n - 1) * stride + 1, stride)
+            for k, n in zip((u, v), x.shape[1:3])
+        ]
         room[:, at[0], at[1]] += x.astype(np.float64) @ w[:, :, u, v].astype(np.float64)
     right = room[:, cut : cut + sizes[0], cut : cut + sizes[1]]
     assert np.linalg.norm(out - right) < 4e-4 * np.linalg.norm(right)

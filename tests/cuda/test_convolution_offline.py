@@ -45,9 +45,16 @@ def has_disassembler() -> bool:
 @pytest.mark.parametrize("plan", some(TILES, 0, 1), ids=lambda p: f"{p.rows}x{p.columns}")
 def test_every_tile_keeps_its_sums_in_registers(plan: HopperWindow) -> None:
     stride, function = 1 if plan.rows == 128 else 2, ACTIVATIONS["relu" if plan.turns else "gelu"]
-    x, w, out = (np.zeros(s, H) for s in ((4, 16, 16, 64), (256, 64, 3, 3), (4, 16 // stride, 16 // stride, 256)))
-    problem = Problem((1, 16, 16), (1, 3, 3), (1, stride, stride), (0, 1, 1), (1, 1, 1), (1, *out.shape[1:3]))
-    _, arguments = prepared(*laid_out(x, w, problem)[:2], np.zeros(256, H), out, problem, function, 1, plan)
+    x, w, out = (
+        np.zeros(s, H)
+        for s in ((4, 16, 16, 64), (256, 64, 3, 3), (4, 16 // stride, 16 // stride, 256))
+    )
+    problem = Problem(
+        (1, 16, 16), (1, 3, 3), (1, stride, stride), (0, 1, 1), (1, 1, 1), (1, *out.shape[1:3])
+    )
+    _, arguments = prepared(
+        *laid_out(x, w, problem)[:2], np.zeros(256, H), out, problem, function, 1, plan
+    )
     code = compile_for("sm_90a", hopper_convolution, UNITS, *arguments, mode="unchecked")
     assert count(code.sass, "LDL", "STL") == {"LDL": 0, "STL": 0}
     assert usage(code.cubin).stack == 0
@@ -148,7 +155,15 @@ def test_what_runs_a_convolution(route: str) -> None:
     with recording("sm_90a") as launches:
         function(*(device_array.upload(a, devices.current()) for a in arrays))
     found = [kernel.__name__ for kernel, _ in launches]
-    copies = {"add_ranges", "map_rows_wide", "map_lines", "pad_rows", "lines_of", "rows_of", "transpose_shared"}
+    copies = {
+        "add_ranges",
+        "map_rows_wide",
+        "map_lines",
+        "pad_rows",
+        "lines_of",
+        "rows_of",
+        "transpose_shared",
+    }
     assert [name for name in found if name not in copies] == wanted
 
 
@@ -180,7 +195,9 @@ def test_sums_of_all_taps_and_of_ranges_stay_in_registers() -> None:
     sums, out = np.zeros((3, 64, 9 * 64), np.float32), zeros(64, 9 * 64)
     code = compile_for("sm_90a", fold_taps, FOLDERS, sums, out, 64, 9, mode="unchecked")
     assert usage(code.cubin).stack == 0
-    code = compile_for("sm_90a", add_ranges, ADDERS, sums, out[0], out, 3, ACTIVATIONS["gelu"], mode="unchecked")
+    code = compile_for(
+        "sm_90a", add_ranges, ADDERS, sums, out[0], out, 3, ACTIVATIONS["gelu"], mode="unchecked"
+    )
     assert usage(code.cubin).stack == 0
 
 

@@ -30,7 +30,9 @@ def gradient(
     """The relative error of one emulated gradient; the input is (N, D, H, W, C), of rank 4 without D where that is 1."""
     rng = np.random.default_rng(seed)
     reach = [d * (k - 1) for d, k in zip(dilation, window)]
-    places = tuple((n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(shape[1:4], pad, reach, stride))
+    places = tuple(
+        (n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(shape[1:4], pad, reach, stride)
+    )
     x = rng.standard_normal(shape).astype(dtype)
     grad = rng.standard_normal((shape[0], *places, filters)).astype(dtype)
     flat = shape[1] == 1 and window[0] == 1
@@ -45,8 +47,13 @@ def gradient(
     wide = np.pad(x.astype(np.float64), [(0, 0), *((p, p) for p in pad), (0, 0)])
     right = np.zeros(out.shape)
     for k, tap in enumerate(itertools.product(*map(range, window))):
-        at = [slice(t * d, t * d + (m - 1) * s + 1, s) for t, d, m, s in zip(tap, dilation, places, stride)]
-        right[:, :, k] = np.tensordot(grad.astype(np.float64), wide[(slice(None), *at)], ((0, 1, 2, 3),) * 2)
+        at = [
+            slice(t * d, t * d + (m - 1) * s + 1, s)
+            for t, d, m, s in zip(tap, dilation, places, stride)
+        ]
+        right[:, :, k] = np.tensordot(
+            grad.astype(np.float64), wide[(slice(None), *at)], ((0, 1, 2, 3),) * 2
+        )
     return float(np.linalg.norm(out - right) / np.linalg.norm(right))
 
 

@@ -132,7 +132,9 @@ ROWS, LONG, TABLE = zeros(64, 512), zeros(8, 40000), zeros(64, 64, 64)
 IMAGE = zeros(2, 8, 20, 24)
 
 
-def each(function: Callable[..., Any], dtypes: tuple[Any, ...], *shape: int) -> list[tuple[Any, tuple[Any, ...]]]:
+def each(
+    function: Callable[..., Any], dtypes: tuple[Any, ...], *shape: int
+) -> list[tuple[Any, tuple[Any, ...]]]:
     return [(function, (zeros(*shape, dtype=d),)) for d in dtypes]
 
 
@@ -141,11 +143,15 @@ def attention_by_matrices(q: Any, k: Any) -> None:
     attention_gradients(q, q, k, k, out, log_sums, True)
 
 
-def quantized(x: Any, scheme: str, group: int | None = None, activations: str | None = None) -> None:
+def quantized(
+    x: Any, scheme: str, group: int | None = None, activations: str | None = None
+) -> None:
     options = {} if group is None else {"group": group}
     with cb.use("cpu"):
         model = nn.Sequential(nn.Linear(128, 40))
-        found = quant.quantize(model, scheme, measure_speed=False, activations=activations, **options).model
+        found = quant.quantize(
+            model, scheme, measure_speed=False, activations=activations, **options
+        ).model
     found = found.to(str(x.device))
     found(cb.tensor(x))
     found.to("bf16")(cb.tensor(x))
@@ -276,7 +282,11 @@ everything is compiled. Those of `WIDE` have tests of their own machine code."""
 def test_nothing_spills(name: str, architecture: str) -> None:
     spilled = {}
     for key, (kernel, code) in launched(name, architecture).items():
-        seen = key in CHECKED if THOROUGH else kernel in CHECKED or kernel.partition(".")[0] in COMPILED_ELSEWHERE
+        seen = (
+            key in CHECKED
+            if THOROUGH
+            else kernel in CHECKED or kernel.partition(".")[0] in COMPILED_ELSEWHERE
+        )
         if kernel not in ON_THE_STACK and not seen and (stack := usage(code.cubin).stack):
             spilled[kernel, key[:8]] = stack
         CHECKED.update((key, kernel))
@@ -289,7 +299,11 @@ def every_kernel() -> dict[str, Kernel]:
     for package in (K, quant):
         for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(info.name)
-            mine = [v for v in vars(module).values() if isinstance(v, Kernel) and v.__module__ == info.name]
+            mine = [
+                v
+                for v in vars(module).values()
+                if isinstance(v, Kernel) and v.__module__ == info.name
+            ]
             found |= {name_of(kernel): kernel for kernel in mine}
     return found
 
@@ -300,6 +314,8 @@ def test_every_kernel_is_reached(architecture: str) -> None:
     known = every_kernel()
     elsewhere = {name for name in known if name.partition(".")[0] in COMPILED_ELSEWHERE}
     missing = sorted(known.keys() - reached - ONLY_FOR_CPUS.keys() - elsewhere)
-    assert not missing, "kernels that no call reaches: add a call to CALLS, or a reason to ONLY_FOR_CPUS"
+    assert not missing, (
+        "kernels that no call reaches: add a call to CALLS, or a reason to ONLY_FOR_CPUS"
+    )
     assert not reached & ONLY_FOR_CPUS.keys(), "a GPU runs these: they need no reason"
     assert ONLY_FOR_CPUS.keys() <= known.keys(), "these kernels are gone"

@@ -25,7 +25,12 @@ def test_validate_mode_names_function_index_and_length() -> None:
         table, index = upload(np.ones((7, 4), np.float32), gpu), upload(np.array([1, 9]), gpu)
         assert K.embedding(index, table).numpy().tolist() == [[1] * 4, [0] * 4]
         with cb.config.override(mode="validate"):
-            with pytest.raises(OutOfBoundsError, match="embedding: the index 9 is outside an axis of length 7"):
+            with pytest.raises(
+                OutOfBoundsError, match="embedding: the index 9 is outside an axis of length 7"
+            ):
                 K.embedding(index, table)
-        with pytest.raises(OutOfBoundsError, match="embedding: the index 9"), cb.config.override(debug=1):
+        with (
+            pytest.raises(OutOfBoundsError, match="embedding: the index 9"),
+            cb.config.override(debug=1),
+        ):
             cb.nn.functional.embedding(cb.tensor(index), cb.tensor(table))

@@ -27,10 +27,14 @@ def draw(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
 
 def near(got: Any, want: np.ndarray, tolerance: float) -> None:
     found = got.numpy().astype(np.float64)
-    assert found.shape == want.shape and np.linalg.norm(found - want) <= tolerance * np.linalg.norm(want)
+    assert found.shape == want.shape and np.linalg.norm(found - want) <= tolerance * np.linalg.norm(
+        want
+    )
 
 
-@pytest.mark.parametrize("dtype", some([np.float16, np.float32, BF16, np.int64, np.uint8, np.float64], 0, 4), ids=str)
+@pytest.mark.parametrize(
+    "dtype", some([np.float16, np.float32, BF16, np.int64, np.uint8, np.float64], 0, 4), ids=str
+)
 def test_sort_and_topk(dtype: Any) -> None:
     x = np.abs(draw(2, 150)).astype(dtype)
     with emulated() as gpu:
@@ -69,7 +73,9 @@ FILTERS = [  # input, filters, stride, padding, groups; layouts with channels la
 ]
 
 
-@pytest.mark.parametrize(("shape", "filters", "stride", "padding", "groups"), some(FILTERS, 0), ids=str)
+@pytest.mark.parametrize(
+    ("shape", "filters", "stride", "padding", "groups"), some(FILTERS, 0), ids=str
+)
 def test_convolutions_and_their_gradients(
     shape: tuple[int, ...], filters: tuple[int, ...], stride: int, padding: int, groups: int
 ) -> None:
@@ -82,7 +88,9 @@ def test_convolutions_and_their_gradients(
     with emulated() as gpu:
         puts: tuple[Put, ...] = (
             lambda a: upload(a, gpu),
-            lambda a: upload(np.ascontiguousarray(a.transpose(0, 2, 3, 1)), gpu).transpose((0, 3, 1, 2)),
+            lambda a: upload(np.ascontiguousarray(a.transpose(0, 2, 3, 1)), gpu).transpose(
+                (0, 3, 1, 2)
+            ),
         )
         for put in puts:
             near(K.conv2d(put(x), put(w), None, *rest), want, 5e-4)
@@ -111,13 +119,26 @@ def test_softmax_sums_and_gathers() -> None:
         e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
         near(K.softmax(far), e / e.sum(1, keepdims=True), 1e-6)
         near(K.sum(far[:, ::-1], 0), x.astype(np.float64)[:, ::-1].sum(0), 1e-6)
-        np.testing.assert_array_equal(K.gather(far, 1, upload(index, gpu)).numpy(), np.take_along_axis(x, index, 1))
+        np.testing.assert_array_equal(
+            K.gather(far, 1, upload(index, gpu)).numpy(), np.take_along_axis(x, index, 1)
+        )
         narrow = upload(np.array([0, 32767, 0, 0, 7], np.int16), gpu)  # has no atomics
-        places, values = upload(np.array([1, 1, 4]), gpu), upload(np.array([3, -4, 5], np.int16), gpu)
-        assert K.scatter(narrow, 0, places, values, "add", out=narrow).tolist() == [0, 32766, 0, 0, 12]
+        places, values = (
+            upload(np.array([1, 1, 4]), gpu),
+            upload(np.array([3, -4, 5], np.int16), gpu),
+        )
+        assert K.scatter(narrow, 0, places, values, "add", out=narrow).tolist() == [
+            0,
+            32766,
+            0,
+            0,
+            12,
+        ]
         assert K.index_put(narrow, (places,), values, "add").tolist() == [0, 32765, 0, 0, 17]
         image = draw(2, 3, 4, 4)
-        seen = upload(np.ascontiguousarray(image.transpose(0, 2, 3, 1)), gpu).transpose((0, 3, 1, 2))
+        seen = upload(np.ascontiguousarray(image.transpose(0, 2, 3, 1)), gpu).transpose(
+            (0, 3, 1, 2)
+        )
         means = K.avg_pool2d(seen, 2)
         near(means, image.reshape(2, 3, 2, 2, 2, 2).mean((3, 5), np.float64), 1e-6)
         assert means.transpose((0, 2, 3, 1)).flags.c_contiguous
@@ -135,9 +156,14 @@ def test_wide_windows_share_what_the_units_of_a_cube_find() -> None:
 
 
 @pytest.mark.parametrize(("channels", "window", "stride"), [(8, 5, 1), (16, 3, 2), (32, 5, 1)])
-def test_rows_of_a_window_with_few_channels_are_one_tap(channels: int, window: int, stride: int) -> None:
+def test_rows_of_a_window_with_few_channels_are_one_tap(
+    channels: int, window: int, stride: int
+) -> None:
     """They would fill a part of a step each, even where the copy engine could take the channels as they are."""
-    x, w = draw(2, channels, 7, 9, dtype=np.float16), draw(16, channels, window, window, dtype=np.float16, seed=1)
+    x, w = (
+        draw(2, channels, 7, 9, dtype=np.float16),
+        draw(16, channels, window, window, dtype=np.float16, seed=1),
+    )
     want = defined(x, w, stride, window // 2)
     with emulated() as gpu:
         far = upload(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), gpu).transpose((0, 3, 1, 2))

@@ -69,7 +69,12 @@ def hopper(
     return float(np.linalg.norm(result.astype(np.float64) - right) / np.linalg.norm(right))
 
 
-TILES = [Hopper(128, 256, 4, turns=False), Hopper(128, 128, 6), Hopper(64, 128, 3), Hopper(64, 64, 10)]
+TILES = [
+    Hopper(128, 256, 4, turns=False),
+    Hopper(128, 128, 6),
+    Hopper(64, 128, 3),
+    Hopper(64, 64, 10),
+]
 
 
 WALKS = [(plan, cubes) for cubes in (1, 2) for plan in TILES]
@@ -99,9 +104,13 @@ def test_operands_that_lie_across_the_depth(turns: bool, flips: tuple[bool, bool
     assert hopper(plan, 136, 200, 136, 2) < 3e-3
 
 
-@pytest.mark.parametrize(("rows", "columns", "turns"), [(128, 256, False), (128, 128, True), (64, 64, True)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "turns"), [(128, 256, False), (128, 128, True), (64, 64, True)]
+)
 def test_fused_epilogues(rows: int, columns: int, turns: bool) -> None:
-    plan = Hopper(rows, columns, 3, turns=turns, bias=True, residual=True, activation=gelu_narrow, scaled=True)
+    plan = Hopper(
+        rows, columns, 3, turns=turns, bias=True, residual=True, activation=gelu_narrow, scaled=True
+    )
     assert hopper(plan, 200, 392, 72, 1) < 3e-3
 
 
@@ -131,14 +140,22 @@ def test_few_rows(m: int, groups: int) -> None:
 
 
 @pytest.mark.parametrize("along", [(True, True), (False, False), (True, False)], ids=str)
-@pytest.mark.parametrize("tile", [(128, 128, 8, 2, 2), (64, 64, 16, 1, 1), (32, 16, 128, 1, 1)], ids=str)
+@pytest.mark.parametrize(
+    "tile", [(128, 128, 8, 2, 2), (64, 64, 16, 1, 1), (32, 16, 128, 1, 1)], ids=str
+)
 def test_plain_arithmetic(tile: tuple[int, ...], along: tuple[bool, bool]) -> None:
     rows, columns, depth = tile[:3]
     rng = np.random.default_rng(rows)
     m, n, k = (140, 70, 37) if rows == 128 else (70, 40, 37) if rows == 64 else (36, 20, 150)
     batches = 1 if rows == 128 else 2  # of which the second operand has one
-    x, y = rng.standard_normal((batches, m, k), np.float32), rng.standard_normal((1, n, k), np.float32)
-    a, b = (v if flag else np.ascontiguousarray(v.swapaxes(1, 2)) for v, flag in zip((x, y), along, strict=True))
+    x, y = (
+        rng.standard_normal((batches, m, k), np.float32),
+        rng.standard_normal((1, n, k), np.float32),
+    )
+    a, b = (
+        v if flag else np.ascontiguousarray(v.swapaxes(1, 2))
+        for v, flag in zip((x, y), along, strict=True)
+    )
     out, plan = np.full((batches, m, n), np.nan, np.float32), Simt(cb.f32, *tile, *along)
     cubes = batches * -(-m // rows) * -(-n // columns)
     emulate(simt_product, SIMT_UNITS, cubes, a, b, out, None, None, 1.0, -(-k // depth), plan)

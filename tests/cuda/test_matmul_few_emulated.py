@@ -53,14 +53,20 @@ def test_what_lies_behind_the_depth_counts_for_nothing() -> None:
 @pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float32)], ids=str)
 def test_functions_of_few_rows_and_few_columns(dtype: Any) -> None:
     unit = 6e-3 if dtype == BF16 else 2e-6
-    m, n, k = (int(RNG.integers(low, high)) for low, high in ((1, 9), (2, 120), (2, 400)))  # one column lies along K
+    m, n, k = (
+        int(RNG.integers(low, high)) for low, high in ((1, 9), (2, 120), (2, 400))
+    )  # one column lies along K
     n += dtype == BF16 and n % 8 == 0  # matrix units take those
     x, y, bias, residual = (draw(*s, dtype=dtype) for s in ((m, k), (k, n), (n,), (m, n)))
     wide = x.astype(np.float64) @ y.astype(np.float64)
     with emulated() as gpu:
         with force("matmul", "across"):
             near(K.matmul(upload(x, gpu), upload(y, gpu)).numpy(), wide, unit)
-            ends = {"bias": upload(bias, gpu), "residual": upload(residual, gpu), "activation": "relu"}
+            ends = {
+                "bias": upload(bias, gpu),
+                "residual": upload(residual, gpu),
+                "activation": "relu",
+            }
             got = K.matmul(upload(x, gpu), upload(y, gpu), **ends).numpy()
             near(got, np.maximum(wide + bias, 0) + residual, 2 * unit)
 
@@ -83,10 +89,14 @@ def test_few_columns_are_rows_of_the_transposed_product(
         near(got, x.astype(np.float64) @ y.astype(np.float64), 6e-3 if dtype == BF16 else 2e-6)
 
 
-@pytest.mark.parametrize(("dtype", "k"), [(np.dtype(np.float32), 2052), (np.dtype(np.float32), 3100)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "k"), [(np.dtype(np.float32), 2052), (np.dtype(np.float32), 3100)], ids=str
+)
 def test_few_tiles_whose_depth_a_cluster_shares(dtype: Any, k: int) -> None:
     """Of four and eight cubes."""
     x, y = draw(20, k, dtype=dtype), draw(40, k, dtype=dtype)
     with emulated() as gpu:
-        got = K.matmul(upload(x, gpu), upload(y, gpu).T, precision="tf32" if dtype == np.float32 else None).numpy()
+        got = K.matmul(
+            upload(x, gpu), upload(y, gpu).T, precision="tf32" if dtype == np.float32 else None
+        ).numpy()
     near(got, x.astype(np.float64) @ y.T.astype(np.float64), 6e-3 if dtype == BF16 else 6e-4)

@@ -14,7 +14,13 @@ from cubepy.kernels import functions
 from cubepy.kernels.functions_narrow import NARROW, gelu_narrow
 from cubepy.kernels.matmul_across import Across, few_across
 from cubepy.kernels.matmul_few import Few, dot_rows, few_rows
-from cubepy.kernels.matmul_gpu import HOPPER_TILES, FewRoutine, HopperRoutine, MmaRoutine, SimtRoutine
+from cubepy.kernels.matmul_gpu import (
+    HOPPER_TILES,
+    FewRoutine,
+    HopperRoutine,
+    MmaRoutine,
+    SimtRoutine,
+)
 from cubepy.kernels.matmul_hopper import BLOCK, PLANE_ROWS, ROW_BYTES, UNITS, Hopper, hopper_product
 from cubepy.kernels.matmul_mma import Mma, mma_product
 from cubepy.kernels.matmul_padded import PaddedRoutine, PadPlan, pad_rows
@@ -68,7 +74,21 @@ def hopper(dtype: Any, out: Any, plan: Hopper) -> Any:
     residual = cb.tensor_map(c, (1, PLANE_ROWS, width)) if plan.residual else None
     bias = zeros(out, 256) if plan.bias else None
     return compile_for(
-        "sm_90a", hopper_product, UNITS, *maps, bias, residual, 1.0, 1, 2, 2, 4, 1, 1, plan, mode="unchecked"
+        "sm_90a",
+        hopper_product,
+        UNITS,
+        *maps,
+        bias,
+        residual,
+        1.0,
+        1,
+        2,
+        2,
+        4,
+        1,
+        1,
+        plan,
+        mode="unchecked",
     )
 
 
@@ -102,10 +122,14 @@ def test_results_of_any_alignment_spill_nothing(dtype: Any, plan: Hopper) -> Non
 
 
 @needs_sass
-@pytest.mark.parametrize("plan", some([Across(rows=1), Across(rows=8, lanes=4, groups=1, parts=8)], 1), ids=str)
+@pytest.mark.parametrize(
+    "plan", some([Across(rows=1), Across(rows=8, lanes=4, groups=1, parts=8)], 1), ids=str
+)
 def test_few_rows_and_a_matrix_along_its_columns(plan: Across) -> None:
     x, y, out = zeros(BF16, 8, 4096), zeros(BF16, 4096, 4096), zeros(BF16, 1, 8, 4096)
-    code = compile_for("sm_90a", few_across, 256, x, y, out, None, None, 1.0, plan, mode="unchecked")
+    code = compile_for(
+        "sm_90a", few_across, 256, x, y, out, None, None, 1.0, plan, mode="unchecked"
+    )
     check(code, LDG=8 * plan.groups)
 
 
@@ -120,7 +144,15 @@ def test_copies_into_aligned_rows_ask_for_all_elements_at_once() -> None:
 @pytest.mark.parametrize("turns", some([True, False], 1))
 def test_a_fused_epilogue_spills_nothing(turns: bool) -> None:
     tile = (128, 128, 6) if turns else (128, 256, 4)
-    plan = Hopper(*tile, turns=turns, transpose_b=True, bias=True, residual=True, activation=gelu_narrow, scaled=True)
+    plan = Hopper(
+        *tile,
+        turns=turns,
+        transpose_b=True,
+        bias=True,
+        residual=True,
+        activation=gelu_narrow,
+        scaled=True,
+    )
     check(hopper(BF16, BF16, plan), HGMMA=4, UTMALDG=6)
 
 
@@ -129,9 +161,21 @@ def test_a_fused_epilogue_spills_nothing(turns: bool) -> None:
 @pytest.mark.parametrize(
     ("dtype", "out", "name"), some([(BF16, BF16, "HMMA"), (np.int8, np.int32, "IMMA")], 0), ids=str
 )
-def test_planes_use_matrix_units_and_asynchronous_copies(architecture: str, dtype: Any, out: Any, name: str) -> None:
-    args = (zeros(dtype, 1, 256, 256), zeros(dtype, 1, 256, 256), zeros(out, 1, 256, 256), None, None, 1.0, 8)
-    code = compile_for(architecture, mma_product, 256, *args, Mma(a_async=True, b_async=True), mode="unchecked")
+def test_planes_use_matrix_units_and_asynchronous_copies(
+    architecture: str, dtype: Any, out: Any, name: str
+) -> None:
+    args = (
+        zeros(dtype, 1, 256, 256),
+        zeros(dtype, 1, 256, 256),
+        zeros(out, 1, 256, 256),
+        None,
+        None,
+        1.0,
+        8,
+    )
+    code = compile_for(
+        architecture, mma_product, 256, *args, Mma(a_async=True, b_async=True), mode="unchecked"
+    )
     check(code, **{name: 32, "LDSM": 12, "LDGSTS": 8})
 
 
@@ -139,7 +183,9 @@ def test_planes_use_matrix_units_and_asynchronous_copies(architecture: str, dtyp
 def test_plain_arithmetic_keeps_its_sums_in_registers() -> None:
     """Few enough registers for two cubes a core."""
     a = zeros(np.float32, 1, 256, 256)
-    code = compile_for("sm_90a", simt_product, 256, a, a, a, None, None, 1.0, 16, Simt(depth=8), mode="unchecked")
+    code = compile_for(
+        "sm_90a", simt_product, 256, a, a, a, None, None, 1.0, 16, Simt(depth=8), mode="unchecked"
+    )
     check(code, FFMA=128)
     assert usage(code.cubin).registers <= 128
 
@@ -147,25 +193,46 @@ def test_plain_arithmetic_keeps_its_sums_in_registers() -> None:
 @needs_sass
 @pytest.mark.parametrize("rows", some([8, 16], 1))
 def test_few_rows_read_16_bytes_at_a_time(rows: int) -> None:
-    x, y, out = zeros(np.uint32, rows, 2048), zeros(np.uint32, 4096, 2048), zeros(BF16, 1, rows, 4096)
-    code = compile_for("sm_90a", few_rows, 256, x, y, out, None, None, 1.0, Few("bf16", rows), mode="unchecked")
+    x, y, out = (
+        zeros(np.uint32, rows, 2048),
+        zeros(np.uint32, 4096, 2048),
+        zeros(BF16, 1, rows, 4096),
+    )
+    code = compile_for(
+        "sm_90a", few_rows, 256, x, y, out, None, None, 1.0, Few("bf16", rows), mode="unchecked"
+    )
     check(code, HMMA=16)
     assert "LDG.E.128" in code.sass
     f = zeros(np.float32, 2, 4096)
     plan = Few("f32", 2, 2, True)
-    check(compile_for("sm_80", dot_rows, 256, f, f, f[None], None, None, 1.0, plan, mode="unchecked"), FFMA=8)
+    check(
+        compile_for("sm_80", dot_rows, 256, f, f, f[None], None, None, 1.0, plan, mode="unchecked"),
+        FFMA=8,
+    )
 
 
 @pytest.mark.parametrize(
     ("problem", "routine"),
     [
-        (Product("cuda", 4096, 4096, 4096, 1, "bf16", "bf16", "columns", aligned=True), HopperRoutine),
+        (
+            Product("cuda", 4096, 4096, 4096, 1, "bf16", "bf16", "columns", aligned=True),
+            HopperRoutine,
+        ),
         (Product("cuda", 4096, 4096, 4096, 1, "bf16", "bf16", "columns"), PaddedRoutine),
-        (Product("cuda", 4096, 4096, 4096, 1, "f32", "f32", "rows", aligned=True, tf32=True), PaddedRoutine),
+        (
+            Product("cuda", 4096, 4096, 4096, 1, "f32", "f32", "rows", aligned=True, tf32=True),
+            PaddedRoutine,
+        ),
         (Product("cuda", 30, 31, 33, 1, "bf16", "bf16", "columns"), MmaRoutine),
         (Product("cuda", 4096, 4096, 4096, 1, "f32", "f32", "columns", aligned=True), SimtRoutine),
-        (Product("cuda", 4096, 4096, 4096, 1, "f32", "f32", "columns", aligned=True, tf32=True), HopperRoutine),
-        (Product("cuda", 4096, 4096, 4096, 1, "i8", "i8", "columns", out="i32", aligned=True), HopperRoutine),
+        (
+            Product("cuda", 4096, 4096, 4096, 1, "f32", "f32", "columns", aligned=True, tf32=True),
+            HopperRoutine,
+        ),
+        (
+            Product("cuda", 4096, 4096, 4096, 1, "i8", "i8", "columns", out="i32", aligned=True),
+            HopperRoutine,
+        ),
         (Product("cuda", 4096, 4096, 4096, 1, "i8", "i8", "columns", aligned=True), MmaRoutine),
         (Product("cuda", 64, 64, 64, 1, "f64", "f64"), SimtRoutine),
         (Product("cuda", 8, 4096, 4096, 1, "bf16", "bf16", "columns", aligned=True), FewRoutine),
@@ -173,7 +240,9 @@ def test_few_rows_read_16_bytes_at_a_time(rows: int) -> None:
     ],
     ids=str,
 )
-def test_the_routine_follows_from_dtypes_sizes_and_alignment(problem: Product, routine: type) -> None:
+def test_the_routine_follows_from_dtypes_sizes_and_alignment(
+    problem: Product, routine: type
+) -> None:
     properties = offline("sm_90a")
     fits = [
         r
@@ -195,7 +264,9 @@ def test_ampere_has_no_hopper_routine() -> None:
      ((128, 4096, 4096), (64, 64)), ((2048, 11008, 4096), (128, 128))],
     ids=str,
 )  # fmt: skip
-def test_tiles_follow_from_rounds_and_depth(shape: tuple[int, int, int], tile: tuple[int, int]) -> None:
+def test_tiles_follow_from_rounds_and_depth(
+    shape: tuple[int, int, int], tile: tuple[int, int]
+) -> None:
     m, n, k = shape
     problem = Product("cuda", m, k, n, 1, "bf16", "bf16", "columns", aligned=True)
     plan = next(iter(HopperRoutine().blueprints(problem, offline("sm_90a"))))

@@ -50,7 +50,11 @@ def test_random_sizes_and_layouts(dtype: Any, weight: bool) -> None:
         wide = whole[start:].reshape(m, k).astype(np.float64) @ y.astype(np.float64).T
         near(K.matmul(x, w, precision=precision), wide, UNITS[dtype])
         ends = {"bias": upload(bias, gpu), "residual": upload(residual, gpu), "activation": "gelu"}
-        near(K.matmul(x, w, precision=precision, **ends), gelu(wide + bias) + residual, 2 * UNITS[dtype])
+        near(
+            K.matmul(x, w, precision=precision, **ends),
+            gelu(wide + bias) + residual,
+            2 * UNITS[dtype],
+        )
 
 
 def test_batches_and_parts_of_arrays() -> None:

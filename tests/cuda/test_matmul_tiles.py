@@ -58,9 +58,13 @@ def error(
     batches, m, n, k = shape
     rng = np.random.default_rng(sum(shape))
     x, y, bias, residual = (
-        rng.standard_normal(s).astype(dtype) for s in ((batches, m, k), (batches, n, k), (n,), (batches, m, n))
+        rng.standard_normal(s).astype(dtype)
+        for s in ((batches, m, k), (batches, n, k), (n,), (batches, m, n))
     )
-    lie = [np.ascontiguousarray(v.swapaxes(1, 2)) if flip else v for v, flip in zip((x, y), across, strict=True)]
+    lie = [
+        np.ascontiguousarray(v.swapaxes(1, 2)) if flip else v
+        for v, flip in zip((x, y), across, strict=True)
+    ]
     out = np.full((batches, m, n), np.nan, dtype)
     row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
     emulate(
@@ -83,7 +87,10 @@ FMAS = [Fma(64, 64, 8, 2), Fma(128, 64, 16, 3, bias=True, residual=True, scaled=
 def test_plain_f32(plan: Fma) -> None:
     """More steps than stages, and tiles that hang over every edge."""
     shape = (2 if plan.high == 8 else 1, plan.rows + 4, 40, 132)
-    assert error(fma_product, plan, plan.units, 1, DEPTH, fma_maps, (False, False), shape, np.float32) < 1e-6
+    assert (
+        error(fma_product, plan, plan.units, 1, DEPTH, fma_maps, (False, False), shape, np.float32)
+        < 1e-6
+    )
 
 
 def test_planes_share_a_sum_of_plain_f32() -> None:
@@ -93,7 +100,12 @@ def test_planes_share_a_sum_of_plain_f32() -> None:
         (FmaPlanes(2, b_along_k=False), (2, 36, 44, 332)),
     ):  # fmt: skip
         across = (False, not plan.b_along_k)
-        assert error(fma_planes_product, plan, plan.units, 1, DEPTH, fma_maps, across, shape, np.float32) < 1e-6
+        assert (
+            error(
+                fma_planes_product, plan, plan.units, 1, DEPTH, fma_maps, across, shape, np.float32
+            )
+            < 1e-6
+        )
 
 
 @needs_sass
@@ -125,7 +137,10 @@ def test_planes_that_share_plain_f32_spill_nothing() -> None:
 
 
 def test_plain_f32_is_taken_where_tiles_fill_the_device() -> None:
-    properties, problem = offline("sm_90a"), Product("cuda", 2048, 2048, 2048, 1, "f32", "f32", "columns", aligned=True)
+    properties, problem = (
+        offline("sm_90a"),
+        Product("cuda", 2048, 2048, 2048, 1, "f32", "f32", "columns", aligned=True),
+    )
     routine = FmaRoutine()
     assert routine.supports(problem, properties) is None
     assert list(routine.blueprints(problem, properties))
@@ -137,7 +152,11 @@ def test_plain_f32_is_taken_where_tiles_fill_the_device() -> None:
     assert small.supports(problem._replace(layout="rows"), properties) is None
     assert small.supports(problem._replace(layout="strided"), properties)
     assert routine.supports(problem._replace(layout="rows"), properties)
-    for other in (problem._replace(tf32=True), problem._replace(aligned=False), problem._replace(a="f16")):
+    for other in (
+        problem._replace(tf32=True),
+        problem._replace(aligned=False),
+        problem._replace(a="f16"),
+    ):
         assert routine.supports(other, properties)
     assert routine.supports(problem, offline("sm_80"))
 
@@ -148,16 +167,26 @@ THINS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("plan", some(THINS, 1, 2, 3), ids=lambda p: f"{p.rows}x{p.columns}/{p.parts}")
+@pytest.mark.parametrize(
+    "plan", some(THINS, 1, 2, 3), ids=lambda p: f"{p.rows}x{p.columns}/{p.parts}"
+)
 def test_clusters_that_share_the_depth(plan: Thin) -> None:
     across, depth = (plan.transpose_a, plan.transpose_b), ROW_BYTES // 2
     shape = (2 if plan.parts == 1 else 1, 72, 136, 456)
-    assert error(thin_product, plan, plan.units, plan.parts, depth, thin_maps, across, shape, BF16) < 3e-3
+    assert (
+        error(thin_product, plan, plan.units, plan.parts, depth, thin_maps, across, shape, BF16)
+        < 3e-3
+    )
 
 
 def test_a_part_of_the_depth_may_be_empty() -> None:
     plan = Thin(64, 64, 2, 4)
-    assert error(thin_product, plan, plan.units, 4, 64, thin_maps, (False, False), (1, 24, 40, 128), BF16) < 3e-3
+    assert (
+        error(
+            thin_product, plan, plan.units, 4, 64, thin_maps, (False, False), (1, 24, 40, 128), BF16
+        )
+        < 3e-3
+    )
 
 
 @needs_sass
@@ -166,7 +195,21 @@ def test_clusters_spill_nothing(plan: Thin) -> None:
     a = np.zeros((1, 256, 256), BF16)
     maps = thin_maps(plan, a, a)
     code = compile_for(
-        "sm_90a", thin_product, plan.units, *maps, a, None, None, 1.0, 2, 2, 8, 1, 1, plan, mode="unchecked"
+        "sm_90a",
+        thin_product,
+        plan.units,
+        *maps,
+        a,
+        None,
+        None,
+        1.0,
+        2,
+        2,
+        8,
+        1,
+        1,
+        plan,
+        mode="unchecked",
     )
     assert usage(code.cubin).stack == 0
     assert count(code.sass, "HGMMA")["HGMMA"] == 4
@@ -178,7 +221,9 @@ def test_clusters_spill_nothing(plan: Thin) -> None:
      ((64, 4096, 1024), False)],
     ids=str,
 )  # fmt: skip
-def test_pairs_share_the_depth_where_tiles_are_few_and_long(shape: tuple[int, int, int], shared: bool) -> None:
+def test_pairs_share_the_depth_where_tiles_are_few_and_long(
+    shape: tuple[int, int, int], shared: bool
+) -> None:
     m, n, k = shape
     problem = Product("cuda", m, k, n, 1, "bf16", "bf16", "columns", aligned=True)
     properties = offline("sm_90a")

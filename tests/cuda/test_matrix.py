@@ -83,9 +83,14 @@ def test_a_plane_multiplies(name: str, rows: int) -> None:
 @pytest.mark.parametrize(("left", "right"), [("u8", "i8"), ("i8", "u8")])
 def test_bytes_with_and_without_sign_multiply(left: str, right: str) -> None:
     r = np.random.default_rng(0)
-    a, b = (r.integers(0, 256, (n, 64)).astype(np.uint8).view(NUMPY[name]) for n, name in ((16, left), (8, right)))
+    a, b = (
+        r.integers(0, 256, (n, 64)).astype(np.uint8).view(NUMPY[name])
+        for n, name in ((16, left), (8, right))
+    )
     out = empty(np.int32, 16, 8)
-    M.product_of_a_plane[1, 32](put(a), put(b), out, 8, dtype=DTYPES[left], each=16, whole=cb.i32, other=DTYPES[right])
+    M.product_of_a_plane[1, 32](
+        put(a), put(b), out, 8, dtype=DTYPES[left], each=16, whole=cb.i32, other=DTYPES[right]
+    )
     np.testing.assert_array_equal(out.numpy(), exact(a, b))
 
 
@@ -163,7 +168,10 @@ def test_launches_overlap_and_see_what_came_before(captured: bool) -> None:
     need("overlap")
     rng = np.random.default_rng(2)
     order = rng.permutation(128)
-    weight, start = put(np.eye(128, dtype=np.float32)[order]), rng.standard_normal(128).astype(np.float32)
+    weight, start = (
+        put(np.eye(128, dtype=np.float32)[order]),
+        rng.standard_normal(128).astype(np.float32),
+    )
     here, there = put(start), empty(np.float32, 128)
 
     def turns() -> None:
@@ -245,7 +253,9 @@ def test_a_group_multiplies_fragments(name: str) -> None:
     need("wgmma")
     a, b = numbers(name, 64, 64), numbers(name, 64, 64, seed=1)
     out = empty(np.float32, 64, 64)
-    M.product_from_registers[1, 128](put(a), cb.tensor_map(put(b), (64, 64)), out, dtype=DTYPES[name])
+    M.product_from_registers[1, 128](
+        put(a), cb.tensor_map(put(b), (64, 64)), out, dtype=DTYPES[name]
+    )
     np.testing.assert_array_equal(out.numpy(), 2 * exact(a, b))
 
 
@@ -254,7 +264,11 @@ def test_producers_consumers_and_clusters_make_a_matmul(m: int, n: int, k: int) 
     need("wgmma")
     a, b = numbers("bf16", m, k), numbers("bf16", n, k, seed=1)
     out = empty(np.float32, m, n)
-    x, y, z = cb.tensor_map(put(a), (128, 64)), cb.tensor_map(put(b), (64, 64)), cb.tensor_map(out, (64, 32), 0)
+    x, y, z = (
+        cb.tensor_map(put(a), (128, 64)),
+        cb.tensor_map(put(b), (64, 64)),
+        cb.tensor_map(out, (64, 32), 0),
+    )
     M.matmul[(n // 128, m // 128), 384](x, y, z, k)
     np.testing.assert_array_equal(out.numpy(), exact(a, b))
 
@@ -270,7 +284,11 @@ def test_maps_follow_new_addresses() -> None:
 @pytest.mark.parametrize("name", ["f32", "i32", "u32"])
 def test_cubes_of_a_cluster_read_and_write_each_others_shared_memory(name: str) -> None:
     need("cluster")
-    x = np.random.default_rng(0).integers(0, 100, 256).astype(np.dtype({"f": "f4", "i": "i4", "u": "u4"}[name[0]]))
+    x = (
+        np.random.default_rng(0)
+        .integers(0, 100, 256)
+        .astype(np.dtype({"f": "f4", "i": "i4", "u": "u4"}[name[0]]))
+    )
     for kernel in (M.swapped, M.given):
         out = empty(x.dtype, 256)
         kernel[4, 64](put(x), out)
@@ -293,5 +311,7 @@ def packed_numbers(name: str) -> list[np.ndarray]:
     found = [r.normal(size=256).astype(NUMPY[name]) for _ in range(3)]
     found[0].view(np.uint16)[:128] = r.integers(0, 256, 128)
     found[1][:128] = 2.0**111 if name == "bf16" else 2.0**14
-    found[2][:128] = np.asarray(found[2][:128], np.float32) * (2.0**-22 if name == "bf16" else 2.0**-10)
+    found[2][:128] = np.asarray(found[2][:128], np.float32) * (
+        2.0**-22 if name == "bf16" else 2.0**-10
+    )
     return found

@@ -37,11 +37,17 @@ def understood(kernel: Any, features: frozenset[str] = frozenset(FEATURES)) -> A
     """The program of a kernel for a GPU of 384 units a cube."""
     properties = DeviceProperties("cuda", "a GPU", 132, 32, 1024, 227 * 1024, features=features)
     target = Target("cuda", (384, 1, 1), "checked", i32, 32, 227 * 1024, properties)
-    specs = tuple(take_apart(p, v, kernel)[0] for p, v in zip(kernel.parameters, (X, MAP), strict=False))
+    specs = tuple(
+        take_apart(p, v, kernel)[0] for p, v in zip(kernel.parameters, (X, MAP), strict=False)
+    )
     return specialise(kernel, specs, target)
 
 
-@breaks(E.KernelTypeError, "the fragment a of cb.mma must be a line of 4 u32, not line of 2 u32", "cb.mma")
+@breaks(
+    E.KernelTypeError,
+    "the fragment a of cb.mma must be a line of 4 u32, not line of 2 u32",
+    "cb.mma",
+)
 def mma_lengths(x: cb.Array, m: cb.TensorMap):
     w = cb.load_matrix(cb.shared(64, cb.f16), 0, count=2)
     cb.mma(w, w, cb.splat(cb.f32(0), 4), cb.f16)
@@ -60,13 +66,17 @@ def mma_of_a_float_and_bytes(x: cb.Array, m: cb.TensorMap):
 
 
 @breaks(
-    E.KernelTypeError, "the source of cb.load_matrix must be shared memory, not an array argument", "cb.load_matrix"
+    E.KernelTypeError,
+    "the source of cb.load_matrix must be shared memory, not an array argument",
+    "cb.load_matrix",
 )
 def load_from_global(x: cb.Array, m: cb.TensorMap):
     cb.load_matrix(x, 0)
 
 
-@breaks(E.KernelTypeError, "the count of cb.load_matrix must be one of 1, 2, 4, not 3", "cb.load_matrix")
+@breaks(
+    E.KernelTypeError, "the count of cb.load_matrix must be one of 1, 2, 4, not 3", "cb.load_matrix"
+)
 def three_tiles(x: cb.Array, m: cb.TensorMap):
     cb.load_matrix(cb.shared(64, cb.f16), 0, count=3)
 
@@ -76,7 +86,9 @@ def pack_odd(x: cb.Array, m: cb.TensorMap):
     cb.pack(cb.splat(cb.f32(0), 3), cb.bf16)
 
 
-@breaks(E.KernelTypeError, "the bytes of cb.copy_async must be one of 4, 8, 16, not 2", "cb.copy_async")
+@breaks(
+    E.KernelTypeError, "the bytes of cb.copy_async must be one of 4, 8, 16, not 2", "cb.copy_async"
+)
 def copy_two_bytes(x: cb.Array, m: cb.TensorMap):
     cb.copy_async(cb.shared(64, cb.bf16), 0, x, (0, 0), 2)
 
@@ -86,7 +98,12 @@ def copy_converts(x: cb.Array, m: cb.TensorMap):
     cb.copy_async(cb.shared(64, cb.f32), 0, x, (0, 0), 16)
 
 
-@breaks(E.KernelTypeError, "cb.barrier_wait works on barriers, not on the array", "cb.barrier_wait", "cb.barrier(count")
+@breaks(
+    E.KernelTypeError,
+    "cb.barrier_wait works on barriers, not on the array",
+    "cb.barrier_wait",
+    "cb.barrier(count",
+)
 def wait_for_memory(x: cb.Array, m: cb.TensorMap):
     cb.barrier_wait(cb.shared(4, cb.u64), 0, 0)
 
@@ -97,13 +114,19 @@ def one_coordinate(x: cb.Array, m: cb.TensorMap):
 
 
 @breaks(
-    E.KernelTypeError, "the box (64, 64) of the map 'm' has more elements than the shared memory (64, 32)", "cb.tma"
+    E.KernelTypeError,
+    "the box (64, 64) of the map 'm' has more elements than the shared memory (64, 32)",
+    "cb.tma",
 )
 def small_tile(x: cb.Array, m: cb.TensorMap):
     cb.tma_load(cb.shared((64, 32), cb.bf16), 0, m, (0, 0), cb.barrier(1, 1), 0)
 
 
-@breaks(E.DTypeError, "cb.tma_store copies between f16 in shared memory and a map of bf16", "cb.tma_store")
+@breaks(
+    E.DTypeError,
+    "cb.tma_store copies between f16 in shared memory and a map of bf16",
+    "cb.tma_store",
+)
 def store_converts(x: cb.Array, m: cb.TensorMap):
     cb.tma_store(m, (0, 0), cb.shared((64, 64), cb.f16), 0)
 
@@ -124,7 +147,9 @@ def odd_columns(x: cb.Array, m: cb.TensorMap):
     cb.wgmma(cb.local(64, cb.f32), s, 0, s, 0, 12, cb.bf16)
 
 
-@breaks(E.KernelTypeError, "64 columns need 32 accumulators from 8 on, but there are 32", "cb.wgmma")
+@breaks(
+    E.KernelTypeError, "64 columns need 32 accumulators from 8 on, but there are 32", "cb.wgmma"
+)
 def few_accumulators(x: cb.Array, m: cb.TensorMap):
     s = cb.shared((64, 64), cb.bf16)
     cb.wgmma(cb.local(32, cb.f32), s, 0, s, 0, 64, cb.bf16, start=8)
@@ -136,13 +161,23 @@ def float_sums_of_ints(x: cb.Array, m: cb.TensorMap):
     cb.wgmma(cb.local(32, cb.f32), s, 0, s, 0, 64, cb.i8)
 
 
-@breaks(E.DTypeError, "the operand b of cb.wgmma of i8 cannot be transposed", "cb.wgmma", "the depth innermost")
+@breaks(
+    E.DTypeError,
+    "the operand b of cb.wgmma of i8 cannot be transposed",
+    "cb.wgmma",
+    "the depth innermost",
+)
 def transposed_bytes(x: cb.Array, m: cb.TensorMap):
     s = cb.shared((64, 64), cb.i8)
     cb.wgmma(cb.local(32, cb.i32), s, 0, s, 0, 64, cb.i8, transpose_b=True)
 
 
-@breaks(E.KernelTypeError, "in tiles of 128 bytes: its lead must be given", "cb.wgmma", "from one tile to the next")
+@breaks(
+    E.KernelTypeError,
+    "in tiles of 128 bytes: its lead must be given",
+    "cb.wgmma",
+    "from one tile to the next",
+)
 def wide_transposed(x: cb.Array, m: cb.TensorMap):
     s = cb.shared((2, 64, 64), cb.bf16)
     cb.wgmma(cb.local(64, cb.f32), s, 0, s, 0, 128, cb.bf16, transpose_b=True)
@@ -164,7 +199,11 @@ def odd_registers(x: cb.Array, m: cb.TensorMap):
     cb.set_registers(100, grow=True)
 
 
-@breaks(E.KernelTypeError, "cb.sync_group needs whole planes of the cube, not 48 units of 384", "cb.sync_group")
+@breaks(
+    E.KernelTypeError,
+    "cb.sync_group needs whole planes of the cube, not 48 units of 384",
+    "cb.sync_group",
+)
 def half_a_plane(x: cb.Array, m: cb.TensorMap):
     cb.sync_group(1, 48)
 
@@ -191,7 +230,10 @@ def two_clusters(x: cb.Array, m: cb.TensorMap):
 
 
 @breaks(
-    E.BarrierError, "cb.wgmma must be reached by all 128 units of four planes or by none", "cb.wgmma(", "UNIT_POS //"
+    E.BarrierError,
+    "cb.wgmma must be reached by all 128 units of four planes or by none",
+    "cb.wgmma(",
+    "UNIT_POS //",
 )
 def split_group(x: cb.Array, m: cb.TensorMap):
     s = cb.shared((64, 64), cb.bf16)
@@ -200,13 +242,19 @@ def split_group(x: cb.Array, m: cb.TensorMap):
         cb.wgmma(acc, s, 0, s, 0, 64, cb.bf16)
 
 
-@breaks(E.BarrierError, "the place of an operand of cb.wgmma must be the same in all 128 units", "cb.wgmma(")
+@breaks(
+    E.BarrierError,
+    "the place of an operand of cb.wgmma must be the same in all 128 units",
+    "cb.wgmma(",
+)
 def split_place(x: cb.Array, m: cb.TensorMap):
     s = cb.shared((64, 64), cb.bf16)
     cb.wgmma(cb.local(32, cb.f32), s, cb.UNIT_POS // 32 * 8, s, 0, 64, cb.bf16)
 
 
-@breaks(E.BarrierError, "cb.load_matrix must be reached by all 32 units of a plane", "cb.load_matrix")
+@breaks(
+    E.BarrierError, "cb.load_matrix must be reached by all 32 units of a plane", "cb.load_matrix"
+)
 def split_plane(x: cb.Array, m: cb.TensorMap):
     s = cb.shared(64, cb.f16)
     for k in range(cb.UNIT_POS_PLANE):
@@ -231,13 +279,22 @@ def larger_of_a_line_and_a_word(x: cb.Array, m: cb.TensorMap):
     cb.packed_max(s.load((0,), 2), s[0], cb.bf16)
 
 
-@breaks(E.KernelTypeError, "b of cb.packed_fma must be a line of 4 u32, not line of 2 u32", "cb.packed_fma")
+@breaks(
+    E.KernelTypeError,
+    "b of cb.packed_fma must be a line of 4 u32, not line of 2 u32",
+    "cb.packed_fma",
+)
 def packed_lengths(x: cb.Array, m: cb.TensorMap):
     s = cb.shared(64, cb.u32)
     cb.packed_fma(s.load((0,), 4), s.load((0,), 2), s.load((0,), 4), cb.bf16)
 
 
-@breaks(E.BarrierError, "cb.sync_cluster must be reached by all units of a cube", "cb.sync_cluster", "move it out")
+@breaks(
+    E.BarrierError,
+    "cb.sync_cluster must be reached by all units of a cube",
+    "cb.sync_cluster",
+    "move it out",
+)
 def split_cube(x: cb.Array, m: cb.TensorMap):
     if cb.UNIT_POS < 128:
         cb.sync_cluster()
@@ -291,7 +348,9 @@ def early(out: cb.Array):
     out[0] = 1.0
 
 
-@pytest.mark.parametrize("feature", ["mma", "copy_async", "barrier", "tma", "wgmma", "cluster", "overlap"])
+@pytest.mark.parametrize(
+    "feature", ["mma", "copy_async", "barrier", "tma", "wgmma", "cluster", "overlap"]
+)
 def test_a_device_without_a_feature_refuses_the_builtins(feature: str) -> None:
     kernel = cb.kernel({"mma": three_tiles, "copy_async": copy_two_bytes, "barrier": wait_for_memory,
                         "tma": store_converts, "wgmma": odd_registers, "cluster": two_clusters,
@@ -302,7 +361,10 @@ def test_a_device_without_a_feature_refuses_the_builtins(feature: str) -> None:
 
 
 def test_the_cpu_has_no_matrix_units() -> None:
-    with cb.use("cpu"), pytest.raises(E.FeatureError, match="cb.load_matrix needs the feature 'mma'"):
+    with (
+        cb.use("cpu"),
+        pytest.raises(E.FeatureError, match="cb.load_matrix needs the feature 'mma'"),
+    ):
         cb.kernel(three_tiles)[1, 1](np.zeros(4, np.float32), MAP)
 
 
@@ -316,20 +378,30 @@ def test_strides_of_axes_of_one_element_do_not_count() -> None:
 
 BAD_MAPS = [
     ((np.zeros(64, np.float32), (16,)), E.ShapeError, "2 to 5 axes"),
-    ((np.zeros((64, 64), np.float32), (16, 64)), E.ShapeError, "a row of the box [16, 64] is 256 bytes"),
+    (
+        (np.zeros((64, 64), np.float32), (16, 64)),
+        E.ShapeError,
+        "a row of the box [16, 64] is 256 bytes",
+    ),
     ((np.zeros((64, 64), np.float32), (512, 32)), E.ShapeError, "1 to 256"),
     ((np.zeros((64, 64), np.float32), (16, 3)), E.ShapeError, "multiple of 16"),
     ((np.zeros((64, 63), np.float32), (16, 32)), E.LaunchError, "the strides"),
     ((np.zeros((64, 64), np.float32).T, (16, 32)), E.LaunchError, "the strides"),
     ((np.zeros((64, 64), np.float32), (16, 32), 48), E.LaunchError, "no swizzle of 48"),
     ((np.zeros((64, 64), bool), (16, 32)), E.DTypeError, "cannot hold bool"),
-    ((np.zeros((64, 64), np.float16), (16, 32), 64, True), E.DTypeError, "f16 is not rounded to tf32"),
+    (
+        (np.zeros((64, 64), np.float16), (16, 32), 64, True),
+        E.DTypeError,
+        "f16 is not rounded to tf32",
+    ),
     ((7, (16, 32)), E.LaunchError, "made of an array, not of int"),
 ]
 
 
 @pytest.mark.parametrize(("args", "error", "rule"), BAD_MAPS, ids=range(len(BAD_MAPS)))
-def test_maps_that_the_copy_engine_cannot_read_are_refused(args: tuple, error: type[Exception], rule: str) -> None:
+def test_maps_that_the_copy_engine_cannot_read_are_refused(
+    args: tuple, error: type[Exception], rule: str
+) -> None:
     with pytest.raises(error) as caught:
         cb.tensor_map(*args)
     assert rule in caught.value.message  # type: ignore[attr-defined]
@@ -345,5 +417,7 @@ def test_a_grid_is_whole_clusters() -> None:
 
 
 def test_a_map_parameter_takes_maps_only() -> None:
-    with pytest.raises(E.KernelTypeError, match="'m' of three_tiles is a tensor map but is given ndarray"):
+    with pytest.raises(
+        E.KernelTypeError, match="'m' of three_tiles is a tensor map but is given ndarray"
+    ):
         cb.kernel(three_tiles)[1, 1](X, X)

@@ -81,7 +81,13 @@ def test_bytes_with_and_without_sign_are_operands_of_one_product() -> None:
 @needs_sass
 def test_transposed_fragments_come_and_go_by_matrix_loads_and_stores() -> None:
     code = compile_for(
-        "sm_90a", M.product_transposed, 32, ones(BF16, 16, 16), ones(BF16, 16, 8), ones(BF16, 16, 8), dtype=cb.bf16
+        "sm_90a",
+        M.product_transposed,
+        32,
+        ones(BF16, 16, 16),
+        ones(BF16, 16, 8),
+        ones(BF16, 16, 8),
+        dtype=cb.bf16,
     )
     assert ".MT88" in sass(code)
     assert count(code.sass, "HMMA", "STSM") == {"HMMA": 1, "STSM": 1}
@@ -93,7 +99,12 @@ def test_boxes_are_copied_by_the_copy_engine() -> None:
     m = cb.tensor_map(x, (16, 32))
     code = compile_for("sm_90a", M.boxes, 128, m, m, ones(np.float32, 512), 0, 0)
     found = count(sass(code), "UTMALDG", "UTMASTG", "SYNCS", "UTMACCTL")
-    assert found["UTMALDG"] == 1 and found["UTMASTG"] == 1 and found["SYNCS"] > 0 and found["UTMACCTL"] == 1
+    assert (
+        found["UTMALDG"] == 1
+        and found["UTMASTG"] == 1
+        and found["SYNCS"] > 0
+        and found["UTMACCTL"] == 1
+    )
 
 
 @needs_sass
@@ -121,9 +132,13 @@ WGMMA = [
 
 
 @needs_sass
-@pytest.mark.parametrize(("dtype", "numpy", "_", "name"), some(WGMMA, 0, 1, 3), ids=lambda v: str(v))
+@pytest.mark.parametrize(
+    ("dtype", "numpy", "_", "name"), some(WGMMA, 0, 1, 3), ids=lambda v: str(v)
+)
 @pytest.mark.parametrize("n", [8, 256])
-def test_a_group_multiplies_without_spills(dtype: Any, numpy: Any, _: Any, name: str, n: int) -> None:
+def test_a_group_multiplies_without_spills(
+    dtype: Any, numpy: Any, _: Any, name: str, n: int
+) -> None:
     deep = 128 // np.dtype(numpy).itemsize
     whole, result = (cb.i32, np.int32) if dtype.is_int else (cb.f32, np.float32)
     a, b = (cb.tensor_map(ones(numpy, r, deep), (r, deep)) for r in (64, n))
@@ -138,21 +153,28 @@ def test_a_group_multiplies_without_spills(dtype: Any, numpy: Any, _: Any, name:
 @pytest.mark.parametrize("flip_a", [False, True])
 def test_transposed_operands_are_read_where_they_lie(flip_a: bool) -> None:
     a, b = cb.tensor_map(ones(BF16, 64, 64), (64, 64)), cb.tensor_map(ones(BF16, 64, 128), (64, 64))
-    code = compile_for("sm_90a", M.product_flipped, 128, a, b, F32, dtype=cb.bf16, flip_a=flip_a, mode="unchecked")
+    code = compile_for(
+        "sm_90a", M.product_flipped, 128, a, b, F32, dtype=cb.bf16, flip_a=flip_a, mode="unchecked"
+    )
     assert count(sass(code), "HGMMA") == {"HGMMA": 4}
 
 
 @needs_sass
 def test_fragments_are_operands() -> None:
     b = cb.tensor_map(ones(BF16, 64, 64), (64, 64))
-    code = compile_for("sm_90a", M.product_from_registers, 128, ones(BF16, 64, 64), b, F32, dtype=cb.bf16)
+    code = compile_for(
+        "sm_90a", M.product_from_registers, 128, ones(BF16, 64, 64), b, F32, dtype=cb.bf16
+    )
     found = count(sass(code), "HGMMA", "LDSM")
     assert found["HGMMA"] >= 1 and found["LDSM"] == found["HGMMA"]
 
 
 @needs_sass
 def test_a_specialised_matmul_keeps_its_accumulators_in_registers() -> None:
-    a, b = cb.tensor_map(ones(BF16, 256, 512), (128, 64)), cb.tensor_map(ones(BF16, 256, 512), (64, 64))
+    a, b = (
+        cb.tensor_map(ones(BF16, 256, 512), (128, 64)),
+        cb.tensor_map(ones(BF16, 256, 512), (64, 64)),
+    )
     out = cb.tensor_map(ones(np.float32, 256, 256), (64, 32))
     code = compile_for("sm_90a", M.matmul, 384, a, b, out, 512, mode="unchecked")
     found = count(sass(code), "HGMMA", "UTMASTG", "USETMAXREG")
@@ -177,19 +199,28 @@ def test_generated_code_names_operands_and_literals() -> None:
 @pytest.mark.parametrize(("kernel", "name"), [(M.matmul, "sync_cluster"), (M.volume, "sync_cube")])
 def test_python_does_not_copy_a_barrier(kernel: Any, name: str) -> None:
     """CPython copies short ends of functions into branches; a barrier has one place for all units."""
-    a, b = cb.tensor_map(ones(BF16, 256, 512), (128, 64)), cb.tensor_map(ones(BF16, 256, 512), (64, 64))
+    a, b = (
+        cb.tensor_map(ones(BF16, 256, 512), (128, 64)),
+        cb.tensor_map(ones(BF16, 256, 512), (64, 64)),
+    )
     box = cb.tensor_map(ones(np.float32, 4, 8, 32), (2, 4, 32))
     out = cb.tensor_map(ones(np.float32, 256, 256), (64, 32), 0)
     args = (a, b, out, 512) if kernel is M.matmul else (box, box, 0, 0, 0)
     text = compile_for("sm_90a", kernel, 384, *args).text.text
-    code = next(c for c in compile(text, "generated", "exec").co_consts if getattr(c, "co_name", "") == "kernel")
+    code = next(
+        c
+        for c in compile(text, "generated", "exec").co_consts
+        if getattr(c, "co_name", "") == "kernel"
+    )
     assert sum(i.argval == name for i in dis.get_instructions(code)) == text.count(f"{name}()")
 
 
 def documented(name: str, folder: Path) -> Any:
     """A kernel that the documentation shows."""
     page = (Path(__file__).parents[2] / "docs/matrix-units.md").read_text()
-    text = next(b for b in re.findall(r"```python no-run\n(.*?)```", page, re.DOTALL) if f"def {name}(" in b)
+    text = next(
+        b for b in re.findall(r"```python no-run\n(.*?)```", page, re.DOTALL) if f"def {name}(" in b
+    )
     file = folder / f"shown_{name}.py"
     file.write_text("import cubepy as cb\n\n" + text.split("\n\n")[0])
     spec = importlib.util.spec_from_file_location(file.stem, file)

@@ -34,7 +34,9 @@ PLANS = [
 
 
 def draw(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    return (RNG.standard_normal(shape) * 3 + RNG.standard_normal((shape[0], *(1,) * (len(shape) - 1)))).astype(dtype)
+    return (
+        RNG.standard_normal(shape) * 3 + RNG.standard_normal((shape[0], *(1,) * (len(shape) - 1)))
+    ).astype(dtype)
 
 
 def close(got: np.ndarray, want: np.ndarray, unit: float) -> None:
@@ -94,16 +96,27 @@ def test_functions_of_random_shapes() -> None:
     """What the host chooses, whatever the dtype, the length of rows and where they begin."""
     with emulated() as gpu:
         for dtype in UNITS:
-            n, m, start = int(RNG.integers(1, 700)), int(RNG.integers(1, 5)), int(RNG.integers(0, 3))
+            n, m, start = (
+                int(RNG.integers(1, 700)),
+                int(RNG.integers(1, 5)),
+                int(RNG.integers(0, 3)),
+            )
             whole, w = draw(m * n + start, dtype=dtype), draw(n, dtype=dtype)
             x, far = whole[start:].reshape(m, n), upload(whole, gpu)[start:].reshape(m, n)
             scale, unit = w.astype(np.float64), UNITS[dtype]
             close(K.softmax(far, 1).numpy(), softmax(x), unit)
             close(K.log_softmax(far, 1).numpy(), softmax(x, True), unit)
             close(K.layer_norm(far, n, upload(w, gpu)).numpy(), normalised(x) * scale, 2 * unit)
-            close(K.rms_norm(far, n, upload(w, gpu), EPS).numpy(), normalised(x, False) * scale, 2 * unit)
+            close(
+                K.rms_norm(far, n, upload(w, gpu), EPS).numpy(),
+                normalised(x, False) * scale,
+                2 * unit,
+            )
             groups, per, side = (int(RNG.integers(1, k)) for k in (4, 4, 9))
-            image, c = draw(2, groups * per, side, side, dtype=dtype), draw(groups * per, dtype=dtype)
+            image, c = (
+                draw(2, groups * per, side, side, dtype=dtype),
+                draw(groups * per, dtype=dtype),
+            )
             got = K.group_norm(upload(image, gpu), groups, upload(c, gpu), upload(c, gpu)).numpy()
             scale = c.astype(np.float64)[:, None, None]
             right = normalised(image.reshape(2, groups, -1)).reshape(image.shape) * scale + scale

@@ -33,7 +33,8 @@ def draw(m: int, n: int, dtype: Any = F) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "dtype", "order"), [(1, 2100, np.int16, True), (2, 1100, np.uint8, True), (1, 1500, F, False)]
+    ("m", "n", "dtype", "order"),
+    [(1, 2100, np.int16, True), (2, 1100, np.uint8, True), (1, 1500, F, False)],
 )
 def test_sweeps_sort_rows_of_several_tiles(m: int, n: int, dtype: Any, order: bool) -> None:
     x = draw(m, n, dtype)
@@ -50,7 +51,24 @@ def test_sweeps_sort_rows_of_several_tiles(m: int, n: int, dtype: Any, order: bo
         last = p == passes - 1
         out = values if last else np.zeros((m, n), np.uint32)
         at = None if indices is None else indices if last else np.zeros((m, n), np.int32)
-        emulate(sweep, UNITS, m * tiles, here, places, seen, drawn, state, out, at, p, tiles, keys, p == 0, last, PLAN)
+        emulate(
+            sweep,
+            UNITS,
+            m * tiles,
+            here,
+            places,
+            seen,
+            drawn,
+            state,
+            out,
+            at,
+            p,
+            tiles,
+            keys,
+            p == 0,
+            last,
+            PLAN,
+        )
         here, places = out, at
     np.testing.assert_array_equal(values.view(dtype), np.sort(x))
     if indices is not None:
@@ -59,7 +77,8 @@ def test_sweeps_sort_rows_of_several_tiles(m: int, n: int, dtype: Any, order: bo
 
 @pytest.mark.parametrize("kind", ["random", "ties", "ascending"])
 @pytest.mark.parametrize(
-    ("n", "k", "planes", "part", "room"), [(700, 10, 1, 768, 256), (1300, 20, 2, 384, 256), (900, 30, 2, 512, 512)]
+    ("n", "k", "planes", "part", "room"),
+    [(700, 10, 1, 768, 256), (1300, 20, 2, 384, 256), (900, 30, 2, 512, 512)],
 )
 def test_the_best_of_a_row_in_one_search_and_in_two(
     n: int, k: int, planes: int, part: int, room: int, kind: str
@@ -91,7 +110,9 @@ def test_the_best_of_a_row_in_one_search_and_in_two(
 def unread(shape: tuple[int, int], dtype: Any) -> np.ndarray:
     """An array that nobody looks into: its shape and strides are enough."""
     dtype = np.dtype(dtype)
-    return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), shape, (shape[1] * dtype.itemsize, dtype.itemsize))
+    return np.lib.stride_tricks.as_strided(
+        np.zeros(1, dtype), shape, (shape[1] * dtype.itemsize, dtype.itemsize)
+    )
 
 
 class Launches:
@@ -109,7 +130,16 @@ def test_every_search_has_room_and_ends(architecture: str, monkeypatch: pytest.M
     device = properties_of(architecture)
     monkeypatch.setattr(cb, "device_properties_of", lambda: device)
     strides = (np.zeros(1, np.uint8), np.zeros(1, np.float32), np.zeros(1))
-    for m, n in ((1, 5), (1, 4097), (1, 1 << 20), (1, 1 << 27), (3, 100000), (5000, 300), (4096, 16384), (40, 1 << 22)):
+    for m, n in (
+        (1, 5),
+        (1, 4097),
+        (1, 1 << 20),
+        (1, 1 << 27),
+        (3, 100000),
+        (5000, 300),
+        (4096, 16384),
+        (40, 1 << 22),
+    ):
         for k in (1, 2, 3, 16, 27, 32, 100, 128, 129, 250, 256, 257, 1000, 1008):
             for one in strides:
                 if not topk_planes.worth_it(m * n, n, k, one.itemsize):
@@ -123,10 +153,21 @@ def test_every_search_has_room_and_ends(architecture: str, monkeypatch: pytest.M
                 for step, ((cubes, units), args) in enumerate(launches.seen):
                     source, _, _, _, k, most, part, padded, keys, plan = args
                     chunk = 32 * plan.lanes * plan.rounds
-                    assert k <= most <= plan.room - chunk and 2 * most <= plan.room and most <= padded <= plan.room
-                    assert part % chunk == 0 and cubes == m * -(-source.shape[1] // (units // 32 * part))
-                    assert units // 32 * plan.room * (4 + max(4, keys.bits // 8)) < device.max_shared_memory
-                    assert plan.first == (step == 0) and plan.last == (step == len(launches.seen) - 1)
+                    assert (
+                        k <= most <= plan.room - chunk
+                        and 2 * most <= plan.room
+                        and most <= padded <= plan.room
+                    )
+                    assert part % chunk == 0 and cubes == m * -(
+                        -source.shape[1] // (units // 32 * part)
+                    )
+                    assert (
+                        units // 32 * plan.room * (4 + max(4, keys.bits // 8))
+                        < device.max_shared_memory
+                    )
+                    assert plan.first == (step == 0) and plan.last == (
+                        step == len(launches.seen) - 1
+                    )
 
 
 def test_a_mask_parts_a_line() -> None:

@@ -36,15 +36,27 @@ def largest(x: np.ndarray, kernel: Any, stride: Any, pad: Any, dilation: Any) ->
 
 
 def check(
-    x: np.ndarray, kernel: Any, stride: Any, pad: Any, dilation: Any, last: bool, pieces: int, **plan: Any
+    x: np.ndarray,
+    kernel: Any,
+    stride: Any,
+    pad: Any,
+    dilation: Any,
+    last: bool,
+    pieces: int,
+    **plan: Any,
 ) -> None:
     """All of `launch`, with some of the blueprint as given."""
-    down, across = (Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True))
+    down, across = (
+        Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True)
+    )
     want = largest(x, kernel, stride, pad, dilation)
     planes = x.transpose(0, 2, 3, 1) if last else x.reshape(-1, *x.shape[2:])
     shape = (x.shape[0], *want.shape[2:], x.shape[1]) if last else (len(planes), *want.shape[2:])
     with emulated() as gpu:
-        whole, out = upload(np.ascontiguousarray(planes), gpu), upload(np.zeros(shape, x.dtype), gpu)
+        whole, out = (
+            upload(np.ascontiguousarray(planes), gpu),
+            upload(np.zeros(shape, x.dtype), gpu),
+        )
         far, made, pairs = pool_boxes.by_words(whole, out, across, last)
         make = pool_boxes_plan.last_plan if last else pool_boxes_plan.first_plan
         sides = {"stages": 3, "cubes": 2, "columns": 4} | plan
@@ -76,7 +88,17 @@ FIRST = {  # shape, kernel, stride, padding, dilation, dtype, planes and columns
 @pytest.mark.parametrize("case", FIRST)
 def test_channels_first(case: str) -> None:
     shape, kernel, stride, pad, dilation, dtype, planes, columns, pieces = FIRST[case]
-    check(drawn(*shape, dtype=dtype), kernel, stride, pad, dilation, False, pieces, planes=planes, columns=columns)
+    check(
+        drawn(*shape, dtype=dtype),
+        kernel,
+        stride,
+        pad,
+        dilation,
+        False,
+        pieces,
+        planes=planes,
+        columns=columns,
+    )
 
 
 LAST = {  # shape, kernel, stride, padding, dilation, dtype, tile and columns and channels, pieces
@@ -93,11 +115,24 @@ LAST = {  # shape, kernel, stride, padding, dilation, dtype, tile and columns an
 def test_channels_last(case: str) -> None:
     shape, kernel, stride, pad, dilation, dtype, tile, columns, channels, pieces = LAST[case]
     x = drawn(*shape, dtype=dtype)
-    check(x, kernel, stride, pad, dilation, True, pieces, tile=tile, columns=columns, channels=channels)
+    check(
+        x,
+        kernel,
+        stride,
+        pad,
+        dilation,
+        True,
+        pieces,
+        tile=tile,
+        columns=columns,
+        channels=channels,
+    )
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_the_library_takes_it_where_it_is_fast(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_takes_it_where_it_is_fast(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[Any] = []
     run = pool_boxes.run
     monkeypatch.setattr(pool_boxes, "run", lambda *args: (ran.append(args), run(*args)))
@@ -106,7 +141,9 @@ def test_the_library_takes_it_where_it_is_fast(layout: str, monkeypatch: pytest.
     with emulated() as gpu:
         far = upload(np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if layout == "NHWC" else x, gpu)
         got = K.max_pool2d(far, 9, 1, 4, layout=layout).numpy()
-        K.max_pool2d(far, 3, 1, 1, layout=layout)  # short windows are left to units that read for themselves
+        K.max_pool2d(
+            far, 3, 1, 1, layout=layout
+        )  # short windows are left to units that read for themselves
     assert len(ran) == 1
     got = got.transpose(0, 3, 1, 2) if layout == "NHWC" else got
     np.testing.assert_array_equal(got, largest(x, (9, 9), (1, 1), (4, 4), (1, 1)))
@@ -121,7 +158,9 @@ def test_blueprints_find_room_and_have_rows_on_their_way() -> None:
             assert plan is not None and plan.stages > 2
             assert plan.cubes * plan.nbytes(4) <= pool_boxes_plan.SHARED
             fewer = replace(plan, stages=1)
-            assert pool_boxes_plan.worth(plan, size, made, 4) > pool_boxes_plan.worth(fewer, size, made, 4)
+            assert pool_boxes_plan.worth(plan, size, made, 4) > pool_boxes_plan.worth(
+                fewer, size, made, 4
+            )
 
 
 def test_boxes_are_no_larger_than_the_copy_engine_takes() -> None:
@@ -134,20 +173,43 @@ def test_boxes_are_no_larger_than_the_copy_engine_takes() -> None:
 
 def test_windows_and_arrays_that_others_are_faster_for_or_that_have_no_boxes() -> None:
     def taken(
-        shape: Any, kernel: int, stride: int = 1, dilation: int = 1, dtype: Any = F32, pad: int | None = None
+        shape: Any,
+        kernel: int,
+        stride: int = 1,
+        dilation: int = 1,
+        dtype: Any = F32,
+        pad: int | None = None,
     ) -> bool:
         pad = kernel // 2 if pad is None else pad
         steps = Steps(1, stride, (-pad,), kernel, dilation)
-        made = (shape[0], *((n + 2 * pad - (kernel - 1) * dilation - 1) // stride + 1 for n in shape[1:]))
+        made = (
+            shape[0],
+            *((n + 2 * pad - (kernel - 1) * dilation - 1) // stride + 1 for n in shape[1:]),
+        )
         with emulated() as gpu:
             x, out = upload(np.zeros(shape, dtype), gpu), upload(np.zeros(made, dtype), gpu)
             return pool_boxes.fits(x, out, steps, steps, False)
 
     shape = (100, 256, 256)
-    assert taken(shape, 9) and taken(shape, 5, 1, 4) and taken(shape, 11, 1, 1, F16) and taken(shape, 41)
-    assert not taken(shape, 5) and not taken(shape, 13, 3) and not taken(shape, 65)  # short, few shared places, many
+    assert (
+        taken(shape, 9)
+        and taken(shape, 5, 1, 4)
+        and taken(shape, 11, 1, 1, F16)
+        and taken(shape, 41)
+    )
+    assert (
+        not taken(shape, 5) and not taken(shape, 13, 3) and not taken(shape, 65)
+    )  # short, few shared places, many
     assert not taken(shape, 9, 1, 1, F16)  # two at a time other units are fast, too
-    assert taken(shape, 5, 1, 1, F16, pad=0) and not taken(shape, 20, 1, 1, F16, pad=0)  # an odd number of results
-    assert not taken((100, 255, 255), 9) and not taken((4, 256, 256), 9)  # rows of no whole lines, small
+    assert taken(shape, 5, 1, 1, F16, pad=0) and not taken(
+        shape, 20, 1, 1, F16, pad=0
+    )  # an odd number of results
+    assert not taken((100, 255, 255), 9) and not taken(
+        (4, 256, 256), 9
+    )  # rows of no whole lines, small
     assert taken(shape, 20, pad=0) and not taken(shape, 7, pad=0)  # results that are no whole lines
-    assert not taken(shape, 9, 1, 1, F16) and not taken(shape, 5, 2, 4) and not taken(shape, 9, 1, 1, np.int32)
+    assert (
+        not taken(shape, 9, 1, 1, F16)
+        and not taken(shape, 5, 2, 4)
+        and not taken(shape, 9, 1, 1, np.int32)
+    )

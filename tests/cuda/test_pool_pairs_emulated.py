@@ -60,12 +60,18 @@ def test_windows_of_16_bit_floats(case: str, monkeypatch: pytest.MonkeyPatch) ->
     shape, kernel, stride, pad, dilation, layout, dtype = CASES[case]
     found = []
     words_of = pool_pairs.words_of
-    monkeypatch.setattr("cubepy.kernels.pool_planes.words_of", lambda *a: found.append(words_of(*a)) or found[-1])
+    monkeypatch.setattr(
+        "cubepy.kernels.pool_planes.words_of", lambda *a: found.append(words_of(*a)) or found[-1]
+    )
     x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     x[0, 0, 2, 3], x[0, -1, 1:5] = np.nan, -np.inf
     with emulated() as gpu:
         far = upload(np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if layout == "NHWC" else x, gpu)
-        got = K.max_pool2d(far, kernel, stride, pad, dilation, layout=layout).numpy().astype(np.float32)
+        got = (
+            K.max_pool2d(far, kernel, stride, pad, dilation, layout=layout)
+            .numpy()
+            .astype(np.float32)
+        )
     got = got.transpose(0, 3, 1, 2) if layout == "NHWC" else got
     np.testing.assert_array_equal(got, largest(x, kernel, stride, pad, dilation))
     assert [pairs is not None for *_, pairs in found] == [layout == "NCHW" or shape[1] % 2 == 0]
@@ -74,7 +80,9 @@ def test_windows_of_16_bit_floats(case: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_volume_of_16_bit_floats() -> None:
     x = np.random.default_rng(0).standard_normal((1, 1, 5, 6, 16)).astype(F16)
     x[0, 0, 1, 2, 3] = np.nan
-    wide = np.pad(x.astype(np.float32), ((0, 0), (0, 0), (1, 1), (1, 1), (1, 1)), constant_values=-np.inf)
+    wide = np.pad(
+        x.astype(np.float32), ((0, 0), (0, 0), (1, 1), (1, 1), (1, 1)), constant_values=-np.inf
+    )
     want = np.lib.stride_tricks.sliding_window_view(wide, (3, 3, 3), (2, 3, 4)).max((5, 6, 7))
     with emulated() as gpu:
         got = K.max_pool3d(upload(x, gpu), 3, 1, 1).numpy()

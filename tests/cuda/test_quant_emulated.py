@@ -15,7 +15,11 @@ from cubepy.quant import QuantizedWeight, linear_gpu, parse_scheme, reference
 from cubepy.quant.gpu_weight import SLACK, arrange_codes, arrange_facts
 from cubepy.quant.linear_gpu import MAGIC, ROUNDED_GAIN, Room, plan_bytes, plan_few, plan_floats
 from cubepy.quant.linear_gpu_dense import unpack_int4, unpack_int8
-from cubepy.quant.linear_gpu_dynamic import plane_product_bytes, quantize_rows_for_planes, round_rows
+from cubepy.quant.linear_gpu_dynamic import (
+    plane_product_bytes,
+    quantize_rows_for_planes,
+    round_rows,
+)
 from cubepy.quant.linear_gpu_few import few_product
 from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 
@@ -23,15 +27,29 @@ pytest.importorskip("numba_cuda")
 from tests.cuda.emulator import emulate
 from tests.cuda.thorough import some
 
-SCHEMES = [("int8", None, True), ("int4", 32, False), ("int4", 32, True), ("int4", 64, False), ("int4", 128, True)]
+SCHEMES = [
+    ("int8", None, True),
+    ("int4", 32, False),
+    ("int4", 32, True),
+    ("int4", 64, False),
+    ("int4", 128, True),
+]
 SMALL = Room(2, 100_000)  # as if the device had so few cores, so that planes take several panels
 
 
-def random_weight(rows: int, columns: int, scheme: str, group: int | None, symmetric: bool) -> QuantizedWeight:
+def random_weight(
+    rows: int, columns: int, scheme: str, group: int | None, symmetric: bool
+) -> QuantizedWeight:
     rng = np.random.default_rng(rows + columns)
     values = rng.normal(size=(rows, columns)).astype(np.float32)
-    chosen = parse_scheme(scheme) if group is None else parse_scheme(scheme, group=group, symmetric=symmetric)
-    return QuantizedWeight.from_float(values * np.exp(rng.normal(size=columns)).astype(np.float32), chosen)
+    chosen = (
+        parse_scheme(scheme)
+        if group is None
+        else parse_scheme(scheme, group=group, symmetric=symmetric)
+    )
+    return QuantizedWeight.from_float(
+        values * np.exp(rng.normal(size=columns)).astype(np.float32), chosen
+    )
 
 
 class Arranged:
@@ -44,15 +62,21 @@ class Arranged:
         block = max(64, self.group)
         self.blocks = -(-weight.shape[1] // block)
         chunks, halves = self.blocks * block // 64, 1 if self.group else 2
-        self.words = np.full((self.panels * chunks + SLACK * block // 64) * halves * 128, 0xDEADBEEF, np.uint32)
+        self.words = np.full(
+            (self.panels * chunks + SLACK * block // 64) * halves * 128, 0xDEADBEEF, np.uint32
+        )
         source = weight.codes.reshape(self.panels, -1).view(np.uint32).reshape(self.panels, -1, 16)
         total = self.panels * chunks * 128
-        emulate(arrange_codes, 256, (-(-total // 256),), source, self.words, chunks, block // 64, halves)
+        emulate(
+            arrange_codes, 256, (-(-total // 256),), source, self.words, chunks, block // 64, halves
+        )
         self.facts = np.zeros(1, np.uint32)
         if self.group:
             per, kinds = block // self.group, 1 if weight.minimums is None else 2
             groups = self.blocks * per
-            self.facts = np.full((self.panels * groups + SLACK * per) * 8 * kinds, 0xFFFFFFFF, np.uint32)
+            self.facts = np.full(
+                (self.panels * groups + SLACK * per) * 8 * kinds, 0xFFFFFFFF, np.uint32
+            )
             least = None if weight.minimums is None else weight.minimums.view(np.uint16)
             emulate(arrange_facts, 256, (-(-self.panels * groups * 8 // 256),), weight.scales.view(np.uint16), least,
                 self.facts, groups, per, kinds)  # fmt: skip
@@ -73,7 +97,18 @@ def floats(
     """The product with float activations, and the error that it may have; `exact`: in f32, without rounding."""
     w = Arranged(weight)
     m, dtype = len(x), cb.as_dtype(x.dtype)
-    shape = (w.panels, w.blocks, m, w.group, w.symmetric, dtype, room, bias is not None, residual is not None, None)
+    shape = (
+        w.panels,
+        w.blocks,
+        m,
+        w.group,
+        w.symmetric,
+        dtype,
+        room,
+        bias is not None,
+        residual is not None,
+        None,
+    )
     out = np.full((m, weight.shape[0]), np.nan, np.float32 if exact else x.dtype)
     few = plan_few(*shape, x.shape[1] % 8 == 0)
     if few is not None:
@@ -102,12 +137,16 @@ def error(got: np.ndarray, expected: np.ndarray) -> float:
 
 
 TOLERANCE = {"float32": 5e-6, "float16": 1e-3, "bfloat16": 6e-3}
-ROUNDED_TOLERANCE = 8e-3  # weights of small groups as bf16, and scales and minimums before: about 5e-3 of a result
+ROUNDED_TOLERANCE = (
+    8e-3  # weights of small groups as bf16, and scales and minimums before: about 5e-3 of a result
+)
 
 
 @pytest.mark.parametrize("late", [True, False])
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
-def test_one_row_meets_packed_weights(scheme: str, group: int | None, symmetric: bool, late: bool) -> None:
+def test_one_row_meets_packed_weights(
+    scheme: str, group: int | None, symmetric: bool, late: bool
+) -> None:
     weight = random_weight(72, 384, scheme, group, symmetric)
     x = np.random.default_rng(1).normal(size=(1, 384)).astype(np.float32)
     # Just below a power of two, after the factors: the largest integers there are.
@@ -120,7 +159,9 @@ def test_one_row_meets_packed_weights(scheme: str, group: int | None, symmetric:
 def test_long_rows_are_rounded_in_passes_and_come_through_a_short_ring() -> None:
     weight = random_weight(16, 1216, "int4", 32, False)
     x = np.random.default_rng(1).normal(size=(2, 1216)).astype(np.float32)
-    x[0, :32] *= 1e6  # small neighbours of large inputs keep fewer bits, but only those of their column
+    x[0, :32] *= (
+        1e6  # small neighbours of large inputs keep fewer bits, but only those of their column
+    )
     room = Room(1, 24_000)
     few = plan_few(1, 19, 2, 32, False, cb.f32, room, False, False, None)
     assert few is not None and few[0].passes > 1 and few[0].depth < few[0].each
@@ -164,7 +205,11 @@ def test_rows_of_every_dtype_meet_int4(rows: int, dtype: Any) -> None:
     x = np.random.default_rng(rows).normal(size=(rows, 160)).astype(dtype)
     bias = np.arange(40).astype(np.float32)
     residual = np.random.default_rng(2).normal(size=(rows, 40)).astype(dtype)
-    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64) + bias + residual.astype(np.float64)
+    expected = (
+        x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
+        + bias
+        + residual.astype(np.float64)
+    )
     got, tolerance = floats(x, weight, True, bias, residual)
     assert error(got, expected) < tolerance
 
@@ -212,7 +257,10 @@ def test_codes_come_ahead_of_rows_where_two_cubes_share_a_core(
     splits: int, group: int, symmetric: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(linear_gpu, "best_split", lambda *_: (4, splits))
-    blocks, room = 18 * splits + 1, Room(7, 220_000, True, True)  # of a size that no other test plans for
+    blocks, room = (
+        18 * splits + 1,
+        Room(7, 220_000, True, True),
+    )  # of a size that no other test plans for
     weight = random_weight(40, 64 * blocks, "int4", group, symmetric)
     x = np.random.default_rng(3).normal(size=(13, 64 * blocks)).astype(ml_dtypes.bfloat16)
     plan, _ = plan_floats(3, blocks, 13, group, symmetric, cb.bf16, room, False, False, None, True)
@@ -224,15 +272,31 @@ def test_codes_come_ahead_of_rows_where_two_cubes_share_a_core(
 
 @pytest.mark.parametrize("rows", [1, 11])
 @pytest.mark.parametrize(("scheme", "group", "symmetric"), SCHEMES)
-def test_bytes_give_what_the_reference_gives(scheme: str, group: int | None, symmetric: bool, rows: int) -> None:
+def test_bytes_give_what_the_reference_gives(
+    scheme: str, group: int | None, symmetric: bool, rows: int
+) -> None:
     columns = 256 if group else 201
     weight = random_weight(40, columns, scheme, group, symmetric)
     x = np.random.default_rng(4).normal(size=(rows, columns)).astype(np.float32)
     w = Arranged(weight)
-    plan, grid = plan_bytes(w.panels, w.blocks, rows, w.group, w.symmetric, SMALL, False, False, None)
-    codes = np.full((w.blocks * plan.block // 64, grid[1] * plan.tiles * 128), 0xFFFFFFFF, np.uint32)
+    plan, grid = plan_bytes(
+        w.panels, w.blocks, rows, w.group, w.symmetric, SMALL, False, False, None
+    )
+    codes = np.full(
+        (w.blocks * plan.block // 64, grid[1] * plan.tiles * 128), 0xFFFFFFFF, np.uint32
+    )
     facts = np.zeros((rows, 2), np.float32)
-    emulate(quantize_rows_for_planes, 256, (rows,), x, weight.input_scale, codes, facts, weight.gain, w.group > 0)
+    emulate(
+        quantize_rows_for_planes,
+        256,
+        (rows,),
+        x,
+        weight.input_scale,
+        codes,
+        facts,
+        weight.gain,
+        w.group > 0,
+    )
     out = np.full((rows, 40), np.nan, np.float32)
     for late in (True, False):
         emulate(plane_product_bytes, plan.units, grid, codes, facts, w.words, w.facts, w.scales, w.sums, None, None, out,
@@ -244,7 +308,9 @@ def test_bytes_of_a_row_that_is_not_finite_give_nan_alone() -> None:
     x = np.ones((2, 64), np.float32)
     x[0, 33] = np.inf
     codes, facts = np.zeros((1, 128), np.uint32), np.zeros((2, 2), np.float32)
-    emulate(quantize_rows_for_planes, 256, (2,), x, np.ones(64, np.float16), codes, facts, 1.0, True)
+    emulate(
+        quantize_rows_for_planes, 256, (2,), x, np.ones(64, np.float16), codes, facts, 1.0, True
+    )
     assert np.isnan(facts[0, 0]) and facts[1, 0] == np.float32(1) * np.float32(1 / 255)
 
 
@@ -255,7 +321,11 @@ def test_any_group_is_unpacked(scheme: str, group: int | None, symmetric: bool) 
     columns = 48 if group else 45
     weight = random_weight(20, columns, scheme, group, symmetric)
     out = np.full(weight.shape, np.nan, np.float32)
-    words = weight.codes.reshape(weight.codes.shape[0], -1).view(np.uint32).reshape(weight.codes.shape[0], -1, 16)
+    words = (
+        weight.codes.reshape(weight.codes.shape[0], -1)
+        .view(np.uint32)
+        .reshape(weight.codes.shape[0], -1, 16)
+    )
     cubes = (-(-20 * words.shape[1] // 256),)
     if group is None:
         emulate(unpack_int8, 256, cubes, words, weight.scales, weight.input_scale, out, True)
@@ -271,7 +341,9 @@ def test_rounded_rows_stand_for_their_bytes() -> None:
     out = np.full((2, 45), np.nan, np.float32)
     emulate(round_rows, 256, (2,), x, factors, out, 0.5)
     u, scale, zero = reference.quantize_rows(x, factors)
-    assert np.allclose(out, 0.5 * scale[:, None] * (u.astype(np.float32) - zero[:, None]), rtol=1e-6, atol=1e-7)
+    assert np.allclose(
+        out, 0.5 * scale[:, None] * (u.astype(np.float32) - zero[:, None]), rtol=1e-6, atol=1e-7
+    )
 
 
 RING = Room(1, 60_000)
@@ -283,7 +355,9 @@ KINDS = ((32, True), (64, False), (128, False), (256, True), (None, True))
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows"), some(itertools.product(KINDS, ROWS), 0, 4, 6, 8, 12, 14, 18, 20, 22, 26, 28, 31, 34), ids=str
+    ("kind", "rows"),
+    some(itertools.product(KINDS, ROWS), 0, 4, 6, 8, 12, 14, 18, 20, 22, 26, 28, 31, 34),
+    ids=str,
 )
 def test_every_row_count_in_any_order(kind: tuple[int | None, bool], rows: int) -> None:
     """Odd lengths, rings that wrap in the middle, and copies that come by chance: dtypes in turn."""

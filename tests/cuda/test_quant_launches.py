@@ -33,7 +33,9 @@ class Emulated:
         def run(*args: Any, mode: str, device: Any) -> None:
             assert mode == "unchecked" and str(device) == NAME
             hosts = [look(a) if isinstance(a, DeviceArray) else a for a in args]
-            assert not any(isinstance(a, np.ndarray) for a in args), "a host array reached the device"
+            assert not any(isinstance(a, np.ndarray) for a in args), (
+                "a host array reached the device"
+            )
             self.seen.append(self.kernel.__name__)
             emulate(self.kernel, units, cubes, *hosts)
 
@@ -48,7 +50,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         for module, kernels in (
             (
                 linear_gpu,
-                ("arrange_rows", "few_product", "plane_product", "plane_product_bytes", "quantize_rows_for_planes"),
+                (
+                    "arrange_rows",
+                    "few_product",
+                    "plane_product",
+                    "plane_product_bytes",
+                    "quantize_rows_for_planes",
+                ),
             ),
             (gpu_weight, ("arrange_codes", "arrange_facts")),
         ):
@@ -100,10 +108,14 @@ def test_rows_of_bf16_meet_exact_weights_if_asked_for(seen: list[str], rows: int
         assert (apart < 1e-4) == exact
 
 
-def test_many_rows_and_other_groups_meet_a_dense_copy(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_and_other_groups_meet_a_dense_copy(
+    seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     copies: list[Any] = []
     dense = linear_gpu_dense.dense_copy
-    monkeypatch.setattr(linear_gpu_dense, "dense_copy", lambda *a, **k: copies.append(a) or dense(*a, **k))
+    monkeypatch.setattr(
+        linear_gpu_dense, "dense_copy", lambda *a, **k: copies.append(a) or dense(*a, **k)
+    )
     x = np.random.default_rng(1).normal(size=(130, 128)).astype(np.float32)
     for options in ({"activations": "float"}, {"group": 16}):
         here, there = layer("int4", **options)

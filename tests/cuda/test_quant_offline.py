@@ -67,7 +67,18 @@ def test_float_activations_stay_in_registers(
     size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
 ) -> None:
     target = H200._replace(cluster=True)
-    plan, _ = plan_floats(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), target, False, False, None, True)
+    plan, _ = plan_floats(
+        *size,
+        rows,
+        group,
+        symmetric,
+        cb.as_dtype(np.dtype(dtype)),
+        target,
+        False,
+        False,
+        None,
+        True,
+    )
     assert plan.splits == (2 if size[0] == 256 else 1)
     code = floats_code(plan, dtype)
     sass = code.sass
@@ -77,7 +88,9 @@ def test_float_activations_stay_in_registers(
     assert "LDGSTS.E.BYPASS.128" in sass and "LDS.128" in sass
     if not plan.rounded:
         # Four fragments of each chunk and half, by one LOP3 for each register: `(w >> s) & 0x000f000f | magic`.
-        assert sass.count("0xf000f") == 16 * plan.panels * plan.loads * (plan.depth if plan.once else 1)
+        assert sass.count("0xf000f") == 16 * plan.panels * plan.loads * (
+            plan.depth if plan.once else 1
+        )
     products = 4 * plan.panels * plan.loads * plan.tiles
     starts = plan.block // 16 * plan.tiles if plan.raw and not plan.rounded else 0
     assert count(sass, "HMMA")["HMMA"] == (products + starts) * (plan.depth if plan.once else 1)
@@ -91,15 +104,23 @@ FEW = [
 
 
 @pytest.mark.parametrize(("size", "rows", "group", "symmetric", "dtype"), some(FEW, 0, 3))
-def test_few_rows_stay_in_registers(size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any) -> None:
-    few = plan_few(*size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True)
+def test_few_rows_stay_in_registers(
+    size: tuple[int, int], rows: int, group: int, symmetric: bool, dtype: Any
+) -> None:
+    few = plan_few(
+        *size, rows, group, symmetric, cb.as_dtype(np.dtype(dtype)), H200, False, False, None, True
+    )
     assert few is not None
     plan = few[0]
     code = few_code(plan, dtype)
     assert usage(code.cubin).stack == 0
     assert code.text.shared_bytes <= H200.shared
     # One product for 16 channels x 32 inputs, of whole bytes and those with only their low halves; passes are written out.
-    blocks = min(plan.turn * -(-plan.depth // plan.turn), plan.each) if plan.once else plan.turn * plan.passes
+    blocks = (
+        min(plan.turn * -(-plan.depth // plan.turn), plan.each)
+        if plan.once
+        else plan.turn * plan.passes
+    )
     product = "IMMA.16832.U8.S8" if group else "IMMA.16832.S8.S8"
     assert code.sass.count(product) == plan.block // 32 * plan.panels * blocks
 
@@ -128,26 +149,42 @@ def test_more_planes_share_a_long_row_where_they_are_full_and_have_registers(
 ) -> None:
     few = plan_few(panels, blocks, 1, group, group == 128, cb.bf16, H200, False, False, None, True)
     assert few is not None and few[0].planes == planes
-    several = plan_few(panels, blocks, 2, group, group == 128, cb.bf16, H200, False, False, None, True)
+    several = plan_few(
+        panels, blocks, 2, group, group == 128, cb.bf16, H200, False, False, None, True
+    )
     assert several is None or several[0].planes <= 16
 
 
 @pytest.mark.parametrize(("size", "rows", "group", "symmetric"), some([
     (LARGE, 1, 0, True), (LARGE, 16, 0, True), (LARGE, 1, 32, False), (NARROW, 16, 32, True), ((896, 16), 16, 256, False),
 ], 1, 2))  # fmt: skip
-def test_bytes_stay_in_registers(size: tuple[int, int], rows: int, group: int, symmetric: bool) -> None:
+def test_bytes_stay_in_registers(
+    size: tuple[int, int], rows: int, group: int, symmetric: bool
+) -> None:
     plan, _ = plan_bytes(*size, rows, group, symmetric, H200, False, False, None)
     code = bytes_code(plan)
     assert usage(code.cubin).stack == 0
     assert code.text.shared_bytes <= H200.shared
     assert count(code.sass, "IMMA")["IMMA"] >= 2 * plan.panels * plan.loads * plan.tiles
-    assert count(code.sass, "I2F")["I2F"] == 0 or not group  # sums of groups are floats by their bits
+    assert (
+        count(code.sass, "I2F")["I2F"] == 0 or not group
+    )  # sums of groups are floats by their bits
 
 
 def test_rows_are_read_sixteen_bytes_at_a_time() -> None:
     x, factors = np.zeros((4, 64), ml_dtypes.bfloat16), np.zeros(64, np.float16)
     arranged = compile_for(
-        "sm_90a", arrange_rows, 256, x, factors, words(2, 128), words(2, 8), -128.0, 32, 1, mode="unchecked"
+        "sm_90a",
+        arrange_rows,
+        256,
+        x,
+        factors,
+        words(2, 128),
+        words(2, 8),
+        -128.0,
+        32,
+        1,
+        mode="unchecked",
     )
     quantized = compile_for(
         "sm_90a", quantize_rows_for_planes, 256, x, factors, words(1, 128), np.zeros((4, 2), np.float32), 1.0, True,
@@ -160,7 +197,9 @@ def test_rows_are_read_sixteen_bytes_at_a_time() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 16, 33, 100])
 @pytest.mark.parametrize("group", [0, 32, 64, 128, 256])
-@pytest.mark.parametrize(("panels", "inputs"), [(1, 64), (3, 384), (256, 4096), (896, 14336), (2, 65536)])
+@pytest.mark.parametrize(
+    ("panels", "inputs"), [(1, 64), (3, 384), (256, 4096), (896, 14336), (2, 65536)]
+)
 def test_every_plan_fits(rows: int, group: int, panels: int, inputs: int) -> None:
     blocks = -(-inputs // max(64, group))
     for room in (H200, H200._replace(cluster=True), Room(108, 166912), Room(84, 101376)):
@@ -169,7 +208,9 @@ def test_every_plan_fits(rows: int, group: int, panels: int, inputs: int) -> Non
             if few is not None:
                 assert few[0].shared_bytes <= room.shared and few[0].planes * few[0].each >= blocks
                 assert few[0].units <= 1024 and few[1] * few[0].panels >= panels
-            plan, grid = plan_floats(panels, blocks, rows, group, True, dtype, room, False, False, None, True)
+            plan, grid = plan_floats(
+                panels, blocks, rows, group, True, dtype, room, False, False, None, True
+            )
             assert plan.shared_bytes <= room.shared and plan.units <= 1024
             assert grid[0] // plan.splits * plan.panels >= panels and grid[0] % plan.splits == 0
             assert grid[1] * plan.tiles * 8 >= rows * plan.parts

@@ -29,7 +29,9 @@ BF16 = ml_dtypes.bfloat16
 MOST_SHARED = 232448
 
 
-def maps(words: np.ndarray, facts: np.ndarray, panels: int, chunks: int, plan: Wide) -> tuple[Any, Any]:
+def maps(
+    words: np.ndarray, facts: np.ndarray, panels: int, chunks: int, plan: Wide
+) -> tuple[Any, Any]:
     """The tensor maps of a weight."""
     blocks, pieces = chunks // plan.per_block, plan.per_block * plan.halves
     codes = words[: blocks * panels * pieces * 128].reshape(blocks, panels, pieces, 128)
@@ -41,7 +43,9 @@ def maps(words: np.ndarray, facts: np.ndarray, panels: int, chunks: int, plan: W
     return code_map, cb.tensor_map(lie, (1, plan.panels, each), swizzle=0)
 
 
-def wide(x: np.ndarray, weight: QuantizedWeight, plan: Wide, late: float, bias: Any, residual: Any) -> np.ndarray:
+def wide(
+    x: np.ndarray, weight: QuantizedWeight, plan: Wide, late: float, bias: Any, residual: Any
+) -> np.ndarray:
     """The product, emulated."""
     w = Arranged(weight)
     inputs = w.blocks * max(CHUNK, w.group)
@@ -70,21 +74,48 @@ CASES = [
 def test_groups_of_planes_multiply_packed_weights(case: tuple[Any, ...]) -> None:
     scheme, group, symmetric, dtype, splits, groups, blocks, outputs, rows, tolerance = case
     weight = random_weight(
-        outputs, 512 if splits == 4 or group == 256 else 256 if group else 233, scheme, group, symmetric
+        outputs,
+        512 if splits == 4 or group == 256 else 256 if group else 233,
+        scheme,
+        group,
+        symmetric,
     )
     rng = np.random.default_rng(rows)
     x = rng.normal(size=(rows, weight.shape[1])).astype(dtype)
-    bias, residual = np.arange(outputs).astype(np.float32), rng.normal(size=(rows, outputs)).astype(dtype)
-    plan = Wide(
-        8, groups, blocks, splits, 3, group or 0, symmetric, True, True, None, outputs % 4 == 0, False, groups > 1
+    bias, residual = (
+        np.arange(outputs).astype(np.float32),
+        rng.normal(size=(rows, outputs)).astype(dtype),
     )
-    expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64) + bias + residual.astype(np.float64)
+    plan = Wide(
+        8,
+        groups,
+        blocks,
+        splits,
+        3,
+        group or 0,
+        symmetric,
+        True,
+        True,
+        None,
+        outputs % 4 == 0,
+        False,
+        groups > 1,
+    )
+    expected = (
+        x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)
+        + bias
+        + residual.astype(np.float64)
+    )
     late = 1.0 if splits > 1 else 0.5
     assert error(wide(x, weight, plan, late, bias, residual) - bias, expected - bias) < tolerance
 
 
 def test_large_f16_activations_stay_finite() -> None:
-    x, factors, rows = np.full((1, 64), 60000, np.float16), np.full(64, 2, np.float16), np.zeros((1, 32), np.uint32)
+    x, factors, rows = (
+        np.full((1, 64), 60000, np.float16),
+        np.full(64, 2, np.float16),
+        np.zeros((1, 32), np.uint32),
+    )
     emulate(permute_rows, 256, (1,), x, factors, rows, False)
     assert (rows.view(np.float16) == 15000).all()
 
@@ -136,7 +167,9 @@ class Launches:
 def test_seventeen_rows_take_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     scheme = parse_scheme("int4", group=32, symmetric=True, activations="float")
-    weight = QuantizedWeight.from_float(np.random.default_rng(1).normal(size=(40, 128)).astype(np.float32), scheme)
+    weight = QuantizedWeight.from_float(
+        np.random.default_rng(1).normal(size=(40, 128)).astype(np.float32), scheme
+    )
     x = np.random.default_rng(0).normal(size=(17, 128)).astype(BF16)
     with pretend(monkeypatch):
         for module, kernels in (
@@ -148,7 +181,9 @@ def test_seventeen_rows_take_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(linear_gpu, "takes", lambda weight, device: True)
         # So small a weight would be left to planes; and plans are kept, so that no other test may ask for such a room.
         monkeypatch.setattr(linear_gpu_wide_plan, "microseconds", lambda *_: 0.0)
-        monkeypatch.setattr(linear_gpu, "room", lambda device: linear_gpu.Room(3, MOST_SHARED, True, True, True))
+        monkeypatch.setattr(
+            linear_gpu, "room", lambda device: linear_gpu.Room(3, MOST_SHARED, True, True, True)
+        )
         device = as_device(NAME)
         out = quantized_linear(upload(x, device), weight.on(device), dtype=BF16).numpy()
     assert error(out, x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)) < 8e-3
@@ -161,11 +196,24 @@ def test_every_plan_fits(outputs: int, inputs: int, group: int) -> None:
     chunks = -(-inputs // max(CHUNK, group)) * max(1, group // CHUNK)
     for rows in (17, 64, 100, 300, 2048):
         found = linear_gpu_wide_plan.plan_wide(
-            -(-outputs // 16), chunks, rows, group, True, 132, MOST_SHARED, True, False, False, None, True
+            -(-outputs // 16),
+            chunks,
+            rows,
+            group,
+            True,
+            132,
+            MOST_SHARED,
+            True,
+            False,
+            False,
+            None,
+            True,
         )
         assert found is not None and found[0].shared_bytes <= MOST_SHARED
         assert found[0].splits * found[0].parts <= chunks and found[0].stages >= found[0].parts
     target = linear_gpu.Room(132, MOST_SHARED, True, True, True)
     for rows, dtype in ((16, cb.bf16), (64, cb.f32)):
-        way = linear_gpu.route(outputs // 16, inputs, rows, group, True, dtype, target, False, False, None, True)
+        way = linear_gpu.route(
+            outputs // 16, inputs, rows, group, True, dtype, target, False, False, None, True
+        )
         assert way == "planes"

@@ -18,7 +18,20 @@ from tests.cuda.emulator.device import emulated
 from tests.cuda.thorough import some
 
 IMAGE = Convolution(
-    "", 1, 64, 64, height=6, width=8, kh=3, kw=3, ph=1, pw=1, dtype="f16", weight="f16", layout="last", last=True
+    "",
+    1,
+    64,
+    64,
+    height=6,
+    width=8,
+    kh=3,
+    kw=3,
+    ph=1,
+    pw=1,
+    dtype="f16",
+    weight="f16",
+    layout="last",
+    last=True,
 )
 HEADS = Attention("", 1, 1, 70, 130, 64, dtype="f16", causal=True, units="wgmma")
 WORD = Attention("", 1, 4, 1, 90, 64, groups=2, dtype="f16", units="wgmma")
@@ -32,15 +45,22 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("op", "makes", "problem", "name"), some(CASES, 0, 1, 2, 3, 5), ids=lambda v: str(v)[-30:])
+@pytest.mark.parametrize(
+    ("op", "makes", "problem", "name"), some(CASES, 0, 1, 2, 3, 5), ids=lambda v: str(v)[-30:]
+)
 def test_a_candidate_gives_what_it_should(op: Any, makes: Any, problem: Any, name: str) -> None:
     with emulated() as gpu:
         p = problem._replace(device=str(gpu))
-        candidate = next(c for c in op.candidates(p) if name in c.name)  # whatever device is the current one
+        candidate = next(
+            c for c in op.candidates(p) if name in c.name
+        )  # whatever device is the current one
         with use(gpu):
             args = makes.arguments(p, 1)
             candidate.launch(p, *args)
-        assert difference(makes.results(p, args), makes.reference(p, args), *makes.tolerance(p)) is None
+        assert (
+            difference(makes.results(p, args), makes.reference(p, args), *makes.tolerance(p))
+            is None
+        )
 
 
 def test_the_guess_on_a_gpu_is_what_the_rules_take() -> None:

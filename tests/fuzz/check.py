@@ -91,7 +91,11 @@ def compare(got: Any, want: Want, where: str = "result") -> None:
         bound = error + unit(want.dtype) * 1.0001 * np.abs(b) + least
         good = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= bound)
         top = _largest(want.dtype)
-        good |= np.isinf(a) & (np.sign(a) == np.sign(b)) & (np.abs(b) + bound >= top * (1 - unit(want.dtype)))
+        good |= (
+            np.isinf(a)
+            & (np.sign(a) == np.sign(b))
+            & (np.abs(b) + bound >= top * (1 - unit(want.dtype)))
+        )
     if not good.all():
         _refuse(where, a, b, ~good, bound)
 
@@ -128,14 +132,20 @@ def frames_kept(frames: list[Framed], written: tuple[np.ndarray, ...]) -> None:
         now = frame.memory.copy()
         if any(frame.array is w for w in written):
             # what may be written is put back as it was, through a view of the copy that lies as the array does
-            offset = frame.array.__array_interface__["data"][0] - frame.memory.__array_interface__["data"][0]
+            offset = (
+                frame.array.__array_interface__["data"][0]
+                - frame.memory.__array_interface__["data"][0]
+            )
             make: Callable[[np.ndarray], np.ndarray] = lambda m: np.ndarray(
                 frame.array.shape, frame.array.dtype, m.data, offset, frame.array.strides
             )
             make(now)[...] = make(frame.before)
         if not np.array_equal(now, frame.before):
             places = np.nonzero(now != frame.before)[0]
-            offset = frame.array.__array_interface__["data"][0] - frame.memory.__array_interface__["data"][0]
+            offset = (
+                frame.array.__array_interface__["data"][0]
+                - frame.memory.__array_interface__["data"][0]
+            )
             raise Wrong(
                 f"{len(places)} bytes around or in an array of {frame.array.dtype} {frame.array.shape}, strides "
                 f"{frame.array.strides}, were written: from byte {int(places[0]) - offset} to {int(places[-1]) - offset} of it"
@@ -153,7 +163,12 @@ def run(d: Draw, call: Call, device: str = "cpu") -> None:
     kwargs, written = dict(call.kwargs), list(call.changed)
     if call.out and isinstance(wants, Want) and d.maybe(0.35):
         given = call.args[call.in_place] if call.in_place is not None else None
-        if given is not None and given.shape == wants.shape and given.dtype == wants.dtype and d.maybe(0.4):
+        if (
+            given is not None
+            and given.shape == wants.shape
+            and given.dtype == wants.dtype
+            and d.maybe(0.4)
+        ):
             out = given
         else:
             out = d.room(wants.shape, wants.dtype)
@@ -187,7 +202,10 @@ def there(call: Call, kwargs: dict[str, Any], device: str) -> Any:
             if id(value) not in moved:
                 order = sorted(range(value.ndim), key=lambda k: -abs(value.strides[k]))
                 far = upload(np.ascontiguousarray(value.transpose(order)), as_device(device))
-                moved[id(value)] = (far.transpose(*(order.index(k) for k in range(value.ndim))), value)
+                moved[id(value)] = (
+                    far.transpose(*(order.index(k) for k in range(value.ndim))),
+                    value,
+                )
             return moved[id(value)][0]
         return type(value)(map(move, value)) if isinstance(value, (list, tuple)) else value
 
@@ -207,7 +225,9 @@ def described(call: Call) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return f"{value.dtype}{list(value.shape)}" + ("" if value.flags.c_contiguous else f" strides {value.strides}")
+        return f"{value.dtype}{list(value.shape)}" + (
+            "" if value.flags.c_contiguous else f" strides {value.strides}"
+        )
     if isinstance(value, (list, tuple)):
         return f"({', '.join(map(_text, value))})"
     text = getattr(value, "__name__", None) or repr(value)

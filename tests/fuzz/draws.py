@@ -15,7 +15,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-F16, BF16, F32, F64 = (np.dtype(t) for t in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64))
+F16, BF16, F32, F64 = (
+    np.dtype(t) for t in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
+)
 FLOATS = (F32, F32, F32, F32, BF16, F16, F64)
 INTS = tuple(np.dtype(t) for t in ("i4", "i4", "i8", "i8", "u1", "i2", "u4", "i1", "u8", "u2"))
 INDICES = (np.dtype("i8"), np.dtype("i8"), np.dtype("i4"))
@@ -122,7 +124,9 @@ class Draw:
             n = self.between(1, 300)
         return min(max(n, low), high)
 
-    def shape(self, least: int = 1, most: int = 4, low: int = 0, elements: int = 12_000) -> tuple[int, ...]:
+    def shape(
+        self, least: int = 1, most: int = 4, low: int = 0, elements: int = 12_000
+    ) -> tuple[int, ...]:
         """A shape with few enough elements; one in twenty has none, if `low` is 0."""
         rank = self.one(range(least, most + 1))
         shape = [self.size(low) for _ in range(rank)]
@@ -156,7 +160,9 @@ class Draw:
     def kind(self, *kinds: str) -> str:
         """What numbers are like: normal in two of three cases."""
         return (
-            "normal" if self.sometimes(0.65) else self.any(kinds or ("ties", "wide", "zeros", "nan", "inf", "special"))
+            "normal"
+            if self.sometimes(0.65)
+            else self.any(kinds or ("ties", "wide", "zeros", "nan", "inf", "special"))
         )
 
     def values(self, shape: tuple[int, ...], dtype: Any, kind: str = "") -> np.ndarray:
@@ -169,11 +175,15 @@ class Draw:
             return self.numbers.random(shape) < self.any((0.02, 0.5, 0.98))
         info = np.iinfo(dtype)
         low, high = (
-            (max(info.min, -9), min(info.max, 9)) if kind == "small" or self.sometimes(0.7) else (info.min, info.max)
+            (max(info.min, -9), min(info.max, 9))
+            if kind == "small" or self.sometimes(0.7)
+            else (info.min, info.max)
         )
         return self.numbers.integers(low, high, shape, dtype, endpoint=True)
 
-    def array(self, shape: tuple[int, ...], dtype: Any, kind: str = "", plain: bool = False) -> np.ndarray:
+    def array(
+        self, shape: tuple[int, ...], dtype: Any, kind: str = "", plain: bool = False
+    ) -> np.ndarray:
         """Random numbers in memory of any layout."""
         return self.placed(self.values(shape, dtype, kind), plain)
 
@@ -189,7 +199,9 @@ class Draw:
         dtype = np.dtype(dtype)
         rank = len(shape)
         self.rooms += 1
-        code = Random(f"{self.palette} {self.rooms}")  # whatever was drawn before, this array lies as its fellows
+        code = Random(
+            f"{self.palette} {self.rooms}"
+        )  # whatever was drawn before, this array lies as its fellows
         how = "plain" if plain or not rank else LAYOUTS[int(code.random() * len(LAYOUTS))]
         order = list(range(rank))
         if how == "permuted":

@@ -18,7 +18,9 @@ erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def sigmoid(x: Any) -> Any:
-    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+    return np.where(
+        x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x)))
+    )
 
 
 def gelu(x: Any) -> Any:
@@ -113,7 +115,9 @@ def _(d: Draw, name: str) -> Call:
     if name == "copy":
         return Call(K.copy, (x,), lambda: exact(x.copy()))
     if name == "flip":
-        axis = d.one((None, d.axis(x.ndim), tuple(d.code.sample(axes, d.one(range(1, x.ndim + 1))))))
+        axis = d.one(
+            (None, d.axis(x.ndim), tuple(d.code.sample(axes, d.one(range(1, x.ndim + 1)))))
+        )
         return Call(K.flip, (x, axis), lambda: exact(np.flip(x, axis).copy()))
     d.code.shuffle(axes)
     order = None if d.maybe(0.3) else tuple(axes)
@@ -133,7 +137,11 @@ def _(d: Draw, name: str) -> Call:
     result = as_dtype(dtype)
     for p in parts:
         result = promote(result, as_dtype(p.dtype))
-    return Call(K.concat, (parts, axis), lambda: exact(np.concatenate([p.astype(result.numpy) for p in parts], axis)))
+    return Call(
+        K.concat,
+        (parts, axis),
+        lambda: exact(np.concatenate([p.astype(result.numpy) for p in parts], axis)),
+    )
 
 
 @draws("pad")
@@ -152,10 +160,16 @@ def _(d: Draw, name: str) -> Call:
 
     def want() -> Want:
         widths = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
-        cut = x[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, widths, strict=True))]
+        cut = x[
+            tuple(
+                slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, widths, strict=True)
+            )
+        ]
         more = [(max(a, 0), max(b, 0)) for a, b in widths]
         if mode == "constant":
-            out = np.full([n + a + b for n, (a, b) in zip(cut.shape, more, strict=True)], value, x.dtype)
+            out = np.full(
+                [n + a + b for n, (a, b) in zip(cut.shape, more, strict=True)], value, x.dtype
+            )
             out[tuple(slice(a, a + n) for n, (a, _) in zip(cut.shape, more, strict=True))] = cut
             return exact(out)
         out = cut
@@ -178,7 +192,9 @@ def _(d: Draw, name: str) -> Call:
 def indices(d: Draw, shape: tuple[int, ...], n: int, negative: bool = False) -> np.ndarray:
     """Integers of [0, n), or of [-n, n)."""
     dtype = np.dtype(d.one(("i8", "i8", "i4")))
-    values = d.numbers.integers(-n if negative else 0, n, shape, dtype) if n else np.zeros(shape, dtype)
+    values = (
+        d.numbers.integers(-n if negative else 0, n, shape, dtype) if n else np.zeros(shape, dtype)
+    )
     return d.placed(values)
 
 
@@ -201,10 +217,20 @@ def _(d: Draw, name: str) -> Call:
             if k != axis % x.ndim and d.maybe(0.3):
                 shape[k] = d.between(1, shape[k])
         index = indices(d, tuple(shape), n)
-        part = x[tuple(slice(None) if k == axis % x.ndim else slice(0, s) for k, s in enumerate(shape))]
-        return Call(K.gather, (x, axis, index), lambda: exact(np.take_along_axis(part, index.astype(np.int64), axis)))
+        part = x[
+            tuple(slice(None) if k == axis % x.ndim else slice(0, s) for k, s in enumerate(shape))
+        ]
+        return Call(
+            K.gather,
+            (x, axis, index),
+            lambda: exact(np.take_along_axis(part, index.astype(np.int64), axis)),
+        )
     index = indices(d, tuple(shape), n, negative=True)
-    return Call(K.take_along_axis, (x, index, axis), lambda: exact(np.take_along_axis(x, index.astype(np.int64), axis)))
+    return Call(
+        K.take_along_axis,
+        (x, index, axis),
+        lambda: exact(np.take_along_axis(x, index.astype(np.int64), axis)),
+    )
 
 
 UPDATES: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -215,7 +241,9 @@ def updated(x: np.ndarray, places: tuple[Any, ...], values: Any, update: str) ->
     if update == "assign" or not is_float(x.dtype):
         out = x.copy()
         if update == "assign":
-            for place, v in zip(zip(*(p.reshape(-1) for p in places), strict=True), values.reshape(-1), strict=True):
+            for place, v in zip(
+                zip(*(p.reshape(-1) for p in places), strict=True), values.reshape(-1), strict=True
+            ):
                 out[place] = v
         else:
             UPDATES[update].at(out, places, values)
@@ -254,7 +282,9 @@ def _(d: Draw, name: str) -> Call:
 
     def want() -> Want:
         whole = tuple(
-            np.broadcast_to((p.astype(np.int64) % n).reshape(*many, *(1,) * (x.ndim - lead)), values.shape)
+            np.broadcast_to(
+                (p.astype(np.int64) % n).reshape(*many, *(1,) * (x.ndim - lead)), values.shape
+            )
             for p, n in zip(lists, x.shape, strict=False)
         )
         rest = np.indices(values.shape)[len(many) :]

@@ -19,7 +19,12 @@ from tests.fuzz.products import Problem
 ELEMENTS = {"relu": f.relu, "silu": f.silu, "sigmoid": f.sigmoid, "tanh": f.tanh}
 
 
-@draws(*(f"F.{n}" for n in ("relu", "silu", "sigmoid", "tanh", "gelu", "softmax", "dropout", "normalize")))
+@draws(
+    *(
+        f"F.{n}"
+        for n in ("relu", "silu", "sigmoid", "tanh", "gelu", "softmax", "dropout", "normalize")
+    )
+)
 def _(d: Draw, name: str) -> Call:
     function, dtype = name[2:], d.one(FLOATS)
     x = d.array(d.shape(1, 3), dtype)
@@ -28,7 +33,9 @@ def _(d: Draw, name: str) -> Call:
         want = lambda: of_one(ELEMENTS[function], x, dtype)
     elif function == "gelu":
         options["approximate"] = d.one(("none", "tanh"))
-        want = lambda: of_one(f.gelu_erf if options["approximate"] == "none" else f.gelu_tanh, x, dtype)
+        want = lambda: of_one(
+            f.gelu_erf if options["approximate"] == "none" else f.gelu_tanh, x, dtype
+        )
     elif function == "dropout":
         options |= d.one(({"training": False}, {"p": 0.0}))
         want = lambda: exact(x.copy())
@@ -72,7 +79,10 @@ def _(d: Draw, name: str) -> Call:
             value = ACTIVATIONS[options["activation"]](value)
             size = size + np.abs(value)  # its own rounding
         if "residual" in options:
-            value, size = value + wide(options["residual"]), size + np.abs(wide(options["residual"]))
+            value, size = (
+                value + wide(options["residual"]),
+                size + np.abs(wide(options["residual"])),
+            )
         return Want(value, dtype, (depth(n) + 8) * sums(dtype) * size)
 
     return Call(F.linear, (x, w), want, options, out=False)
@@ -88,11 +98,15 @@ def _(d: Draw, name: str) -> Call:
     if name == "F.layer_norm":
         x = d.array(d.shape(1, 3, low=1), dtype, "normal")
         w, b = parameters(d, x.shape[-1:], dtype, 2)
-        want = lambda: normalised(x.astype(np.float64), (x.ndim - 1,), 1e-5, wide(w), wide(b), dtype)
+        want = lambda: normalised(
+            x.astype(np.float64), (x.ndim - 1,), 1e-5, wide(w), wide(b), dtype
+        )
         return Call(F.layer_norm, (x, x.shape[-1], w, b), want, out=False)
     p = Problem(d)
     options = {"attn_mask": p.mask, "is_causal": p.causal, "scale": p.scale}
-    return Call(F.scaled_dot_product_attention, (p.q, p.k, p.v), lambda: p.wants()[0], options, out=False)
+    return Call(
+        F.scaled_dot_product_attention, (p.q, p.k, p.v), lambda: p.wants()[0], options, out=False
+    )
 
 
 @draws("uniform", "normal", "bernoulli", "randint", also=("Generator", "manual_seed"))
@@ -102,7 +116,9 @@ def _(d: Draw, name: str) -> Call:
     dtype = d.one(FLOATS)
     options: dict[str, Any] = {}
     if name == "bernoulli":
-        args: tuple[Any, ...] = (d.placed(np.abs(np.sin(d.floats(shape, F64, "normal"))).astype(dtype)),)
+        args: tuple[Any, ...] = (
+            d.placed(np.abs(np.sin(d.floats(shape, F64, "normal"))).astype(dtype)),
+        )
     elif name == "randint":
         low, high = sorted((d.between(-100, 100), d.between(101, 120)))
         dtype = np.dtype(d.one((np.int64, np.int32, np.int16, np.int8)))
@@ -121,7 +137,9 @@ def _(d: Draw, name: str) -> Call:
         return function(*args, generator=K.Generator(seed, stream), **options)
 
     def want() -> Want:
-        given = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) and a.ndim else a for a in args]
+        given = [
+            np.ascontiguousarray(a) if isinstance(a, np.ndarray) and a.ndim else a for a in args
+        ]
         value = np.array(call(*given, **options))
         w = value.astype(np.float64)
         if name == "bernoulli":
@@ -129,7 +147,11 @@ def _(d: Draw, name: str) -> Call:
         elif name == "normal":
             good = bool(np.isfinite(w).all() and (np.abs(w - args[0]) < 12 * args[1]).all())
         else:
-            good = bool((w >= args[0]).all() and (w <= args[1]).all() and (name != "randint" or (w < args[1]).all()))
+            good = bool(
+                (w >= args[0]).all()
+                and (w <= args[1]).all()
+                and (name != "randint" or (w < args[1]).all())
+            )
         if not good:
             raise Wrong(f"numbers lie between {w.min()} and {w.max()}")
         if value.size > 500:

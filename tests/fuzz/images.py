@@ -34,7 +34,12 @@ class Conv:
     groups: int
 
     def options(self) -> dict[str, Any]:
-        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation, "groups": self.groups}
+        return {
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+        }
 
     def taps(self) -> Any:
         """For each place of the window: where it is, and the parts of results and of padded inputs that it joins."""
@@ -46,7 +51,9 @@ class Conv:
 
     def split(self, x: np.ndarray, axis: int) -> np.ndarray:
         """An axis of channels in groups."""
-        return x.reshape(*x.shape[:axis], self.groups, x.shape[axis] // self.groups, *x.shape[axis + 1 :])
+        return x.reshape(
+            *x.shape[:axis], self.groups, x.shape[axis] // self.groups, *x.shape[axis + 1 :]
+        )
 
     def padded(self, x: np.ndarray) -> np.ndarray:
         return np.pad(x, ((0, 0), (0, 0), *((p, p) for p in self.padding)))
@@ -108,7 +115,9 @@ def problem(d: Draw, axes: int) -> Conv:
                 tuple(stride), tuple(padding), tuple(dilation), groups)  # fmt: skip
 
 
-def image(d: Draw, shape: tuple[int, ...], dtype: np.dtype, layout: str, kind: str = "normal") -> np.ndarray:
+def image(
+    d: Draw, shape: tuple[int, ...], dtype: np.dtype, layout: str, kind: str = "normal"
+) -> np.ndarray:
     """An image as a layout has it, or channels first in channels-last memory."""
     if layout[1] != "C":
         return d.array((shape[0], *shape[2:], shape[1]), dtype, kind)
@@ -124,7 +133,9 @@ def first(x: np.ndarray, layout: str) -> np.ndarray:
 def as_laid(want: Want, layout: str) -> Want:
     """A result with channels first, as a layout has it."""
     return (
-        want if layout[1] == "C" else Want(last(want.value), want.dtype, last(np.broadcast_to(want.error, want.shape)))
+        want
+        if layout[1] == "C"
+        else Want(last(want.value), want.dtype, last(np.broadcast_to(want.error, want.shape)))
     )
 
 
@@ -197,7 +208,9 @@ def _(d: Draw, name: str) -> Call:
         a, b = other.astype(np.float64), g.astype(np.float64)
         function = c.by_input if by_input else c.by_weight
         n = math.prod(c.w[2:]) * c.w[0] // c.groups if by_input else c.y[0] * math.prod(c.y[2:])
-        return Want(function(a, b), dtype, (depth(n) + 4) * sums(dtype) * function(np.abs(a), np.abs(b)))
+        return Want(
+            function(a, b), dtype, (depth(n) + 4) * sums(dtype) * function(np.abs(a), np.abs(b))
+        )
 
     args = (c.x, other, g) if by_input else (other, c.w, g)
     return Call(getattr(K, name), args, want, c.options(), out=False)

@@ -28,7 +28,9 @@ def _(d: Draw, name: str) -> Call:
     def want() -> Want:
         value = softmax(x.astype(np.float64), axis, name == "log_softmax")
         wide = np.where(np.isfinite(x), x, 0).astype(np.float64)
-        far = np.abs(wide).max(axis, keepdims=True) if x.size else 0.0  # x - max rounds, and exp doubles that
+        far = (
+            np.abs(wide).max(axis, keepdims=True) if x.size else 0.0
+        )  # x - max rounds, and exp doubles that
         scale = np.abs(value) + far if name == "log_softmax" else value * (1 + far)
         return Want(value, dtype, (depth(x.shape[axis]) + 4) * sums(dtype) * scale)
 
@@ -36,7 +38,13 @@ def _(d: Draw, name: str) -> Call:
 
 
 def normalised(
-    x: np.ndarray, axes: tuple[int, ...], eps: float, w: Any, b: Any, dtype: np.dtype, centred: bool = True
+    x: np.ndarray,
+    axes: tuple[int, ...],
+    eps: float,
+    w: Any,
+    b: Any,
+    dtype: np.dtype,
+    centred: bool = True,
 ) -> Want:
     """x less its mean over axes, by its deviation, times w plus b; `w` and `b` broadcast."""
     n = int(np.prod([x.shape[k] for k in axes]))
@@ -72,7 +80,9 @@ def _(d: Draw, name: str) -> Call:
     axes = tuple(range(x.ndim - len(shape), x.ndim))
     if name == "rms_norm":
         b = None
-    want = lambda: normalised(x.astype(np.float64), axes, eps, wide(w), wide(b), dtype, name == "layer_norm")
+    want = lambda: normalised(
+        x.astype(np.float64), axes, eps, wide(w), wide(b), dtype, name == "layer_norm"
+    )
     args = (x, shape, w, b, eps) if name == "layer_norm" else (x, shape, w, eps)
     return Call(getattr(K, name), args, want, in_place=0)
 
@@ -91,7 +101,9 @@ def _(d: Draw, name: str) -> Call:
         def grouped() -> Want:
             shape = (x.shape[0], groups, -1)
             spread = lambda v: None if v is None else np.broadcast_to(v.astype(np.float64).reshape(per), x.shape).reshape(shape)  # fmt: skip
-            out = normalised(x.astype(np.float64).reshape(shape), (2,), eps, spread(w), spread(b), dtype)
+            out = normalised(
+                x.astype(np.float64).reshape(shape), (2,), eps, spread(w), spread(b), dtype
+            )
             return Want(out.value.reshape(x.shape), dtype, out.error.reshape(x.shape))
 
         return Call(K.group_norm, (x, groups, w, b, eps), grouped, in_place=0)
@@ -106,7 +118,9 @@ def _(d: Draw, name: str) -> Call:
             # scale and shift are one number each for a channel: x * scale + shift cancels where the mean is far
             out = normalised(wx, axes, eps, sw, sb, dtype)
             return Want(out.value, dtype, 2 * out.error)
-        factor = (1.0 if sw is None else sw) / np.sqrt(variance.astype(np.float64).reshape(per) + eps)
+        factor = (1.0 if sw is None else sw) / np.sqrt(
+            variance.astype(np.float64).reshape(per) + eps
+        )
         m = mean.astype(np.float64).reshape(per)
         value = (wx - m) * factor + (0.0 if sb is None else sb)
         scale = (np.abs(wx) + np.abs(m)) * np.abs(factor) + (0.0 if sb is None else np.abs(sb))

@@ -21,7 +21,11 @@ def image_shape(d: Draw, axes: int) -> tuple[int, ...]:
     if d.sometimes(0.1):
         size = [min(n, 4) for n in size]
         size[d.between(0, axes - 1)] = d.between(50, 300)
-    return (0 if d.sometimes(0.03) else d.between(1, 3), d.one((1, 3, 8, 16, 17, d.between(1, 40))), *size)
+    return (
+        0 if d.sometimes(0.03) else d.between(1, 3),
+        d.one((1, 3, 8, 16, 17, d.between(1, 40))),
+        *size,
+    )
 
 
 class Windows:
@@ -50,7 +54,12 @@ class Windows:
             counts.append([min(b + k, n + p) - b for b in begins])
             for into, v in zip((kernel, stride, padding, dilation), (k, s, p, e), strict=True):
                 into.append(v)
-        options = {"kernel_size": tuple(kernel), "stride": tuple(stride), "padding": tuple(padding), "ceil_mode": ceil}
+        options = {
+            "kernel_size": tuple(kernel),
+            "stride": tuple(stride),
+            "padding": tuple(padding),
+            "ceil_mode": ceil,
+        }
         if dilated:
             options["dilation"] = tuple(dilation)
         return Windows(places, counts), options
@@ -101,8 +110,12 @@ def along(x: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
     return x
 
 
-def windows(d: Draw, name: str, size: tuple[int, ...], dilated: bool) -> tuple[Windows, dict[str, Any]]:
-    return Windows.parts(d, size) if name.startswith("adaptive") else Windows.sliding(d, size, dilated)
+def windows(
+    d: Draw, name: str, size: tuple[int, ...], dilated: bool
+) -> tuple[Windows, dict[str, Any]]:
+    return (
+        Windows.parts(d, size) if name.startswith("adaptive") else Windows.sliding(d, size, dilated)
+    )
 
 
 def axes_of(name: str) -> int:
@@ -119,12 +132,21 @@ def _(d: Draw, name: str) -> Call:
 
     def want() -> Any:
         value, index = w.largest(first(x, layout))
-        results = [as_laid(Want(value, x.dtype, 0.0), layout), as_laid(Want(index, index.dtype, 0.0), layout)]
+        results = [
+            as_laid(Want(value, x.dtype, 0.0), layout),
+            as_laid(Want(index, index.dtype, 0.0), layout),
+        ]
         for r in results:
             r.error = None
         return results if pairs else results[0]
 
-    return Call(getattr(K, name), (x,), want, {**options, "layout": layout, "return_indices": pairs}, out=not pairs)
+    return Call(
+        getattr(K, name),
+        (x,),
+        want,
+        {**options, "layout": layout, "return_indices": pairs},
+        out=not pairs,
+    )
 
 
 @draws(*(f"{kind}max_pool{n}d_input" for kind in ("", "adaptive_") for n in AXES))
@@ -146,13 +168,25 @@ def _(d: Draw, name: str) -> Call:
         np.add.at(value, (n, c, index), wide)
         np.add.at(size, (n, c, index), np.abs(wide))
         most = math.prod(options.get("kernel_size", (2,) * axes))
-        return as_laid(Want(value.reshape(shape), dtype, depth(most) * sums(dtype) * size.reshape(shape)), layout)
+        return as_laid(
+            Want(value.reshape(shape), dtype, depth(most) * sums(dtype) * size.reshape(shape)),
+            layout,
+        )
 
     whole = shape if layout[1] == "C" else (shape[0], *shape[2:], shape[1])
-    return Call(getattr(K, name), (whole, g, places), want, {**options, "layout": layout}, out=False)
+    return Call(
+        getattr(K, name), (whole, g, places), want, {**options, "layout": layout}, out=False
+    )
 
 
-@draws(*(f"{kind}avg_pool{n}d{back}" for kind in ("", "adaptive_") for n in AXES for back in ("", "_input")))
+@draws(
+    *(
+        f"{kind}avg_pool{n}d{back}"
+        for kind in ("", "adaptive_")
+        for n in AXES
+        for back in ("", "_input")
+    )
+)
 def _(d: Draw, name: str) -> Call:
     axes, dtype, back = axes_of(name), d.one(FLOATS), name.endswith("input")
     layout, shape = d.one(LAYOUTS[axes]), image_shape(d, axes)
@@ -163,7 +197,13 @@ def _(d: Draw, name: str) -> Call:
         options |= {"count_include_pad": counted, "divisor_override": divisor}
     elif back:
         del options["output_size"]
-    x = image(d, (*shape[:2], *w.shape) if back else shape, dtype, layout, "" if d.maybe(0.3) else "normal")
+    x = image(
+        d,
+        (*shape[:2], *w.shape) if back else shape,
+        dtype,
+        layout,
+        "" if d.maybe(0.3) else "normal",
+    )
 
     def want() -> Want:
         wide = first(x, layout).astype(np.float64)
@@ -233,7 +273,10 @@ def _(d: Draw, name: str) -> Call:
     axes, dtype, back = d.one((1, 2, 2, 2, 3)), d.one(FLOATS), name == "interpolate_input"
     layout, shape, mode = d.one(LAYOUTS[axes]), image_shape(d, axes), d.one(MODES[axes])
     corners = mode not in ("nearest", "area") and d.maybe()
-    factor, size = None, tuple(d.one((1, n, 2 * n, max(1, n // 2), d.between(1, 2 * n))) for n in shape[2:])
+    factor, size = (
+        None,
+        tuple(d.one((1, n, 2 * n, max(1, n // 2), d.between(1, 2 * n))) for n in shape[2:]),
+    )
     options: dict[str, Any] = {"mode": mode, "align_corners": corners, "layout": layout}
     if not back and mode != "area" and d.maybe(0.3):
         factor = d.one((2.0, 1.5, 3.0, 1.25))
@@ -251,7 +294,10 @@ def _(d: Draw, name: str) -> Call:
         out = applied(wide, maps, n, dtype)
         # places are computed in float64 and may be off by a rounding, which moves weight between neighbours
         far = 8 * unit(F64) * max(*shape[2:], *size) * np.abs(wide).max(initial=0)
-        return as_laid(Want(out.value, dtype, out.error + (0.0 if mode in ("nearest", "area") else far)), layout)
+        return as_laid(
+            Want(out.value, dtype, out.error + (0.0 if mode in ("nearest", "area") else far)),
+            layout,
+        )
 
     whole = shape if layout[1] == "C" else (shape[0], *shape[2:], shape[1])
     return Call(getattr(K, name), (whole, x) if back else (x,), want, options, out=not back)

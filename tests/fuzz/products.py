@@ -29,9 +29,15 @@ def _(d: Draw, name: str) -> Call:
     m, k, n = extents(d)
     dtype = d.one(FLOATS) if d.maybe(0.8) else d.one(INTS)
     batch = (d.between(1, 3),) if d.maybe(0.25) else ()
-    a = d.array((*batch, m, k) if m or d.maybe(0.9) else (k,), dtype, "" if d.maybe(0.3) else "normal")
+    a = d.array(
+        (*batch, m, k) if m or d.maybe(0.9) else (k,), dtype, "" if d.maybe(0.3) else "normal"
+    )
     turned = d.maybe(0.4)
-    b = d.array((*(batch if d.maybe() else ()), n, k) if turned else (k, n), dtype, "normal" if is_float(dtype) else "")
+    b = d.array(
+        (*(batch if d.maybe() else ()), n, k) if turned else (k, n),
+        dtype,
+        "normal" if is_float(dtype) else "",
+    )
     b = b.swapaxes(-1, -2) if turned else b
     options: dict[str, Any] = {}
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), m, n) if a.ndim > 1 else (n,)
@@ -39,7 +45,9 @@ def _(d: Draw, name: str) -> Call:
     result = dtype
     if a.ndim > 1 and not plain:
         if d.maybe(0.3):
-            options["bias"] = d.array((n,), d.one((dtype, F32)) if d.maybe(0.2) else dtype, "normal")
+            options["bias"] = d.array(
+                (n,), d.one((dtype, F32)) if d.maybe(0.2) else dtype, "normal"
+            )
         if d.maybe(0.3):
             options["activation"] = d.one(tuple(ACTIVATIONS))
         if d.maybe(0.2):
@@ -89,7 +97,11 @@ class Problem:
     def __init__(self, d: Draw, square: bool = False) -> None:
         self.dtype = d.one(FLOATS[:-1])
         batch, groups, heads = d.between(1, 3), d.one((1, 1, 2, 3)), d.one((1, 1, 2, 4))
-        length, keys, self.depth = d.size(1, 130), d.size(1, 130), d.one((1, 5, 16, 24, 32, 64, d.one(range(1, 80))))
+        length, keys, self.depth = (
+            d.size(1, 130),
+            d.size(1, 130),
+            d.one((1, 5, 16, 24, 32, 64, d.one(range(1, 80)))),
+        )
         width = self.depth if d.maybe(0.6) else d.one((1, 17, 33, 49, 65, d.one(range(1, 80))))
         while batch * heads * groups * length * keys * (self.depth + width) > 10 * LARGE:
             length, keys, batch = max(1, length // 2), max(1, keys // 2), max(1, batch // 2)
@@ -104,7 +116,9 @@ class Problem:
         if d.maybe(0.35):
             shape = d.broadcastable((batch, heads, length, keys))
             shape = (1,) * (4 - len(shape)) + shape
-            self.mask = d.array(shape, np.bool_ if d.maybe() else d.one((F32, self.dtype)), "normal")
+            self.mask = d.array(
+                shape, np.bool_ if d.maybe() else d.one((F32, self.dtype)), "normal"
+            )
         self.repeat = heads // groups
 
     def scores(self) -> tuple[np.ndarray, ...]:
@@ -115,7 +129,11 @@ class Problem:
         s = scale * (q @ k.swapaxes(-1, -2))
         size = scale * (np.abs(q) @ np.abs(k).swapaxes(-1, -2))
         if self.mask is not None:
-            s = np.where(self.mask, s, -np.inf) if self.mask.dtype == np.bool_ else s + self.mask.astype(np.float64)
+            s = (
+                np.where(self.mask, s, -np.inf)
+                if self.mask.dtype == np.bool_
+                else s + self.mask.astype(np.float64)
+            )
         if self.causal:
             s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
         return s, size, q, k, v
@@ -138,9 +156,9 @@ class Problem:
         value, lse, weights, far, size = self.forward()
         v = np.abs(np.repeat(self.v.astype(np.float64), self.repeat, 1))
         spread = np.where(weights > 0, np.where(np.isfinite(far), far, 0) + size, 0)
-        error = self.units() * (weights @ v) + (depth(self.depth) + depth(self.q.shape[-2])) * unit(F32) * (
-            (weights * (2 + spread)) @ v
-        )
+        error = self.units() * (weights @ v) + (depth(self.depth) + depth(self.q.shape[-2])) * unit(
+            F32
+        ) * ((weights * (2 + spread)) @ v)
         error = error + unit(F32) * 4 * (weights * spread).sum(-1, keepdims=True) * (weights @ v)
         off = depth(self.depth) * unit(F32) * (np.abs(lse) + 2 + spread.max(-1))
         return [Want(value, self.dtype, error), Want(lse, F32, np.where(np.isfinite(off), off, 0))]
@@ -174,13 +192,21 @@ def _(d: Draw, name: str) -> Call:
         ds_size = (
             near
             * weights
-            * (np.abs(g) @ np.abs(v).swapaxes(-1, -2) + (np.abs(g) * np.abs(r)).sum(-1, keepdims=True))
+            * (
+                np.abs(g) @ np.abs(v).swapaxes(-1, -2)
+                + (np.abs(g) * np.abs(r)).sum(-1, keepdims=True)
+            )
             * scale
         )
         more = (depth(g.shape[-2]) + depth(v.shape[-2])) * unit(F32)
         dq_error = ds_size @ np.abs(k) + more * (np.abs(ds) @ np.abs(k))
-        dk_error = grouped(ds_size.swapaxes(-1, -2) @ np.abs(q) + more * (np.abs(ds).swapaxes(-1, -2) @ np.abs(q)))
-        dv_error = grouped((near * weights).swapaxes(-1, -2) @ np.abs(g) + more * weights.swapaxes(-1, -2) @ np.abs(g))
+        dk_error = grouped(
+            ds_size.swapaxes(-1, -2) @ np.abs(q) + more * (np.abs(ds).swapaxes(-1, -2) @ np.abs(q))
+        )
+        dv_error = grouped(
+            (near * weights).swapaxes(-1, -2) @ np.abs(g)
+            + more * weights.swapaxes(-1, -2) @ np.abs(g)
+        )
         return [
             Want(ds @ k, p.dtype, dq_error),
             Want(grouped(ds.swapaxes(-1, -2) @ q), p.dtype, dk_error),

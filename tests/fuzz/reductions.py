@@ -23,7 +23,11 @@ def axes(d: Draw, rank: int, several: bool = True) -> Any:
 
 def counted(x: np.ndarray, axis: Any) -> int:
     """How many elements go into one result."""
-    over = range(x.ndim) if axis is None else [a % x.ndim for a in (axis if isinstance(axis, tuple) else (axis,))]
+    over = (
+        range(x.ndim)
+        if axis is None
+        else [a % x.ndim for a in (axis if isinstance(axis, tuple) else (axis,))]
+    )
     return math.prod(x.shape[k] for k in over)
 
 
@@ -74,7 +78,10 @@ def _(d: Draw, name: str) -> Call:
     def want() -> Want:
         wide = x.astype(np.float64) if is_float(dtype) else x
         value = getattr(np, name)(wide, axis, keepdims=keep)
-        return exact(value, np.int64 if name.startswith("arg") else np.bool_ if name in ("all", "any") else dtype)
+        return exact(
+            value,
+            np.int64 if name.startswith("arg") else np.bool_ if name in ("all", "any") else dtype,
+        )
 
     return Call(getattr(K, name), (x,), want, {"axis": axis, "keepdims": keep})
 
@@ -140,7 +147,11 @@ def _(d: Draw, name: str) -> Call:
             if not exclusive or not out.shape[along]:
                 return out
             out = np.roll(out, 1, along)
-            out[tuple(slice(0, 1) if k == along % out.ndim else slice(None) for k in range(out.ndim))] = first
+            out[
+                tuple(
+                    slice(0, 1) if k == along % out.ndim else slice(None) for k in range(out.ndim)
+                )
+            ] = first
             return out
 
         value = scanned(wide)
@@ -148,7 +159,9 @@ def _(d: Draw, name: str) -> Call:
             return exact(value)
         n = flat.shape[along]
         size = scanned(np.abs(wide))
-        return Want(value, result, (depth(n) + (n if name == "cumprod" else 0)) * sums(dtype) * size)
+        return Want(
+            value, result, (depth(n) + (n if name == "cumprod" else 0)) * sums(dtype) * size
+        )
 
     return Call(getattr(K, name), (x,), want, {"axis": axis, "exclusive": exclusive})
 
@@ -183,6 +196,10 @@ def _(d: Draw, name: str) -> Call:
     def want() -> Want:
         flat, k = (x.reshape(-1), 0) if along is None else (x, axis)
         places = order(flat, k, descending)
-        return exact(places.astype(np.int64)) if name == "argsort" else exact(np.take_along_axis(flat, places, k))
+        return (
+            exact(places.astype(np.int64))
+            if name == "argsort"
+            else exact(np.take_along_axis(flat, places, k))
+        )
 
     return Call(getattr(K, name), (x, along, descending), want)

@@ -68,7 +68,9 @@ class Tally:
     crashed: list[tuple[int, str]] = field(default_factory=list)
 
 
-def work(first: int, last: int, step: int, names: list[str], only: list[str], frames: float, device: str) -> None:
+def work(
+    first: int, last: int, step: int, names: list[str], only: list[str], frames: float, device: str
+) -> None:
     """In a worker: make calls, and say before each which it is."""
     say = lambda **line: print(json.dumps(line), flush=True)
     done: Counter[str] = Counter()
@@ -94,7 +96,9 @@ class Worker:
     So all processes are in one block of numbers, and a kernel that one has compiled is there for the others.
     """
 
-    def __init__(self, first: int, last: int, step: int, options: dict[str, Any], folder: Path) -> None:
+    def __init__(
+        self, first: int, last: int, step: int, options: dict[str, Any], folder: Path
+    ) -> None:
         self.next, self.last, self.step, self.options = first, last, step, options
         self.slot = folder / f"slot-{first}"
         self.pending = b""
@@ -111,7 +115,9 @@ class Worker:
         environment = {**os.environ, "FUZZ_SLOT": str(self.slot), "PYTHONPATH": os.pathsep.join(
             [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]), "CUBEPY_NUM_THREADS": os.environ.get("CUBEPY_NUM_THREADS", "1")}  # fmt: skip
         self.log = self.slot.with_suffix(".log").open("ab")
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, env=environment, cwd=ROOT)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self.log, env=environment, cwd=ROOT
+        )
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
         self.heard = time.monotonic()
@@ -152,8 +158,16 @@ def many(
         families: modules of `tests.fuzz` that draw calls.
     """
     names = sorted(only if families is not FAMILIES else load())
-    options = {"names": names, "only": only or names, "frames": frames, "device": device, "families": list(families)}
-    workers = [Worker(first + k, first + count, jobs, options, folder) for k in range(min(jobs, count))]
+    options = {
+        "names": names,
+        "only": only or names,
+        "frames": frames,
+        "device": device,
+        "families": list(families),
+    }
+    workers = [
+        Worker(first + k, first + count, jobs, options, folder) for k in range(min(jobs, count))
+    ]
     tally, begun, told = Tally(), time.monotonic(), 0.0
     while workers:
         select.select([w.process.stdout for w in workers], [], [], 1.0)
@@ -174,7 +188,9 @@ def many(
                 number = w.at()
                 what = "hangs" if hangs else f"ended the process with status {w.process.returncode}"
                 tally.calls.update(unreported(w, names, number))
-                tally.crashed.append((number, f"{name_of(number, names)}: {what}; see {w.log.name}"))
+                tally.crashed.append(
+                    (number, f"{name_of(number, names)}: {what}; see {w.log.name}")
+                )
                 w.next = number + w.step
                 workers.remove(w)
                 if w.next < w.last:
@@ -196,4 +212,12 @@ def many(
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     load(given["families"])
-    work(given["first"], given["last"], given["step"], given["names"], given["only"], given["frames"], given["device"])
+    work(
+        given["first"],
+        given["last"],
+        given["step"],
+        given["names"],
+        given["only"],
+        given["frames"],
+        given["device"],
+    )

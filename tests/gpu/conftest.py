@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else jax takes most of the GPU's memory
+os.environ.setdefault(
+    "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
+)  # else jax takes most of the GPU's memory
 
 import cubepy as cb
 from cubepy.runtime.device import backend_named

@@ -29,7 +29,11 @@ def draw(seed: int, dtype: Any, *shape: int) -> np.ndarray:
 def inputs(
     dtype: Any, b: int, h: int, g: int, length: int, seen: int, d: int, e: int | None = None
 ) -> list[np.ndarray]:
-    return [draw(1, dtype, b, h, length, d), draw(2, dtype, b, g, seen, d), draw(3, dtype, b, g, seen, e or d)]
+    return [
+        draw(1, dtype, b, h, length, d),
+        draw(2, dtype, b, g, seen, d),
+        draw(3, dtype, b, g, seen, e or d),
+    ]
 
 
 def weights(
@@ -37,7 +41,11 @@ def weights(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The matrix of weights and its log-sum-exp, in float64."""
     k = np.repeat(k, q.shape[1] // k.shape[1], axis=1).astype(np.float64)
-    s = q.astype(np.float64) @ k.swapaxes(2, 3) * (1 / math.sqrt(q.shape[3]) if scale is None else scale)
+    s = (
+        q.astype(np.float64)
+        @ k.swapaxes(2, 3)
+        * (1 / math.sqrt(q.shape[3]) if scale is None else scale)
+    )
     if mask is not None:
         s = np.where(mask, s, -np.inf) if mask.dtype == np.bool_ else s + mask.astype(np.float64)
     if causal:
@@ -50,7 +58,12 @@ def weights(
 
 
 def expected(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = False, mask: Any = None, scale: Any = None
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    causal: bool = False,
+    mask: Any = None,
+    scale: Any = None,
 ) -> np.ndarray:
     w, _ = weights(q, k, causal, mask, scale)
     return w @ np.repeat(v, q.shape[1] // v.shape[1], axis=1).astype(np.float64)
@@ -118,7 +131,11 @@ def hiding(dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     shown = rng.random(shape) < 0.6
     shown[..., :128] = True
     shown[..., 128:256] = False
-    return shown if dtype == np.bool_ else np.where(shown, rng.standard_normal(shape), -np.inf).astype(dtype)
+    return (
+        shown
+        if dtype == np.bool_
+        else np.where(shown, rng.standard_normal(shape), -np.inf).astype(dtype)
+    )
 
 
 @pytest.mark.parametrize(("dtype", "shape", "width", "causal"), MASKS)
@@ -140,7 +157,11 @@ def test_a_query_that_sees_nothing_gives_zeros() -> None:
 
 def test_large_scores_stay_finite() -> None:
     arrays = inputs(BF16, 1, 1, 1, 256, 256, 128)
-    close(K.attention(*on_device(arrays), is_causal=True, scale=30.0), expected(*arrays, True, None, 30.0), 3e-2)
+    close(
+        K.attention(*on_device(arrays), is_causal=True, scale=30.0),
+        expected(*arrays, True, None, 30.0),
+        3e-2,
+    )
 
 
 def test_results_do_not_vary() -> None:
@@ -177,7 +198,9 @@ def test_splitting_keys_does_not_vary_and_any_parts_agree() -> None:
         with cb.tune.force("attention", "split", Shape(splits=splits)):
             first = K.attention(*far).numpy()
             assert all(np.array_equal(first, K.attention(*far).numpy()) for _ in range(5))
-        assert np.linalg.norm(first.astype(np.float64) - right) <= TOLERANCE[BF16] * np.linalg.norm(right)
+        assert np.linalg.norm(first.astype(np.float64) - right) <= TOLERANCE[BF16] * np.linalg.norm(
+            right
+        )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -187,9 +210,15 @@ def test_random_shapes(seed: int) -> None:
     dtype = (BF16, F16, F32)[seed % 3]
     groups, length = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2, 16, 77, 130, 197, 260]))
     heads, seen = groups * int(rng.choice([1, 2, 4])), int(rng.integers(1, 1500))
-    arrays = inputs(dtype, int(rng.integers(1, 4)), heads, groups, length, seen, int(rng.choice([40, 64, 128])))
+    arrays = inputs(
+        dtype, int(rng.integers(1, 4)), heads, groups, length, seen, int(rng.choice([40, 64, 128]))
+    )
     causal = bool(rng.random() < 0.4)
-    close(K.attention(*on_device(arrays), is_causal=causal), expected(*arrays, causal), TOLERANCE[dtype])
+    close(
+        K.attention(*on_device(arrays), is_causal=causal),
+        expected(*arrays, causal),
+        TOLERANCE[dtype],
+    )
 
 
 GRADIENTS = [
@@ -217,7 +246,9 @@ def check_gradients(case: Any, causal: bool, mask: np.ndarray | None) -> None:
     grad = draw(4, dtype, *q.shape)
     far_mask = None if mask is None else upload(mask, HERE)
     out, lse = attention_forward(*on_device(arrays), is_causal=causal, attn_mask=far_mask)
-    ours = attention_gradients(upload(grad, HERE), *on_device(arrays), out, lse, is_causal=causal, attn_mask=far_mask)
+    ours = attention_gradients(
+        upload(grad, HERE), *on_device(arrays), out, lse, is_causal=causal, attn_mask=far_mask
+    )
     w, exact_lse = weights(q, k, causal, mask, None)
     assert np.abs(lse.numpy() - exact_lse).max() < 1e-4
     do, scale = grad.astype(np.float64), 1 / math.sqrt(q.shape[3])

@@ -32,12 +32,23 @@ def defined(x: np.ndarray, w: np.ndarray, stride: Any, padding: Any, dilation: A
     """The sum over the window in float64, tap by tap; x is (N, C, *size)."""
     axes = x.ndim - 2
     s, p, d = (v if isinstance(v, tuple) else (v,) * axes for v in (stride, padding, dilation))
-    x, w = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *((k, k) for k in p)]), w.astype(np.float64)
-    out = [(n - dd * (k - 1) - 1) // ss + 1 for n, k, ss, dd in zip(x.shape[2:], w.shape[2:], s, d, strict=True)]
+    x, w = (
+        np.pad(x.astype(np.float64), [(0, 0), (0, 0), *((k, k) for k in p)]),
+        w.astype(np.float64),
+    )
+    out = [
+        (n - dd * (k - 1) - 1) // ss + 1
+        for n, k, ss, dd in zip(x.shape[2:], w.shape[2:], s, d, strict=True)
+    ]
     total = np.zeros((x.shape[0], w.shape[0], *out))
     for tap in itertools.product(*map(range, w.shape[2:])):
-        at = [slice(t * dd, t * dd + (m - 1) * ss + 1, ss) for t, dd, m, ss in zip(tap, d, out, s, strict=True)]
-        total += np.moveaxis(np.moveaxis(x[(slice(None), slice(None), *at)], 1, -1) @ w[(..., *tap)].T, -1, 1)
+        at = [
+            slice(t * dd, t * dd + (m - 1) * ss + 1, ss)
+            for t, dd, m, ss in zip(tap, d, out, s, strict=True)
+        ]
+        total += np.moveaxis(
+            np.moveaxis(x[(slice(None), slice(None), *at)], 1, -1) @ w[(..., *tap)].T, -1, 1
+        )
     return total
 
 
@@ -74,8 +85,14 @@ CASES = [  # input, filters, stride, padding, dilation
 
 @pytest.mark.parametrize("dtype", [np.float16, BF16], ids=lambda d: np.dtype(d).name)
 @pytest.mark.parametrize(("shape", "filters", "stride", "padding", "dilation"), CASES, ids=str)
-def test_conv2d_in_every_layout(shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, dtype: Any) -> None:
-    x, w, b = draw(*shape, dtype=dtype), draw(*filters, dtype=dtype, seed=1), draw(filters[0], dtype=dtype, seed=2)
+def test_conv2d_in_every_layout(
+    shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, dtype: Any
+) -> None:
+    x, w, b = (
+        draw(*shape, dtype=dtype),
+        draw(*filters, dtype=dtype, seed=1),
+        draw(filters[0], dtype=dtype, seed=2),
+    )
     rest = (stride, padding, dilation)
     plain = defined(x, w, *rest)
     want = np.maximum(plain + b.astype(np.float64)[:, None, None], 0)
@@ -93,7 +110,9 @@ def test_conv2d_in_every_layout(shape: Any, filters: Any, stride: Any, padding: 
 def test_activations(activation: str) -> None:
     x, w, b = draw(2, 64, 12, 12), draw(64, 64, 3, 3, seed=1) * np.float16(0.05), draw(64, seed=2)
     with cb.use("cpu"):
-        want = K.conv2d(*(v.astype(np.float32) for v in (x, w, b)), padding=1, activation=activation)
+        want = K.conv2d(
+            *(v.astype(np.float32) for v in (x, w, b)), padding=1, activation=activation
+        )
     got = K.conv2d(last(x), upload(w, GPU), upload(b, GPU), padding=1, activation=activation)
     close(got, want.astype(np.float64), np.float16)
 
@@ -104,7 +123,11 @@ def test_lines_and_volumes() -> None:
     close(K.conv1d(upload(x, GPU), upload(w, GPU), stride=2), defined(x, w, 2, 0, 1), x.dtype)
     x, w = draw(2, 32, 6, 10, 12), draw(48, 32, 3, 3, 3, seed=1)
     close(K.conv3d(last(x), upload(w, GPU), padding=1), defined(x, w, 1, 1, 1), x.dtype)
-    close(K.conv3d(last(x), upload(w, GPU), None, (1, 2, 2), 1), defined(x, w, (1, 2, 2), 1, 1), x.dtype)
+    close(
+        K.conv3d(last(x), upload(w, GPU), None, (1, 2, 2), 1),
+        defined(x, w, (1, 2, 2), 1, 1),
+        x.dtype,
+    )
     close(K.conv3d(upload(x, GPU), upload(w, GPU), None, 2), defined(x, w, 2, 0, 1), x.dtype)
 
 
@@ -112,7 +135,9 @@ def test_single_precision_and_groups() -> None:
     x, w = draw(2, 8, 13, 11, dtype=np.float32), draw(12, 8, 3, 3, dtype=np.float32, seed=1)
     close(K.conv2d(upload(x, GPU), upload(w, GPU), padding=1), defined(x, w, 1, 1, 1), x.dtype)
     w = draw(12, 4, 3, 3, dtype=np.float32, seed=1)
-    want = np.concatenate([defined(x[:, 4 * g : 4 * g + 4], w[6 * g : 6 * g + 6], 2, 1, 1) for g in range(2)], 1)
+    want = np.concatenate(
+        [defined(x[:, 4 * g : 4 * g + 4], w[6 * g : 6 * g + 6], 2, 1, 1) for g in range(2)], 1
+    )
     close(K.conv2d(last(x), upload(w, GPU), None, 2, 1, groups=2), want, x.dtype)
 
 
@@ -131,7 +156,9 @@ def test_every_tile_walks_over_many_boxes(plan: HopperWindow, stride: int) -> No
         pytest.skip("the device has no wgmma")
     x, w = draw(40, 15, 15, 136), draw(264, 136, 3, 3, seed=1)
     side = (15 + 2 - 3) // stride + 1
-    problem = Problem((1, 15, 15), (1, 3, 3), (1, stride, stride), (0, 1, 1), (1, 1, 1), (1, side, side))
+    problem = Problem(
+        (1, 15, 15), (1, 3, 3), (1, stride, stride), (0, 1, 1), (1, 1, 1), (1, side, side)
+    )
     want = defined(x.transpose(0, 3, 1, 2), w, stride, 1, 1).transpose(0, 2, 3, 1)
     for cores in (3, cb.device_properties_of().cores):
         out = upload(np.full((40, side, side, 264), np.nan, np.float16), GPU)
@@ -152,17 +179,29 @@ GROUPED = [  # input, filters, stride, padding, dilation, groups
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32], ids=lambda d: np.dtype(d).name)
-@pytest.mark.parametrize(("shape", "filters", "stride", "padding", "dilation", "groups"), GROUPED, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "filters", "stride", "padding", "dilation", "groups"), GROUPED, ids=str
+)
 def test_groups_in_every_layout(
     shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, groups: int, dtype: Any
 ) -> None:
-    x, w, b = draw(*shape, dtype=dtype), draw(*filters, dtype=dtype, seed=1), draw(filters[0], dtype=dtype, seed=2)
+    x, w, b = (
+        draw(*shape, dtype=dtype),
+        draw(*filters, dtype=dtype, seed=1),
+        draw(filters[0], dtype=dtype, seed=2),
+    )
     rest = (stride, padding, dilation)
     c, f = filters[1], filters[0] // groups
-    parts = [defined(x[:, g * c : (g + 1) * c], w[g * f : (g + 1) * f], *rest) for g in range(groups)]
+    parts = [
+        defined(x[:, g * c : (g + 1) * c], w[g * f : (g + 1) * f], *rest) for g in range(groups)
+    ]
     want = np.maximum(np.concatenate(parts, 1) + b.astype(np.float64)[:, None, None], 0)
     for place in (last, lambda a: upload(a, GPU)):
-        close(K.conv2d(place(x), upload(w, GPU), upload(b, GPU), *rest, groups, activation="relu"), want, dtype)
+        close(
+            K.conv2d(place(x), upload(w, GPU), upload(b, GPU), *rest, groups, activation="relu"),
+            want,
+            dtype,
+        )
 
 
 GRADIENTS = [  # input, filters, stride, padding, dilation, groups
@@ -177,14 +216,17 @@ GRADIENTS = [  # input, filters, stride, padding, dilation, groups
 ]
 
 
-@pytest.mark.parametrize(("shape", "filters", "stride", "padding", "dilation", "groups"), GRADIENTS, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "filters", "stride", "padding", "dilation", "groups"), GRADIENTS, ids=str
+)
 def test_gradients_in_every_layout(
     shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> None:
     x, w = draw(*shape), draw(*filters, seed=1)
     s, p, d = (v if isinstance(v, tuple) else (v, v) for v in (stride, padding, dilation))
     out = [
-        (n + 2 * b - e * (k - 1) - 1) // a + 1 for n, k, a, b, e in zip(shape[2:], filters[2:], s, p, d, strict=True)
+        (n + 2 * b - e * (k - 1) - 1) // a + 1
+        for n, k, a, b, e in zip(shape[2:], filters[2:], s, p, d, strict=True)
     ]
     grad = draw(shape[0], filters[0], *out, seed=2)
     wide = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (p[0],) * 2, (p[1],) * 2])
@@ -192,11 +234,24 @@ def test_gradients_in_every_layout(
     c, f = filters[1], filters[0] // groups
     for g, u, v in itertools.product(range(groups), range(filters[2]), range(filters[3])):
         here, there = slice(g * c, (g + 1) * c), slice(g * f, (g + 1) * f)
-        rows, columns = (slice(k * e, k * e + (m - 1) * a + 1, a) for k, e, m, a in zip((u, v), d, out, s, strict=True))
+        rows, columns = (
+            slice(k * e, k * e + (m - 1) * a + 1, a)
+            for k, e, m, a in zip((u, v), d, out, s, strict=True)
+        )
         given = grad[:, there].astype(np.float64)
-        by_input[:, here, rows, columns] += np.einsum("nfhw,fc->nchw", given, w[there, :, u, v].astype(np.float64))
+        by_input[:, here, rows, columns] += np.einsum(
+            "nfhw,fc->nchw", given, w[there, :, u, v].astype(np.float64)
+        )
         by_filter[there, :, u, v] = np.einsum("nfhw,nchw->fc", given, wide[:, here, rows, columns])
     by_input = by_input[:, :, p[0] : p[0] + shape[2], p[1] : p[1] + shape[3]]
     for place in (last, lambda a: upload(a, GPU)):
-        close(K.conv_input(shape, place(w), place(grad), stride, padding, dilation, groups), by_input, x.dtype)
-        close(K.conv_weight(place(x), filters, place(grad), stride, padding, dilation, groups), by_filter, x.dtype)
+        close(
+            K.conv_input(shape, place(w), place(grad), stride, padding, dilation, groups),
+            by_input,
+            x.dtype,
+        )
+        close(
+            K.conv_weight(place(x), filters, place(grad), stride, padding, dilation, groups),
+            by_filter,
+            x.dtype,
+        )

@@ -37,7 +37,9 @@ def test_random_numbers_are_those_of_the_cpu(n: int) -> None:
         np.testing.assert_array_equal(here, there)
 
 
-@pytest.mark.parametrize("shape", [(1,), (300000,), (3, 33), (600, 5000), (2, 300, 40), (2, 5, 3)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1,), (300000,), (3, 33), (600, 5000), (2, 300, 40), (2, 5, 3)], ids=str
+)
 def test_scans(shape: tuple[int, ...]) -> None:
     x = RNG.standard_normal(shape, dtype=F)
     d = x.astype(np.float64)

@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.errors import DeviceError, KernelAssertionError, LaunchError, OutOfBoundsError, SharedMemoryError
+from cubepy.errors import (
+    DeviceError,
+    KernelAssertionError,
+    LaunchError,
+    OutOfBoundsError,
+    SharedMemoryError,
+)
 from cubepy.runtime.device import Device
 from cubepy.runtime.device_array import DeviceArray, empty, upload
 from tests.gpu.kernels import add_one, beyond, positive
@@ -125,9 +131,16 @@ def test_host_and_device_do_not_mix() -> None:
 
 def python(text: str) -> str:
     """What a new process prints."""
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    env = dict(
+        os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    )
     run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, env=env, timeout=120, check=False
+        [sys.executable, "-c", textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=120,
+        check=False,
     )
     return run.stdout + run.stderr
 
@@ -147,7 +160,9 @@ def test_a_lost_context_says_what_to_do() -> None:
             except cb.errors.DeviceError as error:
                 print("said:", error)
     """)
-    assert out.count("said:") == 2 and "start a new process" in out and "does not belong to it" in out
+    assert (
+        out.count("said:") == 2 and "start a new process" in out and "does not belong to it" in out
+    )
 
 
 def test_a_forked_child_is_told() -> None:

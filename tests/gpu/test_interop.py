@@ -113,7 +113,11 @@ def test_versions_0_and_1_of_dlpack() -> None:
 
     for source in (x, Old()):
         taken = from_dlpack(source)
-        assert isinstance(taken, DeviceArray) and taken.address == x.address and taken.layout is x.layout
+        assert (
+            isinstance(taken, DeviceArray)
+            and taken.address == x.address
+            and taken.layout is x.layout
+        )
     read_only = np.broadcast_to(x, (4, 2, 3))
     assert not from_dlpack(read_only).writeable
     with pytest.raises(BufferError):

@@ -100,7 +100,10 @@ def test_map_in_place_in_narrow_floats_and_on_integers() -> None:
 def test_map_over_four_axes() -> None:
     x, b = draw(3, 4, 5, 37), draw(3, 1, 5, 1)
     same(K.map(f.add, there(x), there(b)), x + b)
-    same(K.map(f.add, there(x).transpose(2, 0, 3, 1), there(b).transpose(2, 0, 3, 1)), (x + b).transpose(2, 0, 3, 1))
+    same(
+        K.map(f.add, there(x).transpose(2, 0, 3, 1), there(b).transpose(2, 0, 3, 1)),
+        (x + b).transpose(2, 0, 3, 1),
+    )
 
 
 AXES = [None, 0, 1, 2, (0, 1), (0, 2), (1, 2), (0, 1, 2)]
@@ -114,7 +117,10 @@ def test_reductions_over_any_axes(axis: Any) -> None:
     for (x, host), keep in itertools.product([*cases, (there(one), one)], (False, True)):
         d = host.astype(np.float64)
         spread = float(np.max(np.abs(d).sum(axis))) * 1e-6
-        assert float(np.max(np.abs(K.sum(x, axis, keep).numpy() - d.sum(axis, keepdims=keep)))) <= spread
+        assert (
+            float(np.max(np.abs(K.sum(x, axis, keep).numpy() - d.sum(axis, keepdims=keep))))
+            <= spread
+        )
         close(K.mean(x, axis, keep), d.mean(axis, keepdims=keep))
         close(K.max(x, axis, keep), d.max(axis, keepdims=keep))
         close(K.min(x, axis, keep), d.min(axis, keepdims=keep))
@@ -124,13 +130,17 @@ def test_reductions_over_any_axes(axis: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 1), (1, 1_000_003), (3, 100_001), (1000, 7), (257, 1000), (64, 4096), (4, 40_000)], ids=str
+    "shape",
+    [(1, 1), (1, 1_000_003), (3, 100_001), (1000, 7), (257, 1000), (64, 4096), (4, 40_000)],
+    ids=str,
 )
 def test_reductions_of_rows_and_columns_of_every_size(shape: tuple[int, int]) -> None:
     host = draw(*shape)
     x, d = there(host), host.astype(np.float64)
     for axis in (None, 0, 1):
-        assert np.max(np.abs(K.sum(x, axis).numpy() - d.sum(axis))) <= 1e-6 * np.max(np.abs(d).sum(axis))
+        assert np.max(np.abs(K.sum(x, axis).numpy() - d.sum(axis))) <= 1e-6 * np.max(
+            np.abs(d).sum(axis)
+        )
         close(K.max(x, axis), d.max(axis))
         same(K.argmin(x, axis), host.argmin(axis))
 
@@ -145,7 +155,10 @@ def test_reductions_follow_numpys_rules() -> None:
     assert small.item() == 100_000 and small.dtype == np.int64
     same(K.sum(there(np.array([2**62, 2**62, 5], np.uint64))), np.uint64(2**63 + 5))
     assert K.mean(there(np.arange(4))).dtype == np.float64
-    assert K.sum(there(np.zeros((0, 3), F)), 0).tolist() == [0, 0, 0] and K.prod(there(np.zeros(0, F))).item() == 1
+    assert (
+        K.sum(there(np.zeros((0, 3), F)), 0).tolist() == [0, 0, 0]
+        and K.prod(there(np.zeros(0, F))).item() == 1
+    )
     assert math.isnan(K.mean(there(np.zeros(0, F))).item())
     flags = RNG.random(3000) > 0.5
     assert K.sum(there(flags)).item() == flags.sum() and K.max(there(flags)).item() == 1
@@ -212,7 +225,13 @@ def test_softmax_and_layer_norm_of_rows_of_every_length(shape: tuple[int, int]) 
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, ml_dtypes.bfloat16], ids=str)
 def test_softmax_of_other_floats_and_axes(dtype: Any) -> None:
     tolerance = {8: 1e-14, 2: 5e-3}[np.dtype(dtype).itemsize]
-    for shape, axis in (((7, 104), -1), ((7, 100), 0), ((2, 3, 5), 1), ((3, 4096), 1), ((2, 24_000), 1)):
+    for shape, axis in (
+        ((7, 104), -1),
+        ((7, 100), 0),
+        ((2, 3, 5), 1),
+        ((3, 4096), 1),
+        ((2, 24_000), 1),
+    ):
         host = (draw(*shape) * 5).astype(dtype)
         d = host.astype(np.float64)
         e = np.exp(d - d.max(axis, keepdims=True))
@@ -234,7 +253,10 @@ def test_gelu() -> None:
     host = np.concatenate([draw(1000) * 3, [0, 30, -30]]).astype(F)
     d = host.astype(np.float64)
     close(K.gelu(there(host)), 0.5 * d * (1 + np.array([math.erf(v / math.sqrt(2)) for v in d])))
-    close(K.gelu(there(host), "tanh"), 0.5 * d * (1 + np.tanh(math.sqrt(2 / math.pi) * (d + 0.044715 * d**3))))
+    close(
+        K.gelu(there(host), "tanh"),
+        0.5 * d * (1 + np.tanh(math.sqrt(2 / math.pi) * (d + 0.044715 * d**3))),
+    )
 
 
 TURNED = [
@@ -259,14 +281,21 @@ def test_embedding() -> None:
     same(K.embedding(there(indices), there(table)), table[indices])
     wide = draw(50, 3000)
     same(K.embedding(there(indices.astype(np.int32)), there(wide)), wide[indices])
-    same(K.embedding(there(np.array([50, -1, 3])), there(table)), np.stack([0 * table[0], 0 * table[0], table[3]]))
+    same(
+        K.embedding(there(np.array([50, -1, 3])), there(table)),
+        np.stack([0 * table[0], 0 * table[0], table[3]]),
+    )
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_max_pool(layout: str) -> None:
     host = draw(2, 9, 11, 6)
     x = there(host)
-    for kernel, stride, padding, dilation in ((3, 2, 1, 1), (2, None, 0, 1), ((3, 1), 1, (1, 0), (2, 1))):
+    for kernel, stride, padding, dilation in (
+        (3, 2, 1, 1),
+        (2, None, 0, 1),
+        ((3, 1), 1, (1, 0), (2, 1)),
+    ):
         with cb.use("cpu"):
             want = K.max_pool2d(host, kernel, stride, padding, dilation, layout=layout)
         same(K.max_pool2d(x, kernel, stride, padding, dilation, layout=layout), want)
@@ -282,7 +311,9 @@ def test_indices_outside_read_zero_and_write_nothing_and_are_named_in_validate_m
         for _ in range(3):
             call()
         with cb.config.override(mode="validate"):
-            with pytest.raises(errors.OutOfBoundsError, match=f"{name}: the index 9 is outside an axis of length 7"):
+            with pytest.raises(
+                errors.OutOfBoundsError, match=f"{name}: the index 9 is outside an axis of length 7"
+            ):
                 call()
             with cb.capture() as graph:  # nothing can be waited for
                 call()
@@ -295,7 +326,11 @@ def test_normalisations_of_random_rows(dtype: Any) -> None:
     rng = np.random.default_rng()
     unit = {2: 2e-2 if dtype == ml_dtypes.bfloat16 else 3e-3}.get(np.dtype(dtype).itemsize, 4e-6)
     for _ in range(12):
-        n, m, start = int(np.exp(rng.uniform(0, np.log(120_000)))), int(rng.integers(1, 40)), int(rng.integers(0, 3))
+        n, m, start = (
+            int(np.exp(rng.uniform(0, np.log(120_000)))),
+            int(rng.integers(1, 40)),
+            int(rng.integers(0, 3)),
+        )
         whole, w = (rng.standard_normal(k).astype(dtype) for k in (m * n + start, n))
         x = whole[start:].reshape(m, n).astype(np.float64)
         far, weight = there(whole)[start:].reshape(m, n), there(w)
@@ -304,10 +339,21 @@ def test_normalisations_of_random_rows(dtype: Any) -> None:
         close(K.softmax(far, 1), np.exp(log), unit)
         close(K.log_softmax(far, 1), log, unit)
         d = x - x.mean(1, keepdims=True)
-        close(K.layer_norm(far, n, weight), d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5) * w, unit)
-        close(K.rms_norm(far, n, weight, 1e-5), x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5) * w, unit)
+        close(
+            K.layer_norm(far, n, weight),
+            d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5) * w,
+            unit,
+        )
+        close(
+            K.rms_norm(far, n, weight, 1e-5),
+            x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5) * w,
+            unit,
+        )
         groups, per, side = (int(rng.integers(1, high)) for high in (5, 9, 60))
-        image, scale = (rng.standard_normal(s).astype(dtype) for s in ((3, groups * per, side, side), groups * per))
+        image, scale = (
+            rng.standard_normal(s).astype(dtype)
+            for s in ((3, groups * per, side, side), groups * per)
+        )
         flat = image.astype(np.float64).reshape(3, groups, -1)
         d = flat - flat.mean(2, keepdims=True)
         right = (d / np.sqrt((d * d).mean(2, keepdims=True) + 1e-5)).reshape(image.shape)

@@ -17,16 +17,31 @@ from cubepy.tune import force
 
 GPU = Device("cuda")
 BF16 = ml_dtypes.bfloat16
-UNITS = {np.dtype(BF16): 4e-3, np.dtype(np.float16): 6e-4, np.dtype(np.float32): 2e-6, np.dtype(np.float64): 1e-14}
+UNITS = {
+    np.dtype(BF16): 4e-3,
+    np.dtype(np.float16): 6e-4,
+    np.dtype(np.float32): 2e-6,
+    np.dtype(np.float64): 1e-14,
+}
 TF32 = 1.5e-3
-SIZES = [(1, 1, 1), (5, 3, 7), (16, 64, 24), (33, 17, 65), (128, 64, 128), (200, 136, 72), (257, 255, 129)]
+SIZES = [
+    (1, 1, 1),
+    (5, 3, 7),
+    (16, 64, 24),
+    (33, 17, 65),
+    (128, 64, 128),
+    (200, 136, 72),
+    (257, 255, 129),
+]
 
 
 def random(shape: tuple[int, ...], dtype: Any, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     if np.dtype(dtype).kind in "iu":
         info = np.iinfo(dtype)
-        return rng.integers(max(info.min, -100), min(info.max, 100), shape, endpoint=True).astype(dtype)
+        return rng.integers(max(info.min, -100), min(info.max, 100), shape, endpoint=True).astype(
+            dtype
+        )
     return rng.standard_normal(shape).astype(dtype)
 
 
@@ -56,18 +71,26 @@ def wide(a: np.ndarray) -> np.ndarray:
 
 
 def operand(rows: int, columns: int, dtype: Any, flipped: bool, seed: int) -> np.ndarray:
-    return random((columns, rows), dtype, seed).T if flipped else random((rows, columns), dtype, seed)
+    return (
+        random((columns, rows), dtype, seed).T if flipped else random((rows, columns), dtype, seed)
+    )
 
 
-@pytest.mark.parametrize("flips", [(False, False), (False, True), (True, False), (True, True)], ids=str)
-@pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32, np.float64], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(
+    "flips", [(False, False), (False, True), (True, False), (True, True)], ids=str
+)
+@pytest.mark.parametrize(
+    "dtype", [BF16, np.float16, np.float32, np.float64], ids=lambda d: np.dtype(d).name
+)
 def test_floats_of_any_size_and_order(dtype: Any, flips: tuple[bool, bool]) -> None:
     for m, k, n in SIZES:
         a, b = operand(m, k, dtype, flips[0], 1), operand(k, n, dtype, flips[1], 2)
         close(K.matmul(on_gpu(a), on_gpu(b)), wide(a) @ wide(b))
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.int64], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.uint8, np.int16, np.int32, np.int64], ids=lambda d: np.dtype(d).name
+)
 def test_integers_wrap_as_on_the_cpu(dtype: Any) -> None:
     for m, k, n in SIZES:
         a, b = random((m, k), dtype, 1), random((n, k), dtype, 2)
@@ -79,7 +102,9 @@ def test_integers_wrap_as_on_the_cpu(dtype: Any) -> None:
 def test_narrow_integers_give_exact_sums(dtype: Any) -> None:
     for m, k, n in [(128, 256, 128), (200, 144, 80), (33, 17, 65)]:
         a, b = random((m, k), dtype, 1), random((n, k), dtype, 2)
-        close(K.matmul(on_gpu(a), on_gpu(b.T), dtype="i32"), a.astype(np.int32) @ b.T.astype(np.int32))
+        close(
+            K.matmul(on_gpu(a), on_gpu(b.T), dtype="i32"), a.astype(np.int32) @ b.T.astype(np.int32)
+        )
 
 
 def test_tf32_only_where_it_is_allowed() -> None:
@@ -112,14 +137,22 @@ def test_batches_broadcast(dtype: Any, shapes: Any) -> None:
 
 
 def test_vectors() -> None:
-    a, b, v = random((70, 40), np.float32, 1), random((40, 50), np.float32, 2), random((40,), np.float32, 3)
+    a, b, v = (
+        random((70, 40), np.float32, 1),
+        random((40, 50), np.float32, 2),
+        random((40,), np.float32, 3),
+    )
     close(K.matmul(on_gpu(a), on_gpu(v)), wide(a) @ wide(v))
     close(K.matmul(on_gpu(v), on_gpu(b)), wide(v) @ wide(b))
     close(K.matmul(on_gpu(v), on_gpu(v)), np.array(wide(v) @ wide(v)))
 
 
 def test_no_depth_gives_zeros_and_the_epilogue() -> None:
-    a, b, bias = np.zeros((5, 0), np.float32), np.zeros((0, 7), np.float32), random((7,), np.float32, 1)
+    a, b, bias = (
+        np.zeros((5, 0), np.float32),
+        np.zeros((0, 7), np.float32),
+        random((7,), np.float32, 1),
+    )
     close(K.matmul(on_gpu(a), on_gpu(b)), np.zeros((5, 7)))
     close(K.matmul(on_gpu(a), on_gpu(b), bias=on_gpu(bias)), np.broadcast_to(bias, (5, 7)))
 
@@ -128,7 +161,10 @@ def test_no_depth_gives_zeros_and_the_epilogue() -> None:
 def test_strided_operands_and_results(dtype: Any) -> None:
     a, b = random((2, 140, 200), dtype, 1), random((2, 200, 160), dtype, 2)
     x, y = upload(a, GPU), upload(b, GPU)
-    for cut_a, cut_b in [(np.s_[:, ::2, 8:136], np.s_[:, 8:136, 16:80]), (np.s_[:, 3:, 1:129:2], np.s_[:, 5:69, 3:])]:
+    for cut_a, cut_b in [
+        (np.s_[:, ::2, 8:136], np.s_[:, 8:136, 16:80]),
+        (np.s_[:, 3:, 1:129:2], np.s_[:, 5:69, 3:]),
+    ]:
         close(K.matmul(x[cut_a], y[cut_b]), wide(a[cut_a]) @ wide(b[cut_b]))
     out = upload(np.full((2, 140, 170), 7, dtype), GPU)
     K.matmul(x, y, out=out[:, :, 5:165])
@@ -160,7 +196,12 @@ def test_epilogues(dtype: Any, activation: Any) -> None:
         a, b = random((m, k), dtype, 1), random((n, k), dtype, 2).T
         bias, residual = random((n,), dtype, 3), random((m, n), dtype, 4)
         got = K.matmul(
-            on_gpu(a), on_gpu(b), bias=on_gpu(bias), activation=activation, residual=on_gpu(residual), alpha=0.25
+            on_gpu(a),
+            on_gpu(b),
+            bias=on_gpu(bias),
+            activation=activation,
+            residual=on_gpu(residual),
+            alpha=0.25,
         )
         want = ACTIVATIONS[activation](0.25 * (wide(a) @ wide(b)) + wide(bias)) + wide(residual)
         close(got, want, UNITS[np.dtype(dtype)] * 2)
@@ -194,7 +235,9 @@ def test_many_tiles_and_stages() -> None:
         want = wide(a[rows]) @ wide(b).T
         assert np.linalg.norm(got[rows].astype(np.float64) - want) <= 4e-3 * np.linalg.norm(want)
         column = wide(a) @ wide(b[n // 2])
-        assert np.linalg.norm(got[:, n // 2].astype(np.float64) - column) <= 4e-3 * np.linalg.norm(column)
+        assert np.linalg.norm(got[:, n // 2].astype(np.float64) - column) <= 4e-3 * np.linalg.norm(
+            column
+        )
 
 
 @pytest.mark.parametrize("flips", [(False, True), (True, False)], ids=str)
@@ -203,7 +246,9 @@ def test_pairs_of_cubes_share_a_long_depth(flips: tuple[bool, bool]) -> None:
     for m, k, n in [(40, 2304, 200), (72, 4096, 136), (64, 2056, 1032)]:
         a, b = operand(m, k, BF16, flips[0], 1), operand(k, n, BF16, flips[1], 2)
         bias, residual = random((n,), BF16, 3), random((m, n), BF16, 4)
-        got = K.matmul(on_gpu(a), on_gpu(b), bias=on_gpu(bias), residual=on_gpu(residual), alpha=0.5)
+        got = K.matmul(
+            on_gpu(a), on_gpu(b), bias=on_gpu(bias), residual=on_gpu(residual), alpha=0.5
+        )
         close(got, 0.5 * (wide(a) @ wide(b)) + wide(bias) + wide(residual))
 
 
@@ -213,7 +258,9 @@ def test_plain_f32_that_fills_the_device() -> None:
         a, b = random((m, k), np.float32, 1), random((n, k), np.float32, 2)
         bias, residual = random((n,), np.float32, 3), random((m, n), np.float32, 4)
         close(K.matmul(on_gpu(a), on_gpu(b.T)), wide(a) @ wide(b.T))
-        got = K.matmul(on_gpu(a), on_gpu(b.T), bias=on_gpu(bias), residual=on_gpu(residual), activation="relu")
+        got = K.matmul(
+            on_gpu(a), on_gpu(b.T), bias=on_gpu(bias), residual=on_gpu(residual), activation="relu"
+        )
         close(got, np.maximum(wide(a) @ wide(b.T) + wide(bias), 0) + wide(residual))
 
 
@@ -224,7 +271,9 @@ def test_a_packed_matrix_is_the_matrix() -> None:
 
 def test_wrong_shapes_are_refused() -> None:
     with pytest.raises(ShapeError):
-        K.matmul(upload(np.zeros((3, 4), np.float32), GPU), upload(np.zeros((5, 6), np.float32), GPU))
+        K.matmul(
+            upload(np.zeros((3, 4), np.float32), GPU), upload(np.zeros((5, 6), np.float32), GPU)
+        )
 
 
 @pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32], ids=lambda d: np.dtype(d).name)

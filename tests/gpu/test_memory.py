@@ -121,7 +121,10 @@ def test_memory_of_another_stream_is_taken_when_its_work_is_done() -> None:
 
 def test_threads_have_streams_of_their_own() -> None:
     found = []
-    threads = [threading.Thread(target=lambda: found.append(gpu_of(HERE).thread_stream(0))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: found.append(gpu_of(HERE).thread_stream(0)))
+        for _ in range(3)
+    ]
     for t in threads:
         t.start()
     for t in threads:
@@ -153,7 +156,12 @@ def test_threads_share_the_pool() -> None:
 def test_copies_of_any_layout() -> None:
     host = np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
     x = cb.tensor(host).storage.dense()
-    for view in (lambda a: a[:, ::2], lambda a: a.transpose(3, 1, 0, 2), lambda a: a[..., ::-1], lambda a: a[1, 2]):
+    for view in (
+        lambda a: a[:, ::2],
+        lambda a: a.transpose(3, 1, 0, 2),
+        lambda a: a[..., ::-1],
+        lambda a: a[1, 2],
+    ):
         assert np.array_equal(view(x).numpy(), view(host))
     y = empty(host.shape, np.float16, HERE)
     y[...] = x

@@ -30,7 +30,9 @@ def by_cpu(x: np.ndarray, weight: QuantizedWeight, *options: Any) -> np.ndarray:
 
 def weight_of(rows: int, columns: int, activations: str, **options: Any) -> QuantizedWeight:
     rng = np.random.default_rng(rows * columns)
-    values = rng.normal(size=(rows, columns)).astype(np.float32) * np.exp(rng.normal(size=columns)).astype(np.float32)
+    values = rng.normal(size=(rows, columns)).astype(np.float32) * np.exp(
+        rng.normal(size=columns)
+    ).astype(np.float32)
     return QuantizedWeight.from_float(values, parse_scheme(**options, activations=activations))
 
 
@@ -48,7 +50,9 @@ def error(got: np.ndarray, expected: np.ndarray) -> float:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 16, 33, 64, 100, 200])
 @pytest.mark.parametrize("options", SCHEMES, ids=str)
-def test_float_activations_meet_dequantized_weights(options: dict[str, Any], rows: int, dtype: Any) -> None:
+def test_float_activations_meet_dequantized_weights(
+    options: dict[str, Any], rows: int, dtype: Any
+) -> None:
     weight = weight_of(200, 768, "float", **options)
     x = np.random.default_rng(rows).normal(size=(rows, 768)).astype(dtype)
     got = on_gpu(x, weight, dtype=dtype)
@@ -62,12 +66,19 @@ def test_float_activations_meet_dequantized_weights(options: dict[str, Any], row
     ({"scheme": "int4", "group": 64}, 4100, 300, ml_dtypes.bfloat16, 8e-3),
 ], ids=str)  # fmt: skip
 def test_groups_of_planes_take_many_rows(
-    options: dict[str, Any], n: int, rows: int, dtype: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any],
+    n: int,
+    rows: int,
+    dtype: Any,
+    tolerance: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Scales and minimums are rounded to bf16 there, and weights: hence more than the rounding of results."""
     if not linear_gpu.room(as_device("cuda")).groups:
         pytest.skip("a GPU without wgmma")
-    monkeypatch.setattr(linear_gpu_wide_plan, "microseconds", lambda *_: 0.0)  # whatever is faster for this size
+    monkeypatch.setattr(
+        linear_gpu_wide_plan, "microseconds", lambda *_: 0.0
+    )  # whatever is faster for this size
     linear_gpu.route.cache_clear()
     linear_gpu_wide_plan.plan_wide.cache_clear()
     try:
@@ -110,11 +121,16 @@ def test_int8_takes_any_number_of_inputs() -> None:
 def test_bias_activation_and_residual_are_fused(rows: int, activations: str) -> None:
     weight = weight_of(48, 256, activations, scheme="int4")
     rng = np.random.default_rng(2)
-    x, bias = rng.normal(size=(rows, 256)).astype(np.float32), rng.normal(size=48).astype(np.float32)
+    x, bias = (
+        rng.normal(size=(rows, 256)).astype(np.float32),
+        rng.normal(size=48).astype(np.float32),
+    )
     residual = rng.normal(size=(rows, 48)).astype(np.float32)
     for name in (None, *ACTIVATIONS):
         expected = by_cpu(x, weight, bias, residual, name)
-        assert error(on_gpu(x, weight, bias=bias, residual=residual, activation=name), expected) < 2e-5
+        assert (
+            error(on_gpu(x, weight, bias=bias, residual=residual, activation=name), expected) < 2e-5
+        )
 
 
 def test_the_same_call_gives_the_same_bits() -> None:

@@ -34,12 +34,17 @@ def test_repeated_calls_agree_with_torch(name: str) -> None:
         for n in range(12):
             rows, first = ((64, 96)[n % 2], (0, 0, 1)[n % 3]) if name == "map" else (64, 0)
             x, y = (torch.randn(rows, 129, device="cuda").to(getattr(torch, dtype)) for _ in "xy")
-            x, y = (v[:, first : first + 128] if name == "map" else v[:, :128].contiguous() for v in (x, y))
+            x, y = (
+                v[:, first : first + 128] if name == "map" else v[:, :128].contiguous()
+                for v in (x, y)
+            )
             wanted = expected(x.double(), y.double())
             found = torch.from_dlpack(call(x, y))
             own.synchronize()
             scale = max(1.0, float(wanted.abs().max()))
-            assert float((found.double() - wanted).abs().max()) <= scale * (2e-3 if dtype == "float16" else 2e-5)
+            assert float((found.double() - wanted).abs().max()) <= scale * (
+                2e-3 if dtype == "float16" else 2e-5
+            )
 
 
 def test_in_place_overlap_and_gradients_are_told_apart() -> None:
@@ -90,7 +95,9 @@ def test_ops_of_tensors_are_repeated_on_any_stream() -> None:
             z = (y * 2.0 + y).reshape(64, 32).permute(1, 0).softmax()
         wanted = 3 * np.maximum(x.astype(np.float64) @ w.T, 0)
         wanted = np.exp(wanted.reshape(64, 32).T)
-        np.testing.assert_allclose(z.numpy(), wanted / wanted.sum(-1, keepdims=True), rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(
+            z.numpy(), wanted / wanted.sum(-1, keepdims=True), rtol=1e-4, atol=1e-7
+        )
 
 
 def test_a_graph_takes_calls_that_would_be_repeated() -> None:

@@ -70,7 +70,10 @@ def test_tensors_go_from_one_to_the_other() -> None:
 
 def test_devices_work_at_the_same_time() -> None:
     """A slow launch on one does not keep the other, and each waits for its own."""
-    pairs = [(upload(np.zeros(1, np.float32), d), upload(np.zeros(1, np.float32), d)) for d in (FIRST, SECOND)]
+    pairs = [
+        (upload(np.zeros(1, np.float32), d), upload(np.zeros(1, np.float32), d))
+        for d in (FIRST, SECOND)
+    ]
     for _ in range(3):
         for x, y in pairs:
             slow_add[1, 1](x, y, 100_000)

@@ -157,7 +157,9 @@ def test_a_graph_of_tensors() -> None:
     junk = [cb.tensor(np.full((8, 16), 9, np.float32)) for _ in range(50)]
     g.replay()
     found = y.numpy()
-    assert np.allclose(found, model(cb.tensor(again)).numpy(), atol=1e-6) and not np.allclose(found, expected)
+    assert np.allclose(found, model(cb.tensor(again)).numpy(), atol=1e-6) and not np.allclose(
+        found, expected
+    )
     del junk
 
 

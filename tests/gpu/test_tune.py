@@ -48,12 +48,20 @@ class Scale(Routine):
     name = "scale"
 
     def blueprints(self, problem: Problem, properties: Any) -> Iterator[Plan]:
-        yield from (Plan(1, 32), Plan(4, 256), Plan(4, 1 << 20), Plan(4, 256, "wrong"), Plan(4, 128))
+        yield from (
+            Plan(1, 32),
+            Plan(4, 256),
+            Plan(4, 1 << 20),
+            Plan(4, 256, "wrong"),
+            Plan(4, 128),
+        )
 
     def launch(self, blueprint: Plan, problem: Problem, args: tuple[Any, ...]) -> None:
         x, out = args
         cubes = -(-problem.n // (blueprint.lanes * blueprint.units))
-        scale_all[cubes - (blueprint.defect == "wrong"), blueprint.units](x, out, lanes=blueprint.lanes)
+        scale_all[cubes - (blueprint.defect == "wrong"), blueprint.units](
+            x, out, lanes=blueprint.lanes
+        )
 
 
 def make(problem: Problem, seed: int) -> tuple[Any, ...]:
@@ -80,7 +88,9 @@ def test_a_gpu_operation_is_tuned_once_and_bad_candidates_are_left_out(op: Op) -
     assert decision is not None
     print(decision)
     assert chosen.lanes == 4 and not chosen.defect
-    assert {t.status for t in decision.excluded} == {"failed", "wrong"} and len(decision.excluded) == 2
+    assert {t.status for t in decision.excluded} == {"failed", "wrong"} and len(
+        decision.excluded
+    ) == 2
     again = Tuner()
     with cb.config.override(tune="quick"):
         assert again.choose(op, problem).blueprint == chosen

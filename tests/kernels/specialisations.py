@@ -18,7 +18,9 @@ from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.backend import CpuBackend
 
 CALLS = 8
-nothing = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(lambda first, last, block: None)
+nothing = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(
+    lambda first, last, block: None
+)
 native.load_object = lambda code, symbol: ctypes.cast(nothing, ctypes.c_void_p).value or 0
 native.compile_object = lambda *_: (b"", "")
 
@@ -47,7 +49,9 @@ def convolution(layout: str, window: int, depthwise: bool = False) -> Callable:
         channels, size = 8 * between(4, 12), between(9, 90)
         x = some(1, channels, size, size) if layout == "NCHW" else some(1, size, size, channels)
         filters, groups = ((channels, 1), channels) if depthwise else ((64, channels), 1)
-        return K.conv2d(x, some(*filters, window, window), padding=window // 2, groups=groups, layout=layout)
+        return K.conv2d(
+            x, some(*filters, window, window), padding=window // 2, groups=groups, layout=layout
+        )
 
     return call
 

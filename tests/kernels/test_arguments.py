@@ -44,7 +44,10 @@ CALLS: dict[str, tuple[Any, ...]] = {
 def test_what_makes_no_sense_is_refused_or_has_a_meaning(name: str) -> None:
     call, good = getattr(K, name), CALLS[name]
     refused = 0
-    with cb.use(WHERE or "python"), warnings.catch_warnings():  # arguments are looked at before there is any code
+    with (
+        cb.use(WHERE or "python"),
+        warnings.catch_warnings(),
+    ):  # arguments are looked at before there is any code
         warnings.simplefilter("ignore")  # a complex number becomes a real one
         call(*good)
         for n in range(len(good)):
@@ -73,7 +76,12 @@ def test_a_flag_may_come_from_numpy_and_may_be_0_or_1() -> None:
         assert K.sum(X, 1, yes).shape == (3, 1)
     for no in (False, 0, np.False_, np.uint8(0)):
         assert K.sum(X, 1, keepdims=no).shape == (3,)
-    assert K.interpolate(IMAGE, 4, mode="bilinear", align_corners=None).shape == (1, 2, 4, 4)  # as torch's default
+    assert K.interpolate(IMAGE, 4, mode="bilinear", align_corners=None).shape == (
+        1,
+        2,
+        4,
+        4,
+    )  # as torch's default
 
 
 def test_sizes_that_no_axis_has_are_refused_before_anything_is_made_for_them() -> None:
@@ -85,16 +93,23 @@ def test_sizes_that_no_axis_has_are_refused_before_anything_is_made_for_them() -
         ):  # fmt: skip
             with pytest.raises(cb.errors.ShapeError, match=r"must be below 2\*\*31, not"):
                 call(size)
-    with pytest.raises(cb.errors.ShapeError, match=r"size times scale_factor must be below 2\*\*31"):
+    with pytest.raises(
+        cb.errors.ShapeError, match=r"size times scale_factor must be below 2\*\*31"
+    ):
         K.interpolate(IMAGE, scale_factor=1e20)
 
 
-def test_what_does_not_fit_into_memory_is_an_error_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_into_memory_is_an_error_of_the_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def too_much(*args: Any) -> None:
         raise MemoryError("Unable to allocate 16 GiB")
 
     monkeypatch.setattr("cubepy.kernels.pool_average.part_band", too_much)
-    with pytest.raises(cb.errors.OutOfMemoryError, match="adaptive_avg_pool2d needs more memory than there is: Unable"):
+    with pytest.raises(
+        cb.errors.OutOfMemoryError,
+        match="adaptive_avg_pool2d needs more memory than there is: Unable",
+    ):
         K.adaptive_avg_pool2d(IMAGE, 7)
 
 
@@ -104,7 +119,8 @@ def test_the_messages_name_the_argument() -> None:
     with pytest.raises(cb.errors.ArgumentError, match=r"pad\[0\] must be an int, not \(1, 1\)"):
         K.pad(X, ((1, 1), (0, 0)))
     with pytest.raises(
-        cb.errors.ShapeError, match=r"stride must be an int of at least 1 or 2 of them, not \(1, 2, 3\)"
+        cb.errors.ShapeError,
+        match=r"stride must be an int of at least 1 or 2 of them, not \(1, 2, 3\)",
     ):
         K.conv2d(IMAGE, FILTERS, stride=(1, 2, 3))
     with pytest.raises(TypeError, match="std must be a number, not an array of shape"):
@@ -112,7 +128,12 @@ def test_the_messages_name_the_argument() -> None:
 
 
 def test_options_that_make_no_sense_are_refused() -> None:
-    for option, value in {"alpha": "a", "fill": None, "activation": "magic", "precision": "low"}.items():
+    for option, value in {
+        "alpha": "a",
+        "fill": None,
+        "activation": "magic",
+        "precision": "low",
+    }.items():
         with pytest.raises(cb.errors.CubeError):
             K.matmul(X, X.T, mask=np.ones((3, 3), bool), **{option: value})
     with pytest.raises(cb.errors.ArgumentError, match="no activation 'magic'"):
@@ -123,7 +144,9 @@ def test_options_that_make_no_sense_are_refused() -> None:
     with pytest.raises(cb.errors.ShapeError, match=r"attn_mask of shape \(3, 4\)"):
         K.attention(IMAGE, IMAGE, IMAGE, X)
     for factor in (0, float("nan"), (2.0,), -1):
-        with pytest.raises(cb.errors.ShapeError, match="scale_factor must be a positive number or 2 of them"):
+        with pytest.raises(
+            cb.errors.ShapeError, match="scale_factor must be a positive number or 2 of them"
+        ):
             K.interpolate(IMAGE, scale_factor=factor)
     with pytest.raises(cb.errors.ArgumentError, match="divisor_override"):
         K.avg_pool2d(IMAGE, 2, divisor_override="a")
@@ -140,7 +163,12 @@ def test_an_output_without_memory_to_write_is_refused() -> None:
     fixed = np.ones((3, 4), np.float32)
     fixed.flags.writeable = False
     for out, wrong in ((fixed, cb.errors.ReadOnlyError), (X.tolist(), cb.errors.ArgumentError)):
-        for call in (K.softmax, K.copy, lambda x, **o: K.layer_norm(x, 4, **o), lambda x, **o: K.sum(x[None], 0, **o)):
+        for call in (
+            K.softmax,
+            K.copy,
+            lambda x, **o: K.layer_norm(x, 4, **o),
+            lambda x, **o: K.sum(x[None], 0, **o),
+        ):
             with pytest.raises(wrong):
                 call(X, out=out)
     with pytest.raises(cb.errors.ArgumentError, match="out must be an array, not"):

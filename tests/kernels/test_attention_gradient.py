@@ -24,7 +24,9 @@ def draw(seed: int, *shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("heads", "groups", "scale"), [(2, 2, None), (6, 2, 0.3)])
-def test_gradients(heads: int, groups: int, scale: Any, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients(
+    heads: int, groups: int, scale: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By blocks (several of queries and of keys), and by matrices of scores of which a head's rows are made in turn."""
     q, grad = draw(1, 2, heads, 110, 5), draw(2, 2, heads, 110, 7)
     k, v = draw(3, 2, groups, 150, 5), draw(4, 2, groups, 150, 7)
@@ -63,14 +65,18 @@ def test_gradients_with_a_mask(added: bool) -> None:
     out, lse = attention_forward(q, k, v, attn_mask=mask)
     found = attention_gradients(grad, q, k, v, out, lse, attn_mask=mask)
     factor = 1 / math.sqrt(5)
-    s = q.astype(np.float64) @ k.swapaxes(2, 3) * factor + (mask if added else np.where(shown, 0, -np.inf))
+    s = q.astype(np.float64) @ k.swapaxes(2, 3) * factor + (
+        mask if added else np.where(shown, 0, -np.inf)
+    )
     w = np.exp(s)
     total = w.sum(-1, keepdims=True)
     w = w / np.where(total == 0, 1, total)
     dp = grad @ v.swapaxes(2, 3)
     ds = w * (dp - (w * dp).sum(-1, keepdims=True)) * factor
     assert np.isneginf(lse[1, :, 2]).all() and not out[1, :, 2].any()
-    for ours, exact in zip((out, *found), (w @ v, ds @ k, ds.swapaxes(2, 3) @ q, w.swapaxes(2, 3) @ grad), strict=True):
+    for ours, exact in zip(
+        (out, *found), (w @ v, ds @ k, ds.swapaxes(2, 3) @ q, w.swapaxes(2, 3) @ grad), strict=True
+    ):
         np.testing.assert_allclose(ours, exact, atol=1e-5)
 
 
@@ -78,7 +84,9 @@ def test_arrays_of_any_strides_and_halves() -> None:
     q, k, v, grad = (draw(n, 1, 6, 2, 4).astype(np.float16).transpose(0, 2, 1, 3) for n in range(4))
     out, lse = attention_forward(q, k, v)
     plain = [np.ascontiguousarray(a) for a in (grad, q, k, v, out, lse)]
-    for ours, same in zip(attention_gradients(grad, q, k, v, out, lse), attention_gradients(*plain), strict=True):
+    for ours, same in zip(
+        attention_gradients(grad, q, k, v, out, lse), attention_gradients(*plain), strict=True
+    ):
         assert ours.dtype == np.float16
         np.testing.assert_array_equal(ours, same)
 

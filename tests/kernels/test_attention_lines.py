@@ -22,7 +22,9 @@ def draw(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, F)
 
 
-def exact(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float) -> tuple[np.ndarray, np.ndarray]:
+def exact(
+    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float
+) -> tuple[np.ndarray, np.ndarray]:
     """The result and the log-sum-exp in float64."""
     q, k, v = (a.astype(np.float64) for a in (q, k, v))
     k, v = (np.repeat(a, q.shape[1] // a.shape[1], 1) for a in (k, v))
@@ -37,7 +39,9 @@ def exact(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float) -> tupl
         return np.exp(s - top) / np.where(total == 0, 1, total) @ v, (top + np.log(total))[..., 0]
 
 
-def both(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, routine: Any, plan: Any) -> Any:
+def both(
+    q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, routine: Any, plan: Any
+) -> Any:
     """The result and the log-sum-exp by a routine."""
     out, lse = np.empty((*q.shape[:3], v.shape[3]), q.dtype), np.empty(q.shape[:3], F)
     kind = "none" if mask is None else "bool" if mask.dtype == bool else "float"
@@ -50,7 +54,9 @@ def both(q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: float, routine:
         tiles = plan.pop("tiles", tiles)
         plan = replace(usual, room=max(usual.room, tiles), **plan)
         cubes = math.prod(q.shape[:2]) * -(-q.shape[2] // (plan.strip * tiles))
-        attention_lines.attend[cubes, 1](q, k, v, wide, out, lse, scale, shared, tiles, plan, mode="unchecked")
+        attention_lines.attend[cubes, 1](
+            q, k, v, wide, out, lse, scale, shared, tiles, plan, mode="unchecked"
+        )
     return out, lse
 
 
@@ -58,16 +64,25 @@ KINDS = [(mask, causal) for causal in (False, True) for mask in ("none", "bool",
 ROUTINES = [
     *((attention_few, {}, *kind) for kind in KINDS),
     *((attention_lines, {}, *kind) for kind in KINDS),
-    *((attention_lines, {"tiles": 3, "keys": 12, "lanes": 4}, *kind) for kind in some(KINDS, 1, 3, 5)),
+    *(
+        (attention_lines, {"tiles": 3, "keys": 12, "lanes": 4}, *kind)
+        for kind in some(KINDS, 1, 3, 5)
+    ),
     *((attention_lines, {"rows": 12, "lanes": 16, "keys": 24}, *kind) for kind in some(KINDS)),
 ]
 
 
 @pytest.mark.parametrize(("routine", "plan", "mask", "causal"), ROUTINES)
-def test_every_routine_gives_results_and_sums(routine: Any, plan: Any, mask: str, causal: bool) -> None:
+def test_every_routine_gives_results_and_sums(
+    routine: Any, plan: Any, mask: str, causal: bool
+) -> None:
     """Several strips and blocks of keys with rests; depth and width differ, neither is whole lines or tiles."""
     q, k, v = draw(1, 2, 4, 70, 19), draw(2, 2, 2, 150, 19), draw(3, 2, 2, 150, 26)
-    given = {"none": None, "bool": np.random.default_rng(4).random((1, 4, 70, 150)) < 0.5, "float": draw(5, 70, 150)}
+    given = {
+        "none": None,
+        "bool": np.random.default_rng(4).random((1, 4, 70, 150)) < 0.5,
+        "float": draw(5, 70, 150),
+    }
     where = given[mask]
     if mask == "bool":
         where[0, 1, 3:5] = False
@@ -125,7 +140,9 @@ def powers(x: cb.Array, out: cb.Array):
 
 
 def test_powers_of_two() -> None:
-    x = np.concatenate([-np.linspace(0, 126, 100_001), [-126.6, -127, -1e30, -INF, 0, -1]]).astype(F)
+    x = np.concatenate([-np.linspace(0, 126, 100_001), [-126.6, -127, -1e30, -INF, 0, -1]]).astype(
+        F
+    )
     out = np.empty_like(x)
     powers[cb.over(x)](x, out)
     np.testing.assert_allclose(out[:-6], np.exp2(x[:-6].astype(np.float64)), rtol=2e-7)

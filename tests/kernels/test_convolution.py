@@ -28,7 +28,12 @@ def many(value: Any, axes: int) -> tuple[int, ...]:
 
 
 def defined(
-    x: np.ndarray, w: np.ndarray, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    x: np.ndarray,
+    w: np.ndarray,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> np.ndarray:
     """The sum over the window, tap by tap."""
     axes = x.ndim - 2
@@ -39,15 +44,21 @@ def defined(
     xs = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
     ws = w.astype(np.float64).reshape(groups, -1, *w.shape[1:])
     for tap in itertools.product(*map(range, w.shape[2:])):
-        at = tuple(slice(t * dd, t * dd + (m - 1) * ss + 1, ss) for t, dd, m, ss in zip(tap, d, out, s))
+        at = tuple(
+            slice(t * dd, t * dd + (m - 1) * ss + 1, ss) for t, dd, m, ss in zip(tap, d, out, s)
+        )
         for g in range(groups):
-            parts[g] += np.einsum("nc...,fc->nf...", xs[(slice(None), g, slice(None), *at)], ws[(g, ..., *tap)])
+            parts[g] += np.einsum(
+                "nc...,fc->nf...", xs[(slice(None), g, slice(None), *at)], ws[(g, ..., *tap)]
+            )
     return np.concatenate(list(parts), 1)
 
 
 def close(got: np.ndarray, want: np.ndarray, tolerance: float = 3e-6) -> None:
     assert got.shape == want.shape
-    np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * max(1.0, float(np.abs(want).max(initial=0))))
+    np.testing.assert_allclose(
+        got, want, rtol=0, atol=tolerance * max(1.0, float(np.abs(want).max(initial=0)))
+    )
 
 
 CASES = [  # input, filters, stride, padding, dilation, groups
@@ -87,7 +98,9 @@ def test_conv2d_in_both_layouts(
     if WHERE:
         return  # packed filters are for the CPU
     packed = K.prepack_filter(w, groups)
-    seen = K.conv2d(last.transpose(0, 3, 1, 2), packed, *rest, activation="relu")  # channels-last memory, NCHW view
+    seen = K.conv2d(
+        last.transpose(0, 3, 1, 2), packed, *rest, activation="relu"
+    )  # channels-last memory, NCHW view
     close(seen, want)
     assert seen.shape[1] == 1 or seen.transpose(0, 2, 3, 1).flags.c_contiguous
 
@@ -100,7 +113,12 @@ def test_one_and_three_axes() -> None:
     x, w = draw(1, 4, 5, 6, 7), draw(3, 4, 2, 3, 3)
     want = defined(x, w, 1, 1, (1, 2, 1))
     close(K.conv3d(x, w, None, 1, 1, (1, 2, 1)), want)
-    close(K.conv3d(x.transpose(0, 2, 3, 4, 1), w, None, 1, 1, (1, 2, 1), layout="NDHWC").transpose(0, 4, 1, 2, 3), want)
+    close(
+        K.conv3d(x.transpose(0, 2, 3, 4, 1), w, None, 1, 1, (1, 2, 1), layout="NDHWC").transpose(
+            0, 4, 1, 2, 3
+        ),
+        want,
+    )
 
 
 def test_long_rows_are_cut() -> None:
@@ -151,7 +169,9 @@ def adjoint(x_shape: Any, w: np.ndarray, grad: np.ndarray, *settings: Any) -> np
 
 
 @pytest.mark.parametrize(
-    ("stride", "padding", "dilation", "groups"), [(1, 1, 1, 1), (2, 1, 1, 2), ((1, 2), 0, 2, 1)], ids=str
+    ("stride", "padding", "dilation", "groups"),
+    [(1, 1, 1, 1), (2, 1, 1, 2), ((1, 2), 0, 2, 1)],
+    ids=str,
 )
 def test_gradients_are_the_adjoint(stride: Any, padding: Any, dilation: Any, groups: int) -> None:
     x, w = draw(1, 4, 7, 6), draw(6, 4 // groups, 3, 3)
@@ -166,7 +186,9 @@ def test_gradients_are_the_adjoint(stride: Any, padding: Any, dilation: Any, gro
     close(K.conv_weight(x, w.shape, grad, *settings), by_filter)
 
 
-def gradients(x: np.ndarray, w: np.ndarray, grad: np.ndarray, *settings: Any) -> tuple[np.ndarray, np.ndarray]:
+def gradients(
+    x: np.ndarray, w: np.ndarray, grad: np.ndarray, *settings: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """Those by the input and by the filters, tap by tap."""
     stride, padding, dilation, groups = (*settings, *(1, 0, 1, 1)[len(settings) :])
     axes = x.ndim - 2
@@ -177,10 +199,15 @@ def gradients(x: np.ndarray, w: np.ndarray, grad: np.ndarray, *settings: Any) ->
     xs, into = (a.reshape(a.shape[0], groups, -1, *a.shape[2:]) for a in (wide, by_input))
     ws, found = (a.reshape(groups, -1, *a.shape[1:]) for a in (w.astype(np.float64), by_filter))
     for tap in itertools.product(*map(range, w.shape[2:])):
-        at = tuple(slice(t * dd, t * dd + (m - 1) * ss + 1, ss) for t, dd, m, ss in zip(tap, d, grad.shape[2:], s))
+        at = tuple(
+            slice(t * dd, t * dd + (m - 1) * ss + 1, ss)
+            for t, dd, m, ss in zip(tap, d, grad.shape[2:], s)
+        )
         seen = (slice(None), slice(None), slice(None), *at)
         into[seen] += np.einsum("ngf...,gfc->ngc...", gs, ws[(..., *tap)])
-        found[(..., *tap)] = np.einsum("ngfp,ngcp->gfc", *(a.reshape(*a.shape[:3], -1) for a in (gs, xs[seen])))
+        found[(..., *tap)] = np.einsum(
+            "ngfp,ngcp->gfc", *(a.reshape(*a.shape[:3], -1) for a in (gs, xs[seen]))
+        )
     inner = (slice(None), slice(None), *(slice(k, k + n) for k, n in zip(p, x.shape[2:])))
     return by_input[inner], by_filter
 
@@ -205,7 +232,10 @@ def test_gradients_in_both_layouts(case: Any) -> None:
     by_input, by_filter = gradients(x, w, grad, *settings)
     for turned in (False, True):
         if turned:
-            x, w, grad = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for a in (x, w, grad))
+            x, w, grad = (
+                np.ascontiguousarray(a.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+                for a in (x, w, grad)
+            )
         for _ in range(3 if turned else 1):  # the third call repeats launches
             close(K.conv_input(x.shape, w, grad, *settings), by_input)
             close(K.conv_weight(x, w.shape, grad, *settings), by_filter)
@@ -232,8 +262,12 @@ def test_gradients_of_narrow_floats_volumes_and_nothing() -> None:
     by_input, by_filter = gradients(x, w, grad, 2, (0, 1, 1))
     close(K.conv_input(x.shape, w, grad, 2, (0, 1, 1)), by_input)
     close(K.conv_weight(x, w.shape, grad, 2, (0, 1, 1)), by_filter)
-    assert not K.conv_weight(np.zeros((0, 4, 5, 5), F), (6, 4, 3, 3), np.zeros((0, 6, 3, 3), F)).any()
-    assert K.conv_input((0, 4, 5, 5), np.zeros((6, 4, 3, 3), F), np.zeros((0, 6, 3, 3), F)).shape == (0, 4, 5, 5)
+    assert not K.conv_weight(
+        np.zeros((0, 4, 5, 5), F), (6, 4, 3, 3), np.zeros((0, 6, 3, 3), F)
+    ).any()
+    assert K.conv_input(
+        (0, 4, 5, 5), np.zeros((6, 4, 3, 3), F), np.zeros((0, 6, 3, 3), F)
+    ).shape == (0, 4, 5, 5)
 
 
 def test_gradients_keep_nan_and_infinity_to_what_they_reach() -> None:
@@ -259,7 +293,13 @@ def test_transposed_convolution() -> None:
     close(out, want)
     x, w = draw(2, 3, 6), draw(3, 2, 4)
     close(K.conv_transpose1d(x, w, None, 3), adjoint((2, 2, 19), w, x, 3))
-    assert K.conv_transpose3d(draw(1, 2, 3, 3, 3), draw(2, 1, 2, 2, 2), stride=2).shape == (1, 1, 6, 6, 6)
+    assert K.conv_transpose3d(draw(1, 2, 3, 3, 3), draw(2, 1, 2, 2, 2), stride=2).shape == (
+        1,
+        1,
+        6,
+        6,
+        6,
+    )
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -289,14 +329,20 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert K.conv2d(np.zeros((0, 4, 5, 5), F), w).shape == (0, 6, 3, 3)
 
 
-@pytest.mark.skipif(bool(WHERE), reason="a GPU adds in a pass over the rounded result, as the docs say")
+@pytest.mark.skipif(
+    bool(WHERE), reason="a GPU adds in a pass over the rounded result, as the docs say"
+)
 @pytest.mark.parametrize("groups, activation", [(3, None), (1, "tanh")])
-def test_what_is_added_to_narrow_floats_is_rounded_with_the_sum(groups: int, activation: str | None) -> None:
+def test_what_is_added_to_narrow_floats_is_rounded_with_the_sum(
+    groups: int, activation: str | None
+) -> None:
     """Few filters of a group, and long activations, are no work of the convolution's own kernel."""
     rng = np.random.default_rng(0)
     shapes = (2, 3 * groups, 40), (24, 3, 5), (24,), (2, 24, 36)
     x, w, b, more = (rng.standard_normal(s).astype(np.float16) for s in shapes)
     options: dict[str, Any] = {"groups": groups, "activation": activation}
     got = K.conv1d(x, w, b, add=more, **options)
-    want = K.conv1d(*(v.astype(np.float32) for v in (x, w, b)), add=more.astype(np.float32), **options)
+    want = K.conv1d(
+        *(v.astype(np.float32) for v in (x, w, b)), add=more.astype(np.float32), **options
+    )
     assert np.mean(got != want.astype(np.float16)) < 0.01

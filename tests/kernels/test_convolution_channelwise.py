@@ -32,7 +32,15 @@ def seen_by_taps(x: np.ndarray, problem: Problem) -> np.ndarray:
     along = list(zip(problem.dilation, problem.out, problem.stride, strict=True))
     return np.stack(
         [
-            wide[(..., *(slice(t * d, t * d + (m - 1) * s + 1, s) for t, (d, m, s) in zip(tap, along, strict=True)))]
+            wide[
+                (
+                    ...,
+                    *(
+                        slice(t * d, t * d + (m - 1) * s + 1, s)
+                        for t, (d, m, s) in zip(tap, along, strict=True)
+                    ),
+                )
+            ]
             for tap in itertools.product(*map(range, problem.window))
         ]
     )
@@ -43,21 +51,34 @@ def close(got: np.ndarray, want: np.ndarray, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("last", [True, False], ids=["last", "first"])
-@pytest.mark.parametrize(("shape", "many", "window", "stride", "pad", "dilation", "dtype", "backend"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "many", "window", "stride", "pad", "dilation", "dtype", "backend"), CASES, ids=str
+)
 def test_every_channel_has_its_own_filters(
     shape: tuple[int, ...], many: int, window: Three, stride: Three, pad: Three, dilation: Three, dtype: Any,
     backend: str, last: bool,
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(0)
     reach = [d * (k - 1) for d, k in zip(dilation, window, strict=True)]
-    out: Any = tuple((n + 2 * p - r - 1) // s + 1 for n, p, r, s in zip(shape[2:], pad, reach, stride, strict=True))
+    out: Any = tuple(
+        (n + 2 * p - r - 1) // s + 1
+        for n, p, r, s in zip(shape[2:], pad, reach, stride, strict=True)
+    )
     problem = Problem(shape[2:], window, stride, pad, dilation, out)  # type: ignore[arg-type]
     filters = shape[1] * many
-    x, grad = rng.standard_normal(shape).astype(dtype), rng.standard_normal((shape[0], shape[1], *out)).astype(dtype)
-    w, b = rng.standard_normal((filters, 1, *window)).astype(dtype), rng.standard_normal(filters).astype(dtype)
+    x, grad = (
+        rng.standard_normal(shape).astype(dtype),
+        rng.standard_normal((shape[0], shape[1], *out)).astype(dtype),
+    )
+    w, b = (
+        rng.standard_normal((filters, 1, *window)).astype(dtype),
+        rng.standard_normal(filters).astype(dtype),
+    )
     taps = seen_by_taps(x, problem)
     total = np.einsum("tncdhw,cmt->ncmdhw", taps, w.astype(np.float64).reshape(shape[1], many, -1))
-    want = np.maximum(total.reshape(shape[0], filters, *out) + b.astype(np.float64)[:, None, None, None], 0)
+    want = np.maximum(
+        total.reshape(shape[0], filters, *out) + b.astype(np.float64)[:, None, None, None], 0
+    )
     to_last = (0, 2, 3, 4, 1)
     view, given = x.transpose(to_last), grad.transpose(to_last)
     if last:
@@ -90,15 +111,26 @@ def test_planes_in_shared_memory(
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, s, p, d in zip(shape[2:], window, stride, pad, dilation, strict=True)
     )
-    problem = Problem((1, *shape[2:]), (1, *window), (1, *stride), (0, *pad), (1, *dilation), (1, *out))  # type: ignore[arg-type]
-    x, grad = rng.standard_normal(shape).astype(dtype), rng.standard_normal((*shape[:2], *out)).astype(dtype)
-    w, b = rng.standard_normal((shape[1], 1, *window)).astype(dtype), rng.standard_normal(shape[1]).astype(dtype)
+    problem = Problem(
+        (1, *shape[2:]), (1, *window), (1, *stride), (0, *pad), (1, *dilation), (1, *out)
+    )  # type: ignore[arg-type]
+    x, grad = (
+        rng.standard_normal(shape).astype(dtype),
+        rng.standard_normal((*shape[:2], *out)).astype(dtype),
+    )
+    w, b = (
+        rng.standard_normal((shape[1], 1, *window)).astype(dtype),
+        rng.standard_normal(shape[1]).astype(dtype),
+    )
     taps = seen_by_taps(x[:, :, None], problem)[:, :, :, 0]
     want = (
         np.einsum("tnchw,ct->nchw", taps, w.astype(np.float64).reshape(shape[1], -1))
         + b.astype(np.float64)[:, None, None]
     )
-    got, by_weight = np.full(grad.shape, np.nan, dtype), np.full((shape[1], taps.shape[0]), np.nan, dtype)
+    got, by_weight = (
+        np.full(grad.shape, np.nan, dtype),
+        np.full((shape[1], taps.shape[0]), np.nan, dtype),
+    )
     with cb.use(backend):
         assert by_planes_on_gpu(x, w, b, got, problem, ACTIVATIONS["relu"])
         assert weight_by_planes(x, grad, by_weight, problem)

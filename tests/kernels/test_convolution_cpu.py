@@ -34,17 +34,33 @@ CASES = [  # input, filters, stride, padding, dilation, groups
     ((2, 3, 23, 40), (20, 3, 3, 3), 2, 1, 1, 1),  # an image
     ((2, 3, 15, 19), (33, 3, 5, 5), 2, 2, 1, 1),  # channels are mixed while they are copied
     ((1, 5, 9, 5), (40, 5, 3, 3), 1, 1, 1, 1),  # in rows shorter than a line
-    ((1, 6, 3, 90), (6, 1, 2, 9), 1, (0, 20), 1, 6),  # a window wider than what is written out, padding than a line
+    (
+        (1, 6, 3, 90),
+        (6, 1, 2, 9),
+        1,
+        (0, 20),
+        1,
+        6,
+    ),  # a window wider than what is written out, padding than a line
     ((2, 5, 20, 20), (11, 5, 1, 1), 1, 0, 1, 1),  # lines of places, the last one alone
     ((1, 160, 4, 100), (160, 5, 1, 1), 1, 0, 1, 32),
     ((1, 40, 2, 600), (40, 20, 3, 3), 1, 1, 1, 2),  # rows too long for a cube
     ((2, 17, 7, 9), (17, 1, 3, 3), 1, 1, 1, 17),  # rows shorter than a line
-    ((1, 19, 11, 70), (19, 1, 3, 3), 2, 1, 1, 19),  # the first line of a row, the last, and one between them
+    (
+        (1, 19, 11, 70),
+        (19, 1, 3, 3),
+        2,
+        1,
+        1,
+        19,
+    ),  # the first line of a row, the last, and one between them
     ((1, 32, 9, 9), (32, 16, 3, 3), 1, 1, 1, 2),  # a line of filters
 ]
 
 
-@pytest.mark.parametrize(("shape", "filters", "stride", "padding", "dilation", "groups"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "filters", "stride", "padding", "dilation", "groups"), CASES, ids=str
+)
 def test_few_channels_or_filters(
     shape: Any, filters: Any, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> None:
@@ -56,7 +72,10 @@ def test_few_channels_or_filters(
     close(K.conv2d(x, packed, *rest, activation="relu"), want)
     if groups > 1:
         last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-        close(K.conv2d(last, packed, *rest, layout="NHWC", activation="relu").transpose(0, 3, 1, 2), want)
+        close(
+            K.conv2d(last, packed, *rest, layout="NHWC", activation="relu").transpose(0, 3, 1, 2),
+            want,
+        )
 
 
 def test_few_channels_are_neighbours_in_a_cubes_copy() -> None:
@@ -64,7 +83,9 @@ def test_few_channels_are_neighbours_in_a_cubes_copy() -> None:
     problem = Problem((1, 40, 40), (1, 7, 7), (1, 2, 2), (0, 3, 3), (1, 1, 1), (1, 20, 20))
     rest = (1, 64, 3, (1, 4, 16))
     for last in (False, True):
-        _, geometry, plan = convolution_plan.plan_of(problem, *rest, last, last, True, True, False, False, None)
+        _, geometry, plan = convolution_plan.plan_of(
+            problem, *rest, last, last, True, True, False, False, None
+        )
         assert plan.mixed == (0 if last else 3)
         assert geometry[GEOMETRY.index("run")] == 21 and geometry[GEOMETRY.index("run_step")] == 1
 
@@ -76,7 +97,11 @@ def test_three_axes_narrow_floats_and_long_activations() -> None:
     settings = (None, (1, 2, 1), 1, 1, 6)
     close(K.conv3d(x, w, *settings, activation="silu"), want, 2e-3)
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 4, 1))
-    close(K.conv3d(last, w, *settings, layout="NDHWC", activation="silu").transpose(0, 4, 1, 2, 3), want, 2e-3)
+    close(
+        K.conv3d(last, w, *settings, layout="NDHWC", activation="silu").transpose(0, 4, 1, 2, 3),
+        want,
+        2e-3,
+    )
 
 
 ADDED = [  # input, filters, groups
@@ -100,7 +125,10 @@ def test_what_is_added_before_the_activation(shape: Any, filters: Any, groups: i
     more_last = np.ascontiguousarray(more.transpose(0, 2, 3, 1))
     for _ in range(3):  # later calls repeat the launches
         close(K.conv2d(x, w, b, add=more, **settings), want)
-        close(K.conv2d(last, w, b, add=more_last, layout="NHWC", **settings).transpose(0, 3, 1, 2), want)
+        close(
+            K.conv2d(last, w, b, add=more_last, layout="NHWC", **settings).transpose(0, 3, 1, 2),
+            want,
+        )
         close(K.conv2d(last.transpose(0, 3, 1, 2), w, b, add=more, **settings), want)
         out = more.copy()
         assert K.conv2d(x, w, b, add=out, out=out, **settings) is out
@@ -112,7 +140,9 @@ def test_filters_are_laid_out_in_panels() -> None:
         for dtype in (np.float32, np.float16):
             w = draw(*shape).astype(dtype)
             panels = K.prepack_filter(w, groups).panels
-            wide = panels.reshape(groups, panels.shape[1], -1, shape[1], panels.shape[3]).transpose(0, 1, 4, 3, 2)
+            wide = panels.reshape(groups, panels.shape[1], -1, shape[1], panels.shape[3]).transpose(
+                0, 1, 4, 3, 2
+            )
             seen = wide.reshape(groups, -1, *wide.shape[3:])[:, : shape[0] // groups]
             np.testing.assert_array_equal(seen.reshape(shape), w.astype(np.float32))
 
@@ -123,7 +153,9 @@ def test_nan_and_infinity_reach_what_sees_them_only() -> None:
     w = np.ones((17, 1, 3, 3), F)
     for got in (
         K.conv2d(x, w, padding=1, groups=17),
-        K.conv2d(x.transpose(0, 2, 3, 1), w, padding=1, groups=17, layout="NHWC").transpose(0, 3, 1, 2),
+        K.conv2d(x.transpose(0, 2, 3, 1), w, padding=1, groups=17, layout="NHWC").transpose(
+            0, 3, 1, 2
+        ),
     ):
         assert np.isnan(got[0, 3, :2, :2]).all() and np.isinf(got[0, 5, -2:, -2:]).all()
         assert np.isfinite(np.delete(got, (3, 5), 1)).all() and np.isfinite(got[0, :, 2:-2]).all()
@@ -135,7 +167,9 @@ def test_later_calls_repeat_the_launches_with_other_arrays() -> None:
         x = draw(1, 8, 9, 10)
         want = defined(x, w, 1, 1)
         close(K.conv2d(x, w, padding=1), want)
-        seen = K.conv2d(np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), w, padding=1)
+        seen = K.conv2d(
+            np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), w, padding=1
+        )
         close(seen, want)
         assert seen.transpose(0, 2, 3, 1).flags.c_contiguous
         out = np.zeros(12 * 90 + 1, F)[1:].reshape(1, 12, 9, 10)
@@ -222,18 +256,29 @@ def test_what_a_cube_keeps_fits_and_is_of_few_sizes(
     register_bytes: int, registers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy of the input and the board of sums, for plans of CPUs with other registers, too."""
-    given = replace(cb.device_properties_of("cpu"), register_bytes=register_bytes, vector_registers=registers)
+    given = replace(
+        cb.device_properties_of("cpu"), register_bytes=register_bytes, vector_registers=registers
+    )
     monkeypatch.setattr(cb, "device_properties_of", lambda *_: given)
     for known in (convolution_plan.cuts_of, convolution_plan.plan_of):
         known.cache_clear()
     rng, rooms = np.random.default_rng(0), []
     for _ in range(300):
-        window, stride, channels = int(rng.choice([3, 5])), int(rng.integers(1, 3)), int(rng.choice([3, 16, 64, 256]))
+        window, stride, channels = (
+            int(rng.choice([3, 5])),
+            int(rng.integers(1, 3)),
+            int(rng.choice([3, 16, 64, 256])),
+        )
         height, width = (int(rng.integers(9, most)) for most in (200, 460))
         pad, filters = window // 2, int(rng.choice([16, 64, 512]))
         out = tuple((n + 2 * pad - window) // stride + 1 for n in (height, width))
         problem = Problem(
-            (1, height, width), (1, window, window), (1, stride, stride), (0, pad, pad), (1, 1, 1), (1, *out)
+            (1, height, width),
+            (1, window, window),
+            (1, stride, stride),
+            (0, pad, pad),
+            (1, 1, 1),
+            (1, *out),
         )
         if not convolution_plan.to_widen(problem, channels, filters):
             _, lines, lanes = convolution_plan.tile_for(filters)
@@ -242,7 +287,9 @@ def test_what_a_cube_keeps_fits_and_is_of_few_sizes(
                 problem, 1, filters, channels, counts, False, False, True, True, False, False, None
             )[2]
             rooms.append((plan.room, plan.board))
-            assert 4 * (plan.room + 64 + plan.board * lines * lanes) <= given.max_shared_memory, problem
+            assert 4 * (plan.room + 64 + plan.board * lines * lanes) <= given.max_shared_memory, (
+                problem
+            )
     for known in (convolution_plan.cuts_of, convolution_plan.plan_of):
         known.cache_clear()
     assert len(rooms) > 150

@@ -70,7 +70,9 @@ def test_results_are_those_of_numpy_arrays(backend: PretendBackend, name: str) -
     device = devices.as_device(NAME)
     got = function(*(device_array.upload(np.ascontiguousarray(a), device) for a in arrays))
     assert isinstance(got, DeviceArray) and got.device == device
-    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-5)  # convolutions take another route there
+    np.testing.assert_allclose(
+        got.numpy(), want, rtol=1e-5, atol=1e-5
+    )  # convolutions take another route there
 
 
 def test_random_numbers_are_made_where_they_are_wanted(backend: PretendBackend) -> None:

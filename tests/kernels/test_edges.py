@@ -140,7 +140,9 @@ def same(a: Any, b: Any) -> None:
     np.testing.assert_array_equal(a.astype(np.float64), b.astype(np.float64))
 
 
-NARROW_IN_TURN = [(name, dtype) for n, name in enumerate(ALL) for dtype in (np.float32, DTYPES[1 + n % 2])]
+NARROW_IN_TURN = [
+    (name, dtype) for n, name in enumerate(ALL) for dtype in (np.float32, DTYPES[1 + n % 2])
+]
 
 
 @pytest.mark.parametrize(
@@ -167,9 +169,14 @@ def test_the_answer_does_not_depend_on_the_layout(name: str, dtype: Any) -> None
 def test_small_and_odd_shapes(name: str, shape: tuple[int, int]) -> None:
     ours, exact = ALL[name]
     x = draw(shape, np.float32, seed=1)
-    got, want = np.asarray(ours(x)).astype(np.float64), np.asarray(exact(x.astype(np.float64)), np.float64)
+    got, want = (
+        np.asarray(ours(x)).astype(np.float64),
+        np.asarray(exact(x.astype(np.float64)), np.float64),
+    )
     assert got.shape == want.shape
-    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5 * max(1.0, float(np.abs(want).max())))
+    np.testing.assert_allclose(
+        got, want, rtol=2e-5, atol=2e-5 * max(1.0, float(np.abs(want).max()))
+    )
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -186,7 +193,13 @@ def test_empty_arrays(name: str, shape: tuple[int, int]) -> None:
 
 
 SPECIAL = np.array(
-    [[np.nan, 1, 2, 3], [np.inf, 1, 2, 3], [-np.inf, 1, 2, -3], [np.inf, -np.inf, 0, 1], [1, -0.0, 0, np.nan]],
+    [
+        [np.nan, 1, 2, 3],
+        [np.inf, 1, 2, 3],
+        [-np.inf, 1, 2, -3],
+        [np.inf, -np.inf, 0, 1],
+        [1, -0.0, 0, np.nan],
+    ],
     np.float32,
 )
 
@@ -196,7 +209,9 @@ def test_nan_and_infinity_follow_numpy(name: str) -> None:
     ours, exact = ALL[name]
     with np.errstate(all="ignore"):
         want = np.asarray(exact(SPECIAL.astype(np.float64)), np.float64)
-    np.testing.assert_allclose(np.asarray(ours(SPECIAL)).astype(np.float64), want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(ours(SPECIAL)).astype(np.float64), want, rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", SAME_SHAPE)
@@ -237,14 +252,29 @@ def test_random_shapes_with_random_holes(name: str, m: int, n: int, seed: int, d
             x[rng.integers(m), rng.integers(n)] = value
     with np.errstate(all="ignore"):
         want = np.asarray(exact(x.astype(np.float64)))
-    if name in ("sort", "argsort", "topk", "argmax_rows", "argmin_columns", "any", "all", "flip", "concat", "pad"):
+    if name in (
+        "sort",
+        "argsort",
+        "topk",
+        "argmax_rows",
+        "argmin_columns",
+        "any",
+        "all",
+        "flip",
+        "concat",
+        "pad",
+    ):
         same(np.asarray(ours(x)).astype(np.float64), want.astype(np.float64))
         return
     got = np.asarray(ours(x)).astype(np.float64)
     finite = np.isfinite(want) & (np.abs(want) < float(np.finfo(dtype).max) / 2)
     scale = max(1.0, float(np.abs(want[finite]).max(initial=0)))
-    assert (np.isnan(got) == np.isnan(want))[~(np.abs(want) > float(np.finfo(dtype).max) / 2) | np.isinf(want)].all()
-    np.testing.assert_allclose(got[finite], want[finite], rtol=0, atol=scale * 8 * float(np.finfo(dtype).eps))
+    assert (np.isnan(got) == np.isnan(want))[
+        ~(np.abs(want) > float(np.finfo(dtype).max) / 2) | np.isinf(want)
+    ].all()
+    np.testing.assert_allclose(
+        got[finite], want[finite], rtol=0, atol=scale * 8 * float(np.finfo(dtype).eps)
+    )
 
 
 @pytest.mark.parametrize("shape", [(1,), (15,), (16,), (8193,), (3, 1000), (7, 16)])
@@ -293,7 +323,10 @@ ON_ITSELF: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
     "attention": ((1, 2, 80, 16), lambda x, **o: K.attention(x, x, x, **o)),
     "max_pool2d": ((1, 2, 20, 20), lambda x, **o: K.max_pool2d(x, 3, 1, 1, **o)),
     "avg_pool2d": ((1, 2, 20, 20), lambda x, **o: K.avg_pool2d(x, 3, 1, 1, **o)),
-    "conv2d": ((1, 4, 20, 20), lambda x, **o: K.conv2d(x, np.ones((4, 1, 3, 3), np.float32), None, 1, 1, 1, 4, **o)),
+    "conv2d": (
+        (1, 4, 20, 20),
+        lambda x, **o: K.conv2d(x, np.ones((4, 1, 3, 3), np.float32), None, 1, 1, 1, 4, **o),
+    ),
 }
 
 
@@ -325,7 +358,9 @@ def test_launches_of_the_library_name_their_bounds_mode() -> None:
     assert not unnamed
 
 
-@pytest.mark.parametrize("name", ["sum", "mean", "max", "prod", "var", "std", "any", "all", "logsumexp"])
+@pytest.mark.parametrize(
+    "name", ["sum", "mean", "max", "prod", "var", "std", "any", "all", "logsumexp"]
+)
 def test_no_axes_of_an_array_in_any_order(name: str) -> None:
     x = np.asfortranarray(np.random.default_rng(3).standard_normal((3, 4, 5), np.float32))
     want = x if name == "logsumexp" else getattr(np, name)(x, axis=())

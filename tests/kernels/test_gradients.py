@@ -12,7 +12,10 @@ from cubepy import kernels as K
 
 RNG = np.random.default_rng(11)
 X, W = (RNG.standard_normal(s).astype(np.float32) for s in ((2, 4, 9, 7), (6, 2, 3, 2)))
-Q, KEY, V = (RNG.standard_normal((1, h, n, d)).astype(np.float32) for h, n, d in ((4, 5, 6), (2, 9, 6), (2, 9, 3)))
+Q, KEY, V = (
+    RNG.standard_normal((1, h, n, d)).astype(np.float32)
+    for h, n, d in ((4, 5, 6), (2, 9, 6), (2, 9, 3))
+)
 HOW = (2, 1, 1, 2)  # stride, padding, dilation, groups
 
 

@@ -39,7 +39,10 @@ def test_gather_with_a_shorter_index_and_take_with_a_broadcast_one() -> None:
     same(K.gather(x, 1, index), np.take_along_axis(x[:4], index, 1))
     one = RNG.integers(0, 6, (2, 1, 5))
     same(K.take_along_axis(x, one, 0), np.take_along_axis(x, one, 0))
-    same(K.take_along_axis(x, np.array([3, -1]), None), np.take_along_axis(x, np.array([3, -1]), None))
+    same(
+        K.take_along_axis(x, np.array([3, -1]), None),
+        np.take_along_axis(x, np.array([3, -1]), None),
+    )
     assert K.gather(x, 1, np.zeros((6, 0, 5), np.int64)).shape == (6, 0, 5)
 
 
@@ -125,7 +128,9 @@ def test_pad(mode: str) -> None:
         ((2, 3, 4), (0, 0, 1, 1)),
     ):
         x = draw(*shape)
-        pairs = [(0, 0)] * (len(shape) - len(widths) // 2) + [widths[i : i + 2] for i in range(len(widths) - 2, -1, -2)]
+        pairs = [(0, 0)] * (len(shape) - len(widths) // 2) + [
+            widths[i : i + 2] for i in range(len(widths) - 2, -1, -2)
+        ]
         options = {"constant_values": 1.5} if mode == "constant" else {}
         same(K.pad(x, widths, mode, 1.5), np.pad(x, pairs, names[mode], **options))
 
@@ -159,19 +164,29 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_where_units_are_threads_the_order_is_fixed_if_asked_for(monkeypatch: Any, deterministic: bool) -> None:
+def test_where_units_are_threads_the_order_is_fixed_if_asked_for(
+    monkeypatch: Any, deterministic: bool
+) -> None:
     """The launches of a GPU, run here: the same results; in order, to the last bit."""
     rng = np.random.default_rng(2)
     x, src = np.zeros((50, 9), np.float32), rng.standard_normal((400, 9), dtype=np.float32)
     places = rng.integers(0, 50, (400, 9))
     rows = rng.integers(0, 50, 400)
     with cb.config.override(deterministic=True), cb.use("cpu"):
-        want = K.scatter(x, 0, places, src, "add"), K.index_put(x, (rows,), src, "add"), K.index_put(x, (rows,), src)
+        want = (
+            K.scatter(x, 0, places, src, "add"),
+            K.index_put(x, (rows,), src, "add"),
+            K.index_put(x, (rows,), src),
+        )
     launched: list[str] = []
     module = importlib.import_module("cubepy.kernels.scatter")
     monkeypatch.setattr(module, "has_planes", lambda: launched.append("asked") or True)
     with cb.config.override(deterministic=deterministic):
-        got = K.scatter(x, 0, places, src, "add"), K.index_put(x, (rows,), src, "add"), K.index_put(x, (rows,), src)
+        got = (
+            K.scatter(x, 0, places, src, "add"),
+            K.index_put(x, (rows,), src, "add"),
+            K.index_put(x, (rows,), src),
+        )
     assert launched
     for a, b in zip(got[:2], want[:2]):
         np.testing.assert_allclose(a, b, rtol=0, atol=0 if deterministic else 1e-5)

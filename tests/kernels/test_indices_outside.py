@@ -18,7 +18,9 @@ from cubepy.runtime.device_array import upload
 from tests.pretend import NAME, pretend
 from tests.staging import WHERE
 
-pytestmark = pytest.mark.skipif(bool(WHERE), reason="devices are chosen here; tests/gpu has the same for a GPU")
+pytestmark = pytest.mark.skipif(
+    bool(WHERE), reason="devices are chosen here; tests/gpu has the same for a GPU"
+)
 F = np.float32
 N = 5  # the length of the axis
 
@@ -33,7 +35,9 @@ def first(like: Any) -> Any:
     return zeros if isinstance(like, np.ndarray) else upload(zeros, like.device)
 
 
-CALLS: dict[str, tuple[Callable[..., Any], np.ndarray, bool]] = {  # by an index, an index, does it count from the end
+CALLS: dict[
+    str, tuple[Callable[..., Any], np.ndarray, bool]
+] = {  # by an index, an index, does it count from the end
     "gather": (lambda x, i: K.gather(x, 1, i), places(4, 3), False),
     "gather of one column": (lambda x, i: K.gather(x[0], 0, i), places(3), False),
     "take_along_axis": (lambda x, i: K.take_along_axis(x, i, 1), places(4, 3), True),
@@ -44,8 +48,16 @@ CALLS: dict[str, tuple[Callable[..., Any], np.ndarray, bool]] = {  # by an index
     "scatter, add": (lambda x, i: K.scatter(x, 1, i, x[:, :3], "add"), places(4, 3), False),
     "scatter, max": (lambda x, i: K.scatter(x, 1, i, x[:, :3], "max"), places(4, 3), False),
     "index_put": (lambda x, i: K.index_put(x.T, (i,), x.T[:3]), places(3), True),
-    "index_put of elements": (lambda x, i: K.index_put(x[0], (i,), x[1, :3], "add"), places(3), True),
-    "index_put by two": (lambda x, i: K.index_put(x, (first(i), i), x[0, :3], "mul"), places(3), True),
+    "index_put of elements": (
+        lambda x, i: K.index_put(x[0], (i,), x[1, :3], "add"),
+        places(3),
+        True,
+    ),
+    "index_put by two": (
+        lambda x, i: K.index_put(x, (first(i), i), x[0, :3], "mul"),
+        places(3),
+        True,
+    ),
 }
 LATER = {  # only looked at in validate mode
     "max_pool1d_input": (lambda x, i: K.max_pool1d_input((1, 4, N), x[None, :, :4], i, 2, 1), places(1, 4, 4), False),
@@ -86,7 +98,8 @@ def test_the_host_refuses_what_is_outside(name: str, bad: int, relative: bool) -
             np.testing.assert_array_equal(call(x, wrong), call(x, wrong % N))
             continue
         with pytest.raises(
-            OutOfBoundsError, match=rf"{name.split()[0].strip(',')}: the index -?\d+ is outside an axis of"
+            OutOfBoundsError,
+            match=rf"{name.split()[0].strip(',')}: the index -?\d+ is outside an axis of",
         ):
             call(x, wrong)
     np.testing.assert_array_equal(x, table())
@@ -94,10 +107,14 @@ def test_the_host_refuses_what_is_outside(name: str, bad: int, relative: bool) -
 
 @pytest.mark.parametrize("name", [*CALLS, *LATER])
 @pytest.mark.parametrize("mode", [{"mode": "validate"}, {"debug": 1}], ids=str)
-def test_validate_mode_looks_at_indices_of_a_device(name: str, mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validate_mode_looks_at_indices_of_a_device(
+    name: str, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     call, index, _ = (CALLS | LATER)[name]
     with pretend(monkeypatch), cb.use(NAME):
-        x, good, wrong = (upload(a, as_device(NAME)) for a in (table(), index, spoiled(index, 2 * N)))
+        x, good, wrong = (
+            upload(a, as_device(NAME)) for a in (table(), index, spoiled(index, 2 * N))
+        )
         for _ in range(3):
             call(x, good)
             call(x, wrong)  # nothing is waited for, and nothing outside is touched
@@ -105,7 +122,10 @@ def test_validate_mode_looks_at_indices_of_a_device(name: str, mode: Any, monkey
         with cb.config.override(**mode):
             for _ in range(3):
                 call(x, good)
-                with pytest.raises(OutOfBoundsError, match=rf"{name.split()[0].strip(',')}: the index \d+ is outside"):
+                with pytest.raises(
+                    OutOfBoundsError,
+                    match=rf"{name.split()[0].strip(',')}: the index \d+ is outside",
+                ):
                     call(x, wrong)
 
 
@@ -114,11 +134,16 @@ def test_places_of_pools_are_dropped_or_refused_on_the_host(name: str) -> None:
     call, index, _ = LATER[name]
     for bad in (-1, N, 2**40):
         assert np.isfinite(call(table(), spoiled(index, bad))).all()
-        with cb.config.override(mode="validate"), pytest.raises(OutOfBoundsError, match=f"{name}: the index {bad} "):
+        with (
+            cb.config.override(mode="validate"),
+            pytest.raises(OutOfBoundsError, match=f"{name}: the index {bad} "),
+        ):
             call(table(), spoiled(index, bad))
 
 
-def test_what_is_outside_on_a_device_reads_zero_and_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_outside_on_a_device_reads_zero_and_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pretend(monkeypatch), cb.use(NAME):
         check_reads_and_writes(as_device(NAME))
 

@@ -64,7 +64,9 @@ def test_map_takes_any_strides_and_broadcasts(layout: int) -> None:
     close(out, d / (1 + np.exp(-d)))
 
 
-@pytest.mark.parametrize("shape", [(1,), (31,), (63,), (64,), (65,), (257,), (8193,), (5, 63), (3, 64), (4, 333)])
+@pytest.mark.parametrize(
+    "shape", [(1,), (31,), (63,), (64,), (65,), (257,), (8193,), (5, 63), (3, 64), (4, 333)]
+)
 def test_map_of_long_functions_takes_rows_of_any_length(shape: tuple[int, ...]) -> None:
     x = draw(*shape, 2)[..., 0]  # apart in memory: row by row
     want = np.tanh(x.astype(np.float64))
@@ -90,7 +92,9 @@ def curve(a, b):
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=str)
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_function_of_narrow_floats_is_computed_in_f32_and_rounded_once(device: str, dtype: Any) -> None:
+def test_a_function_of_narrow_floats_is_computed_in_f32_and_rounded_once(
+    device: str, dtype: Any
+) -> None:
     a, b = draw(19, 37).astype(dtype), draw(19, 37).astype(dtype)
     with cb.use(device):
         for x, y in ((a, b), (a[:, :-2], b[:, 2:]), (a, b[:, :1]), (a.T, b.T)):
@@ -130,10 +134,18 @@ def test_reductions_over_any_axes(axis: Any, keepdims: bool) -> None:
         close(K.max(x, axis, keepdims), d.max(axis, keepdims=keepdims))
         close(K.min(x, axis, keepdims), d.min(axis, keepdims=keepdims))
         small = (x * 0.1 + 1).astype(F)
-        close(K.prod(small[:, :9], axis, keepdims), small[:, :9].astype(np.float64).prod(axis, keepdims=keepdims), 1e-5)
+        close(
+            K.prod(small[:, :9], axis, keepdims),
+            small[:, :9].astype(np.float64).prod(axis, keepdims=keepdims),
+            1e-5,
+        )
         if not isinstance(axis, tuple):
-            np.testing.assert_array_equal(K.argmax(x, axis, keepdims), np.argmax(x, axis, keepdims=keepdims))
-            np.testing.assert_array_equal(K.argmin(x, axis, keepdims), np.argmin(x, axis, keepdims=keepdims))
+            np.testing.assert_array_equal(
+                K.argmax(x, axis, keepdims), np.argmax(x, axis, keepdims=keepdims)
+            )
+            np.testing.assert_array_equal(
+                K.argmin(x, axis, keepdims), np.argmin(x, axis, keepdims=keepdims)
+            )
 
 
 def test_reductions_follow_numpys_rules() -> None:
@@ -196,7 +208,10 @@ def test_layer_norm() -> None:
 def test_gelu_of_f64_is_exact_to_its_last_places() -> None:
     x = np.linspace(-4, 4, 501)
     np.testing.assert_allclose(
-        K.gelu(x, "none"), [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x], rtol=1e-13, atol=1e-15
+        K.gelu(x, "none"),
+        [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x],
+        rtol=1e-13,
+        atol=1e-15,
     )
     u = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     np.testing.assert_allclose(K.gelu(x, "tanh"), x / (1 + np.exp(-2 * u)), rtol=1e-13)
@@ -206,7 +221,9 @@ def test_gelu() -> None:
     x = np.concatenate([draw(1000) * 3, [0, 30, -30]]).astype(F)
     d = x.astype(np.float64)
     close(K.gelu(x), 0.5 * d * (1 + np.array([math.erf(v / math.sqrt(2)) for v in d])))
-    close(K.gelu(x, "tanh"), 0.5 * d * (1 + np.tanh(math.sqrt(2 / math.pi) * (d + 0.044715 * d**3))))
+    close(
+        K.gelu(x, "tanh"), 0.5 * d * (1 + np.tanh(math.sqrt(2 / math.pi) * (d + 0.044715 * d**3)))
+    )
 
 
 def test_embedding() -> None:
@@ -219,7 +236,9 @@ def test_embedding() -> None:
         K.embedding(np.array([0.5]), table)
 
 
-@pytest.mark.parametrize("shape", [(33, 65), (1, 7), (5, 18, 33), (2, 3, 4, 5), (0, 3), (100, 200)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(33, 65), (1, 7), (5, 18, 33), (2, 3, 4, 5), (0, 3), (100, 200)], ids=str
+)
 def test_transpose_of_every_permutation(shape: tuple[int, ...]) -> None:
     for dtype in (F, np.int8, np.float64, np.float16)[: 2 if len(shape) > 3 else 4]:
         x = (draw(*shape) * 100).astype(dtype)
@@ -282,7 +301,9 @@ def test_matmul_in_other_dtypes() -> None:
     np.testing.assert_array_equal(K.matmul(i, i.T), i @ i.T)
 
 
-def reference_attention(q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False) -> np.ndarray:
+def reference_attention(
+    q: Any, k: Any, v: Any, mask: Any = None, causal: bool = False
+) -> np.ndarray:
     q, k, v = (a.astype(np.float64) for a in (q, k, v))
     k, v = (np.repeat(a, q.shape[1] // a.shape[1], 1) for a in (k, v))
     s = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
@@ -297,7 +318,13 @@ def reference_attention(q: Any, k: Any, v: Any, mask: Any = None, causal: bool =
 
 @pytest.mark.parametrize(
     ("b", "h", "g", "length", "s", "d"),
-    [(2, 3, 3, 20, 20, 32), (1, 4, 2, 100, 130, 64), (2, 2, 1, 7, 70, 40), (1, 1, 1, 1, 1, 17), (1, 2, 2, 65, 65, 128)],
+    [
+        (2, 3, 3, 20, 20, 32),
+        (1, 4, 2, 100, 130, 64),
+        (2, 2, 1, 7, 70, 40),
+        (1, 1, 1, 1, 1, 17),
+        (1, 2, 2, 65, 65, 128),
+    ],
 )
 def test_attention(b: int, h: int, g: int, length: int, s: int, d: int) -> None:
     q, k, v = draw(b, h, length, d), draw(b, g, s, d), draw(b, g, s, d)
@@ -329,14 +356,18 @@ def reference_pool(x: np.ndarray, k: int, s: int, p: int, d: int) -> np.ndarray:
     return np.max(parts, 0)
 
 
-@pytest.mark.parametrize(("k", "s", "p", "d"), [(3, 1, 1, 1), (5, 2, 2, 2), (2, 2, 0, 1), (5, 1, 2, 1), (3, 3, 1, 2)])
+@pytest.mark.parametrize(
+    ("k", "s", "p", "d"), [(3, 1, 1, 1), (5, 2, 2, 2), (2, 2, 0, 1), (5, 1, 2, 1), (3, 3, 1, 2)]
+)
 def test_max_pool2d_in_both_layouts(k: int, s: int, p: int, d: int) -> None:
     x = draw(2, 5, 40, 37)
     x[0, 0, 3, 4] = np.nan
     want = reference_pool(x, k, s, p, d)
     np.testing.assert_array_equal(K.max_pool2d(x, k, s, p, d), want)
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    np.testing.assert_array_equal(K.max_pool2d(last, k, s, p, d, layout="NHWC").transpose(0, 3, 1, 2), want)
+    np.testing.assert_array_equal(
+        K.max_pool2d(last, k, s, p, d, layout="NHWC").transpose(0, 3, 1, 2), want
+    )
     np.testing.assert_array_equal(K.max_pool2d(last.transpose(0, 3, 1, 2), k, s, p, d), want)
 
 
@@ -347,7 +378,11 @@ def test_max_pool2d_refuses_windows_that_do_not_fit() -> None:
         K.max_pool2d(draw(1, 1, 2, 2), 5)
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=4), st.integers(0, 3), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=4),
+    st.integers(0, 3),
+    st.randoms(use_true_random=False),
+)
 def test_sum_of_random_shapes_and_strides(shape: list[int], axis: int, random: Any) -> None:
     axis %= len(shape)
     x = np.arange(math.prod(shape), dtype=F).reshape(shape)

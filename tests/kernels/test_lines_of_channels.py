@@ -27,7 +27,9 @@ def last(x: np.ndarray) -> np.ndarray:
 CALLS: dict[str, Callable[[Any, str], Any]] = {
     "avg 2x2": lambda x, layout: K.avg_pool2d(x, 2, layout=layout),
     "avg 3x3": lambda x, layout: K.avg_pool2d(x, 3, 2, 1, layout=layout),
-    "avg, whole": lambda x, layout: K.avg_pool2d(x, x.shape[1:3] if layout == "NHWC" else x.shape[2:], layout=layout),
+    "avg, whole": lambda x, layout: K.avg_pool2d(
+        x, x.shape[1:3] if layout == "NHWC" else x.shape[2:], layout=layout
+    ),
     "bilinear": lambda x, layout: K.interpolate(x, (9, 4), mode="bilinear", layout=layout),
     "nearest": lambda x, layout: K.interpolate(x, (10, 5), layout=layout),
     "nearest, twice": lambda x, layout: K.interpolate(x, scale_factor=2, layout=layout),
@@ -55,7 +57,9 @@ def test_nan_stays_in_its_windows() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("settings", [(3, 2, 1), (2, 2, 0)], ids=str)
-def test_the_gradient_of_largest_values_in_both_layouts(settings: tuple[int, int, int], device: str) -> None:
+def test_the_gradient_of_largest_values_in_both_layouts(
+    settings: tuple[int, int, int], device: str
+) -> None:
     x = np.round(draw(2, 20, 7, 6))  # with equals
     with cb.use(device):
         value, place = K.max_pool2d(x, *settings, return_indices=True)

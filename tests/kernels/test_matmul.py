@@ -54,7 +54,9 @@ LENGTHS = st.sampled_from([1, 2, 3, 5, 6, 7, 8, 13, 31, 64, 65, 130])
 
 
 @settings(deadline=None, max_examples=60)
-@given(LENGTHS, LENGTHS, LENGTHS, st.sampled_from(list(FLOATS)), LAYOUTS, LAYOUTS, st.integers(0, 99))
+@given(
+    LENGTHS, LENGTHS, LENGTHS, st.sampled_from(list(FLOATS)), LAYOUTS, LAYOUTS, st.integers(0, 99)
+)
 def test_products_of_floats_are_those_of_float64(
     m: int, k: int, n: int, name: str, layout_a: str, layout_b: str, seed: int
 ) -> None:
@@ -65,23 +67,37 @@ def test_products_of_floats_are_those_of_float64(
     for _ in range(4):  # the first call, the one that is recorded, and those that repeat it
         found = K.matmul(a, b)
         assert found.dtype == dtype
-        np.testing.assert_allclose(found.astype(np.float64), expected, rtol=tolerance, atol=tolerance * k**0.5)
+        np.testing.assert_allclose(
+            found.astype(np.float64), expected, rtol=tolerance, atol=tolerance * k**0.5
+        )
 
 
 @settings(deadline=None, max_examples=60)
-@given(LENGTHS, LENGTHS, LENGTHS, st.sampled_from([np.int8, np.uint8]), LAYOUTS, LAYOUTS, st.integers(0, 99))
+@given(
+    LENGTHS,
+    LENGTHS,
+    LENGTHS,
+    st.sampled_from([np.int8, np.uint8]),
+    LAYOUTS,
+    LAYOUTS,
+    st.integers(0, 99),
+)
 def test_products_of_bytes_are_exact(
     m: int, k: int, n: int, dtype: Any, layout_a: str, layout_b: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     a, b = laid_out(rng, (m, k), dtype, layout_a), laid_out(rng, (k, n), np.int8, layout_b)
     for _ in range(3):
-        np.testing.assert_array_equal(K.matmul(a, b, dtype=cb.i32), a.astype(np.int32) @ b.astype(np.int32))
+        np.testing.assert_array_equal(
+            K.matmul(a, b, dtype=cb.i32), a.astype(np.int32) @ b.astype(np.int32)
+        )
 
 
 def test_the_extremes_of_bytes_do_not_saturate() -> None:
     a, b = np.full((9, 1000), -128, np.int8), np.full((1000, 70), -128, np.int8)
-    np.testing.assert_array_equal(K.matmul(a, b, dtype=cb.i32), np.full((9, 70), 128 * 128 * 1000, np.int32))
+    np.testing.assert_array_equal(
+        K.matmul(a, b, dtype=cb.i32), np.full((9, 70), 128 * 128 * 1000, np.int32)
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, BF16])
@@ -97,15 +113,21 @@ def test_a_long_k_is_summed_in_pieces(dtype: Any) -> None:
 
 @pytest.mark.parametrize("name, layout", [("f32", "rows"), ("i8", "rows"), ("f32", "columns")])
 def test_panels_are_packed_side_by_side(name: str, layout: str) -> None:
-    problem = Product("cpu", 13, 270, 330, a=name, b=name, layout=layout, out="i32" if name == "i8" else "")
+    problem = Product(
+        "cpu", 13, 270, 330, a=name, b=name, layout=layout, out="i32" if name == "i8" else ""
+    )
     properties = cb.device_properties_of("cpu")
-    properties = replace(properties, features=properties.features - {"tiles"})  # a matrix unit takes none side by side
+    properties = replace(
+        properties, features=properties.features - {"tiles"}
+    )  # a matrix unit takes none side by side
     if Tile().supports(problem, properties):
         pytest.skip("no dot products of bytes")
     plan = replace(next(Tile().blueprints(problem, properties)), wide=4, block_panels=4, depth=64)
     args = arguments(problem, 1)
     Tile().launch(plan, problem, args)
-    np.testing.assert_allclose(args[2][0], args[0][0].astype(np.float64) @ args[1][0], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(
+        args[2][0], args[0][0].astype(np.float64) @ args[1][0], rtol=1e-4, atol=1e-3
+    )
 
 
 NARROW_TILES = [  # m, k, n, packed: rows and lines, what they share, and how b is packed
@@ -121,7 +143,11 @@ NARROW_TILES = [  # m, k, n, packed: rows and lines, what they share, and how b 
 @pytest.mark.parametrize("shape, packed, tile, expected", some(NARROW_TILES, 0, 3), ids=str)
 def test_tiles_of_eight_lanes(shape: Any, packed: int, tile: Any, expected: Any) -> None:
     properties = replace(
-        cb.device_properties_of("cpu"), register_bytes=32, vector_registers=16, cores=2, features=frozenset()
+        cb.device_properties_of("cpu"),
+        register_bytes=32,
+        vector_registers=16,
+        cores=2,
+        features=frozenset(),
     )
     problem = Product("cpu", *shape, packed=packed)
     plan = next(Tile().blueprints(problem, properties))
@@ -147,7 +173,9 @@ GATHERED = [  # m, k, n, batches of a and of b, packed, layout; rows, tiles and 
 
 @pytest.mark.skipif(bool(WHERE), reason="tiles of a CPU")
 @pytest.mark.parametrize("more", [False, True])
-@pytest.mark.parametrize("shape, batch, of_b, packed, layout, tile, depth, whole", some(GATHERED, 0, 2), ids=str)
+@pytest.mark.parametrize(
+    "shape, batch, of_b, packed, layout, tile, depth, whole", some(GATHERED, 0, 2), ids=str
+)
 def test_rows_that_are_gathered(
     shape: Any, batch: int, of_b: int, packed: int, layout: Any, tile: Any, depth: int, whole: bool, more: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -157,15 +185,21 @@ def test_rows_that_are_gathered(
     x, y, out = arguments(problem, 1)[:3]
     y = y[:of_b]
     exact = x.astype(np.float64) @ y
-    bias, residual = (np.random.default_rng(2).standard_normal(s, np.float32) for s in (shape[2], out.shape))
+    bias, residual = (
+        np.random.default_rng(2).standard_normal(s, np.float32) for s in (shape[2], out.shape)
+    )
     mask = residual > 0
     epilogue = (bias, residual, relu, 0.5, mask, 7.0) if more else (None, None, None, 1.0)
     if more:
         exact = np.where(mask, np.maximum(0.5 * exact + bias, 0) + residual, 7.0)
     rows, tiles, panels = tile
-    plan = TilePlan(rows, 2, 8, tiles, panels, depth, beforehand=not packed, fetched=True, gathered=True)
+    plan = TilePlan(
+        rows, 2, 8, tiles, panels, depth, beforehand=not packed, fetched=True, gathered=True
+    )
     out[...] = np.nan
-    Tile().launch(plan, problem._replace(packed=packed), (x, pack(y, 2, 8) if packed else y, out, *epilogue))
+    Tile().launch(
+        plan, problem._replace(packed=packed), (x, pack(y, 2, 8) if packed else y, out, *epilogue)
+    )
     np.testing.assert_allclose(out, exact, rtol=1e-4, atol=1e-4)
 
 
@@ -176,7 +210,11 @@ def test_gathered_rows_of_short_floats_are_rounded_once(name: str) -> None:
     plan = TilePlan(6, 2, 8, 2, 3, 24, beforehand=True, fetched=True, gathered=True)
     args = arguments(problem, 1)
     Tile().launch(plan, problem, args)
-    exact = (args[0].astype(np.float64) @ args[1].astype(np.float64)).astype(args[2].dtype).astype(np.float64)
+    exact = (
+        (args[0].astype(np.float64) @ args[1].astype(np.float64))
+        .astype(args[2].dtype)
+        .astype(np.float64)
+    )
     unit = {"f16": 2.0**-10, "bf16": 2.0**-7}[name]
     np.testing.assert_allclose(args[2].astype(np.float64), exact, rtol=unit, atol=1e-4)
 
@@ -189,7 +227,9 @@ def test_calls_that_gather_rows_are_repeated(monkeypatch: pytest.MonkeyPatch) ->
     x, y = (np.random.default_rng(3).standard_normal(s, np.float32) for s in ((37, 67), (67, 301)))
     for _ in range(3):
         K.matmul(x, y)
-    monkeypatch.setattr(sys.modules[inspect.unwrap(K.matmul).__module__], "_launch", None)  # the long way
+    monkeypatch.setattr(
+        sys.modules[inspect.unwrap(K.matmul).__module__], "_launch", None
+    )  # the long way
     np.testing.assert_allclose(K.matmul(-x, y), -(x.astype(np.float64) @ y), rtol=1e-4, atol=1e-4)
 
 
@@ -197,27 +237,44 @@ def test_calls_that_gather_rows_are_repeated(monkeypatch: pytest.MonkeyPatch) ->
 def test_rows_are_gathered_for_many_columns_with_eight_lanes(cores: int) -> None:
     def first(*shape: int, width: int = 32, **more: Any) -> TilePlan:
         registers = 32 if width == 64 else 16
-        given = {"register_bytes": width, "vector_registers": registers, "features": frozenset(), "cores": cores}
-        return next(Tile().blueprints(Product("cpu", *shape, **more), replace(cb.device_properties_of("cpu"), **given)))
+        given = {
+            "register_bytes": width,
+            "vector_registers": registers,
+            "features": frozenset(),
+            "cores": cores,
+        }
+        return next(
+            Tile().blueprints(
+                Product("cpu", *shape, **more), replace(cb.device_properties_of("cpu"), **given)
+            )
+        )
 
     for shape in ((512, 512, 512), (4096, 700, 256), (64, 4096, 4096), (8192, 32, 1024)):
         plan, tiles = first(*shape), -(-shape[0] // 6)
         assert plan.gathered and plan.beforehand and plan.depth <= 768 and plan.block_rows <= 12
-        assert -(-tiles // plan.block_rows) * -(-shape[2] // 16 // plan.block_panels) >= cores, "all cores have work"
+        assert -(-tiles // plan.block_rows) * -(-shape[2] // 16 // plan.block_panels) >= cores, (
+            "all cores have work"
+        )
         assert not first(*shape, width=64).gathered
     assert first(32, 4096, 4096, packed=16).gathered, "b is in order already"
     assert not first(32, 2048, 2048).gathered, "packing all of b takes longer"
-    assert first(12, 4096, 11008).gathered and first(12, 4096, 11008).depth < 300, "pieces of b stay in a cache"
+    assert first(12, 4096, 11008).gathered and first(12, 4096, 11008).depth < 300, (
+        "pieces of b stay in a cache"
+    )
     assert not first(4096, 4096, 64).gathered, "few panels share a row of a"
     assert not first(512, 2048, 512, a="f16", b="f16").gathered, "sums of pieces would be rounded"
 
 
 @pytest.mark.skipif(bool(WHERE), reason="for one unit")
 @pytest.mark.parametrize("dtype", [np.float32, BF16, np.float16])
-@pytest.mark.parametrize("shape", [(1, 100, 70), (2, 67, 256), (3, 9, 5), (4, 8, 301), (1, 3, 40), (4, 1, 9)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 100, 70), (2, 67, 256), (3, 9, 5), (4, 8, 301), (1, 3, 40), (4, 1, 9)], ids=str
+)
 def test_few_rows_with_the_sum_cut_apart(shape: tuple[int, int, int], dtype: Any) -> None:
     (m, k, n), rng = shape, np.random.default_rng(0)
-    x, b, residual = (rng.standard_normal(s, np.float32).astype(dtype) for s in ((m, k), (k, n), (1, m, n)))
+    x, b, residual = (
+        rng.standard_normal(s, np.float32).astype(dtype) for s in ((m, k), (k, n), (1, m, n))
+    )
     bias, out = rng.standard_normal(n, np.float32).astype(dtype), np.full((1, m, n), np.nan, dtype)
     plan, problem = SkinnyPlan(False, m, 1, 8, apart=True), Product("cpu", m, k, n)
     Skinny().launch(plan, problem, (x[None], b[None], out, bias, residual, relu, 0.5))
@@ -228,7 +285,9 @@ def test_few_rows_with_the_sum_cut_apart(shape: tuple[int, int, int], dtype: Any
 
 
 def test_rows_of_large_matrices_are_summed_apart_where_that_was_quicker() -> None:
-    properties = replace(cb.device_properties_of("cpu"), register_bytes=32, vector_registers=16, cores=2)
+    properties = replace(
+        cb.device_properties_of("cpu"), register_bytes=32, vector_registers=16, cores=2
+    )
     for k, apart in ((1024, True), (1000, False)):
         assert next(Skinny().blueprints(Product("cpu", 2, k, 1024), properties)).apart is apart
     wide = replace(properties, register_bytes=64, cores=2, name="znver4")
@@ -256,7 +315,10 @@ def test_the_python_backend_agrees(dtype: Any, result: Any) -> None:
     with cb.use("python"):
         slow = K.matmul(a, b, dtype=result)
     np.testing.assert_allclose(
-        slow.astype(np.float64), K.matmul(a, b, dtype=result).astype(np.float64), rtol=1e-2, atol=1e-2
+        slow.astype(np.float64),
+        K.matmul(a, b, dtype=result).astype(np.float64),
+        rtol=1e-2,
+        atol=1e-2,
     )
 
 
@@ -275,9 +337,15 @@ def test_packed_matrices_are_copies() -> None:
 @pytest.mark.parametrize("k, n, layout", [(21, 130, "rows"), (40, 5, "columns"), (0, 3, "rows")])
 def test_packed_matrices_of_bf16(k: int, n: int, layout: str) -> None:
     rng = np.random.default_rng(3)
-    for dtype, unit in ((BF16, 1e-2), (np.float32, 1e-4)):  # words of pairs, and the same for an a of numbers
+    for dtype, unit in (
+        (BF16, 1e-2),
+        (np.float32, 1e-4),
+    ):  # words of pairs, and the same for an a of numbers
         for _ in range(4):
-            a, b = rng.standard_normal((2, 7, k), np.float32).astype(dtype), laid_out(rng, (k, n), BF16, layout)
+            a, b = (
+                rng.standard_normal((2, 7, k), np.float32).astype(dtype),
+                laid_out(rng, (k, n), BF16, layout),
+            )
             found = K.matmul(a, K.prepack(b))
             assert found.dtype == dtype
             exact = a.astype(np.float64) @ b.astype(np.float64)
@@ -338,12 +406,22 @@ def test_large_results_are_written_past_the_caches(monkeypatch: pytest.MonkeyPat
             laid_out(rng, s, dtype, "rows") for s in ((13, 5), (5, 160))
         )  # a row of whole lines, the last panel not
         found = K.matmul(a, b).astype(np.float64)
-        np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64), rtol=unit, atol=unit)
+        np.testing.assert_allclose(
+            found, a.astype(np.float64) @ b.astype(np.float64), rtol=unit, atol=unit
+        )
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.sampled_from([1, 13]), st.sampled_from([0, 1, 64, 70]), st.integers(0, 4), st.booleans(), st.integers(0, 99))
-def test_where_the_mask_is_false_the_result_is_the_fill(m: int, n: int, form: int, more: bool, seed: int) -> None:
+@given(
+    st.sampled_from([1, 13]),
+    st.sampled_from([0, 1, 64, 70]),
+    st.integers(0, 4),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_where_the_mask_is_false_the_result_is_the_fill(
+    m: int, n: int, form: int, more: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     dtype, tolerance = FLOATS["bf16" if more else "f32"]
     a, b = (laid_out(rng, s, dtype, "rows") for s in ((m, 30), (30, n)))
@@ -356,21 +434,35 @@ def test_where_the_mask_is_false_the_result_is_the_fill(m: int, n: int, form: in
     expected = np.where(mask, exact + more * residual.astype(np.float64), fill)
     for _ in range(3):
         found = K.matmul(
-            a, b, bias=bias, activation="relu", residual=residual if more else None, alpha=2.0, mask=mask, fill=fill
+            a,
+            b,
+            bias=bias,
+            activation="relu",
+            residual=residual if more else None,
+            alpha=2.0,
+            mask=mask,
+            fill=fill,
         )
-        np.testing.assert_allclose(found.astype(np.float64), expected, rtol=tolerance, atol=tolerance * 30)
+        np.testing.assert_allclose(
+            found.astype(np.float64), expected, rtol=tolerance, atol=tolerance * 30
+        )
 
 
 def test_masks_of_batches_vectors_integers_and_packed_matrices() -> None:
     rng = np.random.default_rng(6)
-    a, b = rng.standard_normal((2, 3, 9, 20), np.float32), rng.standard_normal((3, 20, 11), np.float32)
+    a, b = (
+        rng.standard_normal((2, 3, 9, 20), np.float32),
+        rng.standard_normal((3, 20, 11), np.float32),
+    )
     mask = rng.random((2, 1, 9, 11)) < 0.5
     expected = np.where(mask, a.astype(np.float64) @ b, 7)
     np.testing.assert_allclose(K.matmul(a, b, mask=mask, fill=7), expected, rtol=1e-4, atol=1e-4)
     one = b[0]
     expected = np.where(mask, a.astype(np.float64) @ one, 7)
     for weight in (one, K.prepack(one)):
-        np.testing.assert_allclose(K.matmul(a, weight, mask=mask, fill=7), expected, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            K.matmul(a, weight, mask=mask, fill=7), expected, rtol=1e-4, atol=1e-4
+        )
     a[:, :, 0], mask[...] = np.nan, False  # sums that are masked may be anything
     assert (K.matmul(a, b, mask=mask, fill=7) == 7).all()
     row = np.arange(11) < 4
@@ -381,12 +473,18 @@ def test_masks_of_batches_vectors_integers_and_packed_matrices() -> None:
     for dtype in (None, cb.i32):
         found = K.matmul(whole, whole.T, dtype=dtype, mask=np.tri(5, dtype=bool), fill=-1)
         np.testing.assert_array_equal(
-            found, np.where(np.tri(5, dtype=bool), whole.astype(found.dtype) @ whole.T.astype(found.dtype), -1)
+            found,
+            np.where(
+                np.tri(5, dtype=bool), whole.astype(found.dtype) @ whole.T.astype(found.dtype), -1
+            ),
         )
     with cb.use("python"):
         slow = K.matmul(one[:3, :4], one[:4, :5], mask=np.tri(3, 5, dtype=bool), fill=2.5)
     np.testing.assert_allclose(
-        slow, np.where(np.tri(3, 5, dtype=bool), one[:3, :4] @ one[:4, :5], 2.5), rtol=1e-5, atol=1e-5
+        slow,
+        np.where(np.tri(3, 5, dtype=bool), one[:3, :4] @ one[:4, :5], 2.5),
+        rtol=1e-5,
+        atol=1e-5,
     )
 
 
@@ -424,7 +522,11 @@ def test_a_call_with_one_matrix_twice_does_not_teach_calls_with_two() -> None:
 
 
 def test_a_repeated_call_refuses_what_the_first_one_refuses() -> None:
-    a, b, out = np.ones((9, 9), np.float32), np.ones((9, 9), np.float32), np.zeros((9, 9), np.float32)
+    a, b, out = (
+        np.ones((9, 9), np.float32),
+        np.ones((9, 9), np.float32),
+        np.zeros((9, 9), np.float32),
+    )
     for _ in range(4):
         K.matmul(a, b, out=out)
     with pytest.raises(AliasError):

@@ -54,12 +54,19 @@ def _reductions() -> None:
         return draw
 
     plain = {n: getattr(K, n) for n in ("sum", "mean", "var", "std", "logsumexp", "norm", "cumsum")}
-    orders = {f"norm of order {p}": lambda x, axis, p=p: K.norm(x, p, axis) for p in (1, 3, 2.5, np.inf)}
+    orders = {
+        f"norm of order {p}": lambda x, axis, p=p: K.norm(x, p, axis) for p in (1, 3, 2.5, np.inf)
+    }
     exclusive = {"cumsum, exclusive": lambda x, axis: K.cumsum(x, axis, exclusive=True)}
     for name, function in (plain | orders | exclusive).items():
         case(name)(reduction(function))
     for name in ("prod", "cumprod"):
-        case(name)(lambda rng, name=name: (lambda x: getattr(K, name)(x, 0), (1 + rng.standard_normal((200, 5)) / 50,)))
+        case(name)(
+            lambda rng, name=name: (
+                lambda x: getattr(K, name)(x, 0),
+                (1 + rng.standard_normal((200, 5)) / 50,),
+            )
+        )
     for name in ("softmax", "log_softmax"):
         case(name)(reduction(lambda x, axis, name=name: getattr(K, name)(x, axis or 0)))
         case(f"{name} in place")(
@@ -77,7 +84,11 @@ _reductions()
 def _(rng: np.random.Generator) -> Any:
     x = rows(rng)
     n = x.shape[1]
-    return lambda x, w, b: K.layer_norm(x, n, w, b), (x, rng.standard_normal(n), rng.standard_normal(n))
+    return lambda x, w, b: K.layer_norm(x, n, w, b), (
+        x,
+        rng.standard_normal(n),
+        rng.standard_normal(n),
+    )
 
 
 @case("rms_norm")
@@ -94,7 +105,11 @@ def image(rng: np.random.Generator, channels: int, axes: int = 2) -> Array:
 
 @case("group_norm")
 def _(rng: np.random.Generator) -> Any:
-    return lambda x, w, b: K.group_norm(x, 4, w, b), (image(rng, 8), rng.standard_normal(8), rng.standard_normal(8))
+    return lambda x, w, b: K.group_norm(x, 4, w, b), (
+        image(rng, 8),
+        rng.standard_normal(8),
+        rng.standard_normal(8),
+    )
 
 
 @case("batch_norm")
@@ -114,7 +129,10 @@ def _(rng: np.random.Generator) -> Any:
     def call(x: Array) -> Any:
         norm = nn.BatchNorm2d(5)
         dtype = np.float64 if x.itemsize == 8 else np.float32
-        norm.running_mean, norm.running_var = cb.tensor(np.zeros(5, dtype)), cb.tensor(np.ones(5, dtype))
+        norm.running_mean, norm.running_var = (
+            cb.tensor(np.zeros(5, dtype)),
+            cb.tensor(np.ones(5, dtype)),
+        )
         return norm(cb.tensor(x)).numpy(), norm.running_mean.numpy(), norm.running_var.numpy()
 
     return call, (image(rng, 5),)
@@ -136,16 +154,26 @@ _tensors()
 def _updates() -> None:
     def draw(rng: np.random.Generator, update: str, put: bool) -> Any:
         n, m, c = int(rng.integers(1, 6)), int(rng.integers(1, 900)), int(rng.choice([1, 1, 5, 40]))
-        values = rng.standard_normal((m, c)) / 10 + 1 if update == "add" else 1 + rng.standard_normal((m, c)) / 50
+        values = (
+            rng.standard_normal((m, c)) / 10 + 1
+            if update == "add"
+            else 1 + rng.standard_normal((m, c)) / 50
+        )
         into = rng.standard_normal((n, c))
         in_place = bool(rng.integers(2))
         if put:
             at = rng.integers(-n, n, m)
-            return lambda x, v: K.index_put(x, (at,), v, update, out=x if in_place else None), (into, values)
+            return lambda x, v: K.index_put(x, (at,), v, update, out=x if in_place else None), (
+                into,
+                values,
+            )
         at, axis = rng.integers(0, n, (m, c)), int(rng.integers(2))
         if axis:
             at, into, values = at.T.copy(), into.T.copy(), values.T.copy()
-        return lambda x, v: K.scatter(x, axis, at, v, update, out=x if in_place else None), (into, values)
+        return lambda x, v: K.scatter(x, axis, at, v, update, out=x if in_place else None), (
+            into,
+            values,
+        )
 
     for update in ("add", "mul"):
         case(f"scatter, {update}")(lambda rng, u=update: draw(rng, u, False))
@@ -167,21 +195,39 @@ def _windows() -> None:
 
     def adaptive(rng: np.random.Generator, d: int) -> Any:
         x, to = image(rng, 3, d), int(rng.integers(1, 7))
-        pool, back = getattr(K, f"adaptive_avg_pool{d}d"), getattr(K, f"adaptive_avg_pool{d}d_input")
+        pool, back = (
+            getattr(K, f"adaptive_avg_pool{d}d"),
+            getattr(K, f"adaptive_avg_pool{d}d_input"),
+        )
         return lambda x, g: (pool(x, to), back(x.shape, g)), (x, numbers(rng, 2, 3, *(to,) * d))
 
     def largest(rng: np.random.Generator, d: int) -> Any:
         x, window = image(rng, 3, d), int(rng.integers(2, 8))
         pool, back = getattr(K, f"max_pool{d}d"), getattr(K, f"max_pool{d}d_input")
         _, at = pool(x.astype(np.float32), window, 1, window // 2, return_indices=True)
-        near, where = getattr(K, f"adaptive_max_pool{d}d"), getattr(K, f"adaptive_max_pool{d}d_input")
+        near, where = (
+            getattr(K, f"adaptive_max_pool{d}d"),
+            getattr(K, f"adaptive_max_pool{d}d_input"),
+        )
         _, chosen = near(x.astype(np.float32), 6, return_indices=True)
         grads = numbers(rng, *at.shape), numbers(rng, *chosen.shape)
-        return lambda g, h: (back(x.shape, g, at, window, 1, window // 2), where(x.shape, h, chosen)), grads
+        return lambda g, h: (
+            back(x.shape, g, at, window, 1, window // 2),
+            where(x.shape, h, chosen),
+        ), grads
 
     def resample(rng: np.random.Generator, d: int) -> Any:
-        modes = ["nearest", "area", ("linear", "bilinear", "trilinear")[d - 1], "bicubic" if d == 2 else "area"]
-        x, mode, to = image(rng, 3, d), str(rng.choice(modes)), tuple(map(int, rng.integers(2, 30, d)))
+        modes = [
+            "nearest",
+            "area",
+            ("linear", "bilinear", "trilinear")[d - 1],
+            "bicubic" if d == 2 else "area",
+        ]
+        x, mode, to = (
+            image(rng, 3, d),
+            str(rng.choice(modes)),
+            tuple(map(int, rng.integers(2, 30, d))),
+        )
         return lambda x, g: (
             K.interpolate(x, to, mode=mode, layout=POOLS[d]),
             K.interpolate_input(x.shape, g, mode=mode, layout=POOLS[d]),
@@ -191,7 +237,10 @@ def _windows() -> None:
         x, (groups, filters) = image(rng, 16, d), [(1, 12), (4, 8), (16, 16)][rng.integers(3)]
         k, stride = int(rng.choice([1, 3, 5])), int(rng.integers(1, 3))
         rest = stride, k // 2, 1, groups
-        w, back = numbers(rng, filters, 16 // groups, *(k,) * d), numbers(rng, 16, filters // groups, *(k,) * d)
+        w, back = (
+            numbers(rng, filters, 16 // groups, *(k,) * d),
+            numbers(rng, 16, filters // groups, *(k,) * d),
+        )
         forward, turned = getattr(K, f"conv{d}d"), getattr(K, f"conv_transpose{d}d")
         grad = numbers(rng, *forward(x.astype(np.float32), w.astype(np.float32), None, *rest).shape)
         return lambda x, w, g, back: (
@@ -228,10 +277,18 @@ def _(rng: np.random.Generator) -> Any:
 
 @case("attention")
 def _(rng: np.random.Generator) -> Any:
-    length, keys, depth = int(rng.integers(1, 150)), int(rng.integers(1, 300)), int(rng.choice([16, 32, 48]))
+    length, keys, depth = (
+        int(rng.integers(1, 150)),
+        int(rng.integers(1, 300)),
+        int(rng.choice([16, 32, 48])),
+    )
     q, k = rng.standard_normal((2, 2, length, depth)), rng.standard_normal((2, 2, keys, depth))
     causal = bool(rng.integers(2))
-    return lambda q, k, v: K.attention(q, k, v, is_causal=causal), (q, k, numbers(rng, 2, 2, keys, depth))
+    return lambda q, k, v: K.attention(q, k, v, is_causal=causal), (
+        q,
+        k,
+        numbers(rng, 2, 2, keys, depth),
+    )
 
 
 def widened(call: Callable[..., Any], given: tuple[Array, ...]) -> tuple[Any, ...]:
@@ -267,7 +324,9 @@ def test_narrow_floats_are_rounded_once(name: str) -> None:
             for k, (got, want) in enumerate(zip(results(call(*given)), wanted, strict=True)):
                 bad = wrong(got, want)
                 shapes = [a.shape for a in given]
-                assert not bad, f"{name} {dtype}, draw {attempt}, result {k}: {bad} of {got.size} wrong for {shapes}"
+                assert not bad, (
+                    f"{name} {dtype}, draw {attempt}, result {k}: {bad} of {got.size} wrong for {shapes}"
+                )
 
 
 def _like(a: Array, b: Array) -> Array:

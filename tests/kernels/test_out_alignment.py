@@ -52,7 +52,9 @@ CALLS = {
     "copy": K.copy,
     "gelu": K.gelu,
     "softmax": K.softmax,
-    "layer_norm": lambda x, out=None: K.layer_norm(x, x.shape[-1], W[: x.shape[-1]], W[: x.shape[-1]], out=out),
+    "layer_norm": lambda x, out=None: K.layer_norm(
+        x, x.shape[-1], W[: x.shape[-1]], W[: x.shape[-1]], out=out
+    ),
     "transpose": K.transpose,
 }
 W = some(8 * WIDE)
@@ -63,7 +65,11 @@ W = some(8 * WIDE)
 def test_results_are_the_same_wherever_out_begins(name: str, dtype: Any) -> None:
     call = CALLS[name]
     for _ in range(6):
-        x = some(int(rng.integers(40, 70)), WIDE * int(rng.integers(1, 4)) + 32 * int(rng.integers(0, 2)), dtype=dtype)
+        x = some(
+            int(rng.integers(40, 70)),
+            WIDE * int(rng.integers(1, 4)) + 32 * int(rng.integers(0, 2)),
+            dtype=dtype,
+        )
         fresh = call(x)
         for byte in rng.permutation(np.arange(0, 64, np.dtype(dtype).itemsize))[:6]:
             out, memory = framed(fresh.shape, dtype, int(byte))
@@ -83,7 +89,10 @@ def test_lines_are_stored_past_the_caches_wherever_out_begins(byte: int) -> None
     out, _ = framed(x.shape, x.dtype, byte)
     lanes = cb.device_properties_of().register_bytes // 4
     assert kernels_of(lambda: K.copy(x, out=out)) == {"map_flat": 1, "map_past": 1}
-    assert kernels_of(lambda: K.map(K.functions.add, x, x, out=out)) == {"map_flat": 1, "map_past": 1}
+    assert kernels_of(lambda: K.map(K.functions.add, x, x, out=out)) == {
+        "map_flat": 1,
+        "map_past": 1,
+    }
     assert kernels_of(lambda: K.softmax(x, out=out)) == {"softmax_past": 1}
     assert normalise.past_caches(x, out, lanes) == (-byte % (4 * lanes)) // 4
     square, _ = framed((64, 64), np.float32, byte)

@@ -52,8 +52,21 @@ for axes, image in IMAGES.items():
         if axes == 2:
             add(f"conv2d depthwise {memory}", conv, x, single, None, 1, 1, 1, 16)
             add(f"conv_transpose2d depthwise {memory}", back, x, single, None, 2, 1, 0, 16)
-    add(f"max_pool{axes}d without a batch", getattr(K, f"max_pool{axes}d"), channels_last(image)[0], 3, 1, 1)
-    add(f"avg_pool{axes}d channels last", getattr(K, f"avg_pool{axes}d"), image, 2, layout=LAST[axes])
+    add(
+        f"max_pool{axes}d without a batch",
+        getattr(K, f"max_pool{axes}d"),
+        channels_last(image)[0],
+        3,
+        1,
+        1,
+    )
+    add(
+        f"avg_pool{axes}d channels last",
+        getattr(K, f"avg_pool{axes}d"),
+        image,
+        2,
+        layout=LAST[axes],
+    )
 for memory, x in (("first", IMAGES[2]), ("last", channels_last(IMAGES[2]))):
     places = rng.integers(0, 16, x.shape)
     add(f"interpolate nearest {memory}", K.interpolate, x, None, 2)
@@ -120,7 +133,9 @@ def launches(call: Call, out: Any = None) -> Counter[str]:
     Watched.copies = 0
     with cb.profile() as found:
         call(out if out is None else out.view(Watched))
-    return Counter({name: timing.calls for name, timing in found.kernels.items()}) + Counter(numpy=Watched.copies)
+    return Counter({name: timing.calls for name, timing in found.kernels.items()}) + Counter(
+        numpy=Watched.copies
+    )
 
 
 def in_order(like: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
@@ -139,12 +154,16 @@ def test_every_function_that_takes_out_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_out_takes_the_launches_of_a_new_result_and_one_copy_where_its_layout_is_another(name: str) -> None:
+def test_out_takes_the_launches_of_a_new_result_and_one_copy_where_its_layout_is_another(
+    name: str,
+) -> None:
     call = CALLS[name]
     fresh = call()
     known, every = launches(call), tuple(range(fresh.ndim))
     own = tuple(sorted(every, key=lambda d: -fresh.strides[d]))
-    for order in dict.fromkeys((own, every, every[::-1], (0, *range(2, fresh.ndim), 1)[: fresh.ndim])):
+    for order in dict.fromkeys(
+        (own, every, every[::-1], (0, *range(2, fresh.ndim), 1)[: fresh.ndim])
+    ):
         out = in_order(fresh, order)
         assert call(out) is out
         np.testing.assert_array_equal(out, fresh)
@@ -163,7 +182,10 @@ def test_a_function_of_arrays_that_lie_across_turns_as_few_as_it_can() -> None:
         "map_rows": 1, "transpose_tiles": 1
     }  # fmt: skip
     out = in_order(a, (1, 0))
-    assert launches(lambda out: K.map(K.functions.add, a, b, out=out), out) == {"map_flat": 1, "transpose_tiles": 1}
+    assert launches(lambda out: K.map(K.functions.add, a, b, out=out), out) == {
+        "map_flat": 1,
+        "transpose_tiles": 1,
+    }
     np.testing.assert_array_equal(K.map(K.functions.add, a, b, out=out), a + b)
 
 

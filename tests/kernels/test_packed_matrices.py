@@ -47,7 +47,9 @@ def strided(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 PAIRS = [(a, b) for a in ALL for b in ALL]
 
 
-@pytest.mark.parametrize("a, b", some(PAIRS, *range(0, len(PAIRS), 7)), ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize(
+    "a, b", some(PAIRS, *range(0, len(PAIRS), 7)), ids=lambda d: np.dtype(d).name
+)
 def test_dtypes_are_those_of_the_matrix_itself(a: Any, b: Any) -> None:
     rng = np.random.default_rng(len(np.dtype(a).name) + 8 * len(np.dtype(b).name))
     for asked in (None, cb.f32, cb.i32, cb.f64):
@@ -57,11 +59,18 @@ def test_dtypes_are_those_of_the_matrix_itself(a: Any, b: Any) -> None:
         wanted = outcome(lambda: K.matmul(x, y, dtype=asked))
         for _ in range(3):  # later calls repeat the first ones
             found = outcome(lambda: K.matmul(x, packed, dtype=asked))
-            if b in FLOATS and isinstance(wanted, np.ndarray) and wanted.dtype == np.float64 and not WHERE:
+            if (
+                b in FLOATS
+                and isinstance(wanted, np.ndarray)
+                and wanted.dtype == np.float64
+                and not WHERE
+            ):
                 assert found is DTypeError, "panels hold f32"
             elif isinstance(wanted, np.ndarray):
                 assert found.dtype == wanted.dtype
-                np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=1e-2, atol=1e-1)
+                np.testing.assert_allclose(
+                    found.astype(float), wanted.astype(float), rtol=1e-2, atol=1e-1
+                )
             else:
                 assert found is wanted
 

@@ -17,7 +17,9 @@ from cubepy.kernels import scan_planes as rows
 from cubepy.kernels.scatter import updated
 from tests.staging import DEVICES, WHERE
 
-pytestmark = pytest.mark.skipif(bool(WHERE), reason="there the library's own tests run these kernels")
+pytestmark = pytest.mark.skipif(
+    bool(WHERE), reason="there the library's own tests run these kernels"
+)
 F = np.float32
 RNG = np.random.default_rng(0)
 
@@ -52,7 +54,9 @@ def test_rows_in_registers(exclusive: bool, product: bool) -> None:
         x = 1 + draw(m, n) / 8 if product else draw(m, n)
         out = np.zeros_like(x)
         cubes = -(-m // plan.rows)
-        rows.scan_held[cubes, plan.units * plan.rows](x, out, step, start, cb.f32, exclusive, plan, mode="unchecked")
+        rows.scan_held[cubes, plan.units * plan.rows](
+            x, out, step, start, cb.f32, exclusive, plan, mode="unchecked"
+        )
         np.testing.assert_allclose(out, running(x, 1, exclusive, product), rtol=2e-5, atol=2e-5)
 
 
@@ -64,18 +68,25 @@ def test_tiles_of_a_row_pass_on_what_came_before(dtype: Any) -> None:
     for exclusive in (False, True):
         state = np.zeros((1 + m * (tiles + -(-tiles // group))) * (acc.itemsize // 4), np.uint64)
         out = np.zeros_like(x)
-        rows.scan_chained[m * tiles, 4](x, out, state, f.add, 0, acc, exclusive, plan, group, mode="unchecked")
+        rows.scan_chained[m * tiles, 4](
+            x, out, state, f.add, 0, acc, exclusive, plan, group, mode="unchecked"
+        )
         np.testing.assert_allclose(out, running(x, 1, exclusive, False), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_tiles_of_columns_pass_on_what_is_above(exclusive: bool) -> None:
-    for plan, shape in ((columns.ColumnPlan(4, 2, 4), (2, 50, 40)), (columns.ColumnPlan(1, 3, 2), (2, 33, 7))):
+    for plan, shape in (
+        (columns.ColumnPlan(4, 2, 4), (2, 50, 40)),
+        (columns.ColumnPlan(1, 3, 2), (2, 33, 7)),
+    ):
         b, n, c = shape
         x, out = draw(*shape), np.zeros(shape, F)
         cubes = b * -(-c // (plan.across * plan.lanes)) * -(-n // (8 // plan.across * plan.lines))
         state = np.zeros(1 + cubes * plan.across * plan.lanes, np.uint64)
-        columns.scan_columns_chained[cubes, 8](x, out, state, f.add, 0, cb.f32, exclusive, plan, mode="unchecked")
+        columns.scan_columns_chained[cubes, 8](
+            x, out, state, f.add, 0, cb.f32, exclusive, plan, mode="unchecked"
+        )
         np.testing.assert_allclose(out, running(x, 1, exclusive, False), rtol=2e-5, atol=2e-5)
 
 
@@ -96,11 +107,17 @@ def test_flip(dtype: Any) -> None:
 @pytest.mark.parametrize("long", [False, True])
 def test_pad(mode: str, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(movement_lines, "SHORT", 1 if long else 4096)
-    for shape, ends in (((5, 8), ((1, 1), (1, 1))), ((2, 3, 6), ((0, 1), (2, 0), (3, 2))), ((520,), ((3, 4),))):
+    for shape, ends in (
+        ((5, 8), ((1, 1), (1, 1))),
+        ((2, 3, 6), ((0, 1), (2, 0), (3, 2))),
+        ((520,), ((3, 4),)),
+    ):
         x = draw(*shape)
         out = np.zeros([n + a + b for n, (a, b) in zip(shape, ends, strict=True)], F)
         movement_lines.pad(x, out, tuple(a for a, _ in ends), 0.0, mode)
-        np.testing.assert_array_equal(out, np.pad(x, ends, mode="edge" if mode == "replicate" else mode))
+        np.testing.assert_array_equal(
+            out, np.pad(x, ends, mode="edge" if mode == "replicate" else mode)
+        )
 
 
 def test_negative_pads_cut_off() -> None:
@@ -132,7 +149,9 @@ def test_scatter_in_shared_memory(update: str) -> None:
         index = index // 9  # many updates of one place
     out, want = np.zeros_like(x), x.astype(np.float64)
     scatter_planes.scatter(x, out, index, src, 1, updated, update)
-    change = {"add": np.add, "mul": np.multiply, "max": np.maximum, "assign": lambda a, b: b}[update]
+    change = {"add": np.add, "mul": np.multiply, "max": np.maximum, "assign": lambda a, b: b}[
+        update
+    ]
     for r, j in itertools.product(range(3), range(9)):
         want[r, index[r, j]] = change(want[r, index[r, j]], src[r, j])
     np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
@@ -140,8 +159,15 @@ def test_scatter_in_shared_memory(update: str) -> None:
 
 def test_which_rows_are_kept_in_shared_memory() -> None:
     x, index = np.zeros((256, 130), F), np.zeros((256, 50), np.int64)
-    assert scatter_planes.fits(x, index, 1) and scatter_planes.fits(x[:, :, None], index[:, :, None], 1)
-    for less, fewer in ((x[:3], index[:3]), (x, index[:, :3]), (x, index[:200]), (x.astype(np.float16), index)):
+    assert scatter_planes.fits(x, index, 1) and scatter_planes.fits(
+        x[:, :, None], index[:, :, None], 1
+    )
+    for less, fewer in (
+        (x[:3], index[:3]),
+        (x, index[:, :3]),
+        (x, index[:200]),
+        (x.astype(np.float16), index),
+    ):
         assert not scatter_planes.fits(less, fewer, 1)
     assert not scatter_planes.fits(x, np.zeros((256, 130), np.int64), 0)
 
@@ -160,7 +186,9 @@ def test_random_numbers_are_the_same(kind: str) -> None:
         want = getattr(numbers, kind)(size=size, generator=numbers.Generator(5, 6))
         out = np.zeros(size, F)
         ends = np.float32(0), np.float32(1)
-        random_planes.fill(out, None, 5, 6, 0, *ends, numbers.block_of, kind, 4, cb.current_device())
+        random_planes.fill(
+            out, None, 5, 6, 0, *ends, numbers.block_of, kind, 4, cb.current_device()
+        )
         np.testing.assert_array_equal(out, want)
 
 
@@ -169,6 +197,16 @@ def test_many_normal_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(random_planes, "MANY", 3)
     out = np.zeros(1700, F)
     random_planes.fill(
-        out, None, 5, 6, 0, np.float32(0), np.float32(1), numbers.block_of, "normal", 4, cb.current_device()
+        out,
+        None,
+        5,
+        6,
+        0,
+        np.float32(0),
+        np.float32(1),
+        numbers.block_of,
+        "normal",
+        4,
+        cb.current_device(),
     )
     np.testing.assert_array_equal(out, numbers.normal(size=1700, generator=numbers.Generator(5, 6)))

@@ -18,7 +18,9 @@ def test_windows_and_their_gradient(axes: int) -> None:
     over = tuple(range(2, 2 + axes))
     wide = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *((1, 1),) * axes))
     want = np.lib.stride_tricks.sliding_window_view(wide, (3,) * axes, over)
-    want = want[(slice(None), slice(None), *(slice(None, None, 2),) * axes)].mean(tuple(range(-axes, 0)))
+    want = want[(slice(None), slice(None), *(slice(None, None, 2),) * axes)].mean(
+        tuple(range(-axes, 0))
+    )
     got = getattr(K, f"avg_pool{axes}d")(x, 3, 2, 1)
     np.testing.assert_allclose(got, want, atol=1e-6)
     grad = RNG.standard_normal(want.shape, np.float32)
@@ -58,8 +60,13 @@ def test_layouts_signals_without_batch_and_divisors_agree(axes: int) -> None:
     np.testing.assert_allclose((wide * x).sum(), (grad * want).sum() * 3**axes / 4, rtol=1e-6)
     got = back(last(x).shape, last(grad), 3, 2, 1, divisor_override=4, layout=layout)
     np.testing.assert_allclose(got, last(wide), atol=1e-5)
-    np.testing.assert_allclose(back(x.shape[1:], grad[0], 3, 2, 1, divisor_override=4), wide[0], atol=1e-5)
-    parts, parts_back = getattr(K, f"adaptive_avg_pool{axes}d"), getattr(K, f"adaptive_avg_pool{axes}d_input")
+    np.testing.assert_allclose(
+        back(x.shape[1:], grad[0], 3, 2, 1, divisor_override=4), wide[0], atol=1e-5
+    )
+    parts, parts_back = (
+        getattr(K, f"adaptive_avg_pool{axes}d"),
+        getattr(K, f"adaptive_avg_pool{axes}d_input"),
+    )
     np.testing.assert_allclose(parts(last(x), 4, layout=layout), last(parts(x, 4)), atol=1e-6)
     some = RNG.standard_normal((2, 20, *(4,) * axes), np.float32)
     got = parts_back(last(x).shape, last(some), layout=layout)
@@ -70,7 +77,9 @@ def test_sums_of_half_precision_round_once_and_nan_stays_in_its_windows() -> Non
     x = RNG.standard_normal((1, 1, 8, 40)).astype(np.float16)
     want = K.avg_pool2d(x.astype(np.float64), (2, 3), 1)
     half = np.spacing(np.abs(want).astype(np.float16)).astype(np.float64) / 2
-    assert (np.abs(K.avg_pool2d(x, (2, 3), 1) - want) <= 1.001 * half).all()  # ties are not exact: a third is not
+    assert (
+        np.abs(K.avg_pool2d(x, (2, 3), 1) - want) <= 1.001 * half
+    ).all()  # ties are not exact: a third is not
     x[0, 0, 3, 17] = np.nan
     wrong = np.isnan(K.avg_pool2d(x, (2, 3), 1))
     assert wrong.sum() == 6 and wrong[0, 0, 2:4, 15:18].all()
@@ -99,8 +108,12 @@ def test_long_signals_need_no_matrix_of_their_places() -> None:
     x = RNG.standard_normal((1, 1, n), np.float32)
     wide = x.astype(np.float64)
     np.testing.assert_allclose(K.avg_pool1d(x, 2), wide.reshape(1, 1, -1, 2).mean(-1), atol=1e-6)
-    np.testing.assert_allclose(K.adaptive_avg_pool1d(x, 1024), wide.reshape(1, 1, 1024, -1).mean(-1), atol=1e-6)
+    np.testing.assert_allclose(
+        K.adaptive_avg_pool1d(x, 1024), wide.reshape(1, 1, 1024, -1).mean(-1), atol=1e-6
+    )
     grad = np.ones((1, 1, n // 2), np.float32)
-    np.testing.assert_array_equal(K.avg_pool1d_input(x.shape, grad, 2), np.full(x.shape, 0.5, np.float32))
+    np.testing.assert_array_equal(
+        K.avg_pool1d_input(x.shape, grad, 2), np.full(x.shape, 0.5, np.float32)
+    )
     twice = interpolate(x, scale_factor=2, mode="nearest", layout="NCL")
     np.testing.assert_array_equal(twice, np.repeat(x, 2, -1))

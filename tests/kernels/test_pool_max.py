@@ -17,13 +17,18 @@ from tests.staging import DEVICES
 RNG = np.random.default_rng(0)
 
 
-def defined(x: np.ndarray, k: int, s: int, p: int, d: int, up: bool) -> tuple[np.ndarray, np.ndarray]:
+def defined(
+    x: np.ndarray, k: int, s: int, p: int, d: int, up: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Channels first, any number of axes."""
     size, sizes = x.shape[2:], []
     for n in size:
         m = (math.ceil if up else math.floor)((n + 2 * p - d * (k - 1) - 1) / s) + 1
         sizes.append(m - 1 if up and (m - 1) * s >= n + p else m)
-    value, place = np.zeros((*x.shape[:2], *sizes), x.dtype), np.zeros((*x.shape[:2], *sizes), np.int64)
+    value, place = (
+        np.zeros((*x.shape[:2], *sizes), x.dtype),
+        np.zeros((*x.shape[:2], *sizes), np.int64),
+    )
     for at in np.ndindex(*x.shape[:2], *sizes):
         best, where = None, -1
         for tap in itertools.product(range(k), repeat=len(size)):
@@ -36,7 +41,13 @@ def defined(x: np.ndarray, k: int, s: int, p: int, d: int, up: bool) -> tuple[np
     return value, place
 
 
-SETTINGS = [(2, None, 0, 1, False), (3, 2, 1, 1, True), (3, 1, 1, 2, False), (5, 2, 2, 2, False), (2, 3, 1, 1, True)]
+SETTINGS = [
+    (2, None, 0, 1, False),
+    (3, 2, 1, 1, True),
+    (3, 1, 1, 2, False),
+    (5, 2, 2, 2, False),
+    (2, 3, 1, 1, True),
+]
 
 
 CASES = list(itertools.product((1, 2, 3), SETTINGS))  # most have machine code of their own
@@ -44,7 +55,9 @@ CASES = list(itertools.product((1, 2, 3), SETTINGS))  # most have machine code o
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("axes", "settings"), some(CASES, 0, 4, 5, 6, 7, 8, 9, 11, 12), ids=str)
-def test_values_places_and_gradients_in_both_layouts(axes: int, settings: tuple, device: str) -> None:
+def test_values_places_and_gradients_in_both_layouts(
+    axes: int, settings: tuple, device: str
+) -> None:
     k, s, p, d, up = settings
     if device == "python" and (axes == 3 or k == 5):
         pytest.skip("minutes on the python backend")
@@ -89,12 +102,17 @@ def test_dtypes_views_and_signals_without_batch(dtype: str) -> None:
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_parts(axes: int) -> None:
     x = RNG.standard_normal((2, 3, *(7, 5, 6)[:axes]), np.float32)
-    pool, back = getattr(K, f"adaptive_max_pool{axes}d"), getattr(K, f"adaptive_max_pool{axes}d_input")
+    pool, back = (
+        getattr(K, f"adaptive_max_pool{axes}d"),
+        getattr(K, f"adaptive_max_pool{axes}d_input"),
+    )
     value, place = pool(x, 3, return_indices=True)
     for at in np.ndindex(*(3,) * axes):
         cut = tuple(slice(i * n // 3, -(-(i + 1) * n // 3)) for i, n in zip(at, x.shape[2:]))
         part = x[(slice(None), slice(None), *cut)]
-        np.testing.assert_array_equal(value[(slice(None), slice(None), *at)], part.max(tuple(range(2, 2 + axes))))
+        np.testing.assert_array_equal(
+            value[(slice(None), slice(None), *at)], part.max(tuple(range(2, 2 + axes)))
+        )
     flat = np.take_along_axis(x.reshape(2, 3, -1), place.reshape(2, 3, -1), 2)
     np.testing.assert_array_equal(flat, value.reshape(2, 3, -1))
     grad = np.ones_like(value)
@@ -109,7 +127,9 @@ def test_rows_with_nan_or_infinity_in_the_middle_of_a_strip() -> None:
     want, _ = defined(x, 5, 1, 2, 1, False)
     np.testing.assert_array_equal(K.max_pool2d(x, 5, 1, 2), want)
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    np.testing.assert_array_equal(K.max_pool2d(last, 5, 1, 2, layout="NHWC").transpose(0, 3, 1, 2), want)
+    np.testing.assert_array_equal(
+        K.max_pool2d(last, 5, 1, 2, layout="NHWC").transpose(0, 3, 1, 2), want
+    )
 
 
 def test_what_makes_no_sense_is_refused() -> None:
@@ -127,11 +147,16 @@ def test_what_makes_no_sense_is_refused() -> None:
 @pytest.mark.parametrize("planes", [3, 21, 34])
 def test_gradients_of_planes_side_by_side_drop_places_outside(planes: int) -> None:
     x = RNG.standard_normal((1, planes, 11, 13), np.float32)
-    grad, place = RNG.standard_normal((1, planes, 11, 13), np.float32), K.max_pool2d(x, 5, 1, 2, return_indices=True)[1]
+    grad, place = (
+        RNG.standard_normal((1, planes, 11, 13), np.float32),
+        K.max_pool2d(x, 5, 1, 2, return_indices=True)[1],
+    )
     place = place.astype(np.int32)
     place[0, 0, 0, 0], place[0, -1, 3, 1], place[0, -1, 0, 1] = -1, -7, 143
     want = np.zeros((planes, 144))
     inside = np.where((place < 0) | (place > 142), 143, place).reshape(planes, -1)
-    np.add.at(want, (np.arange(planes)[:, None], inside), grad.reshape(planes, -1).astype(np.float64))
+    np.add.at(
+        want, (np.arange(planes)[:, None], inside), grad.reshape(planes, -1).astype(np.float64)
+    )
     got = K.max_pool2d_input(x.shape, grad, place, 5, 1, 2)
     np.testing.assert_allclose(got.reshape(planes, -1), want[:, :143], atol=1e-5)

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.kernels import pool_average, pool_max, pool_parts, pool_places_planes, resample, resample_planes
+from cubepy.kernels import (
+    pool_average,
+    pool_max,
+    pool_parts,
+    pool_places_planes,
+    resample,
+    resample_planes,
+)
 from cubepy.kernels.bands import Band, part_band, window_band
 from cubepy.kernels.functions import add, larger
 from cubepy.kernels.plane_lines import Steps
@@ -34,14 +41,18 @@ CASES = [
 
 
 @pytest.mark.parametrize(("size", "settings", "last"), CASES, ids=str)
-def test_largest_values_their_places_and_the_gradient(size: tuple[int, int], settings: tuple, last: bool) -> None:
+def test_largest_values_their_places_and_the_gradient(
+    size: tuple[int, int], settings: tuple, last: bool
+) -> None:
     x = np.round(RNG.standard_normal((1, 4, *size), np.float32) * 4)  # with equals
     x[0, 0, 2, 3:5], x[0, 1] = np.nan, -np.inf
     want, places = defined(x, *settings)
     layout = "NHWC" if last else "NCHW"
     with cb.use("python"):
         values = pool_max.max_pool2d(turned(x, last), *settings, layout=layout)
-        also, found = pool_max.max_pool2d(turned(x, last), *settings, return_indices=True, layout=layout)
+        also, found = pool_max.max_pool2d(
+            turned(x, last), *settings, return_indices=True, layout=layout
+        )
         grad = RNG.standard_normal(want.shape, np.float32)
         back = pool_max.max_pool2d_input(
             turned(x, last).shape, turned(grad, last), found, *settings, layout=layout
@@ -63,7 +74,9 @@ WIDER = [  # size, kernel, stride, padding, dilation: gaps, many places, depth, 
 
 @pytest.mark.parametrize(("size", "kernel", "step", "pad", "gaps"), WIDER, ids=str)
 @pytest.mark.parametrize("last", [False, True])
-def test_largest_values_of_wider_windows(size: Any, kernel: Any, step: Any, pad: Any, gaps: Any, last: bool) -> None:
+def test_largest_values_of_wider_windows(
+    size: Any, kernel: Any, step: Any, pad: Any, gaps: Any, last: bool
+) -> None:
     x = RNG.standard_normal((2, 4, *size), np.float32)
     x[0, 0, ..., 1, 2], x[1, 1] = np.nan, -np.inf
     around = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in pad)), constant_values=-np.inf)
@@ -89,7 +102,13 @@ def test_parts_of_equal_size_are_windows() -> None:
 
 @pytest.mark.parametrize(
     ("size", "counts"),
-    [((9, 10), (4, 3)), ((5, 12), (3, 5)), ((16, 8), (2, 1)), ((1, 280), (1, 130)), ((90, 3), (41, 2))],
+    [
+        ((9, 10), (4, 3)),
+        ((5, 12), (3, 5)),
+        ((16, 8), (2, 1)),
+        ((1, 280), (1, 130)),
+        ((90, 3), (41, 2)),
+    ],
 )
 @pytest.mark.parametrize("last", [False, True])
 def test_parts_of_unequal_size(size: tuple[int, int], counts: tuple[int, int], last: bool) -> None:
@@ -97,27 +116,45 @@ def test_parts_of_unequal_size(size: tuple[int, int], counts: tuple[int, int], l
     x[0, 1, -1, 1] = np.nan
     want = np.empty((1, 4, *counts), np.float32)
     for i, j in np.ndindex(*counts):
-        rows, columns = (slice(k * n // m, -(-(k + 1) * n // m)) for k, n, m in zip((i, j), size, counts))
+        rows, columns = (
+            slice(k * n // m, -(-(k + 1) * n // m)) for k, n, m in zip((i, j), size, counts)
+        )
         want[..., i, j] = x[..., rows, columns].max((2, 3))
     with cb.use("python"):
-        got = pool_max.adaptive_max_pool2d(turned(x, last), counts, layout="NHWC" if last else "NCHW")
+        got = pool_max.adaptive_max_pool2d(
+            turned(x, last), counts, layout="NHWC" if last else "NCHW"
+        )
     np.testing.assert_array_equal(got, turned(want, last))
 
 
 @pytest.mark.parametrize("looped", [False, True])
 def test_a_ring_keeps_what_its_windows_need(looped: bool) -> None:
-    for taps, ins, apart in ((1, 1, 1), (3, 2, 1), (5, 1, 1), (13, 1, 1), (13, 3, 1), (2, 5, 1), (3, 2, 3)):
+    for taps, ins, apart in (
+        (1, 1, 1),
+        (3, 2, 1),
+        (5, 1, 1),
+        (13, 1, 1),
+        (13, 3, 1),
+        (2, 5, 1),
+        (3, 2, 3),
+    ):
         steps = Steps(1, ins, (0,), taps, apart)
         ahead, turns = (2 * overlap(steps), 3) if looped else (7, 1)
         ring = Ring(steps, ahead, looped)
         x, state, found = RNG.standard_normal((turns * ahead) * ins + steps.reach), {}, {}
-        walk = [(r, 0) for r in range(ring.lead)] + [(r, t) for t in range(turns) for r in ring.places]
+        walk = [(r, 0) for r in range(ring.lead)] + [
+            (r, t) for t in range(turns) for r in ring.places
+        ]
         for r, t in walk:
             for to, a, b in kept(ring, r):
                 state[to] = max(x[r + t * ahead * ins] if s == NEW else state[s] for s in (a, b))
             for to, a, b in done(ring, r):
-                found[to + t * ahead] = max(x[r + t * ahead * ins] if s == NEW else state[s] for s in (a, b))
-        assert found == {w: x[w * ins : w * ins + steps.reach : apart].max() for w in range(turns * ahead)}
+                found[to + t * ahead] = max(
+                    x[r + t * ahead * ins] if s == NEW else state[s] for s in (a, b)
+                )
+        assert found == {
+            w: x[w * ins : w * ins + steps.reach : apart].max() for w in range(turns * ahead)
+        }
 
 
 @pytest.mark.parametrize(("counts", "channels"), [
@@ -126,12 +163,16 @@ def test_a_ring_keeps_what_its_windows_need(looped: bool) -> None:
 def test_large_parts_of_equal_size_are_reduced(counts: tuple[int, ...], channels: int) -> None:
     x = RNG.standard_normal((1, 4, 6, 12, channels), np.float32)
     out = np.zeros((1, *counts, channels), np.float32)
-    parts = tuple(n for pair in zip(counts, np.divide((4, 6, 12), counts).astype(int)) for n in pair)
+    parts = tuple(
+        n for pair in zip(counts, np.divide((4, 6, 12), counts).astype(int)) for n in pair
+    )
     with cb.use("python"):
         pool_parts.reduced(x, out, larger, -np.inf, 1.0)
         np.testing.assert_array_equal(out, x.reshape(1, *parts, -1).max((2, 4, 6)))
         pool_parts.reduced(x, out, add, 0, 0.25)
-        np.testing.assert_allclose(out, x.reshape(1, *parts, -1).sum((2, 4, 6)) / 4, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            out, x.reshape(1, *parts, -1).sum((2, 4, 6)) / 4, rtol=1e-5, atol=1e-5
+        )
 
 
 def dense(band: Band) -> np.ndarray:
@@ -142,7 +183,9 @@ def dense(band: Band) -> np.ndarray:
     return matrix
 
 
-def interpolation(size: tuple, wanted: tuple, mode: str, back: bool, corners: bool = False) -> list[Band]:
+def interpolation(
+    size: tuple, wanted: tuple, mode: str, back: bool, corners: bool = False
+) -> list[Band]:
     return resample._interpolation(size, wanted, None, mode, corners, back)
 
 
@@ -185,7 +228,11 @@ def test_what_counts_keeps_its_infinity_at_the_edge_and_what_does_not_spreads_no
         got = pool_average.avg_pool2d(x, 3, 2, 1)
         again = resample.interpolate(x, (7, 7), mode="bilinear", align_corners=True)
     assert np.isposinf(got[0, 0, 0, 0]) and np.isnan(got).sum() == 1 and np.isinf(got).sum() == 1
-    assert not np.isnan(again[0, 0, 4, 4]) and np.isnan(again[0, 0, 5:, 5:]).all() and np.isnan(again).sum() == 4
+    assert (
+        not np.isnan(again[0, 0, 4, 4])
+        and np.isnan(again[0, 0, 5:, 5:]).all()
+        and np.isnan(again).sum() == 4
+    )
 
 
 def test_too_many_taps_are_left_to_others() -> None:

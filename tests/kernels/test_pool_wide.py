@@ -45,7 +45,9 @@ WIDE = [  # size, kernel, padding: one chunk, several, wider than all, lines tha
 
 
 @pytest.mark.parametrize(("size", "kernel", "pad"), WIDE, ids=str)
-def test_a_window_is_the_end_of_a_chunk_whole_chunks_and_the_begin_of_another(size: Any, kernel: Any, pad: Any) -> None:
+def test_a_window_is_the_end_of_a_chunk_whole_chunks_and_the_begin_of_another(
+    size: Any, kernel: Any, pad: Any
+) -> None:
     x = RNG.standard_normal(size, np.float32)
     x[0, 3, 4], x[0, 6, :2] = np.nan, -np.inf
     want = largest(x, kernel, (1, 1), pad)
@@ -68,7 +70,9 @@ def test_rows_in_tiles_and_planes_in_strips(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_windows_too_tall_for_shared_memory_and_wide_elements_are_refused() -> None:
     x = np.zeros((1, 4000, 4000), np.float32)
-    assert pool_wide.fits(x, x, (64, 64), (32, 32)) and not pool_wide.fits(x, x, (2000, 3), (1000, 1))
+    assert pool_wide.fits(x, x, (64, 64), (32, 32)) and not pool_wide.fits(
+        x, x, (2000, 3), (1000, 1)
+    )
     assert not pool_wide.fits(x.astype(np.float64), x, (64, 64), (32, 32))
 
 
@@ -99,7 +103,9 @@ def test_wide_windows_in_passes(
         assert tuple(ran) == first
         ran.clear()
         turned = np.ascontiguousarray(np.moveaxis(x, 0, -1))
-        np.testing.assert_array_equal(pool(turned, kernel, stride, pad, layout=layouts[1]), np.moveaxis(want, 0, -1))
+        np.testing.assert_array_equal(
+            pool(turned, kernel, stride, pad, layout=layouts[1]), np.moveaxis(want, 0, -1)
+        )
         assert tuple(ran) == last
 
 
@@ -111,7 +117,9 @@ MEANS = [  # size, kernel, stride, padding, whether padding counts, divisor, uni
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("size", "kernel", "stride", "pad", "padded", "divisor", "many"), MEANS, ids=str)
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pad", "padded", "divisor", "many"), MEANS, ids=str
+)
 def test_means_of_many_places(
     size: Any, kernel: Any, stride: Any, pad: Any, padded: bool, divisor: Any, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -130,7 +138,9 @@ def test_means_of_many_places(
     np.testing.assert_allclose(np.moveaxis(last, -1, 0), want, rtol=1e-5, atol=1e-6)
 
 
-def test_means_of_windows_that_share_nothing_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_means_of_windows_that_share_nothing_are_not_written_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x = RNG.standard_normal((2, 14, 21), np.float32)
     monkeypatch.setattr(resample_planes, "window_sums", None)
     with cb.use("python"):
@@ -143,16 +153,23 @@ def test_means_of_unequal_parts_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(resample, "_one_by_one", None)  # what bands with many taps were left to
     want = np.empty((2, 3, 4))
     for i, j in np.ndindex(3, 4):
-        rows, columns = slice(i * 40 // 3, -(-(i + 1) * 40 // 3)), slice(j * 37 // 4, -(-(j + 1) * 37 // 4))
+        rows, columns = (
+            slice(i * 40 // 3, -(-(i + 1) * 40 // 3)),
+            slice(j * 37 // 4, -(-(j + 1) * 37 // 4)),
+        )
         want[:, i, j] = x[:, rows, columns].mean((1, 2), np.float64)
     with cb.use("python"):
-        np.testing.assert_allclose(pool_average.adaptive_avg_pool2d(x, (3, 4)), want, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            pool_average.adaptive_avg_pool2d(x, (3, 4)), want, rtol=1e-5, atol=1e-6
+        )
 
 
 def test_places_outside_of_windows_over_windows_change_nothing() -> None:
     """Windows of the first pass that are outside count as the place at the end, which their windows hold, too."""
     x = RNG.standard_normal((1, 4, 25, 4), np.float32) - 100
-    want = largest(x[0].transpose(0, 2, 1)[:, :, :], (1, 24), (1, 1), (0, 12)).transpose(0, 2, 1)[None]
+    want = largest(x[0].transpose(0, 2, 1)[:, :, :], (1, 24), (1, 1), (0, 12)).transpose(0, 2, 1)[
+        None
+    ]
     with cb.use("python"):
         got = pool_passes.along(x[..., None], 2, 24, 12, 26, -np.inf)[..., 0]
     np.testing.assert_array_equal(got, want)

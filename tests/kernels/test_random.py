@@ -26,7 +26,9 @@ KNOWN = [
 
 @pytest.mark.parametrize(("counter", "key", "want"), KNOWN, ids=str)
 @pytest.mark.parametrize("device", DEVICES)
-def test_philox_gives_the_published_vectors(counter: tuple, key: tuple, want: tuple, device: str) -> None:
+def test_philox_gives_the_published_vectors(
+    counter: tuple, key: tuple, want: tuple, device: str
+) -> None:
     out = np.zeros(4, np.uint32)
     low, high = counter[0] | counter[1] << 32, counter[2] | counter[3] << 32
     lanes = 2 if device == "python" else cb.device_properties_of().register_bytes // 4
@@ -59,7 +61,12 @@ def test_numbers_do_not_depend_on_how_the_work_is_cut() -> None:
 def test_moments_and_ranges(dtype: type) -> None:
     g, n = K.Generator(1), 1 << 17
     u = K.uniform(-2, 3, n, generator=g, dtype=dtype).astype(np.float64)
-    assert u.min() >= -2 and u.max() <= 3 and abs(u.mean() - 0.5) < 0.02 and abs(u.var() - 25 / 12) < 0.03
+    assert (
+        u.min() >= -2
+        and u.max() <= 3
+        and abs(u.mean() - 0.5) < 0.02
+        and abs(u.var() - 25 / 12) < 0.03
+    )
     z = K.normal(1, 2, n, generator=g, dtype=dtype).astype(np.float64)
     assert abs(z.mean() - 1) < 0.03 and abs(z.std() - 2) < 0.03
     assert abs((((z - 1) / 2) ** 4).mean() - 3) < 0.15
@@ -75,7 +82,9 @@ def test_uniform_numbers_fill_the_unit_interval_evenly() -> None:
 def test_normal_numbers_are_box_and_mullers() -> None:
     n = 4096
     words = np.zeros(n, np.uint32)
-    fill[1, 1](words, None, np.array((9, 0, 0), np.uint64), np.zeros(2, np.float32), "words", 4, 16, 64)
+    fill[1, 1](
+        words, None, np.array((9, 0, 0), np.uint64), np.zeros(2, np.float32), "words", 4, 16, 64
+    )
     pairs = words.reshape(-1, 2).astype(np.float64)
     r = np.sqrt(-2 * np.log((pairs[:, 0] + 0.5) / 2**32))
     angle = np.pi / 2**31 * (words[1::2] << 1).view(np.int32) / 2
@@ -86,7 +95,10 @@ def test_normal_numbers_are_box_and_mullers() -> None:
 
 def test_bernoulli_follows_its_probabilities() -> None:
     g = K.Generator(4)
-    assert K.bernoulli(0.0, 1000, generator=g).sum() == 0 and K.bernoulli(1.0, 1000, generator=g).sum() == 1000
+    assert (
+        K.bernoulli(0.0, 1000, generator=g).sum() == 0
+        and K.bernoulli(1.0, 1000, generator=g).sum() == 1000
+    )
     p = np.linspace(0, 1, 5, dtype=np.float32)[:, None] * np.ones(20000, np.float32)
     np.testing.assert_allclose(K.bernoulli(p, generator=g).mean(1), p[:, 0], atol=0.015)
     assert K.bernoulli(p[:, ::2], generator=g).shape == (5, 10000)
@@ -108,7 +120,10 @@ def test_shapes_and_outputs() -> None:
     out = np.zeros((5, 7), np.float32).T
     assert K.uniform(1, 2, out=out) is out and (out >= 1).all()
     many = np.zeros(64, np.float32)
-    for mode in ("unchecked", "validate"):  # the last line ends behind the output: no setting may let it
+    for mode in (
+        "unchecked",
+        "validate",
+    ):  # the last line ends behind the output: no setting may let it
         with cb.config.override(mode=mode):
             K.uniform(1, 2, out=many[:3])
     assert (many[:3] >= 1).all() and not many[3:].any()

@@ -21,7 +21,12 @@ from tests.staging import WHERE
 
 F = np.float32
 SHAPES = ((3, 7), (300, 17), (1, 33000))
-CARE = {"none": (), "nan": (np.nan,), "infinities": (np.inf, -np.inf), "both": (np.nan, np.inf, -np.inf)}
+CARE = {
+    "none": (),
+    "nan": (np.nan,),
+    "infinities": (np.inf, -np.inf),
+    "both": (np.nan, np.inf, -np.inf),
+}
 
 
 def agree(x: np.ndarray, *names: str) -> None:
@@ -30,7 +35,9 @@ def agree(x: np.ndarray, *names: str) -> None:
     for axis in (None, *range(x.ndim)):
         for name in names or ("max", "min", "argmax", "argmin"):
             got, want = getattr(K, name)(x, axis), getattr(np, name)(d, axis)
-            np.testing.assert_array_equal(np.asarray(got).astype(np.asarray(want).dtype), want, f"{name} {axis}")
+            np.testing.assert_array_equal(
+                np.asarray(got).astype(np.asarray(want).dtype), want, f"{name} {axis}"
+            )
 
 
 @pytest.mark.parametrize("care", CARE)
@@ -66,7 +73,9 @@ def test_one_element_stands_out(data: Any) -> None:
     """Wherever it is: in a line, behind the lines, in another piece."""
     m, n = data.draw(st.sampled_from([(1, 2100), (3, 1050)]))
     x = np.zeros((m, n), F)
-    x[data.draw(st.integers(0, m - 1)), data.draw(st.integers(0, n - 1))] = data.draw(st.sampled_from([1, -1, np.nan]))
+    x[data.draw(st.integers(0, m - 1)), data.draw(st.integers(0, n - 1))] = data.draw(
+        st.sampled_from([1, -1, np.nan])
+    )
     for name in ("max", "argmax", "argmin"):
         np.testing.assert_array_equal(getattr(K, name)(x, 1), getattr(np, name)(x, 1))
 
@@ -87,10 +96,14 @@ def test_backends_agree_on_extremes_and_activations() -> None:
 
 def test_tanh_within_two_units_of_the_last_place() -> None:
     for dtype, wider in ((np.float32, np.float64), (np.float64, np.longdouble)):
-        x = np.concatenate([np.linspace(-12, 12, 20001), np.geomspace(1e-30, 30, 2001)]).astype(dtype)
+        x = np.concatenate([np.linspace(-12, 12, 20001), np.geomspace(1e-30, 30, 2001)]).astype(
+            dtype
+        )
         exact = np.tanh(x.astype(wider))
         got = K.map(cb.tanh, x)
-        assert (np.abs(got - exact) <= 2 * np.spacing(np.abs(exact).astype(dtype))).all() and np.abs(got).max() == 1
+        assert (
+            np.abs(got - exact) <= 2 * np.spacing(np.abs(exact).astype(dtype))
+        ).all() and np.abs(got).max() == 1
     ends = K.map(cb.tanh, np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1e-45], F))
     np.testing.assert_array_equal(ends, np.array([0.0, -0.0, 1, -1, np.nan, -1e-45], F))
     assert np.signbit(ends[1])
@@ -99,14 +112,16 @@ def test_tanh_within_two_units_of_the_last_place() -> None:
 def test_gelu_far_from_zero() -> None:
     x = np.array([np.inf, 1e30, 20, -20, -1e30, 0.0, np.nan], F)
     for form in ("none", "tanh"):
-        assert K.gelu(x, form).tolist()[:6] == [np.inf, F(1e30), 20, 0, 0, 0] and np.isnan(K.gelu(x, form)[6])
+        assert K.gelu(x, form).tolist()[:6] == [np.inf, F(1e30), 20, 0, 0, 0] and np.isnan(
+            K.gelu(x, form)[6]
+        )
 
 
 @pytest.mark.skipif(bool(WHERE), reason="GPUs have forms of their own")
 def test_errors_of_activations() -> None:
-    x = np.concatenate([np.linspace(-9, 9, 40001), np.geomspace(1e-30, 5, 2001), -np.geomspace(1e-30, 5, 2001)]).astype(
-        F
-    )
+    x = np.concatenate(
+        [np.linspace(-9, 9, 40001), np.geomspace(1e-30, 5, 2001), -np.geomspace(1e-30, 5, 2001)]
+    ).astype(F)
     d = x.astype(np.float64)
     cube = np.sqrt(2 / np.pi) * (d + 0.044715 * d**3)
     exact = {
@@ -126,7 +141,9 @@ def test_ends_of_activations() -> None:
     np.testing.assert_array_equal(K.map(ACTIVATIONS["sigmoid"], x), np.array(sigmoid, F))
     for name in ("silu", "gelu", "gelu_tanh"):
         got = K.map(ACTIVATIONS[name], x)
-        np.testing.assert_array_equal(got, np.array([np.nan, 0, 0, 0, 100, F(1e38), np.inf, np.nan], F), name)
+        np.testing.assert_array_equal(
+            got, np.array([np.nan, 0, 0, 0, 100, F(1e38), np.inf, np.nan], F), name
+        )
         assert np.signbit(got[3])
 
 
@@ -136,7 +153,13 @@ def test_extremes_of_columns_with_nan(rows: int, columns: int) -> None:
     """Lines in registers, pairs of rows, and a row that is left."""
     x = np.random.default_rng(rows + columns).standard_normal((rows, columns)).astype(F)
     agree(x, "max", "min")
-    x[0, 1], x[rows - 1, 2], x[rows // 2, columns - 1], x[1, 3], x[2, 3] = np.nan, np.nan, np.nan, np.inf, -np.inf
+    x[0, 1], x[rows - 1, 2], x[rows // 2, columns - 1], x[1, 3], x[2, 3] = (
+        np.nan,
+        np.nan,
+        np.nan,
+        np.inf,
+        -np.inf,
+    )
     x[:, 5] = -np.inf
     agree(x, "max", "min")
 
@@ -197,7 +220,9 @@ def test_large_results_past_the_caches() -> None:
     np.testing.assert_allclose(got[-1], (d - d.mean()) / np.sqrt(d.var() + 1e-5), atol=2e-5)
     e = np.exp(d - d.max())
     np.testing.assert_allclose(K.softmax(x)[-1], e / e.sum(), atol=1e-7)
-    np.testing.assert_allclose(K.map(cb.tanh, x.reshape(-1)[:-3])[-n + 3 :], np.tanh(d[:-3]), atol=1e-6)
+    np.testing.assert_allclose(
+        K.map(cb.tanh, x.reshape(-1)[:-3])[-n + 3 :], np.tanh(d[:-3]), atol=1e-6
+    )
     np.testing.assert_array_equal(K.transpose(x), x.T)
     x[1, 3], x[2, 4], x[3, 5:] = np.nan, np.inf, -np.inf
     got = K.softmax(x)

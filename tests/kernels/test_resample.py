@@ -50,7 +50,9 @@ def test_avg_pool2d_and_its_gradient(settings: Any) -> None:
     x = draw(2, 3, 13, 17)
     want = averages(x, *settings)
     close(K.avg_pool2d(x, *settings), want)
-    close(K.avg_pool2d(x.transpose(0, 2, 3, 1), *settings, layout="NHWC").transpose(0, 3, 1, 2), want)
+    close(
+        K.avg_pool2d(x.transpose(0, 2, 3, 1), *settings, layout="NHWC").transpose(0, 3, 1, 2), want
+    )
     grad = draw(*want.shape)
     back = K.avg_pool2d_input(x.shape, grad, *settings)
     assert abs(float((back.astype(np.float64) * x).sum() - (grad * want).sum())) < 1e-3
@@ -90,18 +92,27 @@ def interpolated(row: np.ndarray, m: int, mode: str, corners: bool) -> np.ndarra
 
 
 @pytest.mark.parametrize("size", [(26, 34), (7, 9), (1, 40)], ids=str)
-@pytest.mark.parametrize(("mode", "kind"), [("nearest", "nearest"), ("bilinear", "linear"), ("bicubic", "cubic")])
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("nearest", "nearest"), ("bilinear", "linear"), ("bicubic", "cubic")]
+)
 @pytest.mark.parametrize("corners", [False, True])
-def test_interpolate_and_its_gradient(size: tuple[int, int], mode: str, kind: str, corners: bool) -> None:
+def test_interpolate_and_its_gradient(
+    size: tuple[int, int], mode: str, kind: str, corners: bool
+) -> None:
     x = draw(1, 2, 13, 17)
     want = np.apply_along_axis(interpolated, 2, x.astype(np.float64), size[0], kind, corners)
     want = np.apply_along_axis(interpolated, 3, want, size[1], kind, corners)
     close(K.interpolate(x, size, mode=mode, align_corners=corners), want)
-    last = K.interpolate(x.transpose(0, 2, 3, 1), size, mode=mode, align_corners=corners, layout="NHWC")
+    last = K.interpolate(
+        x.transpose(0, 2, 3, 1), size, mode=mode, align_corners=corners, layout="NHWC"
+    )
     close(last.transpose(0, 3, 1, 2), want)
     grad = draw(*want.shape)
     back = K.interpolate_input(x.shape, grad, mode, corners)
-    assert back.shape == x.shape and abs(float((back.astype(np.float64) * x).sum() - (grad * want).sum())) < 1e-3
+    assert (
+        back.shape == x.shape
+        and abs(float((back.astype(np.float64) * x).sum() - (grad * want).sum())) < 1e-3
+    )
 
 
 def test_gradients_that_are_repeated_go_by_the_size_too() -> None:
@@ -111,7 +122,9 @@ def test_gradients_that_are_repeated_go_by_the_size_too() -> None:
         for _ in range(4):  # the third call is the first that is repeated
             for size in (8, 12):
                 back = K.interpolate_input([1, 2, size, np.int64(size)], grad, mode)
-                assert back.shape == (1, 2, size, size) and abs(float(back.sum() - grad.sum())) < 1e-4
+                assert (
+                    back.shape == (1, 2, size, size) and abs(float(back.sum() - grad.sum())) < 1e-4
+                )
     for size in (12, 13, 12, 13, 12, 13):
         back = K.max_pool2d_input((1, 2, size, size), grad, indices=places[size], kernel_size=2)
         assert back.shape == (1, 2, size, size) and abs(float(back.sum() - grad.sum())) < 1e-4

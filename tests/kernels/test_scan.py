@@ -30,11 +30,23 @@ def close(got: np.ndarray, x: np.ndarray, axis: Any, exclusive: bool = False) ->
     assert (np.abs(got - want) <= 2e-6 * size + 1e-30).all()
 
 
-SHAPES = [(1,), (17,), (40000,), (3, 33), (70, 100), (2, 300, 40), (2, 5, 3), (1, 1000, 64), (5, 1, 2)]
+SHAPES = [
+    (1,),
+    (17,),
+    (40000,),
+    (3, 33),
+    (70, 100),
+    (2, 300, 40),
+    (2, 5, 3),
+    (1, 1000, 64),
+    (5, 1, 2),
+]
 
 
 @pytest.mark.parametrize(
-    ("shape", "exclusive"), [*((s, False) for s in SHAPES), *((s, True) for s in some(SHAPES, 1, 2, 5, 7))], ids=str
+    ("shape", "exclusive"),
+    [*((s, False) for s in SHAPES), *((s, True) for s in some(SHAPES, 1, 2, 5, 7))],
+    ids=str,
 )
 def test_cumsum_along_every_axis(shape: tuple[int, ...], exclusive: bool) -> None:
     x = draw(*shape)
@@ -91,7 +103,9 @@ def test_nan_and_infinity_spread_forward_only() -> None:
     assert np.isfinite(got[:40]).all() and np.isnan(got[40:]).all()
     x[40] = np.inf
     got = K.cumsum(np.stack([x, np.ones(100, F)], 1), 0)
-    assert np.isfinite(got[:40]).all() and np.isinf(got[40:, 0]).all() and np.isfinite(got[:, 1]).all()
+    assert (
+        np.isfinite(got[:40]).all() and np.isinf(got[40:, 0]).all() and np.isfinite(got[:, 1]).all()
+    )
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
@@ -104,6 +118,8 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
 
 
 def test_empty_arrays_and_errors() -> None:
-    assert K.cumsum(np.zeros((0, 3), F), 0).shape == (0, 3) and K.cumsum(np.zeros((2, 0), F), 1).shape == (2, 0)
+    assert K.cumsum(np.zeros((0, 3), F), 0).shape == (0, 3) and K.cumsum(
+        np.zeros((2, 0), F), 1
+    ).shape == (2, 0)
     with pytest.raises(errors.ShapeError, match="out of range"):
         K.cumsum(draw(3), 1)

@@ -104,12 +104,14 @@ def rows_of_many_kinds(n: int) -> list[np.ndarray]:
 def check_long(dtype: Any, n: int) -> None:
     kinds = rows_of_many_kinds(n)
     with np.errstate(invalid="ignore", over="ignore"):
-        x = np.array(kinds if np.dtype(dtype).kind == "f" else np.nan_to_num(np.array(kinds) * 50, posinf=7)).astype(
-            dtype
-        )
+        x = np.array(
+            kinds if np.dtype(dtype).kind == "f" else np.nan_to_num(np.array(kinds) * 50, posinf=7)
+        ).astype(dtype)
     for descending in (False, True):
         want = np.sort(x)[:, ::-1] if descending else np.sort(x)
-        got = np.array([K.sort(row, descending=descending) for row in x])  # by several units, then by one a row
+        got = np.array(
+            [K.sort(row, descending=descending) for row in x]
+        )  # by several units, then by one a row
         np.testing.assert_array_equal(got, want)
         np.testing.assert_array_equal(K.sort(x, descending=descending), want)
         np.testing.assert_array_equal(np.signbit(got), np.signbit(K.sort(x, descending=descending)))
@@ -119,7 +121,9 @@ def test_keys_that_have_a_bin_each_are_only_counted(ways: pytest.MonkeyPatch) ->
     ways.setattr("cubepy.kernels.sort_runs.MOST", 0)
     ways.setattr("cubepy.kernels.sort_quick.MOST", 0)
     x = draw(np.float16, 70_000)
-    want = np.sort(x.astype(F)).astype(np.float16)  # NumPy 2.4 misplaces some float16 beside NaN and infinities
+    want = np.sort(x.astype(F)).astype(
+        np.float16
+    )  # NumPy 2.4 misplaces some float16 beside NaN and infinities
     np.testing.assert_array_equal(K.sort(x), want)
 
 
@@ -137,7 +141,9 @@ def test_rows_that_a_few_caches_hold(dtype: Any, n: int, ways: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("levels", [0, 2])
-@pytest.mark.parametrize(("dtype", "n"), [(np.float32, 50_003), (np.float64, 9_000), (np.int64, 33_000)])
+@pytest.mark.parametrize(
+    ("dtype", "n"), [(np.float32, 50_003), (np.float64, 9_000), (np.int64, 33_000)]
+)
 def test_quicksort(dtype: Any, n: int, levels: int, ways: pytest.MonkeyPatch) -> None:
     """With pivots that are keys, and with those that only halve the range of keys."""
     ways.setattr("cubepy.kernels.sort_quick.quick", lambda: True)
@@ -157,8 +163,12 @@ def test_quicksort_of_the_extreme_keys(dtype: Any, ways: pytest.MonkeyPatch) -> 
 
 @pytest.mark.skipif(bool(WHERE), reason="for one unit")
 @pytest.mark.parametrize("levels", [0, 2])
-@pytest.mark.parametrize(("rows", "n", "k"), [(1, 5000, 100), (40, 900, 17), (1, 40_000, 700), (3, 600, 300)])
-def test_topk_by_quickselect(rows: int, n: int, k: int, levels: int, ways: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("rows", "n", "k"), [(1, 5000, 100), (40, 900, 17), (1, 40_000, 700), (3, 600, 300)]
+)
+def test_topk_by_quickselect(
+    rows: int, n: int, k: int, levels: int, ways: pytest.MonkeyPatch
+) -> None:
     ways.setattr("cubepy.kernels.sort_quick.quick", lambda: True)
     ways.setattr("cubepy.kernels.sort_quick.LEVELS", levels)
     x = draw(F, rows, n)
@@ -183,7 +193,9 @@ def test_long_rows_on_the_python_backend(ways: pytest.MonkeyPatch, most: int, qu
         np.testing.assert_array_equal(K.sort(x), np.sort(x))
 
 
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (100, 3), (5000, 1), (5000, 100), (300, 200), (10, 0)])
+@pytest.mark.parametrize(
+    ("n", "k"), [(1, 1), (100, 3), (5000, 1), (5000, 100), (300, 200), (10, 0)]
+)
 @pytest.mark.parametrize("largest", [True, False])
 def test_topk(n: int, k: int, largest: bool) -> None:
     x = draw(F, 4, n)
@@ -195,7 +207,9 @@ def test_topk(n: int, k: int, largest: bool) -> None:
 
 def test_topk_of_sorted_rows_and_other_axes() -> None:
     up = np.arange(10000, dtype=np.int32)
-    assert K.topk(up, 3)[1].tolist() == [9999, 9998, 9997] and K.topk(up, 3, largest=False)[0].tolist() == [0, 1, 2]
+    assert K.topk(up, 3)[1].tolist() == [9999, 9998, 9997] and K.topk(up, 3, largest=False)[
+        0
+    ].tolist() == [0, 1, 2]
     assert K.topk(up[::-1], 2)[1].tolist() == [0, 1]
     assert K.topk(np.zeros(500, F), 4)[1].tolist() == [0, 1, 2, 3]
     x = draw(np.int16, 60, 5)
@@ -203,7 +217,10 @@ def test_topk_of_sorted_rows_and_other_axes() -> None:
 
 
 def test_empty_arrays_and_errors() -> None:
-    assert K.sort(np.zeros((0, 3), F)).shape == (0, 3) and K.argsort(np.zeros((2, 0), F)).shape == (2, 0)
+    assert K.sort(np.zeros((0, 3), F)).shape == (0, 3) and K.argsort(np.zeros((2, 0), F)).shape == (
+        2,
+        0,
+    )
     with pytest.raises(errors.ShapeError, match="rank 1"):
         K.sort(np.float32(3))
     with pytest.raises(errors.ShapeError, match="topk of 5"):

@@ -42,15 +42,24 @@ def made(module: str, folder: Path) -> dict[str, dict[str, int]]:
 def test_other_shapes_seldom_need_other_code(tmp_path: Path) -> None:
     found = made("specialisations", tmp_path)
     assert all(found.values())
-    many = {(case, kernel): n for case, kernels in found.items() for kernel, n in kernels.items() if n > MOST}
+    many = {
+        (case, kernel): n
+        for case, kernels in found.items()
+        for kernel, n in kernels.items()
+        if n > MOST
+    }
     assert not many
 
 
 def test_no_public_function_compiles_for_each_size(tmp_path: Path) -> None:
     """Sizes from 1 to some hundreds, where classes of sizes and single sizes are hardest to tell apart."""
     found = made("specialisations_everywhere", tmp_path)
-    assert found.pop("over") == {"over": 1}, "a size decides how many cubes there are, not how large"
-    assert sum(map(len, found.values())) > 50, "cases share kernels, and the first one to need it has it counted"
+    assert found.pop("over") == {"over": 1}, (
+        "a size decides how many cubes there are, not how large"
+    )
+    assert sum(map(len, found.values())) > 50, (
+        "cases share kernels, and the first one to need it has it counted"
+    )
     many = {
         (case, kernel): n
         for case, kernels in found.items()

@@ -40,18 +40,26 @@ def test_statistics_over_any_axes(axis: Any, keepdims: bool) -> None:
             )
             close(K.norm(x, order, axis, keepdims), want, 2e-5)
         mask = (x > 1.5).astype(F)
-        np.testing.assert_array_equal(K.any(mask, axis, keepdims), mask.any(axis, keepdims=keepdims))
-        np.testing.assert_array_equal(K.all(mask == 0, axis, keepdims), (mask == 0).all(axis, keepdims=keepdims))
+        np.testing.assert_array_equal(
+            K.any(mask, axis, keepdims), mask.any(axis, keepdims=keepdims)
+        )
+        np.testing.assert_array_equal(
+            K.all(mask == 0, axis, keepdims), (mask == 0).all(axis, keepdims=keepdims)
+        )
 
 
 def test_strange_values_and_empty_arrays() -> None:
-    assert K.logsumexp(np.full(5, -np.inf, F)) == -np.inf and K.logsumexp(np.array([np.inf, 1], F)) == np.inf
-    assert np.isnan(K.logsumexp(np.array([np.nan, 1], F))) and K.logsumexp(np.array([1e30, 1], F)) == F(1e30)
+    assert (
+        K.logsumexp(np.full(5, -np.inf, F)) == -np.inf
+        and K.logsumexp(np.array([np.inf, 1], F)) == np.inf
+    )
+    assert np.isnan(K.logsumexp(np.array([np.nan, 1], F))) and K.logsumexp(
+        np.array([1e30, 1], F)
+    ) == F(1e30)
     assert np.isnan(K.norm(np.array([np.nan, 1], F), np.inf)) and np.isnan(K.var(np.zeros(0, F)))
-    assert np.isnan(K.var(np.ones((2, 1), F), 1, ddof=1)).all() and K.norm(np.zeros((0, 2), F), axis=0).tolist() == [
-        0,
-        0,
-    ]
+    assert np.isnan(K.var(np.ones((2, 1), F), 1, ddof=1)).all() and K.norm(
+        np.zeros((0, 2), F), axis=0
+    ).tolist() == [0, 0]
     assert not K.any(np.zeros(0, F)) and K.all(np.zeros(0, F)) and K.any(np.array([np.nan], F))
     with pytest.raises(errors.ShapeError, match="order of a norm"):
         K.norm(draw(3), 0)
@@ -81,7 +89,9 @@ def test_group_norm() -> None:
     for shape, groups in (((2, 6, 5, 7), 3), ((1, 4, 33), 1), ((3, 8), 4)):
         x, w, b = draw(*shape) * 2 + 1, draw(shape[1]), draw(shape[1])
         d = x.astype(np.float64).reshape(shape[0], groups, -1)
-        want = ((d - d.mean(2, keepdims=True)) / np.sqrt(d.var(2, keepdims=True) + 1e-5)).reshape(shape)
+        want = ((d - d.mean(2, keepdims=True)) / np.sqrt(d.var(2, keepdims=True) + 1e-5)).reshape(
+            shape
+        )
         per = (1, -1, *(1,) * (len(shape) - 2))
         # What the mean is rounded by counts in units of the deviation: groups of two neighbours have a small one.
         scale = max(1.0, float((np.abs(d).max(2) / np.sqrt(d.var(2) + 1e-5)).max()) / 10)
@@ -95,8 +105,12 @@ def test_group_norm() -> None:
 def test_batch_norm_of_f64_takes_eps_and_momentum_in_f64(training: bool) -> None:
     x = np.random.default_rng(0).standard_normal((6, 3, 5))
     mean, variance = np.full(3, 0.25), np.full(3, 0.5)
-    got = K.batch_norm(x, mean.copy(), moving := variance.copy(), None, np.ones(3), training, 0.1, 0.1)
-    m, v = (x.mean((0, 2), keepdims=True), x.var((0, 2), keepdims=True)) if training else (0.25, 0.5)
+    got = K.batch_norm(
+        x, mean.copy(), moving := variance.copy(), None, np.ones(3), training, 0.1, 0.1
+    )
+    m, v = (
+        (x.mean((0, 2), keepdims=True), x.var((0, 2), keepdims=True)) if training else (0.25, 0.5)
+    )
     np.testing.assert_allclose(got, (x - m) / np.sqrt(v + 0.1) + 1, rtol=1e-13, atol=1e-13)
     if training:
         np.testing.assert_allclose(moving, 0.45 + 0.1 * x.var((0, 2), ddof=1), rtol=1e-13)
@@ -107,7 +121,9 @@ def test_batch_norm() -> None:
     mean, variance = draw(6), np.abs(draw(6)) + 0.5
     per = (1, 6, 1, 1)
     d = x.astype(np.float64)
-    want = (d - mean.reshape(per)) / np.sqrt(variance.reshape(per) + 1e-5) * w.reshape(per) + b.reshape(per)
+    want = (d - mean.reshape(per)) / np.sqrt(variance.reshape(per) + 1e-5) * w.reshape(
+        per
+    ) + b.reshape(per)
     close(K.batch_norm(x, mean, variance, w, b), want, 1e-5)
     batch, spread = d.mean((0, 2, 3)), d.var((0, 2, 3))
     running = 0.9 * mean + 0.1 * batch, 0.9 * variance + 0.1 * spread * 60 / 59

@@ -28,7 +28,12 @@ def digest(threads: int) -> str:
     """What PROGRAM prints in a process of so many threads."""
     environment = {**os.environ, "NUMBA_NUM_THREADS": str(threads)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

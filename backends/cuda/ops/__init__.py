@@ -21,11 +21,26 @@ from cubepy.backends.cuda.ops import (
 from cubepy.backends.llvm.ops.registry import Op
 
 _MODULES = (
-    topology, approximate, extremes, memory, plane, atomics, integer, debug, mma, copy_async, barriers, tma, wgmma,
+    topology,
+    approximate,
+    extremes,
+    memory,
+    plane,
+    atomics,
+    integer,
+    debug,
+    mma,
+    copy_async,
+    barriers,
+    tma,
+    wgmma,
     cluster,
-)  # fmt: skip
+)
 OPS: dict[str, Op] = {
-    name: value for module in _MODULES for name, value in vars(module).items() if isinstance(value, Op)
+    name: value
+    for module in _MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, Op)
 }
 """Every op by its name."""
 

@@ -46,7 +46,9 @@ def _root(b: Any, dtype: str, x: Any) -> Any:
 
     def one(x: Any) -> Any:
         least = const(x.type, 2.0**-100)
-        y = asm(b, F32, "rsqrt.approx.ftz.f32 $0, $1;", [math_of(b, "maxnum", x, least)], memory=False)
+        y = asm(
+            b, F32, "rsqrt.approx.ftz.f32 $0, $1;", [math_of(b, "maxnum", x, least)], memory=False
+        )
         root, half = b.fmul(x, y), b.fmul(y, const(y.type, 0.5))
         rest = math_of(b, "fma", b.fsub(const(x.type, -0.0), root), root, x)
         return math_of(b, "fma", rest, half, root)
@@ -54,4 +56,6 @@ def _root(b: Any, dtype: str, x: Any) -> Any:
     return each_lane(b, x, one) if lanes_of(x.type) else one(x)
 
 
-plain_sqrt = elementwise("plain_sqrt", 1, _root, "float", doc="Square root of 0 or a finite number that is not tiny.")
+plain_sqrt = elementwise(
+    "plain_sqrt", 1, _root, "float", doc="Square root of 0 or a finite number that is not tiny."
+)

@@ -16,7 +16,17 @@ from cubepy.backends.llvm.ops.atomics import COMBINE, native
 from cubepy.backends.llvm.ops.convert import decode, encode
 from cubepy.backends.llvm.ops.memory import elements
 from cubepy.backends.llvm.ops.registry import literal_op, op
-from cubepy.backends.llvm.ops.types import I32, I64, SCALARS, Ptr, carrier, is_float, itemsize, literal, memory_ir
+from cubepy.backends.llvm.ops.types import (
+    I32,
+    I64,
+    SCALARS,
+    Ptr,
+    carrier,
+    is_float,
+    itemsize,
+    literal,
+    memory_ir,
+)
 from cubepy.backends.llvm.ops.values import is_nan
 
 ORDER = "monotonic"
@@ -25,7 +35,9 @@ ORDER = "monotonic"
 def _add_float(b: Any, place: Any, v: Any) -> Any:
     suffix = "f32" if v.type == ir.FloatType() else "f64"
     name = f"llvm.nvvm.atomic.load.add.{suffix}.p0{suffix}"
-    fn = cgutils.get_or_insert_function(b.module, ir.FunctionType(v.type, [place.type, v.type]), name)
+    fn = cgutils.get_or_insert_function(
+        b.module, ir.FunctionType(v.type, [place.type, v.type]), name
+    )
     return b.call(fn, [place, v])
 
 
@@ -40,7 +52,9 @@ def add_line(p: Any, v: Any, i: Any) -> Any:
         place = b.ptrtoint(b.gep(at, [k]), I64)
         kind = ir.FunctionType(ir.VoidType(), [I64] + [ir.FloatType()] * n)
         text = f"red.global.add.v{n}.f32 [$0], {{{regs}}};"
-        code = ir.InlineAsm(kind, text, ",".join(["l"] + ["f"] * n + ["~{memory}"]), side_effect=True)
+        code = ir.InlineAsm(
+            kind, text, ",".join(["l"] + ["f"] * n + ["~{memory}"]), side_effect=True
+        )
         b.call(code, [place, *(b.extract_element(x, I32(j)) for j in range(n))])
 
     return types.void(p, v, types.int64), emit
@@ -121,15 +135,23 @@ def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
         place = b.gep(at, [k])
         if wide and p.dtype in ("f32", "f64"):
             if text in ("add", "sub"):
-                return _add_float(b, place, x if text == "add" else b.fsub(ir.Constant(x.type, -0.0), x))
+                return _add_float(
+                    b, place, x if text == "add" else b.fsub(ir.Constant(x.type, -0.0), x)
+                )
             if text in ("max", "min"):
                 return _extreme_float(b, place, x, text)
             word = I32 if p.dtype == "f32" else I64
-            old = b.atomic_rmw("xchg", b.bitcast(place, word.as_pointer()), b.bitcast(x, word), ORDER)
+            old = b.atomic_rmw(
+                "xchg", b.bitcast(place, word.as_pointer()), b.bitcast(x, word), ORDER
+            )
             return b.bitcast(old, x.type)
         if wide and instruction is not None:
-            return decode(b, b.atomic_rmw(instruction, place, encode(b, x, dtype, p.dtype), ORDER), p.dtype)
-        return _swap(b, p, place, lambda old, raw: encode(b, COMBINE[text](b, dtype, old, x), dtype, p.dtype))
+            return decode(
+                b, b.atomic_rmw(instruction, place, encode(b, x, dtype, p.dtype), ORDER), p.dtype
+            )
+        return _swap(
+            b, p, place, lambda old, raw: encode(b, COMBINE[text](b, dtype, old, x), dtype, p.dtype)
+        )
 
     return SCALARS[dtype](p, types.int64, SCALARS[dtype], name), emit
 
@@ -146,7 +168,9 @@ def atomic_cas(p: Any, i: Any, expected: Any, desired: Any) -> Any:
         place = b.gep(at, [k])
         before, after = (b.bitcast(encode(b, v, dtype, p.dtype), raw) for v in (old, new))
         if itemsize(p.dtype) >= 4:
-            seen = b.extract_value(b.cmpxchg(b.bitcast(place, raw.as_pointer()), before, after, ORDER, ORDER), 0)
+            seen = b.extract_value(
+                b.cmpxchg(b.bitcast(place, raw.as_pointer()), before, after, ORDER, ORDER), 0
+            )
             return decode(b, b.bitcast(seen, memory_ir(p.dtype)), p.dtype)
         same = lambda _, bits: b.select(b.icmp_unsigned("==", bits, before), after, bits)
         return _swap(b, p, place, same)

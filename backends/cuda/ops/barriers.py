@@ -39,7 +39,9 @@ def barrier_arrive(p: Any, i: Any) -> Any:
     p = pointer(p)
 
     def emit(b: Any, at: Any, k: Any) -> None:
-        asm(b, VOID, "mbarrier.arrive.shared::cta.b64 _, [$0];", [shared_address(b, at, k, size(p))])
+        asm(
+            b, VOID, "mbarrier.arrive.shared::cta.b64 _, [$0];", [shared_address(b, at, k, size(p))]
+        )
 
     return types.void(p, types.int64), emit
 
@@ -48,9 +50,7 @@ def barrier_arrive(p: Any, i: Any) -> Any:
 def barrier_arrive_cluster(p: Any, i: Any, rank: Any) -> Any:
     """`barrier_arrive_cluster(p, i, rank)`: one arrival at the barrier of another cube of the cluster."""
     p = pointer(p)
-    text = (
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
-    )
+    text = "{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
 
     def emit(b: Any, at: Any, k: Any, to: Any) -> None:
         asm(b, VOID, text, [shared_address(b, at, k, size(p)), word(b, to)])

@@ -7,7 +7,15 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from cubepy.backends.cuda.ops.ptx import VOID, asm, global_address, nothing, pointer, shared_address, size
+from cubepy.backends.cuda.ops.ptx import (
+    VOID,
+    asm,
+    global_address,
+    nothing,
+    pointer,
+    shared_address,
+    size,
+)
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import I32, literal
 

@@ -29,7 +29,9 @@ def print_values(form: Any, *values: Any) -> Any:
             convert(b, v, d, "f64" if is_float(d) else ("i64" if is_signed(d) else "u64"))
             for v, (d, _) in zip(args, dtypes, strict=True)
         ]
-        letters = cgutils.global_constant(b, "print_format", cgutils.make_bytearray(text.encode() + b"\0"))
+        letters = cgutils.global_constant(
+            b, "print_format", cgutils.make_bytearray(text.encode() + b"\0")
+        )
         form = b.bitcast(letters, _BYTES)
         if wide:
             block = cgutils.alloca_once(b, ir.LiteralStructType([v.type for v in wide]))
@@ -38,7 +40,9 @@ def print_values(form: Any, *values: Any) -> Any:
             values = b.bitcast(block, _BYTES)
         else:
             values = ir.Constant(_BYTES, None)
-        fn = cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, [_BYTES, _BYTES]), "vprintf")
+        fn = cgutils.get_or_insert_function(
+            b.module, ir.FunctionType(I32, [_BYTES, _BYTES]), "vprintf"
+        )
         b.call(fn, [form, values])
 
     return types.void(form, *(types.unliteral(v) for v in values)), emit

@@ -19,7 +19,11 @@ def _extreme(name: str, mnemonic: str, doc: str) -> Op:
         if dtype != "f32":
             raise NotImplementedError(f"{name} works on f32, not on {dtype}")
         lanes = lanes_of(x.type)
-        return packed(b, [one(b, lane(b, x, k), lane(b, y, k)) for k in range(lanes)]) if lanes else one(b, x, y)
+        return (
+            packed(b, [one(b, lane(b, x, k), lane(b, y, k)) for k in range(lanes)])
+            if lanes
+            else one(b, x, y)
+        )
 
     return elementwise(name, 2, emit, "float", doc=doc)
 

@@ -20,15 +20,23 @@ def dot_i8(acc: Any, x: Any, y: Any) -> Any:
     acc, x, y = line(acc), line(x), line(y)
     n = acc.lanes
     if (acc.dtype, x, y) != ("i32", Line("u8", 4 * n), Line("i8", 4 * n)):
-        raise errors.TypingError(f"dot_i8 needs lines i32 x L, u8 x 4L, i8 x 4L, not {acc}, {x}, {y}")
+        raise errors.TypingError(
+            f"dot_i8 needs lines i32 x L, u8 x 4L, i8 x 4L, not {acc}, {x}, {y}"
+        )
 
     def emit(b: Any, s: Any, u: Any, v: Any) -> Any:
         words = ir.VectorType(I32, n)
         u, v = b.bitcast(u, words), b.bitcast(v, words)
         out = s
         for k in range(n):
-            one = asm(b, I32, "dp4a.u32.s32 $0, $1, $2, $3;", "=r,r,r,r", [lane(b, u, k), lane(b, v, k), lane(b, s, k)],
-                      side_effect=False)  # fmt: skip
+            one = asm(
+                b,
+                I32,
+                "dp4a.u32.s32 $0, $1, $2, $3;",
+                "=r,r,r,r",
+                [lane(b, u, k), lane(b, v, k), lane(b, s, k)],
+                side_effect=False,
+            )
             out = b.insert_element(out, one, I32(k))
         return out
 

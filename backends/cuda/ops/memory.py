@@ -17,7 +17,17 @@ from cubepy.backends.llvm.ops.convert import decode, encode
 from cubepy.backends.llvm.ops.masked import check_mask
 from cubepy.backends.llvm.ops.memory import elements, line, line_address, pointer
 from cubepy.backends.llvm.ops.registry import literal_op, op
-from cubepy.backends.llvm.ops.types import I8, I16, I32, I64, carrier, itemsize, literal, memory_ir, value_type
+from cubepy.backends.llvm.ops.types import (
+    I8,
+    I16,
+    I32,
+    I64,
+    carrier,
+    itemsize,
+    literal,
+    memory_ir,
+    value_type,
+)
 from cubepy.backends.llvm.ops.values import lane
 
 WIDEST = 16
@@ -55,9 +65,15 @@ def halves(b: Any, value: Any, whole: ir.Type) -> Any:
     """32-bit words as a vector of 16-bit elements, taken apart one by one: NVVM splits a load that is only recast."""
     out = ir.Constant(whole, ir.Undefined)
     for k in range(whole.count):
-        word = b.extract_element(value, I32(k // 2)) if isinstance(value.type, ir.VectorType) else value
+        word = (
+            b.extract_element(value, I32(k // 2))
+            if isinstance(value.type, ir.VectorType)
+            else value
+        )
         part = b.trunc(b.lshr(word, I32(16)) if k % 2 else word, I16)
-        out = b.insert_element(out, part if whole.element == I16 else b.bitcast(part, whole.element), I32(k))
+        out = b.insert_element(
+            out, part if whole.element == I16 else b.bitcast(part, whole.element), I32(k)
+        )
     return out
 
 
@@ -100,7 +116,9 @@ def is_aligned(b: Any, p: Any, at: Any, k: Any, align: int) -> Any:
     return b.and_(index, b.icmp_unsigned("==", b.and_(b.ptrtoint(at, I64), I64(align - 1)), I64(0)))
 
 
-def load_elements(b: Any, dtype: str, at: Any, k: Any, lanes: int, inside: Callable[[int], Any] | None = None) -> Any:
+def load_elements(
+    b: Any, dtype: str, at: Any, k: Any, lanes: int, inside: Callable[[int], Any] | None = None
+) -> Any:
     """A line element by element; `inside(j)` says whether lane j may be touched, the others are 0."""
     memory = memory_ir(dtype, lanes)
     zero = ir.Constant(memory_ir(dtype), None)
@@ -121,7 +139,9 @@ def load_elements(b: Any, dtype: str, at: Any, k: Any, lanes: int, inside: Calla
     return out
 
 
-def store_elements(b: Any, dtype: str, at: Any, k: Any, raw: Any, inside: Callable[[int], Any] | None = None) -> None:
+def store_elements(
+    b: Any, dtype: str, at: Any, k: Any, raw: Any, inside: Callable[[int], Any] | None = None
+) -> None:
     """A line element by element, where `inside(j)` holds."""
     for j in range(raw.type.count):
         place = b.gep(at, [b.add(k, I64(j))])
@@ -170,7 +190,9 @@ def load_line(p: Any, i: Any, lanes: Any) -> Any:
     if n is None:
         return None
     result = value_type(carrier(p.dtype), n)
-    return result(p, types.int64, lanes), lambda b, at, k, _: decode(b, _line_load(b, p, at, k, n), p.dtype)
+    return result(p, types.int64, lanes), lambda b, at, k, _: decode(
+        b, _line_load(b, p, at, k, n), p.dtype
+    )
 
 
 @op
@@ -208,7 +230,9 @@ def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
                 full = _line_load(b, p, at, k, count)
                 from_whole = b.block
             with part:
-                some = load_elements(b, p.dtype, at, k, count, lambda j: b.icmp_signed(">", n, I64(j)))
+                some = load_elements(
+                    b, p.dtype, at, k, count, lambda j: b.icmp_signed(">", n, I64(j))
+                )
                 from_part = b.block
         raw = b.phi(full.type)
         raw.add_incoming(full, from_whole)

@@ -69,7 +69,9 @@ def mma(a: Any, b: Any, c: Any, dtype: Any) -> Any:
 
     def emit(builder: Any, x: Any, y: Any, z: Any, _: Any) -> Any:
         args = [*words(builder, x, 4), *words(builder, y, 2)]
-        return packed(builder, asm_words(builder, 4, element, text, args, tied=words(builder, z, 4)))
+        return packed(
+            builder, asm_words(builder, 4, element, text, args, tied=words(builder, z, 4))
+        )
 
     return c(a, b, c, dtype), emit
 
@@ -101,7 +103,9 @@ def store_matrix(p: Any, v: Any, i: Any, transpose: Any) -> Any:
     if flip is None:
         return None
     n = line(v, "u32").lanes
-    text = f"stmatrix.sync.aligned.m8n8.x{n}{'.trans' if flip else ''}.shared.b16 [$0], {names(1, n)};"
+    text = (
+        f"stmatrix.sync.aligned.m8n8.x{n}{'.trans' if flip else ''}.shared.b16 [$0], {names(1, n)};"
+    )
 
     def emit(b: Any, at: Any, x: Any, k: Any, _: Any) -> None:
         asm(b, VOID, text, [shared_address(b, at, k, size(p)), *words(b, x, n)], convergent=True)
@@ -173,7 +177,9 @@ def packed_max(x: Any, y: Any, dtype: Any) -> Any:
     n = line(x, "u32").lanes
 
     def emit(b: Any, p: Any, q: Any, _: Any) -> Any:
-        return packed(b, [one(b, *parts) for parts in zip(words(b, p, n), words(b, q, n), strict=True)])
+        return packed(
+            b, [one(b, *parts) for parts in zip(words(b, p, n), words(b, q, n), strict=True)]
+        )
 
     return Line("u32", n)(x, y, dtype), emit
 

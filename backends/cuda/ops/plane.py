@@ -46,7 +46,9 @@ def shuffled(b: Any, mask: Any, mode: str, value: Any, other: Any) -> Any:
     if kind in (I64, ir.DoubleType()):
         whole = b.bitcast(value, I64) if kind != I64 else value
         low = b.zext(_shuffle_word(b, mask, mode, b.trunc(whole, I32), other), I64)
-        high = b.zext(_shuffle_word(b, mask, mode, b.trunc(b.lshr(whole, I64(32)), I32), other), I64)
+        high = b.zext(
+            _shuffle_word(b, mask, mode, b.trunc(b.lshr(whole, I64(32)), I32), other), I64
+        )
         out = b.or_(low, b.shl(high, I64(32)))
         return b.bitcast(out, kind) if kind != I64 else out
     word = b.bitcast(value, I32) if kind != I32 else value
@@ -58,17 +60,29 @@ def _shuffle(name: str, mode: str, doc: str) -> Op:
     def define(v: Any, n: Any) -> Any:
         dtype, lanes = described(v)
         result = value_type(dtype, lanes)
-        return result(types.unliteral(v), types.int32), lambda b, x, k: shuffled(b, active(b), mode, x, k)
+        return result(types.unliteral(v), types.int32), lambda b, x, k: shuffled(
+            b, active(b), mode, x, k
+        )
 
     define.__doc__ = doc
     return Op(name, define)
 
 
-plane_shuffle = _shuffle("plane_shuffle", "idx", "`plane_shuffle(v, unit)`: the v of a unit of the plane.")
-plane_broadcast = _shuffle("plane_broadcast", "idx", "`plane_broadcast(v, unit)`: the v of one unit.")
-plane_shuffle_xor = _shuffle("plane_shuffle_xor", "bfly", "`plane_shuffle_xor(v, mask)`: of unit position ^ mask.")
-plane_shuffle_up = _shuffle("plane_shuffle_up", "up", "`plane_shuffle_up(v, n)`: of the unit n below.")
-plane_shuffle_down = _shuffle("plane_shuffle_down", "down", "`plane_shuffle_down(v, n)`: of the unit n above.")
+plane_shuffle = _shuffle(
+    "plane_shuffle", "idx", "`plane_shuffle(v, unit)`: the v of a unit of the plane."
+)
+plane_broadcast = _shuffle(
+    "plane_broadcast", "idx", "`plane_broadcast(v, unit)`: the v of one unit."
+)
+plane_shuffle_xor = _shuffle(
+    "plane_shuffle_xor", "bfly", "`plane_shuffle_xor(v, mask)`: of unit position ^ mask."
+)
+plane_shuffle_up = _shuffle(
+    "plane_shuffle_up", "up", "`plane_shuffle_up(v, n)`: of the unit n below."
+)
+plane_shuffle_down = _shuffle(
+    "plane_shuffle_down", "down", "`plane_shuffle_down(v, n)`: of the unit n above."
+)
 
 
 @op
@@ -153,7 +167,9 @@ def _reduction(name: str, combine: Combine) -> Op:
             def butterfly() -> Any:
                 total = x
                 for distance in (16, 8, 4, 2, 1):
-                    total = combine(b, dtype, total, shuffled(b, I32(-1), "bfly", total, I32(distance)))
+                    total = combine(
+                        b, dtype, total, shuffled(b, I32(-1), "bfly", total, I32(distance))
+                    )
                 return total
 
             first = _neutral(dtype, name, x.type)
@@ -199,7 +215,9 @@ def _scan(name: str, inclusive: bool) -> Op:
 
         return result(types.unliteral(v)), emit
 
-    define.__doc__ = f"`{name}(v)`: sums over the units below{' and this one' if inclusive else ''}."
+    define.__doc__ = (
+        f"`{name}(v)`: sums over the units below{' and this one' if inclusive else ''}."
+    )
     return Op(name, define)
 
 

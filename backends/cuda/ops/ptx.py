@@ -27,7 +27,13 @@ def constraint(t: ir.Type) -> str:
 
 
 def asm(
-    b: Any, result: ir.Type, text: str, args: Sequence[Any], *, memory: bool = True, convergent: bool = False
+    b: Any,
+    result: ir.Type,
+    text: str,
+    args: Sequence[Any],
+    *,
+    memory: bool = True,
+    convergent: bool = False,
 ) -> Any:
     """One instruction with a scalar result, or none; `memory`: it reads or writes memory, or waits."""
     parts = [] if isinstance(result, ir.VoidType) else [f"={constraint(result)}"]
@@ -55,10 +61,18 @@ def asm_words(
 
 
 def _call(
-    b: Any, result: ir.Type, text: str, parts: list[str], args: Sequence[Any], memory: bool, convergent: bool
+    b: Any,
+    result: ir.Type,
+    text: str,
+    parts: list[str],
+    args: Sequence[Any],
+    memory: bool,
+    convergent: bool,
 ) -> Any:
     kind = ir.FunctionType(result, [a.type for a in args])
-    code = ir.InlineAsm(kind, text, ",".join([*parts, MEMORY] if memory else parts), side_effect=memory)
+    code = ir.InlineAsm(
+        kind, text, ",".join([*parts, MEMORY] if memory else parts), side_effect=memory
+    )
     return b.call(code, args, attrs=("convergent",) if convergent else ())
 
 

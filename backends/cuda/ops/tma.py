@@ -47,8 +47,10 @@ def _load(args: tuple[Any, ...], multicast: bool) -> Any:
 
     def emit(b: Any, at: Any, bar: Any, where: Any, i: Any, k: Any, *rest: Any) -> None:
         places = [
-            shared_address(b, at, i, size(to)), b.ptrtoint(where, I64), shared_address(b, bar, k, size(barrier)),
-        ]  # fmt: skip
+            shared_address(b, at, i, size(to)),
+            b.ptrtoint(where, I64),
+            shared_address(b, bar, k, size(barrier)),
+        ]
         asm(b, VOID, text, [*places, *(word(b, x) for x in rest)])
 
     words = (types.int64,) * (len(args) - 5)

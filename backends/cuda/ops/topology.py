@@ -16,7 +16,9 @@ ALIGNMENT = 1024
 _AXES = "xyz"
 
 
-def asm(b: Any, result: ir.Type, text: str, constraints: str, args: list[Any], side_effect: bool = True) -> Any:
+def asm(
+    b: Any, result: ir.Type, text: str, constraints: str, args: list[Any], side_effect: bool = True
+) -> Any:
     """One piece of inline PTX; operands are $0, $1, ..."""
     fn = ir.FunctionType(result, [a.type for a in args])
     return b.call(ir.InlineAsm(fn, text, constraints, side_effect), args)
@@ -24,7 +26,9 @@ def asm(b: Any, result: ir.Type, text: str, constraints: str, args: list[Any], s
 
 def register(b: Any, name: str) -> Any:
     """A special register, as i32."""
-    fn = cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, []), f"llvm.nvvm.read.ptx.sreg.{name}")
+    fn = cgutils.get_or_insert_function(
+        b.module, ir.FunctionType(I32, []), f"llvm.nvvm.read.ptx.sreg.{name}"
+    )
     return b.call(fn, [])
 
 
@@ -41,7 +45,9 @@ def unit_position(axis: Any, count: Any) -> Any:
     a, n = literal(axis), literal(count)
     if a is None or n is None:
         return None
-    return types.int64(axis, count), lambda b, *_: ranged(b, f"tid.{_AXES[a]}", 0, n) if n > 1 else I64(0)
+    return types.int64(
+        axis, count
+    ), lambda b, *_: ranged(b, f"tid.{_AXES[a]}", 0, n) if n > 1 else I64(0)
 
 
 @literal_op
@@ -61,7 +67,9 @@ def cube_count(axis: Any) -> Any:
     if a is None:
         return None
     limit = 2**31 - 1 if a == 0 else 65535
-    return types.int64(axis), lambda b, *_: ranged(b, f"nctaid.{_AXES[a]}", 1, limit + 1 if a else limit)
+    return types.int64(axis), lambda b, *_: ranged(
+        b, f"nctaid.{_AXES[a]}", 1, limit + 1 if a else limit
+    )
 
 
 @op
@@ -87,7 +95,9 @@ def shared_memory(dtype: Any, offset: Any) -> Any:
             place.align = ALIGNMENT
         start = b.gep(place, [I64(0), I64(at)])
         element = memory_ir(name)
-        return b.addrspacecast(b.bitcast(start, element.as_pointer(SHARED_SPACE)), element.as_pointer())
+        return b.addrspacecast(
+            b.bitcast(start, element.as_pointer(SHARED_SPACE)), element.as_pointer()
+        )
 
     return out(dtype, offset), emit
 
@@ -106,7 +116,9 @@ def sync_cube() -> Any:
     """`sync_cube()`: wait until every unit of the cube is here; orders shared memory."""
 
     def emit(b: Any) -> None:
-        fn = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), []), "llvm.nvvm.barrier0")
+        fn = cgutils.get_or_insert_function(
+            b.module, ir.FunctionType(ir.VoidType(), []), "llvm.nvvm.barrier0"
+        )
         call = b.call(fn, [])
         call.attributes.add("convergent")
 
@@ -118,6 +130,8 @@ def sync_plane() -> Any:
     """`sync_plane()`: wait for the units of the plane that run; orders shared memory among them."""
 
     def emit(b: Any) -> None:
-        asm(b, ir.VoidType(), "{ .reg .b32 m; activemask.b32 m; bar.warp.sync m; }", "~{memory}", [])
+        asm(
+            b, ir.VoidType(), "{ .reg .b32 m; activemask.b32 m; bar.warp.sync m; }", "~{memory}", []
+        )
 
     return types.void(), emit

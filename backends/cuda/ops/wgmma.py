@@ -54,7 +54,9 @@ PRODUCTS = {
 """By the dtype of the inputs; f32 stands for tf32."""
 
 
-def instruction(dtype: str, n: int, a_in_registers: bool, transpose_a: bool, transpose_b: bool) -> str:
+def instruction(
+    dtype: str, n: int, a_in_registers: bool, transpose_a: bool, transpose_b: bool
+) -> str:
     """The text of one product: results and tied accumulators first, then a, b and the flag that keeps them."""
     p = PRODUCTS[dtype]
     count = n // 2
@@ -62,7 +64,11 @@ def instruction(dtype: str, n: int, a_in_registers: bool, transpose_a: bool, tra
     a, next_one = (names(at, 4), at + 4) if a_in_registers else (f"${at}", at + 1)
     scales = "" if p.accumulator == "s32" else ", 1, 1"
     if p.flips:
-        scales += f", {int(transpose_b)}" if a_in_registers else f", {int(transpose_a)}, {int(transpose_b)}"
+        scales += (
+            f", {int(transpose_b)}"
+            if a_in_registers
+            else f", {int(transpose_a)}, {int(transpose_b)}"
+        )
     kind = f"m64n{n}k{p.k}.{p.accumulator}.{p.inputs}.{p.inputs}"
     return (
         f"{{ .reg .pred keep; setp.ne.b32 keep, ${next_one + 1}, 0; "
@@ -70,7 +76,9 @@ def instruction(dtype: str, n: int, a_in_registers: bool, transpose_a: bool, tra
     )
 
 
-def descriptor(b: Any, p: Ptr, base: Any, k: Any, swizzle: int, lead: int, stride: int, offset: int = 0) -> Any:
+def descriptor(
+    b: Any, p: Ptr, base: Any, k: Any, swizzle: int, lead: int, stride: int, offset: int = 0
+) -> Any:
     """The descriptor of an operand that starts at element k + offset; lead and stride are distances in elements."""
     place = b.lshr(shared_address(b, base, k, size(p)), ir.Constant(I32, 4))
     place = b.add(place, ir.Constant(I32, offset * size(p) >> 4))
@@ -85,10 +93,26 @@ def _accumulators(b: Any, base: Any, first: int, count: int) -> list[Any]:
 
 @literal_op
 def wgmma(
-    acc: Any, a: Any, b: Any, ai: Any, bi: Any, keep: Any, n: Any, dtype: Any, start: Any,
-    transpose_a: Any, swizzle_a: Any, lead_a: Any, stride_a: Any,
-    transpose_b: Any, swizzle_b: Any, lead_b: Any, stride_b: Any, offset_a: Any, offset_b: Any,
-) -> Any:  # fmt: skip
+    acc: Any,
+    a: Any,
+    b: Any,
+    ai: Any,
+    bi: Any,
+    keep: Any,
+    n: Any,
+    dtype: Any,
+    start: Any,
+    transpose_a: Any,
+    swizzle_a: Any,
+    lead_a: Any,
+    stride_a: Any,
+    transpose_b: Any,
+    swizzle_b: Any,
+    lead_b: Any,
+    stride_b: Any,
+    offset_a: Any,
+    offset_b: Any,
+) -> Any:
     """`wgmma(acc, a, b, ai, bi, keep, ...)`: acc (plus itself if keep) += a * b, both in shared memory.
 
     After keep come literals: n, dtype, first accumulator, then transpose, swizzle, lead and stride of a and of b,
@@ -96,17 +120,29 @@ def wgmma(
     """
     acc, a, b = (pointer(t) for t in (acc, a, b))
     options = (
-        n, dtype, start, transpose_a, swizzle_a, lead_a, stride_a, transpose_b, swizzle_b, lead_b, stride_b, offset_a,
+        n,
+        dtype,
+        start,
+        transpose_a,
+        swizzle_a,
+        lead_a,
+        stride_a,
+        transpose_b,
+        swizzle_b,
+        lead_b,
+        stride_b,
+        offset_a,
         offset_b,
-    )  # fmt: skip
+    )
     o = [literal(t) for t in options]
     if None in o:
         return None
 
     def emit(x: Any, at: Any, pa: Any, pb: Any, i: Any, j: Any, flag: Any, *_: Any) -> None:
         operands = [
-            descriptor(x, a, pa, i, o[4], o[5], o[6], o[11]), descriptor(x, b, pb, j, o[8], o[9], o[10], o[12]),
-        ]  # fmt: skip
+            descriptor(x, a, pa, i, o[4], o[5], o[6], o[11]),
+            descriptor(x, b, pb, j, o[8], o[9], o[10], o[12]),
+        ]
         _product(x, acc, at, operands, flag, instruction(o[1], o[0], False, o[3], o[7]), o[0], o[2])
 
     return types.void(acc, a, b, types.int64, types.int64, types.boolean, *options), emit
@@ -114,9 +150,20 @@ def wgmma(
 
 @literal_op
 def wgmma_registers(
-    acc: Any, b: Any, a: Any, bi: Any, keep: Any, n: Any, dtype: Any, start: Any,
-    transpose_b: Any, swizzle_b: Any, lead_b: Any, stride_b: Any, offset_b: Any,
-) -> Any:  # fmt: skip
+    acc: Any,
+    b: Any,
+    a: Any,
+    bi: Any,
+    keep: Any,
+    n: Any,
+    dtype: Any,
+    start: Any,
+    transpose_b: Any,
+    swizzle_b: Any,
+    lead_b: Any,
+    stride_b: Any,
+    offset_b: Any,
+) -> Any:
     """`wgmma_registers(acc, b, a, bi, keep, ...)`: the same with a in registers, a line of four words."""
     acc, b, a = pointer(acc), pointer(b), line(a, "u32", 4)
     options = (n, dtype, start, transpose_b, swizzle_b, lead_b, stride_b, offset_b)
@@ -131,7 +178,9 @@ def wgmma_registers(
     return types.void(acc, b, a, types.int64, types.boolean, *options), emit
 
 
-def _product(x: Any, acc: Ptr, base: Any, operands: list[Any], keep: Any, text: str, n: int, start: int) -> None:
+def _product(
+    x: Any, acc: Ptr, base: Any, operands: list[Any], keep: Any, text: str, n: int, start: int
+) -> None:
     places = _accumulators(x, base, start, n // 2)
     before = [x.load(p) for p in places]
     args = [*operands, x.zext(keep, I32)]
@@ -145,7 +194,9 @@ def _pin(x: Any, bases: list[tuple[Any, Ptr, int]]) -> None:
     for base, p, count in bases:
         places = _accumulators(x, base, 0, count)
         element = memory_ir(p.dtype)
-        after = asm_words(x, count, element, "", [], memory=True, tied=[x.load(at) for at in places])
+        after = asm_words(
+            x, count, element, "", [], memory=True, tied=[x.load(at) for at in places]
+        )
         for place, value in zip(places, after, strict=True):
             x.store(value, place)
 

@@ -17,16 +17,31 @@ from cubepy.backends.llvm.ops import (
     tiles,
     trigonometry,
     vectormath,
-)  # fmt: skip
+)
 from cubepy.backends.llvm.ops.registry import Op
 from cubepy.backends.llvm.ops.types import Line, Ptr
 
 _MODULES = (
-    memory, masked, casts, arithmetic, division, integer, pairs, partition, tiles, lanes, vectormath, trigonometry,
-    atomics, debug,
-)  # fmt: skip
+    memory,
+    masked,
+    casts,
+    arithmetic,
+    division,
+    integer,
+    pairs,
+    partition,
+    tiles,
+    lanes,
+    vectormath,
+    trigonometry,
+    atomics,
+    debug,
+)
 OPS: dict[str, Op] = {
-    name: value for module in _MODULES for name, value in vars(module).items() if isinstance(value, Op)
+    name: value
+    for module in _MODULES
+    for name, value in vars(module).items()
+    if isinstance(value, Op)
 }
 """Every op by its name."""
 

@@ -86,7 +86,11 @@ def _is_inf(b: Any, dtype: str, x: Any) -> Any:
     return b.fcmp_ordered("==", math(b, "fabs", x), const(x.type, float("inf")))
 
 
-add_values, sub_values, mul_values = _pair("fadd", "add"), _pair("fsub", "sub"), _pair("fmul", "mul")
+add_values, sub_values, mul_values = (
+    _pair("fadd", "add"),
+    _pair("fsub", "sub"),
+    _pair("fmul", "mul"),
+)
 minnum_values, maxnum_values = _number_extremum("minnum", "<"), _number_extremum("maxnum", ">")
 
 add = elementwise("add", 2, add_values, doc="x + y.")
@@ -97,7 +101,9 @@ and_ = elementwise("and_", 2, _logic("and_"), "integral", doc="Bitwise and, of m
 or_ = elementwise("or_", 2, _logic("or_"), "integral", doc="Bitwise or, of masks too.")
 xor = elementwise("xor", 2, _logic("xor"), "integral", doc="Bitwise exclusive or, of masks too.")
 inv = elementwise("inv", 1, _inverted, "integral", doc="Bitwise complement, of masks too.")
-not_ = elementwise("not_", 1, lambda b, d, x: b.not_(x), "integral", doc="The opposite of a boolean or mask.")
+not_ = elementwise(
+    "not_", 1, lambda b, d, x: b.not_(x), "integral", doc="The opposite of a boolean or mask."
+)
 neg = elementwise("neg", 1, _negated, doc="-x.")
 absolute = elementwise("absolute", 1, absolute_value, doc="Absolute value.")
 
@@ -113,14 +119,26 @@ maxnum = elementwise("maxnum", 2, maxnum_values, doc="The larger; a NaN operand 
 minimum = elementwise("minimum", 2, _nan_extremum("<"), doc="The smaller; NaN if either is NaN.")
 maximum = elementwise("maximum", 2, _nan_extremum(">"), doc="The larger; NaN if either is NaN.")
 
-floor = elementwise("floor", 1, lambda b, d, x: math(b, "floor", x), "float", doc="Integral value not above x.")
-ceil = elementwise("ceil", 1, lambda b, d, x: math(b, "ceil", x), "float", doc="Integral value not below x.")
-trunc = elementwise("trunc", 1, lambda b, d, x: math(b, "trunc", x), "float", doc="x without its fraction.")
-rint = elementwise("rint", 1, lambda b, d, x: math(b, "rint", x), "float", doc="Nearest integral, ties to even.")
-sqrt = elementwise("sqrt", 1, lambda b, d, x: math(b, "sqrt", x), "float", doc="Square root, correctly rounded.")
+floor = elementwise(
+    "floor", 1, lambda b, d, x: math(b, "floor", x), "float", doc="Integral value not above x."
+)
+ceil = elementwise(
+    "ceil", 1, lambda b, d, x: math(b, "ceil", x), "float", doc="Integral value not below x."
+)
+trunc = elementwise(
+    "trunc", 1, lambda b, d, x: math(b, "trunc", x), "float", doc="x without its fraction."
+)
+rint = elementwise(
+    "rint", 1, lambda b, d, x: math(b, "rint", x), "float", doc="Nearest integral, ties to even."
+)
+sqrt = elementwise(
+    "sqrt", 1, lambda b, d, x: math(b, "sqrt", x), "float", doc="Square root, correctly rounded."
+)
 isnan = elementwise("isnan", 1, lambda b, d, x: is_nan(b, x), "float", True, "Whether x is NaN.")
 isinf = elementwise("isinf", 1, _is_inf, "float", True, "Whether x is infinite.")
-fma = elementwise("fma", 3, lambda b, d, x, y, z: math(b, "fma", x, y, z), "float", doc="x * y + z, rounded once.")
+fma = elementwise(
+    "fma", 3, lambda b, d, x, y, z: math(b, "fma", x, y, z), "float", doc="x * y + z, rounded once."
+)
 
 
 @op
@@ -150,15 +168,57 @@ def _operator(python: Any, named: Any) -> None:
 
 
 for _symbol, _named in {
-    operator.add: add, operator.sub: sub, operator.mul: mul, operator.truediv: truediv, operator.neg: neg,
-    operator.and_: and_, operator.or_: or_, operator.xor: xor, operator.invert: inv,
-    operator.eq: eq, operator.ne: ne, operator.lt: lt, operator.le: le, operator.gt: gt, operator.ge: ge,
-    operator.iadd: add, operator.isub: sub, operator.imul: mul, operator.itruediv: truediv,
-}.items():  # fmt: skip
+    operator.add: add,
+    operator.sub: sub,
+    operator.mul: mul,
+    operator.truediv: truediv,
+    operator.neg: neg,
+    operator.and_: and_,
+    operator.or_: or_,
+    operator.xor: xor,
+    operator.invert: inv,
+    operator.eq: eq,
+    operator.ne: ne,
+    operator.lt: lt,
+    operator.le: le,
+    operator.gt: gt,
+    operator.ge: ge,
+    operator.iadd: add,
+    operator.isub: sub,
+    operator.imul: mul,
+    operator.itruediv: truediv,
+}.items():
     _operator(_symbol, _named)
 
 __all__ = [
-    "absolute", "add", "and_", "ceil", "eq", "floor", "fma", "ge", "gt", "inv", "isinf", "isnan", "le", "lt",
-    "maximum", "maxnum", "minimum", "minnum", "mul", "ne", "neg", "not_", "or_", "rint", "select", "sqrt", "sub",
-    "truediv", "trunc", "xor",
-]  # fmt: skip
+    "absolute",
+    "add",
+    "and_",
+    "ceil",
+    "eq",
+    "floor",
+    "fma",
+    "ge",
+    "gt",
+    "inv",
+    "isinf",
+    "isnan",
+    "le",
+    "lt",
+    "maximum",
+    "maxnum",
+    "minimum",
+    "minnum",
+    "mul",
+    "ne",
+    "neg",
+    "not_",
+    "or_",
+    "rint",
+    "select",
+    "sqrt",
+    "sub",
+    "truediv",
+    "trunc",
+    "xor",
+]

@@ -11,14 +11,28 @@ from cubepy.backends.llvm.ops.arithmetic import add_values, maxnum_values, minnu
 from cubepy.backends.llvm.ops.convert import decode, encode
 from cubepy.backends.llvm.ops.memory import elements
 from cubepy.backends.llvm.ops.registry import literal_op, op
-from cubepy.backends.llvm.ops.types import SCALARS, Ptr, carrier, is_float, is_signed, itemsize, literal, memory_ir
+from cubepy.backends.llvm.ops.types import (
+    SCALARS,
+    Ptr,
+    carrier,
+    is_float,
+    is_signed,
+    itemsize,
+    literal,
+    memory_ir,
+)
 
 ORDER = "seq_cst"
 COMBINE = {
-    "add": add_values, "sub": sub_values, "max": maxnum_values, "min": minnum_values,
-    "and": lambda b, d, x, y: b.and_(x, y), "or": lambda b, d, x, y: b.or_(x, y),
-    "xor": lambda b, d, x, y: b.xor(x, y), "xchg": lambda b, d, x, y: y,
-}  # fmt: skip
+    "add": add_values,
+    "sub": sub_values,
+    "max": maxnum_values,
+    "min": minnum_values,
+    "and": lambda b, d, x, y: b.and_(x, y),
+    "or": lambda b, d, x, y: b.or_(x, y),
+    "xor": lambda b, d, x, y: b.xor(x, y),
+    "xchg": lambda b, d, x, y: y,
+}
 
 
 def native(dtype: str, name: str) -> str | None:
@@ -75,7 +89,9 @@ def atomic_rmw(p: Any, i: Any, v: Any, name: Any) -> Any:
         place = b.gep(at, [k])
         if instruction is None:
             return _swap_loop(b, p, place, x, text)
-        return decode(b, b.atomic_rmw(instruction, place, encode(b, x, dtype, p.dtype), ORDER), p.dtype)
+        return decode(
+            b, b.atomic_rmw(instruction, place, encode(b, x, dtype, p.dtype), ORDER), p.dtype
+        )
 
     return SCALARS[dtype](p, types.int64, SCALARS[dtype], name), emit
 

@@ -17,7 +17,7 @@ from cubepy.backends.llvm.ops.types import (
     literal,
     memory_ir,
     value_type,
-)  # fmt: skip
+)
 
 
 def _cast(target: str) -> Op:
@@ -29,7 +29,9 @@ def _cast(target: str) -> Op:
         result = value_type("f32" if narrow else target, lanes)
         return result(types.unliteral(x)), lambda b, v: change(b, v, dtype, target)
 
-    define.__doc__ = f"`{target}(x)`: a scalar or line as {target}" + (", carried in f32." if narrow else ".")
+    define.__doc__ = f"`{target}(x)`: a scalar or line as {target}" + (
+        ", carried in f32." if narrow else "."
+    )
     return Op(target, define)
 
 

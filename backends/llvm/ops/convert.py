@@ -13,7 +13,15 @@ from llvmlite import ir
 
 from cubepy.backends.llvm.ops.narrow import rounded, widened
 from cubepy.backends.llvm.ops.types import F32, I8, I32, bits, carrier, ir_type, is_float, is_signed
-from cubepy.backends.llvm.ops.values import const, each_lane, intrinsic, is_nan, lanes_of, on_gpu, shaped
+from cubepy.backends.llvm.ops.values import (
+    const,
+    each_lane,
+    intrinsic,
+    is_nan,
+    lanes_of,
+    on_gpu,
+    shaped,
+)
 
 NARROW_FLOATS = ("f16", "bf16", "fp8_e4m3", "fp8_e5m2")
 
@@ -56,7 +64,9 @@ def _saturated(b: Any, x: Any, src: str, dst: str) -> Any:
     if not is_signed(dst):
         return b.trunc(b.select(b.icmp_unsigned(">", out, high), high, out), ir.IntType(bits(dst)))
     low = ir.Constant(word, -top - 1)
-    out = b.select(b.icmp_signed(">", out, high), high, b.select(b.icmp_signed("<", out, low), low, out))
+    out = b.select(
+        b.icmp_signed(">", out, high), high, b.select(b.icmp_signed("<", out, low), low, out)
+    )
     return b.trunc(out, ir.IntType(bits(dst)))
 
 
@@ -87,7 +97,9 @@ def _sticky(b: Any, v: Any, src: str) -> Any:
     cut = b.or_(b.sub(v, low), b.select(b.icmp_unsigned("==", low, c(0)), c(0), c(0x800)))
     limit = 1 << 53
     small = (
-        b.icmp_unsigned("<", b.add(v, c(limit)), c(2 * limit)) if is_signed(src) else b.icmp_unsigned("<", v, c(limit))
+        b.icmp_unsigned("<", b.add(v, c(limit)), c(2 * limit))
+        if is_signed(src)
+        else b.icmp_unsigned("<", v, c(limit))
     )
     return b.select(small, v, cut)
 

@@ -10,7 +10,16 @@ from numba.core import cgutils, errors, types
 from cubepy.backends.llvm.ops.convert import convert
 from cubepy.backends.llvm.ops.memory import element_type, load_at, pointer
 from cubepy.backends.llvm.ops.registry import literal_op, op
-from cubepy.backends.llvm.ops.types import I8, I32, I64, Ptr, described, is_float, is_signed, literal
+from cubepy.backends.llvm.ops.types import (
+    I8,
+    I32,
+    I64,
+    Ptr,
+    described,
+    is_float,
+    is_signed,
+    literal,
+)
 
 _BYTES = I8.as_pointer()
 
@@ -81,9 +90,14 @@ def print_values(form: Any, *values: Any) -> Any:
             for v, (d, _) in zip(args, dtypes, strict=True)
         ]
         where = b.bitcast(
-            cgutils.global_constant(b, "print_format", cgutils.make_bytearray(text.encode() + b"\0")), _BYTES
+            cgutils.global_constant(
+                b, "print_format", cgutils.make_bytearray(text.encode() + b"\0")
+            ),
+            _BYTES,
         )
-        printf = cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, [_BYTES], var_arg=True), "printf")
+        printf = cgutils.get_or_insert_function(
+            b.module, ir.FunctionType(I32, [_BYTES], var_arg=True), "printf"
+        )
         b.call(printf, [where, *wide])
         flush = cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, [_BYTES]), "fflush")
         b.call(flush, [ir.Constant(_BYTES, None)])

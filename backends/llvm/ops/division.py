@@ -8,7 +8,16 @@ from llvmlite import ir
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
 from cubepy.backends.llvm.ops.types import I1, bits, is_float, is_signed
-from cubepy.backends.llvm.ops.values import any_lane, const, each_lane, fma, is_nan, math, negated, shaped
+from cubepy.backends.llvm.ops.values import (
+    any_lane,
+    const,
+    each_lane,
+    fma,
+    is_nan,
+    math,
+    negated,
+    shaped,
+)
 
 _EXACT_QUOTIENT = {"f32": 2.0**22, "f64": 2.0**51}
 """Below this quotient the remainder by fma is exact."""
@@ -39,7 +48,9 @@ def _float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
     ratio = b.fdiv(whole, size)
     zero = const(x.type, 0.0)
     r = fma(b, negated(b, math(b, "trunc", ratio)), size, whole)
-    r = b.select(b.fcmp_ordered("<", ratio, const(x.type, 1.0)), whole, r)  # the divisor may be infinite
+    r = b.select(
+        b.fcmp_ordered("<", ratio, const(x.type, 1.0)), whole, r
+    )  # the divisor may be infinite
     # the quotient was rounded: it may be one too large or too small
     r = b.select(b.fcmp_ordered("<", r, zero), b.fadd(r, size), r)
     r = b.select(b.fcmp_ordered(">=", r, size), b.fsub(r, size), r)
@@ -51,7 +62,11 @@ def _float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
 
         def one(u: Any) -> Any:
             k = next(pairs)
-            v = b.extract_element(y, ir.Constant(ir.IntType(32), k)) if isinstance(x.type, ir.VectorType) else y
+            v = (
+                b.extract_element(y, ir.Constant(ir.IntType(32), k))
+                if isinstance(x.type, ir.VectorType)
+                else y
+            )
             return b.frem(u, v)
 
         slow = each_lane(b, x, one)
@@ -102,8 +117,10 @@ def _int_power(b: Any, dtype: str, x: Any, y: Any) -> Any:
     next_result = b.select(odd, b.mul(result, base), result)
     next_base, next_rest = b.mul(base, base), b.lshr(rest, one)
     for phi, first, then in (
-        (result, one, next_result), (base, x, next_base), (rest, exponent, next_rest),
-    ):  # fmt: skip
+        (result, one, next_result),
+        (base, x, next_base),
+        (rest, exponent, next_rest),
+    ):
         phi.add_incoming(first, start)
         phi.add_incoming(then, loop)
     b.cbranch(any_lane(b, b.icmp_unsigned("!=", next_rest, zero)), loop, done)
@@ -121,6 +138,10 @@ def _power(b: Any, dtype: str, x: Any, y: Any) -> Any:
     return math(b, "pow", x, y) if is_float(dtype) else _int_power(b, dtype, x, y)
 
 
-floordiv = elementwise("floordiv", 2, _part(0), doc="x // y; integers: 0 where y is 0, lowest // -1 wraps.")
+floordiv = elementwise(
+    "floordiv", 2, _part(0), doc="x // y; integers: 0 where y is 0, lowest // -1 wraps."
+)
 mod = elementwise("mod", 2, _part(1), doc="x % y, with the sign of y; integers: 0 where y is 0.")
-pow_ = elementwise("pow_", 2, _power, doc="x ** y; integers wrap, negative exponents give 0 but for 1 and -1.")
+pow_ = elementwise(
+    "pow_", 2, _power, doc="x ** y; integers wrap, negative exponents give 0 but for 1 and -1."
+)

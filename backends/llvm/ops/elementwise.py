@@ -28,12 +28,19 @@ def same(name: str, args: tuple[Any, ...]) -> tuple[str, int, Any]:
     t = value_type(dtype, lanes)
     for other in args[1:]:
         if other is not t and described(other) != (dtype, lanes):
-            raise errors.TypingError(f"{name} needs operands of one type, not {', '.join(map(str, args))}")
+            raise errors.TypingError(
+                f"{name} needs operands of one type, not {', '.join(map(str, args))}"
+            )
     return dtype, lanes, t
 
 
 def elementwise(
-    name: str, arity: int, emitter: Emitter, kind: str = "number", to_bool: bool = False, doc: str = ""
+    name: str,
+    arity: int,
+    emitter: Emitter,
+    kind: str = "number",
+    to_bool: bool = False,
+    doc: str = "",
 ) -> Op:
     """An op on `arity` operands of one type.
 
@@ -53,7 +60,9 @@ def elementwise(
         if not KINDS[kind](dtype):
             raise errors.TypingError(f"{name} is not defined for {dtype}")
         result = value_type("bool_", lanes) if to_bool else t
-        return result(*(types.unliteral(a) for a in args)), lambda b, *values: emitter(b, dtype, *values)
+        return result(*(types.unliteral(a) for a in args)), lambda b, *values: emitter(
+            b, dtype, *values
+        )
 
     define.__doc__ = doc
     return Op(name, define)

@@ -41,11 +41,21 @@ def _count_zeros(name: str) -> Any:
     return emit
 
 
-shl = elementwise("shl", 2, _shift_left, "int", doc="x << y; 0 if y is negative or the width or more.")
-shr = elementwise("shr", 2, _shift_right, "int", doc="x >> y, arithmetic if signed; 0 or the sign for large y.")
-popcount = elementwise("popcount", 1, lambda b, d, x: math(b, "ctpop", x), "int", doc="Number of set bits.")
-clz = elementwise("clz", 1, _count_zeros("ctlz"), "int", doc="Number of leading zero bits; the width for 0.")
-ctz = elementwise("ctz", 1, _count_zeros("cttz"), "int", doc="Number of trailing zero bits; the width for 0.")
+shl = elementwise(
+    "shl", 2, _shift_left, "int", doc="x << y; 0 if y is negative or the width or more."
+)
+shr = elementwise(
+    "shr", 2, _shift_right, "int", doc="x >> y, arithmetic if signed; 0 or the sign for large y."
+)
+popcount = elementwise(
+    "popcount", 1, lambda b, d, x: math(b, "ctpop", x), "int", doc="Number of set bits."
+)
+clz = elementwise(
+    "clz", 1, _count_zeros("ctlz"), "int", doc="Number of leading zero bits; the width for 0."
+)
+ctz = elementwise(
+    "ctz", 1, _count_zeros("cttz"), "int", doc="Number of trailing zero bits; the width for 0."
+)
 
 
 @cache
@@ -78,7 +88,11 @@ def _pair_sum_lanes() -> tuple[int, ...]:
 def _pair_sums(b: Any, x: Any, y: Any) -> Any:
     """Sums of two neighbouring products of i16, which `vpmaddwd` gives as i32."""
     n = x.type.count // 2
-    name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[n]
+    name = {
+        4: "llvm.x86.sse2.pmadd.wd",
+        8: "llvm.x86.avx2.pmadd.wd",
+        16: "llvm.x86.avx512.pmaddw.d.512",
+    }[n]
     fn = b.module.globals.get(name)
     if fn is None:
         fn = ir.Function(b.module, ir.FunctionType(ir.VectorType(I32, n), [x.type, y.type]), name)
@@ -110,8 +124,12 @@ def dot_i8(acc: Any, x: Any, y: Any) -> Any:
     acc, x, y = line(acc), line(x), line(y)
     n = acc.lanes
     if (acc.dtype, x, y) != ("i32", Line("u8", 4 * n), Line("i8", 4 * n)):
-        raise errors.TypingError(f"dot_i8 needs lines i32 x L, u8 x 4L, i8 x 4L, not {acc}, {x}, {y}")
-    ways = [(w, _vnni_dot) for w in _byte_dot_lanes()] or [(w, _pairs_dot) for w in _pair_sum_lanes()]
+        raise errors.TypingError(
+            f"dot_i8 needs lines i32 x L, u8 x 4L, i8 x 4L, not {acc}, {x}, {y}"
+        )
+    ways = [(w, _vnni_dot) for w in _byte_dot_lanes()] or [
+        (w, _pairs_dot) for w in _pair_sum_lanes()
+    ]
     width, dot = next(((w, dot) for w, dot in ways if n % w == 0), (0, _exact_dot))
 
     def emit(b: Any, s: Any, u: Any, v: Any) -> Any:

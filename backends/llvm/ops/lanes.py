@@ -79,7 +79,9 @@ def picked(b: Any, x: Any, y: Any, order: list[int]) -> Any:
     if n == m:
         return shuffled(b, x, y, order)
     longest = max(n, m)
-    widened = [shuffled(b, v, v, [min(k, c - 1) for k in range(longest)]) for v, c in ((x, n), (y, m))]
+    widened = [
+        shuffled(b, v, v, [min(k, c - 1) for k in range(longest)]) for v, c in ((x, n), (y, m))
+    ]
     return shuffled(b, widened[0], widened[1], [k if k < n else k - n + longest for k in order])
 
 
@@ -158,4 +160,6 @@ line_prod = _reduction("line_prod", mul_values, False, "Product of the lanes, in
 line_max = _reduction("line_max", maxnum_values, False, "Largest lane; NaN is ignored.")
 line_min = _reduction("line_min", minnum_values, False, "Smallest lane; NaN is ignored.")
 line_any = _reduction("line_any", lambda b, d, x, y: b.or_(x, y), True, "Whether some lane holds.")
-line_all = _reduction("line_all", lambda b, d, x, y: b.and_(x, y), True, "Whether every lane holds.")
+line_all = _reduction(
+    "line_all", lambda b, d, x, y: b.and_(x, y), True, "Whether every lane holds."
+)

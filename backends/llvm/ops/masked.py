@@ -13,7 +13,16 @@ from numba.core import errors, types
 from cubepy.backends.llvm.ops.convert import decode, encode
 from cubepy.backends.llvm.ops.memory import elements, line, line_address
 from cubepy.backends.llvm.ops.registry import literal_op, op
-from cubepy.backends.llvm.ops.types import I32, I64, Line, carrier, itemsize, literal, memory_ir, value_type
+from cubepy.backends.llvm.ops.types import (
+    I32,
+    I64,
+    Line,
+    carrier,
+    itemsize,
+    literal,
+    memory_ir,
+    value_type,
+)
 from cubepy.backends.llvm.ops.values import const, first_lanes, intrinsic, lane, splatted
 
 
@@ -31,7 +40,10 @@ def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
 
     def emit(b: Any, at: Any, k: Any, _: Any, n: Any) -> Any:
         place = line_address(b, p, at, k, count)
-        with b.if_else(b.icmp_signed(">=", n, ir.Constant(I64, count)), likely=True) as (whole, part):
+        with b.if_else(b.icmp_signed(">=", n, ir.Constant(I64, count)), likely=True) as (
+            whole,
+            part,
+        ):
             with whole:
                 full = b.load(place, align=itemsize(p.dtype))
                 from_whole = b.block
@@ -55,7 +67,10 @@ def store_line_part(p: Any, i: Any, v: Any, n: Any) -> Any:
     def emit(b: Any, at: Any, k: Any, x: Any, n: Any) -> None:
         place = line_address(b, p, at, k, v.lanes)
         raw = encode(b, x, v.dtype, p.dtype)
-        with b.if_else(b.icmp_signed(">=", n, ir.Constant(I64, v.lanes)), likely=True) as (whole, part):
+        with b.if_else(b.icmp_signed(">=", n, ir.Constant(I64, v.lanes)), likely=True) as (
+            whole,
+            part,
+        ):
             with whole:
                 b.store(raw, place, align=itemsize(p.dtype))
             with part:
@@ -99,7 +114,9 @@ def _addresses(b: Any, p: Any, at: Any, index: Any, lanes: int) -> Any:
 def check_mask(index: Line, mask: Line) -> None:
     """Refuse indices and masks that do not go together."""
     if index.dtype != "i64" or mask != Line("bool_", index.lanes):
-        raise errors.TypingError(f"indices {index} and mask {mask}: need i64 and bool_ lines of one length")
+        raise errors.TypingError(
+            f"indices {index} and mask {mask}: need i64 and bool_ lines of one length"
+        )
 
 
 @op
@@ -112,7 +129,9 @@ def gather_line(p: Any, index: Any, mask: Any) -> Any:
     def emit(b: Any, at: Any, k: Any, m: Any) -> Any:
         places = _addresses(b, p, at, k, index.lanes)
         args = [places, _align(p.dtype), m, ir.Constant(memory, None)]
-        return decode(b, intrinsic(b, "llvm.masked.gather", memory, args, [memory, places.type]), p.dtype)
+        return decode(
+            b, intrinsic(b, "llvm.masked.gather", memory, args, [memory, places.type]), p.dtype
+        )
 
     return value_type(carrier(p.dtype), index.lanes)(p, index, mask), emit
 

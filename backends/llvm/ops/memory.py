@@ -23,7 +23,7 @@ from cubepy.backends.llvm.ops.types import (
     literal,
     memory_ir,
     value_type,
-)  # fmt: skip
+)
 from cubepy.backends.llvm.ops.values import const, intrinsic
 
 ALIGNMENT = 64
@@ -159,7 +159,11 @@ def store_line(p: Any, i: Any, v: Any) -> Any:
     p, v = elements(p), line(v)
 
     def emit(b: Any, at: Any, k: Any, x: Any) -> None:
-        b.store(encode(b, x, v.dtype, p.dtype), line_address(b, p, at, k, v.lanes), align=itemsize(p.dtype))
+        b.store(
+            encode(b, x, v.dtype, p.dtype),
+            line_address(b, p, at, k, v.lanes),
+            align=itemsize(p.dtype),
+        )
 
     return types.void(p, types.int64, v), emit
 
@@ -172,7 +176,9 @@ def store_line_stream(p: Any, i: Any, v: Any) -> Any:
 
     def emit(b: Any, at: Any, k: Any, x: Any) -> None:
         place = line_address(b, p, at, k, v.lanes)
-        instruction = b.store(encode(b, x, v.dtype, p.dtype), place, align=min(size & -size, ALIGNMENT))
+        instruction = b.store(
+            encode(b, x, v.dtype, p.dtype), place, align=min(size & -size, ALIGNMENT)
+        )
         instruction.set_metadata("nontemporal", b.module.add_metadata([ir.Constant(I32, 1)]))
 
     return types.void(p, types.int64, v), emit
@@ -229,6 +235,12 @@ def prefetch(p: Any, i: Any) -> Any:
 
     def emit(b: Any, at: Any, k: Any) -> None:
         place = b.bitcast(b.gep(at, [k]), ir.IntType(8).as_pointer())
-        intrinsic(b, "llvm.prefetch", ir.VoidType(), [place, const(I32, 0), const(I32, 3), const(I32, 1)], [place.type])
+        intrinsic(
+            b,
+            "llvm.prefetch",
+            ir.VoidType(),
+            [place, const(I32, 0), const(I32, 3), const(I32, 1)],
+            [place.type],
+        )
 
     return types.void(p, types.int64), emit

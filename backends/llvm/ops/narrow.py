@@ -100,9 +100,13 @@ def _rounded_on_gpu(b: Any, v: Any, dtype: str) -> Any:
     short = shaped(I16, v.type)
     n = lanes_of(v.type)
     if n % 2 or not n:
-        one = ir.InlineAsm(ir.FunctionType(I16, [F32]), f"cvt.rn.{dtype}.f32 $0, $1;", "=h,f", False)
+        one = ir.InlineAsm(
+            ir.FunctionType(I16, [F32]), f"cvt.rn.{dtype}.f32 $0, $1;", "=h,f", False
+        )
         return each_lane(b, v, lambda x: b.call(one, [x]), short)
-    two = ir.InlineAsm(ir.FunctionType(I32, [F32, F32]), f"cvt.rn.{dtype}x2.f32 $0, $1, $2;", "=r,f,f", False)
+    two = ir.InlineAsm(
+        ir.FunctionType(I32, [F32, F32]), f"cvt.rn.{dtype}x2.f32 $0, $1, $2;", "=r,f,f", False
+    )
     words = ir.Constant(ir.VectorType(I32, n // 2), ir.Undefined)
     for k in range(n // 2):
         pair = b.call(two, [lane(b, v, 2 * k + 1), lane(b, v, 2 * k)])

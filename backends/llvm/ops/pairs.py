@@ -62,7 +62,9 @@ def dot_bf16(acc: Any, x: Any, y: Any) -> Any:
     acc, x, y = line(acc), line(x), line(y)
     n = acc.lanes
     if (acc.dtype, x, y) != ("f32", Line("u32", n), Line("u32", n)):
-        raise errors.TypingError(f"dot_bf16 needs lines f32 x L, u32 x L, u32 x L, not {acc}, {x}, {y}")
+        raise errors.TypingError(
+            f"dot_bf16 needs lines f32 x L, u32 x L, u32 x L, not {acc}, {x}, {y}"
+        )
 
     def emit(b: Any, s: Any, u: Any, v: Any) -> Any:
         width = 0 if on_gpu(b) else next((w for w in _pair_dot_lanes() if n % w == 0), 0)
@@ -71,7 +73,9 @@ def dot_bf16(acc: Any, x: Any, y: Any) -> Any:
         out = None
         for k in range(0, n, width):
             lanes = list(range(k, k + width))
-            part = _native_dot(b, *(shuffled(b, w, w, lanes) if width < n else w for w in (s, u, v)))
+            part = _native_dot(
+                b, *(shuffled(b, w, w, lanes) if width < n else w for w in (s, u, v))
+            )
             out = part if out is None else picked(b, out, part, list(range(k + width)))
         return out
 

@@ -49,7 +49,9 @@ def _orders(b: Any, lanes: int) -> Any:
         for mask in range(1 << lanes):
             order = sorted(range(lanes), key=lambda k: not mask >> k & 1)
             table += bytes(words * k + w for k in order for w in range(words))
-        found = cgutils.global_constant(b.module, name, ir.Constant(ir.ArrayType(I8, len(table)), table))
+        found = cgutils.global_constant(
+            b.module, name, ir.Constant(ir.ArrayType(I8, len(table)), table)
+        )
     return found
 
 
@@ -58,7 +60,9 @@ def _by_table(b: Any, v: Any, mask: Any) -> Any:
     row = b.gep(_orders(b, v.type.count), [ir.Constant(I64, 0), at], inbounds=True)
     small = ir.VectorType(I8, 8)
     order = b.zext(b.load(b.bitcast(row, small.as_pointer()), align=8, typ=small), WORDS)
-    fn = cgutils.get_or_insert_function(b.module, ir.FunctionType(WORDS, [WORDS, WORDS]), "llvm.x86.avx2.permd")
+    fn = cgutils.get_or_insert_function(
+        b.module, ir.FunctionType(WORDS, [WORDS, WORDS]), "llvm.x86.avx2.permd"
+    )
     return b.bitcast(b.call(fn, [b.bitcast(v, WORDS), order]), v.type)
 
 
@@ -69,7 +73,9 @@ def _lane_by_lane(b: Any, v: Any, mask: Any) -> Any:
     for one in held:
         back = b.add(back, b.zext(one, I32))
     for k, one in enumerate(held):
-        out = b.insert_element(out, b.extract_element(v, ir.Constant(I32, k)), b.select(one, front, back))
+        out = b.insert_element(
+            out, b.extract_element(v, ir.Constant(I32, k)), b.select(one, front, back)
+        )
         step = b.zext(one, I32)
         front, back = b.add(front, step), b.sub(b.add(back, ir.Constant(I32, 1)), step)
     return out

@@ -35,10 +35,14 @@ class _Function:
 
     def __init__(self, module: ir.Module, kind: str, name: str) -> None:
         self.module, self.kind = module, kind
-        self.function = ir.Function(module, ir.FunctionType(VOID, [BYTES, I64, I64, BYTES, I64, BYTES, I64, I64]), name)
+        self.function = ir.Function(
+            module, ir.FunctionType(VOID, [BYTES, I64, I64, BYTES, I64, BYTES, I64, I64]), name
+        )
         self.function.linkage = "internal"
         self.function.attributes.add("noinline")
-        self.sums, self.pitch, self.rows, self.a, self.a_pitch, self.b_, self.b_pitch, words = self.function.args
+        self.sums, self.pitch, self.rows, self.a, self.a_pitch, self.b_, self.b_pitch, words = (
+            self.function.args
+        )
         self.b = b = ir.IRBuilder(self.function.append_basic_block())
         self.config = b.alloca(I8, _n(LINE))
         self.config.align = LINE
@@ -64,7 +68,12 @@ class _Function:
         """Set the shapes: rows of the upper and the lower tiles; a's are `words` wide, and b's have so many rows."""
         b = self.b
         width = b.mul(words, _n(4))
-        shapes = [(top, _n(LINE))] * 2 + [(low, _n(LINE))] * 2 + [(top, width), (low, width)] + [(words, _n(LINE))] * 2
+        shapes = (
+            [(top, _n(LINE))] * 2
+            + [(low, _n(LINE))] * 2
+            + [(top, width), (low, width)]
+            + [(words, _n(LINE))] * 2
+        )
         for k in range(0, LINE, 8):
             self.field(k, _n(0), I64)
         self.field(0, _n(1), I8)  # the palette
@@ -98,7 +107,10 @@ class _Function:
     def steps(self, row: Any, first: Any, steps: Any, fresh: Any, lefts: int) -> None:
         """The sums of one or two tiles of a's rows, from `row` on, times both of b's columns."""
         b = self.b
-        sums, start = self.at(self.sums, b.mul(row, self.pitch)), self.at(self.a, b.mul(row, self.a_pitch))
+        sums, start = (
+            self.at(self.sums, b.mul(row, self.pitch)),
+            self.at(self.a, b.mul(row, self.a_pitch)),
+        )
         below, a_below = b.mul(self.pitch, _n(SIDE)), b.mul(self.a_pitch, _n(SIDE))
         places = [b.add(below if k // 2 else _n(0), _n(LINE * (k % 2))) for k in SUMS[: 2 * lefts]]
         with b.if_else(fresh) as (yes, no):
@@ -110,11 +122,16 @@ class _Function:
                     self.call("tileloadd64", k, self.at(sums, place), self.pitch)
         with cgutils.for_range(b, steps, intp=I64) as loop:
             word = b.add(first, b.mul(loop.index, _n(SIDE)))
-            left, right = self.at(start, b.mul(word, _n(4))), self.at(self.b_, b.mul(word, self.b_pitch))
+            left, right = (
+                self.at(start, b.mul(word, _n(4))),
+                self.at(self.b_, b.mul(word, self.b_pitch)),
+            )
             for k, tile in enumerate(RIGHT):
                 self.call("tileloadd64", tile, self.at(right, _n(LINE * k)), self.b_pitch)
             for k in range(lefts):
-                self.call("tileloadd64", LEFT[k], self.at(left, a_below) if k else left, self.a_pitch)
+                self.call(
+                    "tileloadd64", LEFT[k], self.at(left, a_below) if k else left, self.a_pitch
+                )
                 for j, tile in enumerate(RIGHT):
                     self.call(INSTRUCTIONS[self.kind], SUMS[2 * k + j], LEFT[k], tile)
         for k, place in enumerate(places):
@@ -129,7 +146,17 @@ def tile_function(module: ir.Module, kind: str) -> ir.Function:
 
 @literal_op
 def tile_dot(
-    sums: Any, a: Any, b_: Any, rows: Any, i: Any, a_row: Any, j: Any, b_row: Any, words: Any, kind: Any, pitch: Any
+    sums: Any,
+    a: Any,
+    b_: Any,
+    rows: Any,
+    i: Any,
+    a_row: Any,
+    j: Any,
+    b_row: Any,
+    words: Any,
+    kind: Any,
+    pitch: Any,
 ) -> Any:
     """`tile_dot(sums, a, b, rows, i, a_row, j, b_row, words, kind, pitch)`: sums = rows of a times 32 columns of b.
 

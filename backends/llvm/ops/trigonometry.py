@@ -10,7 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
-from cubepy.backends.llvm.ops.values import KEPT, any_lane, const, each_lane, fma, int_like, math, negated
+from cubepy.backends.llvm.ops.values import (
+    KEPT,
+    any_lane,
+    const,
+    each_lane,
+    fma,
+    int_like,
+    math,
+    negated,
+)
 from cubepy.backends.llvm.ops.vectormath import horner
 from cubepy.backends.llvm.ops.vectormath_tables import TABLES, Table
 

@@ -16,16 +16,39 @@ from numba.core.datamodel import models
 from numba.core.extending import register_model
 
 SCALARS: dict[str, Any] = {
-    "bool_": types.boolean, "i8": types.int8, "i16": types.int16, "i32": types.int32, "i64": types.int64,
-    "u8": types.uint8, "u16": types.uint16, "u32": types.uint32, "u64": types.uint64,
-    "f32": types.float32, "f64": types.float64,
-}  # fmt: skip
+    "bool_": types.boolean,
+    "i8": types.int8,
+    "i16": types.int16,
+    "i32": types.int32,
+    "i64": types.int64,
+    "u8": types.uint8,
+    "u16": types.uint16,
+    "u32": types.uint32,
+    "u64": types.uint64,
+    "f32": types.float32,
+    "f64": types.float64,
+}
 _NAMES = {t: name for name, t in SCALARS.items()}
 
-CARRIERS = {"f16": "f32", "bf16": "f32", "fp8_e4m3": "f32", "fp8_e5m2": "f32", "int4": "i8", "uint4": "u8"}
+CARRIERS = {
+    "f16": "f32",
+    "bf16": "f32",
+    "fp8_e4m3": "f32",
+    "fp8_e5m2": "f32",
+    "int4": "i8",
+    "uint4": "u8",
+}
 """The dtype that carries a value of a memory dtype, where it is not that dtype itself."""
 
-_ITEM_BITS = {"bool_": 8, "f16": 16, "bf16": 16, "fp8_e4m3": 8, "fp8_e5m2": 8, "int4": 8, "uint4": 8}
+_ITEM_BITS = {
+    "bool_": 8,
+    "f16": 16,
+    "bf16": 16,
+    "fp8_e4m3": 8,
+    "fp8_e5m2": 8,
+    "int4": 8,
+    "uint4": 8,
+}
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))

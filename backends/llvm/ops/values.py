@@ -55,17 +55,31 @@ def mangled(ty: ir.Type) -> str:
     return str(ty.intrinsic_name)
 
 
-def intrinsic(b: Builder, name: str, result: ir.Type, args: Sequence[Value], over: Sequence[ir.Type]) -> Value:
+def intrinsic(
+    b: Builder, name: str, result: ir.Type, args: Sequence[Value], over: Sequence[ir.Type]
+) -> Value:
     """Call the LLVM intrinsic `name` overloaded for the types `over`."""
     full = ".".join([name, *(mangled(t) for t in over)])
-    fn = cgutils.get_or_insert_function(b.module, ir.FunctionType(result, [a.type for a in args]), full)
+    fn = cgutils.get_or_insert_function(
+        b.module, ir.FunctionType(result, [a.type for a in args]), full
+    )
     return b.call(fn, args)
 
 
 LIBDEVICE = {
-    "fabs": "fabs", "copysign": "copysign", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint",
-    "sqrt": "sqrt", "minnum": "fmin", "maxnum": "fmax", "pow": "pow", "sin": "sin", "cos": "cos",
-}  # fmt: skip
+    "fabs": "fabs",
+    "copysign": "copysign",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "rint": "rint",
+    "sqrt": "sqrt",
+    "minnum": "fmin",
+    "maxnum": "fmax",
+    "pow": "pow",
+    "sin": "sin",
+    "cos": "cos",
+}
 """Functions of NVIDIA's math library, for intrinsics that its code generator does not take."""
 
 
@@ -87,7 +101,10 @@ def _libdevice(b: Builder, name: str, args: Sequence[Value]) -> Value:
     n = lanes_of(ty)
     if not n:
         full = f"__nv_{LIBDEVICE[name]}{'f' if ty == F32 else ''}"
-        return b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(ty, [ty] * len(args)), full), args)
+        return b.call(
+            cgutils.get_or_insert_function(b.module, ir.FunctionType(ty, [ty] * len(args)), full),
+            args,
+        )
     out = ir.Constant(ty, ir.Undefined)
     for k in range(n):
         one = _libdevice(b, name, [lane(b, a, k) for a in args])

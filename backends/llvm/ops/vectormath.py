@@ -14,7 +14,17 @@ from llvmlite import ir
 from cubepy.backends.llvm.ops.elementwise import elementwise
 from cubepy.backends.llvm.ops.scalef import scaled_by, width_of
 from cubepy.backends.llvm.ops.types import F32
-from cubepy.backends.llvm.ops.values import KEPT, const, each_lane, fma, int_like, is_nan, math, negated, on_gpu
+from cubepy.backends.llvm.ops.values import (
+    KEPT,
+    const,
+    each_lane,
+    fma,
+    int_like,
+    is_nan,
+    math,
+    negated,
+    on_gpu,
+)
 from cubepy.backends.llvm.ops.vectormath_tables import TABLES, Table
 
 INF, NAN = float("inf"), float("nan")
@@ -262,9 +272,13 @@ def _erf(b: Any, dtype: str, x: Any) -> Any:
     far = const(x.type, t.erf_end)
     far = b.select(b.fcmp_ordered(">", size, far), far, size)
     power = b.fmul(far, polynomial(b, far, b.fmul(far, far), t.erf_large))
-    power = _power_on_gpu(b, power) if dtype == "f32" and on_gpu(b) else _exp_normal(b, dtype, power)
+    power = (
+        _power_on_gpu(b, power) if dtype == "f32" and on_gpu(b) else _exp_normal(b, dtype, power)
+    )
     large = b.fsub(const(x.type, 1.0), power)
-    return b.select(b.fcmp_ordered("<", size, const(x.type, 1.0)), small, math(b, "copysign", large, x))
+    return b.select(
+        b.fcmp_ordered("<", size, const(x.type, 1.0)), small, math(b, "copysign", large, x)
+    )
 
 
 def _rsqrt(b: Any, dtype: str, x: Any) -> Any:

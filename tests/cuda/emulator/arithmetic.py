@@ -39,15 +39,27 @@ def signed(dtype: Any) -> Callable[[Any], Any]:
 
 
 def u32(value: Any) -> Any:
-    return value.astype(np.uint32) if isinstance(value, np.ndarray) else np.uint32(int(value) & 0xFFFFFFFF)
+    return (
+        value.astype(np.uint32)
+        if isinstance(value, np.ndarray)
+        else np.uint32(int(value) & 0xFFFFFFFF)
+    )
 
 
 def u64(value: Any) -> Any:
-    return value.astype(np.uint64) if isinstance(value, np.ndarray) else np.uint64(int(value) & 0xFFFFFFFFFFFFFFFF)
+    return (
+        value.astype(np.uint64)
+        if isinstance(value, np.ndarray)
+        else np.uint64(int(value) & 0xFFFFFFFFFFFFFFFF)
+    )
 
 
 def bitcast(value: Any, dtype: str) -> Any:
-    bits = value if isinstance(value, np.ndarray) else np.asarray(value, np.int32 if isinstance(value, int) else None)
+    bits = (
+        value
+        if isinstance(value, np.ndarray)
+        else np.asarray(value, np.int32 if isinstance(value, int) else None)
+    )
     return plain(bits.view(DTYPES[dtype])[()])
 
 
@@ -96,7 +108,10 @@ def shuffle(a: Any, b: Any, lanes: str) -> np.ndarray:
 
 def packed_fma(a: Any, b: Any, c: Any, dtype: str) -> np.ndarray:
     """The pairs that words hold, rounded once."""
-    x, y, z = (np.atleast_1d(np.asarray(v, np.uint32)).view(DTYPES[dtype]).astype(np.float64) for v in (a, b, c))
+    x, y, z = (
+        np.atleast_1d(np.asarray(v, np.uint32)).view(DTYPES[dtype]).astype(np.float64)
+        for v in (a, b, c)
+    )
     return (x * y + z).astype(DTYPES[dtype]).view(np.uint32)
 
 
@@ -111,7 +126,9 @@ def tf32_of(x: np.ndarray, even: bool) -> np.ndarray:
     """f32 with 10 bits of fraction, to nearest; what lies in the middle to even, or away from zero."""
     bits = x.view(np.uint32)
     half = 0xFFF + (bits >> 13 & 1) if even else 0x1000
-    return np.where(np.isfinite(x), bits + half & 0xFFFFE000, bits).astype(np.uint32).view(np.float32)
+    return (
+        np.where(np.isfinite(x), bits + half & 0xFFFFE000, bits).astype(np.uint32).view(np.float32)
+    )
 
 
 def pack(line: Any, dtype: str) -> np.ndarray:

@@ -46,16 +46,26 @@ class Engine:
         """A copy that a unit waits for by its groups."""
         groups.begin(copy) if self.chance.random() < self.late else copy()
 
-    def copy_async(self, groups: Groups, to: Place, source: Place, i: Any, j: Any, valid: Any, nbytes: int) -> None:
+    def copy_async(
+        self, groups: Groups, to: Place, source: Place, i: Any, j: Any, valid: Any, nbytes: int
+    ) -> None:
         """Up to 16 bytes from an array to shared memory, or zeros."""
         count = nbytes // to.dtype.itemsize
         assert to.byte(i) % nbytes == 0, "the target of a copy is not aligned"
         target = to.part(i, count)
-        part = source.part(j, nbytes // source.dtype.itemsize).view(to.dtype) if valid else np.zeros(count, to.dtype)
-        assert not valid or int(j) * source.dtype.itemsize % nbytes == 0, "the source of a copy is not aligned"
+        part = (
+            source.part(j, nbytes // source.dtype.itemsize).view(to.dtype)
+            if valid
+            else np.zeros(count, to.dtype)
+        )
+        assert not valid or int(j) * source.dtype.itemsize % nbytes == 0, (
+            "the source of a copy is not aligned"
+        )
         self.start(groups, lambda: target.__setitem__(slice(None), part))
 
-    def tma_load(self, barrier: Barrier, to: Place, source: Any, i: Any, coords: tuple[Any, ...]) -> None:
+    def tma_load(
+        self, barrier: Barrier, to: Place, source: Any, i: Any, coords: tuple[Any, ...]
+    ) -> None:
         """A box of an array, zeros beyond it, to its place in shared memory."""
         whole = np.zeros(source.box, source.array.dtype)
         inside, at = box_parts(source, coords)
@@ -69,13 +79,19 @@ class Engine:
 
         self.under_way.append(land) if self.chance.random() < self.late else land()
 
-    def tma_store(self, groups: Groups, source: Place, target: Any, i: Any, coords: tuple[Any, ...]) -> None:
+    def tma_store(
+        self, groups: Groups, source: Place, target: Any, i: Any, coords: tuple[Any, ...]
+    ) -> None:
         """What lies inside the array of a tile in shared memory."""
         inside, at = box_parts(target, coords)
-        where = self.tile(source, i, target.swizzle, int(np.prod(target.box)) * target.array.itemsize)
+        where = self.tile(
+            source, i, target.swizzle, int(np.prod(target.box)) * target.array.itemsize
+        )
 
         def land() -> None:
-            target.array[inside] = self.shared[where].view(target.array.dtype).reshape(target.box)[at]
+            target.array[inside] = (
+                self.shared[where].view(target.array.dtype).reshape(target.box)[at]
+            )
 
         self.start(groups, land)
 

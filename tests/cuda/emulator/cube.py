@@ -43,7 +43,15 @@ REST = 0.25
 MEETINGS = {
     *IN_PLANES, "sync_cube", "sync_cluster", "sync_group", "arrive_group", "wgmma", "wgmma_registers", "barrier_wait",
 }  # fmt: skip
-SILENT = ("set_registers", "barrier_fence", "fence_async", "wgmma_fence", "tma_prefetch", "wait_previous", "start_next")
+SILENT = (
+    "set_registers",
+    "barrier_fence",
+    "fence_async",
+    "wgmma_fence",
+    "tma_prefetch",
+    "wait_previous",
+    "start_next",
+)
 """Ops that order what is in order here, or only make things faster."""
 
 
@@ -54,8 +62,16 @@ class Cube:
         self, kernel: Any, args: list[Any], position: tuple[int, ...], cubes: tuple[int, ...], units: int,
         shared_bytes: int, chance: random.Random, late: float,
     ) -> None:  # fmt: skip
-        self.position, self.cubes, self.units, self.chance, self.late = position, cubes, units, chance, late
-        self.shared = np.full(-(-shared_bytes // 16) * 2 + 2, 0xFFFFFFFFFFFFFFFF, np.uint64).view(np.uint8)
+        self.position, self.cubes, self.units, self.chance, self.late = (
+            position,
+            cubes,
+            units,
+            chance,
+            late,
+        )
+        self.shared = np.full(-(-shared_bytes // 16) * 2 + 2, 0xFFFFFFFFFFFFFFFF, np.uint64).view(
+            np.uint8
+        )
         self.limit = shared_bytes
         self.engine = Engine(self.shared, chance, late)
         self.places: dict[tuple[str, int], Place] = {}
@@ -66,7 +82,9 @@ class Cube:
         self.answers: list[Any] = [None] * units
         together = self.shared_ops()
         self.cluster: list[Cube] = [self]
-        self.programs = [FunctionType(kernel, {**together, **self.own_ops(u)})(*args) for u in range(units)]
+        self.programs = [
+            FunctionType(kernel, {**together, **self.own_ops(u)})(*args) for u in range(units)
+        ]
 
     def shared_ops(self) -> dict[str, Any]:
         """The ops that are the same for all units."""
@@ -85,7 +103,12 @@ class Cube:
 
     def own_ops(self, unit: int) -> dict[str, Any]:
         """The ops in which a unit is known."""
-        copies, stores, products, engine = Groups(), self.stores[unit], self.products[unit], self.engine
+        copies, stores, products, engine = (
+            Groups(),
+            self.stores[unit],
+            self.products[unit],
+            self.engine,
+        )
         return {
             "unit_position": lambda axis, n: 0 if axis else unit, "lane_position": lambda: unit % PLANE,
             "copy_async": lambda to, source, i, j, n: engine.copy_async(copies, to, source, i, j, True, n),
@@ -179,7 +202,9 @@ class Cube:
                 going.append(unit)
             ready = going
             if not moved and not ready:
-                raise RuntimeError(f"{alive} units wait for ever: {len(waiting)} at barriers, {list(self.meetings)}")
+                raise RuntimeError(
+                    f"{alive} units wait for ever: {len(waiting)} at barriers, {list(self.meetings)}"
+                )
         assert not self.engine.under_way, "a copy lands in shared memory after its cube has ended"
         for stores in self.stores:
             stores.wait(-1)

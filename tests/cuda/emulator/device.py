@@ -22,9 +22,15 @@ from tests.pretend import look
 def words_of(array: Any) -> list[Any]:
     """An array of the device as generated code gets it: elements, lengths and strides."""
     low, high = array.layout.extent
-    raw = np.frombuffer((ctypes.c_uint8 * max(1, high - low)).from_address(array.address + low), np.uint8)
+    raw = np.frombuffer(
+        (ctypes.c_uint8 * max(1, high - low)).from_address(array.address + low), np.uint8
+    )
     items = raw[: high - low].view(array.dtype)
-    return [Place(items, first=-low // array.itemsize), *array.shape, *(s // array.itemsize for s in array.strides)]
+    return [
+        Place(items, first=-low // array.itemsize),
+        *array.shape,
+        *(s // array.itemsize for s in array.strides),
+    ]
 
 
 class Graph:

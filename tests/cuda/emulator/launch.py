@@ -23,7 +23,9 @@ class Generator(ast.NodeTransformer):
         self.stacks = {
             node.targets[0].id  # of lines
             for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and called(node.value) == "stack" and node.value.args[1].value
+            if isinstance(node, ast.Assign)
+            and called(node.value) == "stack"
+            and node.value.args[1].value
         }
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -34,7 +36,9 @@ class Generator(ast.NodeTransformer):
         if name in OPERATORS:
             return bare(ast.BinOp(args[0], OPERATORS[name](), args[1]))
         if name == "load" and isinstance(args[0], ast.Name) and args[0].id in self.stacks:
-            line = ast.Subscript(args[0], args[1], ast.Load())  # a copy: later stores must not change it
+            line = ast.Subscript(
+                args[0], args[1], ast.Load()
+            )  # a copy: later stores must not change it
             return ast.Call(ast.Attribute(line, "copy", ast.Load()), [], [])
         if name == "i32" and isinstance(args[0], ast.Constant) and type(args[0].value) is int:
             return ast.Constant(ARITHMETIC["i32"](args[0].value))
@@ -83,7 +87,11 @@ def translated(text: str) -> Any:
 
 def leaves_of(value: Any) -> list[Any]:
     """What an argument is made of: tuples may have tuples in them."""
-    return [leaf for part in value for leaf in leaves_of(part)] if isinstance(value, tuple) else [value]
+    return (
+        [leaf for part in value for leaf in leaves_of(part)]
+        if isinstance(value, tuple)
+        else [value]
+    )
 
 
 def emulate(
@@ -117,18 +125,34 @@ def emulate(
     return code
 
 
-def run_cubes(code: Any, words: list[Any], cubes: tuple[int, int, int], late: float, seed: int) -> None:
+def run_cubes(
+    code: Any, words: list[Any], cubes: tuple[int, int, int], late: float, seed: int
+) -> None:
     """Run compiled code with the words of its parameters."""
-    given = [ARITHMETIC.get(p.kind, lambda v: v)(w) for p, w in zip(code.text.parameters, words, strict=True)]
+    given = [
+        ARITHMETIC.get(p.kind, lambda v: v)(w)
+        for p, w in zip(code.text.parameters, words, strict=True)
+    ]
     x, y, z = cubes
     together, *others = code.program.cluster
     assert others == [1, 1] and x % together == 0, "clusters are whole, and along x"
-    chance, body, units = random.Random(seed), translated(code.text.text), math.prod(code.program.units)
+    chance, body, units = (
+        random.Random(seed),
+        translated(code.text.text),
+        math.prod(code.program.units),
+    )
     with np.errstate(all="ignore"):
         for *rest, first in np.ndindex(z, y, x // together):
             cluster = [
                 Cube(
-                    body, given, (first * together + k, *rest[::-1]), cubes, units, code.text.shared_bytes, chance, late
+                    body,
+                    given,
+                    (first * together + k, *rest[::-1]),
+                    cubes,
+                    units,
+                    code.text.shared_bytes,
+                    chance,
+                    late,
                 )
                 for k in range(together)
             ]

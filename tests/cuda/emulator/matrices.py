@@ -20,7 +20,9 @@ def wide(words: Any, dtype: np.dtype) -> np.ndarray:
 def left_rows(words: Any, dtype: np.dtype) -> np.ndarray:
     """(rows, k) from four words of each unit: unit 4 r + t of a plane holds rows r and r + 8, words t and t + 4."""
     per = 4 // dtype.itemsize
-    parts = wide(words, dtype).reshape(-1, 8, 4, 2, 2, per)  # plane, r, t, half of k, half of the rows, neighbours
+    parts = wide(words, dtype).reshape(
+        -1, 8, 4, 2, 2, per
+    )  # plane, r, t, half of k, half of the rows, neighbours
     return parts.transpose(0, 4, 1, 3, 2, 5).reshape(-1, 8 * per)
 
 
@@ -30,7 +32,12 @@ def mma(calls: list[list[Any]]) -> list[Any]:
     dtype, other = DTYPES[left], DTYPES[right or left]
     per = 4 // dtype.itemsize
     a = left_rows([c[0] for c in calls], dtype)
-    b = wide([c[1] for c in calls], other).reshape(8, 4, 2, per).transpose(0, 2, 1, 3).reshape(8, 8 * per)
+    b = (
+        wide([c[1] for c in calls], other)
+        .reshape(8, 4, 2, per)
+        .transpose(0, 2, 1, 3)
+        .reshape(8, 8 * per)
+    )
     sums = np.stack([c[2] for c in calls])
     product = (a @ b.T).reshape(2, 8, 4, 2).transpose(1, 2, 0, 3).reshape(PLANE, 4)
     return list((sums.astype(product.dtype) + product).astype(sums.dtype))
@@ -72,7 +79,14 @@ def permuted(at: Any, swizzle: int) -> Any:
 
 
 def operand(
-    shared: np.ndarray, p: Place, i: int, rows: int, transpose: bool, swizzle: int, lead: int, stride: int
+    shared: np.ndarray,
+    p: Place,
+    i: int,
+    rows: int,
+    transpose: bool,
+    swizzle: int,
+    lead: int,
+    stride: int,
 ) -> np.ndarray:
     """What a descriptor names: rows of 32 bytes of k, as f64."""
     size = p.dtype.itemsize
@@ -83,7 +97,12 @@ def operand(
     else:
         at = row // 8 * stride + row % 8 * width + k
     where = permuted(p.byte(i) + at * size, swizzle)
-    return shared[where[..., None] + np.arange(size)].reshape(rows, -1).view(p.dtype).astype(np.float64)
+    return (
+        shared[where[..., None] + np.arange(size)]
+        .reshape(rows, -1)
+        .view(p.dtype)
+        .astype(np.float64)
+    )
 
 
 class Product:
@@ -94,7 +113,9 @@ class Product:
         self.made: np.ndarray | None = None
         first = calls[0]
         for call in calls:
-            assert [int(v) for v in call[3:5]] == [int(v) for v in first[3:5]] and call[5:] == first[5:]
+            assert [int(v) for v in call[3:5]] == [int(v) for v in first[3:5]] and call[
+                5:
+            ] == first[5:]
         if op == "wgmma_registers":
             self.rows = left_rows([c[2] for c in calls], DTYPES[first[6]])
         if at_once:
@@ -110,7 +131,10 @@ class Product:
                 right = operand(self.shared, b, int(at_b) + layout[9], n, *layout[4:8])
             else:
                 _, b, _, at_b, _, n, _, _, *layout = first
-                left, right = self.rows, operand(self.shared, b, int(at_b) + layout[4], n, *layout[:4])
+                left, right = (
+                    self.rows,
+                    operand(self.shared, b, int(at_b) + layout[4], n, *layout[:4]),
+                )
             parts = (left @ right.T).reshape(4, 2, 8, n // 8, 4, 2)
             self.made = parts.transpose(0, 2, 4, 3, 1, 5).reshape(GROUP, n // 2)
         return self.made

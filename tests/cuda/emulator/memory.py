@@ -39,7 +39,9 @@ class Place:
     def part(self, i: Any, count: int) -> np.ndarray:
         """Some neighbours, as they lie."""
         at = int(i) + self.first
-        assert 0 <= at and at + count <= len(self.items), f"elements {at} to {at + count} of {len(self.items)}"
+        assert 0 <= at and at + count <= len(self.items), (
+            f"elements {at} to {at + count} of {len(self.items)}"
+        )
         return self.items[at : at + count]
 
     def byte(self, i: Any) -> int:
@@ -60,7 +62,9 @@ def array_words(array: np.ndarray) -> list[Any]:
 
 
 def load(p: Any, i: Any) -> Any:
-    if isinstance(p, np.ndarray):  # a stack: of numbers, or of lines, which later stores must not change
+    if isinstance(
+        p, np.ndarray
+    ):  # a stack: of numbers, or of lines, which later stores must not change
         return p[int(i)].copy() if p.ndim > 1 else plain(p[int(i)])
     value = p.part(i, 1)[0]
     return np.float32(value) if p.narrow else plain(value)
