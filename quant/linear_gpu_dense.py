@@ -17,7 +17,7 @@ from cubepy.kernels.matmul import matmul
 from cubepy.quant.linear_gpu_dynamic import ROW_UNITS, round_rows
 from cubepy.quant.packing import PANEL
 from cubepy.quant.weight import QuantizedWeight
-from cubepy.runtime.device_array import DeviceArray, empty
+from cubepy.runtime.memory.device_array import DeviceArray, empty
 
 _UNITS = 256
 

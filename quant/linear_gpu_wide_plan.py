@@ -12,7 +12,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.quant.gpu_weight import PlaneWeight
 from cubepy.quant.linear_gpu_wide import CHUNK, SMALLER, Wide, permute_rows, wide_product
-from cubepy.runtime.device_array import DeviceArray, empty
+from cubepy.runtime.memory.device_array import DeviceArray, empty
 
 MAGIC = 0x64006400
 """1024 and 1024 as f16."""

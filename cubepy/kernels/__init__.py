@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import DTypeError, ShapeError
-from cubepy.kernels import functions, views
+from cubepy.kernels import functions
 from cubepy.kernels.arguments import array_of
 from cubepy.kernels.attention import attention
 from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
@@ -71,6 +71,7 @@ from cubepy.kernels.scan import cumprod, cumsum
 from cubepy.kernels.scatter import index_put, scatter
 from cubepy.kernels.sort import argsort, sort, topk
 from cubepy.kernels.statistics import all, any, logsumexp, norm, std, var
+from cubepy.lang import views
 
 
 def gelu(x: Any, approximate: str = "none", *, out: Any = None) -> Any:

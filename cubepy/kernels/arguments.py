@@ -28,15 +28,16 @@ from cubepy.errors import (
 from cubepy.kernels.options import looked_at, shown
 from cubepy.lang.declare import Struct
 from cubepy.lang.dtypes import DType, as_dtype
-from cubepy.runtime import memory, trace, tracing
+from cubepy.runtime import memory, recording
 from cubepy.runtime.device import Device, current, gpu_of, use
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.far import FAR, WRAPPED, array_in, meet_torch
-from cubepy.runtime.interop import device_array, host_array
-from cubepy.runtime.launch import HostMemoryError
-from cubepy.runtime.leaves import PLAIN, lift
-from cubepy.runtime.overlap import meet
-from cubepy.runtime.shortcut import Opened, front
+from cubepy.runtime.interop.arrays import PLAIN, lift
+from cubepy.runtime.interop.foreign import device_array, host_array
+from cubepy.runtime.launch.arguments import HostMemoryError
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.spans import meet
+from cubepy.runtime.replay import trace
+from cubepy.runtime.replay.far import FAR, WRAPPED, array_in, meet_torch
+from cubepy.runtime.replay.front import Opened, front
 from cubepy.runtime.stats import active
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,7 +50,7 @@ def placed(function: F) -> F:
     """Run a library function on the device of its inputs, whatever the current device is.
 
     On a device with its own memory the second call with arrays of the same layouts repeats the launches of the
-    first one (see `cubepy.runtime.trace`). Options are looked at first (see `cubepy.kernels.options`).
+    first one (see `cubepy.runtime.replay.trace`). Options are looked at first (see `cubepy.kernels.options`).
     """
     look = looked_at(function)
 
@@ -148,7 +149,7 @@ def _run_on(
     where: Device, function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | None = None
 ) -> Any:
     """Run a function on a device, from a trace where there is one; `seen` gets a trace that was used again."""
-    if where.backend == "cpu" or gpu_of(where) is None or active or tracing.current() is not None:
+    if where.backend == "cpu" or gpu_of(where) is None or active or recording.current() is not None:
         return _run_at(where, function, args, kwargs)
     arrays: list[DeviceArray] = []
     parts: list[Any] = [function, *kwargs]
@@ -261,7 +262,7 @@ def array_of(value: Any, name: str = "x") -> Any:
         raise DTypeError(f"{name} must be an array of numbers, not {type(value).__name__}")
     if isinstance(value, float) or (isinstance(value, (list, tuple)) and array.dtype == np.float64):
         array = array.astype(np.float32)
-    if tracing.recording and (recorder := tracing.current()) is not None:
+    if recording.active and (recorder := recording.current()) is not None:
         recorder.number(array)
     return array
 

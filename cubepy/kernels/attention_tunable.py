@@ -19,7 +19,7 @@ from cubepy.kernels.elementwise import copy
 from cubepy.kernels.matmul_problem import name_of
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import as_device, current, device_properties, gpu_of
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import Op, Routine, Work
 
 FEW_ROWS = 16  # of a plane's tile: fewer would leave the tiles of other routines empty

@@ -30,8 +30,8 @@ from cubepy.kernels.elementwise import contiguous, convert_into, run
 from cubepy.kernels.functions import activation_of
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
-from cubepy.runtime.overlap import extent
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
+from cubepy.runtime.memory.spans import extent
 from cubepy.tune import choose
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}

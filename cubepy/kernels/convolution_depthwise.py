@@ -19,7 +19,7 @@ from cubepy.kernels.convolution_plan import LIGHT
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.elementwise import convert_into
 from cubepy.runtime import memory
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
 
 PLACES = (
     14,

@@ -15,7 +15,7 @@ from cubepy.kernels.convolution_routes import Problem, in_three
 from cubepy.kernels.matmul_problem import name_of
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import as_device, current, device_properties, gpu_of
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import Work
 
 CHECKED = 24  # places of a result that are compared

@@ -35,7 +35,7 @@ from cubepy.kernels.convolution_routes import by_columns, in_three
 from cubepy.kernels.elementwise import contiguous
 from cubepy.kernels.movement import transpose
 from cubepy.kernels.pad import pad
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
 from cubepy.tune import Op, Routine
 
 FEW_PLACES = 64  # of a plane, whose channels lie a few cache lines apart

@@ -22,8 +22,8 @@ from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
 from cubepy.lang.dtypes import as_dtype, float_for, promote
 from cubepy.runtime import memory
-from cubepy.runtime.device_array import DeviceArray, constant_on
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
+from cubepy.runtime.memory.device_array import DeviceArray, constant_on
 
 CHUNK = 8192  # elements of a cube
 CUBES = 32  # at least, so that threads finish together

@@ -23,8 +23,8 @@ from cubepy.kernels.matmul_simt import UNITS as SIMT_UNITS
 from cubepy.kernels.matmul_simt import Simt, simt_product
 from cubepy.kernels.shapes import strided
 from cubepy.lang.dtypes import DType, as_dtype
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tune import Routine
 
 P = TypeVar("P", bound=Epilogue)

@@ -22,7 +22,7 @@ from cubepy.kernels.elementwise import contiguous, convert_into, copy, lanes_for
 from cubepy.kernels.gather import as_blocks
 from cubepy.kernels.indices import check_indices
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime import memory, tracing
+from cubepy.runtime import memory, recording
 
 UPDATES = ("assign", "add", "mul", "min", "max")
 COLUMNS = 64  # that one unit owns
@@ -352,8 +352,8 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         one[...] = values
         if (
             not isinstance(src, np.ndarray)
-            and tracing.recording
-            and (recorder := tracing.current()) is not None
+            and recording.active
+            and (recorder := recording.current()) is not None
         ):
             recorder.number(one)
         return np.broadcast_to(one, shape)

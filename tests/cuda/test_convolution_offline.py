@@ -19,12 +19,12 @@ from cubepy.kernels.convolution_weight_hopper import FOLDERS, fold_taps
 from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.kernels.matmul_hopper import BLOCK, UNITS
 from cubepy.runtime import device as devices
-from cubepy.runtime import device_array
+from cubepy.runtime.memory import device_array
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline
-from cubepy.backends.cuda.disassemble import count, tool, usage
+from cubepy.backends.cuda.codegen.disassemble import count, tool, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from tests.cuda.recording import recording

@@ -23,12 +23,12 @@ from cubepy.kernels import functions as f
 from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import device as devices
-from cubepy.runtime import device_array
+from cubepy.runtime.memory import device_array
 from tests.kernels.test_device_arrays import CALLS as DEVICE_CALLS
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
-from cubepy.backends.cuda.disassemble import tool, usage
+from cubepy.backends.cuda.codegen.disassemble import tool, usage
 from cubepy.errors import BackendCompileError
 from tests.cuda.recording import recording
 from tests.cuda.test_library_offline import WIDE

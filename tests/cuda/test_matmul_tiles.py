@@ -20,7 +20,7 @@ from cubepy.kernels.matmul_thin import Thin, thin_product
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline
-from cubepy.backends.cuda.disassemble import count, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
 from tests.cuda.emulator import emulate
 from tests.cuda.test_matmul_offline import needs_sass

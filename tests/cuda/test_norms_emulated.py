@@ -13,7 +13,7 @@ from cubepy import kernels as K
 from cubepy.kernels import normalise_cubes as nc
 from cubepy.kernels import normalise_moments as nm
 from cubepy.kernels.normalise_rows import RowPlan, _row_plan
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.cuda.emulator import emulate

@@ -12,7 +12,7 @@ import pytest
 from cubepy import kernels as K
 from cubepy.kernels import pool_boxes, pool_boxes_plan
 from cubepy.kernels.plane_lines import Steps
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.cuda.emulator.device import emulated

@@ -14,7 +14,7 @@ from cubepy import nn
 from cubepy.quant import QuantizedWeight, gpu_weight, linear_gpu, linear_gpu_dense, parse_scheme
 from cubepy.quant.linear import quantized_linear
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.memory.device_array import DeviceArray, upload
 from tests.pretend import NAME, look, pretend
 
 pytest.importorskip("numba_cuda")

@@ -17,7 +17,7 @@ from cubepy.quant.linear_gpu_few_blueprint import FewBlueprint
 from cubepy.quant.linear_gpu_kernels import arrange_rows, plane_product
 
 pytest.importorskip("numba_cuda")
-from cubepy.backends.cuda.disassemble import count, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
 from tests.cuda.thorough import some
 

@@ -14,12 +14,12 @@ from cubepy.quant.linear_gpu_wide import CHUNK, Wide, permute_rows, wide_product
 from cubepy.quant.linear_gpu_wide_plan import GAINS, MAGIC, fitted
 
 pytest.importorskip("numba_cuda")
-from cubepy.backends.cuda.disassemble import count, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.quant import gpu_weight, linear_gpu, linear_gpu_wide_plan
 from cubepy.quant.linear import quantized_linear
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.memory.device_array import DeviceArray, upload
 from tests.cuda.emulator import emulate
 from tests.cuda.test_quant_emulated import Arranged, error, random_weight
 from tests.cuda.thorough import some

@@ -17,7 +17,7 @@ from cubepy.kernels.convolution_layout import laid_out
 from cubepy.kernels.convolution_routes import Problem
 from cubepy.kernels.matmul_hopper import UNITS
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 GPU = Device("cuda")
 BF16 = ml_dtypes.bfloat16

@@ -14,7 +14,7 @@ from cubepy.kernels.functions import ACTIVATIONS
 from cubepy.quant import Quantized, QuantizedWeight, linear_gpu, linear_gpu_wide_plan, parse_scheme
 from cubepy.quant.linear import quantized_linear
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 SCHEMES: list[dict[str, Any]] = [
     {"scheme": "int8"}, {"scheme": "int4"}, {"scheme": "int4", "symmetric": True}, {"scheme": "int4", "group": 64},

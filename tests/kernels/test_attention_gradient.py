@@ -13,7 +13,7 @@ from cubepy.errors import ShapeError
 from cubepy.kernels import attention_matrices as matrices
 from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from tests.cuda.thorough import some
 from tests.pretend import pretend
 
