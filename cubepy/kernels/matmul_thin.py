@@ -4,7 +4,7 @@ A product of 64 rows has too few tiles for all cores, and a core alone cannot br
 of memory. Every cube of a cluster multiplies the same tile over its own part of K; then each adds up a part of the
 tile, out of the shared memory of all of them. A cube has a group of units for every 64 rows, and one plane that brings
 the operands into a ring which holds much of a cube's part of K. Measured against cuBLAS:
-docs/design/kernels/matmul-sm90.md.
+docs/benchmarks/log/matmul-sm90.md.
 """
 
 from __future__ import annotations
