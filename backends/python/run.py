@@ -16,6 +16,7 @@ from cubepy.backends.python.memory import Memory, poisoned
 from cubepy.backends.python.names import Frozen
 from cubepy.backends.python.transform import generator_of
 from cubepy.backends.python.values import Value, convert, is_weak, strong
+from cubepy.backends.python.words import TypedRange, lines
 from cubepy.compiler.calls import MATH, bind_parameters
 from cubepy.compiler.source import source_of
 from cubepy.errors import BarrierError, DTypeError, KernelAssertionError, Location
@@ -24,20 +25,6 @@ from cubepy.lang.builtins import ATOMIC_OPS, Builtin, Topology
 from cubepy.lang.declare import Func, Kernel, Param, Struct, StructType
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.lang.grid import Dim3
-
-
-class TypedRange:
-    """`range` in a kernel: its items are integers of the index dtype."""
-
-    def __init__(self, bounds: tuple[Any, ...], index: DType) -> None:
-        self.plain = range(*(int(b) for b in bounds))
-        self.dtype = index
-        for b in bounds:
-            if isinstance(b, Value) and b.dtype.bits >= index.bits:
-                self.dtype = dt.promote(self.dtype, b.dtype)
-
-    def __iter__(self) -> Any:
-        return (Value(i, self.dtype) for i in self.plain)
 
 
 class Bound:
@@ -258,6 +245,9 @@ class Run:
 
     def do_unroll(self, over: Any) -> Any:
         return over.plain if isinstance(over, TypedRange) else over
+
+    def do_lines(self, start: Any, stop: Any, lanes: Any) -> Any:
+        return lines(start, stop, lanes, self.index)
 
     def do_device_properties(self) -> Any:
         return self.properties

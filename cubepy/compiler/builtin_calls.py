@@ -112,11 +112,8 @@ class Lowering(Expressions):
             where, lanes_v, valid_v = unpack("load", args, kwargs, "i", "lanes", valid=Const(None))
             lanes = self.lanes_of(lanes_v)
             indices, linear = self.line_position(mem, where)
-            extra = (
-                ()
-                if isinstance(valid_v, Const) and valid_v.value is None
-                else (self.as_index(valid_v),)
-            )
+            valid = self.valid_lanes(valid_v, lanes)
+            extra = () if valid is None else (valid,)
             self.read.add(mem.name)
             return Expr(
                 "line_load",
@@ -133,12 +130,18 @@ class Lowering(Expressions):
         indices, linear = self.line_position(mem, where)
         lanes = line.type.lanes if isinstance(line, Expr) and line.type.lanes else 1
         value = convert.storable(line, mem.dtype, lanes, f"the array {mem.argument or mem.name!r}")
-        valid = (
-            None if isinstance(valid_v, Const) and valid_v.value is None else self.as_index(valid_v)
-        )
+        valid = self.valid_lanes(valid_v, lanes)
         self.written.add(mem.name)
         self.emit(Store(mem, indices, value, linear, valid, stream=method == "store_stream"))
         return Const(None)
+
+    def valid_lanes(self, value: Value, lanes: int) -> Expr | None:
+        """How many lanes of a line are there; None for all, as where a comptime count says so."""
+        if isinstance(value, Const) and (
+            value.value is None or self.comptime_int(value, "valid=") >= lanes
+        ):
+            return None
+        return self.as_index(value)
 
     def line_position(self, mem: Mem, where: Value) -> tuple[tuple[Expr, ...], bool]:
         """Where a line starts: a position in C order, or a tuple of coordinates."""

@@ -52,6 +52,7 @@ class Loop:
     unrolled: int = 0
     entry: dict[str, Value] | None = None
     at: tuple[int, int] = (0, 0)  # where a runtime loop stands
+    left_by: str = ""  # the variable that a break sets, if what follows the loop asks for it
 
 
 @dataclass
@@ -411,6 +412,8 @@ class Statements(Expressions):
             self.left.append(Path(self.out, self.frame.env, Marker(number, end)))
             return []
         self.check_loop_exit()
+        if end and self.loops[-1].left_by:
+            self.emit(Assign(self.loops[-1].left_by, convert.constant(True, dt.bool_)))
         self.emit(Break() if end else Continue())
         return []
 

@@ -68,6 +68,11 @@ class RangeValue:
 
 
 @dataclass(frozen=True)
+class LinesValue(RangeValue):
+    """`cb.lines(start, stop, step)`: lines of comptime `step` lanes, and what is left."""
+
+
+@dataclass(frozen=True)
 class UnrollValue:
     """`cb.unroll(...)`: the comptime items that a loop variable takes."""
 
@@ -112,7 +117,7 @@ def describe(value: Value) -> str:
         return f"a tuple of {len(value.items)}"
     if isinstance(value, MethodValue):
         return f"the method {value.name!r}"
-    return "a range"
+    return "a loop over lines" if isinstance(value, LinesValue) else "a range"
 
 
 def plain(value: Value) -> Value:
