@@ -109,17 +109,23 @@ class Lowering(Expressions):
         if mem.lanes:
             raise KernelTypeError(f"the elements of {mem.name} are lines already; index it")
         if method == "load":
-            where, lanes_v, valid_v = unpack("load", args, kwargs, "i", "lanes", valid=Const(None))
+            where, lanes_v, valid_v, other_v = unpack(
+                "load", args, kwargs, "i", "lanes", valid=Const(None), other=Const(None)
+            )
             lanes = self.lanes_of(lanes_v)
             indices, linear = self.line_position(mem, where)
             valid = self.valid_lanes(valid_v, lanes)
+            filled = not (isinstance(other_v, Const) and other_v.value is None)
             extra = () if valid is None else (valid,)
+            if filled:
+                what = f"lanes of the array {mem.argument or mem.name!r}"
+                extra = (*extra, convert.storable(other_v, mem.dtype, lanes, what))
             self.read.add(mem.name)
             return Expr(
                 "line_load",
                 VType(mem.dtype.compute, lanes),
                 (*indices, *extra),
-                (mem, linear, bool(extra)),
+                (mem, linear, valid is not None, filled),
             )
         if method == "prefetch":
             (where,) = unpack("prefetch", args, kwargs, "i")

@@ -7,6 +7,7 @@ from typing import Any
 from cubepy.compiler import products, tile_calls  # noqa: F401  (they register their rules)
 from cubepy.compiler.calls import Calls
 from cubepy.compiler.groups import check_groups
+from cubepy.compiler.hanging import check_reductions
 from cubepy.compiler.hardware_calls import with_barriers_first
 from cubepy.compiler.ir import (
     Alloc,
@@ -156,6 +157,8 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
             raise failure from cause
         program.guard = guard_of(facts.reads, kernel.fn)
         program.body = _with_allocs_first(program.body)
+        if program.mode == "validate":
+            check_reductions(program)
         check_barriers(program)
         check_groups(program, target.plane)
         return program

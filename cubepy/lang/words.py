@@ -22,3 +22,12 @@ WORD_EXAMPLES = {
     )
 }
 """The lines of an example of each."""
+
+
+def took_missing(how: str, array: str) -> str:
+    """What validate mode says of a maximum ("max") or minimum ("min") of lanes that a load left at zero."""
+    number, least = ("maximum", "-inf") if how == "max" else ("minimum", "inf")
+    return (
+        f"a {number} takes lanes that are not in the array {array!r} (past its end, or past valid=) and so are zero; "
+        f"say what they are with load(..., other=), as other={least} for floats"
+    )
