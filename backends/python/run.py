@@ -176,6 +176,26 @@ class Run:
             return self.bind_parts(types[""], name, value)
         return self.bind(types, name, value) if is_weak(value) else value
 
+    def negated(self, value: Any) -> Any:
+        """`not value`, lane by lane of a mask."""
+        if getattr(value, "lanes", 0):
+            return Value(value.data == 0, dt.bool_)
+        return not value
+
+    def holds(self, condition: Any) -> bool:
+        """Whether the first side of a conditional expression is looked at; of a mask, both are."""
+        return bool(getattr(condition, "lanes", 0) or condition)
+
+    def fails(self, condition: Any) -> bool:
+        """Whether the second side of a conditional expression is looked at."""
+        return bool(getattr(condition, "lanes", 0) or not condition)
+
+    def chosen(self, condition: Any, a: Any, b: Any) -> Any:
+        """`a if condition else b`, lane by lane where the condition is a mask."""
+        if getattr(condition, "lanes", 0):
+            return MEANING["select"](condition, a, b)
+        return a if condition else b
+
     def annotated(self, value: Any, dtype: Any) -> Any:
         """`x: dtype = value`."""
         return self.placed(value, dtype, "a variable") if isinstance(dtype, DType) else value

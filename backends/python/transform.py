@@ -78,6 +78,7 @@ def code_of(fn: Callable) -> CodeType:
 class _Rewriter(ast.NodeTransformer):
     def __init__(self, names: frozenset[str]) -> None:
         self.names = names
+        self.conditions = 0
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if isinstance(node.ctx, ast.Load) and node.id not in self.names:
@@ -97,6 +98,25 @@ class _Rewriter(ast.NodeTransformer):
         )
         call = _runtime("call", [self.visit(node.func), args, kwargs])
         return _at(ast.YieldFrom(call), node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        operand = self.visit(node.operand)
+        if isinstance(node.op, ast.Not):
+            return _at(_runtime("negated", [operand]), node)
+        return _at(ast.UnaryOp(node.op, operand), node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """One side is evaluated, or both where the condition is a mask, which only running it shows."""
+        self.conditions += 1
+        name = f"__condition{self.conditions}__"
+        test = ast.NamedExpr(ast.Name(name, ast.Store()), self.visit(node.test))
+        sides: list[ast.expr] = [
+            ast.IfExp(
+                _runtime(method, [ast.Name(name, ast.Load())]), self.visit(side), ast.Constant(None)
+            )
+            for method, side in (("holds", node.body), ("fails", node.orelse))
+        ]
+        return _at(_runtime("chosen", [test, *sides]), node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if node.value is None or not isinstance(node.target, ast.Name):

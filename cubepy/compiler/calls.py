@@ -12,7 +12,7 @@ from typing import Any
 from cubepy.compiler import convert
 from cubepy.compiler.builtin_calls import LOWERED, Lowering
 from cubepy.compiler.ir import Expr, VType
-from cubepy.compiler.line_loops import LineLoops
+from cubepy.compiler.masks import Masks
 from cubepy.compiler.source import source_of
 from cubepy.compiler.state import Frame
 from cubepy.compiler.statements import RETURN
@@ -62,7 +62,7 @@ if hasattr(math, "exp2"):
 PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
 
 
-class Calls(LineLoops, Lowering):
+class Calls(Masks, Lowering):
     """Adds calls to what can be walked."""
 
     def call(self, node: ast.Call) -> Value:

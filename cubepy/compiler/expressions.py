@@ -377,7 +377,10 @@ class Expressions(State):
         return left
 
     def expr_IfExp(self, node: ast.IfExp) -> Value:
-        cond = convert.condition(self.eval(node.test))
+        test = self.eval(node.test)
+        if isinstance(test, Expr) and test.type.lanes:
+            return self.lane_by_lane(test, node)  # type: ignore[attr-defined, no-any-return]
+        cond = convert.condition(test)
         if isinstance(cond, Const):
             return self.eval(node.body if cond.value else node.orelse)
         assert isinstance(cond, Expr)
