@@ -34,8 +34,27 @@ COUNTS = ("size", "shape")
 
 
 @dataclass(frozen=True)
+class TailCount(Expr):
+    """How many lanes a tail has: less than `lanes`, and never changed."""
+
+    lanes: int = 0
+
+
+@dataclass(frozen=True)
 class Tail(TupleValue):
     """Where the tail begins, and how many lanes it has: of values that nothing changes."""
+
+
+_LESS: dict[type[ast.cmpop], bool] = {
+    ast.Lt: True,
+    ast.LtE: True,
+    ast.NotEq: True,
+    ast.Eq: False,
+    ast.Gt: False,
+    ast.GtE: False,
+}
+"""What comparisons of a lesser number with a greater one give; `_MORE`, of a greater with a lesser."""
+_MORE = _LESS | {ast.Lt: False, ast.LtE: False, ast.Gt: True, ast.GtE: True}
 
 
 class LineLoops(Loops):
@@ -59,6 +78,23 @@ class LineLoops(Loops):
         if isinstance(over, LinesValue):
             return self.lines_loop(node, over)
         return super().loop_over(node, over)
+
+    def pinned(self, value: Value, hint: str = "t") -> Value:
+        """The value, put into a variable unless it is one, is comptime, or counts the lanes of a tail."""
+        return value if isinstance(value, TailCount) else super().pinned(value, hint)
+
+    def compare(self, op: ast.cmpop, left: Value, right: Value) -> Value:
+        """One comparison; that of a tail's lanes with those of a whole line is comptime."""
+        for count, lanes, less in ((left, right, True), (right, left, False)):
+            if (
+                isinstance(count, TailCount)
+                and isinstance(lanes, Const)
+                and isinstance(lanes.value, int)
+                and lanes.value >= count.lanes
+                and type(op) in _LESS
+            ):
+                return Const(_LESS[type(op)] if less else _MORE[type(op)])
+        return super().compare(op, left, right)
 
     def lines_loop(self, node: ast.For, over: LinesValue) -> list[Path] | None:
         """Walk the body for whole lines, in a loop, and again for the lanes that are left."""
@@ -92,7 +128,10 @@ class LineLoops(Loops):
         if left_by:
             here = Expr("not_", convert.BOOL, (Expr("var", convert.BOOL, (), left_by),))
             some = here if isinstance(some, Const) else Expr("and", convert.BOOL, (some, here))  # type: ignore[arg-type]
-        rest = UnrollValue((Tail((whole, convert.binary("sub", stop, whole, self.index))),))
+        count = convert.binary("sub", stop, whole, self.index)
+        if isinstance(count, Expr):
+            count = TailCount(count.op, count.type, count.args, count.attr, lanes.value)
+        rest = UnrollValue((Tail((whole, count)),))
         if isinstance(some, Const):
             paths = self.unroll(node, rest)
         else:
