@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import linecache
 import math
+import operator
 import pdb
 import sys
 from collections.abc import Callable, Generator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -182,6 +184,17 @@ class Run:
             return Value(value.data == 0, dt.bool_)
         return not value
 
+    skipped = object()
+
+    def collected(self, items: Any, element: Callable[..., Any]) -> Generator[Any, None, Any]:
+        """`(element for ... in items)`, as a tuple."""
+        out = []
+        for item in getattr(items, "plain", items):
+            value = yield from element(item)
+            if value is not self.skipped:
+                out.append(value)
+        return tuple(out)
+
     def holds(self, condition: Any) -> bool:
         """Whether the first side of a conditional expression is looked at; of a mask, both are."""
         return bool(getattr(condition, "lanes", 0) or condition)
@@ -264,7 +277,12 @@ class Run:
         return expr
 
     def do_unroll(self, over: Any) -> Any:
+        if isinstance(over, int):
+            return range(over)
         return over.plain if isinstance(over, TypedRange) else over
+
+    def do_range(self, *bounds: Any, unroll: bool = True) -> TypedRange:
+        return TypedRange(bounds, self.index)
 
     def do_lines(self, start: Any, stop: Any, lanes: Any) -> Any:
         return lines(start, stop, lanes, self.index)
@@ -316,6 +334,14 @@ class Run:
             }.get(fn)
         except TypeError:
             known = None
+        if fn in (zip, enumerate):
+            args = [a.plain if isinstance(a, TypedRange) else a for a in args]
+        if fn in (min, max, sum) and len(args) == 1 and isinstance(args[0], tuple):
+            args = [*args[0]]  # of a tuple
+            if fn is sum:
+                return reduce(operator.add, args) if args else 0
+            if len(args) == 1:
+                return args[0]
         if known is not None and any(isinstance(a, Value) for a in args):
             return MEANING[known](*args)
         if fn in (int, float, bool) and isinstance(args[0], Value):

@@ -99,6 +99,20 @@ class _Rewriter(ast.NodeTransformer):
         call = _runtime("call", [self.visit(node.func), args, kwargs])
         return _at(ast.YieldFrom(call), node)
 
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
+        """A tuple: the element is a generator function of an item, since calls in it may suspend the unit."""
+        (loop,) = node.generators
+        element = self.visit(node.elt)
+        for test in reversed(loop.ifs):
+            skipped = ast.Attribute(ast.Name("__run__", ast.Load()), "skipped", ast.Load())
+            element = ast.IfExp(self.visit(test), element, skipped)
+        nothing = ast.YieldFrom(ast.Tuple([], ast.Load()))  # or it would be no generator function
+        body: ast.expr = ast.Subscript(
+            ast.Tuple([element, nothing], ast.Load()), ast.Constant(0), ast.Load()
+        )
+        collect = _runtime("collected", [self.visit(loop.iter), _of_item(loop.target, body)])
+        return _at(ast.YieldFrom(collect), node)
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         operand = self.visit(node.operand)
         if isinstance(node.op, ast.Not):
@@ -166,6 +180,30 @@ class _Rewriter(ast.NodeTransformer):
                     )
                     out.append(_at(ast.Assign([ast.Name(n.id, ast.Store())], value), node))
         return out
+
+
+def _of_item(target: ast.expr, body: ast.expr) -> ast.Lambda:
+    """`lambda item: body`, or `lambda item: (lambda a, b: body)(*item)` for a tuple of names."""
+    if isinstance(target, ast.Name):
+        return _lambda([target.id], body)
+    assert isinstance(target, ast.Tuple)
+    names = [f"__item{k}__" for k in range(len(target.elts))]
+    for name, part in zip(names, target.elts, strict=True):
+        if not isinstance(part, ast.Name):
+            inner = _of_item(part, body)
+            body = ast.YieldFrom(ast.Call(inner, [ast.Name(name, ast.Load())], []))
+    own = [t.id if isinstance(t, ast.Name) else n for n, t in zip(names, target.elts, strict=True)]
+    call = ast.Call(
+        _lambda(own, body), [ast.Starred(ast.Name("__item__", ast.Load()), ast.Load())], []
+    )
+    return _lambda(["__item__"], ast.YieldFrom(call))
+
+
+def _lambda(names: list[str], body: ast.expr) -> ast.Lambda:
+    arguments = ast.arguments(
+        posonlyargs=[], args=[ast.arg(n) for n in names], kwonlyargs=[], kw_defaults=[], defaults=[]
+    )
+    return ast.Lambda(arguments, body)
 
 
 def _runtime(method: str, args: list[ast.expr]) -> ast.Call:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cubepy.backends.python.values import Value
-from cubepy.errors import ComptimeError, KernelTypeError
+import numpy as np
+
+from cubepy.backends.python.builtins import means
+from cubepy.backends.python.values import Value, convert, is_weak, meeting, strong
+from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
-from cubepy.lang.dtypes import DType
+from cubepy.lang.dtypes import DType, as_dtype
 
 
 def counting(bounds: tuple[Any, ...], index: DType) -> DType:
@@ -47,3 +50,41 @@ def lines(start: Any, stop: Any, lanes: Any, index: DType) -> Iterator[tuple[Val
     dtype, end = counting((start, stop), index), int(stop)
     for k in range(int(start), end, lanes):
         yield Value(k, dtype), lanes if end - k >= lanes else Value(end - k, dtype)
+
+
+@means("iota")
+def _iota(lanes: Any, dtype: Any = dt.i32) -> Value:
+    target = as_dtype(dtype).compute
+    return Value(np.arange(int(lanes)).astype(target.numpy), target)
+
+
+@means("line")
+def _line(*values: Any) -> Value:
+    met = values[0]
+    for v in values[1:]:
+        dtype = meeting(met, v)
+        if not (is_weak(met) and is_weak(v)):
+            met = Value(0, dtype)
+        else:
+            met = 0.0 if dtype.is_float else max(met, v, key=abs)
+    dtype = strong(met).dtype
+    return Value(np.array([convert(v, dtype).data for v in values]), dtype)
+
+
+@means("keep_first")
+def _keep_first(line: Value, n: Any, other: Any) -> Value:
+    is_float = isinstance(other, float) if is_weak(other) else strong(other).dtype.is_float
+    if is_float and not line.dtype.is_float:
+        raise DTypeError(f"a float cannot be put into lanes of a line of {line.dtype.name}")
+    rest = convert(other, line.dtype)
+    inside = np.arange(line.lanes) < int(n)
+    return Value(np.where(inside, line.data, rest.data), line.dtype)
+
+
+@means("unravel")
+def _unravel(position: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    for extent in reversed(shape[1:]):
+        found.append(position % extent)
+        position = position // extent
+    return (position, *reversed(found))

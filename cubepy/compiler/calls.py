@@ -6,13 +6,13 @@ import ast
 import inspect
 import math
 import pdb
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.builtin_calls import LOWERED, Lowering
 from cubepy.compiler.ir import Expr, VType
-from cubepy.compiler.masks import Masks
+from cubepy.compiler.line_words import Comprehensions
 from cubepy.compiler.source import source_of
 from cubepy.compiler.state import Frame
 from cubepy.compiler.statements import RETURN
@@ -62,7 +62,7 @@ if hasattr(math, "exp2"):
 PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
 
 
-class Calls(Masks, Lowering):
+class Calls(Comprehensions, Lowering):
     """Adds calls to what can be walked."""
 
     def call(self, node: ast.Call) -> Value:
@@ -141,9 +141,9 @@ class Calls(Masks, Lowering):
             return self.builtin("debug_print", args, {})
         if fn is zip or (fn is enumerate and len(args) == 1):
             rows = (
-                zip(*(self._tuple(a) for a in args), strict=False)
+                zip(*(self.parts(a) for a in args), strict=False)
                 if fn is zip
-                else ((Const(i), v) for i, v in enumerate(self._tuple(args[0])))
+                else ((Const(i), v) for i, v in enumerate(self.parts(args[0])))
             )
             return plain(TupleValue(tuple(plain(TupleValue(tuple(r))) for r in rows)))
         numbers = [v.value for v in values if isinstance(v, Const)]
@@ -163,15 +163,26 @@ class Calls(Masks, Lowering):
             known = MATH.get(fn) or PYTHON.get(fn)
         except TypeError:
             known = None
+        if fn in (min, max, sum) and len(args) == 1 and isinstance(args[0], TupleValue):
+            args = [*args[0].items]  # of a tuple
+            if fn is sum:
+                return reduce(lambda a, b: convert.binary("add", a, b, self.index), args)
+            if len(args) == 1:
+                return args[0]
         if known is not None:
             return self.builtin(known, args, kwargs)
         if fn in (int, float, bool):
             return self.python_cast(fn, args)
         if fn is tuple and len(args) == 1:
-            return plain(TupleValue(self._tuple(args[0])))
+            return plain(TupleValue(self.written_out(args[0])))
         raise KernelTypeError(
             f"{_name(fn)} cannot be called with runtime values in a kernel", hint=_instead(fn)
         )
+
+    def parts(self, value: Value) -> tuple[Value, ...]:
+        """What zip and enumerate go over: a tuple, or a comptime range or list."""
+        known = isinstance(value, Const) and isinstance(value.value, (range, list))
+        return tuple(map(Const, value.value)) if known else self._tuple(value)  # type: ignore[union-attr]
 
     def python_cast(self, fn: Any, args: list[Value]) -> Value:
         """`int(x)`, `float(x)`, `bool(x)` of a runtime value."""
@@ -215,6 +226,8 @@ class Calls(Masks, Lowering):
 
     def unrolled(self, over: Value) -> Value:
         """`cb.unroll(over)`."""
+        if isinstance(over, Const) and isinstance(over.value, int):
+            over = Const(range(self.comptime_int(over, "the number of turns of cb.unroll")))
         if isinstance(over, RangeValue):
             raise ComptimeError(
                 "cb.unroll needs a range with comptime bounds",

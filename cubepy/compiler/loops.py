@@ -164,7 +164,7 @@ class Loops(Statements):
                 self.frame.env[name] = Undecided(
                     f"{name!r} is the variable of a loop that may not have run", beyond
                 )
-        self.emit(For(str(var.attr), start, stop, step, body))
+        self.emit(For(str(var.attr), start, stop, step, body, over.rolled))
         return self.after_loop(node)
 
     def set_name(self, name: str, value: Value) -> None:

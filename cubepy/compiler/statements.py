@@ -181,7 +181,6 @@ class Statements(Expressions):
             "ListComp": "a comprehension",
             "SetComp": "a comprehension",
             "DictComp": "a comprehension",
-            "GeneratorExp": "a comprehension",
             "Yield": "yield",
             "YieldFrom": "yield from",
             "Await": "await",
@@ -196,8 +195,7 @@ class Statements(Expressions):
         hint = {
             "Try": "kernels do not raise; use cb.debug_assert while debugging",
             "Lambda": "declare a @cb.func and pass it as a comptime argument",
-            "ListComp": "use cb.local(shape, dtype) and a loop",
-            "GeneratorExp": "use a loop",
+            "ListComp": "write tuple(... for ...), or use cb.local(shape, dtype) and a loop",
             "FunctionDef": "declare it outside with @cb.func",
             "Slice": "use a.load(i, lanes) for a line, or index element by element",
             "Match": "use if and elif",

@@ -65,6 +65,8 @@ class RangeValue:
     start: Value
     stop: Value
     step: Value
+    rolled: bool = False
+    """Whether the loop must not be unrolled; then the step is comptime."""
 
 
 @dataclass(frozen=True)
