@@ -229,11 +229,8 @@ class Printer(MemoryText):
             self.nested(orelse)
 
     def stmt_For(self, s: For) -> None:
-        if s.rolled:
-            self.rolled(s)
-            return
         self.steps.append("")
-        self.ranged(s)
+        (self.rolled if s.rolled else self.ranged)(s)
         self.steps.pop()
 
     def rolled(self, s: For) -> None:
@@ -248,9 +245,9 @@ class Printer(MemoryText):
         if self.pragma:
             self.line(self.pragma)
         self.assign(s.var, f"{self.program.variables[s.var].dtype.name}({at})")
-        self.steps.append(f"{at} = {at} + {step}")
+        self.steps[-1] = f"{at} = {at} + {step}"
         self.block(s.body)
-        self.line(self.steps.pop())
+        self.line(self.steps[-1])
         self.depth -= 1
 
     def ranged(self, s: For) -> None:

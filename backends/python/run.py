@@ -18,7 +18,7 @@ from cubepy.backends.python.memory import Memory, poisoned
 from cubepy.backends.python.names import Frozen
 from cubepy.backends.python.transform import generator_of
 from cubepy.backends.python.values import Value, convert, is_weak, strong
-from cubepy.backends.python.words import TypedRange, lines
+from cubepy.backends.python.words import Sides, TypedRange, lines
 from cubepy.compiler.calls import MATH, bind_parameters
 from cubepy.compiler.source import source_of
 from cubepy.errors import BarrierError, DTypeError, KernelAssertionError, Location
@@ -36,7 +36,7 @@ class Bound:
         self.owner, self.method = owner, method
 
 
-class Run:
+class Run(Sides):
     """One launch."""
 
     def __init__(
@@ -177,37 +177,6 @@ class Run:
         if isinstance(value, tuple):
             return self.bind_parts(types[""], name, value)
         return self.bind(types, name, value) if is_weak(value) else value
-
-    def negated(self, value: Any) -> Any:
-        """`not value`, lane by lane of a mask."""
-        if getattr(value, "lanes", 0):
-            return Value(value.data == 0, dt.bool_)
-        return not value
-
-    skipped = object()
-
-    def collected(self, items: Any, element: Callable[..., Any]) -> Generator[Any, None, Any]:
-        """`(element for ... in items)`, as a tuple."""
-        out = []
-        for item in getattr(items, "plain", items):
-            value = yield from element(item)
-            if value is not self.skipped:
-                out.append(value)
-        return tuple(out)
-
-    def holds(self, condition: Any) -> bool:
-        """Whether the first side of a conditional expression is looked at; of a mask, both are."""
-        return bool(getattr(condition, "lanes", 0) or condition)
-
-    def fails(self, condition: Any) -> bool:
-        """Whether the second side of a conditional expression is looked at."""
-        return bool(getattr(condition, "lanes", 0) or not condition)
-
-    def chosen(self, condition: Any, a: Any, b: Any) -> Any:
-        """`a if condition else b`, lane by lane where the condition is a mask."""
-        if getattr(condition, "lanes", 0):
-            return MEANING["select"](condition, a, b)
-        return a if condition else b
 
     def annotated(self, value: Any, dtype: Any) -> Any:
         """`x: dtype = value`."""

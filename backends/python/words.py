@@ -1,13 +1,13 @@
-"""What the words of loops and lines mean on the python backend: typed ranges, loops over lines."""
+"""What the words of loops, lines and tuples mean on the python backend."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
 
-from cubepy.backends.python.builtins import means
+from cubepy.backends.python.builtins import MEANING, means
 from cubepy.backends.python.values import Value, convert, is_weak, meeting, strong
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
@@ -50,6 +50,41 @@ def lines(start: Any, stop: Any, lanes: Any, index: DType) -> Iterator[tuple[Val
     dtype, end = counting((start, stop), index), int(stop)
     for k in range(int(start), end, lanes):
         yield Value(k, dtype), lanes if end - k >= lanes else Value(end - k, dtype)
+
+
+class Sides:
+    """Expressions that a launch evaluates in part, or many times."""
+
+    skipped = object()
+
+    def collected(self, items: Any, element: Callable[..., Any]) -> Generator[Any, None, Any]:
+        """`(element for ... in items)`, as a tuple."""
+        out = []
+        for item in getattr(items, "plain", items):
+            value = yield from element(item)
+            if value is not self.skipped:
+                out.append(value)
+        return tuple(out)
+
+    def holds(self, condition: Any) -> bool:
+        """Whether the first side of a conditional expression is looked at; of a mask, both are."""
+        return bool(getattr(condition, "lanes", 0) or condition)
+
+    def fails(self, condition: Any) -> bool:
+        """Whether the second side of a conditional expression is looked at."""
+        return bool(getattr(condition, "lanes", 0) or not condition)
+
+    def chosen(self, condition: Any, a: Any, b: Any) -> Any:
+        """`a if condition else b`, lane by lane where the condition is a mask."""
+        if getattr(condition, "lanes", 0):
+            return MEANING["select"](condition, a, b)
+        return a if condition else b
+
+    def negated(self, value: Any) -> Any:
+        """`not value`, lane by lane of a mask."""
+        if getattr(value, "lanes", 0):
+            return Value(value.data == 0, dt.bool_)
+        return not value
 
 
 @means("iota")

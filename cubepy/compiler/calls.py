@@ -6,13 +6,13 @@ import ast
 import inspect
 import math
 import pdb
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.builtin_calls import LOWERED, Lowering
 from cubepy.compiler.ir import Expr, VType
-from cubepy.compiler.line_words import Comprehensions
+from cubepy.compiler.line_words import Words
 from cubepy.compiler.source import source_of
 from cubepy.compiler.state import Frame
 from cubepy.compiler.statements import RETURN
@@ -62,7 +62,7 @@ if hasattr(math, "exp2"):
 PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
 
 
-class Calls(Comprehensions, Lowering):
+class Calls(Words, Lowering):
     """Adds calls to what can be walked."""
 
     def call(self, node: ast.Call) -> Value:
@@ -140,12 +140,10 @@ class Calls(Comprehensions, Lowering):
         if fn is print:
             return self.builtin("debug_print", args, {})
         if fn is zip or (fn is enumerate and len(args) == 1):
-            rows = (
-                zip(*(self.parts(a) for a in args), strict=False)
-                if fn is zip
-                else ((Const(i), v) for i, v in enumerate(self.parts(args[0])))
-            )
-            return plain(TupleValue(tuple(plain(TupleValue(tuple(r))) for r in rows)))
+            parts = [self.parts(a) for a in args]
+            counted = fn is enumerate
+            rows = zip(*((map(Const, range(len(parts[0]))), *parts) if counted else parts))
+            return plain(TupleValue(tuple(plain(TupleValue(r)) for r in rows)))
         numbers = [v.value for v in values if isinstance(v, Const)]
         if len(numbers) == len(values):
             self.facts.reads.call(fn, tuple(numbers))
@@ -164,11 +162,7 @@ class Calls(Comprehensions, Lowering):
         except TypeError:
             known = None
         if fn in (min, max, sum) and len(args) == 1 and isinstance(args[0], TupleValue):
-            args = [*args[0].items]  # of a tuple
-            if fn is sum:
-                return reduce(lambda a, b: convert.binary("add", a, b, self.index), args)
-            if len(args) == 1:
-                return args[0]
+            return self.over_items(fn, args[0].items)
         if known is not None:
             return self.builtin(known, args, kwargs)
         if fn in (int, float, bool):
@@ -178,11 +172,6 @@ class Calls(Comprehensions, Lowering):
         raise KernelTypeError(
             f"{_name(fn)} cannot be called with runtime values in a kernel", hint=_instead(fn)
         )
-
-    def parts(self, value: Value) -> tuple[Value, ...]:
-        """What zip and enumerate go over: a tuple, or a comptime range or list."""
-        known = isinstance(value, Const) and isinstance(value.value, (range, list))
-        return tuple(map(Const, value.value)) if known else self._tuple(value)  # type: ignore[union-attr]
 
     def python_cast(self, fn: Any, args: list[Value]) -> Value:
         """`int(x)`, `float(x)`, `bool(x)` of a runtime value."""

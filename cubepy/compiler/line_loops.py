@@ -128,10 +128,10 @@ class LineLoops(Loops):
         if left_by:
             here = Expr("not_", convert.BOOL, (Expr("var", convert.BOOL, (), left_by),))
             some = here if isinstance(some, Const) else Expr("and", convert.BOOL, (some, here))  # type: ignore[arg-type]
-        count = convert.binary("sub", stop, whole, self.index)
-        if isinstance(count, Expr):
-            count = TailCount(count.op, count.type, count.args, count.attr, lanes.value)
-        rest = UnrollValue((Tail((whole, count)),))
+        left = convert.binary("sub", stop, whole, self.index)
+        if isinstance(left, Expr):
+            left = TailCount(left.op, left.type, left.args, left.attr, lanes.value)
+        rest = UnrollValue((Tail((whole, left)),))
         if isinstance(some, Const):
             paths = self.unroll(node, rest)
         else:

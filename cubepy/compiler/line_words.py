@@ -1,14 +1,27 @@
-"""How the words that make lines, tuples and coordinates become IR."""
+"""How the words that make lines, tuples and coordinates, and choose by masks, become IR."""
 
 from __future__ import annotations
 
 import ast
+from functools import reduce
 from typing import Any
 
 from cubepy.compiler import convert
-from cubepy.compiler.builtin_calls import Args, Kwargs, Lowering, lowers, unpack
-from cubepy.compiler.ir import Expr, VType
-from cubepy.compiler.masks import Masks
+from cubepy.compiler.builtin_calls import LOWERED, Args, Kwargs, Lowering, lowers, unpack
+from cubepy.compiler.ir import (
+    Assign,
+    Break,
+    Continue,
+    Expr,
+    For,
+    If,
+    Stmt,
+    VType,
+    While,
+    expressions,
+    walk,
+)
+from cubepy.compiler.line_loops import LineLoops
 from cubepy.compiler.source import stored_names
 from cubepy.compiler.values import (
     Const,
@@ -22,9 +35,28 @@ from cubepy.compiler.values import (
 from cubepy.errors import ComptimeError, DTypeError, KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
 
+PURE = (Assign, If, For, While, Break, Continue)
+"""Statements of inlined funcs that do no more than compute."""
 
-class Comprehensions(Masks):
-    """Adds tuples by comprehension to what can be walked."""
+
+class Words(LineLoops):
+    """Adds conditional expressions on masks and tuples by comprehension to what can be walked."""
+
+    def lane_by_lane(self, mask: Expr, node: ast.IfExp) -> Value:
+        """`a if mask else b`.
+
+        Raises:
+            KernelTypeError: a side touches memory, which it would do for the lanes of the other one, too.
+        """
+        mark = len(self.out)
+        a, b = self.eval_all(node.body, node.orelse)
+        sides = [v for v in (a, b) if isinstance(v, Expr)]
+        if any(v.touches_memory for v in sides) or not all(map(_pure, walk(self.out[mark:]))):
+            raise KernelTypeError(
+                "both sides of a conditional expression on a mask are evaluated, and one of them touches memory",
+                hint="load into a variable before, or use cb.select(mask, a, b)",
+            )
+        return LOWERED["select"](self, "select", [mask, a, b], {})
 
     def expr_GeneratorExp(self, node: ast.GeneratorExp) -> Value:
         """`(f(i) for i in ...)`, written out: a tuple."""
@@ -48,6 +80,17 @@ class Comprehensions(Masks):
             self.frame.env.pop(name, None)
         self.frame.env.update(before)
         return plain(TupleValue(tuple(values)))
+
+    def over_items(self, fn: Any, items: tuple[Value, ...]) -> Value:
+        """`min`, `max` or `sum` of a tuple."""
+        if fn is sum:
+            return reduce(lambda a, b: convert.binary("add", a, b, self.index), items)
+        return LOWERED[fn.__name__](self, fn.__name__, [*items], {}) if items[1:] else items[0]
+
+    def parts(self, value: Value) -> tuple[Value, ...]:
+        """What zip and enumerate go over: a tuple, or a comptime range or list."""
+        known = isinstance(value, Const) and isinstance(value.value, (range, list))
+        return tuple(map(Const, value.value)) if known else self._tuple(value)  # type: ignore[union-attr]
 
     def written_out(self, over: Value) -> tuple[Value, ...]:
         """The items that a comprehension goes over."""
@@ -80,6 +123,10 @@ class Comprehensions(Masks):
                 f"the condition of a comprehension must be comptime, but it is {describe(value)}"
             )
         return bool(value.value)
+
+
+def _pure(s: Stmt) -> bool:
+    return isinstance(s, PURE) and not any(e.touches_memory for e in expressions(s))
 
 
 @lowers("iota")
@@ -158,7 +205,8 @@ def _range(s: Any, name: str, args: Args, kwargs: Kwargs) -> Value:
     if unroll.value:
         return over  # type: ignore[no-any-return]
     if isinstance(over, Const):
-        over = RangeValue(*(Const(n) for n in (over.value.start, over.value.stop, over.value.step)))
+        r = over.value
+        over = RangeValue(Const(r.start), Const(r.stop), Const(r.step))
     step = s.comptime_int(over.step, "the step of cb.range(..., unroll=False)")
     if step == 0:
         raise KernelTypeError("range needs a step that is not zero")

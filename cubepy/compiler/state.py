@@ -224,8 +224,8 @@ class State:
             )
         if isinstance(value, RangeValue):
             parts = {"start": value.start, "stop": value.stop, "step": value.step}
-            assigned = {n: self.assign(f"{name}.{n}", v, (*key, n)) for n, v in parts.items()}
-            return replace(value, **assigned)
+            start, stop, step = (self.assign(f"{name}.{n}", v, (*key, n)) for n, v in parts.items())
+            return replace(value, start=start, stop=stop, step=step)
         if isinstance(value, MethodValue):
             return MethodValue(
                 self.assign(f"{name}.owner", value.owner, (*key, "owner")), value.name
