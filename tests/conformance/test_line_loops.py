@@ -40,10 +40,10 @@ def places(start: int, stop: int, lanes: int) -> list[list[int]]:
     return [[k, min(lanes, stop - k), int(stop - k >= lanes)] for k in range(start, stop, lanes)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_every_element_is_done_once(device: str, seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(4):
+    for _ in range(3):
         dtype, lanes, size = rng.choice(DTYPES), rng.choice([1, 3, 4, 16, 64]), rng.randrange(90)
         start, stop = rng.randrange(size + 1), rng.randrange(size + 1)
         x = (np.arange(size + 1) % 50).astype(dtype)

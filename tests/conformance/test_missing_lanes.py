@@ -168,7 +168,7 @@ def extremes(x: cb.Array, out: cb.Array, *, way: cb.Comptime[str]):
     out[1] = low.min()
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.float16, F])
+@pytest.mark.parametrize("dtype", [np.uint8, F])
 def test_validate_says_when_a_reduction_takes_lanes_that_are_not_there(
     device: str, dtype: Any
 ) -> None:
@@ -178,7 +178,6 @@ def test_validate_says_when_a_reduction_takes_lanes_that_are_not_there(
         del refused["largest"]
     for way in ("largest", "smallest", "other", "zero", "size", "square", "chosen", "sum"):
         extremes[1, 1](x[:8], out, way=way, device=device, mode="validate")
-        extremes[1, 1](x, out, way=way, device=device, mode="checked")
         if way not in refused:
             extremes[1, 1](x, out, way=way, device=device, mode="validate")
             continue
