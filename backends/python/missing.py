@@ -11,7 +11,7 @@ from cubepy.errors import KernelAssertionError
 from cubepy.lang.words import took_missing
 
 if TYPE_CHECKING:
-    from cubepy.backends.python.run import Run
+    from cubepy.backends.python.memory import Running
 
 ZERO_IS_LEAST = {"f": ("max", "min"), "i": ("max", "min"), "u": ("min",), "b": ()}
 """By a dtype's kind: which of the largest and the smallest lane a lane of zero may be wrongly."""
@@ -21,7 +21,7 @@ ZERO_IS_LEAST = {"f": ("max", "min"), "i": ("max", "min"), "u": ("min",), "b": (
 class Missing:
     """That some lanes of a line are zero because they are not in the array; `by` names what must not take them."""
 
-    run: Run
+    run: Running
     array: str
     by: tuple[str, ...]
 
