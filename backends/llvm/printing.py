@@ -234,7 +234,7 @@ class Printer(MemoryText):
         self.steps.pop()
 
     def rolled(self, s: For) -> None:
-        """A loop that nobody unrolls: its step is a number that the code generator does not know."""
+        """A loop that nobody unrolls: the code generator does not know its step."""
         start, stop = (self.temporary(f"i64({self.index(e)})") for e in (s.start, s.stop))
         self.serial += 2
         at, step = f"_{self.serial - 1}", f"_{self.serial}"

@@ -178,17 +178,17 @@ class Memory:
         return out
 
     def load(self, where: Any, lanes: int, valid: Any = None, other: Any = None) -> Value:
-        """A line from a position in C order, or from coordinates; `other` is what lanes get that are not there."""
+        """A line from a position in C order, or from coordinates; `other` is in missing lanes."""
         data = np.zeros(int(lanes), self.dtype.compute.numpy)
         if other is not None:
             data[:] = self.storable(other).data
-        places = self._lane_places(where, int(lanes), valid)
-        for k, at in enumerate(places):
+        inside = self._lane_places(where, int(lanes), valid)
+        for k, at in enumerate(inside):
             if at is not None:
                 self.note(at, "read")
                 data[k] = self.array[at]
         line = Value(data, self.dtype.compute)
-        if other is None and self.run.mode == "validate" and None in places:
+        if other is None and self.run.mode == "validate" and None in inside:
             line.missing = Missing(self.run, self.name, ZERO_IS_LEAST[self.dtype.kind])
         return line
 

@@ -1,25 +1,32 @@
-"""Lanes that a load did not fill, in validate mode: what a maximum or minimum over them must not take."""
+"""Validate mode: lanes that a load did not fill, which a maximum or minimum must not take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from cubepy.errors import KernelAssertionError
+from cubepy.errors import KernelAssertionError, Location
 from cubepy.lang.words import took_missing
-
-if TYPE_CHECKING:
-    from cubepy.backends.python.memory import Running
 
 ZERO_IS_LEAST = {"f": ("max", "min"), "i": ("max", "min"), "u": ("min",), "b": ()}
 """By a dtype's kind: which of the largest and the smallest lane a lane of zero may be wrongly."""
 
 
+class Running(Protocol):
+    """What an error asks of the run that it ends."""
+
+    name: str
+
+    def location(self) -> Location | None:
+        """The line of the kernel that is running."""
+        ...
+
+
 @dataclass(frozen=True)
 class Missing:
-    """That some lanes of a line are zero because they are not in the array; `by` names what must not take them."""
+    """That lanes of a line are zero as they are not in the array; `by`: what must not take them."""
 
     run: Running
     array: str

@@ -100,7 +100,7 @@ class _Rewriter(ast.NodeTransformer):
         return _at(ast.YieldFrom(call), node)
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
-        """A tuple: the element is a generator function of an item, since calls in it may suspend the unit."""
+        """A tuple: its element is a generator function, since calls in it may suspend the unit."""
         (loop,) = node.generators
         element = self.visit(node.elt)
         for test in reversed(loop.ifs):
@@ -120,7 +120,7 @@ class _Rewriter(ast.NodeTransformer):
         return _at(ast.UnaryOp(node.op, operand), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        """One side is evaluated, or both where the condition is a mask, which only running it shows."""
+        """One side is evaluated; both where the condition is a mask, which running it shows."""
         self.conditions += 1
         name = f"__condition{self.conditions}__"
         test = ast.NamedExpr(ast.Name(name, ast.Store()), self.visit(node.test))

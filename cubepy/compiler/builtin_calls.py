@@ -405,7 +405,7 @@ def _dot_pairs(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     return Expr("call", acc.type, (acc, a, b), "dot_bf16")
 
 
-def _line(s: Lowering, value: Value, name: str) -> Expr:
+def line_of(s: Lowering, value: Value, name: str) -> Expr:
     x = s.number(value, name)
     if not x.type.lanes:
         raise KernelTypeError(f"cb.{name} needs a line, not a scalar {x.type}")
@@ -414,22 +414,12 @@ def _line(s: Lowering, value: Value, name: str) -> Expr:
 
 @lowers("concat", "interleave")
 def _concat(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
-    a, b = (_line(s, v, name) for v in unpack(name, args, kwargs, "a", "b"))
+    a, b = (line_of(s, v, name) for v in unpack(name, args, kwargs, "a", "b"))
     if a.type.dtype is not b.type.dtype or (name == "interleave" and a.type.lanes != b.type.lanes):
         raise KernelTypeError(f"cb.{name} needs lines of one kind, not {a.type} and {b.type}")
     n, m = a.type.lanes, b.type.lanes
     order = range(n + m) if name == "concat" else [k // 2 + (k % 2) * n for k in range(2 * n)]
-    return _shuffled(a, b, tuple(order))
-
-
-@lowers("slice_line")
-def _slice(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
-    v, start_v, lanes_v = unpack(name, args, kwargs, "v", "start", "lanes")
-    x = _line(s, v, name)
-    start, lanes = s.comptime_int(start_v, "the start of a slice"), s.lanes_of(lanes_v)
-    if start < 0 or start + lanes > x.type.lanes:
-        raise KernelTypeError(f"lanes {start} to {start + lanes - 1} are not lanes of {x.type}")
-    return _shuffled(x, x, tuple(range(start, start + lanes)))
+    return shuffled(a, b, tuple(order))
 
 
 @lowers("shuffle")
@@ -437,18 +427,10 @@ def _shuffle(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     a, b, lanes = unpack(name, args, kwargs, "a", "b", "lanes")
     if not isinstance(lanes, Const):
         raise ComptimeError("the lanes of cb.shuffle must be comptime")
-    return _shuffled(_line(s, a, name), _line(s, b, name), tuple(lanes.value))
+    return shuffled(line_of(s, a, name), line_of(s, b, name), tuple(lanes.value))
 
 
-@lowers("partition")
-def _partition(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
-    v, mask = (_line(s, value, name) for value in unpack(name, args, kwargs, "v", "mask"))
-    if mask.type != VType(dt.bool_, v.type.lanes):
-        raise KernelTypeError(f"cb.partition needs a mask for {v.type}, not {mask.type}")
-    return Expr("call", v.type, (v, mask), name)
-
-
-def _shuffled(a: Expr, b: Expr, order: tuple[int, ...]) -> Value:
+def shuffled(a: Expr, b: Expr, order: tuple[int, ...]) -> Value:
     total = a.type.lanes + b.type.lanes
     if not 1 <= len(order) <= 64 or any(not 0 <= k < total for k in order):
         raise KernelTypeError(f"the lanes {order} are not 1 to 64 lanes out of {total}")

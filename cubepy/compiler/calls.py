@@ -12,7 +12,7 @@ from typing import Any
 from cubepy.compiler import convert
 from cubepy.compiler.builtin_calls import LOWERED, Lowering
 from cubepy.compiler.ir import Expr, VType
-from cubepy.compiler.line_words import Words
+from cubepy.compiler.lines.words import Words
 from cubepy.compiler.source import source_of
 from cubepy.compiler.state import Frame
 from cubepy.compiler.statements import RETURN

@@ -118,8 +118,8 @@ class Loops(Statements):
     ) -> list[Path] | None:
         """A runtime loop over a range.
 
-        `target` is its variable, if that is not the loop's own target; names of `also` are comptime in the body; a
-        break sets the variable `left_by`.
+        `target` is its variable, if that is not the loop's own target; names of `also` are comptime
+        in the body; a break sets the variable `left_by`.
         """
         target = node.target if target is None else target
         bounds = (over.start, over.stop, over.step)

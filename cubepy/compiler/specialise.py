@@ -7,7 +7,6 @@ from typing import Any
 from cubepy.compiler import products, tile_calls  # noqa: F401  (they register their rules)
 from cubepy.compiler.calls import Calls
 from cubepy.compiler.groups import check_groups
-from cubepy.compiler.hanging import check_reductions
 from cubepy.compiler.hardware_calls import with_barriers_first
 from cubepy.compiler.ir import (
     Alloc,
@@ -20,6 +19,7 @@ from cubepy.compiler.ir import (
     contains_barrier,
     walk,
 )
+from cubepy.compiler.lines.missing import check_reductions
 from cubepy.compiler.reads import guard_of
 from cubepy.compiler.signature import (
     ArraySpec,

@@ -1,19 +1,21 @@
-"""The words of the language that save idioms: loops over lines, lines of numbers, coordinates of a position."""
+"""The words of the language that save idioms: loops over lines, lines of numbers, coordinates."""
 
 from __future__ import annotations
 
 from cubepy.lang.examples import kernel_example, line
 
 WORDS = {
-    "lines": "`for k, valid in lines(start, stop, lanes)`: k goes from start to stop by comptime `lanes`, and `valid` "
-    "is how many of the lanes from k on lie before stop: comptime `lanes` in a loop over whole lines, a runtime number "
-    "in the tail, for which the body is written a second time.",
+    "lines": "`for k, valid in lines(start, stop, lanes)`: k goes from start to stop by comptime "
+    "`lanes`, and `valid` is how many of the lanes from k on lie before stop: comptime `lanes` in a "
+    "loop over whole lines, a runtime number in the tail, for which the body is written again.",
     "iota": "`iota(lanes, dtype=i32)`: the line 0, 1, 2, ...; both are comptime.",
-    "line": "`line(a, b, c, ...)`: a line of these 1 to 64 numbers, in the dtype in which they meet.",
-    "keep_first": "`keep_first(line, n, other)`: the first n lanes of a line, and `other` in those behind; `other` is a "
-    "number or a line and takes the line's dtype.",
-    "unravel": "`unravel(position, shape)`: the coordinates of a position in the C order of a shape, a tuple.",
-    "range": "`range(start, stop, step, unroll=True)`: Python's; with `unroll=False` compilers keep it a loop.",
+    "line": "`line(a, b, c, ...)`: a line of 1 to 64 numbers, in the dtype in which they meet.",
+    "keep_first": "`keep_first(line, n, other)`: the first n lanes of a line, and `other` in those "
+    "behind; `other` is a number or a line and takes the line's dtype.",
+    "unravel": "`unravel(position, shape)`: the coordinates (a tuple) of a position in the C order "
+    "of a shape.",
+    "range": "`range(start, stop, step, unroll=True)`: Python's; with `unroll=False` compilers keep "
+    "it a loop.",
 }
 """What each word does."""
 
@@ -36,7 +38,7 @@ WORD_EXAMPLES = {
         shows="[[ 0  1  2]\n [10 11 12]]",
     ),
     "range": kernel_example(
-        "total = 0\nfor k in cb.range(0, x.size, 2, unroll=False):  # a short loop body stays short\n"
+        "total = 0\nfor k in cb.range(0, x.size, 2, unroll=False):  # the body stays short\n"
         "    total += x[k]\nout[0] = total",
         x="np.array([1, 2, 3, 4, 5], np.int32)",
         out="np.zeros(1, np.int32)",
@@ -47,9 +49,10 @@ WORD_EXAMPLES = {
 
 
 def took_missing(how: str, array: str) -> str:
-    """What validate mode says of a maximum ("max") or minimum ("min") of lanes that a load left at zero."""
+    """What validate mode says of a maximum ("max") or minimum ("min") of missing lanes."""
     number, least = ("maximum", "-inf") if how == "max" else ("minimum", "inf")
     return (
-        f"a {number} takes lanes that are not in the array {array!r} (past its end, or past valid=) and so are zero; "
+        f"a {number} takes lanes that are not in the array {array!r} "
+        "(past its end, or past valid=) and so are zero; "
         f"say what they are with load(..., other=), as other={least} for floats"
     )

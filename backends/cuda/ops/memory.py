@@ -244,7 +244,7 @@ def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
 
 @literal_op
 def load_line_or(p: Any, i: Any, lanes: Any, n: Any, other: Any) -> Any:
-    """`load_line_or(p, i, lanes, n, other)`: like `load_line`, but only the first n lanes; the others are `other`'s."""
+    """`load_line_or(p, i, lanes, n, other)`: the first n lanes of `load_line`, else `other`'s."""
     p, count, other = elements(p), literal(lanes), line(other)
     if count is None:
         return None

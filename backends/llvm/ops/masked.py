@@ -61,7 +61,7 @@ def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
 
 @literal_op
 def load_line_or(p: Any, i: Any, lanes: Any, n: Any, other: Any) -> Any:
-    """`load_line_or(p, i, lanes, n, other)`: like `load_line`, but only the first n lanes; the others are `other`'s."""
+    """`load_line_or(p, i, lanes, n, other)`: the first n lanes of `load_line`, else `other`'s."""
     p, count, other = elements(p), literal(lanes), line(other)
     if count is None:
         return None
@@ -69,19 +69,19 @@ def load_line_or(p: Any, i: Any, lanes: Any, n: Any, other: Any) -> Any:
     same_type(result, other)
 
     def emit(b: Any, at: Any, k: Any, _: Any, n: Any, x: Any) -> Any:
-        place = line_address(b, p, at, k, count)
+        address = line_address(b, p, at, k, count)
         with b.if_else(b.icmp_signed(">=", n, ir.Constant(I64, count)), likely=True) as (
             whole,
             part,
         ):
             with whole:
-                full = decode(b, b.load(place, align=itemsize(p.dtype)), p.dtype)
+                full = decode(b, b.load(address, align=itemsize(p.dtype)), p.dtype)
                 from_whole = b.block
             with part:
                 mask = first_lanes(b, n, count)
                 rest = x if x.type == memory else ir.Constant(memory, None)
-                args = [place, _align(p.dtype), mask, rest]
-                some = intrinsic(b, "llvm.masked.load", memory, args, [memory, place.type])
+                args = [address, _align(p.dtype), mask, rest]
+                some = intrinsic(b, "llvm.masked.load", memory, args, [memory, address.type])
                 if x.type != memory:  # carried in another dtype than memory has
                     some = b.select(mask, decode(b, some, p.dtype), x)
                 from_part = b.block
@@ -94,7 +94,7 @@ def load_line_or(p: Any, i: Any, lanes: Any, n: Any, other: Any) -> Any:
 
 
 def same_type(result: Any, other: Any) -> None:
-    """Refuse a line for the lanes that are not there which is of another type than what is loaded."""
+    """Refuse lanes of another type than what is loaded."""
     if result != other:
         raise errors.TypingError(f"lanes of {result} cannot be taken from {other}")
 

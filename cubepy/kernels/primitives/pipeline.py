@@ -40,11 +40,11 @@ def skip_slots(slot, phase, count, stages):
 class Stage:
     """Where a producer or a consumer is in a ring of `stages` stages, with CUTLASS's words.
 
-    A producer acquires a stage, starts the copies into it, and goes on with `commit`; a consumer waits for a stage,
-    reads it, and gives it back with `release`. Each of them walks the ring with a stage of its own.
+    A producer acquires a stage, starts the copies into it, and goes on with `commit`; a consumer
+    waits for a stage, reads it, and gives it back with `release`. Each walks the stages by itself.
 
-    `full` and `empty` are barriers with one count a stage: the copies have come, and the reads are done. `phase`
-    changes with every round.
+    `full` and `empty` are barriers with one count a stage: the copies have come, and the reads are
+    done. `phase` changes with every round.
     """
 
     full: Any
@@ -67,7 +67,7 @@ class Stage:
         cb.barrier_wait(self.full, self.slot, self.phase)
 
     def release(self, leader):
-        """The next stage; this one may be filled again when the `leader` of every group of readers was here."""
+        """The next stage; this one is empty when the `leader` of every group was here."""
         if leader:
             cb.barrier_arrive(self.empty, self.slot)
         return self.next()

@@ -14,10 +14,10 @@ pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs 
 
 from cubepy.backends.cuda.offline import compile_for
 from tests.backends.cuda.emulator import emulate
-from tests.conformance import test_conditional_masks as masks
-from tests.conformance import test_line_loops as loops
-from tests.conformance import test_missing_lanes as missing
-from tests.conformance import test_words as words
+from tests.conformance.words import test_conditional_masks as masks
+from tests.conformance.words import test_line_loops as loops
+from tests.conformance.words import test_missing_lanes as missing
+from tests.conformance.words import test_words as words
 
 F = np.float32
 

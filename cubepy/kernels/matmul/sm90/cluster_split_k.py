@@ -102,13 +102,31 @@ def thin_product(
                 k = (first + step) * depth
                 stage.acquire((rows + columns) * ROW_BYTES)
                 load_tile(
-                    tiles_b, stage.slot * columns * depth, b, batch_b, column, k, columns, depth,
-                    blueprint.transpose_b, full, stage.slot,
-                )  # fmt: skip
+                    tiles_b,
+                    stage.slot * columns * depth,
+                    b,
+                    batch_b,
+                    column,
+                    k,
+                    columns,
+                    depth,
+                    blueprint.transpose_b,
+                    full,
+                    stage.slot,
+                )
                 load_tile(
-                    tiles_a, stage.slot * rows * depth, a, batch_a, row, k, rows, depth, blueprint.transpose_a,
-                    full, stage.slot,
-                )  # fmt: skip
+                    tiles_a,
+                    stage.slot * rows * depth,
+                    a,
+                    batch_a,
+                    row,
+                    k,
+                    rows,
+                    depth,
+                    blueprint.transpose_a,
+                    full,
+                    stage.slot,
+                )
                 stage = stage.commit()
     else:
         acc = cb.local(columns // PAIR, cb.f32)

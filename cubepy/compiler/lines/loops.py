@@ -1,7 +1,7 @@
-"""Walking `for k, valid in cb.lines(...)`: a loop over whole lines, and its body once more for what is left.
+"""Walking `for k, valid in cb.lines(...)`: a loop over whole lines, and its body again for the rest.
 
-In the loop `valid` is comptime, the lanes of a line, so that what it guards costs nothing there; behind the loop it is
-a runtime count, less than the lanes.
+In the loop `valid` is comptime, the lanes of a line, so that what it guards costs nothing there;
+behind the loop it is a runtime count, less than the lanes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LESS: dict[type[ast.cmpop], bool] = {
     ast.Gt: False,
     ast.GtE: False,
 }
-"""What comparisons of a lesser number with a greater one give; `_MORE`, of a greater with a lesser."""
+"""What comparisons of a lesser number with a greater one give; `_MORE`, the other way round."""
 _MORE = _LESS | {ast.Lt: False, ast.LtE: False, ast.Gt: True, ast.GtE: True}
 
 
@@ -80,7 +80,7 @@ class LineLoops(Loops):
         return super().loop_over(node, over)
 
     def pinned(self, value: Value, hint: str = "t") -> Value:
-        """The value, put into a variable unless it is one, is comptime, or counts the lanes of a tail."""
+        """The value, in a variable unless it is one, is comptime, or counts the lanes of a tail."""
         return value if isinstance(value, TailCount) else super().pinned(value, hint)
 
     def compare(self, op: ast.cmpop, left: Value, right: Value) -> Value:
@@ -101,10 +101,11 @@ class LineLoops(Loops):
         targets = node.target.elts if isinstance(node.target, ast.Tuple) else []
         if len(targets) != 2 or not all(isinstance(t, ast.Name) for t in targets):
             raise KernelSyntaxError(
-                "a loop over cb.lines has two variables: where a line begins, and how many of its lanes are there",
+                "a loop over cb.lines has two variables: "
+                "where a line begins, and how many of its lanes are there",
                 hint="for k, valid in cb.lines(start, stop, lanes):",
             )
-        place, count = targets
+        position, count = targets
         assert isinstance(count, ast.Name) and isinstance(over.step, Const)
         dtype = self.lines_dtype(over)
         start = self.settled(_typed(over.start, dtype), "begin")
@@ -118,7 +119,7 @@ class LineLoops(Loops):
             self.emit(Assign(left_by, convert.constant(False, dt.bool_)))
         region = self.region()
         inside = ((count.id, lanes),)
-        paths = self.range_loop(node, RangeValue(start, whole, lanes), place, inside, left_by)
+        paths = self.range_loop(node, RangeValue(start, whole, lanes), position, inside, left_by)
         if paths is not None:
             self.join(region, paths)
         some = convert.compare("lt", whole, stop, self.index)
@@ -127,7 +128,10 @@ class LineLoops(Loops):
             return [path]
         if left_by:
             here = Expr("not_", convert.BOOL, (Expr("var", convert.BOOL, (), left_by),))
-            some = here if isinstance(some, Const) else Expr("and", convert.BOOL, (some, here))  # type: ignore[arg-type]
+            if isinstance(some, Const):
+                some = here
+            else:
+                some = Expr("and", convert.BOOL, (convert.runtime(some), here))
         left = convert.binary("sub", stop, whole, self.index)
         if isinstance(left, Expr):
             left = TailCount(left.op, left.type, left.args, left.attr, lanes.value)
@@ -179,7 +183,7 @@ class LineLoops(Loops):
         return length if start == Const(0) else convert.binary("add", start, length, self.index)
 
     def forget(self, targets: list[ast.expr], paths: list[Path]) -> None:
-        """The variables of a loop over lines mean something behind it only if they are ordinary variables."""
+        """Let the variables of a loop end with it, unless they are ordinary variables."""
         for target in targets:
             assert isinstance(target, ast.Name)
             key = (*self.frame.path, target.id)

@@ -7,7 +7,16 @@ from functools import reduce
 from typing import Any
 
 from cubepy.compiler import convert
-from cubepy.compiler.builtin_calls import LOWERED, Args, Kwargs, Lowering, lowers, unpack
+from cubepy.compiler.builtin_calls import (
+    LOWERED,
+    Args,
+    Kwargs,
+    Lowering,
+    line_of,
+    lowers,
+    shuffled,
+    unpack,
+)
 from cubepy.compiler.ir import (
     Assign,
     Break,
@@ -21,7 +30,7 @@ from cubepy.compiler.ir import (
     expressions,
     walk,
 )
-from cubepy.compiler.line_loops import LineLoops
+from cubepy.compiler.lines.loops import LineLoops
 from cubepy.compiler.source import stored_names
 from cubepy.compiler.values import (
     Const,
@@ -46,14 +55,15 @@ class Words(LineLoops):
         """`a if mask else b`.
 
         Raises:
-            KernelTypeError: a side touches memory, which it would do for the lanes of the other one, too.
+            KernelTypeError: a side touches memory, which it would do for all lanes.
         """
         mark = len(self.out)
         a, b = self.eval_all(node.body, node.orelse)
         sides = [v for v in (a, b) if isinstance(v, Expr)]
         if any(v.touches_memory for v in sides) or not all(map(_pure, walk(self.out[mark:]))):
             raise KernelTypeError(
-                "both sides of a conditional expression on a mask are evaluated, and one of them touches memory",
+                "both sides of a conditional expression on a mask are evaluated, "
+                "and one of them touches memory",
                 hint="load into a variable before, or use cb.select(mask, a, b)",
             )
         return LOWERED["select"](self, "select", [mask, a, b], {})
@@ -89,8 +99,9 @@ class Words(LineLoops):
 
     def parts(self, value: Value) -> tuple[Value, ...]:
         """What zip and enumerate go over: a tuple, or a comptime range or list."""
-        known = isinstance(value, Const) and isinstance(value.value, (range, list))
-        return tuple(map(Const, value.value)) if known else self._tuple(value)  # type: ignore[union-attr]
+        if isinstance(value, Const) and isinstance(value.value, (range, list)):
+            return tuple(map(Const, value.value))
+        return self._tuple(value)
 
     def written_out(self, over: Value) -> tuple[Value, ...]:
         """The items that a comprehension goes over."""
@@ -101,7 +112,8 @@ class Words(LineLoops):
         if isinstance(over, RangeValue):
             raise ComptimeError(
                 "a tuple needs a range with comptime bounds",
-                hint="make the bound a cb.Comptime parameter, or use cb.local(shape, dtype) and a loop",
+                hint="make the bound a cb.Comptime parameter, "
+                "or use cb.local(shape, dtype) and a loop",
             )
         raise KernelTypeError(f"{describe(over)} cannot be looped over")
 
@@ -211,3 +223,21 @@ def _range(s: Any, name: str, args: Args, kwargs: Kwargs) -> Value:
     if step == 0:
         raise KernelTypeError("range needs a step that is not zero")
     return RangeValue(over.start, over.stop, over.step, rolled=True)
+
+
+@lowers("partition")
+def _partition(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    v, mask = (line_of(s, value, name) for value in unpack(name, args, kwargs, "v", "mask"))
+    if mask.type != VType(dt.bool_, v.type.lanes):
+        raise KernelTypeError(f"cb.partition needs a mask for {v.type}, not {mask.type}")
+    return Expr("call", v.type, (v, mask), name)
+
+
+@lowers("slice_line")
+def _slice(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+    v, start_v, lanes_v = unpack(name, args, kwargs, "v", "start", "lanes")
+    x = line_of(s, v, name)
+    start, lanes = s.comptime_int(start_v, "the start of a slice"), s.lanes_of(lanes_v)
+    if start < 0 or start + lanes > x.type.lanes:
+        raise KernelTypeError(f"lanes {start} to {start + lanes - 1} are not lanes of {x.type}")
+    return shuffled(x, x, tuple(range(start, start + lanes)))

@@ -1,9 +1,10 @@
 """Validate mode: a maximum or minimum of a line must not take lanes that a load left at zero.
 
-Lanes past `valid=` or the end of an array are zero unless `other=` says otherwise. A sum does not mind; the largest of
-negative numbers does. So the program is told, for every line that may lack lanes, how many are there: a variable beside
-each variable that holds such a line, and an assertion before each maximum or minimum. Arithmetic hands the lack on;
-`cb.select`, shuffles and memory end what can be followed, and nothing is said of them.
+Lanes past `valid=` or the end of an array are zero unless `other=` says otherwise. A sum does not
+mind; the largest of negative numbers does. So the program counts, for every line that may lack
+lanes, how many are there: in a variable beside each variable that holds such a line, with an
+assertion before each maximum or minimum. Arithmetic hands the lack on; `cb.select`, shuffles and
+memory end what can be followed, and nothing is said of them.
 """
 
 from __future__ import annotations
@@ -30,10 +31,7 @@ from cubepy.lang.builtins import FLOAT_MATH
 from cubepy.lang.words import took_missing
 
 REDUCED = {"line_max": "max", "line_min": "min"}
-ARITHMETIC = {
-    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "shl", "shr",
-    "neg", "cast",
-}  # fmt: skip
+ARITHMETIC = frozenset("add sub mul truediv floordiv mod pow and_ or_ xor shl shr neg cast".split())
 CALLS = {*FLOAT_MATH, "abs", "round", "min", "max", "nan_min", "nan_max", "fma", "pow"}
 
 
