@@ -104,6 +104,8 @@ class Site:
 class Printer(MemoryText):
     """Prints the body of one program; `text` of a subclass makes the module of it."""
 
+    pragma = ""  # what stands at the top of a loop that must not be unrolled
+
     def __init__(self, program: Program, reserved: frozenset[str]) -> None:
         self.program = program
         self.reserved = reserved
@@ -113,6 +115,7 @@ class Printer(MemoryText):
         self.per_unit: frozenset[str] = frozenset()
         self.units_count = math.prod(program.units)
         self.serial = 0
+        self.steps: list[str] = []
 
     def array_parameters(self) -> list[Parameter]:
         """Parameters for the program's arguments; arrays bring their shape and strides."""
@@ -186,6 +189,8 @@ class Printer(MemoryText):
         self.line("break")
 
     def stmt_Continue(self, s: Continue) -> None:
+        if self.steps[-1]:
+            self.line(self.steps[-1])
         self.line("continue")
 
     def stmt_Assign(self, s: Assign) -> None:
@@ -224,6 +229,29 @@ class Printer(MemoryText):
             self.nested(orelse)
 
     def stmt_For(self, s: For) -> None:
+        self.steps.append("")
+        (self.rolled if s.rolled else self.ranged)(s)
+        self.steps.pop()
+
+    def rolled(self, s: For) -> None:
+        """A loop that nobody unrolls: the code generator does not know its step."""
+        start, stop = (self.temporary(f"i64({self.index(e)})") for e in (s.start, s.stop))
+        self.serial += 2
+        at, step = f"_{self.serial - 1}", f"_{self.serial}"
+        self.line(f"{at} = {start}")
+        self.line(f"{step} = opaque(i64({s.step.attr}))")
+        self.line(f"while {at} {'<' if s.step.attr > 0 else '>'} {stop}:")
+        self.depth += 1
+        if self.pragma:
+            self.line(self.pragma)
+        self.assign(s.var, f"{self.program.variables[s.var].dtype.name}({at})")
+        self.steps[-1] = f"{at} = {at} + {step}"
+        self.block(s.body)
+        self.line(self.steps[-1])
+        self.depth -= 1
+
+    def ranged(self, s: For) -> None:
+        """A loop over a range."""
         start, stop, step = (self.index(e) for e in (s.start, s.stop, s.step))
         dtype = self.program.variables[s.var].dtype
         if s.step.op != "const":
@@ -248,7 +276,9 @@ class Printer(MemoryText):
 
     def stmt_While(self, s: While) -> None:
         self.line(f"while {self.value(s.cond)}:")
+        self.steps.append("")
         self.nested(s.body)
+        self.steps.pop()
 
     def stmt_Store(self, s: Store) -> None:
         self.store(s)
@@ -324,6 +354,16 @@ class Printer(MemoryText):
 
     def expr_splat(self, e: Expr) -> str:
         return f"splat({self.value(e.args[0])}, {e.type.lanes})"
+
+    def expr_iota(self, e: Expr) -> str:
+        return f'iota("{e.type.dtype.name}", {e.type.lanes})'
+
+    def expr_line(self, e: Expr) -> str:
+        first, *others = map(self.value, e.args)
+        text = f"splat({first}, {e.type.lanes})"
+        for k, value in enumerate(others, 1):
+            text = f"insert({text}, {k}, {value})"
+        return text
 
     def expr_extract(self, e: Expr) -> str:
         return f"extract({self.value(e.args[0])}, {e.attr})"

@@ -148,16 +148,23 @@ class MemoryText:
         return self.value(e)
 
     def expr_line_load(self, e: Expr) -> str:
-        mem, linear, has_valid = e.attr
-        args = e.args[:-1] if has_valid else e.args
-        valid = self.index(e.args[-1]) if has_valid else None
+        mem, linear, has_valid, filled = e.attr
+        args, other = (e.args[:-1], self.value(e.args[-1])) if filled else (e.args, "")
+        valid = self.index(args[-1]) if has_valid else None
+        args = args[:-1] if has_valid else args
         name, lanes = self.var(mem.name), e.type.lanes
         where, room, offsets = self.line_place(mem, args, linear, lanes)
         count = self.count(room, valid, lanes, mem, args)
         if offsets is not None:
-            return f"gather_line({name}, {offsets}, {self.lane_mask(count, lanes)})"
+            mask = self.lane_mask(count, lanes)
+            if not filled or count is None:
+                return f"gather_line({name}, {offsets}, {mask})"
+            mask = self.temporary(mask)
+            return f"select({mask}, gather_line({name}, {offsets}, {mask}), {other})"
         if count is None:
             return f"load_line({name}, {where}, {lanes})"
+        if filled:
+            return f"load_line_or({name}, {where}, {lanes}, {count}, {other})"
         return f"load_line_part({name}, {where}, {lanes}, {count})"
 
     def store_line(self, s: Store, value: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.backends.python.missing import kept
 from cubepy.backends.python.values import (
     Value,
     binary,
@@ -59,6 +60,7 @@ _FLOAT: dict[str, Callable[..., Any]] = {
 
 
 def _float_math(name: str) -> Callable[[Any], Any]:
+    @kept
     def evaluate(x: Any) -> Any:
         with np.errstate(all="ignore"):
             if is_weak(x):
@@ -84,10 +86,16 @@ MEANING.update({name: _float_math(name) for name in FLOAT_MATH})
 
 @means("abs")
 def _abs(x: Any) -> Any:
-    return abs(x) if is_weak(x) else Value(np.abs(strong(x).data), strong(x).dtype)
+    if is_weak(x):
+        return abs(x)
+    v = strong(x)
+    size = Value(np.abs(v.data), v.dtype)
+    size.missing = v.missing and v.missing.but_for("max")
+    return size
 
 
 @means("round")
+@kept
 def _round(x: Any) -> Any:
     if is_weak(x):
         return float(round(x)) if isinstance(x, float) else x
@@ -128,6 +136,7 @@ def _pow(x: Any, y: Any) -> Any:
 
 
 @means("fma")
+@kept
 def _fma(a: Any, b: Any, c: Any) -> Any:
     if all(is_weak(v) for v in (a, b, c)):
         return a * b + c

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from cubepy.backends.python.missing import ZERO_IS_LEAST, Missing
 from cubepy.backends.python.values import Value, binary, convert, extreme, is_weak, strong
 from cubepy.errors import DTypeError, KernelTypeError, OutOfBoundsError, RaceError
 from cubepy.lang import dtypes as dt
@@ -176,14 +177,20 @@ class Memory:
             )
         return out
 
-    def load(self, where: Any, lanes: int, valid: Any = None) -> Value:
-        """A line from a position in C order, or from coordinates."""
+    def load(self, where: Any, lanes: int, valid: Any = None, other: Any = None) -> Value:
+        """A line from a position in C order, or from coordinates; `other` is in missing lanes."""
         data = np.zeros(int(lanes), self.dtype.compute.numpy)
-        for k, at in enumerate(self._lane_places(where, int(lanes), valid)):
+        if other is not None:
+            data[:] = self.storable(other).data
+        inside = self._lane_places(where, int(lanes), valid)
+        for k, at in enumerate(inside):
             if at is not None:
                 self.note(at, "read")
                 data[k] = self.array[at]
-        return Value(data, self.dtype.compute)
+        line = Value(data, self.dtype.compute)
+        if other is None and self.run.mode == "validate" and None in inside:
+            line.missing = Missing(self.run, self.name, ZERO_IS_LEAST[self.dtype.kind])
+        return line
 
     def store(self, where: Any, line: Any, valid: Any = None) -> None:
         """A line to a position in C order, or to coordinates."""

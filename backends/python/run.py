@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import linecache
 import math
+import operator
 import pdb
 import sys
 from collections.abc import Callable, Generator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from cubepy.backends.python.memory import Memory, poisoned
 from cubepy.backends.python.names import Frozen
 from cubepy.backends.python.transform import generator_of
 from cubepy.backends.python.values import Value, convert, is_weak, strong
+from cubepy.backends.python.words import Sides, TypedRange, lines
 from cubepy.compiler.calls import MATH, bind_parameters
 from cubepy.compiler.source import source_of
 from cubepy.errors import BarrierError, DTypeError, KernelAssertionError, Location
@@ -27,20 +30,6 @@ from cubepy.lang.grid import Dim3
 from cubepy.lang.views import plain
 
 
-class TypedRange:
-    """`range` in a kernel: its items are integers of the index dtype."""
-
-    def __init__(self, bounds: tuple[Any, ...], index: DType) -> None:
-        self.plain = range(*(int(b) for b in bounds))
-        self.dtype = index
-        for b in bounds:
-            if isinstance(b, Value) and b.dtype.bits >= index.bits:
-                self.dtype = dt.promote(self.dtype, b.dtype)
-
-    def __iter__(self) -> Any:
-        return (Value(i, self.dtype) for i in self.plain)
-
-
 class Bound:
     """A struct's method."""
 
@@ -48,7 +37,7 @@ class Bound:
         self.owner, self.method = owner, method
 
 
-class Run:
+class Run(Sides):
     """One launch."""
 
     def __init__(
@@ -258,7 +247,15 @@ class Run:
         return expr
 
     def do_unroll(self, over: Any) -> Any:
+        if isinstance(over, int):
+            return range(over)
         return over.plain if isinstance(over, TypedRange) else over
+
+    def do_range(self, *bounds: Any, unroll: bool = True) -> TypedRange:
+        return TypedRange(bounds, self.index)
+
+    def do_lines(self, start: Any, stop: Any, lanes: Any) -> Any:
+        return lines(start, stop, lanes, self.index)
 
     def do_device_properties(self) -> Any:
         return self.properties
@@ -307,6 +304,14 @@ class Run:
             }.get(fn)
         except TypeError:
             known = None
+        if fn in (zip, enumerate):
+            args = [a.plain if isinstance(a, TypedRange) else a for a in args]
+        if fn in (min, max, sum) and len(args) == 1 and isinstance(args[0], tuple):
+            args = [*args[0]]  # of a tuple
+            if fn is sum:
+                return reduce(operator.add, args) if args else 0
+            if len(args) == 1:
+                return args[0]
         if known is not None and any(isinstance(a, Value) for a in args):
             return MEANING[known](*args)
         if fn in (int, float, bool) and isinstance(args[0], Value):

@@ -78,6 +78,7 @@ def code_of(fn: Callable) -> CodeType:
 class _Rewriter(ast.NodeTransformer):
     def __init__(self, names: frozenset[str]) -> None:
         self.names = names
+        self.conditions = 0
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if isinstance(node.ctx, ast.Load) and node.id not in self.names:
@@ -97,6 +98,39 @@ class _Rewriter(ast.NodeTransformer):
         )
         call = _runtime("call", [self.visit(node.func), args, kwargs])
         return _at(ast.YieldFrom(call), node)
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
+        """A tuple: its element is a generator function, since calls in it may suspend the unit."""
+        (loop,) = node.generators
+        element = self.visit(node.elt)
+        for test in reversed(loop.ifs):
+            skipped = ast.Attribute(ast.Name("__run__", ast.Load()), "skipped", ast.Load())
+            element = ast.IfExp(self.visit(test), element, skipped)
+        nothing = ast.YieldFrom(ast.Tuple([], ast.Load()))  # or it would be no generator function
+        body: ast.expr = ast.Subscript(
+            ast.Tuple([element, nothing], ast.Load()), ast.Constant(0), ast.Load()
+        )
+        collect = _runtime("collected", [self.visit(loop.iter), _of_item(loop.target, body)])
+        return _at(ast.YieldFrom(collect), node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        operand = self.visit(node.operand)
+        if isinstance(node.op, ast.Not):
+            return _at(_runtime("negated", [operand]), node)
+        return _at(ast.UnaryOp(node.op, operand), node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """One side is evaluated; both where the condition is a mask, which running it shows."""
+        self.conditions += 1
+        name = f"__condition{self.conditions}__"
+        test = ast.NamedExpr(ast.Name(name, ast.Store()), self.visit(node.test))
+        sides: list[ast.expr] = [
+            ast.IfExp(
+                _runtime(method, [ast.Name(name, ast.Load())]), self.visit(side), ast.Constant(None)
+            )
+            for method, side in (("holds", node.body), ("fails", node.orelse))
+        ]
+        return _at(_runtime("chosen", [test, *sides]), node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if node.value is None or not isinstance(node.target, ast.Name):
@@ -146,6 +180,30 @@ class _Rewriter(ast.NodeTransformer):
                     )
                     out.append(_at(ast.Assign([ast.Name(n.id, ast.Store())], value), node))
         return out
+
+
+def _of_item(target: ast.expr, body: ast.expr) -> ast.Lambda:
+    """`lambda item: body`, or `lambda item: (lambda a, b: body)(*item)` for a tuple of names."""
+    if isinstance(target, ast.Name):
+        return _lambda([target.id], body)
+    assert isinstance(target, ast.Tuple)
+    names = [f"__item{k}__" for k in range(len(target.elts))]
+    for name, part in zip(names, target.elts, strict=True):
+        if not isinstance(part, ast.Name):
+            inner = _of_item(part, body)
+            body = ast.YieldFrom(ast.Call(inner, [ast.Name(name, ast.Load())], []))
+    own = [t.id if isinstance(t, ast.Name) else n for n, t in zip(names, target.elts, strict=True)]
+    call = ast.Call(
+        _lambda(own, body), [ast.Starred(ast.Name("__item__", ast.Load()), ast.Load())], []
+    )
+    return _lambda(["__item__"], ast.YieldFrom(call))
+
+
+def _lambda(names: list[str], body: ast.expr) -> ast.Lambda:
+    arguments = ast.arguments(
+        posonlyargs=[], args=[ast.arg(n) for n in names], kwonlyargs=[], kw_defaults=[], defaults=[]
+    )
+    return ast.Lambda(arguments, body)
 
 
 def _runtime(method: str, args: list[ast.expr]) -> ast.Call:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.backends.python.missing import Missing, kept
 from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType
@@ -18,12 +19,13 @@ from cubepy.lang.dtypes import DType
 class Value:
     """A number or a line: `data` is a 0-d or 1-d NumPy array of the dtype's own NumPy type."""
 
-    __slots__ = ("data", "dtype")
+    __slots__ = ("data", "dtype", "missing")
     __array_ufunc__ = None  # NumPy scalars leave mixed arithmetic to this class
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, data: Any, dtype: DType) -> None:
         self.data, self.dtype = np.asarray(data, dtype.numpy), dtype
+        self.missing: Missing | None = None
 
     @property
     def lanes(self) -> int:
@@ -80,10 +82,14 @@ class Value:
 
     def max(self) -> Value:
         """Largest lane, NaN ignored."""
+        if self.missing is not None:
+            self.missing.check("max")
         return self._folded(lambda a, b: extreme("max", a, b))
 
     def min(self) -> Value:
         """Smallest lane, NaN ignored."""
+        if self.missing is not None:
+            self.missing.check("min")
         return self._folded(lambda a, b: extreme("min", a, b))
 
     def any(self) -> Value:
@@ -102,10 +108,12 @@ class Value:
             parts = [step(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)] + odd
         return parts[0]
 
+    @kept
     def __neg__(self) -> Value:
         v = convert(self, dt.i32) if self.dtype.kind == "b" else self
         return Value(np.negative(v.data), v.dtype)
 
+    @kept
     def __pos__(self) -> Value:
         return convert(self, dt.i32) if self.dtype.kind == "b" else self
 
@@ -175,6 +183,7 @@ def _yielding(other: DType, weak: Any) -> DType:
     return other
 
 
+@kept
 def convert(v: Any, dtype: DType) -> Value:
     """Convert: integers wrap, floats truncate and saturate into integers (NaN gives 0) and round to nearest even."""
     if is_weak(v):
@@ -240,6 +249,15 @@ _UFUNCS: dict[str, Callable[..., Any]] = {
 
 def binary(op: str, a: Any, b: Any) -> Any:
     """`a op b` for an arithmetic or bit operator."""
+    result = _binary(op, a, b)
+    square = (op == "mul" and a is b) or (op == "pow" and is_weak(b) and b == 2)
+    if square and isinstance(a, Value) and a.missing is not None:
+        result.missing = a.missing.but_for("max")
+    return result
+
+
+@kept
+def _binary(op: str, a: Any, b: Any) -> Any:
     x, y = pair(a, b)
     if op in ("and_", "or_", "xor", "shl", "shr"):
         if x.dtype.is_float:
@@ -326,6 +344,7 @@ def compare(op: str, a: Any, b: Any) -> Any:
     return Value(_COMPARE[op](x.wide, y.wide), dt.bool_)
 
 
+@kept
 def extreme(op: str, a: Any, b: Any, nan: bool = False) -> Value:
     """The smaller or larger of two; NaN is ignored, or propagated with `nan`."""
     x, y = pair(a, b)

@@ -109,20 +109,23 @@ class Lowering(Expressions):
         if mem.lanes:
             raise KernelTypeError(f"the elements of {mem.name} are lines already; index it")
         if method == "load":
-            where, lanes_v, valid_v = unpack("load", args, kwargs, "i", "lanes", valid=Const(None))
+            where, lanes_v, valid_v, other_v = unpack(
+                "load", args, kwargs, "i", "lanes", valid=Const(None), other=Const(None)
+            )
             lanes = self.lanes_of(lanes_v)
             indices, linear = self.line_position(mem, where)
-            extra = (
-                ()
-                if isinstance(valid_v, Const) and valid_v.value is None
-                else (self.as_index(valid_v),)
-            )
+            valid = self.valid_lanes(valid_v, lanes)
+            filled = not (isinstance(other_v, Const) and other_v.value is None)
+            extra = () if valid is None else (valid,)
+            if filled:
+                what = f"lanes of the array {mem.argument or mem.name!r}"
+                extra = (*extra, convert.storable(other_v, mem.dtype, lanes, what))
             self.read.add(mem.name)
             return Expr(
                 "line_load",
                 VType(mem.dtype.compute, lanes),
                 (*indices, *extra),
-                (mem, linear, bool(extra)),
+                (mem, linear, valid is not None, filled),
             )
         if method == "prefetch":
             (where,) = unpack("prefetch", args, kwargs, "i")
@@ -133,12 +136,18 @@ class Lowering(Expressions):
         indices, linear = self.line_position(mem, where)
         lanes = line.type.lanes if isinstance(line, Expr) and line.type.lanes else 1
         value = convert.storable(line, mem.dtype, lanes, f"the array {mem.argument or mem.name!r}")
-        valid = (
-            None if isinstance(valid_v, Const) and valid_v.value is None else self.as_index(valid_v)
-        )
+        valid = self.valid_lanes(valid_v, lanes)
         self.written.add(mem.name)
         self.emit(Store(mem, indices, value, linear, valid, stream=method == "store_stream"))
         return Const(None)
+
+    def valid_lanes(self, value: Value, lanes: int) -> Expr | None:
+        """How many lanes of a line are there; None for all, as where a comptime count says so."""
+        if isinstance(value, Const) and (
+            value.value is None or self.comptime_int(value, "valid=") >= lanes
+        ):
+            return None
+        return self.as_index(value)
 
     def line_position(self, mem: Mem, where: Value) -> tuple[tuple[Expr, ...], bool]:
         """Where a line starts: a position in C order, or a tuple of coordinates."""
@@ -396,7 +405,7 @@ def _dot_pairs(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     return Expr("call", acc.type, (acc, a, b), "dot_bf16")
 
 
-def _line(s: Lowering, value: Value, name: str) -> Expr:
+def line_of(s: Lowering, value: Value, name: str) -> Expr:
     x = s.number(value, name)
     if not x.type.lanes:
         raise KernelTypeError(f"cb.{name} needs a line, not a scalar {x.type}")
@@ -405,22 +414,12 @@ def _line(s: Lowering, value: Value, name: str) -> Expr:
 
 @lowers("concat", "interleave")
 def _concat(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
-    a, b = (_line(s, v, name) for v in unpack(name, args, kwargs, "a", "b"))
+    a, b = (line_of(s, v, name) for v in unpack(name, args, kwargs, "a", "b"))
     if a.type.dtype is not b.type.dtype or (name == "interleave" and a.type.lanes != b.type.lanes):
         raise KernelTypeError(f"cb.{name} needs lines of one kind, not {a.type} and {b.type}")
     n, m = a.type.lanes, b.type.lanes
     order = range(n + m) if name == "concat" else [k // 2 + (k % 2) * n for k in range(2 * n)]
-    return _shuffled(a, b, tuple(order))
-
-
-@lowers("slice_line")
-def _slice(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
-    v, start_v, lanes_v = unpack(name, args, kwargs, "v", "start", "lanes")
-    x = _line(s, v, name)
-    start, lanes = s.comptime_int(start_v, "the start of a slice"), s.lanes_of(lanes_v)
-    if start < 0 or start + lanes > x.type.lanes:
-        raise KernelTypeError(f"lanes {start} to {start + lanes - 1} are not lanes of {x.type}")
-    return _shuffled(x, x, tuple(range(start, start + lanes)))
+    return shuffled(a, b, tuple(order))
 
 
 @lowers("shuffle")
@@ -428,18 +427,10 @@ def _shuffle(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     a, b, lanes = unpack(name, args, kwargs, "a", "b", "lanes")
     if not isinstance(lanes, Const):
         raise ComptimeError("the lanes of cb.shuffle must be comptime")
-    return _shuffled(_line(s, a, name), _line(s, b, name), tuple(lanes.value))
+    return shuffled(line_of(s, a, name), line_of(s, b, name), tuple(lanes.value))
 
 
-@lowers("partition")
-def _partition(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
-    v, mask = (_line(s, value, name) for value in unpack(name, args, kwargs, "v", "mask"))
-    if mask.type != VType(dt.bool_, v.type.lanes):
-        raise KernelTypeError(f"cb.partition needs a mask for {v.type}, not {mask.type}")
-    return Expr("call", v.type, (v, mask), name)
-
-
-def _shuffled(a: Expr, b: Expr, order: tuple[int, ...]) -> Value:
+def shuffled(a: Expr, b: Expr, order: tuple[int, ...]) -> Value:
     total = a.type.lanes + b.type.lanes
     if not 1 <= len(order) <= 64 or any(not 0 <= k < total for k in order):
         raise KernelTypeError(f"the lanes {order} are not 1 to 64 lanes out of {total}")

@@ -12,7 +12,7 @@ from typing import Any
 from cubepy.compiler import convert
 from cubepy.compiler.builtin_calls import LOWERED, Lowering
 from cubepy.compiler.ir import Expr, VType
-from cubepy.compiler.loops import Loops
+from cubepy.compiler.lines.words import Words
 from cubepy.compiler.source import source_of
 from cubepy.compiler.state import Frame
 from cubepy.compiler.statements import RETURN
@@ -62,7 +62,7 @@ if hasattr(math, "exp2"):
 PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
 
 
-class Calls(Loops, Lowering):
+class Calls(Words, Lowering):
     """Adds calls to what can be walked."""
 
     def call(self, node: ast.Call) -> Value:
@@ -140,12 +140,10 @@ class Calls(Loops, Lowering):
         if fn is print:
             return self.builtin("debug_print", args, {})
         if fn is zip or (fn is enumerate and len(args) == 1):
-            rows = (
-                zip(*(self._tuple(a) for a in args), strict=False)
-                if fn is zip
-                else ((Const(i), v) for i, v in enumerate(self._tuple(args[0])))
-            )
-            return plain(TupleValue(tuple(plain(TupleValue(tuple(r))) for r in rows)))
+            parts = [self.parts(a) for a in args]
+            counted = fn is enumerate
+            rows = zip(*((map(Const, range(len(parts[0]))), *parts) if counted else parts))
+            return plain(TupleValue(tuple(plain(TupleValue(r)) for r in rows)))
         numbers = [v.value for v in values if isinstance(v, Const)]
         if len(numbers) == len(values):
             self.facts.reads.call(fn, tuple(numbers))
@@ -163,12 +161,14 @@ class Calls(Loops, Lowering):
             known = MATH.get(fn) or PYTHON.get(fn)
         except TypeError:
             known = None
+        if fn in (min, max, sum) and len(args) == 1 and isinstance(args[0], TupleValue):
+            return self.over_items(fn, args[0].items)
         if known is not None:
             return self.builtin(known, args, kwargs)
         if fn in (int, float, bool):
             return self.python_cast(fn, args)
         if fn is tuple and len(args) == 1:
-            return plain(TupleValue(self._tuple(args[0])))
+            return plain(TupleValue(self.written_out(args[0])))
         raise KernelTypeError(
             f"{_name(fn)} cannot be called with runtime values in a kernel", hint=_instead(fn)
         )
@@ -215,6 +215,8 @@ class Calls(Loops, Lowering):
 
     def unrolled(self, over: Value) -> Value:
         """`cb.unroll(over)`."""
+        if isinstance(over, Const) and isinstance(over.value, int):
+            over = Const(range(self.comptime_int(over, "the number of turns of cb.unroll")))
         if isinstance(over, RangeValue):
             raise ComptimeError(
                 "cb.unroll needs a range with comptime bounds",

@@ -318,7 +318,7 @@ def condition(a: Value) -> Value:
     if a.type.lanes:
         raise KernelTypeError(
             "a mask cannot be a condition: its lanes may differ",
-            hint="use cb.select(mask, a, b), or mask.any()",
+            hint="use a if mask else b, cb.select(mask, a, b), or mask.any()",
         )
     return truth(a)
 

@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from cubepy.compiler import convert
-from cubepy.compiler.ir import Expr, If, Mem, Store, VType
+from cubepy.compiler.ir import Assign, Expr, If, Mem, Store, VType
 from cubepy.compiler.reads import HOLDERS, MISSING
 from cubepy.compiler.state import State
 from cubepy.compiler.values import (
@@ -370,14 +370,15 @@ class Expressions(State):
             return Expr("and" if is_and else "or", convert.BOOL, (left, convert.runtime(right)))
         left = self.temporary(left, "both" if is_and else "either")
         right_expr = convert.to(right, dt.bool_)
-        from cubepy.compiler.ir import Assign
-
         work.append(Assign(str(left.attr), right_expr, loc=self.location))
         self.emit(If(left, work, []) if is_and else If(left, [], work))
         return left
 
     def expr_IfExp(self, node: ast.IfExp) -> Value:
-        cond = convert.condition(self.eval(node.test))
+        test = self.eval(node.test)
+        if isinstance(test, Expr) and test.type.lanes:
+            return self.lane_by_lane(test, node)  # type: ignore[attr-defined, no-any-return]
+        cond = convert.condition(test)
         if isinstance(cond, Const):
             return self.eval(node.body if cond.value else node.orelse)
         assert isinstance(cond, Expr)
@@ -394,8 +395,6 @@ class Expressions(State):
         x, y = convert.unify(a, b, self.index)
         if not work_a and not work_b and not x.touches_memory and not y.touches_memory:
             return Expr("select", x.type, (convert.to(cond, dt.bool_, x.type.lanes), x, y))
-        from cubepy.compiler.ir import Assign
-
         name = self.fresh("chosen")
         self.types[name] = x.type
         work_a.append(Assign(name, x, loc=self.location))

@@ -143,13 +143,17 @@ class If(Stmt):
 
 @dataclass
 class For(Stmt):
-    """`for var in range(start, stop, step)`; the step is a nonzero int, or an expression."""
+    """`for var in range(start, stop, step)`; the step is a nonzero int, or an expression.
+
+    `rolled`: code generators must not unroll it; its step is a constant.
+    """
 
     var: str
     start: Expr
     stop: Expr
     step: Expr
     body: list[Stmt]
+    rolled: bool = False
 
 
 @dataclass

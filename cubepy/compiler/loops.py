@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Break, Expr, For, If, Stmt, VType, While
@@ -37,6 +38,10 @@ class Loops(Statements):
             over = UnrollValue(tuple(Const(v) for v in over.value))
         if isinstance(over, TupleValue):
             over = UnrollValue(over.items)
+        return self.loop_over(node, over)
+
+    def loop_over(self, node: ast.For, over: Value) -> list[Path] | None:
+        """Walk a loop over a value."""
         if isinstance(over, UnrollValue):
             return self.unroll(node, over)
         if not isinstance(over, RangeValue):
@@ -103,7 +108,20 @@ class Loops(Statements):
             for path in bound:
                 path.env[name] = Undecided(f"{name!r} differs with where its loop is left", key)
 
-    def range_loop(self, node: ast.For, over: RangeValue) -> list[Path] | None:
+    def range_loop(
+        self,
+        node: ast.For,
+        over: RangeValue,
+        target: ast.expr | None = None,
+        also: tuple[tuple[str, Const], ...] = (),
+        left_by: str = "",
+    ) -> list[Path] | None:
+        """A runtime loop over a range.
+
+        `target` is its variable, if that is not the loop's own target; names of `also` are comptime
+        in the body; a break sets the variable `left_by`.
+        """
+        target = node.target if target is None else target
         bounds = (over.start, over.stop, over.step)
         known = [b.value for b in bounds if isinstance(b, Const)]
         if len(known) == 3 and len(range(*known)) == 0:
@@ -120,9 +138,9 @@ class Loops(Statements):
         stop = self.pinned(stop, "stop")  # type: ignore[assignment]
         if step.op == "const" and step.attr == 0:
             raise KernelTypeError("range needs a step that is not zero")
-        if not isinstance(node.target, ast.Name):
+        if not isinstance(target, ast.Name):
             raise KernelSyntaxError("the variable of a range loop is one name")
-        name = node.target.id
+        name = target.id
         key = (*self.frame.path, "loop", (node.lineno, node.col_offset), name)
         var = self.variable(key, VType(dtype))
         if var.type.dtype is not dtype:
@@ -130,21 +148,35 @@ class Loops(Statements):
         items: list[Item] = [*node.body]
         before = self.frame.env.get(name)
         beyond = (*self.frame.path, name)
+        bound: dict[str, Value] = {}
+        for other, value in also:
+            if (*self.frame.path, other) in self.facts.runtime:
+                items.insert(0, partial(self.set_name, other, value))
+            else:
+                bound[other] = value
         if beyond in self.facts.runtime:  # the name is a variable beyond this loop
-            items.insert(0, lambda: self.bind_target(node.target, var))
-            body = self.loop_body(items, {}, node)
+            items.insert(0, lambda: self.bind_target(target, var))
+            body = self.loop_body(items, bound, node, left_by)
         else:
-            body = self.loop_body(items, {name: var}, node)
+            body = self.loop_body(items, {name: var, **bound}, node, left_by)
             runs = all(b.op == "const" for b in (start, stop, step))
             if before is not None and not runs:
                 self.frame.env[name] = Undecided(
                     f"{name!r} is the variable of a loop that may not have run", beyond
                 )
-        self.emit(For(str(var.attr), start, stop, step, body))
+        self.emit(For(str(var.attr), start, stop, step, body, over.rolled))
         return self.after_loop(node)
 
+    def set_name(self, name: str, value: Value) -> None:
+        """Assign a value to a local name."""
+        self.frame.env[name] = self.assign(name, value)
+
     def loop_body(
-        self, items: list[Item], bound: dict[str, Value], node: ast.For | ast.While
+        self,
+        items: list[Item],
+        bound: dict[str, Value],
+        node: ast.For | ast.While,
+        left_by: str = "",
     ) -> list[Stmt]:
         """Walk the body of a runtime loop; names that it changes become runtime variables."""
         for item in node.body:  # a variable of inner loops does not live from one turn to the next
@@ -161,7 +193,8 @@ class Loops(Statements):
                 )
         before = dict(self.frame.env)
         self.frame.env.update(bound)
-        self.loops.append(Loop(entry={n: v for n, v in before.items() if n not in bound}, at=at))
+        entry = {n: v for n, v in before.items() if n not in bound}
+        self.loops.append(Loop(entry=entry, at=at, left_by=left_by))
         location = self.location
         body, paths = self.branch(items)
         env = self.met(paths) if paths else {}

@@ -19,6 +19,7 @@ from cubepy.compiler.ir import (
     contains_barrier,
     walk,
 )
+from cubepy.compiler.lines.missing import check_reductions
 from cubepy.compiler.reads import guard_of
 from cubepy.compiler.signature import (
     ArraySpec,
@@ -156,6 +157,8 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
             raise failure from cause
         program.guard = guard_of(facts.reads, kernel.fn)
         program.body = _with_allocs_first(program.body)
+        if program.mode == "validate":
+            check_reductions(program)
         check_barriers(program)
         check_groups(program, target.plane)
         return program

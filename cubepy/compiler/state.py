@@ -8,7 +8,7 @@ walk starts again; facts only grow, so it ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cubepy.compiler import convert
@@ -154,11 +154,12 @@ class State:
     def mapped(self, value: Value, change: Callable[[Value], Value]) -> Value:
         """An aggregate with its parts changed; anything else as it is."""
         if isinstance(value, TupleValue):
-            return TupleValue(tuple(map(change, value.items)))
+            return replace(value, items=tuple(map(change, value.items)))
         if isinstance(value, StructValue):
             return StructValue(value.type, tuple((n, change(v)) for n, v in value.fields))
         if isinstance(value, RangeValue):
-            return RangeValue(change(value.start), change(value.stop), change(value.step))
+            start, stop, step = map(change, (value.start, value.stop, value.step))
+            return replace(value, start=start, stop=stop, step=step)
         if isinstance(value, MethodValue):
             return MethodValue(change(value.owner), value.name)
         return value
@@ -222,8 +223,9 @@ class State:
                 tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(items))
             )
         if isinstance(value, RangeValue):
-            parts = (("start", value.start), ("stop", value.stop), ("step", value.step))
-            return RangeValue(*(self.assign(f"{name}.{n}", v, (*key, n)) for n, v in parts))
+            parts = {"start": value.start, "stop": value.stop, "step": value.step}
+            start, stop, step = (self.assign(f"{name}.{n}", v, (*key, n)) for n, v in parts.items())
+            return replace(value, start=start, stop=stop, step=step)
         if isinstance(value, MethodValue):
             return MethodValue(
                 self.assign(f"{name}.owner", value.owner, (*key, "owner")), value.name

@@ -52,6 +52,7 @@ class Loop:
     unrolled: int = 0
     entry: dict[str, Value] | None = None
     at: tuple[int, int] = (0, 0)  # where a runtime loop stands
+    left_by: str = ""  # the variable that a break sets, if what follows the loop asks for it
 
 
 @dataclass
@@ -180,7 +181,6 @@ class Statements(Expressions):
             "ListComp": "a comprehension",
             "SetComp": "a comprehension",
             "DictComp": "a comprehension",
-            "GeneratorExp": "a comprehension",
             "Yield": "yield",
             "YieldFrom": "yield from",
             "Await": "await",
@@ -195,8 +195,7 @@ class Statements(Expressions):
         hint = {
             "Try": "kernels do not raise; use cb.debug_assert while debugging",
             "Lambda": "declare a @cb.func and pass it as a comptime argument",
-            "ListComp": "use cb.local(shape, dtype) and a loop",
-            "GeneratorExp": "use a loop",
+            "ListComp": "write tuple(... for ...), or use cb.local(shape, dtype) and a loop",
             "FunctionDef": "declare it outside with @cb.func",
             "Slice": "use a.load(i, lanes) for a line, or index element by element",
             "Match": "use if and elif",
@@ -411,6 +410,8 @@ class Statements(Expressions):
             self.left.append(Path(self.out, self.frame.env, Marker(number, end)))
             return []
         self.check_loop_exit()
+        if end and self.loops[-1].left_by:
+            self.emit(Assign(self.loops[-1].left_by, convert.constant(True, dt.bool_)))
         self.emit(Break() if end else Continue())
         return []
 

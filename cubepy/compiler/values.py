@@ -65,6 +65,13 @@ class RangeValue:
     start: Value
     stop: Value
     step: Value
+    rolled: bool = False
+    """Whether the loop must not be unrolled; then the step is comptime."""
+
+
+@dataclass(frozen=True)
+class LinesValue(RangeValue):
+    """`cb.lines(start, stop, step)`: lines of comptime `step` lanes, and what is left."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,7 @@ def describe(value: Value) -> str:
         return f"a tuple of {len(value.items)}"
     if isinstance(value, MethodValue):
         return f"the method {value.name!r}"
-    return "a range"
+    return "a loop over lines" if isinstance(value, LinesValue) else "a range"
 
 
 def plain(value: Value) -> Value:

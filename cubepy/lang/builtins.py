@@ -13,8 +13,9 @@ from cubepy.errors import LaunchError
 from cubepy.lang import hardware_examples
 from cubepy.lang.examples import PLAIN, with_example
 from cubepy.lang.hardware import HARDWARE
+from cubepy.lang.words import WORD_EXAMPLES, WORDS
 
-EXAMPLES = PLAIN | hardware_examples.EXAMPLES
+EXAMPLES = PLAIN | WORD_EXAMPLES | hardware_examples.EXAMPLES
 """The lines of an example for each name, which end its docstring."""
 
 
@@ -181,6 +182,7 @@ OTHER = {
 }
 
 BUILTINS = {
-    n: Builtin(n, d) for n, d in (FLOAT_MATH | PLANE_OPS | ATOMIC_OPS | OTHER | HARDWARE).items()
+    n: Builtin(n, d)
+    for n, d in (FLOAT_MATH | PLANE_OPS | ATOMIC_OPS | OTHER | WORDS | HARDWARE).items()
 }
 TOPOLOGY = _topology()

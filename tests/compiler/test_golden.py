@@ -35,6 +35,12 @@ def lines(x: cb.Array, out: cb.Array, *, lanes: cb.Comptime[int]):
 
 
 @cb.kernel
+def line_loop(x: cb.Array, out: cb.Array, first, *, lanes: cb.Comptime[int]):
+    for k, valid in cb.lines(first, x.size, lanes):
+        out.store(k, x.load(k, lanes, valid=valid) * 2, valid=valid)
+
+
+@cb.kernel
 def cube_sum(x: cb.Array, out: cb.Array):
     s = cb.shared(cb.CUBE_DIM, cb.f32)
     t = cb.UNIT_POS
@@ -74,6 +80,7 @@ CASES: dict[str, tuple[Any, Any, tuple, dict[str, Any]]] = {
     "axpy": (axpy, (4, 16), (2.0, X, OUT), {}),
     "axpy_strided_unchecked": (axpy, (4, 16), (2.0, X[::2], OUT[::2]), {"mode": "unchecked"}),
     "lines": (lines, (8, 1), (X, OUT), {"lanes": 8}),
+    "line_loop": (line_loop, (8, 1), (X, OUT, 0), {"lanes": 8, "mode": "unchecked"}),
     "cube_sum": (cube_sum, (4, 16), (X, OUT), {}),
     "searches": (searches, (1, 1), (X, N), {}),
     "histogram": (histogram, (4, 16), (N, np.zeros(8, np.int64)), {}),
@@ -95,7 +102,7 @@ def compare(name: str, code: str) -> None:
     assert code == path.read_text(), "run with CUBEPY_UPDATE_GOLDEN=1 if the change is wanted"
 
 
-ON_A_GPU = ("axpy", "lines", "cube_sum", "histogram")
+ON_A_GPU = ("axpy", "lines", "line_loop", "cube_sum", "histogram")
 
 
 @pytest.mark.parametrize("name", ON_A_GPU)

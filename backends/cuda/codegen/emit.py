@@ -62,6 +62,8 @@ class CudaPrinter(Printer):
     `rows` names the arrays whose strides, but for the last, are multiples of 16 bytes.
     """
 
+    pragma = "no_unroll()"
+
     def __init__(
         self, program: Program, reserved: frozenset[str], rows: frozenset[str] = frozenset()
     ) -> None:

@@ -11,7 +11,7 @@ RESERVED = OPS | frozenset(
     plane_broadcast plane_shuffle_xor plane_shuffle_up plane_shuffle_down plane_sum plane_prod plane_max plane_min
     plane_inclusive_sum plane_exclusive_sum plane_all plane_any
     plane same_in_plane add_line arrive_group approximate_exp approximate_exp2 approximate_log approximate_log2
-    plain_sqrt kept_minimum kept_maximum
+    plain_sqrt kept_minimum kept_maximum no_unroll
     barrier_arrive barrier_arrive_cluster barrier_expect barrier_fence barrier_init barrier_wait cluster_rank
     copy_async copy_async_commit copy_async_if copy_async_wait fence_async load_cluster load_matrix mma pack packed_fma
     packed_max unpack set_registers start_next store_cluster wait_previous

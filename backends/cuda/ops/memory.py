@@ -14,7 +14,7 @@ from numba.core import types
 
 from cubepy.backends.cuda.ops.topology import asm
 from cubepy.backends.llvm.ops.convert import decode, encode
-from cubepy.backends.llvm.ops.masked import check_mask
+from cubepy.backends.llvm.ops.masked import check_mask, same_type
 from cubepy.backends.llvm.ops.memory import elements, line, line_address, pointer
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import (
@@ -240,6 +240,38 @@ def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
         return decode(b, raw, p.dtype)
 
     return value_type(carrier(p.dtype), count)(p, types.int64, lanes, types.int64), emit
+
+
+@literal_op
+def load_line_or(p: Any, i: Any, lanes: Any, n: Any, other: Any) -> Any:
+    """`load_line_or(p, i, lanes, n, other)`: the first n lanes of `load_line`, else `other`'s."""
+    p, count, other = elements(p), literal(lanes), line(other)
+    if count is None:
+        return None
+    result = value_type(carrier(p.dtype), count)
+    same_type(result, other)
+
+    def emit(b: Any, at: Any, k: Any, _: Any, n: Any, x: Any) -> Any:
+        def inside(j: int) -> Any:
+            return b.icmp_signed(">", n, I64(j))
+
+        with b.if_else(b.icmp_signed(">=", n, I64(count)), likely=True) as (whole, part):
+            with whole:
+                full = decode(b, _line_load(b, p, at, k, count), p.dtype)
+                from_whole = b.block
+            with part:
+                there = decode(b, load_elements(b, p.dtype, at, k, count, inside), p.dtype)
+                some = ir.Constant(there.type, ir.Undefined)
+                for j in range(count):
+                    chosen = b.select(inside(j), lane(b, there, j), lane(b, x, j))
+                    some = b.insert_element(some, chosen, I32(j))
+                from_part = b.block
+        out = b.phi(full.type)
+        out.add_incoming(full, from_whole)
+        out.add_incoming(some, from_part)
+        return out
+
+    return result(p, types.int64, lanes, types.int64, other), emit
 
 
 @op

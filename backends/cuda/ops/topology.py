@@ -24,6 +24,13 @@ def asm(
     return b.call(ir.InlineAsm(fn, text, constraints, side_effect), args)
 
 
+@op
+def no_unroll() -> Any:
+    """`no_unroll()`: at the top of a loop's body, tells ptxas to leave the loop as it is."""
+    text = r".pragma \22nounroll\22;"  # the quotes as LLVM's text has them
+    return types.void(), lambda b: asm(b, ir.VoidType(), text, "", [])
+
+
 def register(b: Any, name: str) -> Any:
     """A special register, as i32."""
     fn = cgutils.get_or_insert_function(

@@ -59,6 +59,46 @@ def load_line_part(p: Any, i: Any, lanes: Any, n: Any) -> Any:
     return value_type(carrier(p.dtype), count)(p, types.int64, lanes, types.int64), emit
 
 
+@literal_op
+def load_line_or(p: Any, i: Any, lanes: Any, n: Any, other: Any) -> Any:
+    """`load_line_or(p, i, lanes, n, other)`: the first n lanes of `load_line`, else `other`'s."""
+    p, count, other = elements(p), literal(lanes), line(other)
+    if count is None:
+        return None
+    result, memory = value_type(carrier(p.dtype), count), memory_ir(p.dtype, count)
+    same_type(result, other)
+
+    def emit(b: Any, at: Any, k: Any, _: Any, n: Any, x: Any) -> Any:
+        address = line_address(b, p, at, k, count)
+        with b.if_else(b.icmp_signed(">=", n, ir.Constant(I64, count)), likely=True) as (
+            whole,
+            part,
+        ):
+            with whole:
+                full = decode(b, b.load(address, align=itemsize(p.dtype)), p.dtype)
+                from_whole = b.block
+            with part:
+                mask = first_lanes(b, n, count)
+                rest = x if x.type == memory else ir.Constant(memory, None)
+                args = [address, _align(p.dtype), mask, rest]
+                some = intrinsic(b, "llvm.masked.load", memory, args, [memory, address.type])
+                if x.type != memory:  # carried in another dtype than memory has
+                    some = b.select(mask, decode(b, some, p.dtype), x)
+                from_part = b.block
+        out = b.phi(full.type)
+        out.add_incoming(full, from_whole)
+        out.add_incoming(some, from_part)
+        return out
+
+    return result(p, types.int64, lanes, types.int64, other), emit
+
+
+def same_type(result: Any, other: Any) -> None:
+    """Refuse lanes of another type than what is loaded."""
+    if result != other:
+        raise errors.TypingError(f"lanes of {result} cannot be taken from {other}")
+
+
 @op
 def store_line_part(p: Any, i: Any, v: Any, n: Any) -> Any:
     """`store_line_part(p, i, v, n)`: like `store_line`, but only the first n lanes."""

@@ -98,18 +98,13 @@ def map_run(
     past: cb.Comptime[bool],
 ):
     """Elements [first, stop) of a row: lines whole, without a look at bounds, and what is left."""
-    whole = first + (stop - first) // lanes * lanes
-    for k in range(first, whole, lanes):
-        line = converted(function(*lines_at(inputs, lead, fixed, k, None, lanes)), out.dtype, lanes)
-        if past:
+    for k, valid in cb.lines(first, stop, lanes):
+        values = lines_at(inputs, lead, fixed, k, valid, lanes)
+        line = converted(function(*values), out.dtype, lanes)
+        if past and valid == lanes:
             out.store_stream(lead + (k,), line)
         else:
-            out.store(lead + (k,), line)
-    if whole < stop:
-        values = lines_at(inputs, lead, fixed, whole, stop - whole, lanes)
-        out.store(
-            lead + (whole,), converted(function(*values), out.dtype, lanes), valid=stop - whole
-        )
+            out.store(lead + (k,), line, valid=valid)
 
 
 @cb.func

@@ -129,16 +129,11 @@ def put_lines(
     width = out.shape[1]
     first = cb.CUBE_POS * columns
     stop = cb.min(first + columns, width)
-    whole = first + (stop - first) // lanes * lanes
     for j in range(values.shape[0]):
         row = row_of(indices, sizes, j, True)
-        for c in range(first, whole, lanes):
-            update_line(out, row, c, values.load((j, c), lanes), lanes, update, lanes)
-        if whole < stop:
-            left = stop - whole
-            update_line(
-                out, row, whole, values.load((j, whole), lanes, valid=left), left, update, lanes
-            )
+        for c, valid in cb.lines(first, stop, lanes):
+            line = values.load((j, c), lanes, valid=valid)
+            update_line(out, row, c, line, valid, update, lanes)
 
 
 @cb.func

@@ -43,8 +43,8 @@ def softmax_rows(
         raise_tops(tops, x, first, k, acc, lanes)
     for row in range(first, last):
         for k in range(whole, n, lanes):
-            value = cb.cast(x.load((row, k), lanes, valid=n - k), acc)
-            tops[0] = larger(first_lanes(value, n - k, cb.cast(-float("inf"), acc), lanes), tops[0])
+            value = x.load((row, k), lanes, valid=n - k, other=-float("inf"))
+            tops[0] = larger(cb.cast(value, acc), tops[0])
         top = greatest(tops, lanes)
         lowest(tops, acc, lanes)
         after = cb.min(row + 1, last - 1)

@@ -7,6 +7,8 @@ who walks the ring keeps the slot and its phase, which changes with every round.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cubepy as cb
 
 GROUP = 128
@@ -32,6 +34,48 @@ def skip_slots(slot, phase, count, stages):
     """The slot that comes `count` after this one, and its phase."""
     ahead = slot + count
     return ahead % stages, (phase + ahead // stages) % 2
+
+
+@cb.struct
+class Stage:
+    """Where a producer or a consumer is in a ring of `stages` stages, with CUTLASS's words.
+
+    A producer acquires a stage, starts the copies into it, and goes on with `commit`; a consumer
+    waits for a stage, reads it, and gives it back with `release`. Each walks the stages by itself.
+
+    `full` and `empty` are barriers with one count a stage: the copies have come, and the reads are
+    done. `phase` changes with every round.
+    """
+
+    full: Any
+    empty: Any
+    slot: Any
+    phase: Any
+    stages: cb.Comptime[int]
+
+    def acquire(self, nbytes):
+        """Wait until the stage may be filled; so many bytes of copies will come to `full`."""
+        cb.barrier_wait(self.empty, self.slot, 1 - self.phase)
+        cb.barrier_expect(self.full, self.slot, nbytes)
+
+    def commit(self):
+        """The next stage, while the copies into this one are under way."""
+        return self.next()
+
+    def wait(self):
+        """Wait until the stage is full."""
+        cb.barrier_wait(self.full, self.slot, self.phase)
+
+    def release(self, leader):
+        """The next stage; this one is empty when the `leader` of every group was here."""
+        if leader:
+            cb.barrier_arrive(self.empty, self.slot)
+        return self.next()
+
+    def next(self):
+        """The stage after this one."""
+        slot, phase = next_slot(self.slot, self.phase, self.stages)
+        return Stage(self.full, self.empty, slot, phase, self.stages)
 
 
 @cb.func

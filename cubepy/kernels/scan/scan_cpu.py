@@ -39,28 +39,20 @@ def scan_rows(
     nothing = cb.cast(start, acc)
     first = p * piece
     stop = cb.min(first + piece, n)
-    whole = first + (stop - first) // lanes * lanes
     if totals:
         sums = cb.splat(nothing, lanes)
-        for k in range(first, whole, lanes):
-            sums = step(sums, cb.cast(x.load((row, k), lanes), acc))
-        if whole < stop:
-            v = cb.cast(x.load((row, whole), lanes, valid=stop - whole), acc)
-            sums = step(sums, first_lanes(v, stop - whole, nothing, lanes))
+        for k, valid in cb.lines(first, stop, lanes):
+            v = cb.cast(x.load((row, k), lanes, valid=valid), acc)
+            sums = step(sums, v if valid == lanes else first_lanes(v, valid, nothing, lanes))
         out[row, p] = over_lanes(sums, step, lanes)
     else:
         running = cb.splat(nothing, lanes)
         if carry is not None:
             running = cb.splat(carry[row, p], lanes)
-        for k in range(first, whole, lanes):
-            done, running = scanned(
-                x.load((row, k), lanes), running, step, nothing, exclusive, lanes
-            )
-            out.store((row, k), cb.cast(done, out.dtype))
-        if whole < stop:
-            v = x.load((row, whole), lanes, valid=stop - whole)
+        for k, valid in cb.lines(first, stop, lanes):
+            v = x.load((row, k), lanes, valid=valid)
             done, running = scanned(v, running, step, nothing, exclusive, lanes)
-            out.store((row, whole), cb.cast(done, out.dtype), valid=stop - whole)
+            out.store((row, k), cb.cast(done, out.dtype), valid=valid)
 
 
 def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:

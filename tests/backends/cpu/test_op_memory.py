@@ -35,10 +35,13 @@ def test_part_lines_touch_only_their_lanes(dtype: str) -> None:
                  f"    at = n0 - min(max(n, 0), {w})",
                  f"    v = load_line_part(p0, at, {w}, n)",
                  "    store_line_part(p0, at, v, n)",
-                 f"    store_line(p1, ({w} * 32 + n + 1) * 64, v)"]  # fmt: skip
-    out = np.zeros(20 * 32 * 64, NUMPY[carried])
+                 f"    store_line(p1, ({w} * 32 + n + 1) * 64, v)",
+                 f"    u = load_line_or(p0, at, {w}, n, load_line(p2, 0, {w}))",
+                 f"    store_line(p3, ({w} * 32 + n + 1) * 64, u)"]  # fmt: skip
+    out, filled = np.zeros((2, 20 * 32 * 64), NUMPY[carried])
+    other = (np.arange(16) % 2 + 1).astype(NUMPY[carried])
     x[:] = src
-    run("\n".join(body), x, out, n0=x.size)
+    run("\n".join(body), x, out, other, filled, n0=x.size)
     np.testing.assert_array_equal(x.view(np.uint8), src.view(np.uint8))
     for w in widths:
         for n in range(-1, w + 2):
@@ -47,6 +50,9 @@ def test_part_lines_touch_only_their_lanes(dtype: str) -> None:
             want = np.zeros(w, NUMPY[carried])
             want[:m] = src[x.size - m :].astype(NUMPY[carried])
             np.testing.assert_array_equal(got, want, err_msg=f"{dtype} x {w}, {n} valid")
+            want[m:] = other[m:w]
+            got = filled[(w * 32 + n + 1) * 64 :][:w]
+            np.testing.assert_array_equal(got, want, err_msg=f"{dtype} x {w}, {n} of another")
     _protect(base.ctypes.data + 2 * page, page, 3)
 
 

@@ -90,13 +90,8 @@ def fill_zero(strip, target, count, lanes):
 @cb.func
 def copy_run(strip, target, x, source, count, lanes):
     """Neighbours to neighbours, by whole lines, which may hang over into what is written next."""
-    whole = count // lanes * lanes
-    for k in range(0, whole, lanes):
-        strip.store(target + k, cb.cast(x.load(source + k, lanes), cb.f32))
-    if whole < count:
-        strip.store(
-            target + whole, cb.cast(x.load(source + whole, lanes, valid=count - whole), cb.f32)
-        )
+    for k, valid in cb.lines(0, count, lanes):
+        strip.store(target + k, cb.cast(x.load(source + k, lanes, valid=valid), cb.f32))
 
 
 @cb.func

@@ -59,11 +59,8 @@ def add_rows(
     for i in cb.unroll(range(rows)):
         for r in cb.unroll(range(count)):
             factors = factors + (cb.splat(cb.cast(a[i, k + r], cb.f32), lanes),)
-    whole = columns // lanes * lanes
-    for at in range(0, whole, lanes):
-        add_line(b, sums, factors, k, at, None, rows, count, lanes)
-    if whole < columns:
-        add_line(b, sums, factors, k, whole, columns - whole, rows, count, lanes)
+    for at, valid in cb.lines(0, columns, lanes):
+        add_line(b, sums, factors, k, at, valid, rows, count, lanes)
 
 
 @cb.kernel

@@ -21,8 +21,8 @@ from cubepy.kernels.primitives.pipeline import (
     BLOCK,
     GROUP,
     ROW_BYTES,
+    Stage,
     load_tile,
-    next_slot,
     stage_product,
 )
 from cubepy.lang.dtypes import as_dtype
@@ -93,23 +93,30 @@ def thin_product(
     batch = tile // (row_tiles * column_tiles)
     first = part * steps // parts
     count = (part + 1) * steps // parts - first
-    slot = 0
-    phase = 0
+    stage = Stage(full, empty, 0, 0, stages)
     if cb.UNIT_POS >= workers:
         if cb.UNIT_POS == workers:
             batch_a = cb.min(batch, batches_a - 1)
             batch_b = cb.min(batch, batches_b - 1)
             for step in range(count):
                 k = (first + step) * depth
-                cb.barrier_wait(empty, slot, 1 - phase)
-                cb.barrier_expect(full, slot, (rows + columns) * ROW_BYTES)
+                stage.acquire((rows + columns) * ROW_BYTES)
                 load_tile(
-                    tiles_b, slot * columns * depth, b, batch_b, column, k, columns, depth, blueprint.transpose_b,
-                    full, slot,
-                )  # fmt: skip
+                    tiles_b,
+                    stage.slot * columns * depth,
+                    b,
+                    batch_b,
+                    column,
+                    k,
+                    columns,
+                    depth,
+                    blueprint.transpose_b,
+                    full,
+                    stage.slot,
+                )
                 load_tile(
                     tiles_a,
-                    slot * rows * depth,
+                    stage.slot * rows * depth,
                     a,
                     batch_a,
                     row,
@@ -118,26 +125,24 @@ def thin_product(
                     depth,
                     blueprint.transpose_a,
                     full,
-                    slot,
+                    stage.slot,
                 )
-                slot, phase = next_slot(slot, phase, stages)
+                stage = stage.commit()
     else:
         acc = cb.local(columns // PAIR, cb.f32)
         group = cb.UNIT_POS // GROUP
         for n in cb.unroll(range(columns // PAIR)):
             acc[n] = 0.0
         for _step in range(count):
-            cb.barrier_wait(full, slot, phase)
+            stage.wait()
             cb.wgmma_fence()
             stage_product(
-                acc, tiles_a, (slot * rows + group * BLOCK) * depth, tiles_b, slot * columns * depth, True, blueprint,
-                depth,
+                acc, tiles_a, (stage.slot * rows + group * BLOCK) * depth, tiles_b, stage.slot * columns * depth, True,
+                blueprint, depth,
             )  # fmt: skip
             cb.wgmma_commit()
             cb.wgmma_wait(0)
-            if cb.UNIT_POS % GROUP == 0:
-                cb.barrier_arrive(empty, slot)
-            slot, phase = next_slot(slot, phase, stages)
+            stage = stage.release(cb.UNIT_POS % GROUP == 0)
         cb.wgmma_wait(0, acc)
         lane = cb.UNIT_POS_PLANE
         to = (cb.PLANE_POS * 16 + lane // 4) * pitch + lane % 4 * PAIR

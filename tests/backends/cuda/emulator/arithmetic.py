@@ -73,6 +73,12 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return np.float32(float(a) * float(b) + float(c))
 
 
+def inserted(line: np.ndarray, k: int, value: Any) -> np.ndarray:
+    out = line.copy()
+    out[k] = value
+    return out
+
+
 def smaller(a: Any, b: Any) -> Any:
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.fmin(a, b)
 
@@ -151,6 +157,7 @@ ARITHMETIC: dict[str, Any] = {
     "line_min": lambda line: plain(line.min()), "line_all": lambda line: plain(np.all(line)), "line_any": lambda line: plain(np.any(line)), "pack": pack,
     "line_count": lambda line: np.int32(np.sum(line)),
     "partition": lambda line, mask: np.concatenate([line[mask], line[~mask]]),
+    "opaque": lambda x: x, "no_unroll": lambda: None, "insert": inserted,
     "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "plain_sqrt": np.sqrt,
     "packed_fma": packed_fma, "packed_max": packed_max, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value

@@ -113,6 +113,14 @@ def load_line_part(p: Place, i: Any, lanes: int, valid: Any, *_: Any) -> np.ndar
     return out
 
 
+def load_line_or(
+    p: Place, i: Any, lanes: int, valid: Any, other: np.ndarray, *_: Any
+) -> np.ndarray:
+    out, n = load_line_part(p, i, lanes, valid), max(0, min(lanes, int(valid)))
+    out[n:] = other[n:]
+    return out
+
+
 def store_line(p: Any, i: Any, line: np.ndarray, *_: Any) -> None:
     if isinstance(p, np.ndarray):
         p[int(i) : int(i) + len(line)] = line
@@ -149,7 +157,8 @@ COMBINED: dict[str, Any] = {
     "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "xchg": lambda a, b: b,
 }  # fmt: skip
 MEMORY_OPS: dict[str, Any] = {
-    "load": load, "store": store, "load_line": load_line, "load_line_part": load_line_part, "store_line": store_line,
+    "load": load, "store": store, "load_line": load_line, "load_line_part": load_line_part,
+    "load_line_or": load_line_or, "store_line": store_line,
     "store_line_part": store_line_part, "add_line": add_line, "stack": stack,
     "atomic_rmw": atomic_rmw, "load_if": load_if, "store_if": store_if, "gather_line": gather_line,
     "scatter_line": scatter_line, "store_line_stream": store_line,

@@ -1,0 +1,125 @@
+"""What the words of loops, lines and tuples mean on the python backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import numpy as np
+
+from cubepy.backends.python.builtins import MEANING, means
+from cubepy.backends.python.values import Value, convert, is_weak, meeting, strong
+from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
+from cubepy.lang import dtypes as dt
+from cubepy.lang.dtypes import DType, as_dtype
+
+
+def counting(bounds: tuple[Any, ...], index: DType) -> DType:
+    """The dtype in which a loop with these bounds counts."""
+    for b in bounds:
+        if isinstance(b, Value) and b.dtype.bits >= index.bits:
+            index = dt.promote(index, b.dtype)
+    return index
+
+
+class TypedRange:
+    """`range` in a kernel: its items are integers of the index dtype."""
+
+    def __init__(self, bounds: tuple[Any, ...], index: DType) -> None:
+        self.plain = range(*(int(b) for b in bounds))
+        self.dtype = counting(bounds, index)
+
+    def __iter__(self) -> Iterator[Value]:
+        return (Value(i, self.dtype) for i in self.plain)
+
+
+def lines(start: Any, stop: Any, lanes: Any, index: DType) -> Iterator[tuple[Value, Any]]:
+    """`cb.lines(start, stop, lanes)`: where each line begins, and how many of its lanes are there.
+
+    Raises:
+        ComptimeError: the lane count is a runtime value.
+        KernelTypeError: it is less than 1, or a bound is no integer.
+    """
+    if isinstance(lanes, Value):
+        raise ComptimeError("the lane count of cb.lines must be comptime")
+    if lanes < 1:
+        raise KernelTypeError(f"a line has at least one lane, not {lanes}")
+    for bound in (start, stop):
+        if not (isinstance(bound, int) or (isinstance(bound, Value) and bound.dtype.is_int)):
+            raise KernelTypeError(f"cb.lines needs integers, not {bound!r}")
+    dtype, end = counting((start, stop), index), int(stop)
+    for k in range(int(start), end, lanes):
+        yield Value(k, dtype), lanes if end - k >= lanes else Value(end - k, dtype)
+
+
+class Sides:
+    """Expressions that a launch evaluates in part, or many times."""
+
+    skipped = object()
+
+    def collected(self, items: Any, element: Callable[..., Any]) -> Generator[Any, None, Any]:
+        """`(element for ... in items)`, as a tuple."""
+        out = []
+        for item in getattr(items, "plain", items):
+            value = yield from element(item)
+            if value is not self.skipped:
+                out.append(value)
+        return tuple(out)
+
+    def holds(self, condition: Any) -> bool:
+        """Whether the first side of a conditional expression is looked at; of a mask, both are."""
+        return bool(getattr(condition, "lanes", 0) or condition)
+
+    def fails(self, condition: Any) -> bool:
+        """Whether the second side of a conditional expression is looked at."""
+        return bool(getattr(condition, "lanes", 0) or not condition)
+
+    def chosen(self, condition: Any, a: Any, b: Any) -> Any:
+        """`a if condition else b`, lane by lane where the condition is a mask."""
+        if getattr(condition, "lanes", 0):
+            return MEANING["select"](condition, a, b)
+        return a if condition else b
+
+    def negated(self, value: Any) -> Any:
+        """`not value`, lane by lane of a mask."""
+        if getattr(value, "lanes", 0):
+            return Value(value.data == 0, dt.bool_)
+        return not value
+
+
+@means("iota")
+def _iota(lanes: Any, dtype: Any = dt.i32) -> Value:
+    target = as_dtype(dtype).compute
+    return Value(np.arange(int(lanes)).astype(target.numpy), target)
+
+
+@means("line")
+def _line(*values: Any) -> Value:
+    met = values[0]
+    for v in values[1:]:
+        dtype = meeting(met, v)
+        if not (is_weak(met) and is_weak(v)):
+            met = Value(0, dtype)
+        else:
+            met = 0.0 if dtype.is_float else max(met, v, key=abs)
+    dtype = strong(met).dtype
+    return Value(np.array([convert(v, dtype).data for v in values]), dtype)
+
+
+@means("keep_first")
+def _keep_first(line: Value, n: Any, other: Any) -> Value:
+    is_float = isinstance(other, float) if is_weak(other) else strong(other).dtype.is_float
+    if is_float and not line.dtype.is_float:
+        raise DTypeError(f"a float cannot be put into lanes of a line of {line.dtype.name}")
+    rest = convert(other, line.dtype)
+    inside = np.arange(line.lanes) < int(n)
+    return Value(np.where(inside, line.data, rest.data), line.dtype)
+
+
+@means("unravel")
+def _unravel(position: Any, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    for extent in reversed(shape[1:]):
+        found.append(position % extent)
+        position = position // extent
+    return (position, *reversed(found))
