@@ -15,7 +15,7 @@ def versions() -> str:
     """Versions of the packages, and a digest of the ops."""
     here = Path(__file__).parent
     sources = hashlib.sha256()
-    shared = [*here.parent.glob("llvm/ops/*.py"), here.parent / "llvm/passes.py"]
+    shared = [*here.parent.glob("llvm/ops/**/*.py"), here.parent / "llvm/passes.py"]
     for file in sorted([*shared, *here.glob("ops/*.py"), here / "lowering.py"]):
         sources.update(file.read_bytes())
     return " ".join([f"ops {sources.hexdigest()[:16]}", *(f"{n} {_version(n)}" for n in PACKAGES)])

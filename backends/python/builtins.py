@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.backends.python import mathematics
 from cubepy.backends.python.values import Value, binary, compare, convert, extreme, is_weak, strong
 from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import FLOAT_MATH, PLANE_OPS
 from cubepy.lang.dtypes import as_dtype, float_for
 
-MEANING: dict[str, Callable[..., Any]] = {}
+MEANING: dict[str, Callable[..., Any]] = {**mathematics.MEANING}
 
 
 def means(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -32,6 +32,7 @@ from cubepy.errors import ComptimeError, CubeError, KernelSyntaxError, KernelTyp
 from cubepy.lang.builtins import BUILTINS, Builtin
 from cubepy.lang.declare import Func, Kernel, Param, Struct, StructField, StructType
 from cubepy.lang.dtypes import DType
+from cubepy.lang.mathematics import MATHEMATICS
 
 MAX_DEPTH = 64
 MAX_UNROLLED = 1 << 14  # turns that cb.unroll writes out; a compiler would take hours over more
@@ -57,6 +58,7 @@ MATH = {
     )
 }
 MATH[math.fabs] = "abs"
+MATH.update({getattr(math, name): name for name in MATHEMATICS if hasattr(math, name)})
 if hasattr(math, "exp2"):
     MATH[math.exp2] = "exp2"
 PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
@@ -419,6 +421,13 @@ def _name(fn: Any) -> str:
 
 ALIASES = {  # NumPy's names of builtins
     "absolute": "abs",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
     "clip": "clamp",
     "maximum": "nan_max",
     "minimum": "nan_min",
