@@ -27,7 +27,8 @@ def _of_floats(name: str) -> Callable[..., Any]:
         dtype = strong(values[0]).dtype if len(values) == 1 else meeting(*values)
         if not dtype.is_float:
             dtype = _float_dtype(dtype)
-        wide = [convert(v, dtype).data.astype(np.float64) for v in values]
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            wide = [convert(v, dtype).data.astype(np.float64) for v in values]
         found = mathematics.evaluate(name, *wide)
         if name == "isfinite":
             return Value(found, dt.bool_)

@@ -6,6 +6,7 @@ Ends and special values are those of C99 and NumPy.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -76,9 +77,31 @@ EXAMPLES = {
 }
 
 
+EULER_LESS = 0.42278433509846713
+"""1 less Euler's constant."""
+
+
+@functools.cache
+def _zeta_less_one(k: int) -> float:
+    """zeta(k) - 1: a few terms of the sum, and Euler's and Maclaurin's formula for the others."""
+    n = 100.0
+    end = n**-k * (n / (k - 1) - 0.5 + k / (12 * n) - k * (k + 1) * (k + 2) / (720 * n**3))
+    end += n**-k * k * (k + 1) * (k + 2) * (k + 3) * (k + 4) / (30240 * n**5)
+    return math.fsum([*(m**-k for m in range(2, 101)), end])
+
+
 def _log_gamma(x: float) -> float:
+    """log(|Gamma(x)|): up to 8 by its series around 2, since `math.lgamma` loses digits near its zeros at 1 and 2."""
     if math.isnan(x) or math.isinf(x):
         return abs(x)
+    if 0 < x < 8:
+        whole = round(x)
+        d = x - whole
+        terms = [(-d) ** k * (_zeta_less_one(k) / k) for k in range(2, 40)]
+        more = math.log(math.prod(x - k for k in range(1, whole - 1))) if whole > 2 else 0.0
+        less = math.log1p(d if whole == 1 else x) if whole < 2 else 0.0
+        first = math.log(x) if whole == 0 else 0.0
+        return math.fsum([d * EULER_LESS, *terms, more, -less, -first])
     try:
         return math.lgamma(x)
     except (ValueError, OverflowError):  # a pole, or a result beyond the largest float

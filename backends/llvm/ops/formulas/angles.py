@@ -18,6 +18,7 @@ from cubepy.backends.llvm.ops.formulas.number import (
     else_rarely,
     fma,
     formula,
+    ordered_sum,
     polynomial,
     product,
     two_sum,
@@ -50,15 +51,19 @@ def _tan(t: Curves, x: Number) -> Number:
         high, low = two_sum(total, fma(n, -third, rest - step_low))
     z = high * high
     cube = high * z
-    sine = fma(cube, polynomial(z, t.sin), 0.0 if low is None else low * (1.0 - z * 0.5))
-    sine = high + sine
+    more = fma(cube, polynomial(z, t.sin), 0.0 if low is None else low * (1.0 - z * 0.5))
+    sine = ordered_sum(high, more)
     w = 1.0 - z * 0.5
     cut = (1.0 - w) - z * 0.5
     tail = cut if low is None else fma(high, -low, cut)
-    cosine = w + fma(z * z, polynomial(z, t.cos), tail)
+    cosine = ordered_sum(w, fma(z * z, polynomial(z, t.cos), tail))
     half = n * 0.5
     even = half.mapped("floor").equals(half)
-    y = where(even, sine, -cosine) / where(even, cosine, sine)
+    above, below = where(even, sine[0], -cosine[0]), where(even, cosine[0], sine[0])
+    y = above / below
+    if not t.short:
+        above_cut, below_cut = where(even, sine[1], -cosine[1]), where(even, cosine[1], sine[1])
+        y = y + (fma(-y, below, above) + fma(-y, below_cut, above_cut)) / below
     y = where(x.equals(0.0) | x.is_nan(), x, y)
     return else_rarely(large, y, by_libm(x.b, "tan"), x)
 

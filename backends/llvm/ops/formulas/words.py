@@ -12,6 +12,10 @@ from cubepy.backends.llvm.ops.types import I32, bits, is_signed
 from cubepy.backends.llvm.ops.values import const, lanes_of, math, on_gpu, shaped
 
 
+_ON_GPU = {32: "mulhi", 64: "mul64hi"}
+"""The functions of NVIDIA's math library for signed integers; the others begin with u."""
+
+
 def _high_of_long(b: Any, x: Any, y: Any) -> Any:
     """The high half of a product of u64, by four products of their halves."""
     half, mask = const(x.type, 32), const(x.type, 0xFFFFFFFF)
@@ -33,8 +37,8 @@ def _high_of_lines(b: Any, dtype: str, x: Any, y: Any) -> Any:
 
 def _mulhi(b: Any, dtype: str, x: Any, y: Any) -> Any:
     width = bits(dtype)
-    if width == 64 and on_gpu(b):
-        return by_libdevice(b, "mul64hi" if is_signed(dtype) else "umul64hi", (x, y))
+    if width in _ON_GPU and on_gpu(b):
+        return by_libdevice(b, ("" if is_signed(dtype) else "u") + _ON_GPU[width], (x, y))
     if width == 64 and lanes_of(x.type):
         return _high_of_lines(b, dtype, x, y)
     wide = shaped(ir.IntType(2 * width), x.type)
