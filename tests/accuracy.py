@@ -46,7 +46,7 @@ def of_libm(name: str) -> Callable[[float], float]:
 
 def each(function: Callable[[float], float]) -> Callable[[Any], np.ndarray]:
     """A function of floats, element by element, in double precision."""
-    return lambda x: np.array([function(float(v)) for v in x])
+    return lambda x: np.array([function(float(v)) for v in x.flat]).reshape(x.shape)
 
 
 UNARY: dict[str, Callable[..., Any]] = {

@@ -18,6 +18,7 @@ from cubepy.kernels.cube_wide import has_planes
 from cubepy.kernels.elementwise_cubes import converted, unravelled, widened
 from cubepy.kernels.movement_tiles import swapped
 from cubepy.kernels.shapes import broadcast_shape, merged
+from cubepy.lang import mathematics
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
 from cubepy.lang.dtypes import as_dtype, float_for, promote
@@ -29,6 +30,10 @@ CHUNK = 8192  # elements of a cube
 CUBES = 32  # at least, so that threads finish together
 LINE = 128  # bytes of what a long function takes at once
 PAST = 32 << 20  # bytes of a result that no cache holds
+OF_FLOATS = {"exp", "log", "tanh", "erf", "sqrt", "sin", "cos", "rsqrt"}.union(
+    mathematics.UNARY, mathematics.BINARY
+)
+"""Builtins that give floats of integers."""
 
 
 @cb.kernel
@@ -209,16 +214,7 @@ def result_dtype(function: Any, xs: list[np.ndarray]) -> np.dtype:
     found = as_dtype(xs[0].dtype).compute
     for x in xs[1:]:
         found = promote(found, as_dtype(x.dtype).compute)
-    if isinstance(function, Builtin) and function.name in (
-        "exp",
-        "log",
-        "tanh",
-        "erf",
-        "sqrt",
-        "sin",
-        "cos",
-        "rsqrt",
-    ):
+    if isinstance(function, Builtin) and function.name in OF_FLOATS:
         found = float_for(found)
     return found.numpy
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cubepy.tensor.mathematics import Mathematics
+
 if TYPE_CHECKING:
     from cubepy.tensor.array import Tensor
 
 
-class Operators:
+class Operators(Mathematics):
     """What `Tensor` inherits: arithmetic, comparisons and elementwise math."""
 
     __slots__ = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -65,4 +67,4 @@ def test_lines_call_no_function_for_ordinary_lanes(name: str, dtype: str) -> Non
     }
     called = {c for c in called if not c.startswith("llvm.")}
     assert called <= CALLED.get(name, set()), called
-    assert not [line for line in body.splitlines() if "fdiv double" in line or "sqrt.f64" in line]
+    assert not re.search(r"fdiv [a-z ]*double|llvm\.sqrt\.f64", body)
