@@ -18,11 +18,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import cubepy as cb  # noqa: E402
-from cubepy import kernels as K  # noqa: E402
-from cubepy.runtime.device import as_device  # noqa: E402
-from cubepy.runtime.device_array import upload  # noqa: E402
-from tests.accuracy import BINARY, UNARY, draws, pairs, reference, ulps  # noqa: E402
+import cubepy as cb
+from cubepy import kernels as K
+from cubepy.runtime.device import as_device
+from cubepy.runtime.device_array import upload
+from tests.accuracy import BINARY, UNARY, draws, pairs, reference, ulps
 
 PART = 1 << 18
 

@@ -43,11 +43,11 @@ def _unary(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 @lowers(*mathematics.BINARY)
 def _binary(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     names = ("y", "x") if name == "atan2" else ("x", "y")
-    values = unpack(name, args, kwargs, *names)
-    known = _known(*values)
+    first, second = unpack(name, args, kwargs, *names)
+    known = _known(first, second)
     if known is not None:
         return Const(mathematics.evaluate(name, *known).item())
-    a, b = convert.unify(*(s.number(v, name) for v in values), s.index)
+    a, b = convert.unify(s.number(first, name), s.number(second, name), s.index)
     if not a.type.dtype.is_float:
         dtype = _float_dtype(a.type.dtype)
         a, b = convert.cast(a, dtype), convert.cast(b, dtype)
@@ -109,10 +109,10 @@ def _integers(s: Lowering, name: str, *values: Value) -> None:
 
 @lowers("mulhi")
 def _mulhi(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
-    values = unpack(name, args, kwargs, "x", "y")
-    _integers(s, name, *values)
-    x, y = convert.unify(*values, s.index)
-    known = _known(*values)
+    first, second = unpack(name, args, kwargs, "x", "y")
+    _integers(s, name, first, second)
+    x, y = convert.unify(first, second, s.index)
+    known = _known(first, second)
     if known is not None:
         return Const(mathematics.high_half(int(known[0]), int(known[1]), x.type.dtype.bits))
     x, y = (convert.cast(v, v.type.dtype) for v in (x, y))

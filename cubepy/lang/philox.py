@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from cubepy.lang.builtins import BUILTINS
-from cubepy.lang.declare import Comptime, func
+from cubepy.lang.declare import func
 from cubepy.lang.dtypes import bf16, f16, f32, i32, u32, u64
 
 bitcast, cast, fma, sqrt, unroll = (
@@ -34,7 +34,7 @@ def mixed(words: Any, keys: Any) -> Any:
 
 
 @func
-def bumped(keys: Any, times: Comptime[int]) -> Any:
+def bumped(keys: Any, times: Any) -> Any:
     """The keys of a later round."""
     low, high = (0x9E3779B9 * times) % 2**32, (0xBB67AE85 * times) % 2**32
     return keys[0] + u32(low), keys[1] + u32(high)
@@ -76,7 +76,7 @@ def philox(counter: Any, key: Any) -> Any:
 
 
 @func
-def to_uniform(word: Any, dtype: Comptime = f32) -> Any:
+def to_uniform(word: Any, dtype: Any = f32) -> Any:
     """A random u32 as an f32 of [0, 1), evenly spaced by what `dtype` (f32, f16 or bf16) holds exactly.
 
     Example:

@@ -11,7 +11,6 @@ from cubepy.backends.llvm.ops.formulas.number import by_libdevice
 from cubepy.backends.llvm.ops.types import I32, bits, is_signed
 from cubepy.backends.llvm.ops.values import const, lanes_of, math, on_gpu, shaped
 
-
 _ON_GPU = {32: "mulhi", 64: "mul64hi"}
 """The functions of NVIDIA's math library for signed integers; the others begin with u."""
 
