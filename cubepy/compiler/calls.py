@@ -195,7 +195,7 @@ class Calls(Loops, Lowering):
             return Const(len(value.items))
         if isinstance(value, ArrayValue):
             return self.subscript(self.array_attribute(value, "shape"), (Const(0),))
-        if isinstance(value, Const):
+        if isinstance(value, Const) and hasattr(value.value, "__len__"):
             return Const(len(value.value))
         if isinstance(value, Expr) and value.type.lanes:
             return Const(value.type.lanes)

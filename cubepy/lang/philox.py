@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from cubepy.errors import KernelTypeError
 from cubepy.lang.builtins import BUILTINS
 from cubepy.lang.declare import func
 from cubepy.lang.dtypes import bf16, f16, f32, i32, u32, u64
@@ -16,6 +17,20 @@ from cubepy.lang.dtypes import bf16, f16, f32, i32, u32, u64
 bitcast, cast, fma, sqrt, unroll = (
     BUILTINS[name] for name in ("bitcast", "cast", "fma", "sqrt", "unroll")
 )
+
+
+def zeros(what: str, given: int, words: int) -> tuple[int, ...]:
+    """The words that a counter or key was not given.
+
+    Raises:
+        KernelTypeError: it was given none, or too many.
+    """
+    if not 1 <= given <= words:
+        raise KernelTypeError(
+            f"the {what} of cb.philox is 1 to {words} words, not {given}",
+            hint="give a tuple of integers, the lowest word first",
+        )
+    return (0,) * (words - given)
 
 
 @func
@@ -51,6 +66,9 @@ def philox(counter: Any, key: Any) -> Any:
     Returns:
         A tuple of four u32, or of lines of them.
 
+    Raises:
+        KernelTypeError: a counter or key that is no tuple, or has too many words.
+
     Example:
         >>> import numpy as np, cubepy as cb
         >>> @cb.kernel
@@ -64,8 +82,8 @@ def philox(counter: Any, key: Any) -> Any:
         [[4099963437 3221879260  490388034  367897730]
          [1747881627 3415718931  737869675 4113952422]]
     """
-    c0, c1, c2, c3 = counter + (0,) * (4 - len(counter))
-    k0, k1 = key + (0,) * (2 - len(key))
+    c0, c1, c2, c3 = counter + zeros("counter", len(counter), 4)
+    k0, k1 = key + zeros("key", len(key), 2)
     words = (cast(c0, u32), cast(c1, u32), cast(c2, u32), cast(c3, u32))
     keys = (cast(k0, u32), cast(k1, u32))
     # after three rounds each word depends on every other one: if one is a line, all are

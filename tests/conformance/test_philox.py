@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy import errors
 from cubepy import kernels as K
 
 KNOWN = [  # Random123's known answers of philox4x32 with 10 rounds: counter, key, words
@@ -71,6 +74,34 @@ def test_a_kernel_draws_the_numbers_of_the_library(device: str) -> None:
     numbers[100, 1](np.array([seed], np.uint64), uniform, normal, device=device)
     np.testing.assert_array_equal(uniform, K.uniform(size=400, generator=K.Generator(seed)))
     np.testing.assert_array_equal(normal, K.normal(size=400, generator=K.Generator(seed)))
+
+
+@cb.kernel
+def crowded(out: cb.Array):
+    out[0] = cb.philox((1, 2, 3, 4, 5), (1,))[0]
+
+
+@cb.kernel
+def keyless(out: cb.Array):
+    out[0] = cb.philox((1,), ())[0]
+
+
+@cb.kernel
+def plain(out: cb.Array):
+    out[0] = cb.philox((1,), 7)[0]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "rule"),
+    [
+        (crowded, "the counter of cb.philox is 1 to 4 words, not 5"),
+        (keyless, "the key of cb.philox is 1 to 2 words, not 0"),
+        (plain, "7 has no length"),
+    ],
+)
+def test_wrong_counters_and_keys_are_named(device: str, kernel: Any, rule: str) -> None:
+    with pytest.raises(errors.KernelTypeError, match=rule):
+        kernel[1, 1](np.zeros(1, np.uint32), device=device)
 
 
 @cb.kernel
