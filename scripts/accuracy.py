@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from tests.accuracy import BINARY, UNARY, draws, pairs, reference, ulps
 
 PART = 1 << 18
