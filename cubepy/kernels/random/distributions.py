@@ -30,7 +30,6 @@ CHUNK = 4096  # blocks of a cube
 
 
 @cb.func
-@cb.func
 def unit_interval_wide(high, low):
     """Pairs of words to doubles in [0, 1) with 53 bits."""
     return cb.fma(cb.cast(high >> 5, cb.f64), 67108864.0, cb.cast(low >> 6, cb.f64)) * (2.0**-53)
