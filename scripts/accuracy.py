@@ -1,10 +1,12 @@
-"""How exact the functions of numbers are: the largest error over many random draws, as a table in Markdown.
+"""How exact the functions of numbers are: the largest error over many random draws, as a table in
+Markdown.
 
     python scripts/accuracy.py
     python scripts/accuracy.py --device cuda --draws 10000000
 
-References are NumPy's and the C library's, in double precision for f32 and in extended precision for f64, where the
-machine has that. Draws are of all exponents, of moderate size, and close to where a function changes (`tests.accuracy`).
+References are NumPy's and the C library's, in double precision for f32 and in extended precision
+for f64, where the machine has that. Draws are of all exponents, of moderate size, and close to
+where a function changes (`tests.accuracy`).
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def computed(name: str, values: tuple[np.ndarray, ...], device: str) -> np.ndarr
 
 
 def worst(name: str, dtype: str, count: int, device: str, seed: int) -> tuple[float, float, Any]:
-    """The largest error of a function, the share of results that are not the nearest float, and where the largest is."""
+    """The largest error of a function, the share of results that are not the nearest float, and
+    where the largest is.
+    """
     rng, found, where, off, total = np.random.default_rng(seed), 0.0, None, 0, 0
     while total < count:
         values: tuple[np.ndarray, ...] = (

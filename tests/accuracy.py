@@ -1,4 +1,6 @@
-"""How far functions of floats are from the truth, in units of the last place: draws, references, distances."""
+"""How far functions of floats are from the truth, in units of the last place: draws, references,
+distances.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,33 @@ FORMATS = {  # dtype, bits of precision, exponent of the smallest subnormal
     "f32": (np.dtype(np.float32), 24, -149),
     "f64": (np.dtype(np.float64), 53, -1074),
 }
-PLACES = (0.25, 0.347, 7 / 16, 0.5, 11 / 16, 1, 19 / 16, 1.5, math.pi / 2, 2, 39 / 16, 2.5, 3, math.pi, 4, 5, 7.5, 8,
-          9.2, 10.1, 26.6, 88.7, 171.6, 355, 710)  # fmt: skip
+PLACES = (
+    0.25,
+    0.347,
+    7 / 16,
+    0.5,
+    11 / 16,
+    1,
+    19 / 16,
+    1.5,
+    math.pi / 2,
+    2,
+    39 / 16,
+    2.5,
+    3,
+    math.pi,
+    4,
+    5,
+    7.5,
+    8,
+    9.2,
+    10.1,
+    26.6,
+    88.7,
+    171.6,
+    355,
+    710,
+)
 """Where some function has a zero, a pole, an end, or goes from one formula to another one."""
 SPECIAL = (
     0.0,
@@ -38,7 +65,9 @@ SPECIAL = (
 
 
 def of_libm(name: str) -> Callable[[float], float]:
-    """A function of the C library in extended precision; Python's `math.lgamma` is another one, and less exact."""
+    """A function of the C library in extended precision; Python's `math.lgamma` is another one, and
+    less exact.
+    """
     function = getattr(ctypes.CDLL(ctypes.util.find_library("m")), name)
     function.argtypes, function.restype = [ctypes.c_longdouble], ctypes.c_longdouble
     return function  # type: ignore[no-any-return]
@@ -50,13 +79,26 @@ def each(function: Callable[[float], float]) -> Callable[[Any], np.ndarray]:
 
 
 UNARY: dict[str, Callable[..., Any]] = {
-    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "log10": np.log10, "cbrt": np.cbrt,
-    "erfc": each(of_libm("erfcl")), "lgamma": each(of_libm("lgammal")),
-}  # fmt: skip
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "log10": np.log10,
+    "cbrt": np.cbrt,
+    "erfc": each(of_libm("erfcl")),
+    "lgamma": each(of_libm("lgammal")),
+}
 BINARY: dict[str, Callable[..., Any]] = {
-    "atan2": np.arctan2, "hypot": np.hypot, "fmod": np.fmod, "copysign": np.copysign,
-}  # fmt: skip
+    "atan2": np.arctan2,
+    "hypot": np.hypot,
+    "fmod": np.fmod,
+    "copysign": np.copysign,
+}
 
 
 def special(dtype: str) -> np.ndarray:
@@ -68,7 +110,9 @@ def special(dtype: str) -> np.ndarray:
 
 
 def draws(dtype: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Numbers of all exponents (random bits), of moderate size, and close to the places of `PLACES`."""
+    """Numbers of all exponents (random bits), of moderate size, and close to the places of
+    `PLACES`.
+    """
     kind = FORMATS[dtype][0]
     part = count // 4
     word = np.dtype(f"u{kind.itemsize}")
@@ -101,7 +145,9 @@ def reference(name: str, *values: np.ndarray) -> np.ndarray:
 
 
 def ulps(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
-    """The distance in units of the last place of what is wanted; infinite for a wrong NaN, infinity or sign of zero."""
+    """The distance in units of the last place of what is wanted; infinite for a wrong NaN, infinity
+    or sign of zero.
+    """
     kind, precision, least = FORMATS[dtype]
     with np.errstate(all="ignore"):
         near = want.astype(kind)

@@ -1,4 +1,6 @@
-"""What the functions of `lang.mathematics` mean on typed values; `MEANING` has a function for each name."""
+"""What the functions of `lang.mathematics` mean on typed values; `MEANING` has a function for each
+name.
+"""
 
 from __future__ import annotations
 

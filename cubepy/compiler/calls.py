@@ -29,38 +29,17 @@ from cubepy.compiler.values import (
     plain,
 )
 from cubepy.errors import ComptimeError, CubeError, KernelSyntaxError, KernelTypeError
-from cubepy.lang.builtins import BUILTINS, Builtin
+from cubepy.lang.builtins import BUILTINS, FLOAT_MATH, Builtin
 from cubepy.lang.declare import Func, Kernel, Param, Struct, StructField, StructType
 from cubepy.lang.dtypes import DType
-from cubepy.lang.mathematics import MATHEMATICS
+from cubepy.lang.mathematics import MATHEMATICS, NUMPY_NAMES
 
 MAX_DEPTH = 64
 MAX_UNROLLED = 1 << 14  # turns that cb.unroll writes out; a compiler would take hours over more
 MATH = {
-    getattr(math, name): name
-    for name in (
-        "exp",
-        "log",
-        "log2",
-        "log1p",
-        "expm1",
-        "sqrt",
-        "sin",
-        "cos",
-        "tanh",
-        "erf",
-        "floor",
-        "ceil",
-        "trunc",
-        "isnan",
-        "isinf",
-        "pow",
-    )
+    getattr(math, name): name for name in (*FLOAT_MATH, *MATHEMATICS, "pow") if hasattr(math, name)
 }
 MATH[math.fabs] = "abs"
-MATH.update({getattr(math, name): name for name in MATHEMATICS if hasattr(math, name)})
-if hasattr(math, "exp2"):
-    MATH[math.exp2] = "exp2"
 PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
 
 
@@ -419,15 +398,8 @@ def _name(fn: Any) -> str:
     return getattr(fn, "__qualname__", None) or repr(fn)
 
 
-ALIASES = {  # NumPy's names of builtins
+ALIASES = NUMPY_NAMES | {  # NumPy's names of builtins
     "absolute": "abs",
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arctanh": "atanh",
     "clip": "clamp",
     "maximum": "nan_max",
     "minimum": "nan_min",

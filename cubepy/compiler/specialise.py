@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.compiler import math_calls, products, tile_calls  # noqa: F401  (they register their rules)
+from cubepy.compiler import products, tile_calls  # noqa: F401  (they register their rules)
 from cubepy.compiler.calls import Calls
 from cubepy.compiler.groups import check_groups
 from cubepy.compiler.hardware_calls import with_barriers_first
@@ -20,6 +20,7 @@ from cubepy.compiler.ir import (
     walk,
 )
 from cubepy.compiler.reads import guard_of
+from cubepy.compiler.rules import mathematics  # noqa: F401  (it registers its rules)
 from cubepy.compiler.signature import (
     ArraySpec,
     ComptimeSpec,

@@ -1,7 +1,8 @@
-"""Functions of numbers besides those of every pocket calculator: what each is called, means and gives.
+"""Functions of numbers besides those of every pocket calculator: what each is called, means and
+gives.
 
-`evaluate` computes them in double precision; the compiler folds comptime numbers by it, and the python backend runs it.
-Ends and special values are those of C99 and NumPy.
+`evaluate` computes them in double precision; the compiler folds comptime numbers by it, and the
+python backend runs it. Ends and special values are those of C99 and NumPy.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ OTHER = {
 """Functions whose dtypes have rules of their own."""
 
 MATHEMATICS = UNARY | BINARY | OTHER
+NUMPY_NAMES = {
+    f"arc{name[1:]}": name for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")
+}
+"""What NumPy calls some of them."""
 
 EXAMPLES = {
     "tan": each("cb.tan(x[i])", "[0, np.pi / 4]", "[0. 1.]"),
@@ -91,7 +96,9 @@ def _zeta_less_one(k: int) -> float:
 
 
 def _log_gamma(x: float) -> float:
-    """log(|Gamma(x)|): up to 8 by its series around 2, since `math.lgamma` loses digits near its zeros at 1 and 2."""
+    """log(|Gamma(x)|): up to 8 by its series around 2, since `math.lgamma` loses digits near its
+    zeros at 1 and 2.
+    """
     if math.isnan(x) or math.isinf(x):
         return abs(x)
     if 0 < x < 8:

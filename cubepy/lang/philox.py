@@ -1,7 +1,8 @@
 """Random numbers in kernels, from a counter: Philox4x32-10, and what makes floats of its words.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A block of four words depends on its number (the
-counter) and the key only, so that every unit computes its own, and all backends give the same bits.
+Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A block of four words
+depends on its number (the counter) and the key only, so that every unit computes its own, and all
+backends give the same bits.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def philox(counter: Any, key: Any) -> Any:
     """Four random u32 from a counter and a key: Philox4x32-10.
 
     Args:
-        counter: tuple of 1 to 4 integers or lines of integers, the lowest word first; words that are not given are 0.
+        counter: tuple of 1 to 4 integers or lines of integers, the lowest word first; words that
+            are not given are 0.
         key: tuple of 1 or 2 integers, likewise: the seed.
 
     Returns:
@@ -88,14 +90,15 @@ def philox(counter: Any, key: Any) -> Any:
     keys = (cast(k0, u32), cast(k1, u32))
     # after three rounds each word depends on every other one: if one is a line, all are
     first = mixed(mixed(mixed(words, keys), bumped(keys, 1)), bumped(keys, 2))
-    for turn in unroll(range(3, 10)):
-        first = mixed(first, bumped(keys, turn))
+    for times in unroll(range(3, 10)):
+        first = mixed(first, bumped(keys, times))
     return first
 
 
 @func
 def to_uniform(word: Any, dtype: Any = f32) -> Any:
-    """A random u32 as an f32 of [0, 1), evenly spaced by what `dtype` (f32, f16 or bf16) holds exactly.
+    """A random u32 as an f32 of [0, 1), evenly spaced by what `dtype` (f32, f16 or bf16) holds
+    exactly.
 
     Example:
         >>> import numpy as np, cubepy as cb
@@ -115,7 +118,8 @@ def to_uniform(word: Any, dtype: Any = f32) -> Any:
 def radius(words: Any) -> Any:
     """sqrt(-2 log(u)) for u = (word + 1/2) / 2^32, by steps that round alike everywhere.
 
-    The polynomial is our own fit of -2 log(1 + f) / f on sqrt(1/2) - 1 to sqrt(2) - 1, within 2e-7 of its value.
+    The polynomial is our own fit of -2 log(1 + f) / f on sqrt(1/2) - 1 to sqrt(2) - 1, within 2e-7
+    of its value.
     """
     u = fma(cast(words, f32), 2.0**-32, 2.0**-33)
     bits = bitcast(u, u32)
@@ -141,7 +145,9 @@ def radius(words: Any) -> Any:
 
 @func
 def sine_cosine(words: Any) -> Any:
-    """sin and cos of a turn in 2^32 steps: of half a turn around 0, mirrored by the highest bit (own fits, 5e-8)."""
+    """sin and cos of a turn in 2^32 steps: of half a turn around 0, mirrored by the highest bit
+    (own fits, 5e-8).
+    """
     x = cast(bitcast(words << 1, i32), f32) * 2.0**-31
     s = x * x
     sine = fma(s, 0.00015082051686476916, -0.004672227893024683)

@@ -1,4 +1,6 @@
-"""Functions of numbers on scalars and lines: accuracy over the whole range, ends, integers, folding, errors."""
+"""Functions of numbers on scalars and lines: accuracy over the whole range, ends, integers,
+folding, errors.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,22 @@ from tests.accuracy import BINARY, FORMATS, UNARY, draws, pairs, reference, spec
 COUNT = {"cpu": 4000, "cuda": 4000, "python": 600}
 EXACT = ("fmod", "copysign")
 LIBDEVICE = {  # what NVIDIA's guide states of its math library, in f32 and f64
-    "tan": (4, 2), "asin": (4, 2), "acos": (3, 2), "atan": (2, 2), "sinh": (3, 2), "cosh": (2, 2), "asinh": (3, 3),
-    "acosh": (4, 3), "atanh": (3, 2), "log10": (2, 1), "cbrt": (1, 1), "erfc": (4, 5), "lgamma": (6, 4),
-    "atan2": (3, 2), "hypot": (3, 2),
-}  # fmt: skip
+    "tan": (4, 2),
+    "asin": (4, 2),
+    "acos": (3, 2),
+    "atan": (2, 2),
+    "sinh": (3, 2),
+    "cosh": (2, 2),
+    "asinh": (3, 3),
+    "acosh": (4, 3),
+    "atanh": (3, 2),
+    "log10": (2, 1),
+    "cbrt": (1, 1),
+    "erfc": (4, 5),
+    "lgamma": (6, 4),
+    "atan2": (3, 2),
+    "hypot": (3, 2),
+}
 REFERENCE = ("erfc", "lgamma")
 """Whose references in f64 are rounded."""
 
@@ -37,9 +51,14 @@ def bound(name: str, dtype: str, device: str) -> float:
 
 @cb.kernel
 def apply(
-    x: cb.Array, y: cb.Array, z: cb.Array, out: cb.Array, lanes: cb.Comptime[int],
-    unary: cb.Comptime[tuple], binary: cb.Comptime[tuple],
-):  # fmt: skip
+    x: cb.Array,
+    y: cb.Array,
+    z: cb.Array,
+    out: cb.Array,
+    lanes: cb.Comptime[int],
+    unary: cb.Comptime[tuple],
+    binary: cb.Comptime[tuple],
+):
     i = cb.ABSOLUTE_POS * cb.max(lanes, 1)
     if lanes > 0:
         for k in cb.unroll(range(len(unary))):
@@ -76,7 +95,8 @@ def check(
             )  # near a zero between two poles only the absolute error is small
         worst = int(far.argmax())
         assert far[worst] <= bound(name, dtype, device), (
-            f"{name} {dtype} x {lanes}: {far[worst]} ulp, {[v[worst] for v in values]!r} gives {got[worst]!r}"
+            f"{name} {dtype} x {lanes}: {far[worst]} ulp, "
+            f"{[v[worst] for v in values]!r} gives {got[worst]!r}"
         )
 
 
@@ -196,10 +216,22 @@ def test_high_halves_of_products_and_bits_in_reverse(device: str, dtype: type) -
 @cb.kernel
 def folded(out: cb.Array, *, x: cb.Comptime[float], n: cb.Comptime[int]):
     known = (
-        cb.tan(x), cb.atan2(x, -1.0), cb.hypot(3, 4), cb.lgamma(0), cb.acosh(x), cb.erfc(x), cb.fmod(-7, 4),
-        cb.copysign(x, -0.0), cb.sign(-x), cb.ldexp(x, n), cb.mulhi(1 << 30, n), cb.reverse_bits(n),
-        1 if cb.isfinite(x) else 0, math.atan(x), math.cosh(x),
-    )  # fmt: skip
+        cb.tan(x),
+        cb.atan2(x, -1.0),
+        cb.hypot(3, 4),
+        cb.lgamma(0),
+        cb.acosh(x),
+        cb.erfc(x),
+        cb.fmod(-7, 4),
+        cb.copysign(x, -0.0),
+        cb.sign(-x),
+        cb.ldexp(x, n),
+        cb.mulhi(1 << 30, n),
+        cb.reverse_bits(n),
+        1 if cb.isfinite(x) else 0,
+        math.atan(x),
+        math.cosh(x),
+    )
     for k in cb.unroll(range(len(known))):
         out[k] = cb.comptime(known[k])
 
@@ -207,8 +239,23 @@ def folded(out: cb.Array, *, x: cb.Comptime[float], n: cb.Comptime[int]):
 def test_functions_of_comptime_numbers_are_comptime(device: str) -> None:
     out = np.zeros(15)
     folded[1, 1](out, x=0.5, n=12, device=device)
-    want = [math.tan(0.5), math.atan2(0.5, -1), 5, math.inf, math.nan, math.erfc(0.5), -3, -0.5, -1, 2048,
-            (12 << 30) >> 32, 0b11 << 28, 1, math.atan(0.5), math.cosh(0.5)]  # fmt: skip
+    want = [
+        math.tan(0.5),
+        math.atan2(0.5, -1),
+        5,
+        math.inf,
+        math.nan,
+        math.erfc(0.5),
+        -3,
+        -0.5,
+        -1,
+        2048,
+        (12 << 30) >> 32,
+        0b11 << 28,
+        1,
+        math.atan(0.5),
+        math.cosh(0.5),
+    ]
     np.testing.assert_allclose(out, want, rtol=1e-15)
 
 

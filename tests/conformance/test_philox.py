@@ -1,4 +1,6 @@
-"""Random numbers in kernels: the words of Random123, the same on every backend, and those of the library."""
+"""Random numbers in kernels: the words of Random123, the same on every backend, and those of the
+library.
+"""
 
 from __future__ import annotations
 

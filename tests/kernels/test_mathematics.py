@@ -1,4 +1,4 @@
-"""The functions of numbers in `K.map` and as methods of tensors: shapes, dtypes, recorded graphs."""
+"""The functions of numbers in `K.map` and as methods of tensors: shapes, dtypes, graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The formulas in generated CPU code: fast math leaves them alone, lanes do not see each other, lines stay lines."""
+"""The formulas in generated CPU code: fast math leaves them alone, lanes do not see each other,
+lines stay lines.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ CALLED = {"tan": {"tan"}, "lgamma": {"lgamma"}, "fmod": {"fmod", "fmodf"}}
 
 
 def ordinary(dtype: str, rng: np.random.Generator) -> np.ndarray:
-    """Numbers that a kernel which excludes NaN and infinity may be given, and whose results are neither."""
+    """Numbers that a kernel which excludes NaN and infinity may be given, and whose results are
+    neither.
+    """
     x = np.abs(draws(dtype, 4000, rng))
     return np.resize(x[(x > 1e-30) & (x < 80)], 3072)
 

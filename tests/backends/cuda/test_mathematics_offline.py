@@ -1,4 +1,6 @@
-"""Functions of numbers compiled for GPUs: all of NVIDIA's math library is found, and words have instructions."""
+"""Functions of numbers compiled for GPUs: all of NVIDIA's math library is found, and words have
+instructions.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,13 @@ from tests.conformance.test_philox import KNOWN, blocks
 
 @cb.kernel
 def apply(
-    x: cb.Array, n: cb.Array, out: cb.Array, lanes: cb.Comptime[int], unary: cb.Comptime[tuple],
+    x: cb.Array,
+    n: cb.Array,
+    out: cb.Array,
+    lanes: cb.Comptime[int],
+    unary: cb.Comptime[tuple],
     binary: cb.Comptime[tuple],
-):  # fmt: skip
+):
     v = x.load(0, lanes)
     for k in cb.unroll(range(len(unary))):
         out.store(k * lanes, unary[k](v))

@@ -1,4 +1,4 @@
-"""The rest of C's and CUDA's functions of numbers: exact to the last bits, on scalars and on lines."""
+"""The rest of C's and CUDA's functions of numbers, exact to the last bits; scalars and lines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """tan and the functions that give angles.
 
-tan reduces its argument by pi / 2 in three parts, as `trigonometry` does, and is the quotient of sin and cos of what is
-left. asin and acos above 1/2 go by the half angle; atan has the four points of FreeBSD's s_atan.c (Sun Microsystems,
-1993) around which its argument is moved.
+tan reduces its argument by pi / 2 in three parts, as `trigonometry` does, and is the quotient of
+sin and cos of what is left. asin and acos above 1/2 go by the half angle; atan has the four points
+of FreeBSD's s_atan.c (Sun Microsystems, 1993) around which its argument is moved.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _tan(t: Curves, x: Number) -> Number:
 
 
 def _half_angle(t: Curves, x: Number) -> tuple[Number, Number, Number]:
-    """s, and two small terms, whose sum is asin(|x|) up to 1/2 and (pi / 2 - asin(|x|)) / 2 above."""
+    """s and two small terms: their sum is asin(|x|) up to 1/2, (pi / 2 - asin(|x|)) / 2 above."""
     size = abs(x)
     low = size < 0.5
     z = where(low, x * x, (1.0 - size) * 0.5)

@@ -1,20 +1,23 @@
-"""Constants of the formulas: polynomials in double precision, in a long form for f64 and a short one for f32.
+"""Constants of the formulas: polynomials in double precision, in a long form for f64 and a short
+one for f32.
 
-All are our own fits, by interpolation at Chebyshev's points at 60 digits; the lowest power comes first. Errors,
-long and short, are those of what the function gives, before any rounding:
+All are our own fits, by interpolation at Chebyshev's points at 60 digits; the lowest power comes
+first. Errors, long and short, are those of what the function gives, before any rounding:
 
-* ``sin``, ``cos``: (sin(r) - r) / r**3 and (cos(r) - 1 + r*r/2) / r**4 in r*r on |r| <= pi / 4; 2**-57, 2**-60 and
-  2**-35, 2**-30.
+* ``sin``, ``cos``: (sin(r) - r) / r**3 and (cos(r) - 1 + r*r/2) / r**4 in r*r on |r| <= pi / 4;
+  2**-57, 2**-60 and 2**-35, 2**-30.
 * ``asin``: (asin(s) - s) / s**3 in s*s on [0, 1/2]; 2**-57 and 2**-33.
 * ``atan``: (atan(t) - t) / t**3 in t*t on [0, 7/16]; 2**-57 and 2**-32.
-* ``sinh``, ``cosh``: (sinh(r) - r) / r**3 and (cosh(r) - 1) / r**2 in r*r on |r| <= ln 2 / 2; 2**-59, 2**-65 and
-  2**-35, 2**-32.
+* ``sinh``, ``cosh``: (sinh(r) - r) / r**3 and (cosh(r) - 1) / r**2 in r*r on |r| <= ln 2 / 2;
+  2**-59, 2**-65 and 2**-35, 2**-32.
 * ``exp``: (exp(r) - 1 - r) / r**2 on |r| <= ln 2 / 2; 2**-56 and 2**-32.
 * ``cbrt``: the cube root on [1, 2], which is where Newton's steps start; 2**-16.
-* ``erfc``: (G(t) - G(0)) / t of G = (1 + 2*x) * exp(x*x) * erfc(x) in t = (x - 4) / (x + 4), for x from 0.49 to 27.4
-  and 10.2 (Shepherd and Laframboise, "Chebyshev approximation of (1+2x)exp(x^2)erfc x", 1981); 2**-57 and 2**-35.
+* ``erfc``: (G(t) - G(0)) / t of G = (1 + 2*x) * exp(x*x) * erfc(x) in t = (x - 4) / (x + 4), for x
+  from 0.49 to 27.4 and 10.2 (Shepherd and Laframboise, "Chebyshev approximation of
+  (1+2x)exp(x^2)erfc x", 1981); 2**-57 and 2**-35.
 * ``gamma``: (G(d) - G(0)) / d of G = log(Gamma(2 + d)) / d on |d| <= 1/2; 2**-55 and 2**-36.
-* ``stirling``: x times what Stirling's formula lacks of log(Gamma(x)), in 1 / x**2 for x >= 8; 2**-63 and 2**-39.
+* ``stirling``: x times what Stirling's formula lacks of log(Gamma(x)), in 1 / x**2 for x >= 8;
+  2**-63 and 2**-39.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ GAMMA_START = (
 
 @dataclass(frozen=True)
 class Curves:
-    """The polynomials for one float dtype; `short`: of 24 bits, so that doubles need no corrections."""
+    """The polynomials for one float dtype; `short`: of 24 bits, so that doubles need no
+    corrections.
+    """
 
     short: bool
     sin: tuple[float, ...]

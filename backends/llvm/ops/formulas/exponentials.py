@@ -27,7 +27,8 @@ SWITCH = 0.5  # below, erfc is 1 - erf
 def _halves(t: Curves, x: Number) -> tuple[Number, Number, Number, Number]:
     """u, v, c and s with cosh(|x|) = 2 (u + (u c + v s)) and sinh(|x|) = 2 (v + (v c + u s)).
 
-    |x| = n log(2) + r; c = cosh(r) - 1, s = sinh(r); u and v are sum and difference of 2**n / 4 and 2**-n / 4.
+    |x| = n log(2) + r; c = cosh(r) - 1, s = sinh(r); u and v are sum and difference of 2**n / 4 and
+    2**-n / 4.
     """
     table = TABLES["f64"]
     size = abs(x)
@@ -57,15 +58,17 @@ def _cosh(t: Curves, x: Number) -> Number:
 
 
 def _erfc(t: Curves, x: Number) -> Number:
-    """1 - erf(x) near 0; exp(-x*x) * G((x - 4) / (x + 4)) / (1 + 2 x) elsewhere, and 2 less that for negative x."""
+    """1 - erf(x) near 0; exp(-x*x) * G((x - 4) / (x + 4)) / (1 + 2 x) elsewhere, and 2 less that
+    for negative x.
+    """
     table = TABLES["f64"]
     square = x * x
     erf = fma(x, polynomial(square, TABLES["f32" if t.short else "f64"].erf_small), x)
     end, size = ERFC_ZERO[t.short], abs(x)
     a = where(size > SWITCH, size, SWITCH)
     a = where(a < end, a, end)
-    place = (a - CENTRE) / (a + CENTRE)
-    curve, cut = ordered_sum(a.like(ERFC_START[0]), place * polynomial(place, t.erfc))
+    ratio = (a - CENTRE) / (a + CENTRE)
+    curve, cut = ordered_sum(a.like(ERFC_START[0]), ratio * polynomial(ratio, t.erfc))
     below, below_cut = two_sum(a + a, 1.0)
     inverse = 1.0 / below
     w = curve * inverse

@@ -1,7 +1,7 @@
 """Logarithms in two parts, and the functions made of them: log10, asinh, acosh, atanh, lgamma.
 
-The logarithm is that of `vectormath`, in the series of FreeBSD's k_log.h (Sun Microsystems, 1993); what its last sum
-would round, and what the argument was rounded by before, are carried along.
+The logarithm is that of `vectormath`, in the series of FreeBSD's k_log.h (Sun Microsystems, 1993);
+what its last sum would round, and what the argument was rounded by before, are carried along.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOG10_2 = (
     1.42050232272661e-13,
 )  # products of the first with integers are exact
 HALF_LOG_2PI_LESS_HALF = 0.4189385332046727
-FAR = 2.0**28  # from here on adding 1 to a square changes nothing
+LARGE = 2.0**28  # from here on adding 1 to a square changes nothing
 STIRLING = 8.0  # from here on log(Gamma) goes by Stirling's formula
 
 
@@ -75,20 +75,22 @@ def _log10(t: Curves, x: Number) -> Number:
 def _asinh(t: Curves, x: Number) -> Number:
     """log(1 + a + a*a / (1 + sqrt(1 + a*a))) of a = |x|; log(2 a) where a is large."""
     size = abs(x)
-    far, end = size > FAR, size < INF
-    a = where(far, 1.0, size)
+    large, end = size > LARGE, size < INF
+    a = where(large, 1.0, size)
     square = a * a
     high, low = two_sum(a, square / ((square + 1.0).mapped("sqrt") + 1.0))
     total, cut = two_sum(high, 1.0)
-    u = where(far & end, size, total)
-    y = _sum(log_parts(t, u, where(far, 0.0, (cut + low) / total), where(far, x.like(1.0), 0.0)))
+    u = where(large & end, size, total)
+    y = _sum(
+        log_parts(t, u, where(large, 0.0, (cut + low) / total), where(large, x.like(1.0), 0.0))
+    )
     return where(end, y, size).signed_as(x)
 
 
 def _acosh(t: Curves, x: Number) -> Number:
     """log(x + sqrt(x*x - 1)); log(2 x) where x is large."""
-    far = x > FAR
-    a = where((x >= 1.0) & (x <= FAR), x, 1.0)
+    large = x > LARGE
+    a = where((x >= 1.0) & (x <= LARGE), x, 1.0)
     below, above = a - 1.0, a + 1.0
     square, cut = product(below, above)
     below_cut, above_cut = two_sum(a, -1.0)[1], two_sum(a, 1.0)[1]
@@ -96,9 +98,9 @@ def _acosh(t: Curves, x: Number) -> Number:
     root = square.mapped("sqrt")
     root_cut = (fma(-root, root, square) + cut) / where(root.equals(0.0), 1.0, root + root)
     total, low = two_sum(a, root)
-    u = where(far & (x < INF), x, total)
-    more = where(far, 0.0, (low + root_cut) / total)
-    y = _sum(log_parts(t, u, more, where(far, x.like(1.0), 0.0)))
+    u = where(large & (x < INF), x, total)
+    more = where(large, 0.0, (low + root_cut) / total)
+    y = _sum(log_parts(t, u, more, where(large, x.like(1.0), 0.0)))
     y = where(x < INF, y, x)
     return where(x < 1.0, NAN, y)
 
@@ -125,8 +127,9 @@ def _sum(parts: tuple[Number, Number]) -> Number:
 def _near(t: Curves, x: Number) -> Number:
     """log(Gamma(x)) for 0 < x < STIRLING.
 
-    With k the integer next to x and d = x - k it is log(Gamma(2 + d)), and for k > 2 the logarithm of the product
-    (x - 1) ... (x - k + 2) more, for k = 1 that of x less, for k = 0 that of x (x + 1) less.
+    With k the integer next to x and d = x - k it is log(Gamma(2 + d)), and for k > 2 the logarithm
+    of the product (x - 1) ... (x - k + 2) more, for k = 1 that of x less, for k = 0 that of
+    x (x + 1) less.
     """
     k = x.mapped("rint")
     d = x - k
@@ -160,10 +163,10 @@ def _stirling(t: Curves, x: Number) -> Number:
 
 
 def _lgamma(t: Curves, x: Number) -> Number:
-    far = x >= STIRLING
+    large = x >= STIRLING
     y = where(
-        far,
-        _stirling(t, where(far & (x < INF), x, STIRLING)),
+        large,
+        _stirling(t, where(large & (x < INF), x, STIRLING)),
         _near(t, where((x > 0.0) & (x < STIRLING), x, 1.0)),
     )
     y = where(x.equals(0.0) | abs(x).equals(INF), INF, where(x.is_nan(), x, y))

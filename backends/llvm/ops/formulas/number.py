@@ -1,7 +1,8 @@
 """Floats of code that is being built, written as in a formula.
 
-A `Number` is one float or a line of them; its operators emit instructions. No liberty that a kernel takes with
-`fast_math` reaches these instructions, since many of them exist to recover what another one rounded.
+A `Number` is one float or a line of them; its operators emit instructions. No liberty that a kernel
+takes with `fast_math` reaches these instructions, since many of them exist to recover what another
+one rounded.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Truth:
 
 
 class Number:
-    """A float or a line of floats; operands that are Python's floats become constants of its type."""
+    """A float or a line of floats; operands that are Python floats become constants of its type."""
 
     __slots__ = ("b", "v")
 
@@ -150,7 +151,9 @@ def where(condition: Truth, x: Number | float, y: Number | float) -> Number:
 
 
 def polynomial(x: Number, coefficients: Sequence[float]) -> Number:
-    """The polynomial with these coefficients, lowest power first: by pairs, which wait less for each other."""
+    """The polynomial with these coefficients, lowest power first: by pairs, which wait less for
+    each other.
+    """
     odd = coefficients[1::2]
     pairs = [fma(x, c, low) for low, c in zip(coefficients[::2], odd, strict=False)]
     pairs += [x.like(c) for c in coefficients[2 * len(odd) :]]
@@ -209,7 +212,9 @@ def parted(x: Number, least: float = 1.0) -> tuple[Number, Number]:
 
 
 def else_rarely(rare: Truth, y: Number, function: Callable[..., Any], *arguments: Number) -> Number:
-    """y, but in the lanes that are rare, what a function of doubles gives; it is not called where there is none."""
+    """y, but in the lanes that are rare, what a function of doubles gives; it is not called where
+    there is none.
+    """
     b, before = y.b, y.b.block
     with b.if_then(any_lane(b, rare.v), likely=False):
         lanes = lanes_of(y.v.type)
@@ -238,7 +243,7 @@ def by_libm(b: Any, name: str) -> Callable[..., Any]:
 
 
 def by_libdevice(b: Any, name: str, values: Sequence[Any]) -> Any:
-    """What NVIDIA's math library gives under a name, lane by lane; its functions of f32 end in f."""
+    """What NVIDIA's math library gives, lane by lane; its functions of f32 end in f."""
     lanes = lanes_of(values[0].type)
     if not lanes:
         ty = values[0].type
@@ -253,9 +258,11 @@ def by_libdevice(b: Any, name: str, values: Sequence[Any]) -> Any:
 
 
 def formula(name: str, function: Callable[..., Number], arity: int, doc: str) -> Op:
-    """An op on floats: `function(curves, *numbers)` in doubles, for f32 too; on a GPU that of its math library.
+    """An op on floats: `function(curves, *numbers)` in doubles, for f32 too; on a GPU that of its
+    math library.
 
-    Doubles give f32 right to the last bit, but for a few results in 10**8 that lie close to the middle of two floats.
+    Doubles give the f32 next to the truth but for a few results in 10000, which lie close to the
+    middle of two.
     """
 
     def emit(b: Any, dtype: str, *values: Any) -> Any:

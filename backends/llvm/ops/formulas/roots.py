@@ -21,7 +21,9 @@ LARGE, SMALL, FACTOR = 2.0**511, 2.0**-400, 2.0**600
 
 
 def _cbrt(t: Curves, x: Number) -> Number:
-    """Newton's steps for the mantissa times 1, 2 or 4, whichever leaves a multiple of 3 of the exponent."""
+    """Newton's steps for the mantissa times 1, 2 or 4, whichever leaves a multiple of 3 of the
+    exponent.
+    """
     size = abs(x)
     ordinary = (size > 0.0) & (size < INF)
     k, m = parted(where(ordinary, size, 1.0))
@@ -40,7 +42,9 @@ def _cbrt(t: Curves, x: Number) -> Number:
 
 
 def _hypot(t: Curves, x: Number, y: Number) -> Number:
-    """sqrt(x*x + y*y), with what its square lacks (Borges, "An improved algorithm for hypot(a, b)", 2019)."""
+    """sqrt(x*x + y*y), with what its square lacks (Borges, "An improved algorithm for hypot(a, b)",
+    2019).
+    """
     size, other = abs(x), abs(y)
     more = size > other
     a, b = where(more, size, other), where(more, other, size)

@@ -47,7 +47,9 @@ def _stepped(b: Any, x: Any, n: Any, symbol: str, limit: int, step: int) -> tupl
 
 
 def _times_power(b: Any, x: Any, n: Any) -> Any:
-    """x * 2**n of a double and i64: no factor is subnormal, and no step but the last rounds what is not zero."""
+    """x * 2**n of a double and i64: no factor is subnormal, and no step but the last rounds what is
+    not zero.
+    """
     x, n = _stepped(b, x, n, ">", 1023, 1023)
     x, n = _stepped(b, x, n, "<", -1022, -969)
     code = b.shl(b.add(n, const(n.type, 1023)), const(n.type, 52))
