@@ -23,6 +23,7 @@ from cubepy.lang.declare import set_launcher as _set_launcher
 from cubepy.lang.dtypes import ALL as _DTYPES
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.lang.grid import over
+from cubepy.lang.philox import philox, to_normal, to_uniform
 from cubepy.runtime.device import Device, DeviceProperties, devices, use
 from cubepy.runtime.device import current as current_device
 from cubepy.runtime.device import device_properties as device_properties_of
@@ -68,12 +69,15 @@ __all__ = [  # noqa: PLE0604 - the language's names are listed where they are de
     "kernel",
     "memory_stats",
     "over",
+    "philox",
     "profile",
     "promote",
     "stats",
     "struct",
     "sync",
     "tensor_map",
+    "to_normal",
+    "to_uniform",
     "use",
     *_LANGUAGE,
     *_LAZY,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.backends.python import mathematics
 from cubepy.backends.python.missing import kept
 from cubepy.backends.python.values import (
     Value,
@@ -24,7 +25,7 @@ from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import FLOAT_MATH, PLANE_OPS
 from cubepy.lang.dtypes import as_dtype, float_for
 
-MEANING: dict[str, Callable[..., Any]] = {}
+MEANING: dict[str, Callable[..., Any]] = {**mathematics.MEANING}
 
 
 def means(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

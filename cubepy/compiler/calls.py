@@ -29,36 +29,17 @@ from cubepy.compiler.values import (
     plain,
 )
 from cubepy.errors import ComptimeError, CubeError, KernelSyntaxError, KernelTypeError
-from cubepy.lang.builtins import BUILTINS, Builtin
+from cubepy.lang.builtins import BUILTINS, FLOAT_MATH, Builtin
 from cubepy.lang.declare import Func, Kernel, Param, Struct, StructField, StructType
 from cubepy.lang.dtypes import DType
+from cubepy.lang.mathematics import MATHEMATICS, NUMPY_NAMES
 
 MAX_DEPTH = 64
 MAX_UNROLLED = 1 << 14  # turns that cb.unroll writes out; a compiler would take hours over more
 MATH = {
-    getattr(math, name): name
-    for name in (
-        "exp",
-        "log",
-        "log2",
-        "log1p",
-        "expm1",
-        "sqrt",
-        "sin",
-        "cos",
-        "tanh",
-        "erf",
-        "floor",
-        "ceil",
-        "trunc",
-        "isnan",
-        "isinf",
-        "pow",
-    )
+    getattr(math, name): name for name in (*FLOAT_MATH, *MATHEMATICS, "pow") if hasattr(math, name)
 }
 MATH[math.fabs] = "abs"
-if hasattr(math, "exp2"):
-    MATH[math.exp2] = "exp2"
 PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
 
 
@@ -193,7 +174,7 @@ class Calls(Words, Lowering):
             return Const(len(value.items))
         if isinstance(value, ArrayValue):
             return self.subscript(self.array_attribute(value, "shape"), (Const(0),))
-        if isinstance(value, Const):
+        if isinstance(value, Const) and hasattr(value.value, "__len__"):
             return Const(len(value.value))
         if isinstance(value, Expr) and value.type.lanes:
             return Const(value.type.lanes)
@@ -419,7 +400,7 @@ def _name(fn: Any) -> str:
     return getattr(fn, "__qualname__", None) or repr(fn)
 
 
-ALIASES = {  # NumPy's names of builtins
+ALIASES = NUMPY_NAMES | {  # NumPy's names of builtins
     "absolute": "abs",
     "clip": "clamp",
     "maximum": "nan_max",

@@ -21,6 +21,7 @@ from cubepy.compiler.ir import (
 )
 from cubepy.compiler.lines.missing import check_reductions
 from cubepy.compiler.reads import guard_of
+from cubepy.compiler.rules import mathematics  # noqa: F401  (it registers its rules)
 from cubepy.compiler.signature import (
     ArraySpec,
     ComptimeSpec,

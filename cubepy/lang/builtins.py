@@ -10,12 +10,12 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from cubepy.errors import LaunchError
-from cubepy.lang import hardware_examples
+from cubepy.lang import hardware_examples, mathematics
 from cubepy.lang.examples import PLAIN, with_example
 from cubepy.lang.hardware import HARDWARE
 from cubepy.lang.words import WORD_EXAMPLES, WORDS
 
-EXAMPLES = PLAIN | WORD_EXAMPLES | hardware_examples.EXAMPLES
+EXAMPLES = PLAIN | mathematics.EXAMPLES | WORD_EXAMPLES | hardware_examples.EXAMPLES
 """The lines of an example for each name, which end its docstring."""
 
 
@@ -181,8 +181,6 @@ OTHER = {
     "shuffle": "`shuffle(a, b, lanes)`: a line of lanes picked by a comptime tuple from a, then b.",
 }
 
-BUILTINS = {
-    n: Builtin(n, d)
-    for n, d in (FLOAT_MATH | PLANE_OPS | ATOMIC_OPS | OTHER | WORDS | HARDWARE).items()
-}
+_TABLES = FLOAT_MATH | mathematics.MATHEMATICS | PLANE_OPS | ATOMIC_OPS | OTHER | WORDS | HARDWARE
+BUILTINS = {n: Builtin(n, d) for n, d in _TABLES.items()}
 TOPOLOGY = _topology()

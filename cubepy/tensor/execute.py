@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import KernelTypeError
+from cubepy.lang import mathematics
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.memory.device_array import DeviceArray, upload
 from cubepy.tensor.ir import Graph
@@ -209,6 +210,7 @@ _DENSE: dict[str, Callable[..., Any]] = {
         for n in ("exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh")
     },
     **{n: _map(f"b:{n}") for n in ("erf", "abs")},
+    **{n: _map(f"b:{n}") for n in (*mathematics.UNARY, *mathematics.BINARY, "sign")},
     **{n: _round(n) for n in ("floor", "ceil", "round")},
     **{n: _reduction(n) for n in ("sum", "prod", "mean", "max", "min", "argmax", "argmin")},
     "floordiv": _map("t:floordiv"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from cubepy.errors import DTypeError, FileFormatError, ShapeError
+from cubepy.lang import mathematics
 from cubepy.lang.dtypes import DType, bool_, f32, float_for, i64, promote, true_divide_dtype, u64
 from cubepy.tensor.ir import ABSENT, Graph
 
@@ -151,6 +152,23 @@ def _where(mask: Spec, a: Spec, b: Spec) -> Spec:
 @rule(*FLOAT_UNARY)
 def _float_unary(x: Spec) -> Spec:
     return Spec(x.shape, float_for(x.dtype))
+
+
+@rule(*mathematics.UNARY)
+def _mathematics(x: Spec) -> Spec:
+    return _float_unary(x)
+
+
+@rule(*mathematics.BINARY)
+def _float_binary(a: Spec, b: Spec) -> Spec:
+    return Spec(broadcast(a, b), float_for(promote(a.dtype, b.dtype)))
+
+
+@rule("sign")
+def _sign(x: Spec) -> Spec:
+    if x.dtype is bool_:
+        raise DTypeError("sign works on numbers, not bool_")
+    return _same_unary(x)
 
 
 @rule("gelu")

@@ -50,7 +50,6 @@ LONG: dict[str, int] = {
     "kernels.convolution.cpu.transposed": 497,
     "kernels.convolution.gpu.depthwise": 479,
     "kernels.matmul.cpu.blocked": 480,
-    "kernels.random.distributions": 483,
     "kernels.windows.separable_gpu": 486,
     "lang.declare": 519,
     "quant.linear.gpu.gemm_mma": 460,

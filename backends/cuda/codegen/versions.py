@@ -16,7 +16,7 @@ def versions() -> str:
     here = Path(__file__).parent
     backends = here.parent.parent
     sources = hashlib.sha256()
-    shared = [*backends.glob("llvm/ops/*.py"), backends / "llvm/passes.py"]
+    shared = [*backends.glob("llvm/ops/**/*.py"), backends / "llvm/passes.py"]
     for file in sorted([*shared, *backends.glob("cuda/ops/*.py"), here / "lowering.py"]):
         sources.update(file.read_bytes())
     return " ".join([f"ops {sources.hexdigest()[:16]}", *(f"{n} {_version(n)}" for n in PACKAGES)])

@@ -8,6 +8,7 @@ from cubepy.backends.llvm.ops import (
     casts,
     debug,
     division,
+    formulas,
     integer,
     lanes,
     masked,
@@ -36,6 +37,7 @@ _MODULES = (
     trigonometry,
     atomics,
     debug,
+    *formulas.MODULES,
 )
 OPS: dict[str, Op] = {
     name: value

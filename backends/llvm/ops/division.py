@@ -41,7 +41,7 @@ def _int_divmod(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
     return b.select(by_zero, zero, q), b.select(by_zero, zero, r)
 
 
-def _float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
+def float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
     """C's fmod, with the sign of x: exact by fma for small quotients, by libm for the others."""
     size = math(b, "fabs", y)
     whole = math(b, "fabs", x)
@@ -80,7 +80,7 @@ def _float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
 def _float_divmod(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
     """As CPython's float_divmod and NumPy's npy_divmod: the quotient follows from an exact remainder."""
     zero, one = const(x.type, 0.0), const(x.type, 1.0)
-    r = _float_remainder(b, dtype, x, y)
+    r = float_remainder(b, dtype, x, y)
     q = b.fdiv(b.fsub(x, r), y)
     inexact = b.fcmp_unordered("!=", r, zero)
     down = b.and_(inexact, b.xor(b.fcmp_ordered("<", r, zero), b.fcmp_ordered("<", y, zero)))

@@ -20,11 +20,17 @@ from cubepy.kernels.entry.dispatch import has_planes, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.entry.shapes import broadcast_shape, merged
 from cubepy.kernels.primitives.vector_width import PAST, beside, lanes_for, to_line
+from cubepy.lang import mathematics
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
 from cubepy.lang.dtypes import as_dtype, float_for, promote
 from cubepy.runtime import memory
 from cubepy.runtime.memory.device_array import DeviceArray, constant_on
+
+OF_FLOATS = {"exp", "log", "tanh", "erf", "sqrt", "sin", "cos", "rsqrt"}.union(
+    mathematics.UNARY, mathematics.BINARY
+)
+"""Builtins that give floats of integers."""
 
 
 @cb.func
@@ -83,16 +89,7 @@ def result_dtype(function: Any, xs: list[np.ndarray]) -> np.dtype:
     found = as_dtype(xs[0].dtype).compute
     for x in xs[1:]:
         found = promote(found, as_dtype(x.dtype).compute)
-    if isinstance(function, Builtin) and function.name in (
-        "exp",
-        "log",
-        "tanh",
-        "erf",
-        "sqrt",
-        "sin",
-        "cos",
-        "rsqrt",
-    ):
+    if isinstance(function, Builtin) and function.name in OF_FLOATS:
         found = float_for(found)
     return found.numpy
 

@@ -20,8 +20,9 @@ from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import output, wrapper
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.kernels.random import fill_gpu
-from cubepy.kernels.random.philox import counters, philox, weave
+from cubepy.kernels.random.philox import counters, weave
 from cubepy.lang.dtypes import as_dtype
+from cubepy.lang.philox import radius, sine_cosine
 from cubepy.runtime import device as devices
 from cubepy.runtime import memory, recording
 
@@ -29,50 +30,9 @@ CHUNK = 4096  # blocks of a cube
 
 
 @cb.func
-def unit_interval(words, dtype: cb.Comptime):
-    """Words to floats in [0, 1), evenly spaced by what `dtype` holds exactly."""
-    bits = 11 if dtype == cb.f16 else (8 if dtype == cb.bf16 else 24)
-    return cb.cast(words >> (32 - bits), cb.f32) * (2.0**-bits)
-
-
-@cb.func
 def unit_interval_wide(high, low):
     """Pairs of words to doubles in [0, 1) with 53 bits."""
     return cb.fma(cb.cast(high >> 5, cb.f64), 67108864.0, cb.cast(low >> 6, cb.f64)) * (2.0**-53)
-
-
-@cb.func
-def radius(words):
-    """sqrt(-2 log(u)) for u = (word + 1/2) / 2^32, by steps that round alike everywhere.
-
-    The polynomial is our own fit of -2 log(1 + f) / f on sqrt(1/2) - 1 to sqrt(2) - 1, within 2e-7 of its value.
-    """
-    u = cb.fma(cb.cast(words, cb.f32), 2.0**-32, 2.0**-33)
-    bits = cb.bitcast(u, cb.u32)
-    exponent = (bits - cb.u32(0x3F3504F3)) & cb.u32(
-        0xFF800000
-    )  # such that the rest is sqrt(1/2) to sqrt(2)
-    f = cb.bitcast(bits - exponent, cb.f32) - 1.0
-    p = cb.fma(f, 0.20211611688137054, -0.32444265484809875)
-    for c in cb.unroll((0.34501978754997253, -0.39800456166267395, 0.49939805269241333, -0.6667011380195618,
-                        1.0000072717666626, -1.9999998807907104)):  # fmt: skip
-        p = cb.fma(p, f, c)
-    turns = cb.cast(cb.bitcast(exponent, cb.i32), cb.f32)
-    return cb.sqrt(cb.fma(turns, -2 * math.log(2) * 2.0**-23, p * f))
-
-
-@cb.func
-def sine_cosine(words):
-    """sin and cos of a turn in 2^32 steps: of half a turn around 0, mirrored by the highest bit (own fits, 5e-8)."""
-    x = cb.cast(cb.bitcast(words << 1, cb.i32), cb.f32) * 2.0**-31
-    s = x * x
-    sine = cb.fma(s, 0.00015082051686476916, -0.004672227893024683)
-    for c in cb.unroll((0.07968848198652267, -0.6459633708000183, 1.570796251296997)):
-        sine = cb.fma(sine, s, c)
-    cosine = cb.fma(s, 0.0008581904694437981, -0.020810626447200775)
-    for c in cb.unroll((0.2536507546901703, -1.2336982488632202, 0.9999999403953552)):
-        cosine = cb.fma(cosine, s, c)
-    return sine * x, cb.bitcast(cb.bitcast(cosine, cb.u32) ^ (words & cb.u32(1 << 31)), cb.f32)
 
 
 @cb.func
@@ -123,8 +83,8 @@ def draws(kind: cb.Comptime[str], dtype: cb.Comptime, w, a, b, p, at, lanes: cb.
             whole = cb.interleave(below_narrow(w0, w1, b), below_narrow(w2, w3, b)) + a
         return cb.cast(cb.bitcast(whole, cb.i64), dtype)
     if kind == "bernoulli":
-        u = weave(*(unit_interval(w0, cb.f32), unit_interval(w1, cb.f32), unit_interval(w2, cb.f32),
-                    unit_interval(w3, cb.f32)))  # fmt: skip
+        u = weave(*(cb.to_uniform(w0, cb.f32), cb.to_uniform(w1, cb.f32), cb.to_uniform(w2, cb.f32),
+                    cb.to_uniform(w3, cb.f32)))  # fmt: skip
         chance = (
             cb.cast(p.load(at, 4 * lanes, valid=p.size - at), cb.f32)
             if p is not None
@@ -135,8 +95,8 @@ def draws(kind: cb.Comptime[str], dtype: cb.Comptime, w, a, b, p, at, lanes: cb.
         if dtype == cb.f64:
             u = cb.interleave(unit_interval_wide(w0, w1), unit_interval_wide(w2, w3))
         else:
-            u = weave(unit_interval(w0, dtype), unit_interval(w1, dtype), unit_interval(w2, dtype),
-                      unit_interval(w3, dtype))  # fmt: skip
+            u = weave(cb.to_uniform(w0, dtype), cb.to_uniform(w1, dtype), cb.to_uniform(w2, dtype),
+                      cb.to_uniform(w3, dtype))  # fmt: skip
         return cb.cast(cb.fma(u, b - a, a), dtype)
     if dtype == cb.f64:
         return cb.fma(normal_line_wide(w0, w1, w2, w3), b, a)
@@ -162,14 +122,8 @@ def fill(
         if block * each < out.size:
             count = counters(first + cb.cast(block, cb.u64), lanes)
             upper = cb.splat(s0, lanes)
-            w = philox(
-                cb.cast(count, cb.u32),
-                cb.cast(count >> 32, cb.u32),
-                upper,
-                cb.splat(s1, lanes),
-                k0,
-                k1,
-            )
+            counter = (cb.cast(count, cb.u32), cb.cast(count >> 32, cb.u32), upper)
+            w = cb.philox(counter + (cb.splat(s1, lanes),), (k0, k1))
             out.store(block * each, draws(kind, out.dtype, w, a, b, p, block * each, lanes))
 
 
@@ -179,9 +133,8 @@ def block_of(kind: cb.Comptime[str], dtype: cb.Comptime, seed, high, count, at, 
     k0, k1 = cb.cast(seed, cb.u32), cb.cast(seed >> 32, cb.u32)
     s0, s1 = cb.cast(high, cb.u32), cb.cast(high >> 32, cb.u32)
     low = cb.splat(count, 1)
-    w = philox(
-        cb.cast(low, cb.u32), cb.cast(low >> 32, cb.u32), cb.splat(s0, 1), cb.splat(s1, 1), k0, k1
-    )
+    counter = (cb.cast(low, cb.u32), cb.cast(low >> 32, cb.u32), cb.splat(s0, 1), cb.splat(s1, 1))
+    w = cb.philox(counter, (k0, k1))
     return draws(kind, dtype, w, a, b, p, at, 1)
 
 

@@ -1,0 +1,162 @@
+"""How far functions of floats are from the truth, in units of the last place: draws, references,
+distances.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+FORMATS = {  # dtype, bits of precision, exponent of the smallest subnormal
+    "f16": (np.dtype(np.float16), 11, -24),
+    "bf16": (np.dtype(ml_dtypes.bfloat16), 8, -133),
+    "f32": (np.dtype(np.float32), 24, -149),
+    "f64": (np.dtype(np.float64), 53, -1074),
+}
+PLACES = (
+    0.25,
+    0.347,
+    7 / 16,
+    0.5,
+    11 / 16,
+    1,
+    19 / 16,
+    1.5,
+    math.pi / 2,
+    2,
+    39 / 16,
+    2.5,
+    3,
+    math.pi,
+    4,
+    5,
+    7.5,
+    8,
+    9.2,
+    10.1,
+    26.6,
+    88.7,
+    171.6,
+    355,
+    710,
+)
+"""Where some function has a zero, a pole, an end, or goes from one formula to another one."""
+SPECIAL = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.0,
+    -2.0,
+    1000.0,
+    -1000.0,
+    math.inf,
+    -math.inf,
+    math.nan,
+)
+
+
+def of_libm(name: str) -> Callable[[float], float]:
+    """A function of the C library in extended precision; Python's `math.lgamma` is another one, and
+    less exact.
+    """
+    function = getattr(ctypes.CDLL(ctypes.util.find_library("m")), name)
+    function.argtypes, function.restype = [ctypes.c_longdouble], ctypes.c_longdouble
+    return function  # type: ignore[no-any-return]
+
+
+def each(function: Callable[[float], float]) -> Callable[[Any], np.ndarray]:
+    """A function of floats, element by element, in double precision."""
+    return lambda x: np.array([function(float(v)) for v in x.flat]).reshape(x.shape)
+
+
+UNARY: dict[str, Callable[..., Any]] = {
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "log10": np.log10,
+    "cbrt": np.cbrt,
+    "erfc": each(of_libm("erfcl")),
+    "lgamma": each(of_libm("lgammal")),
+}
+BINARY: dict[str, Callable[..., Any]] = {
+    "atan2": np.arctan2,
+    "hypot": np.hypot,
+    "fmod": np.fmod,
+    "copysign": np.copysign,
+}
+
+
+def special(dtype: str) -> np.ndarray:
+    """Zeros, ends and what is no number."""
+    kind = FORMATS[dtype][0]
+    info = ml_dtypes.finfo(kind)
+    ends = [float(v) for v in (info.max, info.tiny, info.smallest_subnormal)]
+    return np.array([*SPECIAL, *ends, *(-v for v in ends)], kind)
+
+
+def draws(dtype: str, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Numbers of all exponents (random bits), of moderate size, and close to the places of
+    `PLACES`.
+    """
+    kind = FORMATS[dtype][0]
+    part = count // 4
+    word = np.dtype(f"u{kind.itemsize}")
+    anything = rng.integers(0, np.iinfo(word).max, part, word, endpoint=True).view(kind)
+    signs = rng.choice([-1.0, 1.0], (3, part))
+    near = rng.choice(PLACES, part) * (
+        1 + rng.normal(size=part) * 10.0 ** rng.uniform(-16, -1, part)
+    )
+    sizes = 10.0 ** rng.uniform(-6, 3, part)
+    with np.errstate(all="ignore"):
+        made = (signs * [near, sizes, rng.uniform(0, 12, part)]).reshape(-1).astype(kind)
+    return np.concatenate([special(dtype), anything, made])
+
+
+def pairs(dtype: str, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of any numbers, pairs of like size, and all pairs of special numbers."""
+    x, ends = draws(dtype, count, rng), special(dtype)
+    with np.errstate(all="ignore"):
+        like = (x.astype(np.float64) * 10.0 ** rng.uniform(-3, 3, x.size)).astype(x.dtype)
+    y = np.where(rng.random(x.size) < 0.5, like, rng.permutation(x))
+    first, second = np.meshgrid(ends, ends)
+    return np.concatenate([first.reshape(-1), x]), np.concatenate([second.reshape(-1), y])
+
+
+def reference(name: str, *values: np.ndarray) -> np.ndarray:
+    """What a function should give: in extended precision, where there is one, for f64."""
+    wide = np.longdouble if values[0].dtype == np.float64 else np.float64
+    with np.errstate(all="ignore"):
+        return np.asarray((UNARY | BINARY)[name](*(v.astype(wide) for v in values)))
+
+
+def ulps(got: np.ndarray, want: np.ndarray, dtype: str) -> np.ndarray:
+    """The distance in units of the last place of what is wanted; infinite for a wrong NaN, infinity
+    or sign of zero.
+    """
+    kind, precision, least = FORMATS[dtype]
+    with np.errstate(all="ignore"):
+        near = want.astype(kind)
+        exponent = np.frexp(np.where(np.isfinite(want), want, 1))[1]
+        unit = np.ldexp(np.ones(want.shape, want.dtype), np.maximum(exponent - precision, least))
+        away = np.abs(got.astype(want.dtype) - want) / unit
+        nothing = np.isnan(got) | np.isnan(near)
+        same = np.where(nothing, np.isnan(got) & np.isnan(near), got == near)
+        zeros = (got == 0) & (near == 0) & (np.signbit(got) != np.signbit(near))
+        finite = np.isfinite(got.astype(np.float64)) & np.isfinite(near.astype(np.float64))
+    exact = same & ~finite
+    return np.where(zeros, np.inf, np.where(exact, 0, np.where(finite, away, np.inf))).astype(float)
