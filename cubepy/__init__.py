@@ -7,12 +7,11 @@ and statistics. `cb.tensor`, `cubepy.kernels`, `cubepy.nn` and `cubepy.quant` ar
 from __future__ import annotations
 
 import importlib
-import os
 from typing import Any
 
-if not os.path.isdir(os.path.join(os.path.dirname(__file__), "nn")):
-    # A checkout keeps backends/, nn/ and quant/ beside this folder; an installed package, inside it.
-    __path__.append(os.path.dirname(os.path.dirname(__file__)))
+from cubepy import checkout as _checkout
+
+_checkout.install()
 
 from cubepy.config import config
 from cubepy.errors import CubeError
