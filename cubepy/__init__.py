@@ -7,7 +7,7 @@ and statistics. `cb.tensor`, `cubepy.kernels`, `cubepy.nn` and `cubepy.quant` ar
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cubepy import checkout as _checkout
 
@@ -15,13 +15,13 @@ _checkout.install()
 
 from cubepy.config import config
 from cubepy.errors import CubeError
-from cubepy.lang.builtins import BUILTINS as _BUILTINS
-from cubepy.lang.builtins import TOPOLOGY as _TOPOLOGY
-from cubepy.lang.declare import Array, Comptime, TensorMap, View, func, kernel, struct
+from cubepy.lang import names as _names
+from cubepy.lang.annotations import Array, Comptime, TensorMap, View
+from cubepy.lang.declare import func, kernel, struct
 from cubepy.lang.declare import set_launcher as _set_launcher
-from cubepy.lang.dtypes import ALL as _DTYPES
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.lang.grid import over
+from cubepy.lang.names import *
 from cubepy.runtime.capture import capture
 from cubepy.runtime.device import Device, DeviceProperties, devices, use
 from cubepy.runtime.device import current as current_device
@@ -35,11 +35,9 @@ from cubepy.runtime.tensor_map import tensor_map
 __version__ = "0.1.0"
 
 _set_launcher(_Launcher)
-_LANGUAGE = _BUILTINS | _TOPOLOGY | {d.name: d for d in _DTYPES}
 _LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
-globals().update(_LANGUAGE)
 
-__all__ = [  # noqa: PLE0604 - the language's names are listed where they are declared
+__all__ = [
     "Array",
     "Comptime",
     "CubeError",
@@ -56,26 +54,35 @@ __all__ = [  # noqa: PLE0604 - the language's names are listed where they are de
     "current_device",
     "device_properties_of",
     "devices",
+    "errors",
     "func",
     "kernel",
+    "kernels",
     "memory_stats",
+    "nn",
     "over",
     "profile",
     "promote",
+    "quant",
     "stats",
     "struct",
     "sync",
+    "tensor",
     "tensor_map",
+    "tune",
     "use",
-    *_LANGUAGE,
-    *_LAZY,
 ]
+__all__ += _names.__all__
 
+if TYPE_CHECKING:
+    from cubepy import errors, kernels, nn, quant, tune
+    from cubepy.tensor.module import tensor
+else:
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return importlib.import_module(f"cubepy.{name}")
-    raise AttributeError(f"module 'cubepy' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return importlib.import_module(f"cubepy.{name}")
+        raise AttributeError(f"module 'cubepy' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
