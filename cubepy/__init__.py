@@ -1,7 +1,7 @@
 """cubepy: write a kernel once in plain Python, run it at native speed.
 
 The names of the kernel language live here (`cb.kernel`, `cb.ABSOLUTE_POS`, `cb.exp`, ...), with devices, settings
-and statistics. `cb.tensor`, `cubepy.kernels`, `cubepy.nn` and `cubepy.quant` are imported at first use.
+and statistics. `cb.tensor`, `cb.Tensor`, `cubepy.kernels`, `cubepy.nn` and `cubepy.quant` are imported at first use.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ __all__ = [
     "DeviceProperties",
     "Event",
     "Stream",
+    "Tensor",
     "TensorMap",
     "View",
     "as_dtype",
@@ -76,12 +77,15 @@ __all__ += _names.__all__
 
 if TYPE_CHECKING:
     from cubepy import errors, kernels, nn, quant, tune
+    from cubepy.tensor import Tensor
     from cubepy.tensor.module import tensor
 else:
 
     def __getattr__(name: str) -> Any:
         if name in _LAZY:
             return importlib.import_module(f"cubepy.{name}")
+        if name == "Tensor":
+            return importlib.import_module("cubepy.tensor").Tensor
         raise AttributeError(f"module 'cubepy' has no attribute {name!r}")
 
 

@@ -55,11 +55,13 @@ def test_wheel_holds_every_module(tmp_path: Path) -> None:
     done = python(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
-    held = {n for n in zipfile.ZipFile(wheel).namelist() if n.endswith(".py")}
+    held = {n for n in zipfile.ZipFile(wheel).namelist() if n.endswith((".py", ".pyi", ".typed"))}
     want = set()
     for folder in ("cubepy", "backends", "nn", "quant"):
         name = folder if folder == "cubepy" else f"cubepy/{folder}"
-        for file in (ROOT / folder).rglob("*.py"):
+        for file in (ROOT / folder).rglob("*.*"):
+            if file.suffix not in (".py", ".pyi", ".typed"):
+                continue
             want.add(f"{name}/{file.relative_to(ROOT / folder).as_posix()}")
     assert want <= held, sorted(want - held)
     assert all(n.startswith("cubepy/") for n in held), "nothing generic lands in site-packages"

@@ -19,7 +19,7 @@ from cubepy.lang.builtins import BUILTINS, TOPOLOGY
 ROOT = Path(__file__).resolve().parent.parent
 LANG = ROOT / "cubepy" / "lang"
 MISTAKES = ROOT / "tests" / "typed" / "mistakes.py"
-EXAMPLES = [*(ROOT / "examples").glob("*.py"), ROOT / "examples" / "minilm" / "demo.py"]
+EXAMPLES = [*(ROOT / "examples").rglob("*.py")]
 
 
 def script(name: str) -> ModuleType:
@@ -54,6 +54,11 @@ def test_stubs_are_what_the_tables_of_the_language_say() -> None:
         assert (LANG / name).read_text() == make(), "run scripts/language_stubs.py"
 
 
+def test_the_stub_of_the_library_is_what_its_signatures_say() -> None:
+    stub = script("library_stub")
+    assert stub.FILE.read_text() == stub.text(), "run scripts/library_stub.py"
+
+
 def test_arrays_and_lines_have_the_methods_that_the_compiler_knows() -> None:
     annotations = (LANG / "annotations.py").read_text()
     assert set(ARRAY_METHODS) <= set(re.findall(r"def (\w+)\(self", annotations))
@@ -75,10 +80,10 @@ def test_every_name_of_the_language_has_a_signature_and_words() -> None:
 def test_mypy_passes_what_is_right_and_finds_what_is_wrong(package: Path) -> None:
     pytest.importorskip("mypy", reason="mypy comes with the extra lint")
     files = [package / "readme.py", *EXAMPLES, MISTAKES]
-    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml")]
-    command += ["--cache-dir", str(ROOT / ".mypy_cache"), "--scripts-are-modules"]
+    command = [sys.executable, "-m", "mypy", "--config-file=", "--check-untyped-defs"]
+    command += ["--cache-dir", str(ROOT / ".cache" / "mypy"), "--scripts-are-modules"]
     done = subprocess.run(
-        [*command, "--check-untyped-defs", *map(str, files)],
+        [*command, "--ignore-missing-imports", "--follow-imports=silent", *map(str, files)],
         cwd=package,
         capture_output=True,
         text=True,
@@ -93,11 +98,12 @@ def test_mypy_passes_what_is_right_and_finds_what_is_wrong(package: Path) -> Non
 
 @pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
 def test_pyright_passes_what_is_right_and_finds_what_is_wrong(package: Path) -> None:
-    (package / "mistakes.py").write_text(MISTAKES.read_text())
-    for file in EXAMPLES:
+    for file in (*EXAMPLES, MISTAKES):
         (package / file.name).write_text(file.read_text())
+    settings = {"include": ["*.py"]}
+    (package / "pyrightconfig.json").write_text(json.dumps(settings))
     done = subprocess.run(
-        ["pyright", "--pythonpath", sys.executable, "--outputjson", *package.glob("*.py")],
+        ["pyright", "--pythonpath", sys.executable, "--outputjson", "-p", "pyrightconfig.json"],
         cwd=package,
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ import linecache
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from cubepy.errors import KernelTypeError, LaunchError, Location
 from cubepy.lang.annotations import Array, Comptime, TensorMap, View
@@ -173,6 +173,26 @@ class Func(Generic[P, R]):
         return f"<cb.func {self.__qualname__}>"
 
 
+class Generated(Protocol):
+    """The generated code of a launch."""
+
+    @property
+    def python(self) -> str:
+        """The specialised source."""
+
+    @property
+    def llvm(self) -> str:
+        """Optimised LLVM IR."""
+
+    @property
+    def asm(self) -> str:
+        """Assembly; SASS on an NVIDIA GPU."""
+
+    @property
+    def ptx(self) -> str:
+        """PTX on an NVIDIA GPU; empty elsewhere."""
+
+
 launcher: Callable[[Kernel], Any] | None = None
 
 
@@ -230,7 +250,7 @@ class Kernel:
             "a function to call from kernels is declared with @cb.func",
         )
 
-    def inspect(self, *args: Any, grid: Any = (1, 1), **kwargs: Any) -> Any:
+    def inspect(self, *args: Any, grid: Any = (1, 1), **kwargs: Any) -> Generated:
         """The generated code for these arguments: `.python`, `.llvm`, `.asm`."""
         return self.launches.inspect(grid, args, kwargs)
 
@@ -250,11 +270,11 @@ class Launch:
         """Run the kernel; on the CPU the results are there when this returns."""
         self.kernel.launches.launch(self.grid, args, kwargs)
 
-    def bind(self, *args: Any, **kwargs: Any) -> Any:
+    def bind(self, *args: Any, **kwargs: Any) -> Callable[..., None]:
         """A reusable launch: call it with nothing, or with new values of the scalars by name."""
         return self.kernel.launches.bind(self.grid, args, kwargs)
 
-    def inspect(self, *args: Any, **kwargs: Any) -> Any:
+    def inspect(self, *args: Any, **kwargs: Any) -> Generated:
         """The generated code that this launch would run: `.python`, `.llvm`, `.asm`."""
         return self.kernel.launches.inspect(self.grid, args, kwargs)
 

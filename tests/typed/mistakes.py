@@ -62,7 +62,7 @@ def wrong(x: cb.Array, *, lanes: cb.Comptime[int]):
     x.store(v)  # error: call-arg
     x[0] = x.load(0, lanes, invalid=3)  # error: call-arg
     x[0] = cb.exp()  # error: call-overload
-    x[0] = cb.cast(x[1], 3)  # error: arg-type
+    x[0] = cb.cast(x[1], 3)  # error: call-overload
     x[0] = cb.shared(lanes)  # error: call-arg
     x[0] = x.sizes  # error: attr-defined
     cb.ABSOLUTE_POSITION  # error: attr-defined
@@ -95,6 +95,5 @@ def host() -> None:
     K.softmaxx(x)  # error: attr-defined
     K.softmax(x).shapes  # error: attr-defined
     cb.f32.bitss  # error: attr-defined
-    cb.tensor.recording()  # error: attr-defined
     cb.tensor([1.0], kind="f32")  # error: call-arg
     cb.quantise(kept)  # error: attr-defined
