@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Expr, If, Mem, Store, VType
@@ -60,6 +60,10 @@ class Expressions(State):
 
     units: tuple[int, int, int]
     plane: int
+    if TYPE_CHECKING:
+
+        def call(self, node: ast.Call) -> Value: ...
+        def unsupported(self, node: ast.AST) -> KernelSyntaxError: ...
 
     def place(self, node: ast.AST) -> None:
         """Remember where we are in the user's source."""
@@ -71,7 +75,7 @@ class Expressions(State):
         self.place(node)
         method = getattr(self, f"expr_{type(node).__name__}", None)
         if method is None:
-            raise self.unsupported(node)  # type: ignore[attr-defined]
+            raise self.unsupported(node)
         value = method(node)
         self.location = saved
         return value
@@ -534,7 +538,7 @@ class Expressions(State):
         )
 
     def expr_Call(self, node: ast.Call) -> Value:
-        return self.call(node)  # type: ignore[attr-defined, no-any-return]
+        return self.call(node)
 
 
 def _slice_parts(node: ast.Slice) -> tuple[ast.expr | None, ast.expr | None, ast.expr | None]:

@@ -6,7 +6,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cubepy.lang.dtypes import DTypeLike
-from cubepy.tensor import array, execute, ir, record, storage
+from cubepy.tensor import array, ir, storage
+from cubepy.tensor import execute as executing
+from cubepy.tensor import record as recording
 from cubepy.tensor.array import Tensor
 
 
@@ -20,15 +22,15 @@ class CallableModule(ModuleType):
         Dense = storage.Dense
         Graph = ir.Graph
         Node = ir.Node
-        Recorder = record.Recorder
+        Recorder = recording.Recorder
         Storage = storage.Storage
         Tensor = array.Tensor
-        apply = staticmethod(record.apply)
+        apply = staticmethod(recording.apply)
         as_tensor = staticmethod(array.as_tensor)
         concat = staticmethod(array.concat)
-        execute = staticmethod(execute.execute)
-        record = staticmethod(record.record)
-        register = staticmethod(execute.register)
+        execute = staticmethod(executing.execute)
+        record = staticmethod(recording.record)
+        register = staticmethod(executing.register)
         where = staticmethod(array.where)
 
 
