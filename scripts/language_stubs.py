@@ -89,7 +89,7 @@ def operators(result: str) -> list[str]:
     """The methods of a class whose operators give `result`."""
     lines = []
     for op in [*BINARY, *(f"r{op}" for op in BINARY), *COMPARISONS]:
-        ignored = "  # type: ignore[override]" if op in ("eq", "ne") else ""
+        ignored = "  # type: ignore[override]" if op in ("eq", "ne") and result != "Any" else ""
         lines.append(f"    def __{op}__(self, other: Any, /) -> {result}: ...{ignored}")
     return lines + [f"    def __{op}__(self) -> {result}: ..." for op in UNARY]
 
