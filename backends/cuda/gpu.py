@@ -117,7 +117,7 @@ class CudaGpu:
             use(stream, target.owner, writes=True)
             transfer.copy_on_device(target.address, source.address, source.nbytes, stream)
         else:
-            from cubepy.kernels.elementwise import convert_into
+            from cubepy.kernels.movement.copy import convert_into
 
             convert_into(target, source)
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.tensor.array import Tensor
-from cubepy.kernels import functions as functions
 from cubepy.kernels import views as views
-from cubepy.kernels.convolution_filters import PackedFilter as PackedFilter
-from cubepy.kernels.matmul import Packed as Packed
-from cubepy.kernels.random import Generator as Generator
+from cubepy.kernels.convolution.cpu.filters import PackedFilter as PackedFilter
+from cubepy.kernels.matmul.prepack import Packed as Packed
+from cubepy.kernels.primitives import functions as functions
+from cubepy.kernels.random.distributions import Generator as Generator
 
 Host: TypeAlias = np.ndarray[Any, Any] | Sequence[Any] | float
 

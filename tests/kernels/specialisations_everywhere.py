@@ -14,7 +14,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.kernels import functions as f
+from cubepy.kernels.primitives import functions as f
 from tests.kernels.specialisations import count, some
 
 CALLS = 8

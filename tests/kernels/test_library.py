@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
-from tests.cuda.thorough import THOROUGH
+from tests.backends.cuda.thorough import THOROUGH
 from tests.staging import DEVICES, WHERE
 
 F = np.float32
