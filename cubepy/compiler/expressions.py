@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Expr, If, Mem, Store, VType
@@ -60,10 +60,6 @@ class Expressions(State):
 
     units: tuple[int, int, int]
     plane: int
-    if TYPE_CHECKING:
-
-        def call(self, node: ast.Call) -> Value: ...
-        def unsupported(self, node: ast.AST) -> KernelSyntaxError: ...
 
     def place(self, node: ast.AST) -> None:
         """Remember where we are in the user's source."""
