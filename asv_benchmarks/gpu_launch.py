@@ -34,8 +34,8 @@ def host_time(run: Callable[[], Any], wait: Callable[[], Any]) -> float:
 
 def bare(add_bound: Any) -> Callable[[], Any]:
     """The driver's call with everything prepared, through ctypes."""
+    from cubepy.backends.cuda.native.stream import thread_stream
     from cubepy.backends.cuda.run import CudaRunner
-    from cubepy.backends.cuda.stream import thread_stream
 
     prepared = add_bound.prepared
     runner: CudaRunner = prepared.runner

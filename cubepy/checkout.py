@@ -1,4 +1,4 @@
-"""Finds `cubepy.backends`, `cubepy.nn` and `cubepy.quant` where a checkout keeps them: beside this package."""
+"""Finds `cubepy.backends`, `cubepy.nn` and `cubepy.quant` where a checkout has them: beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTS = ("backends", "nn", "quant")
 
 
 class Beside:
-    """A finder of these names and no others: whatever else lies in a checkout is not of the package."""
+    """A finder of these names alone: whatever else lies in a checkout is not of the package."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -30,7 +30,7 @@ class Beside:
 def install() -> None:
     """Let the parts be imported from beside the package, unless they lie inside it.
 
-    The finder comes first: that of an editable install of another checkout would answer for its own.
+    The finder comes first: an editable install of another checkout would answer for its own.
     """
     if not os.path.isdir(os.path.join(HERE, "nn")):
         sys.meta_path.insert(0, Beside(os.path.dirname(HERE)))

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import cubepy.kernels as library
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.tensor import Tensor
 
 FILE = Path(library.__file__).with_suffix(".pyi")
 HEAD = '''"""The kernel library, with the types of its results.
@@ -30,8 +32,6 @@ from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.tensor.array import Tensor
 '''
 HOST = "Host: TypeAlias = np.ndarray[Any, Any] | Sequence[Any] | float"
 KINDS = {"Tensor": "Tensor", "DeviceArray": "DeviceArray", "Host": "np.ndarray[Any, Any]"}
@@ -123,7 +123,7 @@ def stub(name: str, function: Callable[..., Any]) -> list[str]:
 
 def text() -> str:
     """The text of the stub."""
-    imports: set[str] = set()
+    imports = {f"from {kind.__module__} import {kind.__name__}" for kind in (DeviceArray, Tensor)}
     lines: list[str] = []
     for name in library.__all__:
         value = getattr(library, name)

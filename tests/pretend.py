@@ -15,9 +15,9 @@ import pytest
 from cubepy.backends.cpu.backend import CpuBackend
 from cubepy.lang.declare import TensorMap
 from cubepy.runtime import device as devices
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.memory import MemoryStats
-from cubepy.runtime.order import Tracked, order
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.hazards import Tracked, order
+from cubepy.runtime.memory.pool import MemoryStats
 
 NAME = "pretend"
 

@@ -11,7 +11,6 @@ Example:
 
 from __future__ import annotations
 
-from cubepy.kernels import views
 from cubepy.kernels.attention.attention import attention
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.kernels.convolution.conv import conv1d, conv2d, conv3d
@@ -82,6 +81,7 @@ from cubepy.kernels.reduce.statistics import all, any, logsumexp, norm, std, var
 from cubepy.kernels.scan.scan import cumprod, cumsum
 from cubepy.kernels.sort.sort import argsort, sort
 from cubepy.kernels.sort.topk import topk
+from cubepy.lang import views
 
 __all__ = [
     "Generator", "adaptive_avg_pool1d", "adaptive_avg_pool1d_input", "adaptive_avg_pool2d",

@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.tensor.array import Tensor
-from cubepy.kernels import views as views
 from cubepy.kernels.convolution.cpu.filters import PackedFilter as PackedFilter
 from cubepy.kernels.matmul.prepack import Packed as Packed
 from cubepy.kernels.primitives import functions as functions
 from cubepy.kernels.random.distributions import Generator as Generator
+from cubepy.lang import views as views
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.tensor.array import Tensor
 
 Host: TypeAlias = np.ndarray[Any, Any] | Sequence[Any] | float
 

@@ -1,4 +1,4 @@
-"""The annotations of a kernel's parameters, and what each has in a kernel, for editors and type checkers."""
+"""The annotations of a kernel's parameters, and what each has in a kernel, for type checkers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ else:
     class Comptime(Generic[T]):
         """Annotation of a comptime parameter: `lanes: cb.Comptime[int] = 8`.
 
-        Its value is folded into the code and is part of the specialisation's key. Ints, bools, strings, floats,
-        dtypes, tuples, frozen dataclasses and `@cb.func` functions may be passed.
+        Its value is folded into the code and is part of the specialisation's key. Ints, bools,
+        strings, floats, dtypes, tuples, frozen dataclasses and `@cb.func` functions may be passed.
 
         Example:
             >>> import numpy as np, cubepy as cb
@@ -47,8 +47,8 @@ class _Field:
 class Array(_Field):
     """Annotation of an array parameter, of any rank and strides.
 
-    In a kernel: `.size`, `.shape[d]`, `.stride[d]` (in elements), `.dtype`, `.ndim`, `a[i]`, `a[i, j]`,
-    `a.load(i, lanes)`, `a.store(i, line)`.
+    In a kernel: `.size`, `.shape[d]`, `.stride[d]` (in elements), `.dtype`, `.ndim`, `a[i]`,
+    `a[i, j]`, `a.load(i, lanes)`, `a.store(i, line)`.
 
     Example:
         >>> import numpy as np, cubepy as cb
@@ -77,7 +77,7 @@ class Array(_Field):
         def __getitem__(self, index: Any) -> Any: ...
         def __setitem__(self, index: Any, value: Any) -> None: ...
         def load(self, i: Any, lanes: int, valid: Any = None) -> Line:
-            """A line from position `i`, or from coordinates; the first `valid` lanes, the others zero."""
+            """A line from position `i` or from coordinates; lanes from `valid` on are zero."""
 
         def store(self, i: Any, line: Any, valid: Any = None) -> None:
             """Write a line from position `i`, or from coordinates, on; its first `valid` lanes."""
@@ -90,11 +90,11 @@ class Array(_Field):
 
 
 class View(_Field):
-    """Annotation of a view parameter: anything with `read(coords, lanes)`, `write(coords, value)`, `shape`.
+    """Annotation of a view parameter: `read(coords, lanes)`, `write(coords, value)`, `shape`.
 
     Example:
         >>> import numpy as np, cubepy as cb
-        >>> from cubepy.kernels import views
+        >>> from cubepy.lang import views
         >>> @cb.kernel
         ... def first_row(x: cb.View, out: cb.Array):
         ...     out.store(0, x.read((0, 0), 4))
@@ -116,10 +116,10 @@ class View(_Field):
 
 
 class TensorMap(_Field):
-    """Annotation of a tensor map, made by `cb.tensor_map(array, box)`: a copy engine's view of an array.
+    """Annotation of a tensor map: a copy engine's view of an array (`cb.tensor_map(array, box)`).
 
-    In a kernel: `.dtype`, `.ndim`, `.box`, `.swizzle` and `.nbytes` (of a box) are comptime; `cb.tma_load` and
-    `cb.tma_store` copy boxes of it.
+    In a kernel: `.dtype`, `.ndim`, `.box`, `.swizzle` and `.nbytes` (of a box) are comptime;
+    `cb.tma_load` and `cb.tma_store` copy boxes of it.
 
     Example:
         >>> import numpy as np, cubepy as cb  # with an NVIDIA GPU

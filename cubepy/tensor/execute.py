@@ -21,7 +21,7 @@ import numpy as np
 
 from cubepy.errors import KernelTypeError
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.memory.device_array import DeviceArray, upload
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import Dense, Storage
 

@@ -15,8 +15,8 @@ from cubepy.quant.linear.cpu_kernels import Blueprint, int4_product, int8_produc
 from cubepy.quant.linear.routines import linear_on_gpu
 from cubepy.quant.weights.packing import PANEL
 from cubepy.quant.weights.weight import QuantizedWeight
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.memory import empty
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.pool import empty
 
 # Rows of a cube. Measured on two Zen 5 cores at M=512, K=N=4096, int8: 1976 GOP/s with 64, 1704 with 512.
 _BLOCK_ROWS = 64

@@ -34,7 +34,7 @@ from cubepy.quant.linear.sm90.gemm_wgmma import Wide
 from cubepy.quant.linear.sm90.gemm_wgmma_plan import plan_wide, wide_rows
 from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.runtime.device import Device, device_properties
-from cubepy.runtime.device_array import DeviceArray, empty
+from cubepy.runtime.memory.device_array import DeviceArray, empty
 
 MAGIC = 0x43004300
 ROUNDED_GAIN = 2.0**22

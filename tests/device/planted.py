@@ -11,7 +11,7 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import empty, upload
+from cubepy.runtime.memory.device_array import empty, upload
 
 HERE, UNITS = Device("cuda"), 64
 

@@ -14,7 +14,7 @@ import cubepy.kernels as K
 from cubepy.kernels.attention.gpu.flash_decoding import Shape
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.memory.device_array import DeviceArray, upload
 
 HERE = Device("cuda")
 BF16 = np.dtype(ml_dtypes.bfloat16)

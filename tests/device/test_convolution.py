@@ -17,7 +17,7 @@ from cubepy.kernels.convolution.sm90.implicit_gemm_plan import TILES, prepared
 from cubepy.kernels.convolution.sm90.operand_layout import laid_out
 from cubepy.kernels.matmul.sm90.persistent import UNITS
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 GPU = Device("cuda")
 BF16 = ml_dtypes.bfloat16

@@ -10,7 +10,7 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.runtime import device as devices
-from cubepy.runtime import device_array
+from cubepy.runtime.memory import device_array
 
 F = np.float32
 RNG = np.random.default_rng(0)

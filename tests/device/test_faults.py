@@ -21,7 +21,7 @@ from cubepy.errors import (
     SharedMemoryError,
 )
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray, empty, upload
+from cubepy.runtime.memory.device_array import DeviceArray, empty, upload
 from tests.device.kernels import add_one, beyond, positive
 
 HERE = Device("cuda")
@@ -149,7 +149,7 @@ def test_a_lost_context_says_what_to_do() -> None:
     out = python("""
         import numpy as np, cubepy as cb
         from cubepy.runtime.device import Device
-        from cubepy.runtime.device_array import DeviceArray, empty
+        from cubepy.runtime.memory.device_array import DeviceArray, empty
         from tests.gpu.kernels import add_one
         x = empty((8,), np.float32, Device("cuda"))
         bad = DeviceArray(1 << 46, x.layout, x.owner)

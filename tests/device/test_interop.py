@@ -11,8 +11,8 @@ import pytest
 import cubepy as cb
 from cubepy.errors import DeviceError, LaunchError
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray, empty, upload
-from cubepy.runtime.interop import device_array, from_dlpack
+from cubepy.runtime.interop.foreign import device_array, from_dlpack
+from cubepy.runtime.memory.device_array import DeviceArray, empty, upload
 from tests.device.kernels import add_one, axpy
 
 HERE = Device("cuda")

@@ -15,7 +15,7 @@ from cubepy import errors
 from cubepy import kernels as K
 from cubepy.kernels.primitives import functions as f
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.memory.device_array import DeviceArray, upload
 from tests.kernels.indexing.test_bounds import check_reads_and_writes
 
 HERE = Device("cuda")

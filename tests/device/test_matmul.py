@@ -12,7 +12,7 @@ import cubepy as cb
 import cubepy.kernels as K
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import force
 
 GPU = Device("cuda")

@@ -15,7 +15,7 @@ import cubepy as cb
 from cubepy.errors import OutOfMemoryError
 from cubepy.runtime import memory
 from cubepy.runtime.device import Device, gpu_of
-from cubepy.runtime.device_array import DeviceArray, empty
+from cubepy.runtime.memory.device_array import DeviceArray, empty
 from tests.device.kernels import add_one
 
 HERE = Device("cuda")
@@ -102,7 +102,7 @@ def test_spare_memory_is_given_back_before_giving_up() -> None:
 
 def gpu_memory() -> tuple[int, int]:
     """Free and all bytes."""
-    from cubepy.backends.cuda import driver
+    from cubepy.backends.cuda.native import driver
 
     return driver.context(0).memory()
 
@@ -179,7 +179,7 @@ def test_what_outlives_the_interpreter_is_quiet() -> None:
 import sys, numpy as np, cubepy as cb
 from tests.gpu.kernels import add_one
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import empty
+from cubepy.runtime.memory.device_array import empty
 x = empty((1000,), np.float32, Device("cuda"))
 stream, event = cb.Stream("cuda"), cb.Event("cuda")
 event.record(stream)

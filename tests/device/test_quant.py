@@ -16,7 +16,7 @@ from cubepy.quant.linear import routines
 from cubepy.quant.linear.linear import quantized_linear
 from cubepy.quant.linear.sm90 import gemm_wgmma_plan
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 SCHEMES: list[dict[str, Any]] = [
     {"scheme": "int8"}, {"scheme": "int4"}, {"scheme": "int4", "symmetric": True}, {"scheme": "int4", "group": 64},

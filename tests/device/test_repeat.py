@@ -13,7 +13,7 @@ from cubepy import kernels as K
 from cubepy.errors import AliasError, LaunchError
 from cubepy.kernels.primitives import functions as f
 from cubepy.nn import functional as F
-from cubepy.runtime import far
+from cubepy.runtime.replay import far
 
 CALLS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
     "map": ("float32", lambda x, y: K.map(f.add, x, y), lambda x, y: x + y),

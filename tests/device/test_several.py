@@ -13,7 +13,7 @@ from cubepy import kernels as K
 from cubepy import nn
 from cubepy.errors import CubeError
 from cubepy.runtime.device import Device, as_device, backend_named
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from tests.device.kernels import add_one, axpy, slow_add
 
 FIRST, SECOND = Device("cuda", 0), Device("cuda", 1)

@@ -12,7 +12,7 @@ from cubepy.errors import LaunchError
 from cubepy.nn import functional as F
 from cubepy.runtime import memory
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray, empty, upload
+from cubepy.runtime.memory.device_array import DeviceArray, empty, upload
 from tests.device.kernels import add_one, axpy, slow_add
 
 HERE = Device("cuda")

@@ -13,7 +13,7 @@ import pytest
 import cubepy as cb
 from cubepy.errors import TuneWarning
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import Op, Routine, Table, Tuner, Work
 from cubepy.tune.roofline import measure_peaks
 from cubepy.tune.routine import OPS

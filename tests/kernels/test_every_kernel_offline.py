@@ -23,12 +23,12 @@ from cubepy.kernels.attention.gradients import attention_forward, attention_grad
 from cubepy.kernels.primitives import functions as f
 from cubepy.lang.declare import Kernel
 from cubepy.runtime import device as devices
-from cubepy.runtime import device_array
+from cubepy.runtime.memory import device_array
 from tests.kernels.entry.test_device_arrays import CALLS as DEVICE_CALLS
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
-from cubepy.backends.cuda.disassemble import tool, usage
+from cubepy.backends.cuda.codegen.disassemble import tool, usage
 from cubepy.errors import BackendCompileError
 from tests.backends.cuda.recording import recording
 from tests.backends.cuda.thorough import ARCHITECTURES, THOROUGH

@@ -414,7 +414,7 @@ def doubled(x):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_views_compose(device: str) -> None:
-    from cubepy.kernels import views
+    from cubepy.lang import views
 
     x, other = draw(6, 9), draw(1, 9)
     cases = [

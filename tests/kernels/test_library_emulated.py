@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cubepy import kernels as K
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.backends.cuda.emulator.device import emulated

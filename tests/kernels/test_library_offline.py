@@ -29,7 +29,7 @@ from cubepy.kernels.scan import scan_gpu as sp
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
-from cubepy.backends.cuda.disassemble import count, tool, usage
+from cubepy.backends.cuda.codegen.disassemble import count, tool, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from tests.backends.cuda.thorough import ARCHITECTURES, some

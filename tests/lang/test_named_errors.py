@@ -12,8 +12,8 @@ import pytest
 import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
-from cubepy.runtime import interop
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.interop import foreign as interop
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tensor import Tensor
 from tests.backends.cuda.fake_cuda import fake_cuda
 

@@ -21,7 +21,7 @@ from cubepy.errors import (
     QuantizationError,
     ShapeError,
 )
-from cubepy.kernels import views
+from cubepy.lang import views
 from cubepy.nn import functional as F
 
 M = np.ones((4, 4), np.float32)

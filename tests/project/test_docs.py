@@ -24,7 +24,7 @@ from cubepy.__main__ import command_line
 from cubepy.config import config, table
 from cubepy.lang.builtins import BUILTINS, TOPOLOGY
 from cubepy.lang.dtypes import ALL
-from cubepy.runtime import layout
+from cubepy.runtime.memory import layout
 from tests.backends.cuda.emulator.device import emulated
 
 ROOT = Path(__file__).resolve().parents[2]

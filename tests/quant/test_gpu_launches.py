@@ -16,7 +16,7 @@ from cubepy.quant.linear import routines
 from cubepy.quant.linear.gpu import dequantize, layout
 from cubepy.quant.linear.linear import quantized_linear
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.memory.device_array import DeviceArray, upload
 from tests.pretend import NAME, look, pretend
 
 pytest.importorskip("numba_cuda")

@@ -17,7 +17,7 @@ from cubepy.quant.linear.gpu.gemv_blueprint import FewBlueprint
 from cubepy.quant.linear.routines import Room, plan_bytes, plan_few, plan_floats
 
 pytest.importorskip("numba_cuda")
-from cubepy.backends.cuda.disassemble import count, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
 from tests.backends.cuda.thorough import some
 

@@ -15,14 +15,14 @@ from cubepy.quant.linear.sm90.gemm_wgmma import Wide, permute_rows, wide_product
 from cubepy.quant.linear.sm90.gemm_wgmma_plan import GAINS, MAGIC, fitted
 
 pytest.importorskip("numba_cuda")
-from cubepy.backends.cuda.disassemble import count, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.quant.linear import routines
 from cubepy.quant.linear.gpu import layout
 from cubepy.quant.linear.linear import quantized_linear
 from cubepy.quant.linear.sm90 import gemm_wgmma_plan
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.memory.device_array import DeviceArray, upload
 from tests.backends.cuda.emulator.launch import emulate
 from tests.backends.cuda.thorough import some
 from tests.pretend import NAME, look, pretend

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cubepy.backends.cpu import pool
+from cubepy.backends.cpu.threads import pool
 
 SCRIPT = """
 import threading
 import numpy as np
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.backends.cpu import threads as cpu_threads
+from cubepy.backends.cpu.threads import choice as cpu_threads
 
 @cb.kernel
 def scale(x: cb.Array, factor, out: cb.Array):

@@ -11,8 +11,8 @@ import pytest
 import cubepy as cb
 from cubepy.errors import DeviceError, DTypeError, LaunchError, ReadOnlyError, ShapeError
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray, empty, upload
-from cubepy.runtime.layout import layout_of
+from cubepy.runtime.memory.device_array import DeviceArray, empty, upload
+from cubepy.runtime.memory.layout import layout_of
 from tests.pretend import PretendBackend, look, pretend
 
 HERE = Device("pretend")
@@ -222,7 +222,7 @@ def test_a_stream_of_another_device_is_refused(backend: PretendBackend) -> None:
 
 
 def test_without_a_driver_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cubepy.backends.cuda import driver
+    from cubepy.backends.cuda.native import driver
 
     monkeypatch.setattr(driver, "_library", None)
     monkeypatch.setattr(driver, "_reason", None)

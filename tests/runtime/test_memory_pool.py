@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cubepy as cb
-from cubepy.runtime.memory import Pool, size_class
+from cubepy.runtime.memory.pool import Pool, size_class
 
 MIB = 1 << 20
 

@@ -14,9 +14,9 @@ from cubepy import nn
 from cubepy.errors import DeviceError
 from cubepy.nn import functional as F
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import DeviceArray, upload
-from cubepy.runtime.interop import Borrowed
-from cubepy.runtime.trace import Trace
+from cubepy.runtime.interop.foreign import Borrowed
+from cubepy.runtime.memory.device_array import DeviceArray, upload
+from cubepy.runtime.replay.trace import Trace
 from cubepy.tensor import Tensor, concat, register, where
 from cubepy.tensor.storage import Dense
 from tests.pretend import NAME, PretendBackend, pretend

@@ -10,7 +10,7 @@ import numpy as np
 from cubepy.kernels.attention.problem import Attention, Units
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import as_device, device_properties, gpu_of
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import Work
 
 CHECKED = 24  # queries whose results are compared

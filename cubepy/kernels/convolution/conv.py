@@ -23,8 +23,8 @@ from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.primitives.functions import activation_of
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
-from cubepy.runtime.overlap import extent
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
+from cubepy.runtime.memory.spans import extent
 from cubepy.tune import choose
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}

@@ -21,7 +21,7 @@ from cubepy.kernels.convolution.problem import (
 from cubepy.kernels.matmul.problem import name_of
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import as_device, current, gpu_of
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import Work
 
 CHECKED = 24  # places of a result that are compared

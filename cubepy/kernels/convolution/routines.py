@@ -33,7 +33,7 @@ from cubepy.kernels.convolution.sm90.implicit_gemm_plan import Boxes, boxes_for,
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.movement.pad import pad
 from cubepy.kernels.movement.transpose import transpose
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
 from cubepy.tune import Op, Routine
 
 FEW_PLACES = 64  # of a plane, whose channels lie a few cache lines apart

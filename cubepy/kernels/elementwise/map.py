@@ -24,7 +24,7 @@ from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
 from cubepy.lang.dtypes import as_dtype, float_for, promote
 from cubepy.runtime import memory
-from cubepy.runtime.device_array import DeviceArray, constant_on
+from cubepy.runtime.memory.device_array import DeviceArray, constant_on
 
 
 @cb.func

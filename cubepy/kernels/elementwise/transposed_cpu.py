@@ -13,7 +13,7 @@ from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.runtime import memory
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
 
 FEW = 4  # lines that are woven into each other
 CHUNK = 4096  # places of them that a cube does

@@ -18,10 +18,10 @@ from cubepy.errors import (
 )  # fmt: skip
 from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import DType, as_dtype
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.interop import device_array, host_array
+from cubepy.runtime.interop.foreign import device_array, host_array
+from cubepy.runtime.memory.device_array import DeviceArray
 
 LONGEST = 2**31 - 1  # places of an axis of an image, and of a window
 
@@ -62,7 +62,7 @@ def array_of(value: Any, name: str = "x") -> Any:
         raise DTypeError(f"{name} must be an array of numbers, not {type(value).__name__}")
     if isinstance(value, float) or (isinstance(value, (list, tuple)) and array.dtype == np.float64):
         array = array.astype(np.float32)
-    if tracing.recording and (recorder := tracing.current()) is not None:
+    if recording.active and (recorder := recording.current()) is not None:
         recorder.number(array)
     return array
 

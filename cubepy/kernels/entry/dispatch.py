@@ -23,13 +23,14 @@ from cubepy.errors import (
 from cubepy.kernels.entry.arguments import array_of, home_of, wholes
 from cubepy.kernels.entry.options import looked_at
 from cubepy.lang.declare import Struct
-from cubepy.runtime import trace, tracing
+from cubepy.runtime import recording
 from cubepy.runtime.device import Device, current, gpu_of, use
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.far import FAR, WRAPPED, array_in, meet_torch
-from cubepy.runtime.launch import HostMemoryError
-from cubepy.runtime.leaves import PLAIN, lift
-from cubepy.runtime.shortcut import Opened, front
+from cubepy.runtime.interop.arrays import PLAIN, lift
+from cubepy.runtime.launch.arguments import HostMemoryError
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.replay import trace
+from cubepy.runtime.replay.far import FAR, WRAPPED, array_in, meet_torch
+from cubepy.runtime.replay.front import Opened, front
 from cubepy.runtime.stats import active
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +42,7 @@ def placed(function: F) -> F:
     """Run a library function on the device of its inputs, whatever the current device is.
 
     On a device with its own memory the second call with arrays of the same layouts repeats the launches of the
-    first one (see `cubepy.runtime.trace`). Options are looked at first (see `cubepy.kernels.entry.options`).
+    first one (see `cubepy.runtime.replay.trace`). Options are looked at first (see `cubepy.kernels.entry.options`).
     """
     look = looked_at(function)
 
@@ -140,7 +141,7 @@ def _run_on(
     where: Device, function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | None = None
 ) -> Any:
     """Run a function on a device, from a trace where there is one; `seen` gets a trace that was used again."""
-    if where.backend == "cpu" or gpu_of(where) is None or active or tracing.current() is not None:
+    if where.backend == "cpu" or gpu_of(where) is None or active or recording.current() is not None:
         return _run_at(where, function, args, kwargs)
     arrays: list[DeviceArray] = []
     parts: list[Any] = [function, *kwargs]

@@ -17,7 +17,7 @@ from cubepy.errors import (
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.options import shown
 from cubepy.runtime import memory
-from cubepy.runtime.overlap import meet
+from cubepy.runtime.memory.spans import meet
 
 
 def wrapper(*values: Any) -> Callable[[Any], Any]:

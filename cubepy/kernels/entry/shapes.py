@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ShapeError
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.layout import reshaped
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.layout import reshaped
 
 
 def broadcast_shape(*arrays: np.ndarray) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 have to be waited for, in validate mode or with CUBEPY_DEBUG only: else such a place reads zero and is not written.
 
 On the host a launch looks, the one that does the work or one before it, and raises a flag if an index is outside. The
-host looks at the flag, and calls that are repeated look at theirs between launches (`tracing.judged`).
+host looks at the flag, and calls that are repeated look at theirs between launches (`recording.judged`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import cubepy as cb
 from cubepy.config import config
 from cubepy.errors import DTypeError, OutOfBoundsError
 from cubepy.kernels.movement.copy import contiguous
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 from cubepy.runtime.device import gpu_of
-from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.memory.device_array import DeviceArray
 
 PART = 1 << 14  # indices that a cube looks at
 
@@ -72,7 +72,7 @@ class Look:
         """
         if self.flag[0]:
             self.refuse()
-        tracing.judged(self.flag)
+        recording.judged(self.flag)
 
     def refuse(self) -> None:
         """Raise an error if an index is outside."""
@@ -113,7 +113,7 @@ def check_indices(index: Any, n: int, what: str, from_end: bool = False) -> None
     """
     integers(index, what)
     if isinstance(index, DeviceArray) and index.size and validating():
-        tracing.spoil()  # the next call looks, too
+        recording.spoil()  # the next call looks, too
         gpu = gpu_of(index.device)
         if gpu is None or gpu.thread_stream(index.device.ordinal).capture is None:
             Look(index.numpy(), n, what, from_end).refuse()
@@ -125,5 +125,5 @@ def check_indices(index: Any, n: int, what: str, from_end: bool = False) -> None
             look[-(-flat.size // PART), 1](flat, flag, PART, *rest, mode="unchecked", device="cpu")
             task.done()
         else:
-            tracing.spoil()
+            recording.spoil()
             task.refuse()

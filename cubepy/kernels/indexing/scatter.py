@@ -37,7 +37,7 @@ from cubepy.kernels.indexing.scatter_kernels import (
 from cubepy.kernels.movement.copy import contiguous, convert_into, copy
 from cubepy.kernels.primitives.vector_width import lanes_for
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime import memory, tracing
+from cubepy.runtime import memory, recording
 
 
 def _checked(update: str) -> str:
@@ -194,8 +194,8 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         one[...] = values
         if (
             not isinstance(src, np.ndarray)
-            and tracing.recording
-            and (recorder := tracing.current()) is not None
+            and recording.active
+            and (recorder := recording.current()) is not None
         ):
             recorder.number(one)
         return np.broadcast_to(one, shape)

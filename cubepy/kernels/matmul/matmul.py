@@ -24,7 +24,7 @@ from cubepy.kernels.primitives.functions import activation_of
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, device_properties
-from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tune import choose
 
 

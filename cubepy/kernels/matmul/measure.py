@@ -10,7 +10,7 @@ import numpy as np
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import as_device, gpu_of
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import Work
 
 CHECKED_ROWS = 16

@@ -12,7 +12,7 @@ from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.dispatch import one_object, placed
 from cubepy.kernels.matmul.cpu.blocked import laid_in_panels
 from cubepy.lang.dtypes import DType, as_dtype
-from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.memory.device_array import DeviceArray
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from cubepy.kernels.random import fill_gpu
 from cubepy.kernels.random.philox import counters, philox, weave
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import device as devices
-from cubepy.runtime import memory, tracing
+from cubepy.runtime import memory, recording
 
 CHUNK = 4096  # blocks of a cube
 
@@ -298,7 +298,7 @@ def _fill_host(state: Any, ends: Any, p: Any, kind: str, each: int, *, out: Any 
     """Fill an array of rank 1 on the host, from what a generator gave."""
     properties = _properties(out)
     if properties.plane_size > 1:
-        tracing.spoil()  # the numbers are arguments of the launch
+        recording.spoil()  # the numbers are arguments of the launch
         _fill_wide(out, p, *(int(n) for n in state), *ends, kind, each)
         return out
     blocks = -(-out.size // each)
@@ -437,7 +437,7 @@ def bernoulli(
 def _like(array: Any) -> Any:
     """A new array in C order, of the shape and dtype of one, where it is."""
     if isinstance(array, np.ndarray):
-        return memory.pool.empty(array.shape, array.dtype)
+        return memory.host_pool.empty(array.shape, array.dtype)
     return np.empty_like(array, order="C", subok=False)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.sort.keys import unmasked_key
 from cubepy.kernels.sort.network_cpu import all_of, key_line, largest, sort_part
-from cubepy.runtime import memory, tracing
+from cubepy.runtime import memory, recording
 
 ROOM = 1 << 17  # bytes of the largest bucket that is sorted within the cache
 PIECES = 8  # of a segment, at most, so that threads share it
@@ -259,7 +259,7 @@ def _listed(values: Any) -> Any:
 
 def sort_by_buckets(x: Any, out: Any, masks: Any) -> None:
     """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their `Keys.masks`."""
-    tracing.spoil()  # what is launched depends on the keys
+    recording.spoil()  # what is launched depends on the keys
     m, n = x.shape
     wide = masks.dtype
     lanes, room = cb.device_properties_of().register_bytes // wide.itemsize, ROOM // wide.itemsize

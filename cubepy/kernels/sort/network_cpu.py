@@ -17,7 +17,7 @@ import cubepy as cb
 from cubepy.kernels.primitives.lines import lane_numbers
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.kernels.sort.keys import masked_key, unmasked_key
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 
 BLOCK = 16  # lines that are held in registers, and rows at least
 
@@ -25,7 +25,7 @@ BLOCK = 16  # lines that are held in registers, and rows at least
 def masks_of(keys: Any) -> np.ndarray:
     """`Keys.masks` as an array of what keys are held in; a call that is repeated reads it again."""
     masks = _masks(keys)
-    if tracing.recording and (recorder := tracing.current()) is not None:
+    if recording.active and (recorder := recording.current()) is not None:
         recorder.number(masks)
     return masks
 

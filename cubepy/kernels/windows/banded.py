@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 
 
 def noted(*tables: np.ndarray) -> tuple[np.ndarray, ...]:
     """Arrays that never change, which calls that are repeated read again where they are."""
-    if tracing.recording and (recorder := tracing.current()) is not None:
+    if recording.active and (recorder := recording.current()) is not None:
         for table in tables:
             recorder.number(table)
     return tables

@@ -34,7 +34,7 @@ from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
 )
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, gpu_of
-from cubepy.runtime.device_array import constant_on
+from cubepy.runtime.memory.device_array import constant_on
 
 ROWS = 4  # of results that a unit makes
 NEAR = 3  # results from an end on that may have weights of their own

@@ -17,7 +17,7 @@ from cubepy.kernels.movement.copy import convert_into
 from cubepy.quant.linear.gpu.gemm_mma_int8 import ROW_UNITS, round_rows
 from cubepy.quant.weights.packing import PANEL
 from cubepy.quant.weights.weight import QuantizedWeight
-from cubepy.runtime.device_array import DeviceArray, empty
+from cubepy.runtime.memory.device_array import DeviceArray, empty
 
 _UNITS = 256
 

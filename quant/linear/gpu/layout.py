@@ -29,9 +29,9 @@ import numpy as np
 import cubepy as cb
 from cubepy.quant.weights.packing import PANEL
 from cubepy.quant.weights.weight import QuantizedWeight
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import empty
+from cubepy.runtime.memory.device_array import empty
 
 CHUNK = 64
 SLACK = 8
@@ -177,7 +177,7 @@ def planes_of(weight: QuantizedWeight) -> PlaneWeight:
     """
     found = arranged_of(weight)
     if found is None:
-        tracing.spoil()  # a repetition of what is recorded now would arrange it again
+        recording.spoil()  # a repetition of what is recorded now would arrange it again
         found = weight.__dict__["_planes"] = _arranged(weight, weight.codes.device)
     return found
 

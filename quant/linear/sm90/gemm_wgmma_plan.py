@@ -13,7 +13,7 @@ import cubepy as cb
 from cubepy.quant.linear.gpu.blueprint import CHUNK
 from cubepy.quant.linear.gpu.layout import PlaneWeight
 from cubepy.quant.linear.sm90.gemm_wgmma import SMALLER, Wide, permute_rows, wide_product
-from cubepy.runtime.device_array import DeviceArray, empty
+from cubepy.runtime.memory.device_array import DeviceArray, empty
 
 MAGIC = 0x64006400
 """1024 and 1024 as f16."""

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.backends.cpu import pool, run, sharing, threads
+from cubepy.backends.cpu import run
+from cubepy.backends.cpu.threads import choice as threads
+from cubepy.backends.cpu.threads import pool, sharing
 from cubepy.errors import OutOfBoundsError
 
 
@@ -215,8 +217,8 @@ def test_the_code_of_the_pool_is_valid(machine: str, monkeypatch: pytest.MonkeyP
 
 OFFERS = """
 import ctypes, platform, threading
-from cubepy.backends.cpu import compile as native
-from cubepy.backends.cpu import pool, sharing
+from cubepy.backends.llvm import machine_code as native
+from cubepy.backends.cpu.threads import pool, sharing
 
 offers = []
 asleep, over = threading.Event(), threading.Event()
@@ -250,7 +252,7 @@ def test_a_thread_that_turns_offers_its_core_to_others(tmp_path: Path) -> None:
 ENDED = """
 import numpy as np
 from cubepy import kernels as K
-from cubepy.backends.cpu import threads
+from cubepy.backends.cpu.threads import choice as threads
 
 a = np.ones((160, 160), np.float32)
 assert (K.matmul(a, a) == 160).all()
@@ -270,7 +272,7 @@ FORKS = """
 import os
 import numpy as np
 from cubepy import kernels as K
-from cubepy.backends.cpu import threads
+from cubepy.backends.cpu.threads import choice as threads
 
 a = np.random.default_rng(0).standard_normal((160, 160), np.float32)
 
@@ -300,7 +302,7 @@ FIRST = """
 import sys
 import numpy as np
 from cubepy import kernels as K
-from cubepy.backends.cpu import threads
+from cubepy.backends.cpu.threads import choice as threads
 
 a = np.ones((160, 160), np.float32)
 assert (K.matmul(a, a) == 160).all()

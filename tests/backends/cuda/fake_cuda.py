@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cubepy.backends.cuda import driver, memory, replay, run, stream
+from cubepy.backends.cuda import replay, run
+from cubepy.backends.cuda.native import driver, memory, stream
 from cubepy.kernels.entry import dispatch
-from cubepy.runtime import device_array, layout, tracing
+from cubepy.runtime import recording
+from cubepy.runtime.memory import device_array, layout
 from cubepy.tensor import traces
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 1, 2, 600, 400, 700
@@ -395,4 +397,4 @@ def _forget() -> None:
     run.entry.cache_clear()
     dispatch._traces.known.clear()
     traces._traces.known.clear()
-    tracing.forget()
+    recording.forget()

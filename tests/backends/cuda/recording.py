@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from cubepy.backends.cuda.backend import CudaBackend, offline
-from cubepy.backends.cuda.compile import Architecture, Code, aligned_rows
-from cubepy.backends.cuda.emit import WIDEST
+from cubepy.backends.cuda.codegen.compile import Architecture, Code, aligned_rows
+from cubepy.backends.cuda.codegen.emit import WIDEST
 from cubepy.runtime import device as devices
-from cubepy.runtime import layout
+from cubepy.runtime.memory import layout
 from tests.pretend import PretendGpu
 
 ORDINALS = {"sm_80": 70, "sm_90a": 71}

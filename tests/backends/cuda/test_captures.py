@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 import cubepy as cb
-from cubepy.backends.cuda import memory, stream
-from cubepy.backends.cuda.graph import Capture, NativeGraph
-from cubepy.backends.cuda.stream import NativeStream, all_streams, thread_stream
+from cubepy.backends.cuda.native import memory, stream
+from cubepy.backends.cuda.native.graph import Capture, NativeGraph
+from cubepy.backends.cuda.native.stream import NativeStream, all_streams, thread_stream
 from cubepy.errors import LaunchError
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.order import Tracked, order
+from cubepy.runtime.launch.bound import BoundLaunch
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.hazards import Tracked, order
 from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda
 from tests.backends.cuda.test_stream_order import GPU, Adder, add, get, new, put
 
@@ -141,7 +142,7 @@ def test_a_bound_launch_keeps_its_stream(fake: FakeCuda) -> None:
     theirs = NativeStream(thread_stream(0).context)
     ours = cb.Stream(HERE, handle=theirs.handle)
     native = ours.native
-    launch = cb.runtime.launch.BoundLaunch(None, None, (), None, ours)  # type: ignore[arg-type]
+    launch = BoundLaunch(None, None, (), None, ours)  # type: ignore[arg-type]
     del ours
     assert native.past is None
     del launch

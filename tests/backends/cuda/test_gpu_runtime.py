@@ -12,7 +12,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cubepy.backends.cuda import driver, failures, faults, memory, module
+from cubepy.backends.cuda.native import driver, memory, module
+from cubepy.backends.cuda.native import driver_errors as failures
+from cubepy.backends.cuda.native import kernel_faults as faults
 from cubepy.errors import (
     BackendCompileError,
     DeviceError,
@@ -20,13 +22,13 @@ from cubepy.errors import (
     LaunchError,
     OutOfMemoryError,
 )
-from cubepy.runtime import dlpack
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.layout import layout_of
-from cubepy.runtime.order import Tracked, order
+from cubepy.runtime.memory import dlpack
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.hazards import Tracked, order
+from cubepy.runtime.memory.layout import layout_of
+from cubepy.runtime.replay.trace import Recorder, Trace
 from cubepy.runtime.tensor_map import ArrayMap
-from cubepy.runtime.trace import Recorder, Trace
 
 
 class Queue:
@@ -221,7 +223,7 @@ def test_memory_that_nobody_gave_spoils_a_trace() -> None:
 def test_destructors_end_before_modules_are_emptied() -> None:
     code = """
 import sys
-from cubepy.backends.cuda import driver
+from cubepy.backends.cuda.native import driver
 @driver.until_exit
 class Owner:
     def __del__(self):

@@ -11,7 +11,7 @@ import pytest
 
 import cubepy as cb
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from tests.backends.cuda import matrix_kernels as M
 from tests.staging import gpu_missing
 

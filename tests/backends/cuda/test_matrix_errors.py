@@ -16,7 +16,7 @@ from cubepy.compiler.specialise import specialise
 from cubepy.lang.dtypes import i32
 from cubepy.lang.hardware import FEATURES
 from cubepy.runtime.device import DeviceProperties
-from cubepy.runtime.leaves import take_apart
+from cubepy.runtime.launch.arguments import take_apart
 
 X = np.zeros((64, 64), ml_dtypes.bfloat16)
 MAP = cb.tensor_map(X, (64, 64))
@@ -408,7 +408,7 @@ def test_maps_that_the_copy_engine_cannot_read_are_refused(
 
 
 def test_a_grid_is_whole_clusters() -> None:
-    from cubepy.backends.cuda.module import check_clusters
+    from cubepy.backends.cuda.native.module import check_clusters
 
     check_clusters((4, 2, 1), (2, 1, 1), "spread")
     with pytest.raises(E.LaunchError, match=r"spread is launched on \(5, 2, 1\) cubes") as caught:

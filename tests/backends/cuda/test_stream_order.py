@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cubepy.backends.cuda import memory, quick
 from cubepy.backends.cuda.gpu import CudaGpu
-from cubepy.backends.cuda.graph import Capture
-from cubepy.backends.cuda.module import Loadable, Module
-from cubepy.backends.cuda.run import CudaRunner
-from cubepy.backends.cuda.stream import NativeStream, thread_stream
+from cubepy.backends.cuda.native import memory
+from cubepy.backends.cuda.native.graph import Capture
+from cubepy.backends.cuda.native.module import Loadable, Module
+from cubepy.backends.cuda.native.stream import NativeStream, thread_stream
+from cubepy.backends.cuda.run import CudaRunner, generated
 from cubepy.config import config
 from cubepy.errors import LaunchError, OutOfMemoryError
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.layout import layout_of
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.layout import layout_of
 from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda, kernel
 
 LAYOUT = layout_of((1,), None, np.dtype(np.int64), Device("cuda"))
@@ -60,7 +60,7 @@ class Adder:
         )  # fmt: skip
         self.runner = CudaRunner(exe, [new()] * 3, (1, 1, 1), ordinal)
         extents = [LAYOUT.extent] * 3
-        self.quick = quick.make(self.runner, [(0, -1), (1, -1), (2, -1)], (2,), extents)
+        self.quick = generated(self.runner, [(0, -1), (1, -1), (2, -1)], (2,), extents)
 
     def __call__(
         self, a: DeviceArray, b: DeviceArray, out: DeviceArray, s: NativeStream, how: int

@@ -13,7 +13,7 @@ from cubepy.errors import ShapeError
 from cubepy.kernels.attention.gpu import unfused_backward as matrices
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from tests.backends.cuda.thorough import some
 from tests.pretend import pretend
 

@@ -12,7 +12,7 @@ import cubepy as cb
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
-from cubepy.backends.cuda.disassemble import count, tool, usage
+from cubepy.backends.cuda.codegen.disassemble import count, tool, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from cubepy.kernels.attention.gpu.flash_decoding import (

@@ -20,7 +20,8 @@ from cubepy.kernels.convolution.cpu import (
 )
 from cubepy.kernels.convolution.cpu.input_tile import GEOMETRY
 from cubepy.kernels.convolution.problem import Problem
-from cubepy.runtime import memory, tracing
+from cubepy.runtime import recording
+from cubepy.runtime.memory import pool
 from tests.backends.cuda.thorough import some
 from tests.kernels.convolution.test_conv import close, defined, draw
 from tests.staging import WHERE
@@ -189,7 +190,7 @@ def _last(x: np.ndarray) -> np.ndarray:
     lambda x, w, g: K.conv_transpose2d(_last(x), w, stride=2), lambda x, w, g: K.conv_weight(x, w.shape, g, padding=(1, 1)),
 ])  # fmt: skip
 def test_the_third_call_is_a_repetition(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "POOLED", 0)  # all results begin at a line of the cache
+    monkeypatch.setattr(pool, "POOLED", 0)  # all results begin at a line of the cache
 
     def drawn() -> tuple[np.ndarray, ...]:
         return draw(1, 8, 48, 48), draw(8, 8, 3, 3), draw(1, 8, 48, 48)
@@ -197,9 +198,9 @@ def test_the_third_call_is_a_repetition(call: Any, monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         call(*drawn())
     given = drawn()
-    tracing.detour(1)
+    recording.detour(1)
     right = call(*given)
-    tracing.detour(-1)
+    recording.detour(-1)
     for module in (conv, transposed):
         monkeypatch.setattr(module, "on_three_axes", None)  # what the long way comes through
     np.testing.assert_array_equal(call(*given), right)

@@ -11,7 +11,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.runtime import device_array
+from cubepy.runtime.memory import device_array
 
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 

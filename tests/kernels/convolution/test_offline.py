@@ -20,12 +20,12 @@ from cubepy.kernels.matmul.sm90.persistent import UNITS
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.kernels.primitives.pipeline import BLOCK
 from cubepy.runtime import device as devices
-from cubepy.runtime import device_array
+from cubepy.runtime.memory import device_array
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline
-from cubepy.backends.cuda.disassemble import count, tool, usage
+from cubepy.backends.cuda.codegen.disassemble import count, tool, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from tests.backends.cuda.recording import recording

@@ -11,8 +11,8 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.runtime import device as devices
-from cubepy.runtime import device_array
-from cubepy.runtime.device_array import DeviceArray
+from cubepy.runtime.memory import device_array
+from cubepy.runtime.memory.device_array import DeviceArray
 from tests.pretend import NAME, PretendBackend, pretend
 
 F = np.float32

@@ -12,8 +12,9 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.elementwise import map
 from cubepy.kernels.normalization import rows_cpu, softmax
-from cubepy.runtime import repeat, tracing
-from cubepy.runtime.pointers import address
+from cubepy.runtime import recording
+from cubepy.runtime.memory.address import address
+from cubepy.runtime.replay import repeat
 from tests.staging import WHERE
 
 pytestmark = pytest.mark.skipif(bool(WHERE), reason="kernels of the CPU")
@@ -25,9 +26,9 @@ rng = np.random.default_rng(0)
 def no_cache_holds_anything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module, name in ((map, "PAST"), (rows_cpu, "PAST"), (repeat, "PEELED")):
         monkeypatch.setattr(module, name, 4096)
-    tracing.forget()
+    recording.forget()
     yield
-    tracing.forget()
+    recording.forget()
 
 
 def framed(shape: tuple[int, ...], dtype: Any, byte: int) -> tuple[np.ndarray, np.ndarray]:

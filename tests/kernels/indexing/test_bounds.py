@@ -14,7 +14,7 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.errors import OutOfBoundsError
 from cubepy.runtime.device import as_device
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from tests.pretend import NAME, pretend
 from tests.staging import WHERE
 

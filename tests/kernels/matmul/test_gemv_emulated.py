@@ -11,7 +11,7 @@ import pytest
 from cubepy import kernels as K
 from cubepy.kernels.matmul.gpu import gemv_rows
 from cubepy.kernels.matmul.gpu.gemv_rows import UNITS, Across, few_across
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import force
 
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")

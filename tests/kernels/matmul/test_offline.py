@@ -32,7 +32,7 @@ from cubepy.kernels.primitives.pipeline import BLOCK, ROW_BYTES
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline
-from cubepy.backends.cuda.disassemble import count, tool, usage
+from cubepy.backends.cuda.codegen.disassemble import count, tool, usage
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from tests.backends.cuda.thorough import some

@@ -11,7 +11,7 @@ import pytest
 
 from cubepy import kernels as K
 from cubepy.kernels.matmul.gpu.padded_operands import padded
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune import force
 
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")

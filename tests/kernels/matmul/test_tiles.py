@@ -23,7 +23,7 @@ from cubepy.kernels.primitives.pipeline import BLOCK, ROW_BYTES
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline
-from cubepy.backends.cuda.disassemble import count, usage
+from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
 from tests.backends.cuda.emulator.launch import emulate
 from tests.backends.cuda.thorough import some

@@ -13,7 +13,7 @@ from cubepy import kernels as K
 from cubepy.kernels.normalization import moments_gpu as nm
 from cubepy.kernels.normalization import softmax_gpu as nc
 from cubepy.kernels.normalization.rows_gpu import RowPlan, _row_plan
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.backends.cuda.emulator.device import emulated

@@ -11,7 +11,7 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.pooling.gpu import half2
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.backends.cuda.emulator.device import emulated

@@ -12,7 +12,7 @@ import pytest
 from cubepy import kernels as K
 from cubepy.kernels.pooling.sm90 import max_tma, max_tma_plan
 from cubepy.kernels.windows.rows_gpu import Steps
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 from tests.backends.cuda.emulator.device import emulated

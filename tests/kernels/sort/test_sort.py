@@ -13,7 +13,7 @@ import pytest
 import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 from tests.backends.cuda.thorough import some
 from tests.staging import WHERE
 
@@ -25,9 +25,9 @@ LENGTHS = [1, 2, 17, 300, 9001]
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """What a way is chosen by may be changed: no call is repeated that was recorded before, or will be later."""
-    tracing.forget()
+    recording.forget()
     yield monkeypatch
-    tracing.forget()
+    recording.forget()
 
 
 def draw(dtype: Any, *shape: int) -> np.ndarray:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from cubepy.runtime import far, launch, shortcut, trace
+from cubepy.runtime.launch import launcher as launch
+from cubepy.runtime.replay import far, trace
+from cubepy.runtime.replay import front as shortcut
+from cubepy.runtime.replay.trace import Trace
 from cubepy.runtime.tables import room
-from cubepy.runtime.trace import Trace
 from cubepy.runtime.written import written
 from tests.backends.cuda.fake_cuda import FakeCuda
 from tests.runtime.replay import test_repeat_far as far_tests

@@ -16,7 +16,7 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.errors import AliasError, ReadOnlyError, ShapeError
 from cubepy.kernels.primitives import functions as f
-from cubepy.runtime import memory, tracing
+from cubepy.runtime import memory, recording
 from cubepy.runtime.stats import counters
 
 RNG = np.random.default_rng(0)
@@ -27,11 +27,11 @@ def floats(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 
 def long_way(call: Callable[[], Any]) -> Any:
-    tracing.detour(1)
+    recording.detour(1)
     try:
         return call()
     finally:
-        tracing.detour(-1)
+        recording.detour(-1)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(memory.Pool, "empty", garbage)
     yield
-    tracing.forget()
+    recording.forget()
 
 
 CALLS: dict[str, Callable[..., Any]] = {
@@ -260,7 +260,7 @@ def test_calls_in_place_are_known_by_their_short_key(monkeypatch: pytest.MonkeyP
     want = np.cumsum(x, 0)
     for _ in range(5):
         K.cumsum(y, 0, out=y)
-    monkeypatch.setattr("cubepy.runtime.repeat.alike", None)
+    monkeypatch.setattr("cubepy.runtime.replay.repeat.alike", None)
     y[...] = x
     assert K.cumsum(y, 0, out=y) is y
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-4)

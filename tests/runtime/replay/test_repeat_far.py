@@ -20,19 +20,21 @@ import cubepy as cb
 from cubepy.backends.cuda import replay
 from cubepy.backends.cuda.backend import CudaBackend
 from cubepy.backends.cuda.gpu import CudaGpu
-from cubepy.backends.cuda.module import Loadable, Wish, launch_config
+from cubepy.backends.cuda.native.module import Loadable, Wish, launch_config
 from cubepy.backends.cuda.run import CudaRunner
 from cubepy.errors import AliasError, DeviceError, LaunchError, ReadOnlyError
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.runtime import interop, leaves, memory, tracing
+from cubepy.runtime import memory, recording
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray, constant_on, upload
-from cubepy.runtime.layout import layout_of
+from cubepy.runtime.interop import foreign
+from cubepy.runtime.interop.arrays import QUICK
+from cubepy.runtime.memory.device_array import DeviceArray, constant_on, upload
+from cubepy.runtime.memory.layout import layout_of
+from cubepy.runtime.replay.trace import Trace
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tensor_map import ArrayMap
-from cubepy.runtime.trace import Trace
 from cubepy.tensor import Tensor, traces
 from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda, kernel
 
@@ -130,7 +132,7 @@ def start(monkeypatch: pytest.MonkeyPatch, seed: int, devices: int = 1) -> Itera
     with fake_cuda(monkeypatch, seed, devices=devices) as f:
         f.kernels["far_add"] = added
         yield f
-        tracing.forget()
+        recording.forget()
         gc.collect()
     gc.unfreeze()
 
@@ -461,7 +463,7 @@ def test_tensors_of_pytorch(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=FakeTensor))
-    monkeypatch.setitem(leaves.QUICK, FakeTensor, interop.from_torch_or_none)
+    monkeypatch.setitem(QUICK, FakeTensor, foreign.from_torch_or_none)
     whole = some(64)
     for n in range(8):
         far = new(whole)
@@ -564,4 +566,4 @@ def test_a_global_that_changes_is_seen_by_repetitions(
             same(out, x * np.float32(FACTOR))
         assert counters.specialised == before + 3
         assert repetitions.long == 6, "two for each value"
-        tracing.forget()
+        recording.forget()

@@ -19,7 +19,7 @@ from cubepy.kernels.convolution.cpu.implicit_gemm_plan import LIGHT
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.runtime import memory
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
 
 PLACES = (
     14,

@@ -11,7 +11,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import LIGHT, STREAM
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
 
 LARGEST = 8192  # elements of a cube's block of the input, which stays in a first-level cache
 LEAST = 8  # cubes that share the work

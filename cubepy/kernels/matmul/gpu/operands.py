@@ -11,8 +11,8 @@ from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.primitives.epilogue import Epilogue
 from cubepy.kernels.primitives.functions_half import NARROW
 from cubepy.lang.dtypes import DType, as_dtype
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.pointers import address
+from cubepy.runtime.memory.address import address
+from cubepy.runtime.memory.device_array import DeviceArray
 
 P = TypeVar("P", bound=Epilogue)
 ALIGNMENT = 16
