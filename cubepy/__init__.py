@@ -1,7 +1,8 @@
 """cubepy: write a kernel once in plain Python, run it at native speed.
 
-The names of the kernel language live here (`cb.kernel`, `cb.ABSOLUTE_POS`, `cb.exp`, ...), with devices, settings
-and statistics. `cb.tensor`, `cb.Tensor`, `cubepy.kernels`, `cubepy.nn` and `cubepy.quant` are imported at first use.
+The names of the kernel language live here (`cb.kernel`, `cb.ABSOLUTE_POS`, `cb.exp`, ...), with
+devices, settings and statistics. `cb.tensor`, `cb.Tensor`, `cubepy.kernels`, `cubepy.nn` and
+`cubepy.quant` are imported at first use.
 """
 
 from __future__ import annotations

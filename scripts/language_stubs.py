@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cubepy.lang.builtins import ATOMIC_OPS, BUILTINS, FLOAT_MATH, PLANE_OPS, TOPOLOGY
 from cubepy.lang.dtypes import ALL
+from cubepy.runtime.device import DeviceProperties
 
 FOLDER = Path(__file__).resolve().parent.parent / "cubepy" / "lang"
 MADE = '"""{}\n\nMade by `scripts/language_stubs.py`: change the tables of `cubepy.lang`, not this file.\n"""\n\n'
@@ -247,7 +248,7 @@ def names() -> str:
         "from cubepy.lang.annotations import Array, TensorMap",
         "from cubepy.lang.dtypes import DType, DTypeLike",
         *(f"from cubepy.lang.scalars import {dtype.name} as {dtype.name}" for dtype in ALL),
-        "from cubepy.runtime.device import DeviceProperties",
+        f"from {DeviceProperties.__module__} import DeviceProperties",
         "",
         'T = TypeVar("T")',
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -15,8 +16,8 @@ import pytest
 
 from cubepy.compiler.expressions import ARRAY_METHODS, LINE_METHODS
 from cubepy.lang.builtins import BUILTINS, TOPOLOGY
+from tests.project.architecture import ROOT, files, tree
 
-ROOT = Path(__file__).resolve().parents[2]
 LANG = ROOT / "cubepy" / "lang"
 MISTAKES = ROOT / "tests" / "project" / "typed" / "mistakes.py"
 EXAMPLES = [*(ROOT / "examples").rglob("*.py")]
@@ -114,3 +115,56 @@ def test_pyright_passes_what_is_right_and_finds_what_is_wrong(package: Path) -> 
     assert elsewhere == []
     lines = {d["range"]["start"]["line"] + 1 for d in found}
     assert lines == {row for row, _ in marked(MISTAKES)}
+
+
+def overrides() -> list[dict]:
+    """The exceptions of mypy's settings."""
+    tomllib = pytest.importorskip("tomllib", reason="a module of Python 3.11")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return settings["tool"]["mypy"]["overrides"]
+
+
+def test_mypy_looks_at_every_file() -> None:
+    """Errors of own modules are let pass only where a tuple of a kernel grows, and only these kinds."""
+    spared = set()
+    for entry in overrides():
+        own = {m for m in entry["module"] if m.startswith("cubepy")}
+        kinds = entry.keys() - {"module", "disallow_untyped_defs"} if own else set()
+        assert kinds <= {"disable_error_code"}, entry
+        assert not own or set(entry.get("disable_error_code", ())) <= {
+            "assignment",
+            "index",
+            "misc",
+        }
+        spared |= own if kinds else set()
+    grows = re.compile(r"^ +(\w+) = (?:\1 \+ \(|\(\)$|.*, \(\)$)", re.MULTILINE)
+    stale = {m for m in spared if not grows.search(files()[m.removeprefix("cubepy.")].read_text())}
+    assert not stale, f"no tuple grows there, take it off the list: {stale}"
+
+
+def test_functions_are_annotated_unless_they_are_of_kernels() -> None:
+    declared = r"(?:cb\.)?(?:func|kernel|struct)\b"
+    bare = []
+
+    def lacks(node: ast.FunctionDef) -> bool:
+        every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        untyped = [a for a in every if a.annotation is None and a.arg not in ("self", "cls")]
+        return bool(untyped) or (node.returns is None and node.name != "__init__")
+
+    def visit(text: str, node: ast.AST, module: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                if any(re.match(declared, ast.unparse(d)) for d in child.decorator_list):
+                    continue
+            if isinstance(child, ast.FunctionDef) and lacks(child):
+                made = (
+                    rf"{declared}(?:\([^()]*\))?\({child.name}\b"  # one function, several kernels
+                )
+                row = text.splitlines()[child.lineno - 1]
+                if not re.search(made, text) and "ignore[no-untyped-def]" not in row:
+                    bare.append(f"{module}:{child.lineno} {child.name}")
+            visit(text, child, module)
+
+    for module, path in files().items():
+        visit(path.read_text(), tree(module), module)
+    assert not bare
