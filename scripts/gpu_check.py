@@ -220,7 +220,9 @@ def main() -> int:
         "--sanitize", action="store_true", help="also run compute-sanitizer's four tools"
     )
     parser.add_argument(
-        "--benchmarks", action="store_true", help="also measure the table of docs/benchmarks.md"
+        "--benchmarks",
+        action="store_true",
+        help="also measure the table of docs/benchmarks/h200.md",
     )
     parser.add_argument(
         "--only", action="append", default=[], help="a step (may be given several times)"

@@ -28,7 +28,7 @@ from cubepy.runtime.memory import layout
 from tests.backends.cuda.emulator.device import emulated
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -116,7 +116,7 @@ def run_blocks(page: Path, blocks: list[Block], file: Path, namespace: dict[str,
 
 def test_the_debugging_session_goes_as_shown(tmp_path: Path) -> None:
     """The session of the first hour, typed into pdb, answers what the page shows."""
-    blocks = blocks_of(ROOT / "docs/first-hour.md")
+    blocks = blocks_of(ROOT / "docs/start/first-hour.md")
     program = next(b for b in blocks if b.info == "python no-run")
     session = next(b for b in blocks if b.info == "text session").text
     command, shown = session.split("\n", 1)
@@ -285,7 +285,7 @@ def described(page: str) -> str:
 
 def test_the_language_reference_has_every_name() -> None:
     """Builtins, topology, dtypes and declarations of the language are all in language.md."""
-    text = described("language.md")
+    text = described("reference/language.md")
     names = [*BUILTINS, *(n for n in TOPOLOGY if n[-2] != "_"), *(d.name for d in ALL)]
     names += "kernel func struct Comptime Array View over sync use stats memory_stats profile Stream".split()
     assert not [n for n in names if not re.search(rf"\b{n}\b", text)]
@@ -293,7 +293,7 @@ def test_the_language_reference_has_every_name() -> None:
 
 def test_the_kernel_page_has_every_signature() -> None:
     """kernels.md shows each function of the library with the signature that it has."""
-    text = described("kernels.md")
+    text = described("reference/kernels.md")
     missing = []
     for name in kernels.__all__:
         function = getattr(kernels, name)
@@ -310,7 +310,7 @@ def test_the_kernel_page_has_every_signature() -> None:
 
 def test_the_error_page_has_every_class() -> None:
     """errors.md lists each error class with the builtin that it derives from."""
-    text = described("errors.md")
+    text = described("reference/errors.md")
     for name, cls in vars(cubepy.errors).items():
         if (
             isinstance(cls, type)
@@ -322,4 +322,4 @@ def test_the_error_page_has_every_class() -> None:
 
 def test_the_configuration_page_has_the_table_of_settings() -> None:
     """The table of configuration.md is the one that the settings themselves print."""
-    assert table() in described("configuration.md")
+    assert table() in described("guide/configuration.md")

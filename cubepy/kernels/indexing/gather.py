@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of, axis_of
 from cubepy.kernels.entry.dispatch import has_planes, repeated
@@ -21,12 +22,22 @@ from cubepy.kernels.indexing.gather_cpu import (
     gather_columns,
     gather_elements,
     gather_lines,
-    select_rows,
     select_slices,
 )
 from cubepy.kernels.movement.copy import contiguous, copy
 from cubepy.kernels.primitives.vector_width import PAST, aligned, lanes_for
 from cubepy.runtime import memory
+
+
+@cb.kernel
+def select_rows(x: cb.Array, index: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
+    """out[b, j] = x[b, index[j]], row by row; the units of a cube share a row."""
+    m = out.shape[1]
+    j = cb.CUBE_POS % m
+    b = cb.CUBE_POS // m
+    row = index[j]
+    for c in range(cb.UNIT_POS * lanes, out.shape[2], cb.CUBE_DIM * lanes):
+        out.store((b, j, c), x.load((b, row, c), lanes))
 
 
 def as_blocks(x: Any, d: int) -> Any:

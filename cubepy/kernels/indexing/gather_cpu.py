@@ -106,17 +106,6 @@ def gather_columns(
 
 
 @cb.kernel
-def select_rows(x: cb.Array, index: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
-    """out[b, j] = x[b, index[j]], row by row; the units of a cube share a row."""
-    m = out.shape[1]
-    j = cb.CUBE_POS % m
-    b = cb.CUBE_POS // m
-    row = index[j]
-    for c in range(cb.UNIT_POS * lanes, out.shape[2], cb.CUBE_DIM * lanes):
-        out.store((b, j, c), x.load((b, row, c), lanes))
-
-
-@cb.kernel
 def select_slices(
     x: cb.Array, index: cb.Array, out: cb.Array, rows, flag: cb.Array, low, high, look: cb.Comptime[int],
     lanes: cb.Comptime[int],

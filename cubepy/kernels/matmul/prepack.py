@@ -51,6 +51,7 @@ def prepack(b: Any) -> Packed:
 
     Example:
         >>> import numpy as np
+        >>> from cubepy.kernels import matmul
         >>> w = prepack(np.eye(3, dtype=np.float32))
         >>> matmul(np.ones((5, 3), np.float32), w).shape
         (5, 3)

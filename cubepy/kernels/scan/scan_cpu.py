@@ -1,4 +1,4 @@
-"""Scans on a CPU: a cube does some rows, or some columns from their beginning on."""
+"""Scans along rows on a CPU: a cube is one thread's work."""
 
 from __future__ import annotations
 
@@ -61,36 +61,6 @@ def scan_rows(
             v = x.load((row, whole), lanes, valid=stop - whole)
             done, running = scanned(v, running, step, nothing, exclusive, lanes)
             out.store((row, whole), cb.cast(done, out.dtype), valid=stop - whole)
-
-
-@cb.kernel
-def scan_columns(
-    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece,
-):  # fmt: skip
-    """out[b, k, c] = x[b, 0, c] ... x[b, k, c] for one piece of k; a unit does `lanes` columns."""
-    n, columns = x.shape[1], x.shape[2]
-    pieces = (n + piece - 1) // piece
-    width = cb.CUBE_DIM * lanes
-    blocks = (columns + width - 1) // width
-    c = (cb.CUBE_POS % blocks) * width + cb.UNIT_POS * lanes
-    p = (cb.CUBE_POS // blocks) % pieces
-    b = cb.CUBE_POS // (blocks * pieces)
-    running = cb.splat(cb.cast(start, acc), lanes)
-    if carry is not None:
-        running = carry.load((b, p, c), lanes)
-    if c < columns:
-        for k in range(p * piece, cb.min((p + 1) * piece, n)):
-            v = cb.cast(x.load((b, k, c), lanes), acc)
-            if exclusive:
-                if not totals:
-                    out.store((b, k, c), cb.cast(running, out.dtype))
-            running = step(running, v)
-            if not exclusive:
-                if not totals:
-                    out.store((b, k, c), cb.cast(running, out.dtype))
-        if totals:
-            out.store((b, p, c), running)
 
 
 def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:

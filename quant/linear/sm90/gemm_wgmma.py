@@ -4,7 +4,7 @@ W is the operand with 64 rows (channels), in registers, as `cubepy.quant.linear.
 group take a panel of sixteen channels each, and a 16-byte load of a lane is its part of four products. Codes become
 weights on the way. Activations are the other operand: one launch scales them, rounds them and permutes their inputs as
 the fragments of W want them, and the copy engine brings tiles of them beside the codes. So a weight is read once, and
-the cost of its codes does not grow with the rows. What it is worth is in docs/design/gpu-quant.md.
+the cost of its codes does not grow with the rows. What it is worth is in docs/benchmarks/log/packed-weights-gpu.md.
 """
 
 from __future__ import annotations

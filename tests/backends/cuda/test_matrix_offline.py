@@ -217,7 +217,7 @@ def test_python_does_not_copy_a_barrier(kernel: Any, name: str) -> None:
 
 def documented(name: str, folder: Path) -> Any:
     """A kernel that the documentation shows."""
-    page = (Path(__file__).parents[3] / "docs/matrix-units.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/matrix-units.md").read_text()
     text = next(
         b for b in re.findall(r"```python no-run\n(.*?)```", page, re.DOTALL) if f"def {name}(" in b
     )

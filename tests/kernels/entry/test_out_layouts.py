@@ -13,6 +13,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
+from tests.kernels.by_axis import functions_of_an_axis
 from tests.staging import WHERE
 
 pytestmark = pytest.mark.skipif(bool(WHERE), reason="kernels of the CPU")
@@ -116,6 +117,11 @@ RANDOM = {
 }  # fmt: skip
 for name, draw in RANDOM.items():
     CALLS[name] = lambda out=None, draw=draw: draw(out, K.Generator(7))
+
+listed = {name.split()[0].rstrip(",") for name in CALLS}
+for name, function in functions_of_an_axis().items():
+    if name not in listed and "out" in inspect.signature(function).parameters:
+        add(name, function, some(12, 10, 20), 1)
 
 
 class Watched(np.ndarray):

@@ -10,7 +10,8 @@ import pytest
 
 import cubepy as cb
 from cubepy import errors
-from cubepy.kernels.pooling import max_pool as K
+from cubepy import kernels as K
+from cubepy.kernels.pooling.max_pool import LAYOUTS
 from tests.backends.cuda.thorough import some
 from tests.staging import DEVICES
 
@@ -72,8 +73,8 @@ def test_values_places_and_gradients_in_both_layouts(
     for row, places_, g in zip(slope, places.reshape(len(slope), -1), grad.reshape(len(slope), -1)):
         np.add.at(row, places_, g.astype(np.float64))
     with cb.use(device):
-        for layout in K.LAYOUTS[axes]:
-            last = layout == K.LAYOUTS[axes][1]
+        for layout in LAYOUTS[axes]:
+            last = layout == LAYOUTS[axes][1]
             turn = (lambda a: np.ascontiguousarray(a.transpose(to))) if last else (lambda a: a)
             first = (lambda a: a.transpose(fro)) if last else (lambda a: a)
             np.testing.assert_array_equal(first(pool(turn(x), *settings, layout=layout)), want)

@@ -13,6 +13,7 @@ import pytest
 import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
+from cubepy.kernels.sort import bucketsort_cpu, mergesort_cpu, quicksort_cpu
 from cubepy.runtime import recording
 from tests.backends.cuda.thorough import some
 from tests.staging import WHERE
@@ -118,8 +119,8 @@ def check_long(dtype: Any, n: int) -> None:
 
 
 def test_keys_that_have_a_bin_each_are_only_counted(ways: pytest.MonkeyPatch) -> None:
-    ways.setattr("cubepy.kernels.sort.mergesort_cpu.MOST", 0)
-    ways.setattr("cubepy.kernels.sort.quicksort_cpu.MOST", 0)
+    ways.setattr(mergesort_cpu, "MOST", 0)
+    ways.setattr(quicksort_cpu, "MOST", 0)
     x = draw(np.float16, 70_000)
     want = np.sort(x.astype(F)).astype(
         np.float16
@@ -129,14 +130,14 @@ def test_keys_that_have_a_bin_each_are_only_counted(ways: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_rows_that_no_cache_holds(dtype: Any, ways: pytest.MonkeyPatch) -> None:
-    ways.setattr("cubepy.kernels.sort.mergesort_cpu.MOST", 0)  # by buckets
-    ways.setattr("cubepy.kernels.sort.quicksort_cpu.MOST", 0)
+    ways.setattr(mergesort_cpu, "MOST", 0)  # by buckets
+    ways.setattr(quicksort_cpu, "MOST", 0)
     check_long(dtype, 60_001)
 
 
 @pytest.mark.parametrize(("dtype", "n"), some([(np.float32, 50_003), (np.int64, 33_000)], 0))
 def test_rows_that_a_few_caches_hold(dtype: Any, n: int, ways: pytest.MonkeyPatch) -> None:
-    ways.setattr("cubepy.kernels.sort.quicksort_cpu.quick", lambda: False)  # by runs
+    ways.setattr(quicksort_cpu, "quick", lambda: False)  # by runs
     check_long(dtype, n)
 
 
@@ -146,14 +147,14 @@ def test_rows_that_a_few_caches_hold(dtype: Any, n: int, ways: pytest.MonkeyPatc
 )
 def test_quicksort(dtype: Any, n: int, levels: int, ways: pytest.MonkeyPatch) -> None:
     """With pivots that are keys, and with those that only halve the range of keys."""
-    ways.setattr("cubepy.kernels.sort.quicksort_cpu.quick", lambda: True)
-    ways.setattr("cubepy.kernels.sort.quicksort_cpu.LEVELS", levels)
+    ways.setattr(quicksort_cpu, "quick", lambda: True)
+    ways.setattr(quicksort_cpu, "LEVELS", levels)
     check_long(dtype, n)
 
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.int64, np.uint64])
 def test_quicksort_of_the_extreme_keys(dtype: Any, ways: pytest.MonkeyPatch) -> None:
-    ways.setattr("cubepy.kernels.sort.quicksort_cpu.quick", lambda: True)
+    ways.setattr(quicksort_cpu, "quick", lambda: True)
     ends = np.iinfo(dtype)
     for extremes in ([ends.max], [ends.min], [ends.min, ends.max]):
         x = RNG.choice(np.array(extremes, dtype), 20_000)
@@ -169,8 +170,8 @@ def test_quicksort_of_the_extreme_keys(dtype: Any, ways: pytest.MonkeyPatch) -> 
 def test_topk_by_quickselect(
     rows: int, n: int, k: int, levels: int, ways: pytest.MonkeyPatch
 ) -> None:
-    ways.setattr("cubepy.kernels.sort.quicksort_cpu.quick", lambda: True)
-    ways.setattr("cubepy.kernels.sort.quicksort_cpu.LEVELS", levels)
+    ways.setattr(quicksort_cpu, "quick", lambda: True)
+    ways.setattr(quicksort_cpu, "LEVELS", levels)
     x = draw(F, rows, n)
     for largest in (True, False):
         values, indices = K.topk(x, k, largest=largest)
@@ -182,11 +183,11 @@ def test_topk_by_quickselect(
 @pytest.mark.parametrize(("most", "quick"), [(0, False), (1 << 18, False), (0, True)])
 def test_long_rows_on_the_python_backend(ways: pytest.MonkeyPatch, most: int, quick: bool) -> None:
     """By buckets, by runs that are merged, and by quicksort."""
-    ways.setattr("cubepy.kernels.sort.quicksort_cpu.quick", lambda: quick)
-    ways.setattr("cubepy.kernels.sort.mergesort_cpu.FEW", 0)
-    ways.setattr("cubepy.kernels.sort.bucketsort_cpu.ROOM", 1024)
-    ways.setattr("cubepy.kernels.sort.mergesort_cpu.RUN", 1024)
-    ways.setattr("cubepy.kernels.sort.mergesort_cpu.MOST", most)
+    ways.setattr(quicksort_cpu, "quick", lambda: quick)
+    ways.setattr(mergesort_cpu, "FEW", 0)
+    ways.setattr(bucketsort_cpu, "ROOM", 1024)
+    ways.setattr(mergesort_cpu, "RUN", 1024)
+    ways.setattr(mergesort_cpu, "MOST", most)
     x = RNG.standard_normal(700).astype(F)
     x[::3] = x[0]
     with cb.use("python"):

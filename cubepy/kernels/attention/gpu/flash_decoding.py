@@ -3,7 +3,8 @@
 The query heads that share a key head are rows of one tile, so that its keys are read once. A cube has some teams of
 planes, each with a ring of blocks of keys and values of its own; what the teams found is added up in shared memory, and
 what the cubes of a tile found by a second kernel, in their order (Flash-Decoding: Dao, Haziza, Massa and Sizov, 2023).
-Neither depends on which came first, so results do not vary. What was measured is in docs/design/attention-hopper.md.
+Neither depends on which came first, so results do not vary. What was measured:
+docs/benchmarks/log/attention-sm90.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The structure is that of FlashAttention-2 and -3 (Dao, 2023; Shah et al., 2024).
 groups of 128 units own 64 of them each and keep the gradients of these in registers. For every block of queries the
 scores are computed again, turned over (keys by queries), so that the weights already lie as operands of the next
 product. The gradients of queries are added to an f32 array by all cubes; a last pass rounds them. Measured in
-docs/design/attention-hopper.md.
+docs/benchmarks/log/attention-sm90.md.
 """
 
 from __future__ import annotations

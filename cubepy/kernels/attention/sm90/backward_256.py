@@ -4,7 +4,7 @@ As in attention/sm90/backward.py keys stay in a cube and queries pass by, but th
 groups' registers hold. So one group has the scores, their weights and the sums for values, one the slopes and the sums
 for keys, and a third, which has few registers left, the products for queries. Each waits only for what the one before
 it leaves in shared memory, and the one that needs a block last has the next one copied. Measured in
-docs/design/attention-hopper.md.
+docs/benchmarks/log/attention-sm90.md.
 """
 
 from __future__ import annotations

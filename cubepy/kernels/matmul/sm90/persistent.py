@@ -4,7 +4,7 @@ A cube has three groups of 128 units. The first brings tiles of A and B into a r
 They take turns with whole tiles of the result (ping-pong: while one finishes its tile, the other's products keep the
 matrix units busy), or share every tile, which may then be larger and needs fewer bytes for a product. Cubes stay for
 the whole launch and walk over tiles in an order that keeps a band of rows in the L2 cache. Measured against cuBLAS in
-docs/design/gemm-hopper.md.
+docs/benchmarks/log/matmul-sm90.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Without matrix units a core's limit is what it reads from shared memory, and eve
 Tiles come to shared memory as they lie in memory, 32 of K at a time, and nothing goes through registers on the way. A
 line that a unit reads is four of K of one row; the copy engine's swizzle keeps lines of eight rows in different banks.
 A unit holds 16 by 8 sums, so it reads one line for every 21 products. Measured against cuBLAS in
-docs/design/gemm-hopper.md.
+docs/benchmarks/log/matmul-sm90.md.
 """
 
 from __future__ import annotations
