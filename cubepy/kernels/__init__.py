@@ -1,6 +1,8 @@
 """The kernel library: functions of NumPy arrays (or tensors) whose work is done by kernels of the language.
 
-Every kernel is in the file of its family; the functions here choose one, lay out its launch and check shapes.
+Every kernel is in the folder of its family; the functions here choose one, lay out its launch and
+check shapes.
+Each says why, too: `K.matmul.explain(a, b)` (see `cubepy.tune.explain`).
 
 Example:
     >>> import numpy as np
@@ -10,6 +12,9 @@ Example:
 """
 
 from __future__ import annotations
+
+from functools import partial
+from types import FunctionType
 
 from cubepy.kernels.attention.attention import attention
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
@@ -82,6 +87,7 @@ from cubepy.kernels.scan.scan import cumprod, cumsum
 from cubepy.kernels.sort.sort import argsort, sort
 from cubepy.kernels.sort.topk import topk
 from cubepy.lang import views
+from cubepy.tune.explain import explain
 
 __all__ = [
     "Generator", "adaptive_avg_pool1d", "adaptive_avg_pool1d_input", "adaptive_avg_pool2d",
@@ -98,3 +104,7 @@ __all__ = [
     "rms_norm", "scatter", "select", "softmax", "sort", "std", "sum", "take_along_axis", "topk", "transpose",
     "uniform", "var", "views",
 ]  # fmt: skip
+
+for _name in __all__:
+    if isinstance(_function := globals()[_name], FunctionType):
+        _function.explain = partial(explain, _function)  # type: ignore[attr-defined]

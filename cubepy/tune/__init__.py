@@ -12,6 +12,7 @@ Example:
 from __future__ import annotations
 
 from cubepy.tune.decision import Decision, Trial
+from cubepy.tune.explain import Explanation, explain
 from cubepy.tune.forced import force
 from cubepy.tune.keys import bucket, factor
 from cubepy.tune.routine import OPS, Candidate, Op, Routine, Work, op_named
@@ -26,6 +27,7 @@ __all__ = [
     "TUNER",
     "Candidate",
     "Decision",
+    "Explanation",
     "Op",
     "Routine",
     "Table",
@@ -34,6 +36,7 @@ __all__ = [
     "Work",
     "bucket",
     "choose",
+    "explain",
     "export_table",
     "factor",
     "force",

@@ -144,12 +144,13 @@ class Op:
         Higher groups come first, and in the highest what is guessed; negative ones are only for those who force them.
         """
         properties = device_properties(problem.device)
-        for group, routine in self._grouped(problem):
+        for group, routine in self.grouped(problem):
             if group >= 0 and routine.supports(problem, properties) is None:
                 for blueprint in routine.blueprints(problem, properties):
                     yield Candidate(routine, blueprint, group)
 
-    def _grouped(self, problem: Any) -> list[tuple[int, Routine]]:
+    def grouped(self, problem: Any) -> list[tuple[int, Routine]]:
+        """All routines with their priorities for a problem, in the order in which they are asked."""
         key, first = self.key(problem), self.guess(problem)
         groups = {r.name: r.group(key) for r in self.routines}
         if first in groups:
@@ -176,7 +177,7 @@ class Op:
         properties = device_properties(problem.device)
         reasons = [
             f"{r.name}: {r.supports(problem, properties) or ('only when forced' if group < 0 else 'no blueprint')}"
-            for group, r in self._grouped(problem)
+            for group, r in self.grouped(problem)
         ]
         return "; ".join(reasons)
 

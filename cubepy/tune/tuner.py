@@ -96,11 +96,11 @@ class Tuner:
     # Deciding
 
     def _decide(self, op: Op, problem: Any) -> Candidate:
+        for seen in self._seen:
+            seen[(op, problem)] = None
         forced = (FORCED.get() or {}).get(op.name)
         if forced is not None:
             return forced.candidate(op, problem)
-        for seen in self._seen:
-            seen[(op, problem)] = None
         level = config.tune
         decision = self._remembered(op, problem)
         if _short_of(decision, level):

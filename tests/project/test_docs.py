@@ -160,6 +160,16 @@ def test_relative_links_lead_to_files(page: Path) -> None:
             )
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    """`folder/file.py` is a file of the repository, of the package, or of the rooms that pages are about."""
+    rooms = [ROOT, *(ROOT / room for room in ("cubepy", "cubepy/kernels", "backends"))]
+    named = re.findall(
+        r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|txt|toml|md))`", FENCE.sub("", page.read_text())
+    )
+    assert not [name for name in named if not any((room / name).exists() for room in rooms)]
+
+
 def links_of(page: Path) -> list[str]:
     """The targets of a page's links, code left out."""
     text = FENCE.sub("", page.read_text())

@@ -65,7 +65,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
             yield request.param
     elif gpu_missing():
         pytest.importorskip("numba_cuda", reason="code for NVIDIA GPUs is made by numba-cuda")
-        from tests.cuda.emulator.device import emulated
+        from tests.backends.cuda.emulator.device import emulated
 
         with emulated() as gpu:
             yield str(gpu)
