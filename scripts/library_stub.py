@@ -20,6 +20,7 @@ from typing import Any
 import cubepy.kernels as library
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor import Tensor
+from cubepy.tune.explain import Explanation
 
 FILE = Path(library.__file__).with_suffix(".pyi")
 HEAD = '''"""The kernel library, with the types of its results.
@@ -32,6 +33,14 @@ from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
+'''
+FUNCTION = '''
+class Function:
+    """A function of the library."""
+
+    __name__: str
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What a call with these arguments would do: routines, launches, share of the limit."""
 '''
 HOST = "Host: TypeAlias = np.ndarray[Any, Any] | Sequence[Any] | float"
 KINDS = {"Tensor": "Tensor", "DeviceArray": "DeviceArray", "Host": "np.ndarray[Any, Any]"}
@@ -107,23 +116,29 @@ def origins(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def stub(name: str, function: Callable[..., Any]) -> list[str]:
-    """The lines of a function."""
+    """The lines of a function: an object that is called, since it has `explain`, too."""
     every = list(ways(function))
-    lines = []
+    lines = [f"class _{name}(Function):"]
     for given, result in every:
-        lines += ["@overload"] if len(every) > 1 else []
-        whole = f"def {name}({given}) -> {result}: ..."
+        lines += ["    @overload"] if len(every) > 1 else []
+        whole = f"    def __call__(self{', ' if given else ''}{given}) -> {result}: ..."
         if len(whole) > 100:
-            rows = textwrap.wrap(given, 96, break_long_words=False)
-            lines += [f"def {name}(", *(f"    {row}" for row in rows), f") -> {result}: ..."]
+            rows = textwrap.wrap(f"self, {given}", 92, break_long_words=False)
+            lines += ["    def __call__("]
+            lines += [*(f"        {row}" for row in rows), f"    ) -> {result}: ..."]
         else:
             lines.append(whole)
-    return lines
+    words = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
+    rows = textwrap.wrap(words, 92)
+    rows[0] = '"""' + rows[0]
+    rows[-1] += '"""'
+    return [*lines, "", f"{name}: _{name}", *rows, ""]
 
 
 def text() -> str:
     """The text of the stub."""
-    imports = {f"from {kind.__module__} import {kind.__name__}" for kind in (DeviceArray, Tensor)}
+    kinds = (DeviceArray, Explanation, Tensor)
+    imports = {f"from {kind.__module__} import {kind.__name__}" for kind in kinds}
     lines: list[str] = []
     for name in library.__all__:
         value = getattr(library, name)
@@ -135,7 +150,7 @@ def text() -> str:
         else:
             imports.add(f"from {value.__module__} import {name} as {name}")
     every = ["__all__ = [", *(f'    "{name}",' for name in library.__all__), "]"]
-    return HEAD + "\n".join([*sorted(imports), "", HOST, "", *every, "", *lines]) + "\n"
+    return HEAD + "\n".join([*sorted(imports), FUNCTION, HOST, "", *every, "", *lines]) + "\n"
 
 
 def main() -> int:

@@ -15,6 +15,14 @@ from cubepy.kernels.random.distributions import Generator as Generator
 from cubepy.lang import views as views
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor.array import Tensor
+from cubepy.tune.explain import Explanation
+
+class Function:
+    """A function of the library."""
+
+    __name__: str
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What a call with these arguments would do: routines, launches, share of the limit."""
 
 Host: TypeAlias = np.ndarray[Any, Any] | Sequence[Any] | float
 
@@ -106,1249 +114,1762 @@ __all__ = [
     "views",
 ]
 
-@overload
-def adaptive_avg_pool1d(
-    input: Tensor, output_size: Any, *, layout: str = 'NCL', out: Any = None
-) -> Tensor: ...
-@overload
-def adaptive_avg_pool1d(
-    input: DeviceArray, output_size: Any, *, layout: str = 'NCL', out: Any = None
-) -> DeviceArray: ...
-@overload
-def adaptive_avg_pool1d(
-    input: Host, output_size: Any, *, layout: str = 'NCL', out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_avg_pool1d(
-    input: Any, output_size: Any, *, layout: str = 'NCL', out: Any = None
-) -> Any: ...
-@overload
-def adaptive_avg_pool1d_input(
-    input_size: Any, grad_output: Tensor, *, layout: str = 'NCL'
-) -> Tensor: ...
-@overload
-def adaptive_avg_pool1d_input(
-    input_size: Any, grad_output: DeviceArray, *, layout: str = 'NCL'
-) -> DeviceArray: ...
-@overload
-def adaptive_avg_pool1d_input(
-    input_size: Any, grad_output: Host, *, layout: str = 'NCL'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_avg_pool1d_input(input_size: Any, grad_output: Any, *, layout: str = 'NCL') -> Any: ...
-@overload
-def adaptive_avg_pool2d(
-    input: Tensor, output_size: Any, *, layout: str = 'NCHW', out: Any = None
-) -> Tensor: ...
-@overload
-def adaptive_avg_pool2d(
-    input: DeviceArray, output_size: Any, *, layout: str = 'NCHW', out: Any = None
-) -> DeviceArray: ...
-@overload
-def adaptive_avg_pool2d(
-    input: Host, output_size: Any, *, layout: str = 'NCHW', out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_avg_pool2d(
-    input: Any, output_size: Any, *, layout: str = 'NCHW', out: Any = None
-) -> Any: ...
-@overload
-def adaptive_avg_pool2d_input(
-    input_size: Any, grad_output: Tensor, *, layout: str = 'NCHW'
-) -> Tensor: ...
-@overload
-def adaptive_avg_pool2d_input(
-    input_size: Any, grad_output: DeviceArray, *, layout: str = 'NCHW'
-) -> DeviceArray: ...
-@overload
-def adaptive_avg_pool2d_input(
-    input_size: Any, grad_output: Host, *, layout: str = 'NCHW'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_avg_pool2d_input(
-    input_size: Any, grad_output: Any, *, layout: str = 'NCHW'
-) -> Any: ...
-@overload
-def adaptive_avg_pool3d(
-    input: Tensor, output_size: Any, *, layout: str = 'NCDHW', out: Any = None
-) -> Tensor: ...
-@overload
-def adaptive_avg_pool3d(
-    input: DeviceArray, output_size: Any, *, layout: str = 'NCDHW', out: Any = None
-) -> DeviceArray: ...
-@overload
-def adaptive_avg_pool3d(
-    input: Host, output_size: Any, *, layout: str = 'NCDHW', out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_avg_pool3d(
-    input: Any, output_size: Any, *, layout: str = 'NCDHW', out: Any = None
-) -> Any: ...
-@overload
-def adaptive_avg_pool3d_input(
-    input_size: Any, grad_output: Tensor, *, layout: str = 'NCDHW'
-) -> Tensor: ...
-@overload
-def adaptive_avg_pool3d_input(
-    input_size: Any, grad_output: DeviceArray, *, layout: str = 'NCDHW'
-) -> DeviceArray: ...
-@overload
-def adaptive_avg_pool3d_input(
-    input_size: Any, grad_output: Host, *, layout: str = 'NCDHW'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_avg_pool3d_input(
-    input_size: Any, grad_output: Any, *, layout: str = 'NCDHW'
-) -> Any: ...
-@overload
-def adaptive_max_pool1d(
-    input: Tensor, output_size: Any, return_indices: Literal[False] = False, *, layout: str = 'NCL',
-    out: Any = None
-) -> Tensor: ...
-@overload
-def adaptive_max_pool1d(
-    input: DeviceArray, output_size: Any, return_indices: Literal[False] = False, *, layout: str =
-    'NCL', out: Any = None
-) -> DeviceArray: ...
-@overload
-def adaptive_max_pool1d(
-    input: Host, output_size: Any, return_indices: Literal[False] = False, *, layout: str = 'NCL',
-    out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_max_pool1d(
-    input: Any, output_size: Any, return_indices: bool = False, *, layout: str = 'NCL', out: Any =
-    None
-) -> Any: ...
-@overload
-def adaptive_max_pool1d_input(
-    input_size: Any, grad_output: Tensor, indices: Any, *, layout: str = 'NCL'
-) -> Tensor: ...
-@overload
-def adaptive_max_pool1d_input(
-    input_size: Any, grad_output: DeviceArray, indices: Any, *, layout: str = 'NCL'
-) -> DeviceArray: ...
-@overload
-def adaptive_max_pool1d_input(
-    input_size: Any, grad_output: Host, indices: Any, *, layout: str = 'NCL'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_max_pool1d_input(
-    input_size: Any, grad_output: Any, indices: Any, *, layout: str = 'NCL'
-) -> Any: ...
-@overload
-def adaptive_max_pool2d(
-    input: Tensor, output_size: Any, return_indices: Literal[False] = False, *, layout: str =
-    'NCHW', out: Any = None
-) -> Tensor: ...
-@overload
-def adaptive_max_pool2d(
-    input: DeviceArray, output_size: Any, return_indices: Literal[False] = False, *, layout: str =
-    'NCHW', out: Any = None
-) -> DeviceArray: ...
-@overload
-def adaptive_max_pool2d(
-    input: Host, output_size: Any, return_indices: Literal[False] = False, *, layout: str = 'NCHW',
-    out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_max_pool2d(
-    input: Any, output_size: Any, return_indices: bool = False, *, layout: str = 'NCHW', out: Any =
-    None
-) -> Any: ...
-@overload
-def adaptive_max_pool2d_input(
-    input_size: Any, grad_output: Tensor, indices: Any, *, layout: str = 'NCHW'
-) -> Tensor: ...
-@overload
-def adaptive_max_pool2d_input(
-    input_size: Any, grad_output: DeviceArray, indices: Any, *, layout: str = 'NCHW'
-) -> DeviceArray: ...
-@overload
-def adaptive_max_pool2d_input(
-    input_size: Any, grad_output: Host, indices: Any, *, layout: str = 'NCHW'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_max_pool2d_input(
-    input_size: Any, grad_output: Any, indices: Any, *, layout: str = 'NCHW'
-) -> Any: ...
-@overload
-def adaptive_max_pool3d(
-    input: Tensor, output_size: Any, return_indices: Literal[False] = False, *, layout: str =
-    'NCDHW', out: Any = None
-) -> Tensor: ...
-@overload
-def adaptive_max_pool3d(
-    input: DeviceArray, output_size: Any, return_indices: Literal[False] = False, *, layout: str =
-    'NCDHW', out: Any = None
-) -> DeviceArray: ...
-@overload
-def adaptive_max_pool3d(
-    input: Host, output_size: Any, return_indices: Literal[False] = False, *, layout: str = 'NCDHW',
-    out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_max_pool3d(
-    input: Any, output_size: Any, return_indices: bool = False, *, layout: str = 'NCDHW', out: Any =
-    None
-) -> Any: ...
-@overload
-def adaptive_max_pool3d_input(
-    input_size: Any, grad_output: Tensor, indices: Any, *, layout: str = 'NCDHW'
-) -> Tensor: ...
-@overload
-def adaptive_max_pool3d_input(
-    input_size: Any, grad_output: DeviceArray, indices: Any, *, layout: str = 'NCDHW'
-) -> DeviceArray: ...
-@overload
-def adaptive_max_pool3d_input(
-    input_size: Any, grad_output: Host, indices: Any, *, layout: str = 'NCDHW'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def adaptive_max_pool3d_input(
-    input_size: Any, grad_output: Any, indices: Any, *, layout: str = 'NCDHW'
-) -> Any: ...
-@overload
-def all(x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def all(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def all(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def any(x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def any(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def any(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def argmax(x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def argmax(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def argmax(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def argmin(x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def argmin(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def argmin(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def argsort(x: Tensor, axis: Any = -1, descending: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def argsort(
-    x: DeviceArray, axis: Any = -1, descending: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def argsort(
-    x: Host, axis: Any = -1, descending: bool = False, *, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def argsort(x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def attention(
-    query: Tensor, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale:
-    float | None = None, *, enable_gqa: bool = False, out: Any = None
-) -> Tensor: ...
-@overload
-def attention(
-    query: DeviceArray, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale:
-    float | None = None, *, enable_gqa: bool = False, out: Any = None
-) -> DeviceArray: ...
-@overload
-def attention(
-    query: Host, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale: float
-    | None = None, *, enable_gqa: bool = False, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale: float |
-    None = None, *, enable_gqa: bool = False, out: Any = None
-) -> Any: ...
-@overload
-def attention_forward(
-    query: Tensor, key: Any, value: Any, is_causal: bool = False, scale: float | None = None,
-    attn_mask: Any = None
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def attention_forward(
-    query: DeviceArray, key: Any, value: Any, is_causal: bool = False, scale: float | None = None,
-    attn_mask: Any = None
-) -> tuple[DeviceArray, DeviceArray]: ...
-@overload
-def attention_forward(
-    query: Host, key: Any, value: Any, is_causal: bool = False, scale: float | None = None,
-    attn_mask: Any = None
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
-@overload
-def attention_forward(
-    query: Any, key: Any, value: Any, is_causal: bool = False, scale: float | None = None,
-    attn_mask: Any = None
-) -> tuple[Any, Any]: ...
-@overload
-def attention_gradients(
-    grad: Any, query: Tensor, key: Any, value: Any, result: Any, lse: Any, is_causal: bool = False,
-    scale: float | None = None, attn_mask: Any = None
-) -> tuple[Tensor, Tensor, Tensor]: ...
-@overload
-def attention_gradients(
-    grad: Any, query: DeviceArray, key: Any, value: Any, result: Any, lse: Any, is_causal: bool =
-    False, scale: float | None = None, attn_mask: Any = None
-) -> tuple[DeviceArray, DeviceArray, DeviceArray]: ...
-@overload
-def attention_gradients(
-    grad: Any, query: Host, key: Any, value: Any, result: Any, lse: Any, is_causal: bool = False,
-    scale: float | None = None, attn_mask: Any = None
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
-@overload
-def attention_gradients(
-    grad: Any, query: Any, key: Any, value: Any, result: Any, lse: Any, is_causal: bool = False,
-    scale: float | None = None, attn_mask: Any = None
-) -> tuple[Any, Any, Any]: ...
-@overload
-def avg_pool1d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCL', out: Any =
-    None
-) -> Tensor: ...
-@overload
-def avg_pool1d(
-    input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool =
-    False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCL',
-    out: Any = None
-) -> DeviceArray: ...
-@overload
-def avg_pool1d(
-    input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCL', out: Any =
-    None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def avg_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCL', out: Any =
-    None
-) -> Any: ...
-@overload
-def avg_pool1d_input(
-    input_size: Any, grad_output: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCL'
-) -> Tensor: ...
-@overload
-def avg_pool1d_input(
-    input_size: Any, grad_output: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any =
-    0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCL'
-) -> DeviceArray: ...
-@overload
-def avg_pool1d_input(
-    input_size: Any, grad_output: Host, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCL'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def avg_pool1d_input(
-    input_size: Any, grad_output: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCL'
-) -> Any: ...
-@overload
-def avg_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCHW', out: Any
-    = None
-) -> Tensor: ...
-@overload
-def avg_pool2d(
-    input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool =
-    False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCHW',
-    out: Any = None
-) -> DeviceArray: ...
-@overload
-def avg_pool2d(
-    input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCHW', out: Any
-    = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def avg_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCHW', out: Any
-    = None
-) -> Any: ...
-@overload
-def avg_pool2d_input(
-    input_size: Any, grad_output: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCHW'
-) -> Tensor: ...
-@overload
-def avg_pool2d_input(
-    input_size: Any, grad_output: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any =
-    0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCHW'
-) -> DeviceArray: ...
-@overload
-def avg_pool2d_input(
-    input_size: Any, grad_output: Host, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCHW'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def avg_pool2d_input(
-    input_size: Any, grad_output: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCHW'
-) -> Any: ...
-@overload
-def avg_pool3d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCDHW', out: Any
-    = None
-) -> Tensor: ...
-@overload
-def avg_pool3d(
-    input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool =
-    False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCDHW',
-    out: Any = None
-) -> DeviceArray: ...
-@overload
-def avg_pool3d(
-    input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCDHW', out: Any
-    = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def avg_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCDHW', out: Any
-    = None
-) -> Any: ...
-@overload
-def avg_pool3d_input(
-    input_size: Any, grad_output: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCDHW'
-) -> Tensor: ...
-@overload
-def avg_pool3d_input(
-    input_size: Any, grad_output: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any =
-    0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCDHW'
-) -> DeviceArray: ...
-@overload
-def avg_pool3d_input(
-    input_size: Any, grad_output: Host, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCDHW'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def avg_pool3d_input(
-    input_size: Any, grad_output: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None, *,
-    layout: str = 'NCDHW'
-) -> Any: ...
-@overload
-def batch_norm(
-    input: Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-    training: bool = False, momentum: float = 0.1, eps: float = 1e-05, *, out: Any = None
-) -> Tensor: ...
-@overload
-def batch_norm(
-    input: DeviceArray, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-    training: bool = False, momentum: float = 0.1, eps: float = 1e-05, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def batch_norm(
-    input: Host, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
-    training: bool = False, momentum: float = 0.1, eps: float = 1e-05, *, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def batch_norm(
-    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training:
-    bool = False, momentum: float = 0.1, eps: float = 1e-05, *, out: Any = None
-) -> Any: ...
-@overload
-def bernoulli(
-    input: Tensor, size: Any = None, *, generator: Generator | None = None, out: Any = None
-) -> Tensor: ...
-@overload
-def bernoulli(
-    input: DeviceArray, size: Any = None, *, generator: Generator | None = None, out: Any = None
-) -> DeviceArray: ...
-@overload
-def bernoulli(
-    input: Host, size: Any = None, *, generator: Generator | None = None, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def bernoulli(
-    input: Any, size: Any = None, *, generator: Generator | None = None, out: Any = None
-) -> Any: ...
-@overload
-def concat(arrays: Sequence[Tensor], axis: int = 0, *, out: Any = None) -> Tensor: ...
-@overload
-def concat(arrays: Sequence[DeviceArray], axis: int = 0, *, out: Any = None) -> DeviceArray: ...
-@overload
-def concat(arrays: Sequence[Host], axis: int = 0, *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def concat(arrays: Any, axis: int = 0, *, out: Any = None) -> Any: ...
-@overload
-def conv1d(
-    input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any =
-    1, groups: int = 1, *, layout: str = 'NCL', activation: Any = None, add: Any = None, precision:
-    str | None = None, out: Any = None
-) -> Tensor: ...
-@overload
-def conv1d(
-    input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation:
-    Any = 1, groups: int = 1, *, layout: str = 'NCL', activation: Any = None, add: Any = None,
-    precision: str | None = None, out: Any = None
-) -> DeviceArray: ...
-@overload
-def conv1d(
-    input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any =
-    1, groups: int = 1, *, layout: str = 'NCL', activation: Any = None, add: Any = None, precision:
-    str | None = None, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def conv1d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1, *, layout: str = 'NCL', activation: Any = None, add: Any = None, precision: str
-    | None = None, out: Any = None
-) -> Any: ...
-@overload
-def conv2d(
-    input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any =
-    1, groups: int = 1, *, layout: str = 'NCHW', activation: Any = None, add: Any = None, precision:
-    str | None = None, out: Any = None
-) -> Tensor: ...
-@overload
-def conv2d(
-    input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation:
-    Any = 1, groups: int = 1, *, layout: str = 'NCHW', activation: Any = None, add: Any = None,
-    precision: str | None = None, out: Any = None
-) -> DeviceArray: ...
-@overload
-def conv2d(
-    input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any =
-    1, groups: int = 1, *, layout: str = 'NCHW', activation: Any = None, add: Any = None, precision:
-    str | None = None, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def conv2d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1, *, layout: str = 'NCHW', activation: Any = None, add: Any = None, precision:
-    str | None = None, out: Any = None
-) -> Any: ...
-@overload
-def conv3d(
-    input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any =
-    1, groups: int = 1, *, layout: str = 'NCDHW', activation: Any = None, add: Any = None,
-    precision: str | None = None, out: Any = None
-) -> Tensor: ...
-@overload
-def conv3d(
-    input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation:
-    Any = 1, groups: int = 1, *, layout: str = 'NCDHW', activation: Any = None, add: Any = None,
-    precision: str | None = None, out: Any = None
-) -> DeviceArray: ...
-@overload
-def conv3d(
-    input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any =
-    1, groups: int = 1, *, layout: str = 'NCDHW', activation: Any = None, add: Any = None,
-    precision: str | None = None, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def conv3d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1, *, layout: str = 'NCDHW', activation: Any = None, add: Any = None, precision:
-    str | None = None, out: Any = None
-) -> Any: ...
-@overload
-def conv_input(
-    input_size: tuple[int, ...], weight: Any, grad_output: Tensor, stride: Any = 1, padding: Any =
-    0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
-) -> Tensor: ...
-@overload
-def conv_input(
-    input_size: tuple[int, ...], weight: Any, grad_output: DeviceArray, stride: Any = 1, padding:
-    Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
-) -> DeviceArray: ...
-@overload
-def conv_input(
-    input_size: tuple[int, ...], weight: Any, grad_output: Host, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, *, precision: str | None = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def conv_input(
-    input_size: tuple[int, ...], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, *, precision: str | None = None
-) -> Any: ...
-@overload
-def conv_transpose1d(
-    input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding:
-    Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCL', precision: str | None =
-    None, out: Any = None
-) -> Tensor: ...
-@overload
-def conv_transpose1d(
-    input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCL', precision:
-    str | None = None, out: Any = None
-) -> DeviceArray: ...
-@overload
-def conv_transpose1d(
-    input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding:
-    Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCL', precision: str | None =
-    None, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def conv_transpose1d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding:
-    Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCL', precision: str | None =
-    None, out: Any = None
-) -> Any: ...
-@overload
-def conv_transpose2d(
-    input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding:
-    Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCHW', precision: str | None =
-    None, out: Any = None
-) -> Tensor: ...
-@overload
-def conv_transpose2d(
-    input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCHW', precision:
-    str | None = None, out: Any = None
-) -> DeviceArray: ...
-@overload
-def conv_transpose2d(
-    input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding:
-    Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCHW', precision: str | None =
-    None, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def conv_transpose2d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding:
-    Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCHW', precision: str | None =
-    None, out: Any = None
-) -> Any: ...
-@overload
-def conv_transpose3d(
-    input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding:
-    Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCDHW', precision: str | None =
-    None, out: Any = None
-) -> Tensor: ...
-@overload
-def conv_transpose3d(
-    input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCDHW',
-    precision: str | None = None, out: Any = None
-) -> DeviceArray: ...
-@overload
-def conv_transpose3d(
-    input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding:
-    Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCDHW', precision: str | None =
-    None, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def conv_transpose3d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding:
-    Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCDHW', precision: str | None =
-    None, out: Any = None
-) -> Any: ...
-@overload
-def conv_weight(
-    input: Any, weight_size: tuple[int, ...], grad_output: Tensor, stride: Any = 1, padding: Any =
-    0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
-) -> Tensor: ...
-@overload
-def conv_weight(
-    input: Any, weight_size: tuple[int, ...], grad_output: DeviceArray, stride: Any = 1, padding:
-    Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
-) -> DeviceArray: ...
-@overload
-def conv_weight(
-    input: Any, weight_size: tuple[int, ...], grad_output: Host, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, *, precision: str | None = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def conv_weight(
-    input: Any, weight_size: tuple[int, ...], grad_output: Any, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, *, precision: str | None = None
-) -> Any: ...
-@overload
-def copy(x: Tensor, *, out: Any = None) -> Tensor: ...
-@overload
-def copy(x: DeviceArray, *, out: Any = None) -> DeviceArray: ...
-@overload
-def copy(x: Host, *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def copy(x: Any, *, out: Any = None) -> Any: ...
-@overload
-def cumprod(x: Tensor, axis: Any = None, *, exclusive: bool = False, out: Any = None) -> Tensor: ...
-@overload
-def cumprod(
-    x: DeviceArray, axis: Any = None, *, exclusive: bool = False, out: Any = None
-) -> DeviceArray: ...
-@overload
-def cumprod(
-    x: Host, axis: Any = None, *, exclusive: bool = False, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def cumprod(x: Any, axis: Any = None, *, exclusive: bool = False, out: Any = None) -> Any: ...
-@overload
-def cumsum(x: Tensor, axis: Any = None, *, exclusive: bool = False, out: Any = None) -> Tensor: ...
-@overload
-def cumsum(
-    x: DeviceArray, axis: Any = None, *, exclusive: bool = False, out: Any = None
-) -> DeviceArray: ...
-@overload
-def cumsum(
-    x: Host, axis: Any = None, *, exclusive: bool = False, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def cumsum(x: Any, axis: Any = None, *, exclusive: bool = False, out: Any = None) -> Any: ...
-@overload
-def embedding(input: Tensor, weight: Any, *, out: Any = None) -> Tensor: ...
-@overload
-def embedding(input: DeviceArray, weight: Any, *, out: Any = None) -> DeviceArray: ...
-@overload
-def embedding(input: Host, weight: Any, *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def embedding(input: Any, weight: Any, *, out: Any = None) -> Any: ...
-@overload
-def flip(x: Tensor, axis: Any = None, *, out: Any = None) -> Tensor: ...
-@overload
-def flip(x: DeviceArray, axis: Any = None, *, out: Any = None) -> DeviceArray: ...
-@overload
-def flip(x: Host, axis: Any = None, *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any: ...
-@overload
-def gather(input: Tensor, axis: int, index: Any, *, out: Any = None) -> Tensor: ...
-@overload
-def gather(input: DeviceArray, axis: int, index: Any, *, out: Any = None) -> DeviceArray: ...
-@overload
-def gather(input: Host, axis: int, index: Any, *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any: ...
-@overload
-def gelu(x: Tensor, approximate: str = 'none', *, out: Any = None) -> Tensor: ...
-@overload
-def gelu(x: DeviceArray, approximate: str = 'none', *, out: Any = None) -> DeviceArray: ...
-@overload
-def gelu(x: Host, approximate: str = 'none', *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def gelu(x: Any, approximate: str = 'none', *, out: Any = None) -> Any: ...
-@overload
-def group_norm(
-    input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05, *,
-    out: Any = None
-) -> Tensor: ...
-@overload
-def group_norm(
-    input: DeviceArray, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05,
-    *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def group_norm(
-    input: Host, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, out:
-    Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, out:
-    Any = None
-) -> Any: ...
-@overload
-def index_put(
-    input: Tensor, indices: Any, values: Any, update: str = 'assign', *, out: Any = None
-) -> Tensor: ...
-@overload
-def index_put(
-    input: DeviceArray, indices: Any, values: Any, update: str = 'assign', *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def index_put(
-    input: Host, indices: Any, values: Any, update: str = 'assign', *, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def index_put(
-    input: Any, indices: Any, values: Any, update: str = 'assign', *, out: Any = None
-) -> Any: ...
-@overload
-def interpolate(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = 'nearest', align_corners:
-    bool | None = False, *, layout: str = 'NCHW', out: Any = None
-) -> Tensor: ...
-@overload
-def interpolate(
-    input: DeviceArray, size: Any = None, scale_factor: Any = None, mode: str = 'nearest',
-    align_corners: bool | None = False, *, layout: str = 'NCHW', out: Any = None
-) -> DeviceArray: ...
-@overload
-def interpolate(
-    input: Host, size: Any = None, scale_factor: Any = None, mode: str = 'nearest', align_corners:
-    bool | None = False, *, layout: str = 'NCHW', out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def interpolate(
-    input: Any, size: Any = None, scale_factor: Any = None, mode: str = 'nearest', align_corners:
-    bool | None = False, *, layout: str = 'NCHW', out: Any = None
-) -> Any: ...
-@overload
-def interpolate_input(
-    input_size: tuple[int, ...], grad_output: Tensor, mode: str = 'nearest', align_corners: bool =
-    False, *, layout: str = 'NCHW'
-) -> Tensor: ...
-@overload
-def interpolate_input(
-    input_size: tuple[int, ...], grad_output: DeviceArray, mode: str = 'nearest', align_corners:
-    bool = False, *, layout: str = 'NCHW'
-) -> DeviceArray: ...
-@overload
-def interpolate_input(
-    input_size: tuple[int, ...], grad_output: Host, mode: str = 'nearest', align_corners: bool =
-    False, *, layout: str = 'NCHW'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def interpolate_input(
-    input_size: tuple[int, ...], grad_output: Any, mode: str = 'nearest', align_corners: bool =
-    False, *, layout: str = 'NCHW'
-) -> Any: ...
-@overload
-def layer_norm(
-    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *,
-    out: Any = None
-) -> Tensor: ...
-@overload
-def layer_norm(
-    x: DeviceArray, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05,
-    *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def layer_norm(
-    x: Host, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *,
-    out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def layer_norm(
-    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-05, *, out:
-    Any = None
-) -> Any: ...
-@overload
-def log_softmax(x: Tensor, axis: int = -1, *, out: Any = None) -> Tensor: ...
-@overload
-def log_softmax(x: DeviceArray, axis: int = -1, *, out: Any = None) -> DeviceArray: ...
-@overload
-def log_softmax(x: Host, axis: int = -1, *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any: ...
-@overload
-def logsumexp(
-    x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> Tensor: ...
-@overload
-def logsumexp(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def logsumexp(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-def manual_seed(seed: int) -> Generator: ...
-@overload
-def map(function: Any, *arrays: Tensor, out: Any = None, dtype: Any = None) -> Tensor: ...
-@overload
-def map(function: Any, *arrays: DeviceArray, out: Any = None, dtype: Any = None) -> DeviceArray: ...
-@overload
-def map(
-    function: Any, *arrays: Host, out: Any = None, dtype: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def map(function: Any, *arrays: Any, out: Any = None, dtype: Any = None) -> Any: ...
-@overload
-def matmul(
-    a: Tensor, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None, mask: Any
-    = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None, precision:
-    str | None = None
-) -> Tensor: ...
-@overload
-def matmul(
-    a: DeviceArray, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None, mask:
-    Any = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None,
-    precision: str | None = None
-) -> DeviceArray: ...
-@overload
-def matmul(
-    a: Host, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None, mask: Any =
-    None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None, precision: str
-    | None = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def matmul(
-    a: Any, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None, mask: Any =
-    None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None, precision: str
-    | None = None
-) -> Any: ...
-@overload
-def max(x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def max(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def max(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def max_pool1d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCL', out:
-    Any = None
-) -> Tensor: ...
-@overload
-def max_pool1d(
-    input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCL', out:
-    Any = None
-) -> DeviceArray: ...
-@overload
-def max_pool1d(
-    input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCL', out:
-    Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def max_pool1d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, layout: str = 'NCL', out: Any = None
-) -> Any: ...
-@overload
-def max_pool1d_input(
-    input_size: Any, grad_output: Tensor, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCL'
-) -> Tensor: ...
-@overload
-def max_pool1d_input(
-    input_size: Any, grad_output: DeviceArray, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCL'
-) -> DeviceArray: ...
-@overload
-def max_pool1d_input(
-    input_size: Any, grad_output: Host, indices: Any, kernel_size: Any, stride: Any = None, padding:
-    Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCL'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def max_pool1d_input(
-    input_size: Any, grad_output: Any, indices: Any, kernel_size: Any, stride: Any = None, padding:
-    Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCL'
-) -> Any: ...
-@overload
-def max_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCHW', out:
-    Any = None
-) -> Tensor: ...
-@overload
-def max_pool2d(
-    input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCHW', out:
-    Any = None
-) -> DeviceArray: ...
-@overload
-def max_pool2d(
-    input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCHW', out:
-    Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def max_pool2d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, layout: str = 'NCHW', out: Any = None
-) -> Any: ...
-@overload
-def max_pool2d_input(
-    input_size: Any, grad_output: Tensor, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCHW'
-) -> Tensor: ...
-@overload
-def max_pool2d_input(
-    input_size: Any, grad_output: DeviceArray, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCHW'
-) -> DeviceArray: ...
-@overload
-def max_pool2d_input(
-    input_size: Any, grad_output: Host, indices: Any, kernel_size: Any, stride: Any = None, padding:
-    Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCHW'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def max_pool2d_input(
-    input_size: Any, grad_output: Any, indices: Any, kernel_size: Any, stride: Any = None, padding:
-    Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCHW'
-) -> Any: ...
-@overload
-def max_pool3d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCDHW', out:
-    Any = None
-) -> Tensor: ...
-@overload
-def max_pool3d(
-    input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCDHW', out:
-    Any = None
-) -> DeviceArray: ...
-@overload
-def max_pool3d(
-    input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCDHW', out:
-    Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def max_pool3d(
-    input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, layout: str = 'NCDHW', out: Any = None
-) -> Any: ...
-@overload
-def max_pool3d_input(
-    input_size: Any, grad_output: Tensor, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCDHW'
-) -> Tensor: ...
-@overload
-def max_pool3d_input(
-    input_size: Any, grad_output: DeviceArray, indices: Any, kernel_size: Any, stride: Any = None,
-    padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCDHW'
-) -> DeviceArray: ...
-@overload
-def max_pool3d_input(
-    input_size: Any, grad_output: Host, indices: Any, kernel_size: Any, stride: Any = None, padding:
-    Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCDHW'
-) -> np.ndarray[Any, Any]: ...
-@overload
-def max_pool3d_input(
-    input_size: Any, grad_output: Any, indices: Any, kernel_size: Any, stride: Any = None, padding:
-    Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCDHW'
-) -> Any: ...
-@overload
-def mean(x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def mean(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def mean(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def min(x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def min(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def min(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def norm(
-    x: Tensor, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> Tensor: ...
-@overload
-def norm(
-    x: DeviceArray, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def norm(
-    x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> Any: ...
-@overload
-def normal(
-    mean: float = 0.0, std: float = 1.0, size: Any = None, *, generator: Generator | None = None,
-    dtype: Any = ..., device: None = None, out: None = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def normal(
-    mean: float = 0.0, std: float = 1.0, size: Any = None, *, generator: Generator | None = None,
-    dtype: Any = ..., device: Any = None, out: Any = None
-) -> Any: ...
-@overload
-def pad(
-    input: Tensor, pad: Any, mode: str = 'constant', value: float = 0, *, out: Any = None
-) -> Tensor: ...
-@overload
-def pad(
-    input: DeviceArray, pad: Any, mode: str = 'constant', value: float = 0, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def pad(
-    input: Host, pad: Any, mode: str = 'constant', value: float = 0, *, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def pad(
-    input: Any, pad: Any, mode: str = 'constant', value: float = 0, *, out: Any = None
-) -> Any: ...
-def prepack(b: Any) -> Packed: ...
-def prepack_filter(weight: Any, groups: int = 1) -> PackedFilter: ...
-@overload
-def prod(x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def prod(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def prod(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def randint(
-    low: int, high: int | None = None, size: Any = None, *, generator: Generator | None = None,
-    dtype: Any = ..., device: None = None, out: None = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def randint(
-    low: int, high: int | None = None, size: Any = None, *, generator: Generator | None = None,
-    dtype: Any = ..., device: Any = None, out: Any = None
-) -> Any: ...
-@overload
-def rms_norm(
-    input: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out: Any
-    = None
-) -> Tensor: ...
-@overload
-def rms_norm(
-    input: DeviceArray, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out:
-    Any = None
-) -> DeviceArray: ...
-@overload
-def rms_norm(
-    input: Host, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out: Any =
-    None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def rms_norm(
-    input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, out: Any =
-    None
-) -> Any: ...
-@overload
-def scatter(
-    input: Tensor, axis: int, index: Any, src: Any, update: str = 'assign', *, out: Any = None
-) -> Tensor: ...
-@overload
-def scatter(
-    input: DeviceArray, axis: int, index: Any, src: Any, update: str = 'assign', *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def scatter(
-    input: Host, axis: int, index: Any, src: Any, update: str = 'assign', *, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def scatter(
-    input: Any, axis: int, index: Any, src: Any, update: str = 'assign', *, out: Any = None
-) -> Any: ...
-@overload
-def select(input: Tensor, axis: int, index: Any, *, out: Any = None) -> Tensor: ...
-@overload
-def select(input: DeviceArray, axis: int, index: Any, *, out: Any = None) -> DeviceArray: ...
-@overload
-def select(input: Host, axis: int, index: Any, *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any: ...
-@overload
-def softmax(x: Tensor, axis: int = -1, *, out: Any = None) -> Tensor: ...
-@overload
-def softmax(x: DeviceArray, axis: int = -1, *, out: Any = None) -> DeviceArray: ...
-@overload
-def softmax(x: Host, axis: int = -1, *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any: ...
-@overload
-def sort(x: Tensor, axis: Any = -1, descending: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def sort(
-    x: DeviceArray, axis: Any = -1, descending: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def sort(
-    x: Host, axis: Any = -1, descending: bool = False, *, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def sort(x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def std(
-    x: Tensor, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
-) -> Tensor: ...
-@overload
-def std(
-    x: DeviceArray, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def std(
-    x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
-) -> Any: ...
-@overload
-def sum(x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Tensor: ...
-@overload
-def sum(
-    x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def sum(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any: ...
-@overload
-def take_along_axis(
-    x: Tensor, indices: Any, axis: int | None = -1, *, out: Any = None
-) -> Tensor: ...
-@overload
-def take_along_axis(
-    x: DeviceArray, indices: Any, axis: int | None = -1, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def take_along_axis(
-    x: Host, indices: Any, axis: int | None = -1, *, out: Any = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = None) -> Any: ...
-@overload
-def topk(
-    input: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def topk(
-    input: DeviceArray, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[DeviceArray, DeviceArray]: ...
-@overload
-def topk(
-    input: Host, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
-@overload
-def topk(
-    input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Any, Any]: ...
-@overload
-def transpose(x: Tensor, axes: Any = None, *, out: Any = None) -> Tensor: ...
-@overload
-def transpose(x: DeviceArray, axes: Any = None, *, out: Any = None) -> DeviceArray: ...
-@overload
-def transpose(x: Host, axes: Any = None, *, out: Any = None) -> np.ndarray[Any, Any]: ...
-@overload
-def transpose(x: Any, axes: Any = None, *, out: Any = None) -> Any: ...
-@overload
-def uniform(
-    low: float = 0.0, high: float = 1.0, size: Any = None, *, generator: Generator | None = None,
-    dtype: Any = ..., device: None = None, out: None = None
-) -> np.ndarray[Any, Any]: ...
-@overload
-def uniform(
-    low: float = 0.0, high: float = 1.0, size: Any = None, *, generator: Generator | None = None,
-    dtype: Any = ..., device: Any = None, out: Any = None
-) -> Any: ...
-@overload
-def var(
-    x: Tensor, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
-) -> Tensor: ...
-@overload
-def var(
-    x: DeviceArray, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
-) -> DeviceArray: ...
-@overload
-def var(
-    x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
-) -> Any: ...
+class _adaptive_avg_pool1d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, output_size: Any, *, layout: str = 'NCL', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, output_size: Any, *, layout: str = 'NCL', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, output_size: Any, *, layout: str = 'NCL', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, output_size: Any, *, layout: str = 'NCL', out: Any = None
+    ) -> Any: ...
+
+adaptive_avg_pool1d: _adaptive_avg_pool1d
+"""Means of equal parts, as `torch.nn.functional.adaptive_avg_pool1d`."""
+
+class _adaptive_avg_pool1d_input(Function):
+    @overload
+    def __call__(self, input_size: Any, grad_output: Tensor, *, layout: str = 'NCL') -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, *, layout: str = 'NCL'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, *, layout: str = 'NCL'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, input_size: Any, grad_output: Any, *, layout: str = 'NCL') -> Any: ...
+
+adaptive_avg_pool1d_input: _adaptive_avg_pool1d_input
+"""The gradient of `adaptive_avg_pool1d` by its input of shape `input_size`."""
+
+class _adaptive_avg_pool2d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, output_size: Any, *, layout: str = 'NCHW', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, output_size: Any, *, layout: str = 'NCHW', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, output_size: Any, *, layout: str = 'NCHW', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, output_size: Any, *, layout: str = 'NCHW', out: Any = None
+    ) -> Any: ...
+
+adaptive_avg_pool2d: _adaptive_avg_pool2d
+"""Means of equal parts, as `torch.nn.functional.adaptive_avg_pool2d`."""
+
+class _adaptive_avg_pool2d_input(Function):
+    @overload
+    def __call__(self, input_size: Any, grad_output: Tensor, *, layout: str = 'NCHW') -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, *, layout: str = 'NCHW'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, *, layout: str = 'NCHW'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, input_size: Any, grad_output: Any, *, layout: str = 'NCHW') -> Any: ...
+
+adaptive_avg_pool2d_input: _adaptive_avg_pool2d_input
+"""The gradient of `adaptive_avg_pool2d` by its input of shape `input_size`."""
+
+class _adaptive_avg_pool3d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, output_size: Any, *, layout: str = 'NCDHW', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, output_size: Any, *, layout: str = 'NCDHW', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, output_size: Any, *, layout: str = 'NCDHW', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, output_size: Any, *, layout: str = 'NCDHW', out: Any = None
+    ) -> Any: ...
+
+adaptive_avg_pool3d: _adaptive_avg_pool3d
+"""Means of equal parts, as `torch.nn.functional.adaptive_avg_pool3d`."""
+
+class _adaptive_avg_pool3d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, *, layout: str = 'NCDHW'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, *, layout: str = 'NCDHW'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, *, layout: str = 'NCDHW'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, input_size: Any, grad_output: Any, *, layout: str = 'NCDHW') -> Any: ...
+
+adaptive_avg_pool3d_input: _adaptive_avg_pool3d_input
+"""The gradient of `adaptive_avg_pool3d` by its input of shape `input_size`."""
+
+class _adaptive_max_pool1d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, output_size: Any, return_indices: Literal[False] = False, *, layout:
+        str = 'NCL', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, output_size: Any, return_indices: Literal[False] = False, *,
+        layout: str = 'NCL', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, output_size: Any, return_indices: Literal[False] = False, *, layout: str
+        = 'NCL', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, output_size: Any, return_indices: bool = False, *, layout: str = 'NCL',
+        out: Any = None
+    ) -> Any: ...
+
+adaptive_max_pool1d: _adaptive_max_pool1d
+"""Largest values of `output_size` equal parts, as torch's."""
+
+class _adaptive_max_pool1d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, indices: Any, *, layout: str = 'NCL'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, indices: Any, *, layout: str = 'NCL'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, indices: Any, *, layout: str = 'NCL'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Any, indices: Any, *, layout: str = 'NCL'
+    ) -> Any: ...
+
+adaptive_max_pool1d_input: _adaptive_max_pool1d_input
+"""The gradient of `adaptive_max_pool1d` by its input of shape `input_size`."""
+
+class _adaptive_max_pool2d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, output_size: Any, return_indices: Literal[False] = False, *, layout:
+        str = 'NCHW', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, output_size: Any, return_indices: Literal[False] = False, *,
+        layout: str = 'NCHW', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, output_size: Any, return_indices: Literal[False] = False, *, layout: str
+        = 'NCHW', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, output_size: Any, return_indices: bool = False, *, layout: str = 'NCHW',
+        out: Any = None
+    ) -> Any: ...
+
+adaptive_max_pool2d: _adaptive_max_pool2d
+"""Largest values of `output_size` equal parts, as torch's."""
+
+class _adaptive_max_pool2d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, indices: Any, *, layout: str = 'NCHW'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, indices: Any, *, layout: str = 'NCHW'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, indices: Any, *, layout: str = 'NCHW'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Any, indices: Any, *, layout: str = 'NCHW'
+    ) -> Any: ...
+
+adaptive_max_pool2d_input: _adaptive_max_pool2d_input
+"""The gradient of `adaptive_max_pool2d` by its input of shape `input_size`."""
+
+class _adaptive_max_pool3d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, output_size: Any, return_indices: Literal[False] = False, *, layout:
+        str = 'NCDHW', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, output_size: Any, return_indices: Literal[False] = False, *,
+        layout: str = 'NCDHW', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, output_size: Any, return_indices: Literal[False] = False, *, layout: str
+        = 'NCDHW', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, output_size: Any, return_indices: bool = False, *, layout: str = 'NCDHW',
+        out: Any = None
+    ) -> Any: ...
+
+adaptive_max_pool3d: _adaptive_max_pool3d
+"""Largest values of `output_size` equal parts, as torch's."""
+
+class _adaptive_max_pool3d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, indices: Any, *, layout: str = 'NCDHW'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, indices: Any, *, layout: str = 'NCDHW'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, indices: Any, *, layout: str = 'NCDHW'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Any, indices: Any, *, layout: str = 'NCDHW'
+    ) -> Any: ...
+
+adaptive_max_pool3d_input: _adaptive_max_pool3d_input
+"""The gradient of `adaptive_max_pool3d` by its input of shape `input_size`."""
+
+class _all(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+all: _all
+"""Whether no element is zero, as `numpy.all`."""
+
+class _any(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+any: _any
+"""Whether some element is not zero, as `numpy.any`: NaN is not zero, of no elements none is."""
+
+class _argmax(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+argmax: _argmax
+"""Index of the largest element (i64): the first of equals, the first NaN if any, as
+`numpy.argmax`."""
+
+class _argmin(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+argmin: _argmin
+"""Index of the smallest element (i64), as `numpy.argmin`."""
+
+class _argsort(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = -1, descending: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = -1, descending: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Host, axis: Any = -1, descending: bool = False, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+argsort: _argsort
+"""The indices (i64) that sort an axis, as `numpy.argsort(x, axis, stable=True)`: equal
+elements keep their order."""
+
+class _attention(Function):
+    @overload
+    def __call__(
+        self, query: Tensor, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
+        scale: float | None = None, *, enable_gqa: bool = False, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, query: DeviceArray, key: Any, value: Any, attn_mask: Any = None, is_causal: bool =
+        False, scale: float | None = None, *, enable_gqa: bool = False, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, query: Host, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
+        scale: float | None = None, *, enable_gqa: bool = False, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False,
+        scale: float | None = None, *, enable_gqa: bool = False, out: Any = None
+    ) -> Any: ...
+
+attention: _attention
+"""softmax(scale * query @ key.T + mask) @ value, as
+`torch.nn.functional.scaled_dot_product_attention`."""
+
+class _attention_forward(Function):
+    @overload
+    def __call__(
+        self, query: Tensor, key: Any, value: Any, is_causal: bool = False, scale: float | None =
+        None, attn_mask: Any = None
+    ) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self, query: DeviceArray, key: Any, value: Any, is_causal: bool = False, scale: float | None
+        = None, attn_mask: Any = None
+    ) -> tuple[DeviceArray, DeviceArray]: ...
+    @overload
+    def __call__(
+        self, query: Host, key: Any, value: Any, is_causal: bool = False, scale: float | None =
+        None, attn_mask: Any = None
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
+    @overload
+    def __call__(
+        self, query: Any, key: Any, value: Any, is_causal: bool = False, scale: float | None = None,
+        attn_mask: Any = None
+    ) -> tuple[Any, Any]: ...
+
+attention_forward: _attention_forward
+"""The attention, and the log-sum-exp of each row of scores, which the gradients need."""
+
+class _attention_gradients(Function):
+    @overload
+    def __call__(
+        self, grad: Any, query: Tensor, key: Any, value: Any, result: Any, lse: Any, is_causal: bool
+        = False, scale: float | None = None, attn_mask: Any = None
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self, grad: Any, query: DeviceArray, key: Any, value: Any, result: Any, lse: Any, is_causal:
+        bool = False, scale: float | None = None, attn_mask: Any = None
+    ) -> tuple[DeviceArray, DeviceArray, DeviceArray]: ...
+    @overload
+    def __call__(
+        self, grad: Any, query: Host, key: Any, value: Any, result: Any, lse: Any, is_causal: bool =
+        False, scale: float | None = None, attn_mask: Any = None
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
+    @overload
+    def __call__(
+        self, grad: Any, query: Any, key: Any, value: Any, result: Any, lse: Any, is_causal: bool =
+        False, scale: float | None = None, attn_mask: Any = None
+    ) -> tuple[Any, Any, Any]: ...
+
+attention_gradients: _attention_gradients
+"""The gradients of `attention_forward` by query, key and value."""
+
+class _avg_pool1d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool
+        = False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCL', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode:
+        bool = False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCL', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool =
+        False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCL',
+        out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool =
+        False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str = 'NCL',
+        out: Any = None
+    ) -> Any: ...
+
+avg_pool1d: _avg_pool1d
+"""Mean of every window, as `torch.nn.functional.avg_pool1d`."""
+
+class _avg_pool1d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, kernel_size: Any, stride: Any = None, padding:
+        Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any =
+        None, *, layout: str = 'NCL'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, kernel_size: Any, stride: Any = None,
+        padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override:
+        Any = None, *, layout: str = 'NCL'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, kernel_size: Any, stride: Any = None, padding: Any
+        = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
+        *, layout: str = 'NCL'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Any, kernel_size: Any, stride: Any = None, padding: Any
+        = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
+        *, layout: str = 'NCL'
+    ) -> Any: ...
+
+avg_pool1d_input: _avg_pool1d_input
+"""The gradient of `avg_pool1d` by its input of shape `input_size`."""
+
+class _avg_pool2d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool
+        = False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCHW', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode:
+        bool = False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCHW', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool =
+        False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCHW', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool =
+        False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCHW', out: Any = None
+    ) -> Any: ...
+
+avg_pool2d: _avg_pool2d
+"""Mean of every window, as `torch.nn.functional.avg_pool2d`."""
+
+class _avg_pool2d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, kernel_size: Any, stride: Any = None, padding:
+        Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any =
+        None, *, layout: str = 'NCHW'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, kernel_size: Any, stride: Any = None,
+        padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override:
+        Any = None, *, layout: str = 'NCHW'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, kernel_size: Any, stride: Any = None, padding: Any
+        = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
+        *, layout: str = 'NCHW'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Any, kernel_size: Any, stride: Any = None, padding: Any
+        = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
+        *, layout: str = 'NCHW'
+    ) -> Any: ...
+
+avg_pool2d_input: _avg_pool2d_input
+"""The gradient of `avg_pool2d` by its input of shape `input_size`."""
+
+class _avg_pool3d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool
+        = False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCDHW', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode:
+        bool = False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCDHW', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool =
+        False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCDHW', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool =
+        False, count_include_pad: bool = True, divisor_override: Any = None, *, layout: str =
+        'NCDHW', out: Any = None
+    ) -> Any: ...
+
+avg_pool3d: _avg_pool3d
+"""Mean of every window, as `torch.nn.functional.avg_pool3d`."""
+
+class _avg_pool3d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, kernel_size: Any, stride: Any = None, padding:
+        Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any =
+        None, *, layout: str = 'NCDHW'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, kernel_size: Any, stride: Any = None,
+        padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override:
+        Any = None, *, layout: str = 'NCDHW'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, kernel_size: Any, stride: Any = None, padding: Any
+        = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
+        *, layout: str = 'NCDHW'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Any, kernel_size: Any, stride: Any = None, padding: Any
+        = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
+        *, layout: str = 'NCDHW'
+    ) -> Any: ...
+
+avg_pool3d_input: _avg_pool3d_input
+"""The gradient of `avg_pool3d` by its input of shape `input_size`."""
+
+class _batch_norm(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any =
+        None, training: bool = False, momentum: float = 0.1, eps: float = 1e-05, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, running_mean: Any, running_var: Any, weight: Any = None, bias: Any
+        = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-05, *, out: Any =
+        None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, running_mean: Any, running_var: Any, weight: Any = None, bias: Any =
+        None, training: bool = False, momentum: float = 0.1, eps: float = 1e-05, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+        training: bool = False, momentum: float = 0.1, eps: float = 1e-05, *, out: Any = None
+    ) -> Any: ...
+
+batch_norm: _batch_norm
+"""Normalise each channel over a batch (Ioffe and Szegedy, 2015), as
+`torch.nn.functional.batch_norm`."""
+
+class _bernoulli(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, size: Any = None, *, generator: Generator | None = None, out: Any =
+        None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, size: Any = None, *, generator: Generator | None = None, out: Any
+        = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, size: Any = None, *, generator: Generator | None = None, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, size: Any = None, *, generator: Generator | None = None, out: Any = None
+    ) -> Any: ...
+
+bernoulli: _bernoulli
+"""Ones with the given probability, zeros otherwise, as `torch.bernoulli`."""
+
+class _concat(Function):
+    @overload
+    def __call__(self, arrays: Sequence[Tensor], axis: int = 0, *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(
+        self, arrays: Sequence[DeviceArray], axis: int = 0, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, arrays: Sequence[Host], axis: int = 0, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, arrays: Any, axis: int = 0, *, out: Any = None) -> Any: ...
+
+concat: _concat
+"""Arrays joined along an axis, as `numpy.concatenate` and `torch.concat`."""
+
+class _conv1d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCL', activation: Any = None, add: Any
+        = None, precision: str | None = None, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCL', activation: Any = None, add: Any
+        = None, precision: str | None = None, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCL', activation: Any = None, add: Any
+        = None, precision: str | None = None, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCL', activation: Any = None, add: Any
+        = None, precision: str | None = None, out: Any = None
+    ) -> Any: ...
+
+conv1d: _conv1d
+"""Convolution along one axis, as `torch.nn.functional.conv1d`."""
+
+class _conv2d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCHW', activation: Any = None, add:
+        Any = None, precision: str | None = None, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCHW', activation: Any = None, add:
+        Any = None, precision: str | None = None, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCHW', activation: Any = None, add:
+        Any = None, precision: str | None = None, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCHW', activation: Any = None, add:
+        Any = None, precision: str | None = None, out: Any = None
+    ) -> Any: ...
+
+conv2d: _conv2d
+"""Convolution of images, as `torch.nn.functional.conv2d`."""
+
+class _conv3d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCDHW', activation: Any = None, add:
+        Any = None, precision: str | None = None, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCDHW', activation: Any = None, add:
+        Any = None, precision: str | None = None, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCDHW', activation: Any = None, add:
+        Any = None, precision: str | None = None, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, *, layout: str = 'NCDHW', activation: Any = None, add:
+        Any = None, precision: str | None = None, out: Any = None
+    ) -> Any: ...
+
+conv3d: _conv3d
+"""Convolution of volumes, as `torch.nn.functional.conv3d`."""
+
+class _conv_input(Function):
+    @overload
+    def __call__(
+        self, input_size: tuple[int, ...], weight: Any, grad_output: Tensor, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: tuple[int, ...], weight: Any, grad_output: DeviceArray, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: tuple[int, ...], weight: Any, grad_output: Host, stride: Any = 1, padding:
+        Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: tuple[int, ...], weight: Any, grad_output: Any, stride: Any = 1, padding:
+        Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
+    ) -> Any: ...
+
+conv_input: _conv_input
+"""The gradient of a convolution by its input, as `torch.nn.grad.conv2d_input` (in 1 to 3 axes,
+channels first)."""
+
+class _conv_transpose1d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCL',
+        precision: str | None = None, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCL',
+        precision: str | None = None, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCL',
+        precision: str | None = None, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCL',
+        precision: str | None = None, out: Any = None
+    ) -> Any: ...
+
+conv_transpose1d: _conv_transpose1d
+"""Transposed convolution along one axis, as `torch.nn.functional.conv_transpose1d`."""
+
+class _conv_transpose2d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCHW',
+        precision: str | None = None, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCHW',
+        precision: str | None = None, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCHW',
+        precision: str | None = None, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCHW',
+        precision: str | None = None, out: Any = None
+    ) -> Any: ...
+
+conv_transpose2d: _conv_transpose2d
+"""Transposed convolution of images, as `torch.nn.functional.conv_transpose2d`."""
+
+class _conv_transpose3d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCDHW',
+        precision: str | None = None, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCDHW',
+        precision: str | None = None, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCDHW',
+        precision: str | None = None, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, dilation: Any = 1, *, layout: str = 'NCDHW',
+        precision: str | None = None, out: Any = None
+    ) -> Any: ...
+
+conv_transpose3d: _conv_transpose3d
+"""Transposed convolution of volumes, as `torch.nn.functional.conv_transpose3d`."""
+
+class _conv_weight(Function):
+    @overload
+    def __call__(
+        self, input: Any, weight_size: tuple[int, ...], grad_output: Tensor, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: Any, weight_size: tuple[int, ...], grad_output: DeviceArray, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Any, weight_size: tuple[int, ...], grad_output: Host, stride: Any = 1, padding:
+        Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, weight_size: tuple[int, ...], grad_output: Any, stride: Any = 1, padding:
+        Any = 0, dilation: Any = 1, groups: int = 1, *, precision: str | None = None
+    ) -> Any: ...
+
+conv_weight: _conv_weight
+"""The gradient of a convolution by its filters, as `torch.nn.grad.conv2d_weight` (in 1 to 3
+axes, channels first)."""
+
+class _copy(Function):
+    @overload
+    def __call__(self, x: Tensor, *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(self, x: DeviceArray, *, out: Any = None) -> DeviceArray: ...
+    @overload
+    def __call__(self, x: Host, *, out: Any = None) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, x: Any, *, out: Any = None) -> Any: ...
+
+copy: _copy
+"""A contiguous copy of an array."""
+
+class _cumprod(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, *, exclusive: bool = False, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, *, exclusive: bool = False, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Host, axis: Any = None, *, exclusive: bool = False, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, *, exclusive: bool = False, out: Any = None
+    ) -> Any: ...
+
+cumprod: _cumprod
+"""Running products along an axis, as `numpy.cumprod`; `exclusive` starts with 1."""
+
+class _cumsum(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, *, exclusive: bool = False, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, *, exclusive: bool = False, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Host, axis: Any = None, *, exclusive: bool = False, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, *, exclusive: bool = False, out: Any = None
+    ) -> Any: ...
+
+cumsum: _cumsum
+"""Running sums along an axis, as `numpy.cumsum`; small integers sum in 64 bits."""
+
+class _embedding(Function):
+    @overload
+    def __call__(self, input: Tensor, weight: Any, *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(self, input: DeviceArray, weight: Any, *, out: Any = None) -> DeviceArray: ...
+    @overload
+    def __call__(self, input: Host, weight: Any, *, out: Any = None) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, input: Any, weight: Any, *, out: Any = None) -> Any: ...
+
+embedding: _embedding
+"""Rows of a table: `weight[input]`, as `torch.nn.functional.embedding`."""
+
+class _flip(Function):
+    @overload
+    def __call__(self, x: Tensor, axis: Any = None, *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(self, x: DeviceArray, axis: Any = None, *, out: Any = None) -> DeviceArray: ...
+    @overload
+    def __call__(self, x: Host, axis: Any = None, *, out: Any = None) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, x: Any, axis: Any = None, *, out: Any = None) -> Any: ...
+
+flip: _flip
+"""A copy with axes reversed (all by default), as `numpy.flip` and `torch.flip`."""
+
+class _gather(Function):
+    @overload
+    def __call__(self, input: Tensor, axis: int, index: Any, *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, axis: int, index: Any, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, axis: int, index: Any, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, input: Any, axis: int, index: Any, *, out: Any = None) -> Any: ...
+
+gather: _gather
+"""out[i, j, ...] = input[index[i, j, ...], j, ...] (for axis 0), as `torch.gather`."""
+
+class _gelu(Function):
+    @overload
+    def __call__(self, x: Tensor, approximate: str = 'none', *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, approximate: str = 'none', *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Host, approximate: str = 'none', *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, x: Any, approximate: str = 'none', *, out: Any = None) -> Any: ...
+
+gelu: _gelu
+"""Gaussian error linear unit, as `torch.nn.functional.gelu`."""
+
+class _group_norm(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float =
+        1e-05, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, num_groups: int, weight: Any = None, bias: Any = None, eps: float
+        = 1e-05, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, num_groups: int, weight: Any = None, bias: Any = None, eps: float =
+        1e-05, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-05,
+        *, out: Any = None
+    ) -> Any: ...
+
+group_norm: _group_norm
+"""Normalise groups of channels of every image (Wu and He, 2018), as
+`torch.nn.functional.group_norm`."""
+
+class _index_put(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, indices: Any, values: Any, update: str = 'assign', *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, indices: Any, values: Any, update: str = 'assign', *, out: Any =
+        None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, indices: Any, values: Any, update: str = 'assign', *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, indices: Any, values: Any, update: str = 'assign', *, out: Any = None
+    ) -> Any: ...
+
+index_put: _index_put
+"""A copy of `input` where the places `input[indices]` are updated with `values`, as
+`torch.index_put`."""
+
+class _interpolate(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = 'nearest',
+        align_corners: bool | None = False, *, layout: str = 'NCHW', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, size: Any = None, scale_factor: Any = None, mode: str = 'nearest',
+        align_corners: bool | None = False, *, layout: str = 'NCHW', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, size: Any = None, scale_factor: Any = None, mode: str = 'nearest',
+        align_corners: bool | None = False, *, layout: str = 'NCHW', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, size: Any = None, scale_factor: Any = None, mode: str = 'nearest',
+        align_corners: bool | None = False, *, layout: str = 'NCHW', out: Any = None
+    ) -> Any: ...
+
+interpolate: _interpolate
+"""Images, signals or volumes of another size, as `torch.nn.functional.interpolate`."""
+
+class _interpolate_input(Function):
+    @overload
+    def __call__(
+        self, input_size: tuple[int, ...], grad_output: Tensor, mode: str = 'nearest',
+        align_corners: bool = False, *, layout: str = 'NCHW'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: tuple[int, ...], grad_output: DeviceArray, mode: str = 'nearest',
+        align_corners: bool = False, *, layout: str = 'NCHW'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: tuple[int, ...], grad_output: Host, mode: str = 'nearest', align_corners:
+        bool = False, *, layout: str = 'NCHW'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: tuple[int, ...], grad_output: Any, mode: str = 'nearest', align_corners:
+        bool = False, *, layout: str = 'NCHW'
+    ) -> Any: ...
+
+interpolate_input: _interpolate_input
+"""The gradient of `interpolate` (to a size) by its input of shape `input_size`."""
+
+class _layer_norm(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float =
+        1e-05, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, normalized_shape: Any, weight: Any = None, bias: Any = None, eps:
+        float = 1e-05, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Host, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float =
+        1e-05, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float =
+        1e-05, *, out: Any = None
+    ) -> Any: ...
+
+layer_norm: _layer_norm
+"""Normalise over the last axes to mean 0 and variance 1, then scale and shift (Ba et al.,
+2016)."""
+
+class _log_softmax(Function):
+    @overload
+    def __call__(self, x: Tensor, axis: int = -1, *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(self, x: DeviceArray, axis: int = -1, *, out: Any = None) -> DeviceArray: ...
+    @overload
+    def __call__(self, x: Host, axis: int = -1, *, out: Any = None) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, x: Any, axis: int = -1, *, out: Any = None) -> Any: ...
+
+log_softmax: _log_softmax
+"""x - log(sum(exp(x))) along an axis, from the maximum down, as
+`torch.nn.functional.log_softmax`."""
+
+class _logsumexp(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+logsumexp: _logsumexp
+"""log(sum(exp(x))) over axes, from the maximum down, as `torch.logsumexp`."""
+
+class _manual_seed(Function):
+    def __call__(self, seed: int) -> Generator: ...
+
+manual_seed: _manual_seed
+"""Seed the generator that is used where none is named, and return it."""
+
+class _map(Function):
+    @overload
+    def __call__(
+        self, function: Any, *arrays: Tensor, out: Any = None, dtype: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, function: Any, *arrays: DeviceArray, out: Any = None, dtype: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, function: Any, *arrays: Host, out: Any = None, dtype: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, function: Any, *arrays: Any, out: Any = None, dtype: Any = None) -> Any: ...
+
+map: _map
+"""Apply a function to every element of broadcast arrays, in one pass."""
+
+class _matmul(Function):
+    @overload
+    def __call__(
+        self, a: Tensor, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None,
+        mask: Any = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None,
+        precision: str | None = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, a: DeviceArray, b: Any, *, bias: Any = None, activation: Any = None, residual: Any =
+        None, mask: Any = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any =
+        None, precision: str | None = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, a: Host, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None,
+        mask: Any = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None,
+        precision: str | None = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, a: Any, b: Any, *, bias: Any = None, activation: Any = None, residual: Any = None,
+        mask: Any = None, fill: float = 0.0, alpha: float = 1.0, out: Any = None, dtype: Any = None,
+        precision: str | None = None
+    ) -> Any: ...
+
+matmul: _matmul
+"""Matrix product with broadcast batch axes: `activation(alpha * a @ b + bias) + residual`,
+where a mask allows it."""
+
+class _max(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+max: _max
+"""Largest element over axes; NaN where there is one, as `numpy.max`."""
+
+class _max_pool1d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any =
+        1, ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCL',
+        out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation:
+        Any = 1, ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str =
+        'NCL', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any =
+        1, ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCL',
+        out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, return_indices: bool = False, *, layout: str = 'NCL', out: Any =
+        None
+    ) -> Any: ...
+
+max_pool1d: _max_pool1d
+"""`max_pool2d` over one axis."""
+
+class _max_pool1d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, indices: Any, kernel_size: Any, stride: Any =
+        None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCL'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, indices: Any, kernel_size: Any, stride: Any
+        = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCL'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, indices: Any, kernel_size: Any, stride: Any =
+        None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCL'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Any, indices: Any, kernel_size: Any, stride: Any = None,
+        padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCL'
+    ) -> Any: ...
+
+max_pool1d_input: _max_pool1d_input
+"""The gradient of `max_pool1d` by its input of shape `input_size`."""
+
+class _max_pool2d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any =
+        1, ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCHW',
+        out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation:
+        Any = 1, ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str =
+        'NCHW', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any =
+        1, ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str = 'NCHW',
+        out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, return_indices: bool = False, *, layout: str = 'NCHW', out: Any =
+        None
+    ) -> Any: ...
+
+max_pool2d: _max_pool2d
+"""Largest value of every window, as `torch.nn.functional.max_pool2d`."""
+
+class _max_pool2d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, indices: Any, kernel_size: Any, stride: Any =
+        None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCHW'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, indices: Any, kernel_size: Any, stride: Any
+        = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str =
+        'NCHW'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, indices: Any, kernel_size: Any, stride: Any =
+        None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCHW'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Any, indices: Any, kernel_size: Any, stride: Any = None,
+        padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCHW'
+    ) -> Any: ...
+
+max_pool2d_input: _max_pool2d_input
+"""The gradient of `max_pool2d` by its input of shape `input_size`."""
+
+class _max_pool3d(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any =
+        1, ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str =
+        'NCDHW', out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation:
+        Any = 1, ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str =
+        'NCDHW', out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any =
+        1, ceil_mode: bool = False, return_indices: Literal[False] = False, *, layout: str =
+        'NCDHW', out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False, return_indices: bool = False, *, layout: str = 'NCDHW', out: Any =
+        None
+    ) -> Any: ...
+
+max_pool3d: _max_pool3d
+"""`max_pool2d` over three axes."""
+
+class _max_pool3d_input(Function):
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Tensor, indices: Any, kernel_size: Any, stride: Any =
+        None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCDHW'
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: DeviceArray, indices: Any, kernel_size: Any, stride: Any
+        = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str =
+        'NCDHW'
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Host, indices: Any, kernel_size: Any, stride: Any =
+        None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCDHW'
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input_size: Any, grad_output: Any, indices: Any, kernel_size: Any, stride: Any = None,
+        padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False, *, layout: str = 'NCDHW'
+    ) -> Any: ...
+
+max_pool3d_input: _max_pool3d_input
+"""The gradient of `max_pool3d` by its input of shape `input_size`."""
+
+class _mean(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+mean: _mean
+"""Arithmetic mean over axes; integers give f32 (f64 for 64-bit ones)."""
+
+class _min(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+min: _min
+"""Smallest element over axes; NaN where there is one, as `numpy.min`."""
+
+class _norm(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any =
+        None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any
+        = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+norm: _norm
+"""The vector norm (sum |x|^ord)^(1/ord) over axes, as `numpy.linalg.vector_norm`."""
+
+class _normal(Function):
+    @overload
+    def __call__(
+        self, mean: float = 0.0, std: float = 1.0, size: Any = None, *, generator: Generator | None
+        = None, dtype: Any = ..., device: None = None, out: None = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, mean: float = 0.0, std: float = 1.0, size: Any = None, *, generator: Generator | None
+        = None, dtype: Any = ..., device: Any = None, out: Any = None
+    ) -> Any: ...
+
+normal: _normal
+"""Floats of the normal distribution, as `torch.normal` and `numpy.random.normal`."""
+
+class _pad(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, pad: Any, mode: str = 'constant', value: float = 0, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, pad: Any, mode: str = 'constant', value: float = 0, *, out: Any =
+        None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, pad: Any, mode: str = 'constant', value: float = 0, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, pad: Any, mode: str = 'constant', value: float = 0, *, out: Any = None
+    ) -> Any: ...
+
+pad: _pad
+"""Elements added at the ends of axes, as `torch.nn.functional.pad`."""
+
+class _prepack(Function):
+    def __call__(self, b: Any) -> Packed: ...
+
+prepack: _prepack
+"""Lay a constant matrix out once, so that later products need not; it takes as much memory as
+the matrix in f32."""
+
+class _prepack_filter(Function):
+    def __call__(self, weight: Any, groups: int = 1) -> PackedFilter: ...
+
+prepack_filter: _prepack_filter
+"""Lay constant filters out once, so that later convolutions on the CPU need not."""
+
+class _prod(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+prod: _prod
+"""Product over axes, as `numpy.prod`."""
+
+class _randint(Function):
+    @overload
+    def __call__(
+        self, low: int, high: int | None = None, size: Any = None, *, generator: Generator | None =
+        None, dtype: Any = ..., device: None = None, out: None = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, low: int, high: int | None = None, size: Any = None, *, generator: Generator | None =
+        None, dtype: Any = ..., device: Any = None, out: Any = None
+    ) -> Any: ...
+
+randint: _randint
+"""Integers of [low, high), all as likely as each other, as `numpy.random.randint` and
+`torch.randint`."""
+
+class _rms_norm(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None, *,
+        out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, normalized_shape: Any, weight: Any = None, eps: float | None =
+        None, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, normalized_shape: Any, weight: Any = None, eps: float | None = None, *,
+        out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, *,
+        out: Any = None
+    ) -> Any: ...
+
+rms_norm: _rms_norm
+"""x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang and Sennrich, 2019), as torch's
+`rms_norm`."""
+
+class _scatter(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, axis: int, index: Any, src: Any, update: str = 'assign', *, out: Any =
+        None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, axis: int, index: Any, src: Any, update: str = 'assign', *, out:
+        Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, axis: int, index: Any, src: Any, update: str = 'assign', *, out: Any =
+        None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, input: Any, axis: int, index: Any, src: Any, update: str = 'assign', *, out: Any =
+        None
+    ) -> Any: ...
+
+scatter: _scatter
+"""A copy of `input` where place index[i, j, ...] along an axis is updated with src[i, j, ...],
+as `torch.scatter`."""
+
+class _select(Function):
+    @overload
+    def __call__(self, input: Tensor, axis: int, index: Any, *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, axis: int, index: Any, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, input: Host, axis: int, index: Any, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, input: Any, axis: int, index: Any, *, out: Any = None) -> Any: ...
+
+select: _select
+"""Whole slices at the places of a list of indices, as `torch.index_select`."""
+
+class _softmax(Function):
+    @overload
+    def __call__(self, x: Tensor, axis: int = -1, *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(self, x: DeviceArray, axis: int = -1, *, out: Any = None) -> DeviceArray: ...
+    @overload
+    def __call__(self, x: Host, axis: int = -1, *, out: Any = None) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, x: Any, axis: int = -1, *, out: Any = None) -> Any: ...
+
+softmax: _softmax
+"""exp(x) / sum(exp(x)) along an axis, computed from the maximum down so that it cannot
+overflow."""
+
+class _sort(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = -1, descending: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = -1, descending: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Host, axis: Any = -1, descending: bool = False, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+sort: _sort
+"""The elements in order along an axis, as `numpy.sort`: NaN last (first when descending)."""
+
+class _std(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any =
+        None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+std: _std
+"""Standard deviation over axes, as `numpy.std`."""
+
+class _sum(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+sum: _sum
+"""Sum over axes (all by default), as `numpy.sum`; small integers sum in 64 bits."""
+
+class _take_along_axis(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, indices: Any, axis: int | None = -1, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, indices: Any, axis: int | None = -1, *, out: Any = None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Host, indices: Any, axis: int | None = -1, *, out: Any = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, x: Any, indices: Any, axis: int | None = -1, *, out: Any = None) -> Any: ...
+
+take_along_axis: _take_along_axis
+"""Elements at indices along an axis, as `numpy.take_along_axis`: the other axes broadcast,
+negative indices count from the end."""
+
+class _topk(Function):
+    @overload
+    def __call__(
+        self, input: Tensor, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
+    ) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self, input: DeviceArray, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
+    ) -> tuple[DeviceArray, DeviceArray]: ...
+    @overload
+    def __call__(
+        self, input: Host, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
+    @overload
+    def __call__(
+        self, input: Any, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
+    ) -> tuple[Any, Any]: ...
+
+topk: _topk
+"""The k largest (or smallest) elements along an axis and their indices, as `torch.topk`."""
+
+class _transpose(Function):
+    @overload
+    def __call__(self, x: Tensor, axes: Any = None, *, out: Any = None) -> Tensor: ...
+    @overload
+    def __call__(self, x: DeviceArray, axes: Any = None, *, out: Any = None) -> DeviceArray: ...
+    @overload
+    def __call__(self, x: Host, axes: Any = None, *, out: Any = None) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, x: Any, axes: Any = None, *, out: Any = None) -> Any: ...
+
+transpose: _transpose
+"""A contiguous copy with the axes permuted (reversed by default), as `numpy.transpose(x,
+axes).copy()`."""
+
+class _uniform(Function):
+    @overload
+    def __call__(
+        self, low: float = 0.0, high: float = 1.0, size: Any = None, *, generator: Generator | None
+        = None, dtype: Any = ..., device: None = None, out: None = None
+    ) -> np.ndarray[Any, Any]: ...
+    @overload
+    def __call__(
+        self, low: float = 0.0, high: float = 1.0, size: Any = None, *, generator: Generator | None
+        = None, dtype: Any = ..., device: Any = None, out: Any = None
+    ) -> Any: ...
+
+uniform: _uniform
+"""Floats spread evenly over [low, high), as `numpy.random.uniform`; rounding may give `high`,
+as there."""
+
+class _var(Function):
+    @overload
+    def __call__(
+        self, x: Tensor, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self, x: DeviceArray, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any =
+        None
+    ) -> DeviceArray: ...
+    @overload
+    def __call__(
+        self, x: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False, *, out: Any = None
+    ) -> Any: ...
+
+var: _var
+"""Variance over axes (all by default), as `numpy.var`, from the differences to the mean."""
+

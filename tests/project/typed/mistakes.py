@@ -85,7 +85,7 @@ def host() -> None:
     y: Tensor = K.softmax(t)
     z: np.ndarray = K.softmax(x)
     size: int = cb.f32.bits + cb.as_dtype("f16").itemsize
-    kept = [text, y, z, size]
+    kept = [text, y, z, size, K.matmul.explain(x, x)]
 
     Scale()  # error: call-arg
     Scale(1.0, lane=3)  # error: call-arg
@@ -93,6 +93,7 @@ def host() -> None:
     right.inspekt(x)  # error: attr-defined
     right[1, 1].inspect(x).lllvm  # error: attr-defined
     K.softmaxx(x)  # error: attr-defined
+    K.softmax.explains(x)  # error: attr-defined
     K.softmax(x).shapes  # error: attr-defined
     cb.f32.bitss  # error: attr-defined
     cb.tensor([1.0], kind="f32")  # error: call-arg
