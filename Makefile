@@ -13,7 +13,7 @@ ASV_ARGS ?=
 # Of scripts/gpu_check.py: --sanitize, --benchmarks, --only STEP
 GPU_ARGS ?=
 
-.PHONY: demo test gpu-test lint bench asv docs clean
+.PHONY: demo test gpu-test lint stubs bench asv docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -59,6 +59,11 @@ lint: $(VENV)/.lint
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check -q .
 	$(BIN)/python scripts/typecheck.py
+
+# After a change of the language's tables or of a signature of the library
+stubs: $(VENV)/.base
+	$(BIN)/python scripts/language_stubs.py
+	$(BIN)/python scripts/library_stub.py
 
 bench: $(BENCH)/.made
 	$(BENCH)/bin/python asv_benchmarks/ratios.py

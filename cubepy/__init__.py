@@ -1,28 +1,28 @@
 """cubepy: write a kernel once in plain Python, run it at native speed.
 
-The names of the kernel language live here (`cb.kernel`, `cb.ABSOLUTE_POS`, `cb.exp`, ...), with devices, settings
-and statistics. `cb.tensor`, `cubepy.kernels`, `cubepy.nn` and `cubepy.quant` are imported at first use.
+The names of the kernel language live here (`cb.kernel`, `cb.ABSOLUTE_POS`, `cb.exp`, ...), with
+devices, settings and statistics. `cb.tensor`, `cb.Tensor`, `cubepy.kernels`, `cubepy.nn` and
+`cubepy.quant` are imported at first use.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-if not os.path.isdir(os.path.join(os.path.dirname(__file__), "nn")):
-    # A checkout keeps backends/, nn/ and quant/ beside this folder; an installed package, inside it.
-    __path__.append(os.path.dirname(os.path.dirname(__file__)))
+from cubepy import checkout as _checkout
+
+_checkout.install()
 
 from cubepy.config import config
 from cubepy.errors import CubeError
-from cubepy.lang.builtins import BUILTINS as _BUILTINS
-from cubepy.lang.builtins import TOPOLOGY as _TOPOLOGY
-from cubepy.lang.declare import Array, Comptime, TensorMap, View, func, kernel, struct
+from cubepy.lang import names as _names
+from cubepy.lang.annotations import Array, Comptime, TensorMap, View
+from cubepy.lang.declare import func, kernel, struct
 from cubepy.lang.declare import set_launcher as _set_launcher
-from cubepy.lang.dtypes import ALL as _DTYPES
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.lang.grid import over
+from cubepy.lang.names import *
 from cubepy.lang.philox import philox, to_normal, to_uniform
 from cubepy.runtime.device import Device, DeviceProperties, devices, use
 from cubepy.runtime.device import current as current_device
@@ -44,11 +44,9 @@ def _convert(target: Any, source: Any) -> None:
 
 _set_launcher(_Launcher)
 _set_converter(_convert)  # the library is loaded when the first array needs it
-_LANGUAGE = _BUILTINS | _TOPOLOGY | {d.name: d for d in _DTYPES}
 _LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
-globals().update(_LANGUAGE)
 
-__all__ = [  # noqa: PLE0604 - the language's names are listed where they are declared
+__all__ = [
     "Array",
     "Comptime",
     "CubeError",
@@ -57,6 +55,7 @@ __all__ = [  # noqa: PLE0604 - the language's names are listed where they are de
     "DeviceProperties",
     "Event",
     "Stream",
+    "Tensor",
     "TensorMap",
     "View",
     "as_dtype",
@@ -65,29 +64,41 @@ __all__ = [  # noqa: PLE0604 - the language's names are listed where they are de
     "current_device",
     "device_properties_of",
     "devices",
+    "errors",
     "func",
     "kernel",
+    "kernels",
     "memory_stats",
+    "nn",
     "over",
     "philox",
     "profile",
     "promote",
+    "quant",
     "stats",
     "struct",
     "sync",
+    "tensor",
     "tensor_map",
     "to_normal",
     "to_uniform",
+    "tune",
     "use",
-    *_LANGUAGE,
-    *_LAZY,
 ]
+__all__ += _names.__all__
 
+if TYPE_CHECKING:
+    from cubepy import errors, kernels, nn, quant, tune
+    from cubepy.tensor import Tensor
+    from cubepy.tensor.module import tensor
+else:
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return importlib.import_module(f"cubepy.{name}")
-    raise AttributeError(f"module 'cubepy' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return importlib.import_module(f"cubepy.{name}")
+        if name == "Tensor":
+            return importlib.import_module("cubepy.tensor").Tensor
+        raise AttributeError(f"module 'cubepy' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -35,6 +35,7 @@ from cubepy.compiler.ir import (
     walk,
 )
 from cubepy.errors import Location
+from cubepy.lang.dtypes import DType
 
 OPERATOR = {
     "add": "+",
@@ -61,7 +62,7 @@ WRAPPING = ("add", "sub", "mul")
 NARROW = ("f16", "bf16")
 
 
-def carrier(dtype: object) -> str:
+def carrier(dtype: DType) -> str:
     """The dtype in which generated code holds values: f16 and bf16 are held in f32, rounded after each step."""
     name = dtype.compute.name
     return "f32" if name in NARROW else name

@@ -20,11 +20,13 @@ class MemoryText:
 
     program: Program
     units_count: int
+    depth: int  # of the indentation
     locals_per_unit = False  # whether local memory of all units lies interleaved in one piece
     if TYPE_CHECKING:
 
         def var(self, name: str) -> str: ...
         def line(self, text: str) -> None: ...
+        def assign(self, name: str, text: str) -> None: ...
         def temporary(self, text: str) -> str: ...
         def value(self, e: Expr) -> str: ...
         def index(self, e: Expr) -> str: ...
@@ -271,15 +273,15 @@ class MemoryText:
         )
         ok = self.inside(mem, indices) if self.checks else "True"
         if ok == "True":
-            self.assign(s.target, call)  # type: ignore[attr-defined]
+            self.assign(s.target, call)
             return
         dtype: Any = mem.dtype
         zero = "f32" if dtype.name in ("f16", "bf16") else dtype.name
-        self.assign(s.target, f"{zero}(0)")  # type: ignore[attr-defined]
+        self.assign(s.target, f"{zero}(0)")
         self.line(f"if {ok}:")
-        self.depth += 1  # type: ignore[attr-defined]
-        self.assign(s.target, call)  # type: ignore[attr-defined]
-        self.depth -= 1  # type: ignore[attr-defined]
+        self.depth += 1
+        self.assign(s.target, call)
+        self.depth -= 1
         if self.program.mode == "validate":
             self.line("else:")
             self.line(

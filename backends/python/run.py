@@ -317,7 +317,7 @@ class Run(Sides):
         if fn in (int, float, bool) and isinstance(args[0], Value):
             v = args[0]
             if fn is bool:
-                return v != 0
+                return v != 0  # type: ignore[comparison-overlap]
             if fn is float:
                 return v if v.dtype.is_float else convert(v, dt.float_for(v.dtype))
             return v if v.dtype.is_int else convert(v, dt.i64 if v.dtype is dt.f64 else dt.i32)

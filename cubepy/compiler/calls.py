@@ -46,6 +46,8 @@ PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
 class Calls(Words, Lowering):
     """Adds calls to what can be walked."""
 
+    callers: list[Func]  # that are being inlined, the outermost first
+
     def call(self, node: ast.Call) -> Value:
         """The value of a call."""
         callee = self.eval(node.func)

@@ -71,7 +71,7 @@ class Expressions(State):
         self.place(node)
         method = getattr(self, f"expr_{type(node).__name__}", None)
         if method is None:
-            raise self.unsupported(node)  # type: ignore[attr-defined]
+            raise self.unsupported(node)
         value = method(node)
         self.location = saved
         return value
@@ -533,7 +533,7 @@ class Expressions(State):
         )
 
     def expr_Call(self, node: ast.Call) -> Value:
-        return self.call(node)  # type: ignore[attr-defined, no-any-return]
+        return self.call(node)
 
 
 def _slice_parts(node: ast.Slice) -> tuple[ast.expr | None, ast.expr | None, ast.expr | None]:

@@ -112,7 +112,7 @@ class Prefetch(Stmt):
 class Atomic(Stmt):
     """`target = old value of mem[indices]`, updated by `op` with `operands`."""
 
-    target: str | None
+    target: str
     op: str
     mem: Mem
     indices: tuple[Expr, ...]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cubepy.compiler import products, tile_calls  # noqa: F401  (they register their rules)
 from cubepy.compiler.calls import Calls
 from cubepy.compiler.groups import check_groups
@@ -55,7 +53,7 @@ class Specialiser(Calls):
         self.properties, self.debug = target.properties, target.debug
         self.arguments: list[Argument] = []
         self.loops, self.left = [], []
-        self.callers: list[Any] = []
+        self.callers = []
 
     def run(self) -> Program:
         """Walk the kernel once; raises `Restart` when a fact was learned."""

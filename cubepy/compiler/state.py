@@ -7,9 +7,10 @@ walk starts again; facts only grow, so it ends.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import (
@@ -36,7 +37,13 @@ from cubepy.compiler.values import (
     as_tuple,
     describe,
 )
-from cubepy.errors import CompileError, ComptimeError, DTypeError, KernelTypeError
+from cubepy.errors import (
+    CompileError,
+    ComptimeError,
+    DTypeError,
+    KernelSyntaxError,
+    KernelTypeError,
+)
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType
 
@@ -85,6 +92,11 @@ def dotted(key: Key) -> str:
 
 class State:
     """Variables, statements under construction, memory, and the current frame."""
+
+    if TYPE_CHECKING:  # what is added above
+
+        def call(self, node: ast.Call) -> Value: ...
+        def unsupported(self, node: ast.AST) -> KernelSyntaxError: ...
 
     def __init__(self, facts: Facts, index: DType) -> None:
         self.facts, self.index = facts, index

@@ -130,14 +130,14 @@ PLANE_OPS = {
 }
 
 ATOMIC_OPS = {
-    "atomic_add": "`atomic_add(array, index, v)`: add, return the old value.",
-    "atomic_sub": "`atomic_sub(array, index, v)`: subtract, return the old value.",
-    "atomic_max": "`atomic_max(array, index, v)`: keep the larger, return the old value.",
-    "atomic_min": "`atomic_min(array, index, v)`: keep the smaller, return the old value.",
-    "atomic_and": "`atomic_and(array, index, v)`: bitwise and, return the old value.",
-    "atomic_or": "`atomic_or(array, index, v)`: bitwise or, return the old value.",
-    "atomic_xor": "`atomic_xor(array, index, v)`: bitwise exclusive or, return the old value.",
-    "atomic_exchange": "`atomic_exchange(array, index, v)`: store, return the old value.",
+    "atomic_add": "`atomic_add(array, index, value)`: add, return the old value.",
+    "atomic_sub": "`atomic_sub(array, index, value)`: subtract, return the old value.",
+    "atomic_max": "`atomic_max(array, index, value)`: keep the larger, return the old value.",
+    "atomic_min": "`atomic_min(array, index, value)`: keep the smaller, return the old value.",
+    "atomic_and": "`atomic_and(array, index, value)`: bitwise and, return the old value.",
+    "atomic_or": "`atomic_or(array, index, value)`: bitwise or, return the old value.",
+    "atomic_xor": "`atomic_xor(array, index, value)`: bitwise exclusive or, return the old value.",
+    "atomic_exchange": "`atomic_exchange(array, index, value)`: store, return the old value.",
     "atomic_compare_exchange": "`atomic_compare_exchange(array, index, expected, desired)`: store "
     "`desired` if the place holds `expected`; return the old value.",
 }

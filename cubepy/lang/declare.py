@@ -11,100 +11,26 @@ import linecache
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from cubepy.errors import KernelTypeError, LaunchError, Location
+from cubepy.lang.annotations import Array, Comptime, TensorMap, View
 from cubepy.lang.builtins import interpreter
 from cubepy.lang.dtypes import DType
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform() -> Any:
+        """Tell type checkers that a decorator makes classes whose fields are arguments."""
+        return lambda decorator: decorator
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"})
-
-
-class Comptime(Generic[T]):
-    """Annotation of a comptime parameter: `lanes: cb.Comptime[int] = 8`.
-
-    Its value is folded into the code and is part of the specialisation's key. Ints, bools, strings, floats,
-    dtypes, tuples, frozen dataclasses and `@cb.func` functions may be passed.
-
-    Example:
-        >>> import numpy as np, cubepy as cb
-        >>> @cb.kernel
-        ... def scale(x: cb.Array, by: cb.Comptime[float] = 2.0):
-        ...     x[cb.ABSOLUTE_POS] *= by
-        >>> x = np.ones(3, np.float32)
-        >>> scale[1, 3](x)
-        >>> scale[1, 3](x, by=5.0)  # compiled a second time
-        >>> print(x)
-        [10. 10. 10.]
-    """
-
-
-class Array:
-    """Annotation of an array parameter, of any rank and strides.
-
-    In a kernel: `.size`, `.shape[d]`, `.stride[d]` (in elements), `.dtype`, `.ndim`, `a[i]`, `a[i, j]`,
-    `a.load(i, lanes)`, `a.store(i, line)`.
-
-    Example:
-        >>> import numpy as np, cubepy as cb
-        >>> @cb.kernel
-        ... def transpose(x: cb.Array, out: cb.Array):
-        ...     for i in range(x.shape[0]):
-        ...         for j in range(x.shape[1]):
-        ...             out[j, i] = x[i, j]
-        >>> x = np.arange(6, dtype=np.float32).reshape(2, 3)
-        >>> out = np.empty((3, 2), np.float32)
-        >>> transpose[1, 1](x, out)
-        >>> print(out)
-        [[0. 3.]
-         [1. 4.]
-         [2. 5.]]
-    """
-
-
-class View:
-    """Annotation of a view parameter: anything with `read(coords, lanes)`, `write(coords, value)`, `shape`.
-
-    Example:
-        >>> import numpy as np, cubepy as cb
-        >>> from cubepy.lang import views
-        >>> @cb.kernel
-        ... def first_row(x: cb.View, out: cb.Array):
-        ...     out.store(0, x.read((0, 0), 4))
-        >>> x, out = np.arange(12.0).reshape(4, 3), np.zeros(4)
-        >>> first_row[1, 1](views.permuted(x, (1, 0)), out)  # a column of x
-        >>> print(out)
-        [0. 3. 6. 9.]
-    """
-
-
-class TensorMap:
-    """Annotation of a tensor map, made by `cb.tensor_map(array, box)`: a copy engine's view of an array.
-
-    In a kernel: `.dtype`, `.ndim`, `.box`, `.swizzle` and `.nbytes` (of a box) are comptime; `cb.tma_load` and
-    `cb.tma_store` copy boxes of it.
-
-    Example:
-        >>> import numpy as np, cubepy as cb  # with an NVIDIA GPU
-        >>> @cb.kernel
-        ... def fill(target: cb.TensorMap):
-        ...     tile = cb.shared(target.box, target.dtype)
-        ...     for k in range(cb.UNIT_POS, tile.size, cb.CUBE_DIM):
-        ...         tile[k // target.box[1], k % target.box[1]] = k
-        ...     cb.fence_async()
-        ...     cb.sync_cube()
-        ...     if cb.UNIT_POS == 0:
-        ...         cb.tma_store(target, (1, 4), tile, 0)
-        ...         cb.tma_commit()
-        ...         cb.tma_wait(0, read=False)
-        >>> x = cb.tensor(np.zeros((3, 8), np.float32), device="cuda")
-        >>> fill[1, 32](cb.tensor_map(x, (2, 4), swizzle=0))
-        >>> print(x.numpy())
-        [[0. 0. 0. 0. 0. 0. 0. 0.]
-         [0. 0. 0. 0. 0. 1. 2. 3.]
-         [0. 0. 0. 0. 4. 5. 6. 7.]]
-    """
 
 
 @dataclass(frozen=True)
@@ -218,13 +144,13 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
     return tuple(out)
 
 
-class Func:
+class Func(Generic[P, R]):
     """A function that kernels call; it is inlined where it is called.
 
     Outside a kernel it is an ordinary Python function.
     """
 
-    def __init__(self, fn: Callable) -> None:
+    def __init__(self, fn: Callable[P, R]) -> None:
         self.fn = fn = _function(fn, "func")
         self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
         self.__module__, self.__wrapped__ = fn.__module__, fn
@@ -237,14 +163,34 @@ class Func:
             self._parameters = read_parameters(self.fn)
         return self._parameters
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         active = interpreter.get()
         if active is not None:
-            return active.call("@func", (self, *args), kwargs)
+            return active.call("@func", (self, *args), kwargs)  # type: ignore[no-any-return]
         return self.fn(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<cb.func {self.__qualname__}>"
+
+
+class Generated(Protocol):
+    """The generated code of a launch."""
+
+    @property
+    def python(self) -> str:
+        """The specialised source."""
+
+    @property
+    def llvm(self) -> str:
+        """Optimised LLVM IR."""
+
+    @property
+    def asm(self) -> str:
+        """Assembly; SASS on an NVIDIA GPU."""
+
+    @property
+    def ptx(self) -> str:
+        """PTX on an NVIDIA GPU; empty elsewhere."""
 
 
 launcher: Callable[[Kernel], Any] | None = None
@@ -304,7 +250,7 @@ class Kernel:
             "a function to call from kernels is declared with @cb.func",
         )
 
-    def inspect(self, *args: Any, grid: Any = (1, 1), **kwargs: Any) -> Any:
+    def inspect(self, *args: Any, grid: Any = (1, 1), **kwargs: Any) -> Generated:
         """The generated code for these arguments: `.python`, `.llvm`, `.asm`."""
         return self.launches.inspect(grid, args, kwargs)
 
@@ -324,11 +270,11 @@ class Launch:
         """Run the kernel; on the CPU the results are there when this returns."""
         self.kernel.launches.launch(self.grid, args, kwargs)
 
-    def bind(self, *args: Any, **kwargs: Any) -> Any:
+    def bind(self, *args: Any, **kwargs: Any) -> Callable[..., None]:
         """A reusable launch: call it with nothing, or with new values of the scalars by name."""
         return self.kernel.launches.bind(self.grid, args, kwargs)
 
-    def inspect(self, *args: Any, **kwargs: Any) -> Any:
+    def inspect(self, *args: Any, **kwargs: Any) -> Generated:
         """The generated code that this launch would run: `.python`, `.llvm`, `.asm`."""
         return self.kernel.launches.inspect(self.grid, args, kwargs)
 
@@ -370,7 +316,7 @@ def kernel(fn: Callable | None = None, *, fast_math: Any = ()) -> Any:
     return lambda f: Kernel(f, frozenset(flags))
 
 
-def func(fn: Callable) -> Func:
+def func(fn: Callable[P, R]) -> Func[P, R]:
     """Declare a function that kernels can call. It is inlined; recursion is refused.
 
     Example:
@@ -502,7 +448,8 @@ class Struct:
         return f"{self.type.__name__}({inside})"
 
 
-def struct(cls: type) -> StructType:
+@dataclass_transform()
+def struct(cls: C) -> C:
     """Declare an aggregate of runtime and comptime fields, written like a dataclass, with methods.
 
     Example:
@@ -516,4 +463,4 @@ def struct(cls: type) -> StructType:
         >>> Complex(3.0, 4.0).norm2()
         25.0
     """
-    return StructType(cls)
+    return StructType(cls)  # type: ignore[return-value]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -16,9 +16,14 @@ import numpy as np
 from cubepy.errors import DTypeError
 from cubepy.lang.examples import dtype_doc
 
+if TYPE_CHECKING:
+    _Base = type  # a dtype annotates a parameter, so that type checkers are told that it is a class
+else:
+    _Base = object
+
 
 @dataclass(frozen=True, eq=False)
-class DType:
+class DType(_Base):
     """An element type.
 
     Attributes:
@@ -81,25 +86,46 @@ def _make(name: str, kind: str, bits: int, storage: Any, storage_only: bool = Fa
     return dtype
 
 
-bool_ = _make("bool_", "b", 8, np.bool_)
-i8 = _make("i8", "i", 8, np.int8)
-i16 = _make("i16", "i", 16, np.int16)
-i32 = _make("i32", "i", 32, np.int32)
-i64 = _make("i64", "i", 64, np.int64)
-u8 = _make("u8", "u", 8, np.uint8)
-u16 = _make("u16", "u", 16, np.uint16)
-u32 = _make("u32", "u", 32, np.uint32)
-u64 = _make("u64", "u", 64, np.uint64)
-f16 = _make("f16", "f", 16, np.float16)
-bf16 = _make("bf16", "f", 16, ml_dtypes.bfloat16)
-f32 = _make("f32", "f", 32, np.float32)
-f64 = _make("f64", "f", 64, np.float64)
-fp8_e4m3 = _make("fp8_e4m3", "f", 8, ml_dtypes.float8_e4m3fn, True)
-fp8_e5m2 = _make("fp8_e5m2", "f", 8, ml_dtypes.float8_e5m2, True)
-int4 = _make("int4", "i", 4, ml_dtypes.int4, True)
-uint4 = _make("uint4", "u", 4, ml_dtypes.uint4, True)
+if TYPE_CHECKING:
+    from cubepy.lang.scalars import (
+        bf16,
+        bool_,
+        f16,
+        f32,
+        f64,
+        fp8_e4m3,
+        fp8_e5m2,
+        i8,
+        i16,
+        i32,
+        i64,
+        int4,
+        u8,
+        u16,
+        u32,
+        u64,
+        uint4,
+    )
+else:
+    bool_ = _make("bool_", "b", 8, np.bool_)
+    i8 = _make("i8", "i", 8, np.int8)
+    i16 = _make("i16", "i", 16, np.int16)
+    i32 = _make("i32", "i", 32, np.int32)
+    i64 = _make("i64", "i", 64, np.int64)
+    u8 = _make("u8", "u", 8, np.uint8)
+    u16 = _make("u16", "u", 16, np.uint16)
+    u32 = _make("u32", "u", 32, np.uint32)
+    u64 = _make("u64", "u", 64, np.uint64)
+    f16 = _make("f16", "f", 16, np.float16)
+    bf16 = _make("bf16", "f", 16, ml_dtypes.bfloat16)
+    f32 = _make("f32", "f", 32, np.float32)
+    f64 = _make("f64", "f", 64, np.float64)
+    fp8_e4m3 = _make("fp8_e4m3", "f", 8, ml_dtypes.float8_e4m3fn, True)
+    fp8_e5m2 = _make("fp8_e5m2", "f", 8, ml_dtypes.float8_e5m2, True)
+    int4 = _make("int4", "i", 4, ml_dtypes.int4, True)
+    uint4 = _make("uint4", "u", 4, ml_dtypes.uint4, True)
 
-ALL = (
+ALL: tuple[DType, ...] = (
     bool_,
     i8,
     i16,
@@ -118,9 +144,11 @@ ALL = (
     int4,
     uint4,
 )
+DTypeLike: TypeAlias = "DType | str | type | np.dtype[Any]"
+"""What `as_dtype` makes a dtype of."""
 _BY_NAME = {d.name: d for d in ALL} | {"bool": bool_}
 _BY_NUMPY = {d.numpy: d for d in ALL}
-_PYTHON = {bool: bool_, int: i32, float: f32}
+_PYTHON: dict[type, DType] = {bool: bool_, int: i32, float: f32}
 
 
 def dtype_named(name: str) -> DType:

@@ -12,24 +12,15 @@ Example:
 from __future__ import annotations
 
 import sys
-from types import ModuleType
-from typing import Any
 
 from cubepy.tensor.array import Tensor, as_tensor, concat, tensor, where
 from cubepy.tensor.execute import execute, register
 from cubepy.tensor.ir import Graph, Node
+from cubepy.tensor.module import CallableModule
 from cubepy.tensor.record import Recorder, apply, record
 from cubepy.tensor.storage import Dense, Storage
 
-
-class _Callable(ModuleType):
-    """`cubepy.tensor` is a package, and the name that users make tensors with."""
-
-    def __call__(self, data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-        return tensor(data, dtype, device)
-
-
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = CallableModule
 
 __all__ = [
     "Dense",

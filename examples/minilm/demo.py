@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from measure import Variant, measure
@@ -47,7 +49,7 @@ def quantized(
 ) -> list[Variant]:
     """int8, int4, and int4 with calibration: one call each."""
     variants = []
-    schemes = (
+    schemes: tuple[tuple[str, dict[str, Any]], ...] = (
         ("int8", {"scheme": "int8"}),
         ("int4", {"scheme": "int4", "group": 32}),
         (
@@ -118,7 +120,7 @@ def answers(variants: list[Variant], queries: list[str], sentences: list[str]) -
 
 def main() -> None:
     """Run the demo."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--out", type=Path, default=Path("build/minilm.png"), help="picture to write"
     )
@@ -145,12 +147,9 @@ def main() -> None:
         variants = [float32, *quantized(progress, tokenizer, float32, sentences)]
         for v in variants:
             task = progress.add_task(f"embed with {v.name}", total=len(sentences) + len(queries))
-            v.sentences = embed(
-                v.model, tokenizer, sentences, step=lambda n, task=task: progress.advance(task, n)
-            )
-            v.queries = embed(
-                v.model, tokenizer, queries, step=lambda n, task=task: progress.advance(task, n)
-            )
+            step = partial(progress.advance, task)
+            v.sentences = embed(v.model, tokenizer, sentences, step=step)
+            v.queries = embed(v.model, tokenizer, queries, step=step)
         middle = sorted(sentences, key=len)[len(sentences) // 2 - 16 : len(sentences) // 2 + 16]
         one, batch = tokenizer([middle[16]]), tokenizer(middle)
         task = progress.add_task("measure", total=options.repeats * len(variants))

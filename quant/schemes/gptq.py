@@ -7,6 +7,8 @@ factor of H^-1 says (Frantar et al., 2022).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from cubepy.quant.schemes.rounding import INT4_LEVELS, INT8_LIMIT, Grid, fit_int4
@@ -88,7 +90,11 @@ def round_int4_compensated(
 
 
 def _sweep(
-    weight: np.ndarray, hessian: np.ndarray, quantize, start, group: int | None
+    weight: np.ndarray,
+    hessian: np.ndarray,
+    quantize: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]],
+    start: Callable[[int, np.ndarray], None],
+    group: int | None,
 ) -> np.ndarray:
     """Round the columns in order; returns the codes, (N, K). Works on W^T, where a column lies in one piece."""
     columns = weight.shape[1]

@@ -11,7 +11,7 @@ from typing import Any
 from numba import cfunc, config, njit, prange, set_num_threads, types
 from numba.core.errors import NumbaWarning
 
-from cubepy.backends.llvm.ops import call_kernel
+from cubepy.backends.llvm.ops.debug import call_kernel
 
 _SIGNATURE = types.void(types.int64, types.int64, types.int64)
 _FAILS = (RuntimeError, OSError, EOFError, ValueError)  # no place for the cache, or a damaged one

@@ -36,7 +36,7 @@ def attention_forward(
     is_causal: bool = False,
     scale: float | None = None,
     attn_mask: Any = None,
-) -> Any:
+) -> tuple[Any, Any]:
     """The attention, and the log-sum-exp of each row of scores, which the gradients need.
 
     Args:

@@ -26,17 +26,20 @@ def arguments(p: Attention, seed: int) -> tuple[Any, ...]:
         (groups, p.keys, width),
         (p.heads, p.length, width),
     )
-    q, k, v, out = (rng.standard_normal((p.batch, *s), np.float32).astype(dtype) for s in shapes)
+    arrays: list[Any] = [
+        rng.standard_normal((p.batch, *s), np.float32).astype(dtype) for s in shapes
+    ]
     mask: Any = None
     if p.mask != "none":
         mask = rng.random((p.batch, 1, p.length, p.keys), np.float32)
         mask = mask < 0.75 if p.mask == "bool" else mask.astype(dtype)
     device = as_device(p.device)
     if gpu_of(device) is not None:
-        q, k, v, out = (upload(a, device) for a in (q, k, v, out))
+        arrays = [upload(a, device) for a in arrays]
         mask = None if mask is None else upload(mask, device)
     if mask is not None:
         mask = np.broadcast_to(mask, (p.batch, p.heads, p.length, p.keys))
+    q, k, v, out = arrays
     return q, k, v, mask, out, None, p.depth**-0.5
 
 

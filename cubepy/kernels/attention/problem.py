@@ -50,7 +50,7 @@ def described(
         v.shape[3] if v.shape[3] != q.shape[3] else 0,
         k.shape[1] if k.shape[1] != q.shape[1] else 0,
     )
-    return Attention(
+    return Attention(  # type: ignore[call-arg]
         str(current()), *q.shape[:3], k.shape[2], q.shape[3], width, groups, name_of(q.dtype), kind,  # type: ignore[arg-type]
         causal, units_for(q, k, v, mask, kind, causal, factor),
     )  # fmt: skip

@@ -56,6 +56,7 @@ class Hopper(Routine):
         q, k, v, mask, out, lse, factor = args
         properties = cb.device_properties_of()
         plan = hopper_plan.plan_for(q, k, v, p.causal, properties, mask, p.mask, blueprint)
+        assert plan is not None, "the routine does not support it"
         q, k, v = (a if operands.copyable(a) else copy(a) for a in (q, k, v))
         hopper.launch(q, k, v, out, lse, factor, plan, properties, mask)
 
@@ -76,7 +77,7 @@ class Planes(Routine):
         parts = 1 if as_dtype(p.dtype).bits == 16 else 3
         for shape in (*planes.SHAPES, planes.Shape(2, 64), planes.Shape(2, 32)):
             mask = "words" if p.mask == "bool" else p.mask
-            plan = planes.PlaneAttention(
+            plan = planes.PlaneAttention(  # type: ignore[call-arg]
                 depth, width, *astuple(shape), parts, "f16", p.causal, mask, parts == 1
             )
             if plan.shared_bytes() <= properties.max_shared_memory:
@@ -88,6 +89,7 @@ class Planes(Routine):
         plan = planes.plan_for(
             q, k, v, mask, p.mask, p.causal, cb.device_properties_of(), blueprint
         )
+        assert plan is not None, "the routine does not support it"
         planes.launch(q, k, v, mask, out, lse, factor, plan)
 
 
@@ -120,6 +122,7 @@ class Split(Routine):
         q, k, v, mask, out, lse, factor = args
         properties = cb.device_properties_of()
         plan = split.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
+        assert plan is not None, "the routine does not support it"
         split.launch(q, k, v, mask, out, lse, factor, plan, properties, blueprint.splits)
 
 

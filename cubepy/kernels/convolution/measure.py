@@ -43,8 +43,8 @@ def described(view: Any, w: Any, add: Any, shape: Problem, groups: int, last: bo
         else "strided"
     )
     packed = isinstance(w, PackedFilter)
-    return Convolution(
-        str(current()), view.shape[0], w.shape[1], w.shape[0] // groups, *shape.size, groups, *shape.window,
+    return Convolution(  # type: ignore[call-arg]
+        str(current()), view.shape[0], w.shape[1], w.shape[0] // groups, *shape.size, groups, *shape.window,  # type: ignore[arg-type]
         *shape.stride, *shape.pad, *shape.dilation, name_of(view.dtype), "f32" if packed else name_of(w.dtype), layout,
         last, packed, add is not None, shape.tf32,
     )  # fmt: skip
@@ -56,6 +56,8 @@ def arguments(p: Convolution, seed: int) -> tuple[Any, ...]:
     axes = slice(0 if p.depth > 1 or p.kd > 1 or p.pd else 1, 3)
     size, places, c = shape.size[axes], shape.out[axes], p.channels * p.groups
     x, w = as_dtype(p.dtype).numpy, as_dtype(p.weight).numpy
+    view: Any
+    out: Any
     if p.layout in ("last", "both"):
         view = rng.standard_normal((p.n, *size, c), np.float32).astype(x)
     elif p.layout == "first":

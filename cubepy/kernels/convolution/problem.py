@@ -19,12 +19,12 @@ class Problem:
         tf32: whether a GPU may round f32 to tf32.
     """
 
-    size: tuple[int, int, int]
-    window: tuple[int, int, int]
-    stride: tuple[int, int, int]
-    pad: tuple[int, int, int]
-    dilation: tuple[int, int, int]
-    out: tuple[int, int, int]
+    size: tuple[int, ...]
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    dilation: tuple[int, ...]
+    out: tuple[int, ...]
     tf32: bool = False
 
     @property

@@ -98,10 +98,9 @@ def repeated_back(function: F) -> F:
     def by_array(grad_output: Any, input_size: Any, *args: Any, **kwargs: Any) -> Any:
         return function(input_size, grad_output, *args, **kwargs)
 
-    by_array.__name__, by_array.__signature__ = (
-        function.__name__,
-        signature.replace(parameters=[grad, size, *rest]),
-    )  # type: ignore[attr-defined]
+    by_array.__name__ = function.__name__
+    order = signature.replace(parameters=[grad, size, *rest])
+    by_array.__signature__ = order  # type: ignore[attr-defined]
     known = repeated(by_array)
 
     @functools.wraps(function)

@@ -83,7 +83,7 @@ class Look:
                 f"{self.what}: the index {bad} is outside an axis of length {self.n}",
                 hint="negative indices do not count from the end here"
                 if self.low == 0 > bad >= -self.n
-                else None,
+                else "",
             )
 
 

@@ -62,7 +62,7 @@ def _gather(x: Any, index: Any, d: int, out: Any, from_end: bool, wrap: Any, wha
             )
         elif columns == 1:
             flats = (a.reshape(blocks, -1) for a in (source, places, target))
-            _one_column(*flats, from_end, what)
+            _one_column(*flats, from_end, what)  # type: ignore[arg-type, call-arg]
         else:
             rows, look = max(1, CHUNK // columns), Look(places, source.shape[1], what, from_end)
             gather_columns[blocks * -(-m // rows), 1](

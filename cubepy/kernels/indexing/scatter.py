@@ -121,7 +121,8 @@ def scatter(
     if _any_order() and scatter_gpu.fits(x, places, d):  # not narrow floats
         target = output(out, x.shape, x.dtype, places, values)
         flat = target if target.flags.c_contiguous else memory.empty(x.shape, x.dtype)
-        scatter_gpu.scatter(*(contiguous(a) for a in (x, flat, places, values)), d, updated, update)
+        arrays = [contiguous(a) for a in (x, flat, places, values)]
+        scatter_gpu.scatter(*arrays, d, updated, update)  # type: ignore[call-arg]
         if flat is not target:
             copy(flat, out=target)
         return finish(target, out, wrap)

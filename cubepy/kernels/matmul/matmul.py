@@ -17,7 +17,7 @@ from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.matmul.cpu.vnni import widened
 from cubepy.kernels.matmul.gpu.operands import suits_copy_engine
 from cubepy.kernels.matmul.prepack import Packed
-from cubepy.kernels.matmul.problem import Product, layout_of, name_of, result_dtype
+from cubepy.kernels.matmul.problem import Layout, Product, layout_of, name_of, result_dtype
 from cubepy.kernels.matmul.routines import MATMUL
 from cubepy.kernels.movement.copy import convert_into, copy
 from cubepy.kernels.primitives.functions import activation_of
@@ -258,7 +258,7 @@ def _epilogue(bias: Any, residual: Any, full: tuple[int, ...]) -> tuple[Any, Any
 def _floats(
     x: np.ndarray,
     y: np.ndarray,
-    result: np.ndarray,
+    result: Any,
     full: Any,
     bias: Any,
     residual: Any,
@@ -308,7 +308,7 @@ def _launch(
     residual: Any,
     function: Any,
     alpha: float,
-    layout: str,
+    layout: Layout,
     packed: int,
     tf32: bool = False,
     mask: Any = None,

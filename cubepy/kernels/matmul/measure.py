@@ -20,7 +20,8 @@ def arguments(problem: Product, seed: int) -> tuple[Any, ...]:
     """x, y, out, bias, residual, function, alpha, as the routines take them."""
     rng = np.random.default_rng(seed)
     p = problem
-    x = _random(rng, (p.batch, p.m, p.k), p.a)
+    y: Any
+    x: Any = _random(rng, (p.batch, p.m, p.k), p.a)
     if p.packed:
         count = -(-p.n // p.packed)
         if p.b == "bf16":
@@ -33,7 +34,7 @@ def arguments(problem: Product, seed: int) -> tuple[Any, ...]:
     else:
         step = 2 if p.layout == "strided" else 1
         y = _random(rng, (p.batch, p.k, p.n * step), p.b)[:, :, ::step]
-    out = np.zeros((p.batch, p.m, p.n), result_dtype(p).numpy)
+    out: Any = np.zeros((p.batch, p.m, p.n), result_dtype(p).numpy)
     device = as_device(p.device)
     if gpu_of(device) is not None:
         x, out = upload(x, device), upload(out, device)

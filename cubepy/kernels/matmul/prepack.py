@@ -26,8 +26,8 @@ class Packed:
         dtype: of the matrix.
     """
 
-    panels: np.ndarray
-    shape: tuple[int, int]
+    panels: np.ndarray | DeviceArray
+    shape: tuple[int, ...]
     dtype: DType
 
     def __post_init__(self) -> None:

@@ -78,7 +78,7 @@ def layer_norm(
         lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
         cubes = -(-rows.shape[0] // ROWS)
         if has_planes():
-            moments_gpu.layer_norm_rows(rows, *parts, flat, eps, accumulator_of(array))
+            moments_gpu.layer_norm_rows(rows, *parts, flat, eps, accumulator_of(array))  # type: ignore[arg-type, call-arg]
         else:
             head = past_caches(rows, flat, lanes)
             past, head = head is not None, head or 0

@@ -135,8 +135,8 @@ def softmax_past(
                     value = buffer.load(at + head, lanes) * scale
                     out.store_stream((row, at + head), cb.cast(value, out.dtype))
         if peeled:
-            for part in cb.unroll(range(2)):
-                at, count = ends_of(part, n, head, lanes)
+            for part in cb.unroll(range(2)):  # type: ignore[assignment]
+                at, count = ends_of(part, n, head, lanes)  # type: ignore[arg-type]
                 value = buffer.load(at, lanes, valid=count) * scale
                 out.store((row, at), cb.cast(value, out.dtype), valid=count)
 

@@ -130,7 +130,7 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
                 gpu_naive.channels_first(
                     source[:, 0, :, :, 0], target[:, 0, :, :, 0], step, padding, kernel, dilation
                 )
-        elif not (strips and max_separable.run(source, target, *settings, least)):
+        elif not (strips and max_separable.run(source, target, *settings, least)):  # type: ignore[call-arg]
             if has_planes() or not max_indices.largest(
                 source, target, spots, settings, least, parts
             ):

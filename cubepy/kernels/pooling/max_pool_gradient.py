@@ -46,10 +46,10 @@ def pooled_back(
         arrays = [five(contiguous(a), axes, last) for a in (g, spots)]
         arrays.append(five(out, axes, last))
         if not has_planes():
-            if not max_gradient_nhwc.run(*arrays, settings, parts):
+            if not max_gradient_nhwc.run(*arrays, settings, parts):  # type: ignore[call-arg]
                 max_indices.largest_back(*arrays)
-        elif not gpu_indices.largest_back(*arrays, settings, parts, last):
-            naive.largest_back(*arrays, settings, parts)
+        elif not gpu_indices.largest_back(*arrays, settings, parts, last):  # type: ignore[call-arg]
+            naive.largest_back(*arrays, settings, parts)  # type: ignore[call-arg]
     return wrap(out.reshape(shape[1:]) if alone else out)
 
 

@@ -62,9 +62,9 @@ def by_boxes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
         Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True)
     )
     images = [a.reshape(a.shape[0], *a.shape[2:5] if last else a.shape[2:4]) for a in (x, out)]
-    fits = max_tma.fits(*images, down, across, last)
+    fits = max_tma.fits(*images, down, across, last)  # type: ignore[call-arg]
     if fits:
-        max_tma.run(*images, down, across, least, last)
+        max_tma.run(*images, down, across, least, last)  # type: ignore[call-arg]
     return fits
 
 
@@ -82,7 +82,7 @@ def written_out(x: Any, out: Any, settings: Any, least: Any, last: bool) -> None
         a.reshape(-1, 1 if flat else a.shape[2], *a.shape[3:] if last else a.shape[3:4])
         for a in (x, out)
     )
-    max_sliding.run(*views, sizes, walked, down, across, least, last)
+    max_sliding.run(*views, sizes, walked, down, across, least, last)  # type: ignore[call-arg]
 
 
 def stepped(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
@@ -140,5 +140,5 @@ def along(x: Any, d: int, taps: int, pad: int, made: Any, least: Any, apart: int
         return along(value, d, 2, 0, made, least, taps - half)
     walked, one = Steps(1, 1, (-pad,), taps, apart), Steps(1, 1, (0,), 1)
     views = (a.reshape(-1, 1, 1, math.prod(a.shape[d + 1 :])) for a in (x, made))
-    max_sliding.run(*views, (x.shape[d], made.shape[d]), walked, one, one, least, True)
+    max_sliding.run(*views, (x.shape[d], made.shape[d]), walked, one, one, least, True)  # type: ignore[call-arg]
     return made

@@ -252,7 +252,7 @@ def _fill_host(state: Any, ends: Any, p: Any, kind: str, each: int, *, out: Any 
     properties = _properties(out)
     if properties.plane_size > 1:
         recording.spoil()  # the numbers are arguments of the launch
-        _fill_wide(out, p, *(int(n) for n in state), *ends, kind, each)
+        _fill_wide(out, p, *map(int, state), *ends, kind, each)  # type: ignore[arg-type, call-arg]
         return out
     blocks = -(-out.size // each)
     lanes = properties.register_bytes // 4

@@ -60,7 +60,7 @@ def sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
     m, n = x.shape
     keys = keys_of(x.dtype, descending, indices is not None)
     source = x.view(f"u{x.itemsize}")
-    target = None if values is None else values.view(f"u{x.itemsize}")
+    target: Any = None if values is None else values.view(f"u{x.itemsize}")
     if has_planes():
         from cubepy.kernels.sort.radix_block_gpu import sort_by_planes
 

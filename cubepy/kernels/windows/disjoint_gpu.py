@@ -249,7 +249,7 @@ def averages(x: Any, out: Any, bands: list[Any], last: bool) -> bool:
         for sizes in zip(*((b.columns, b.rows) for b in bands), strict=True)
     )
     views = (a.reshape(lead, *size, tail) for a, size in zip((x, out), sizes, strict=True))
-    return run(*views, settings, not means[-1].kernel, last, means=by)
+    return run(*views, settings, not means[-1].kernel, last, means=by)  # type: ignore[call-arg, misc]
 
 
 def run(
@@ -278,7 +278,7 @@ def run(
     if last:
         lanes = line_of(x, out)
         lanes = 1 if x.shape[4] % lanes else lanes
-        plan = PartPlan(*what, parts, ahead, lanes)
+        plan = PartPlan(*what, parts, ahead, lanes)  # type: ignore[call-arg]
         combine_lines[-(-out.size // (lanes * UNITS)), UNITS](
             x.reshape(-1), x.shape, out.reshape(-1), out.shape, kernel, stride, pad, by, step, acc, plan,
             mode="unchecked",
@@ -289,6 +289,6 @@ def run(
     rows = min(room // x.shape[3], ROWS, out.size // out.shape[3])
     combine_columns[-(-out.size // out.shape[3] // rows), UNITS](
         x.reshape(-1), images.shape, out.reshape(-1), results.shape, kernel, stride, pad, rows, by, step,
-        acc, PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS), mode="unchecked",
+        acc, PartPlan(*what, parts, ahead, widest_line(images), room, out.shape[3] <= ROWS), mode="unchecked",  # type: ignore[call-arg]
     )  # fmt: skip
     return True

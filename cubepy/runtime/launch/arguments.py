@@ -218,7 +218,7 @@ def device_of(where: Any, leaves: list[Any], kernel: str) -> Any:
     Raises:
         LaunchError: an array that lives elsewhere.
     """
-    arrays = [leaf.array if isinstance(leaf, TensorMap) else leaf for leaf in leaves]
+    arrays = [leaf.array if isinstance(leaf, TensorMap) else leaf for leaf in leaves]  # type: ignore[attr-defined]
     arrays = [a for a in arrays if isinstance(a, ARRAYS)]
     if where is not None:
         dev = devices.as_device(where)

@@ -190,7 +190,7 @@ def take(capsule: Any) -> tuple[int, Layout, Tracked, bool]:
     return owner.address, layout, owner, not (versioned and managed.flags & _READ_ONLY)
 
 
-_CODES = {
+_CODES: dict[dt.DType, tuple[int, int]] = {
     dt.bool_: (_BOOL, 8),
     dt.bf16: (_BFLOAT, 16),
     dt.fp8_e4m3: (_FP8_E4M3, 8),

@@ -103,7 +103,7 @@ def {function.__name__}({", ".join(heads)}):
     def first_away(*args: Any, **kwargs: Any) -> Any:
         scope.update(_far_scope(parameters, function, away))
         far.SCOPES.append(scope)
-        made.__code__ = write(_far_branch(parameters, call)).__code__
+        made.__code__ = write(_far_branch(parameters, call)).__code__  # type: ignore[attr-defined]
         return made(*args, **kwargs)
 
     scope["_away"] = first_away

@@ -73,7 +73,7 @@ def unpack_int8(
 
 def dense_copy(weight: QuantizedWeight, dtype: Any, scaled: bool) -> DeviceArray:
     """The weight as (N, K) of a dtype; unless scaled, it wants activations times `input_scale` and `gain`."""
-    device = weight.codes.device
+    device: Any = weight.codes.device
     out = empty(weight.shape, dtype, device)
     words = weight.codes.view(np.uint32).reshape(weight.codes.shape[0], -1, PANEL)
     cubes = -(-weight.shape[0] * words.shape[1] // _UNITS)

@@ -178,7 +178,8 @@ def planes_of(weight: QuantizedWeight) -> PlaneWeight:
     found = arranged_of(weight)
     if found is None:
         recording.spoil()  # a repetition of what is recorded now would arrange it again
-        found = weight.__dict__["_planes"] = _arranged(weight, weight.codes.device)
+        device: Any = weight.codes.device
+        found = weight.__dict__["_planes"] = _arranged(weight, device)
     return found
 
 

@@ -105,7 +105,7 @@ def log_sums(q: Any, k: Any, mask: Any, kind: str, lse: Any, scale: float, causa
     """Write the log-sum-exp of each row of scores; `kind` of mask (B, H, L, S): "none", "bool" or "float"."""
     groups, seen = k.shape[1:3]
     queries, keys = grouped(q, groups), grouped(k, groups)
-    for heads, rows in pieces(*queries.shape[:2], seen):
+    for heads, rows in pieces(*queries.shape[:2], seen):  # type: ignore[call-arg]
         s = matmul(queries[heads, rows], keys[heads].transpose(0, 2, 1), dtype=F32).reshape(
             -1, seen
         )
@@ -138,7 +138,7 @@ def gradients(
     )  # else gradients by keys and values are added up, in f32
     dq = memory.empty(queries.shape, q.dtype)
     dk, dv = (memory.empty(a.shape, a.dtype if whole else F32) for a in (keys, values))
-    for heads, rows in pieces(*queries.shape[:2], seen):
+    for heads, rows in pieces(*queries.shape[:2], seen):  # type: ignore[call-arg]
         some, their = queries[heads, rows], do[heads, rows]
         s = matmul(some, keys[heads].transpose(0, 2, 1), dtype=F32)
         dp = matmul(their, values[heads].transpose(0, 2, 1), dtype=F32)

@@ -38,9 +38,9 @@ class Sums:
         lines: lines of channels that are summed at once.
     """
 
-    window: tuple[int, int, int]
-    stride: tuple[int, int, int]
-    dilation: tuple[int, int, int]
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
     lanes: int
     lines: int
 

@@ -57,9 +57,9 @@ class Places:
 
     places: int
     lanes: int
-    window: tuple[int, int, int]
-    stride: tuple[int, int, int]
-    dilation: tuple[int, int, int]
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
     first: tuple[int, int] | None
     last: tuple[int, int] | None
     activation: Any
@@ -306,7 +306,7 @@ def plan_for(
     places, there = places_of(problem, PLACES if wide else FEW_PLACES)
     if there is None or channels < lanes:
         (places, _), there = places_of(problem, FEW_PLACES), (None, None)
-    plan = Places(
+    plan = Places(  # type: ignore[call-arg]
         places, lanes, problem.window, problem.stride, problem.dilation, *there, function, function in LIGHT, past,
         ahead,
     )  # fmt: skip

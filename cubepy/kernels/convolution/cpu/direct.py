@@ -39,9 +39,9 @@ class Rows:
     rows: int
     block: int
     lanes: int
-    window: tuple[int, int, int]
-    stride: tuple[int, int, int]
-    dilation: tuple[int, int, int]
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
     room: int
     activation: Any
 

@@ -380,7 +380,7 @@ def plan_of(
     chunks, parts = cuts_of(
         units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last
     )  # fmt: skip
-    numbers = (
+    numbers: tuple[Any, ...] = (
         *strides, *problem.size, channels, filters, groups, panels, window_d, window_h, window_w, *problem.stride,
         *problem.pad, *problem.dilation, *problem.out, run, tiles, whole, units, block, pieces, parts, chunks,
     )  # fmt: skip

@@ -53,9 +53,9 @@ class Box:
     rows: int
     places: int
     lanes: int
-    window: tuple[int, int, int]
-    stride: tuple[int, int, int]
-    dilation: tuple[int, int, int]
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
     pad: int
     filters: int
     activation: Any

@@ -318,8 +318,8 @@ def plan_for(
             shares(out[1], most, skip[1]),
         )
         for planes in (k for k in (1, 2, 4, 8, 16, 32, 64) if count % k == 0):
-            plan = Planes(
-                (planes, tall, wide), 1, 1, rows, places, *settings, back, function, rolled=rolled,
+            plan = Planes(  # type: ignore[call-arg, misc]
+                (planes, tall, wide), 1, 1, rows, places, *settings, back, function, rolled=rolled,  # type: ignore[arg-type]
                 exact=(tall, wide) == out, size=size, out=out, line=line,
             )  # fmt: skip
             moved = [planes * math.prod(n) for n in (size, out)]
@@ -392,7 +392,7 @@ def weight_by_planes(x: Any, grad: Any, out: Any, problem: Problem) -> bool:
     found = flat_settings(problem, x, grad)
     if found is None:
         return False
-    n, c, cores = *x.shape[:2], cb.device_properties_of().cores
+    (n, c), cores = x.shape[:2], cb.device_properties_of().cores
     chosen = plan_for(
         c, problem.size[1:], problem.out[1:], x.itemsize, found[0], False, None, n, found[1], cores
     )  # fmt: skip

@@ -119,7 +119,7 @@ class Strip:
         beside = self.lines * self.parts
         return max(1, min(UNITS // beside, math.prod(self.strips))) * beside
 
-    def counts(self, n: int, places: tuple[int, int], channels: int) -> tuple[int, int, int, int]:
+    def counts(self, n: int, places: tuple[int, ...], channels: int) -> tuple[int, int, int, int]:
         """Tiles along the images, the height and the width of the output, and blocks of channels."""
         sides = zip((n, *places, channels), (*self.tile, self.channels), strict=True)
         return tuple(-(-a // b) for a, b in sides)  # type: ignore[return-value]

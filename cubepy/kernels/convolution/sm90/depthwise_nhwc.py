@@ -128,8 +128,17 @@ def tiles_of(
             else:
                 images = [1]
             for many in images:
-                plan = Strip(
-                    (many, high, wide), block, 2, rows, strip, *settings, back, function, 1, rolled
+                plan = Strip(  # type: ignore[call-arg]
+                    (many, high, wide),
+                    block,
+                    2,
+                    rows,
+                    strip,
+                    *settings,  # type: ignore[arg-type]
+                    back,
+                    function,
+                    1,
+                    rolled,  # type: ignore[arg-type]
                 )
                 if max(plan.box) <= 256 and math.prod(plan.box) * itemsize <= ROOM:
                     yield plan

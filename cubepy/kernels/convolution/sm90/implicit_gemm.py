@@ -42,7 +42,7 @@ class HopperWindow(Hopper):
         parts: convolutions of the same input in one launch, at most 4, each with a map and a window of its own.
     """
 
-    phases: tuple[int, int] = (1, 1)
+    phases: tuple[int, ...] = (1, 1)
     parts: int = 1
     cubes = 1
     """Of a core."""

@@ -329,7 +329,7 @@ def prepared_parts(
     return tiles if isinstance(plan, FmaWindow) else min(tiles, cores), arguments
 
 
-def steps_of(window: tuple[int, int, int]) -> tuple[int, int, int]:
+def steps_of(window: tuple[int, ...]) -> tuple[int, int, int]:
     """From a tap to the next one along the window's axes."""
     return window[1] * window[2], window[2], 1
 

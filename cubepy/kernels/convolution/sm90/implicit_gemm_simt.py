@@ -33,7 +33,7 @@ class FmaWindow(Fma):
         parts: convolutions of the same input in one launch, at most 4, each with a map and a window of its own.
     """
 
-    phases: tuple[int, int] = (1, 1)
+    phases: tuple[int, ...] = (1, 1)
     parts: int = 1
 
 

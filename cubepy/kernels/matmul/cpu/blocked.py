@@ -366,7 +366,7 @@ def varied(problem: Product, base: TilePlan) -> Iterator[TilePlan]:
         for depth in (DEPTH // 2, DEPTH * 3 // 2, 2 * DEPTH):
             yield replace(base, depth=depth)
     for block_rows, block_panels in ((8, 1), (16, 1), (32, 1), (64, 1), (16, 2), (64, 2), (16, 4)):
-        shares = {
+        shares: dict[str, Any] = {
             "block_rows": min(block_rows, most_rows),
             "block_panels": min(block_panels, most_panels),
         }

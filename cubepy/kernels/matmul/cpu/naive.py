@@ -72,7 +72,7 @@ class Plain(Routine):
 
     def launch(self, blueprint: PlainPlan, problem: Product, args: tuple[Any, ...]) -> None:
         """Multiply x (..., M, K) and y (..., K, N), whose batches broadcast."""
-        plain_product(*args[:3], result_dtype(problem), blueprint.lanes)
+        plain_product(*args[:3], result_dtype(problem), blueprint.lanes)  # type: ignore[call-arg]
 
 
 def plain_product(x: np.ndarray, y: np.ndarray, result: np.ndarray, dtype: Any, lanes: int) -> None:

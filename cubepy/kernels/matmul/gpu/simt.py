@@ -215,7 +215,7 @@ class SimtRoutine(Routine):
         out = result_dtype(problem)
         sums = as_dtype("f32") if out.is_float and out.bits < 64 else out
 
-        def cost(tile: tuple[int, ...]) -> float:
+        def cost(tile: tuple[int, int, int, int, int]) -> float:
             tiles = problem.batch * -(-problem.m // tile[0]) * -(-problem.n // tile[1])
             return SIMT_TILES[tile] * -(-tiles // properties.cores)
 

@@ -300,7 +300,7 @@ def plan_of(
     ]
     if not found:
         return None
-    return max(found, key=lambda one: use(*one, lines))
+    return max(found, key=lambda one: use(*one, lines))  # type: ignore[call-arg]
 
 
 def use(plan: WidePlan, tiles: int, lines: int) -> float:
@@ -316,7 +316,9 @@ def fits(x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int]) -> boo
 
 def run(x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int], least: Any) -> None:
     """Largest values of windows of (planes, height, width), with stride 1 and without gaps, that fit."""
-    plan, tiles = plan_of(x, out, kernel, pad)
+    planned = plan_of(x, out, kernel, pad)
+    assert planned is not None, "ask `fits` first"
+    plan, tiles = planned
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
     chunks = -(-(out.shape[1] + kernel[0] - 1 - pad[0]) // ROWS)
     teams = -(-x.shape[0] // plan.groups)
