@@ -13,6 +13,7 @@ from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import threads
 from cubepy.backends.cpu.tiles import TILES, tiles_granted
 from cubepy.backends.llvm.printing import Emitted
+from cubepy.compiler.copies import without_copies
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.config import config
@@ -55,7 +56,7 @@ class CpuExecutable:
 
     def __init__(self, program: Program, in_place: bool) -> None:
         self.program, self.noalias = program, not in_place
-        self.emitted: Emitted = emit(program, _reserved())
+        self.emitted: Emitted = emit(without_copies(program), _reserved())
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
         self.key = disk.digest(
             self.emitted.text, options, repr(self.emitted.parameters), native.versions()

@@ -213,11 +213,11 @@ class State:
         if isinstance(value, Const) and isinstance(value.value, tuple) and self.parts_change(key):
             value = as_tuple(value)
         if isinstance(value, StructValue):
-            struct = self._read_first(value, key)
+            struct = self._read_first(name, value, key)
             fields = tuple((n, self.assign(f"{name}.{n}", v, (*key, n))) for n, v in struct.fields)
             return StructValue(value.type, fields)
         if isinstance(value, TupleValue):
-            items = self._read_first(value, key).items
+            items = self._read_first(name, value, key).items
             return TupleValue(
                 tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(items))
             )
@@ -239,15 +239,33 @@ class State:
         """Whether a part of the aggregate that this key names is a runtime variable."""
         return any(len(k) > len(key) and k[: len(key)] == key for k in self.facts.runtime)
 
-    def _read_first(self, value: Any, key: Key) -> Any:
+    def _read_first(self, name: str, value: Any, key: Key) -> Any:
         """An aggregate whose parts read none of the variables that assigning it to `key` overwrites."""
         targets = {n for k, n in self.keys.items() if k[: len(key)] == key}
+        if targets:
+            targets -= self._staying(name, value, key)
         return self.copied(value, targets) if targets else value
+
+    def _staying(self, name: str, value: Value, key: Key) -> set[str]:
+        """The variables of `key` that are given their own values, as those of a tuple that grows are."""
+        if isinstance(value, TupleValue):
+            parts = [
+                self._staying(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(value.items)
+            ]
+        elif isinstance(value, StructValue):
+            parts = [self._staying(f"{name}.{n}", v, (*key, n)) for n, v in value.fields]
+        else:
+            own = self.keys.get(key)
+            mine = isinstance(value, Expr) and value.op == "var" and value.attr == own
+            return {str(own)} if mine else set()
+        return set().union(*parts)
 
     def _assign_runtime(self, key: Key, name: str, value: Expr) -> Expr:
         vt = value.type
         var = self.variable(key, vt)
         have = var.type
+        if value == var:
+            return var
         if have != vt:
             if have.weak and (not vt.weak or (vt.dtype.is_float and not have.dtype.is_float)):
                 met = convert.common_dtype(var, value, self.index)[0]
