@@ -43,7 +43,7 @@ def versions() -> str:
     here = Path(__file__).parent
     sources = hashlib.sha256()
     for file in sorted(
-        [*here.parent.glob("llvm/ops/*.py"), here.parent / "llvm/passes.py", here / "lowering.py"]
+        [*here.parent.glob("llvm/ops/*.py"), here.parent / "llvm/passes.py", here / "lowering.py", here / "straight.py"]
     ):
         sources.update(file.read_bytes())
     return f"ops {sources.hexdigest()[:16]} numba {version('numba')} llvmlite {llvmlite.__version__} {name} {features}"
@@ -59,10 +59,16 @@ def compile_object(
     """
     from cubepy.backends.cpu import lowering
 
-    module = load_source(path)
     with _lock:
         try:
-            return lowering.lower(module.kernel, emitted.parameters, symbol, fast_math, noalias)
+            return lowering.lower(
+                lambda: load_source(path).kernel,
+                emitted.text,
+                emitted.parameters,
+                symbol,
+                fast_math,
+                noalias,
+            )
         except Exception as error:
             raise BackendCompileError(
                 f"numba refused the generated code {path}: {type(error).__name__}: {str(error)[:2000]}",
