@@ -59,6 +59,12 @@ def _switch(where: str, value: Any) -> bool:
     raise ConfigError(f"{where} cannot be {value!r}", hint="it is 1 or 0")
 
 
+def _progress(where: str, value: Any) -> bool | str:
+    if value == "auto":
+        return "auto"
+    return _switch(where, value)
+
+
 def _folder(where: str, value: Any) -> str:
     if not value or not isinstance(value, (str, os.PathLike)):
         raise ConfigError(f"{where} must name a folder, not {value!r}")
@@ -132,7 +138,12 @@ KNOBS = (
         _integer(0, 7),
         "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source",
     ),
-    Knob("progress", True, _switch, "whether long work shows progress on a terminal"),
+    Knob(
+        "progress",
+        "auto",
+        _progress,
+        "whether long work says what it waits for; auto: kernels that compile only on a terminal",
+    ),
 )
 
 
@@ -168,7 +179,7 @@ class Config:
     exact_weights: bool
     tune: str
     debug: int
-    progress: bool
+    progress: bool | str
 
     def __init__(self) -> None:
         for knob in KNOBS:

@@ -22,6 +22,7 @@ from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
 from cubepy.runtime import far, overlap, tracing
+from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.binder import LAUNCH_KEYWORDS, make_binder
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.leaves import NUMBERS, take_apart
@@ -298,18 +299,21 @@ class Launcher:
             found = next(
                 (v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None
             )
-            if found is None:
-                found = specialise(self.kernel, specs, target), {}
-                counters.specialised += 1
-                del known[: len(known) + 1 - VARIANTS]
-                known.append(found)
-            program, executables = found
-            in_place = overlap.in_place(program, leaves)
-            exe = executables.get(in_place)
-            if exe is None:
-                exe = executables[in_place] = backend.executable(
-                    self.kernel, program, specs, in_place
-                )
+            if found is not None:
+                in_place = overlap.in_place(found[0], leaves)
+                exe = found[1].get(in_place)
+                if exe is not None:
+                    return exe, in_place
+            with WAIT.compiling(self.kernel.__name__):
+                if found is None:
+                    found = specialise(self.kernel, specs, target), {}
+                    counters.specialised += 1
+                    del known[: len(known) + 1 - VARIANTS]
+                    known.append(found)
+                program, executables = found
+                in_place = overlap.in_place(program, leaves)
+                exe = backend.executable(self.kernel, program, specs, in_place)
+                executables[in_place] = exe
         return exe, in_place
 
     def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:
