@@ -151,11 +151,14 @@ class Walk:
             raise Unusual(f"{name} is {slot[0]} and {t}")
         self.builder.store(v, slot[1])
 
-    def block(self, body: list[ast.stmt]) -> None:
-        """Statements one after the other."""
+    def block(self, body: list[ast.stmt], end: Any = None) -> None:
+        """Statements one after the other; a branch that is the last of them goes on at `end`, if that is given."""
         for s in body:
             if self.builder.block.is_terminated:
                 raise Unusual("statements after a jump")
+            if s is body[-1] and isinstance(s, ast.If) and end is not None:
+                self.branch(s, end)
+                return
             method = getattr(self, f"stmt_{type(s).__name__}", None)
             if method is None:
                 raise Unusual(type(s).__name__)
@@ -201,14 +204,28 @@ class Walk:
             self.builder.branch(block)
 
     def stmt_If(self, s: ast.If) -> None:
-        then, orelse, after = (ir.Block(self.function) for _ in range(3))
+        after = ir.Block(self.function)
+        self.branch(s, after)
+        self.place(after)
+
+    def branch(self, s: ast.If, after: Any) -> None:
+        """A branch, whose ways meet in a block."""
+        then, orelse = ir.Block(self.function), ir.Block(self.function)
         self.jump_if(s.test, then, orelse if s.orelse else after)
         for start, body in ((then, s.body), (orelse, s.orelse)):
             if body:
                 self.place(start)
-                self.block(body)
+                self.block(body, after)
                 self.go_to(after)
-        self.place(after)
+
+    def turn(self, body: list[ast.stmt], head: Any, after: Any) -> None:
+        """The body of a loop; branches at its end meet before the jump back."""
+        meeting = ir.Block(self.function) if isinstance(body[-1], ast.If) else None
+        self.loops.append((head, after))
+        self.block(body, meeting)
+        self.loops.pop()
+        if meeting is not None:
+            self.place(meeting)
 
     def stmt_While(self, s: ast.While) -> None:
         always = isinstance(s.test, ast.Constant)
@@ -220,9 +237,7 @@ class Walk:
         if not always:
             self.jump_if(s.test, body, after)
             self.place(body)
-        self.loops.append((head, after))
-        self.block(s.body)
-        self.loops.pop()
+        self.turn(s.body, head, after)
         if always:
             self.go_to(head)
         elif not self.builder.block.is_terminated:
@@ -247,9 +262,7 @@ class Walk:
         b.cbranch(more, body, after)
         self.place(body)
         self.assign(s.target.id, (kind.yield_type, value))
-        self.loops.append((head, after))
-        self.block(s.body)
-        self.loops.pop()
+        self.turn(s.body, head, after)
         self.go_to(head)
         self.place(after)
 
