@@ -139,6 +139,12 @@ KNOBS = (
         "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source",
     ),
     Knob(
+        "compile_workers",
+        0,
+        _integer(0, 4096),
+        "processes that `python -m cubepy warm` compiles in; 0: as many as there are cores",
+    ),
+    Knob(
         "progress",
         "auto",
         _progress,
@@ -179,6 +185,7 @@ class Config:
     exact_weights: bool
     tune: str
     debug: int
+    compile_workers: int
     progress: bool | str
 
     def __init__(self) -> None:

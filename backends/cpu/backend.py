@@ -20,11 +20,14 @@ from cubepy.config import config
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3
 from cubepy.runtime import cache as disk
+from cubepy.backends.cpu import jobs
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 from cubepy.runtime.stats import counters
 
 UNITS = 256
+pretended: DeviceProperties | None = None
+"""The CPU that a process compiles for, if it is another one than its own; nothing can run there."""
 
 
 class CpuBackend:
@@ -38,7 +41,7 @@ class CpuBackend:
 
     def properties(self, ordinal: int = 0) -> DeviceProperties:
         """What the CPU can do."""
-        return _properties()
+        return pretended or _properties()
 
     def units(self, elements: int) -> tuple[int, int]:
         """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
@@ -65,12 +68,29 @@ class CpuExecutable:
         if config.debug >= 4:
             print(self.emitted.text, file=sys.stderr)
         code = disk.read(self.key)
+        if jobs.found is not None:
+            if code is None:
+                jobs.found.setdefault(self.key, self.job())
+            self.entry = jobs.nothing()
+            return
         if code is not None:
             counters.loaded += 1
         else:
             code = self.translate()[0]
             disk.write(self.key, code)
         self.entry = native.load_object(code, self.symbol)
+
+    def job(self) -> jobs.Job:
+        """What another process needs to compile this."""
+        return jobs.Job(
+            self.program.name,
+            self.key,
+            self.emitted.text,
+            tuple((p.name, p.kind, p.dtype) for p in self.emitted.parameters),
+            self.symbol,
+            tuple(sorted(self.program.fast_math)),
+            self.noalias,
+        )
 
     def translate(self) -> tuple[bytes, str]:
         """Compile the generated source."""

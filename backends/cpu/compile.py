@@ -43,7 +43,12 @@ def versions() -> str:
     here = Path(__file__).parent
     sources = hashlib.sha256()
     for file in sorted(
-        [*here.parent.glob("llvm/ops/*.py"), here.parent / "llvm/passes.py", here / "lowering.py", here / "straight.py"]
+        [
+            *here.parent.glob("llvm/ops/*.py"),
+            here.parent / "llvm/passes.py",
+            here.parent / "llvm/straight.py",
+            here / "lowering.py",
+        ]
     ):
         sources.update(file.read_bytes())
     return f"ops {sources.hexdigest()[:16]} numba {version('numba')} llvmlite {llvmlite.__version__} {name} {features}"

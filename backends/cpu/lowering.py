@@ -17,7 +17,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.fastmathpass import rewrite_module
 from numba.core.registry import cpu_target
 
-from cubepy.backends.cpu.straight import Unusual, straight
+from cubepy.backends.llvm.straight import Unusual, straight
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.passes import lean, remembered, uncollected
 from cubepy.backends.llvm.printing import Parameter
@@ -84,7 +84,9 @@ def lower(
     library = target.codegen().create_library(symbol)
     arguments = tuple(_type_of(p) for p in parameters)
     try:
-        kernel = _straight(library, _make_subtarget(target, flags), text, arguments, symbol, noalias)
+        kernel = _straight(
+            library, _make_subtarget(target, flags), text, arguments, symbol, noalias
+        )
     except Unusual:
         library = target.codegen().create_library(symbol)
         kernel = _by_numba(library, flags, source(), arguments)

@@ -362,7 +362,9 @@ class Walk:
         return signature.return_type, lowered(signature, values)
 
 
-def straight(context: Any, module: Any, name: str, text: str, arguments: Any, noalias: bool) -> None:
+def straight(
+    context: Any, module: Any, name: str, text: str, arguments: Any, noalias: bool
+) -> None:
     """Add the function `kernel` of a generated module to an LLVM module, in numba's calling convention.
 
     Raises:
