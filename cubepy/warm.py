@@ -63,10 +63,14 @@ def run(arguments: argparse.Namespace) -> None:
     functions = [name for name in what if name not in files]
     for part in ([functions] if functions else []) + [[name] for name in files]:
         order = json.dumps({"what": part, "properties": target and target["properties"]})
-        done = subprocess.run([sys.executable, "-m", "cubepy.warm", order], env=environment)
+        done = subprocess.run(
+            [sys.executable, "-m", "cubepy.warm", order], env=environment, check=False
+        )
         if done.returncode == NOT_FOLLOWED and target is None:
             print(f"{part[0]} needs its results: it runs as it is", file=sys.stderr)
-            done = subprocess.run([sys.executable, "-m", "cubepy", "run", part[0]], env=environment)
+            done = subprocess.run(
+                [sys.executable, "-m", "cubepy", "run", part[0]], env=environment, check=False
+            )
         if done.returncode:
             raise CubeError(f"{', '.join(part)} could not be compiled; see above")
 
@@ -103,7 +107,7 @@ def _target(path: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise FileFormatError(
             f"{path} does not say what to compile for: {type(error).__name__}: {error}",
-            hint="write it there with: python -m cubepy info --json > FILE",
+            hint="it is what `python -m cubepy info --json` prints there",
         ) from None
     return target
 

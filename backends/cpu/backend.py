@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from cubepy.backends.cpu import compile as native
+from cubepy.backends.cpu import jobs
 from cubepy.backends.cpu.emit import emit
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import threads
@@ -20,7 +21,6 @@ from cubepy.config import config
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3
 from cubepy.runtime import cache as disk
-from cubepy.backends.cpu import jobs
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 from cubepy.runtime.stats import counters

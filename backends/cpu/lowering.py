@@ -17,10 +17,10 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.fastmathpass import rewrite_module
 from numba.core.registry import cpu_target
 
-from cubepy.backends.llvm.straight import Unusual, straight
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.passes import lean, remembered, uncollected
 from cubepy.backends.llvm.printing import Parameter
+from cubepy.backends.llvm.straight import Unusual, straight
 
 SCALARS = {
     "bool_": types.boolean,
