@@ -8,14 +8,16 @@ neither, so the steps are taken one by one. The entry point has the C signature
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba.core import compiler, cpu, types
+from numba.core import compiler, cpu, types, typing
 from numba.core.compiler import _make_subtarget
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.fastmathpass import rewrite_module
 from numba.core.registry import cpu_target
+from numba.core.typing.templates import RegistryLoader
 
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.passes import lean, remembered, uncollected
@@ -68,9 +70,6 @@ def lower(
         fast_math: liberties that LLVM may take.
         noalias: whether no two arrays share memory.
     """
-    typing_context, target = cpu_target.typing_context, cpu_target.target_context
-    typing_context.refresh()
-    target.refresh()
     flags = compiler.Flags()
     flags.no_compile = True
     flags.no_cpython_wrapper = True
@@ -81,13 +80,17 @@ def lower(
     flags.noalias = noalias
     if fast_math:
         flags.fastmath = cpu.FastMathOptions(set(fast_math))
-    library = target.codegen().create_library(symbol)
     arguments = tuple(_type_of(p) for p in parameters)
     try:
+        target = _small_target()
+        library = target.codegen().create_library(symbol)
         kernel = _straight(
             library, _make_subtarget(target, flags), text, arguments, symbol, noalias
         )
     except Unusual:
+        target = cpu_target.target_context
+        cpu_target.typing_context.refresh()
+        target.refresh()
         library = target.codegen().create_library(symbol)
         kernel = _by_numba(library, flags, source(), arguments)
     _add_entry(target, library, kernel, arguments, parameters, symbol)
@@ -102,6 +105,40 @@ def lower(
     module.verify()
     text = str(module)
     return bytes(target.codegen()._tm.emit_object(module)), text
+
+
+class _Typing(typing.Context):  # type: ignore[misc]
+    """numba's typing of operators and ranges, and of our ops; without NumPy's functions, lists, dicts, ..."""
+
+    def load_additional_registries(self) -> None:
+        """None are needed."""
+
+    def install_registry(self, registry: Any) -> None:
+        """Attributes are left out: to declare one of an array or a text loads all of numba."""
+        loader = self._registries.setdefault(registry, RegistryLoader(registry))
+        for _ in loader.new_registrations("attributes"):
+            """Taken, so that numba's own loop finds none."""
+        super().install_registry(registry)
+
+
+class _Target(cpu.CPUContext):  # type: ignore[misc]
+    """What lowers them. All of numba would take as long to load as a small kernel takes to compile."""
+
+    def load_additional_registries(self) -> None:
+        """These register where every target looks, when they are imported."""
+        from numba.cpython import builtins, numbers, rangeobj  # noqa: F401
+
+
+@cache
+def _small() -> Any:
+    return _Target(_Typing())
+
+
+def _small_target() -> Any:
+    """What generated code is typed and lowered with; it knows ops that were defined meanwhile."""
+    target = _small()
+    target.refresh()
+    return target
 
 
 def _straight(
