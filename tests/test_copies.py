@@ -43,7 +43,7 @@ def leaves_early(x: cb.Array, out: cb.Array):
 def grows(x: cb.Array, out: cb.Array, n: cb.Comptime[int]):
     parts = ()
     for k in cb.unroll(range(n)):
-        parts = parts + (x[0] + k,)  # noqa: RUF005
+        parts = parts + (x[0] + k,)
     for k in cb.unroll(range(n)):
         out[k] = parts[n - 1 - k]
 
