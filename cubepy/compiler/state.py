@@ -203,6 +203,30 @@ class State:
         self.facts.runtime.add(key)
         raise Restart
 
+    def _expect(self, key: Key, a: Value, b: Value) -> None:
+        """Note the type that a variable will have which begins with a number and goes on with a runtime value.
+
+        The next walk would find it out at the first assignment of such a value, and start once more.
+        """
+        number, other = (a, b) if isinstance(a, Const) else (b, a)
+        if not isinstance(number, Const) or not isinstance(other, Expr):
+            return
+        begin = convert.runtime(number, self.index)
+        try:
+            stronger = self._stronger(begin, other)
+        except CompileError:  # the assignment says where
+            return
+        if stronger is not None:
+            self.facts.types[key] = stronger
+
+    def _stronger(self, var: Expr, value: Expr) -> VType | None:
+        """The type that a weak variable gets which is given a value, if it is another one."""
+        have, vt = var.type, value.type
+        if not have.weak or (vt.weak and (have.dtype.is_float or not vt.dtype.is_float)):
+            return None
+        met = convert.common_dtype(var, value, self.index)[0]
+        return VType(met, max(have.lanes, vt.lanes), vt.weak)
+
     def assign(self, name: str, value: Value, key: Key | None = None) -> Value:
         """Give a local name a value; runtime values go into the name's one variable.
 
@@ -267,9 +291,9 @@ class State:
         if value == var:
             return var
         if have != vt:
-            if have.weak and (not vt.weak or (vt.dtype.is_float and not have.dtype.is_float)):
-                met = convert.common_dtype(var, value, self.index)[0]
-                self.strengthen(key, VType(met, max(have.lanes, vt.lanes), vt.weak))
+            stronger = self._stronger(var, value)
+            if stronger is not None:
+                self.strengthen(key, stronger)
             if not have.lanes and vt.lanes:
                 known = self.facts.types.get(key)
                 if known is None or known.lanes == 0:
@@ -346,6 +370,7 @@ class State:
         if all(isinstance(v, Expr) or (isinstance(v, Const) and v.is_number) for v in (a, b)) and (
             key not in self.facts.runtime
         ):
+            self._expect(key, a, b)
             self.make_runtime(key)
         if isinstance(a, Const) or isinstance(b, Const):
             raise ComptimeError(
