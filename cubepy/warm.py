@@ -1,8 +1,8 @@
 """`python -m cubepy warm`: compile ahead what functions of the library, or a program, will need.
 
-The work is done by a process of its own, in which launches run nothing (see `backends.cpu.jobs`): it goes through the
-calls, notes which programs the cache lacks, and lets as many processes as there are cores compile them. For another
-processor that process pretends to run there.
+The work is done by a process of its own, in which launches run nothing (see `backends.cpu.jobs`):
+it goes through the calls, notes which programs the cache lacks, and lets as many processes as there
+are cores compile them. For another processor that process pretends to run there.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ def described() -> dict[str, Any]:
     """What `info` says of this processor, for compiling elsewhere."""
     from dataclasses import asdict
 
-    from cubepy.backends.cpu import compile as native
+    from cubepy.backends.llvm.machine_code import host
     from cubepy.runtime.device import backend_named
 
-    name, features = native.host()
+    name, features = host()
     properties = asdict(backend_named("cpu").properties())
     return {
         "cpu": name,
@@ -135,10 +135,13 @@ def _properties(given: dict[str, Any]) -> Any:
 
 
 def rehearse(what: list[str], properties: dict[str, Any] | None) -> int:
-    """Find and compile what calls or a program need; the exit status. The process is of no use afterwards."""
-    from cubepy.backends.cpu import backend, jobs, threads
+    """Find and compile what calls or a program need; the exit status. The process is of no use
+    afterwards.
+    """
+    from cubepy.backends.cpu import backend, jobs
+    from cubepy.backends.cpu.threads.choice import threads
 
-    cores = threads.threads()
+    cores = threads()
     if properties is not None:
         backend.pretended = _properties(properties)
     begin = time.monotonic()

@@ -7,14 +7,16 @@ import sys
 from functools import cache
 from typing import Any
 
+from cubepy.backends.cpu import argument_key, jobs, replay
 from cubepy.backends.cpu import compile as native
-from cubepy.backends.cpu import jobs
+from cubepy.backends.cpu.amx import TILES, tiles_granted
 from cubepy.backends.cpu.emit import emit
 from cubepy.backends.cpu.run import CpuRunner
-from cubepy.backends.cpu.threads import threads
-from cubepy.backends.cpu.tiles import TILES, tiles_granted
+from cubepy.backends.cpu.threads import choice
+from cubepy.backends.llvm.copies import without_copies
+from cubepy.backends.llvm.machine_code import host, load_object
+from cubepy.backends.llvm.names import OPS
 from cubepy.backends.llvm.printing import Emitted
-from cubepy.compiler.copies import without_copies
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.config import config
@@ -30,10 +32,27 @@ pretended: DeviceProperties | None = None
 """The CPU that a process compiles for, if it is another one than its own; nothing can run there."""
 
 
+class CpuReplay:
+    """Machine code that replays launches (see `HostReplay`)."""
+
+    def entry(self) -> Any:
+        """`replay(address of a table, tuple of arrays)`, or None."""
+        return replay.entry()
+
+    def key(self) -> Any:
+        """What writes a short key for a tuple of arguments, or None."""
+        return argument_key.layouts()
+
+    def driver(self) -> Any:
+        """What runs a launch on all threads."""
+        return choice.driver()
+
+
 class CpuBackend:
     """Runs kernels on the CPU's cores."""
 
     name = "cpu"
+    replay = CpuReplay()
 
     def count(self) -> int:
         """There is one CPU."""
@@ -78,7 +97,7 @@ class CpuExecutable:
         else:
             code = self.translate()[0]
             disk.write(self.key, code)
-        self.entry = native.load_object(code, self.symbol)
+        self.entry = load_object(code, self.symbol)
 
     def job(self) -> jobs.Job:
         """What another process needs to compile this."""
@@ -121,8 +140,6 @@ class CpuExecutable:
 @cache
 def _reserved() -> frozenset[str]:
     """Names that generated code uses, so that variables must not hide them."""
-    from cubepy.backends.llvm.names import OPS
-
     return frozenset(OPS) | {
         "first",
         "last",
@@ -147,13 +164,13 @@ def _reserved() -> frozenset[str]:
 
 @cache
 def _properties() -> DeviceProperties:
-    name, features = native.host()
+    name, features = host()
     on = {f[1:] for f in features.split(",") if f.startswith("+")}
     wide = "avx512f" in on
     return DeviceProperties(
         backend="cpu",
         name=name,
-        cores=threads(),
+        cores=choice.threads(),
         max_units=4096,
         register_bytes=64 if wide else (32 if "avx" in on else 16),
         vector_registers=32 if wide or "neon" in on else 16,

@@ -1,12 +1,14 @@
-"""Programs that are found now and compiled later, all at once: launches are prepared, but nothing runs.
+"""Programs that are found now and compiled later, all at once: launches are prepared, but nothing
+runs.
 
-Inside `rehearsal()` a launch on a CPU goes its way up to the machine code; where the cache has none, a job is noted in
-its place, and what "runs" is a function that does nothing. So a call of a library function, or a whole program, shows
-which kernels it needs without waiting for one. Results are whatever lay in memory: a process that has rehearsed is
-good for nothing else, and ends.
+Inside `rehearsal()` a launch on a CPU goes its way up to the machine code; where the cache has
+none, a job is noted in its place, and what "runs" is a function that does nothing. So a call of a
+library function, or a whole program, shows which kernels it needs without waiting for one. Results
+are whatever lay in memory: a process that has rehearsed is good for nothing else, and ends.
 
-Jobs are compiled by processes of Python that know nothing but what stands in a job: they import no program of the
-user, so nothing of it runs twice. They read jobs from a pipe and put the machine code into the cache.
+Jobs are compiled by processes of Python that know nothing but what stands in a job: they import no
+program of the user, so nothing of it runs twice. They read jobs from a pipe and put the machine
+code into the cache.
 """
 
 from __future__ import annotations

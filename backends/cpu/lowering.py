@@ -60,7 +60,7 @@ def lower(
     fast_math: frozenset[str],
     noalias: bool,
 ) -> tuple[bytes, str]:
-    """Compile the function of a generated module; gives object code and the text of the optimised module.
+    """Compile the function of a generated module; gives object code and the optimised text.
 
     Args:
         source: gives the function, for numba.
@@ -108,7 +108,7 @@ def lower(
 
 
 class _Typing(typing.Context):  # type: ignore[misc]
-    """numba's typing of operators and ranges, and of our ops; without NumPy's functions, lists, dicts, ..."""
+    """numba's typing of operators, ranges and our ops; without NumPy's functions, lists, ..."""
 
     def load_additional_registries(self) -> None:
         """None are needed."""
@@ -122,7 +122,7 @@ class _Typing(typing.Context):  # type: ignore[misc]
 
 
 class _Target(cpu.CPUContext):  # type: ignore[misc]
-    """What lowers them. All of numba would take as long to load as a small kernel takes to compile."""
+    """What lowers them; to load all of numba takes as long as a small kernel to compile."""
 
     def load_additional_registries(self) -> None:
         """These register where every target looks, when they are imported."""

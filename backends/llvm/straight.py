@@ -1,13 +1,15 @@
-"""Generated code to LLVM in one walk over its syntax tree: a quarter of the time that numba's own front end takes.
+"""Generated code to LLVM in one walk over its syntax tree: a quarter of the time that numba's own
+front end takes.
 
-numba turns bytecode into its IR, infers types by going round until nothing changes, and lowers the result. Generated
-code needs none of that: it has assignments, calls of ops, arithmetic, loops over ranges, branches; and each variable
-keeps the type of its first value. So a value is typed and lowered where it stands, with numba's signatures and the
-same emitters, in the shape of numba's blocks: LLVM makes the same instructions of both. What is not in this subset
-raises `Unusual`, and numba does it.
+numba turns bytecode into its IR, infers types by going round until nothing changes, and lowers the
+result. Generated code needs none of that: it has assignments, calls of ops, arithmetic, loops over
+ranges, branches; and each variable keeps the type of its first value. So a value is typed and
+lowered where it stands, with numba's signatures and the same emitters, in the shape of numba's
+blocks: LLVM makes the same instructions of both. What is not in this subset raises `Unusual`, and
+numba does it.
 
-A variable that is set once, and read in the rest of its block only, is a value; others lie on the stack until LLVM
-takes them from there, and are zero at first, as numba's are.
+A variable that is set once, and read in the rest of its block only, is a value; others lie on the
+stack until LLVM takes them from there, and are zero at first, as numba's are.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Unusual(Exception):
 
 
 def once_set(function: ast.FunctionDef) -> set[str]:
-    """The names that are set once and read only in the rest of that block; a statement is a line of its own."""
+    """The names that are set once and read only in the rest of that block; a statement is a line of
+    its own.
+    """
     given: dict[str, tuple[int, int]] = {a.arg: (0, 1 << 60) for a in function.args.args}
     several: set[str] = set()
     reads: list[tuple[str, int]] = []
@@ -110,9 +114,9 @@ class Walk:
     def __init__(self, context: Any, function: ir.Function, tree: ast.FunctionDef) -> None:
         self.context, self.typing = context, context.typing_context
         self.function, self.tree = function, tree
-        self.placed = 0
+        self.main_blocks = 0
         self.builder = ir.IRBuilder()
-        self.place(ir.Block(function, "entry"))
+        self.go_on_in(ir.Block(function, "entry"))
         self.values: dict[str, Typed] = {}
         self.slots: dict[str, Typed] = {}
         self.single = once_set(tree)
@@ -124,7 +128,7 @@ class Walk:
         call_conv = self.context.call_conv
         given = call_conv.decode_arguments(self.builder, arguments, self.function)
         entry, first = self.builder.block, ir.Block(self.function, "body")
-        self.place(first)
+        self.go_on_in(first)
         for a, t, v in zip(self.tree.args.args, arguments, given, strict=True):
             self.assign(a.arg, (t, v))
         self.block(self.tree.body)
@@ -152,7 +156,9 @@ class Walk:
         self.builder.store(v, slot[1])
 
     def block(self, body: list[ast.stmt], end: Any = None) -> None:
-        """Statements one after the other; a branch that is the last of them goes on at `end`, if that is given."""
+        """Statements one after the other; a branch that is the last of them goes on at `end`, if
+        that is given.
+        """
         for s in body:
             if self.builder.block.is_terminated:
                 raise Unusual("statements after a jump")
@@ -192,10 +198,12 @@ class Walk:
             raise Unusual(f"a condition of {t}")
         self.builder.cbranch(v, then, orelse)
 
-    def place(self, block: Any) -> None:
-        """Go on in a block, which stands behind those before it and in front of those that ops made."""
-        self.function.blocks.insert(self.placed, block)
-        self.placed += 1
+    def go_on_in(self, block: Any) -> None:
+        """Go on in a block, which stands behind those before it and in front of those that ops
+        made.
+        """
+        self.function.blocks.insert(self.main_blocks, block)
+        self.main_blocks += 1
         self.builder.position_at_end(block)
 
     def go_to(self, block: Any) -> None:
@@ -206,7 +214,7 @@ class Walk:
     def stmt_If(self, s: ast.If) -> None:
         after = ir.Block(self.function)
         self.branch(s, after)
-        self.place(after)
+        self.go_on_in(after)
 
     def branch(self, s: ast.If, after: Any) -> None:
         """A branch, whose ways meet in a block."""
@@ -214,18 +222,18 @@ class Walk:
         self.jump_if(s.test, then, orelse if s.orelse else after)
         for start, body in ((then, s.body), (orelse, s.orelse)):
             if body:
-                self.place(start)
+                self.go_on_in(start)
                 self.block(body, after)
                 self.go_to(after)
 
-    def turn(self, body: list[ast.stmt], head: Any, after: Any) -> None:
+    def loop_body(self, body: list[ast.stmt], head: Any, after: Any) -> None:
         """The body of a loop; branches at its end meet before the jump back."""
         meeting = ir.Block(self.function) if isinstance(body[-1], ast.If) else None
         self.loops.append((head, after))
         self.block(body, meeting)
         self.loops.pop()
         if meeting is not None:
-            self.place(meeting)
+            self.go_on_in(meeting)
 
     def stmt_While(self, s: ast.While) -> None:
         always = isinstance(s.test, ast.Constant)
@@ -233,16 +241,16 @@ class Walk:
             raise Unusual("a loop that never runs")
         head, body, after = (ir.Block(self.function) for _ in range(3))
         self.builder.branch(head)
-        self.place(head)
+        self.go_on_in(head)
         if not always:
             self.jump_if(s.test, body, after)
-            self.place(body)
-        self.turn(s.body, head, after)
+            self.go_on_in(body)
+        self.loop_body(s.body, head, after)
         if always:
             self.go_to(head)
         elif not self.builder.block.is_terminated:
-            self.jump_if(s.test, body, after)  # as Python does: a turn has one jump
-        self.place(after)
+            self.jump_if(s.test, body, after)  # as Python does: a round has one jump
+        self.go_on_in(after)
 
     def stmt_For(self, s: ast.For) -> None:
         if not isinstance(s.target, ast.Name):
@@ -256,15 +264,15 @@ class Walk:
         start = c.get_function("getiter", typing.signature(kind, over))(b, (bounds,))
         head, body, after = (ir.Block(self.function) for _ in range(3))
         b.branch(head)
-        self.place(head)
+        self.go_on_in(head)
         item = c.get_function("iternext", typing.signature(pair, kind))(b, (start,))
         value, more = c.pair_first(b, item, pair), c.pair_second(b, item, pair)
         b.cbranch(more, body, after)
-        self.place(body)
+        self.go_on_in(body)
         self.assign(s.target.id, (kind.yield_type, value))
-        self.turn(s.body, head, after)
+        self.loop_body(s.body, head, after)
         self.go_to(head)
-        self.place(after)
+        self.go_on_in(after)
 
     def value(self, e: ast.expr) -> Typed:
         """An expression's type and value."""
@@ -365,7 +373,8 @@ class Walk:
 def straight(
     context: Any, module: Any, name: str, text: str, arguments: Any, noalias: bool
 ) -> None:
-    """Add the function `kernel` of a generated module to an LLVM module, in numba's calling convention.
+    """Add the function `kernel` of a generated module to an LLVM module, in numba's calling
+    convention.
 
     Raises:
         Unusual: the code holds what only numba knows.

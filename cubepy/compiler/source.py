@@ -24,19 +24,19 @@ class Source:
     indent: int
     locals: frozenset[str]
     loop_names: frozenset[str]
-    places: dict[ast.AST, Location] = field(default_factory=dict, compare=False, repr=False)
+    locations: dict[ast.AST, Location] = field(default_factory=dict, compare=False, repr=False)
 
     def at(self, node: ast.AST) -> Location:
         """Where a node stands in the user's file; loops that are unrolled ask often."""
-        place = self.places.get(node)
-        if place is None:
-            place = self.places[node] = Location(
+        location = self.locations.get(node)
+        if location is None:
+            location = self.locations[node] = Location(
                 self.file,
                 self.first_line + getattr(node, "lineno", 1) - 1,
                 getattr(node, "col_offset", 0) + self.indent,
                 self.fn.__qualname__,
             )
-        return place
+        return location
 
 
 @lru_cache(maxsize=4096)

@@ -204,9 +204,9 @@ class State:
         raise Restart
 
     def _expect(self, key: Key, a: Value, b: Value) -> None:
-        """Note the type that a variable will have which begins with a number and goes on with a runtime value.
+        """Note the type of a variable that begins with a number and goes on with a runtime value.
 
-        The next walk would find it out at the first assignment of such a value, and start once more.
+        The next walk would find it out at the first such assignment, and start once more.
         """
         number, other = (a, b) if isinstance(a, Const) else (b, a)
         if not isinstance(number, Const) or not isinstance(other, Expr):
@@ -271,7 +271,7 @@ class State:
         return self.copied(value, targets) if targets else value
 
     def _staying(self, name: str, value: Value, key: Key) -> set[str]:
-        """The variables of `key` that are given their own values, as those of a tuple that grows are."""
+        """The variables of `key` that are given their own values: a tuple that grows has some."""
         if isinstance(value, TupleValue):
             parts = [
                 self._staying(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(value.items)

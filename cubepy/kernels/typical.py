@@ -1,7 +1,9 @@
-"""Calls of every library function with arguments of usual kinds: what `python -m cubepy warm` compiles for.
+"""Calls of every library function with arguments of usual kinds: what `python -m cubepy warm`
+compiles for.
 
-Sizes are no part of compiled code, but classes of sizes are (few rows or many, whole lines or a tail): a call stands
-here for each that programs commonly meet, in f32. What a program needs exactly, the program itself tells.
+Sizes are no part of compiled code, but classes of sizes are (few rows or many, whole lines or a
+tail): a call stands here for each that programs commonly meet, in f32. What a program needs
+exactly, the program itself tells.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ def some(*shape: int) -> np.ndarray:
     return np.zeros(shape, np.float32)
 
 
-def places(*shape: int) -> np.ndarray:
-    """Positions that are inside of whatever they point into."""
+def inside(*shape: int) -> np.ndarray:
+    """Indices that are inside of whatever they point into."""
     return np.zeros(shape, np.int64)
 
 
@@ -74,7 +76,7 @@ def pools(kind: str, axes: int) -> dict[str, list[Call]]:
 
     def back(name: str, side: int, *rest: int) -> Call:
         shape = (*x.shape[:2], *[side] * axes)
-        indices = (places(*shape),) if index else ()
+        indices = (inside(*shape),) if index else ()
         return lambda: getattr(K, name)(x.shape, some(*shape), *indices, *rest)
 
     return {
@@ -117,12 +119,12 @@ def calls() -> dict[str, list[Call]]:
         "matmul": products(),
         "prepack": [lambda: K.prepack(some(256, 512))],
         "prepack_filter": [lambda: K.prepack_filter(filters)],
-        "embedding": [lambda: K.embedding(places(32), x)],
-        "select": [lambda: K.select(x, 0, places(32))],
-        "gather": [lambda: K.gather(x, 0, places(32, 1000))],
-        "scatter": [lambda: K.scatter(x, 0, places(32, 1000), some(32, 1000))],
-        "take_along_axis": [lambda: K.take_along_axis(x, places(32, 1000), 0)],
-        "index_put": [lambda: K.index_put(x, (places(32),), some(32, 1000))],
+        "embedding": [lambda: K.embedding(inside(32), x)],
+        "select": [lambda: K.select(x, 0, inside(32))],
+        "gather": [lambda: K.gather(x, 0, inside(32, 1000))],
+        "scatter": [lambda: K.scatter(x, 0, inside(32, 1000), some(32, 1000))],
+        "take_along_axis": [lambda: K.take_along_axis(x, inside(32, 1000), 0)],
+        "index_put": [lambda: K.index_put(x, (inside(32),), some(32, 1000))],
         **{n: attention(n) for n in ("attention", "attention_forward", "attention_gradients")},
         "layer_norm": [lambda: K.layer_norm(x, 1000, one)],
         "rms_norm": [lambda: K.rms_norm(x, 1000, one)],

@@ -60,7 +60,7 @@ class Op:
         return found
 
     def for_call(self, args: tuple[Any, ...]) -> Signature | None:
-        """The signature that numba would find: with plain types before literal ones, or after them."""
+        """The signature that numba would find: with plain types before literal ones, or after."""
         plain = tuple(map(types.unliteral, args))
         first, second = (args, plain) if self.literals else (plain, args)
         try:

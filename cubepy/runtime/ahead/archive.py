@@ -1,8 +1,10 @@
-"""The cache on disk as one file that another machine takes: an image's build compiles, its users do not.
+"""The cache on disk as one file that another machine takes: an image's build compiles, its users do
+not.
 
-The file is a tar archive: first a list of all entries with their checksums, then the entries. Nothing in it says where
-it goes: an entry's place follows from its name, which is a hash and nothing else. All is checked before the first
-entry is written, and each entry appears whole or not at all.
+The file is a tar archive: first a list of all entries with their checksums, then the entries.
+Nothing in it says where it goes: an entry's place follows from its name, which is a hash and
+nothing else. All is checked before the first entry is written, and each entry appears whole or not
+at all.
 """
 
 from __future__ import annotations
@@ -65,8 +67,8 @@ def export_cache(path: str | os.PathLike[str]) -> int:
 def import_cache(path: str | os.PathLike[str]) -> int:
     """Take the entries of such a file into the cache; gives how many compiled kernels were new.
 
-    Entries name what they were made of (source, versions, processor), so that those of another machine do no harm:
-    nobody asks for them.
+    Entries name what they were made of (source, versions, processor), so that those of another
+    machine do no harm: nobody asks for them.
 
     Raises:
         CacheFileError: the file is damaged, or is no such file; nothing was taken.
@@ -76,9 +78,9 @@ def import_cache(path: str | os.PathLike[str]) -> int:
         """All are checked before the first is taken."""
     new = 0
     for key, suffix, data in _entries(path):
-        place = cache.path_of(key, suffix)
-        if not place.exists() or place.read_bytes() != data:
-            cache.write_atomically(place, data)
+        file = cache.path_of(key, suffix)
+        if not file.exists() or file.read_bytes() != data:
+            cache.write_atomically(file, data)
             new += suffix == ".bin"
     return new
 

@@ -1,7 +1,8 @@
 """One line on a terminal while kernels compile, so that a first call does not look as if it hung.
 
-Nothing is said before half a second, nothing where nobody watches (unless CUBEPY_PROGRESS=1 asks for it), and the line
-is gone when the wait is over. Calls that follow each other closely are one wait.
+Nothing is said before half a second, nothing where nobody watches (unless CUBEPY_PROGRESS=1 asks
+for it), and the line is gone when the wait is over. Calls that follow each other closely are one
+wait.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ CLEAR = "\r\x1b[K"
 
 
 def watched(stream: TextIO | None) -> bool | None:
-    """Whether a stream is a terminal that can erase a line; None where nothing is to be said at all."""
+    """Whether a stream is a terminal that can erase a line; None where nothing is to be said at
+    all.
+    """
     if stream is None or config.progress is False:
         return None
     try:
