@@ -175,7 +175,7 @@ class Replacing:
         return known[1]
 
     def statement(self, s: Stmt) -> Stmt:
-        """The statement with its variables replaced; what it writes and what stands in it is left."""
+        """The statement with its variables replaced, but not what it writes and holds."""
         changed: dict[str, Any] = {}
         for f in fields(s):
             old = getattr(s, f.name)
@@ -191,7 +191,7 @@ class Replacing:
 
 
 def without_copies(program: Program) -> Program:
-    """The program with fewer copies; the same values reach the same operations in the same order."""
+    """The program with fewer copies: the same operations of the same values, in the same order."""
     given = {a.path for a in program.arguments if a.scalar is not None}
     body = _read_directly(Numbers(program.body, program.variables, given), program.body)
     body = _written_at_once(Numbers(body, program.variables, given), body)

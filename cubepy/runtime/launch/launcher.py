@@ -254,10 +254,10 @@ class Launcher:
                 (v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None
             )
             if found is not None:
-                in_place = aliasing.in_place(found[0], leaves)
-                exe = found[1].get(in_place)
+                shared = aliasing.in_place(found[0], leaves)
+                exe = found[1].get(shared)
                 if exe is not None:
-                    return exe, in_place
+                    return exe, shared
             with WAIT.compiling(self.kernel.__name__):
                 if found is None:
                     found = specialise(self.kernel, specs, target), {}
@@ -265,10 +265,10 @@ class Launcher:
                     del known[: len(known) + 1 - VARIANTS]
                     known.append(found)
                 program, executables = found
-                in_place = aliasing.in_place(program, leaves)
-                exe = backend.executable(self.kernel, program, specs, in_place)
-                executables[in_place] = exe
-        return exe, in_place
+                shared = aliasing.in_place(program, leaves)
+                exe = backend.executable(self.kernel, program, specs, shared)
+                executables[shared] = exe
+        return exe, shared
 
     def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:
         """Cube count and cube dim of a grid."""
