@@ -68,8 +68,9 @@ class Wait:
         with self.lock:
             self.begun = time.monotonic()
             if self.begun - self.ended > AFTER:
-                self.count, self.seconds = 0, 0.0
-            self.kernel, self.count = kernel, self.count + 1
+                self.kernel, self.count, self.seconds = "", 0, 0.0
+            self.count += kernel != self.kernel  # a GPU's comes in two steps
+            self.kernel = kernel
             first = max(0.0, after - self.seconds)
         arguments = (stream, terminal, over, first, after)
         threading.Thread(target=self.tell, args=arguments, daemon=True).start()
