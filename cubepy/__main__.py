@@ -7,8 +7,9 @@ import json
 import sys
 from typing import Any
 
+from cubepy import warm
 from cubepy.config import config
-from cubepy.errors import CubeError
+from cubepy.errors import ConfigError, CubeError
 from cubepy.program import run_program
 from cubepy.tune import command as tune_command
 
@@ -18,11 +19,13 @@ def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m cubepy", description="Kernels in plain Python."
     )
+    parser.add_argument("--version", action="version", version=f"cubepy {_version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     info = commands.add_parser("info", help="versions, devices, cache, settings")
     info.add_argument("--json", action="store_true", help="as JSON")
     cache = commands.add_parser("cache", help="compiled kernels on disk")
-    cache.add_argument("action", choices=["info", "clear"])
+    cache.add_argument("action", choices=["info", "clear", "export", "import"])
+    cache.add_argument("file", nargs="?", help="archive to write or to take")
     run = commands.add_parser("run", help="run a Python file on a backend")
     run.add_argument("file")
     run.add_argument("--backend", default=None, help="cpu, cuda or python; before the file")
@@ -43,7 +46,14 @@ def command_line() -> argparse.ArgumentParser:
     )
     quantize.add_argument("-o", "--output", required=True, help="file to write")
     tune_command.add_command(commands)
+    warm.add_command(commands)
     return parser
+
+
+def _version() -> str:
+    import cubepy
+
+    return cubepy.__version__
 
 
 def information() -> dict[str, Any]:
@@ -79,6 +89,7 @@ def information() -> dict[str, Any]:
         ],
         "cache": {"folder": str(cache.directory()), "kernels": entries, "bytes": size},
         "settings": config.as_dict(),
+        "target": warm.described(),
     }
 
 
@@ -97,10 +108,20 @@ def _info(as_json: bool) -> None:
                 print("  " + ", ".join(f"{k} {v}" for k, v in item.items()))
 
 
-def _cache(action: str) -> None:
+def _cache(action: str, file: str | None) -> None:
     from cubepy.runtime import cache
+    from cubepy.runtime.ahead.archive import export_cache, import_cache
 
-    if action == "clear":
+    if (file is None) == (action in ("export", "import")):
+        raise ConfigError(
+            f"cache {action} {'needs' if file is None else 'takes no'} file",
+            hint="python -m cubepy cache export FILE, cache import FILE, cache info, cache clear",
+        )
+    if action == "export":
+        print(f"{export_cache(str(file))} kernels written to {file}")
+    elif action == "import":
+        print(f"{import_cache(str(file))} kernels taken from {file}")
+    elif action == "clear":
         print(f"freed {cache.clear()} bytes of {cache.directory()}")
     else:
         entries, size = cache.usage()
@@ -134,7 +155,9 @@ def main(argv: list[str] | None = None) -> int:
         if arguments.command == "info":
             _info(arguments.json)
         elif arguments.command == "cache":
-            _cache(arguments.action)
+            _cache(arguments.action, arguments.file)
+        elif arguments.command == "warm":
+            warm.run(arguments)
         elif arguments.command == "run":
             _run(arguments)
         elif arguments.command == "tune":

@@ -59,6 +59,12 @@ def _switch(where: str, value: Any) -> bool:
     raise ConfigError(f"{where} cannot be {value!r}", hint="it is 1 or 0")
 
 
+def _progress(where: str, value: Any) -> bool | str:
+    if value == "auto":
+        return "auto"
+    return _switch(where, value)
+
+
 def _folder(where: str, value: Any) -> str:
     if not value or not isinstance(value, (str, os.PathLike)):
         raise ConfigError(f"{where} must name a folder, not {value!r}")
@@ -133,7 +139,18 @@ KNOBS = (
         _integer(0, 7),
         "1: debug_print, debug_assert; 2: tracebacks of numba; 4: print generated source",
     ),
-    Knob("progress", True, _switch, "whether long work shows progress on a terminal"),
+    Knob(
+        "compile_workers",
+        0,
+        _integer(0, 4096),
+        "processes that `python -m cubepy warm` compiles in; 0: as many as there are cores",
+    ),
+    Knob(
+        "progress",
+        "auto",
+        _progress,
+        "whether long work says what it waits for; auto: kernels that compile only on a terminal",
+    ),
 )
 
 
@@ -169,7 +186,8 @@ class Config:
     exact_weights: bool
     tune: str
     debug: int
-    progress: bool
+    compile_workers: int
+    progress: bool | str
 
     def __init__(self) -> None:
         for knob in KNOBS:

@@ -172,6 +172,10 @@ class FileFormatError(CubeError, ValueError):
     """A model file that is truncated, inconsistent, or lacks a tensor."""
 
 
+class CacheFileError(CubeError, ValueError):
+    """An archive of compiled kernels that is damaged, cut off, or is none."""
+
+
 class QuantizationError(CubeError, ValueError):
     """A scheme, group or model that cannot be quantized as asked."""
 

@@ -7,12 +7,13 @@ import sys
 from functools import cache
 from typing import Any
 
-from cubepy.backends.cpu import argument_key, replay
+from cubepy.backends.cpu import argument_key, jobs, replay
 from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.amx import TILES, tiles_granted
 from cubepy.backends.cpu.emit import emit
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import choice
+from cubepy.backends.llvm.copies import without_copies
 from cubepy.backends.llvm.machine_code import host, load_object
 from cubepy.backends.llvm.names import OPS
 from cubepy.backends.llvm.printing import Emitted
@@ -27,6 +28,8 @@ from cubepy.runtime.inspection import Inspection
 from cubepy.runtime.stats import counters
 
 UNITS = 256
+pretended: DeviceProperties | None = None
+"""The CPU that a process compiles for, if it is another one than its own; nothing can run there."""
 
 
 class CpuReplay:
@@ -57,7 +60,7 @@ class CpuBackend:
 
     def properties(self, ordinal: int = 0) -> DeviceProperties:
         """What the CPU can do."""
-        return _properties()
+        return pretended or _properties()
 
     def units(self, elements: int) -> tuple[int, int]:
         """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
@@ -75,7 +78,7 @@ class CpuExecutable:
 
     def __init__(self, program: Program, in_place: bool) -> None:
         self.program, self.noalias = program, not in_place
-        self.emitted: Emitted = emit(program, _reserved())
+        self.emitted: Emitted = emit(without_copies(program), _reserved())
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
         self.key = disk.digest(
             self.emitted.text, options, repr(self.emitted.parameters), native.versions()
@@ -84,12 +87,29 @@ class CpuExecutable:
         if config.debug >= 4:
             print(self.emitted.text, file=sys.stderr)
         code = disk.read(self.key)
+        if jobs.found is not None:
+            if code is None:
+                jobs.found.setdefault(self.key, self.job())
+            self.entry = jobs.nothing()
+            return
         if code is not None:
             counters.loaded += 1
         else:
             code = self.translate()[0]
             disk.write(self.key, code)
         self.entry = load_object(code, self.symbol)
+
+    def job(self) -> jobs.Job:
+        """What another process needs to compile this."""
+        return jobs.Job(
+            self.program.name,
+            self.key,
+            self.emitted.text,
+            tuple((p.name, p.kind, p.dtype) for p in self.emitted.parameters),
+            self.symbol,
+            tuple(sorted(self.program.fast_math)),
+            self.noalias,
+        )
 
     def translate(self) -> tuple[bytes, str]:
         """Compile the generated source."""

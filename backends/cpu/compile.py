@@ -34,6 +34,7 @@ def versions() -> str:
         [
             *here.parent.glob("llvm/ops/**/*.py"),
             here.parent / "llvm/passes.py",
+            here.parent / "llvm/straight.py",
             here / "lowering.py",
         ]
     ):
@@ -51,10 +52,16 @@ def compile_object(
     """
     from cubepy.backends.cpu import lowering
 
-    module = load_source(path)
     with _lock:
         try:
-            return lowering.lower(module.kernel, emitted.parameters, symbol, fast_math, noalias)
+            return lowering.lower(
+                lambda: load_source(path).kernel,
+                emitted.text,
+                emitted.parameters,
+                symbol,
+                fast_math,
+                noalias,
+            )
         except Exception as error:
             raise BackendCompileError(
                 f"numba refused the generated code {path}: {type(error).__name__}: {str(error)[:2000]}",

@@ -7,16 +7,22 @@ neither, so the steps are taken one by one. The entry point has the C signature
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba.core import compiler, cpu, types
+from numba.core import compiler, cpu, types, typing
+from numba.core.compiler import _make_subtarget
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.fastmathpass import rewrite_module
 from numba.core.registry import cpu_target
+from numba.core.typing.templates import RegistryLoader
 
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.passes import lean, remembered, uncollected
 from cubepy.backends.llvm.printing import Parameter
+from cubepy.backends.llvm.straight import Unusual, straight
 
 SCALARS = {
     "bool_": types.boolean,
@@ -47,16 +53,23 @@ class Compiler(compiler.Compiler):  # type: ignore[misc]
 @uncollected()
 @remembered()
 def lower(
-    fn: Any,
+    source: Callable[[], Any],
+    text: str,
     parameters: tuple[Parameter, ...],
     symbol: str,
     fast_math: frozenset[str],
     noalias: bool,
 ) -> tuple[bytes, str]:
-    """Compile `fn`; gives object code and the text of the optimised module."""
-    typing_context, target = cpu_target.typing_context, cpu_target.target_context
-    typing_context.refresh()
-    target.refresh()
+    """Compile the function of a generated module; gives object code and the optimised text.
+
+    Args:
+        source: gives the function, for numba.
+        text: the module.
+        parameters: of the function.
+        symbol: the entry point's name.
+        fast_math: liberties that LLVM may take.
+        noalias: whether no two arrays share memory.
+    """
     flags = compiler.Flags()
     flags.no_compile = True
     flags.no_cpython_wrapper = True
@@ -67,20 +80,20 @@ def lower(
     flags.noalias = noalias
     if fast_math:
         flags.fastmath = cpu.FastMathOptions(set(fast_math))
-    library = target.codegen().create_library(symbol)
     arguments = tuple(_type_of(p) for p in parameters)
-    result = compiler.compile_extra(
-        typing_context,
-        target,
-        fn,
-        arguments,
-        types.void,
-        flags,
-        {},
-        library=library,
-        pipeline_class=Compiler,
-    )
-    _add_entry(target, library, result.fndesc, arguments, parameters, symbol)
+    try:
+        target = _small_target()
+        library = target.codegen().create_library(symbol)
+        kernel = _straight(
+            library, _make_subtarget(target, flags), text, arguments, symbol, noalias
+        )
+    except Unusual:
+        target = cpu_target.target_context
+        cpu_target.typing_context.refresh()
+        target.refresh()
+        library = target.codegen().create_library(symbol)
+        kernel = _by_numba(library, flags, source(), arguments)
+    _add_entry(target, library, kernel, arguments, parameters, symbol)
     for linked in library._linking_libraries:
         library._final_module.link_in(linked._get_module_for_linking(), preserve=True)
     module = library._final_module
@@ -94,10 +107,75 @@ def lower(
     return bytes(target.codegen()._tm.emit_object(module)), text
 
 
+class _Typing(typing.Context):  # type: ignore[misc]
+    """numba's typing of operators, ranges and our ops; without NumPy's functions, lists, ..."""
+
+    def load_additional_registries(self) -> None:
+        """None are needed."""
+
+    def install_registry(self, registry: Any) -> None:
+        """Attributes are left out: to declare one of an array or a text loads all of numba."""
+        loader = self._registries.setdefault(registry, RegistryLoader(registry))
+        for _ in loader.new_registrations("attributes"):
+            """Taken, so that numba's own loop finds none."""
+        super().install_registry(registry)
+
+
+class _Target(cpu.CPUContext):  # type: ignore[misc]
+    """What lowers them; to load all of numba takes as long as a small kernel to compile."""
+
+    def load_additional_registries(self) -> None:
+        """These register where every target looks, when they are imported."""
+        from numba.cpython import builtins, numbers, rangeobj  # noqa: F401
+
+
+@cache
+def _small() -> Any:
+    return _Target(_Typing())
+
+
+def _small_target() -> Any:
+    """What generated code is typed and lowered with; it knows ops that were defined meanwhile."""
+    target = _small()
+    target.refresh()
+    return target
+
+
+def _straight(
+    library: Any, target: Any, text: str, arguments: Any, symbol: str, noalias: bool
+) -> str:
+    """Add the kernel to a library by our own walk; gives the function's name."""
+    name = f"{symbol}.kernel"
+    module = library.create_ir_module(name)
+    with target.push_code_library(library):
+        straight(target, module, name, text, arguments, noalias)
+    if target.fastmath:
+        rewrite_module(module, target.fastmath)
+    library.add_ir_module(module)
+    return name
+
+
+def _by_numba(library: Any, flags: Any, function: Any, arguments: Any) -> str:
+    """Add the kernel to a library by numba's front end; gives the function's name."""
+    result = compiler.compile_extra(
+        cpu_target.typing_context,
+        cpu_target.target_context,
+        function,
+        arguments,
+        types.void,
+        flags,
+        {},
+        library=library,
+        pipeline_class=Compiler,
+    )
+    name: str = result.fndesc.llvm_func_name
+    return name
+
+
 def _add_entry(
     target: Any,
     library: Any,
-    fndesc: Any,
+    function: str,
     arguments: tuple[Any, ...],
     parameters: tuple[Parameter, ...],
     symbol: str,
@@ -105,7 +183,7 @@ def _add_entry(
     """Add the C entry point that reads the argument block and calls the kernel."""
     module = library.create_ir_module(f"{symbol}.entry")
     kernel = ir.Function(
-        module, target.call_conv.get_function_type(types.void, arguments), fndesc.llvm_func_name
+        module, target.call_conv.get_function_type(types.void, arguments), function
     )
     entry = ir.Function(
         module, ir.FunctionType(ir.VoidType(), [_i64, _i64, _i64.as_pointer()]), symbol

@@ -17,6 +17,7 @@ from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3
+from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 
@@ -69,7 +70,8 @@ class CudaExecutable:
         key = aligned, aligned_rows(self.program, leaves, aligned)
         found = self.variants.get(key)
         if found is None:
-            found = self.variants[key] = Variant(self, *key)
+            with WAIT.compiling(self.program.name):
+                found = self.variants[key] = Variant(self, *key)
         return found
 
     def prepare(

@@ -6,7 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
 
@@ -24,15 +24,19 @@ class Source:
     indent: int
     locals: frozenset[str]
     loop_names: frozenset[str]
+    locations: dict[ast.AST, Location] = field(default_factory=dict, compare=False, repr=False)
 
     def at(self, node: ast.AST) -> Location:
-        """Where a node stands in the user's file."""
-        return Location(
-            self.file,
-            self.first_line + getattr(node, "lineno", 1) - 1,
-            getattr(node, "col_offset", 0) + self.indent,
-            self.fn.__qualname__,
-        )
+        """Where a node stands in the user's file; loops that are unrolled ask often."""
+        location = self.locations.get(node)
+        if location is None:
+            location = self.locations[node] = Location(
+                self.file,
+                self.first_line + getattr(node, "lineno", 1) - 1,
+                getattr(node, "col_offset", 0) + self.indent,
+                self.fn.__qualname__,
+            )
+        return location
 
 
 @lru_cache(maxsize=4096)

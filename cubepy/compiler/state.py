@@ -216,6 +216,30 @@ class State:
         self.facts.runtime.add(key)
         raise Restart
 
+    def _expect(self, key: Key, a: Value, b: Value) -> None:
+        """Note the type of a variable that begins with a number and goes on with a runtime value.
+
+        The next walk would find it out at the first such assignment, and start once more.
+        """
+        number, other = (a, b) if isinstance(a, Const) else (b, a)
+        if not isinstance(number, Const) or not isinstance(other, Expr):
+            return
+        begin = convert.runtime(number, self.index)
+        try:
+            stronger = self._stronger(begin, other)
+        except CompileError:  # the assignment says where
+            return
+        if stronger is not None:
+            self.facts.types[key] = stronger
+
+    def _stronger(self, var: Expr, value: Expr) -> VType | None:
+        """The type that a weak variable gets which is given a value, if it is another one."""
+        have, vt = var.type, value.type
+        if not have.weak or (vt.weak and (have.dtype.is_float or not vt.dtype.is_float)):
+            return None
+        met = convert.common_dtype(var, value, self.index)[0]
+        return VType(met, max(have.lanes, vt.lanes), vt.weak)
+
     def assign(self, name: str, value: Value, key: Key | None = None) -> Value:
         """Give a local name a value; runtime values go into the name's one variable.
 
@@ -226,11 +250,11 @@ class State:
         if isinstance(value, Const) and isinstance(value.value, tuple) and self.parts_change(key):
             value = as_tuple(value)
         if isinstance(value, StructValue):
-            struct = self._read_first(value, key)
+            struct = self._read_first(name, value, key)
             fields = tuple((n, self.assign(f"{name}.{n}", v, (*key, n))) for n, v in struct.fields)
             return StructValue(value.type, fields)
         if isinstance(value, TupleValue):
-            items = self._read_first(value, key).items
+            items = self._read_first(name, value, key).items
             return TupleValue(
                 tuple(self.assign(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(items))
             )
@@ -253,19 +277,37 @@ class State:
         """Whether a part of the aggregate that this key names is a runtime variable."""
         return any(len(k) > len(key) and k[: len(key)] == key for k in self.facts.runtime)
 
-    def _read_first(self, value: Any, key: Key) -> Any:
+    def _read_first(self, name: str, value: Any, key: Key) -> Any:
         """An aggregate whose parts read none of the variables that assigning it to `key` overwrites."""
         targets = {n for k, n in self.keys.items() if k[: len(key)] == key}
+        if targets:
+            targets -= self._staying(name, value, key)
         return self.copied(value, targets) if targets else value
+
+    def _staying(self, name: str, value: Value, key: Key) -> set[str]:
+        """The variables of `key` that are given their own values: a tuple that grows has some."""
+        if isinstance(value, TupleValue):
+            parts = [
+                self._staying(f"{name}.{i}", v, (*key, i, name)) for i, v in enumerate(value.items)
+            ]
+        elif isinstance(value, StructValue):
+            parts = [self._staying(f"{name}.{n}", v, (*key, n)) for n, v in value.fields]
+        else:
+            own = self.keys.get(key)
+            mine = isinstance(value, Expr) and value.op == "var" and value.attr == own
+            return {str(own)} if mine else set()
+        return set().union(*parts)
 
     def _assign_runtime(self, key: Key, name: str, value: Expr) -> Expr:
         vt = value.type
         var = self.variable(key, vt)
         have = var.type
+        if value == var:
+            return var
         if have != vt:
-            if have.weak and (not vt.weak or (vt.dtype.is_float and not have.dtype.is_float)):
-                met = convert.common_dtype(var, value, self.index)[0]
-                self.strengthen(key, VType(met, max(have.lanes, vt.lanes), vt.weak))
+            stronger = self._stronger(var, value)
+            if stronger is not None:
+                self.strengthen(key, stronger)
             if not have.lanes and vt.lanes:
                 known = self.facts.types.get(key)
                 if known is None or known.lanes == 0:
@@ -342,6 +384,7 @@ class State:
         if all(isinstance(v, Expr) or (isinstance(v, Const) and v.is_number) for v in (a, b)) and (
             key not in self.facts.runtime
         ):
+            self._expect(key, a, b)
             self.make_runtime(key)
         if isinstance(a, Const) or isinstance(b, Const):
             raise ComptimeError(

@@ -20,6 +20,7 @@ from cubepy.config import config
 from cubepy.errors import CacheWarning
 
 MAGIC = b"cubepy-code-1\n"
+HEAD = len(MAGIC) + 32
 _warned = False
 
 
@@ -51,15 +52,17 @@ def read(key: str) -> bytes | None:
         data = path_of(key, ".bin").read_bytes()
     except OSError:
         return None
-    head = len(MAGIC) + 32
-    body = data[head:]
-    if (
-        not body
-        or not data.startswith(MAGIC)
-        or hashlib.sha256(body).digest() != data[len(MAGIC) : head]
-    ):
-        return None
-    return body
+    return data[HEAD:] if is_whole(data) else None
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether this is an entry's file with machine code that matches its own checksum."""
+    body = data[HEAD:]
+    return (
+        bool(body)
+        and data.startswith(MAGIC)
+        and hashlib.sha256(body).digest() == data[len(MAGIC) : HEAD]
+    )
 
 
 def write(key: str, code: bytes) -> None:

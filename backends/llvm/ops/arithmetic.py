@@ -164,7 +164,7 @@ def _operator(python: Any, named: Any) -> None:
 
     infer_global(python)(LineOperator)
     for arity in (1, 2):
-        lower_builtin(python, *[Line] * arity)(named._lower)
+        lower_builtin(python, *[Line] * arity)(named.lower)
 
 
 for _symbol, _named in {

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba.core import types
+from numba.core.errors import TypingError
 from numba.core.extending import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, Signature, infer, infer_global
 
@@ -34,7 +35,7 @@ class Op:
     def __init__(self, name: str, define: Define, literals: bool = False) -> None:
         self.__name__ = name
         self.__doc__ = define.__doc__
-        self._define = define
+        self._define, self.literals = define, literals
         self._signatures: dict[Any, Signature] = {}
         self._emits: dict[Any, Emit] = {}
         template = type(
@@ -44,7 +45,7 @@ class Op:
         )
         infer(template)
         infer_global(self, types.Function(template))
-        lower_builtin(self, types.VarArg(types.Any))(self._lower)
+        lower_builtin(self, types.VarArg(types.Any))(self.lower)
 
     def signature(self, args: tuple[Any, ...]) -> Signature | None:
         """The signature of a call with arguments of these types."""
@@ -58,7 +59,17 @@ class Op:
             self._emits[found.args] = emit
         return found
 
-    def _lower(self, context: Any, builder: Any, sig: Signature, args: tuple[Any, ...]) -> Any:
+    def for_call(self, args: tuple[Any, ...]) -> Signature | None:
+        """The signature that numba would find: with plain types before literal ones, or after."""
+        plain = tuple(map(types.unliteral, args))
+        first, second = (args, plain) if self.literals else (plain, args)
+        try:
+            found = self.signature(first)
+        except TypingError:
+            found = None
+        return found or self.signature(second)
+
+    def lower(self, context: Any, builder: Any, sig: Signature, args: tuple[Any, ...]) -> Any:
         result = self._emits[sig.args](builder, *args)
         return context.get_dummy_value() if result is None else result
 

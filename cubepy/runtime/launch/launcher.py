@@ -21,6 +21,7 @@ from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
+from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.launch import aliasing
 from cubepy.runtime.launch.arguments import device_of, take_apart
@@ -252,19 +253,22 @@ class Launcher:
             found = next(
                 (v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None
             )
-            if found is None:
-                found = specialise(self.kernel, specs, target), {}
-                counters.specialised += 1
-                del known[: len(known) + 1 - VARIANTS]
-                known.append(found)
-            program, executables = found
-            in_place = aliasing.in_place(program, leaves)
-            exe = executables.get(in_place)
-            if exe is None:
-                exe = executables[in_place] = backend.executable(
-                    self.kernel, program, specs, in_place
-                )
-        return exe, in_place
+            if found is not None:
+                shared = aliasing.in_place(found[0], leaves)
+                exe = found[1].get(shared)
+                if exe is not None:
+                    return exe, shared
+            with WAIT.compiling(self.kernel.__name__):
+                if found is None:
+                    found = specialise(self.kernel, specs, target), {}
+                    counters.specialised += 1
+                    del known[: len(known) + 1 - VARIANTS]
+                    known.append(found)
+                program, executables = found
+                shared = aliasing.in_place(program, leaves)
+                exe = backend.executable(self.kernel, program, specs, shared)
+                executables[shared] = exe
+        return exe, shared
 
     def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:
         """Cube count and cube dim of a grid."""

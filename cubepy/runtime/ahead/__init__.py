@@ -1,0 +1,3 @@
+"""What happens before a kernel can run: saying that one compiles, compiling ahead, sending the
+cache elsewhere.
+"""

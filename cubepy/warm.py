@@ -1,0 +1,190 @@
+"""`python -m cubepy warm`: compile ahead what functions of the library, or a program, will need.
+
+The work is done by a process of its own, in which launches run nothing (see `backends.cpu.jobs`):
+it goes through the calls, notes which programs the cache lacks, and lets as many processes as there
+are cores compile them. For another processor that process pretends to run there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from cubepy.config import config
+from cubepy.errors import ConfigError, CubeError, FileFormatError
+from cubepy.program import run_program
+from cubepy.runtime import cache
+
+NOT_FOLLOWED = 3
+"""Exit status of the process that rehearses: the program needs the results of its launches."""
+
+
+def add_command(commands: Any) -> None:
+    """Declare the arguments of the command."""
+    warm = commands.add_parser("warm", help="compile ahead what a first call would wait for")
+    warm.add_argument(
+        "what", nargs="*", help="functions of the library such as K.conv2d, and .py files to run"
+    )
+    warm.add_argument("--all", action="store_true", help="all functions of the library")
+    warm.add_argument(
+        "--target",
+        metavar="FILE",
+        help="compile for the processor that wrote this file with `info --json`",
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Do what the command line says.
+
+    Raises:
+        CubeError: it names nothing, or what does not exist; or a program could not be compiled.
+    """
+    what = [_checked(name) for name in arguments.what]
+    if arguments.all:
+        what += [n for n in _typical() if n not in what]
+    if not what:
+        raise ConfigError(
+            "nothing to compile", hint="name functions such as K.conv2d, .py files, or --all"
+        )
+    if not config.cache:
+        raise ConfigError("the cache is switched off, so nothing can be kept in it")
+    environment = os.environ | {"CUBEPY_CACHE_DIR": config.cache_dir, "CUBEPY_CACHE": "1"}
+    target = None
+    if arguments.target:
+        target = _target(arguments.target)
+        environment |= {"NUMBA_CPU_NAME": target["cpu"], "NUMBA_CPU_FEATURES": target["features"]}
+    files = [name for name in what if name.endswith(".py")]
+    functions = [name for name in what if name not in files]
+    for part in ([functions] if functions else []) + [[name] for name in files]:
+        order = json.dumps({"what": part, "properties": target and target["properties"]})
+        done = subprocess.run(
+            [sys.executable, "-m", "cubepy.warm", order], env=environment, check=False
+        )
+        if done.returncode == NOT_FOLLOWED and target is None:
+            print(f"{part[0]} needs its results: it runs as it is", file=sys.stderr)
+            done = subprocess.run(
+                [sys.executable, "-m", "cubepy", "run", part[0]], env=environment, check=False
+            )
+        if done.returncode:
+            raise CubeError(f"{', '.join(part)} could not be compiled; see above")
+
+
+def _typical() -> dict[str, Any]:
+    calls: dict[str, Any] = importlib.import_module("cubepy.kernels.typical").calls()
+    return calls
+
+
+def _checked(name: str) -> str:
+    """A name of what to compile, without the "K." before it."""
+    if name.endswith(".py"):
+        if not os.path.isfile(name):
+            raise ConfigError(f"there is no file {name}")
+        return name
+    short = name.removeprefix("K.")
+    known = _typical()
+    if short not in known:
+        raise ConfigError(
+            f"the library has no function {name!r}", hint=f"it has {', '.join(sorted(known))}"
+        )
+    return short
+
+
+def _target(path: str) -> dict[str, Any]:
+    """What a file of `info --json` says of the processor that wrote it."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            target: dict[str, Any] = json.load(f)["target"]
+        properties = target["properties"]
+        if not isinstance(target["cpu"], str) or not isinstance(target["features"], str):
+            raise ValueError("the processor has no name")
+        _properties(properties)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(
+            f"{path} does not say what to compile for: {type(error).__name__}: {error}",
+            hint="it is what `python -m cubepy info --json` prints there",
+        ) from None
+    return target
+
+
+def described() -> dict[str, Any]:
+    """What `info` says of this processor, for compiling elsewhere."""
+    from dataclasses import asdict
+
+    from cubepy.backends.llvm.machine_code import host
+    from cubepy.runtime.device import backend_named
+
+    name, features = host()
+    properties = asdict(backend_named("cpu").properties())
+    return {
+        "cpu": name,
+        "features": features,
+        "properties": properties | {"features": sorted(properties["features"])},
+    }
+
+
+def _properties(given: dict[str, Any]) -> Any:
+    from cubepy.runtime.device import DeviceProperties
+
+    return DeviceProperties(**given | {"features": frozenset(given["features"])})
+
+
+def rehearse(what: list[str], properties: dict[str, Any] | None) -> int:
+    """Find and compile what calls or a program need; the exit status. The process is of no use
+    afterwards.
+    """
+    from cubepy.backends.cpu import backend, jobs
+    from cubepy.backends.cpu.threads.choice import threads
+
+    cores = threads()
+    if properties is not None:
+        backend.pretended = _properties(properties)
+    begin = time.monotonic()
+    known = cache.usage()[0]
+    with jobs.rehearsal() as found:
+        if what[0].endswith(".py"):
+            try:
+                run_program(what[0])
+            except SystemExit as end:
+                if end.code:
+                    print(f"{what[0]} ended with exit status {end.code}", file=sys.stderr)
+                    return NOT_FOLLOWED
+            except Exception as error:
+                print(f"{what[0]}: {type(error).__name__}: {error}", file=sys.stderr)
+                return NOT_FOLLOWED
+        else:
+            typical = _typical()
+            for name in what:
+                for call in typical[name]:
+                    call()
+    terminal = sys.stderr.isatty() and config.progress is not False
+    done = 0
+
+    def tell(job: Any, wrong: str) -> None:
+        nonlocal done
+        done += 1
+        if terminal:
+            text = f"cubepy: compiled {job.kernel} ({done} of {len(found)}) ..."
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    wrong = jobs.compile_all([*found.values()], config.compile_workers or cores, tell)
+    if terminal:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    for kernel, why in wrong.items():
+        print(f"{kernel}: {why}", file=sys.stderr)
+    made = len(found) - len(wrong)
+    title = what[0] if len(what) == 1 else f"{len(what)} functions"
+    print(
+        f"{title}: {made} kernels compiled in {time.monotonic() - begin:.1f} s; {known} were there"
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    order = json.loads(sys.argv[1])
+    sys.exit(rehearse(order["what"], order["properties"]))
