@@ -183,6 +183,7 @@ class Expressions(State):
             from cubepy.compiler.hardware_calls import cluster_position
 
             return cluster_position(self)
+        self.axes |= name.endswith(("_Y", "_Z"))
         if name.startswith("CUBE_DIM"):
             x, y, z = self.units
             return Const({"": x * y * z, "_X": x, "_Y": y, "_Z": z}[name[len("CUBE_DIM") :]])

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from cubepy.compiler.calls import bind_parameters
+from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec, Target
 from cubepy.compiler.specialise import specialise
 from cubepy.config import config
@@ -269,29 +270,25 @@ class Launcher:
         dev = device_of(where, leaves, self.kernel.__name__)
         backend = devices.backend_named(dev.backend)
         properties = backend.properties(dev.ordinal)
+        kinds = tuple(specs)
+
+        def target(cubes: Dim3, units: Dim3) -> Target:
+            wide = wide_of(cubes, units, dev, properties.max_units, leaves)
+            debug = config.debug > 0 or mode == "validate"
+            return target_of(dev.backend, units, mode, wide, Same(properties), debug)
+
         cubes, units = self.grid(grid, backend)
-        in_cube = math.prod(units)
-        in_launch = math.prod(cubes) * in_cube
-        if in_cube > properties.max_units:
-            raise LaunchError(
-                f"a cube of {units} has {in_cube} units; {dev} allows {properties.max_units}"
-            )
-        if in_launch >= 2**63:
-            raise LaunchError(
-                f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count"
-            )
-        arrays = [a for a in leaves if isinstance(a, overlap.ARRAYS)]
-        wide = in_launch >= 2**31 or any(a.size >= 2**31 for a in arrays)
-        target = target_of(
-            dev.backend, units, mode, wide, Same(properties), config.debug > 0 or mode == "validate"
-        )
-        exe, in_place = with_room(lambda: self.code(backend, tuple(specs), target, leaves))
+        aim = target(cubes, units)
+        if isinstance(grid, Over) and grid.shape:
+            flat = aim
+            if with_room(lambda: self.program(kinds, flat))[0].axes:
+                cubes, units = backend.units(grid.axes)
+                aim = target(cubes, units)
+        exe, in_place = with_room(lambda: self.code(backend, kinds, aim, leaves))
         return exe, cubes, leaves, in_place, dev.ordinal
 
-    def code(
-        self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]
-    ) -> tuple[Any, Any]:
-        """The code for arguments like these, made unless it exists, and which leaves share memory."""
+    def program(self, specs: tuple[Spec, ...], target: Target) -> tuple[Program, dict[Any, Any]]:
+        """The program for arguments like these, made unless it exists, and what was compiled of it."""
         with _specialise_lock:
             known = self.programs.setdefault((specs, target), [])
             found: tuple[Any, dict[Any, Any]] | None
@@ -300,13 +297,20 @@ class Launcher:
             )
             if found is None:
                 found = specialise(self.kernel, specs, target), {}
-                counters.specialised += 1
                 del known[: len(known) + 1 - VARIANTS]
                 known.append(found)
-            program, executables = found
+            return found
+
+    def code(
+        self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]
+    ) -> tuple[Any, Any]:
+        """The code for arguments like these, made unless it exists, and which leaves share memory."""
+        with _specialise_lock:
+            program, executables = self.program(specs, target)
             in_place = overlap.in_place(program, leaves)
             exe = executables.get(in_place)
             if exe is None:
+                counters.specialised += not executables
                 exe = executables[in_place] = backend.executable(
                     self.kernel, program, specs, in_place
                 )
@@ -315,8 +319,7 @@ class Launcher:
     def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:
         """Cube count and cube dim of a grid."""
         if isinstance(grid, Over):
-            cubes, units = backend.units(grid.units)
-            return (cubes, 1, 1), (units, 1, 1)
+            return backend.units((grid.units,))  # type: ignore[no-any-return]
         if not isinstance(grid, tuple) or len(grid) != 2:
             raise LaunchError(
                 f"a grid is cb.over(...) or two values (cubes, units), not {grid!r}",
@@ -364,6 +367,24 @@ def target_of(
     return Target(
         backend, units, mode, i64 if wide else i32, p.plane_size, p.max_shared_memory, p, debug
     )
+
+
+def wide_of(cubes: Dim3, units: Dim3, dev: Any, most: int, leaves: list[Any]) -> bool:
+    """Whether a launch needs indices of 64 bits.
+
+    Raises:
+        LaunchError: more units than the device, or a number of 64 bits, can take.
+    """
+    in_cube = math.prod(units)
+    in_launch = math.prod(cubes) * in_cube
+    if in_cube > most:
+        raise LaunchError(f"a cube of {units} has {in_cube} units; {dev} allows {most}")
+    if in_launch >= 2**63:
+        raise LaunchError(
+            f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count"
+        )
+    arrays = [a for a in leaves if isinstance(a, overlap.ARRAYS)]
+    return in_launch >= 2**31 or any(a.size >= 2**31 for a in arrays)
 
 
 def timed(name: str, runner: Any, run: Any, queue: Any) -> None:
