@@ -29,12 +29,14 @@ from cubepy.kernels.options import looked_at, shown
 from cubepy.lang.declare import Struct
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import memory, trace, tracing
+from cubepy.runtime.accepted import hint_for
 from cubepy.runtime.device import Device, current, gpu_of, use
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.far import FAR, WRAPPED, array_in, meet_torch
-from cubepy.runtime.interop import device_array, host_array
+from cubepy.runtime.interop import device_array
 from cubepy.runtime.launch import HostMemoryError
-from cubepy.runtime.leaves import PLAIN, lift
+from cubepy.runtime.leaves import PLAIN, array_like, lift
+from cubepy.runtime.masked import refuse_masked_parts
 from cubepy.runtime.overlap import meet
 from cubepy.runtime.shortcut import Opened, front
 from cubepy.runtime.stats import active
@@ -239,26 +241,20 @@ def home_of(value: Any) -> Device | None:
 
 def array_of(value: Any, name: str = "x") -> Any:
     """The array (of NumPy, or on a device) behind an argument, without a copy where there is one already."""
-    if isinstance(value, (np.ndarray, DeviceArray)):
-        if isinstance(value, np.ma.MaskedArray):
-            raise ArgumentError(
-                f"{name} is a masked array, and masks are not heeded", hint="pass x.filled(...)"
-            )
-        return value
-    inner = getattr(value, "__cubepy_array__", None)
-    if inner is not None:
-        return inner()
-    found = device_array(value)
+    found = array_like(value, name)
     if found is not None:
         return found
-    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
-        return host_array(value)
+    if isinstance(value, (list, tuple)):
+        refuse_masked_parts(value, name)
     try:
         array = np.asarray(value)
     except ValueError:
         raise ShapeError(f"{name} must be an array, but its parts differ in shape") from None
     if array.dtype == object:
-        raise DTypeError(f"{name} must be an array of numbers, not {type(value).__name__}")
+        raise DTypeError(
+            f"{name} must be an array of numbers, not {type(value).__name__}",
+            hint=hint_for(value, "pass an array, or lists of numbers"),
+        )
     if isinstance(value, float) or (isinstance(value, (list, tuple)) and array.dtype == np.float64):
         array = array.astype(np.float32)
     if tracing.recording and (recorder := tracing.current()) is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from cubepy.errors import DeviceError, ShapeError
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import tracing
+from cubepy.runtime.masked import refuse_masked
 
 if TYPE_CHECKING:
     from cubepy.runtime.device_array import DeviceArray
@@ -41,6 +42,7 @@ def assign(target: DeviceArray, value: Any) -> None:
     from cubepy.runtime.device_array import DeviceArray, upload
 
     if not isinstance(value, DeviceArray):
+        refuse_masked(value, "the value")
         host = np.asarray(value, target.dtype)
         if host.size == 1 and target.layout.contiguous and len(set(host.tobytes())) == 1:
             _put(gpu_of(target.device).fill, target, host.tobytes()[0])

@@ -19,8 +19,10 @@ from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, LaunchErro
 from cubepy.lang import dtypes as dt
 from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
 from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime.accepted import hint_for, host_memory
 from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.interop import device_array, from_torch_or_none, host_array
+from cubepy.runtime.interop import device_array, from_torch_or_none
+from cubepy.runtime.masked import refuse_masked
 
 NUMBERS = (bool, int, float, np.generic)
 QUICK: dict[type, Any] = {}
@@ -37,22 +39,34 @@ def layout_of(array: Any) -> str:
     return "last" if array.ndim and array.strides[-1] == array.itemsize else "strided"
 
 
-def lift(value: Any) -> Any:
-    """The array behind a tensor or an array of another library, also inside a tuple; anything else as it is."""
+def lift(value: Any, name: str = "an argument") -> Any:
+    """The array behind a tensor or an array of another library, also inside a tuple; anything else as it is.
+
+    Raises:
+        ArgumentError: a masked array.
+        LaunchError, DTypeError: an array that its library does not give away, or that holds no numbers.
+    """
     known = QUICK.get(type(value))
     if known is not None and (found := known(value)) is not None:
         return found
     if type(value) is tuple:
-        return tuple([v if type(v) in PLAIN else lift(v) for v in value])
+        return tuple([v if type(v) in PLAIN else lift(v, name) for v in value])
     if isinstance(value, (*NUMBERS, str, type, Struct, TensorMap)) or value is None:
         return value
-    array = array_like(value)
+    array = array_like(value, name)
     return value if array is None else array
 
 
-def array_like(value: Any) -> Any:
-    """The array (of NumPy, or on a device) behind an argument without copying it, or None if it is no array."""
+def array_like(value: Any, name: str = "an argument") -> Any:
+    """The array (of NumPy, or on a device) behind an argument, or None if it is no array (see `accepted`).
+
+    Raises:
+        ArgumentError: a masked array.
+        LaunchError, DTypeError: an array that its library does not give away, or that holds no numbers.
+    """
     if isinstance(value, (np.ndarray, DeviceArray)):
+        if type(value) is not np.ndarray:
+            refuse_masked(value, name)
         return value
     inner = getattr(value, "__cubepy_array__", None)
     if inner is not None:
@@ -65,11 +79,7 @@ def array_like(value: Any) -> Any:
         if type(value).__module__.partition(".")[0] == "torch":
             QUICK[type(value)] = from_torch_or_none
         return found
-    if hasattr(value, "__array_interface__") and not isinstance(value, np.generic):
-        return np.asarray(value)
-    if hasattr(value, "__dlpack__"):
-        return host_array(value)
-    return None
+    return host_memory(value, name)
 
 
 def check_array(array: Any, name: str, what: str) -> Any:
@@ -120,7 +130,7 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
         if array is None:
             raise KernelTypeError(
                 f"{what} is an array but is given {_short(value)}",
-                hint="pass a NumPy array or a tensor",
+                hint=hint_for(value, "pass a NumPy array or a tensor"),
             )
         return _array(array, param.name, what)
     if param.kind == "map" and not isinstance(value, TensorMap):

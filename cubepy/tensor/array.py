@@ -12,9 +12,11 @@ import numpy as np
 from cubepy.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
+from cubepy.runtime.accepted import hint_for, host_memory
 from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.interop import device_array, host_array
+from cubepy.runtime.interop import device_array
+from cubepy.runtime.masked import refuse_masked, refuse_masked_parts
 from cubepy.tensor.ir import Node
 from cubepy.tensor.operators import Operators
 from cubepy.tensor.record import apply, constant, identities, recording, refuse_unrecorded
@@ -459,9 +461,14 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         result = Tensor(Dense(far))
         result = result if wanted is None else result.astype(wanted)
         return result if device is None else result.to(as_device(device))
-    if not isinstance(data, (np.ndarray, np.generic)) and hasattr(data, "__dlpack__"):
-        array = host_array(data)
+    if isinstance(data, np.ndarray):
+        refuse_masked(data, "the data of a tensor")
+        array = data
+    elif (found := host_memory(data, "the data of a tensor")) is not None:
+        array = found
     else:
+        if isinstance(data, (list, tuple)):
+            refuse_masked_parts(data, "the data of a tensor")
         try:
             array = np.asarray(data)
         except ValueError as error:
@@ -471,7 +478,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     if array.dtype.kind in "OUSMmc":
         raise DTypeError(
             f"a tensor holds numbers, not {array.dtype}",
-            hint="give numbers, or an array of a numeric dtype",
+            hint=hint_for(data, "give numbers, or an array of a numeric dtype"),
         )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
