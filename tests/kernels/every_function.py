@@ -71,7 +71,7 @@ CALLS: dict[str, Call] = {
             "sum",
             "var",
         )
-    },  # fmt: skip
+    },
     **{name: ((_square,), {}) for name in ("copy", "gelu", "norm", "transpose", "prepack")},
     "attention": ((_heads, _heads + 0, _heads + 0, places(6, 6).astype(bool)), {}),
     "attention_forward": ((_heads, _heads + 0, _heads + 0), {}),
