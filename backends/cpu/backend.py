@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import threads
 from cubepy.backends.cpu.tiles import TILES, tiles_granted
 from cubepy.backends.llvm.printing import Emitted
+from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.config import config
@@ -25,6 +27,12 @@ from cubepy.runtime.stats import counters
 
 UNITS: dict[int, Dim3] = {1: (256, 1, 1), 2: (32, 8, 1), 3: (32, 4, 2)}
 """Units of a cube of `cb.over`, by the number of axes."""
+
+
+VARIANTS = 4
+"""Kinds of sizes for which a kernel gets code of its own: where its arrays are not as large as each other, say."""
+LONGEST = 2**31
+_loading = threading.RLock()
 
 
 class CpuBackend:
@@ -55,14 +63,29 @@ class CpuBackend:
 class CpuExecutable:
     """Generated code, loaded into the process."""
 
-    def __init__(self, program: Program, in_place: bool) -> None:
-        self.program, self.noalias = program, not in_place
-        self.emitted: Emitted = emit(program, _reserved())
+    def __init__(
+        self, program: Program, in_place: bool, denied: frozenset[Sum] | None = frozenset()
+    ) -> None:
+        self.program, self.noalias, self.denied = program, not in_place, denied
+        self.others: dict[frozenset[Sum] | None, CpuExecutable] = {}
+        self.emitted: Emitted = emit(program, _reserved(), denied)
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
         self.key = disk.digest(
             self.emitted.text, options, repr(self.emitted.parameters), native.versions()
         )
         self.symbol = f"cubepy_{program.name}_{self.key[:16]}"
+        self._entry: int | None = None
+
+    @property
+    def entry(self) -> int:
+        """The address of the code, which is compiled or read from the cache when it is asked for."""
+        if self._entry is None:
+            with _loading:
+                if self._entry is None:
+                    self._entry = self._load()
+        return self._entry
+
+    def _load(self) -> int:
         if config.debug >= 4:
             print(self.emitted.text, file=sys.stderr)
         code = disk.read(self.key)
@@ -71,7 +94,7 @@ class CpuExecutable:
         else:
             code = self.translate()[0]
             disk.write(self.key, code)
-        self.entry = native.load_object(code, self.symbol)
+        return native.load_object(code, self.symbol)
 
     def translate(self) -> tuple[bytes, str]:
         """Compile the generated source."""
@@ -83,8 +106,32 @@ class CpuExecutable:
         return out
 
     def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> CpuRunner:
-        """Lay out a launch."""
-        return CpuRunner(self, leaves, cubes)
+        """Lay out a launch, by code whose assumptions hold for the sizes of its arrays."""
+        return CpuRunner(self.code_for(leaves), leaves, cubes)
+
+    def code_for(self, leaves: list[Any]) -> CpuExecutable:
+        """This, or what was made without the assumptions that do not hold; there are few of them."""
+        if not self.emitted.assumes:
+            return self
+        sizes = {}
+        for value, argument in zip(leaves, self.program.arguments, strict=True):
+            if argument.mem is not None:
+                name = argument.mem.name
+                sizes |= {(name, d): n for d, n in enumerate(value.shape)} | {
+                    (name, -1): value.size
+                }
+        broken = frozenset(a for a in self.emitted.assumes if not a.holds(sizes))
+        if not broken and max(sizes.values(), default=0) < LONGEST:
+            return self
+        denied = None if max(sizes.values()) >= LONGEST else (self.denied or frozenset()) | broken
+        with _loading:
+            if denied not in self.others:
+                if len(self.others) >= VARIANTS:
+                    denied = None
+                if denied not in self.others:
+                    self.others[denied] = CpuExecutable(self.program, not self.noalias, denied)
+            other = self.others[denied]
+        return other.code_for(leaves)
 
     def inspect(self) -> Inspection:
         """The generated Python, its LLVM IR and assembly."""

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from cubepy.backends.llvm.memory_text import MemoryText
+from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import (
     Alloc,
     Assign,
@@ -84,11 +85,13 @@ class Emitted:
         text: the Python source.
         parameters: of the function `kernel`, in the order of the argument block.
         sites: for validate mode and assertions: where a report's number points.
+        assumes: what sizes of arguments must fulfil, each `>= 0` (see `ranges`).
     """
 
     text: str
     parameters: tuple[Parameter, ...]
     sites: tuple[Site, ...]
+    assumes: tuple[Sum, ...] = ()
 
 
 @dataclass(frozen=True)
