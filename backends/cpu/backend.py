@@ -23,10 +23,11 @@ from cubepy.lang.grid import Dim3, cubes_over
 from cubepy.runtime import cache as disk
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
+from cubepy.runtime.stack import with_room
 from cubepy.runtime.stats import counters
 
-UNITS: dict[int, Dim3] = {1: (256, 1, 1), 2: (32, 8, 1), 3: (32, 4, 2)}
-"""Units of a cube of `cb.over`, by the number of axes."""
+UNITS = (256, 1, 1)
+"""Units of a cube of `cb.over`, however many axes it has: a line of neighbours, which LLVM makes lines of."""
 
 
 VARIANTS = 4
@@ -50,8 +51,7 @@ class CpuBackend:
 
     def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
         """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
-        units = UNITS[len(axes)]
-        return cubes_over(axes, units), units
+        return cubes_over(axes, UNITS), UNITS
 
     def executable(
         self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
@@ -85,6 +85,11 @@ class CpuExecutable:
                     self._entry = self._load()
         return self._entry
 
+    def loaded(self) -> CpuExecutable:
+        """This, with its code in memory."""
+        assert self.entry
+        return self
+
     def _load(self) -> int:
         if config.debug >= 4:
             print(self.emitted.text, file=sys.stderr)
@@ -107,7 +112,7 @@ class CpuExecutable:
 
     def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> CpuRunner:
         """Lay out a launch, by code whose assumptions hold for the sizes of its arrays."""
-        return CpuRunner(self.code_for(leaves), leaves, cubes)
+        return CpuRunner(with_room(lambda: self.code_for(leaves).loaded()), leaves, cubes)
 
     def code_for(self, leaves: list[Any]) -> CpuExecutable:
         """This, or what was made without the assumptions that do not hold; there are few of them."""

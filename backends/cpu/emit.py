@@ -7,7 +7,7 @@ import math
 from cubepy.backends.cpu.fission import Split, Units, split
 from cubepy.backends.llvm.printing import Emitted, Parameter, carrier
 from cubepy.backends.llvm.ranges import Sum
-from cubepy.backends.llvm.wide_text import WideText
+from cubepy.backends.llvm.wide_text import WideText, written_inside
 from cubepy.compiler.ir import Alloc, Assign, Barrier, Expr, If, Program, Stmt, walk
 
 HEADER = '''"""{title}"""
@@ -102,9 +102,12 @@ class CpuPrinter(WideText):
         guarded = isinstance(last, If) and last.then and not last.orelse
         if not self.follows or not guarded or not all(isinstance(s, Assign) for s in before):
             return {}, [], body
-        known = dict(self.beside)
+        known, inner = dict(self.beside), self.inner
+        self.inner = written_inside(body)
         for s in before:
-            if (found := self.wide(s.value)) is not None and self._keeps(s.name):
+            found = self.wide(s.value) if self._keeps(s.name) else None
+            self.beside.pop(s.name, None)
+            if found is not None:
                 self.beside[s.name] = found
         ends: dict[str, str] = {}
         facts: list[Sum] = []
@@ -117,7 +120,7 @@ class CpuPrinter(WideText):
             else:
                 ends[end[0]] = end[1]
                 facts += follows
-        self.beside = known
+        self.beside, self.inner = known, inner
         if not ends:
             return {}, [], body
         rest: list[Stmt] = last.then

@@ -136,5 +136,6 @@ def needs(goal: Sum, facts: Sequence[Sum], denied: Iterable[Sum] = ()) -> Needs 
             if all(f is not None for f in found):
                 return NOTHING.union(*(f for f in found if f is not None))
     assumed = [a for a in (x.of_sizes() for x in (goal, *(goal - f for f in near))) if a.high >= 0]
-    assumed = [a for a in assumed if a.terms and a.constant > -HOPELESS and a not in denied]
+    assumed = [a for a in assumed if a.constant > -HOPELESS and a not in denied]
+    assumed = [a for a in assumed if any(n > 0 for _, n in a.terms)]
     return frozenset({max(assumed, key=lambda a: (a.constant, -len(a.terms)))}) if assumed else None

@@ -7,7 +7,6 @@ the loop into one over lines.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from cubepy.backends.llvm.printing import Printer
@@ -66,11 +65,12 @@ class WideText(Printer):
         self.facts: list[Sum] = []
         self.beside: dict[str, Wide] = {}
         self.sums: dict[str, Sum] = {}
-        self.written = Counter(n for s in walk(program.body) for n in _written_by(s))
+        self.written = {n for s in walk(program.body) for n in _written_by(s)}
+        self.inner: set[str] = set()
         self.scalars = {
             a.path: a.scalar.dtype for a in program.arguments if a.scalar and not a.scalar.lanes
         }
-        self.fixed = {self.var(n) for n in self.scalars if not self.written[n]}
+        self.fixed = {self.var(n) for n in self.scalars if n not in self.written}
 
     # What is known
 
@@ -113,7 +113,7 @@ class WideText(Printer):
 
     def wide_var(self, e: Expr) -> Wide | None:
         known = self.beside.get(e.attr)
-        if known is None and e.attr in self.scalars and not self.written[e.attr]:
+        if known is None and e.attr in self.scalars and e.attr not in self.written:
             text = self.var(e.attr)
             return Wide(text, single(Part(text, -MOST - 1, MOST)))
         return known
@@ -219,8 +219,15 @@ class WideText(Printer):
         return known.text
 
     def simple(self, indices: tuple[Expr, ...]) -> list[str]:
-        out = super().simple(indices)
-        for e, text in zip(indices, out, strict=True):
+        if not self.follows:
+            return super().simple(indices)
+        out = []
+        for e in indices:
+            text = self.index(e)
+            # what another unit may write is read once: what was checked is what is used
+            once = len(text) >= 40 or e.touches_memory
+            text = self.temporary(text) if once else text
+            out.append(text)
             known = self.wide(e)
             if known is not None:
                 self.sums[text] = known.sum
@@ -254,14 +261,22 @@ class WideText(Printer):
         return text
 
     def block(self, body: list[Stmt]) -> None:
-        known, facts = dict(self.beside), len(self.facts)
+        known, facts, inner = dict(self.beside), len(self.facts), self.inner
+        self.inner = written_inside(body)
         super().block(body)
-        self.beside, self.facts[facts:] = known, []
+        self.beside, self.facts[facts:], self.inner = known, [], inner
+
+    def statement(self, s: Stmt) -> None:
+        super().statement(s)
+        if not isinstance(s, Assign):
+            for name in _written_by(s):
+                self.beside.pop(name, None)
 
     def stmt_Assign(self, s: Assign) -> None:
         known = self.wide(s.value) if self._keeps(s.name) else None
         if known is None:
             super().stmt_Assign(s)
+            self.beside.pop(s.name, None)
             return
         if known.text.isidentifier() or not known.sum.terms:
             super().stmt_Assign(s)
@@ -273,15 +288,20 @@ class WideText(Printer):
         self.beside[s.name] = Wide(name, known.sum)
 
     def _keeps(self, name: str) -> bool:
-        """Whether a variable is an index that gets its value in one place."""
+        """Whether a variable is an index that nothing inside the statements of this block changes."""
         kind = self.program.variables.get(name)
         return (
             kind is not None
             and not kind.lanes
             and kind.dtype.name == "i32"
-            and self.written[name] == 1
-            and name not in self.scalars
+            and name not in self.inner
         )
+
+    def _counts(self, s: For) -> bool:
+        """Whether the variable of a loop is an index that its body does not change."""
+        kind = self.program.variables[s.var]
+        written = {n for x in walk(s.body) for n in _written_by(x)}
+        return not kind.lanes and kind.dtype.name == "i32" and s.var not in written
 
     def widened(self, name: str) -> str:
         """A new name for a variable in 64 bits."""
@@ -309,7 +329,7 @@ class WideText(Printer):
         if start is None or stop is None or type(step) is not int or not step:
             super().stmt_For(s)
             return
-        if not self._keeps(s.var):
+        if not self._counts(s):
             super().stmt_For(s)
             return
         name = self.widened(s.var)
@@ -332,6 +352,12 @@ class WideText(Printer):
 
 
 OPERATORS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+
+def written_inside(body: list[Stmt]) -> set[str]:
+    """Variables that are written inside statements of a block, not by them."""
+    found = {n for s in body for x in walk([s]) if x is not s for n in _written_by(x)}
+    return found | {s.var for s in body if isinstance(s, For)}
 
 
 def _written_by(s: Stmt) -> list[str]:

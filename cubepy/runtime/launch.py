@@ -223,7 +223,8 @@ class Launcher:
     def inspect(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The generated code for these arguments."""
         values, _, mode, where, _ = self.bound(args, kwargs)
-        return self.find(grid, mode, where, values)[0].inspect()
+        exe, _, leaves, _, _ = self.find(grid, mode, where, values)
+        return getattr(exe, "code_for", lambda _: exe)(leaves).inspect()
 
     def leaves(self, values: tuple) -> list[Any]:
         """The arrays and numbers of the arguments, in order."""
