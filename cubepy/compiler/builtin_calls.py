@@ -86,7 +86,8 @@ class Lowering(Expressions):
         """A comptime shape."""
         if not isinstance(value, Const):
             raise ComptimeError(
-                f"the shape of {what} must be comptime, but it is {describe(value)}"
+                f"the shape of {what} must be comptime, but it is {_known_late(value)}",
+                hint="take the number as a parameter `n: cb.Comptime[int]`, or allocate the most that is needed",
             )
         shape = value.value if isinstance(value.value, tuple) else (value.value,)
         for n in shape:
@@ -207,6 +208,14 @@ def _folded(name: str, values: Args) -> Value | None:
         return None
     with np.errstate(all="ignore"):
         return Const(fn(*x))
+
+
+def _known_late(value: Value) -> str:
+    """A shape that holds runtime values, in words."""
+    if isinstance(value, TupleValue):
+        return f"({', '.join(repr(v.value) if isinstance(v, Const) else describe(v) for v in value.items)})"
+    named = isinstance(value, Expr) and value.op == "var"
+    return f"{value.attr!r}, {describe(value)}" if named else describe(value)  # type: ignore[union-attr]
 
 
 @lowers(*FLOAT_MATH)

@@ -409,7 +409,9 @@ class Expressions(State):
 
     def item(self, node: ast.Subscript) -> Value:
         """`owner[...]`."""
-        saved, owner = self.location, self.owner(node.value)
+        saved = self.location
+        self.refuse_index_after_index(node)
+        owner = self.owner(node.value)
         self.location = saved
         if isinstance(owner, Const) and isinstance(node.slice, ast.Slice):
             bounds = [
@@ -423,6 +425,31 @@ class Expressions(State):
             ]
             return plain(TupleValue(owner.items[slice(*(b.value for b in bounds))]))  # type: ignore[union-attr]
         return self.subscript(owner, self.index_values(node.slice))
+
+    def refuse_index_after_index(self, node: ast.Subscript) -> None:
+        """`tmp[i][j]` of an array of several axes, which takes its indices at once.
+
+        Raises:
+            KernelTypeError: it stands there.
+        """
+        inner, parts = node.value, [ast.unparse(node.slice)]
+        while isinstance(inner, ast.Subscript):
+            parts.append(ast.unparse(inner.slice))
+            inner = inner.value
+        if len(parts) == 1 or not isinstance(inner, ast.Name):
+            return
+        owner = self.frame.env.get(inner.id)
+        if isinstance(owner, ArrayValue) and not owner.mem.lanes:
+            at = ", ".join(reversed(parts))
+            axes = f"{owner.mem.ndim} {'axis' if owner.mem.ndim == 1 else 'axes'}"
+            raise KernelTypeError(
+                f"{ast.unparse(node)} indexes twice, but an array takes all of its indices at once; {inner.id} has "
+                f"{axes}",
+                location=self.location,
+                hint=f"write {inner.id}[{at}]"
+                if len(parts) == owner.mem.ndim
+                else "it takes as many indices as it has axes, in one pair of brackets",
+            )
 
     def index_values(self, node: ast.expr) -> tuple[Value, ...]:
         """The indices inside `[...]`."""

@@ -163,6 +163,16 @@ def _function(fn: Any, decorator: str) -> Callable:
             f"@cb.{decorator} takes a function written in Python, not {fn!r}",
             hint="write a def, and give what is fixed as a cb.Comptime parameter",
         )
+    if inner.__name__ == "<lambda>":
+        code = inner.__code__
+        at = linecache.getline(code.co_filename, code.co_firstlineno).find("lambda")
+        raise KernelTypeError(
+            f"@cb.{decorator} takes a function made with def, not a lambda: a kernel is read from its source",
+            location=Location(
+                code.co_filename, code.co_firstlineno, max(0, at), inner.__qualname__
+            ),
+            hint=f"write @cb.{decorator} above a def",
+        )
     return fn  # type: ignore[no-any-return]
 
 

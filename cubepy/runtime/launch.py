@@ -322,9 +322,14 @@ class Launcher:
         if isinstance(grid, Over):
             return backend.units((grid.units,))  # type: ignore[no-any-return]
         if not isinstance(grid, tuple) or len(grid) != 2:
+            name = self.kernel.__name__
+            one = isinstance(grid, int) and not isinstance(grid, bool)
             raise LaunchError(
                 f"a grid is cb.over(...) or two values (cubes, units), not {grid!r}",
-                hint=f"write {self.kernel.__name__}[cubes, units](...)",
+                hint=f"write {name}[cb.over({grid})](...) for {grid} units of work, or {name}[{grid}, units](...) for "
+                f"{grid} cubes"
+                if one
+                else f"write {name}[cubes, units](...), or {name}[cb.over(out)](...) for a unit an element",
             )
         return dim3(grid[0], "the cube count", 1), dim3(grid[1], "the cube dim", 1)
 
