@@ -34,6 +34,7 @@ from cubepy.runtime.device import Device, current, gpu_of, use
 from cubepy.runtime.device_array import DeviceArray
 from cubepy.runtime.far import FAR, WRAPPED, array_in, meet_torch
 from cubepy.runtime.interop import device_array
+from cubepy.runtime.kinds import kind_of, made
 from cubepy.runtime.launch import HostMemoryError
 from cubepy.runtime.leaves import PLAIN, array_like, lift
 from cubepy.runtime.masked import refuse_masked_parts
@@ -71,6 +72,10 @@ def _at_home(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | No
                 where = home_of(value)
                 if where is not None:
                     return _run_on(where, function, args, kwargs, seen)
+        if kwargs.get("out") is None:
+            make = kind_of((*args, *kwargs.values()))
+            if make is not None:
+                return made(function(*args, **kwargs), make)
         return function(*args, **kwargs)
     except MemoryError as error:
         if isinstance(error, CubeError):
@@ -263,12 +268,13 @@ def array_of(value: Any, name: str = "x") -> Any:
 
 
 def wrapper(*values: Any) -> Callable[[Any], Any]:
-    """What makes a result of the kind that came in: tensors give tensors, arrays give arrays."""
+    """What makes a result of the kind that came in: tensors give tensors, PyTorch's are PyTorch's, arrays give arrays."""
     for v in values:
         wrap = getattr(v, "__cubepy_wrap__", None)
         if wrap is not None:
             return wrap  # type: ignore[no-any-return]
-    return lambda result: result
+    make = kind_of(values)
+    return (lambda result: result) if make is None else (lambda result: made(result, make))
 
 
 def output(out: Any, shape: tuple[int, ...], dtype: Any, *apart: Any) -> Any:
