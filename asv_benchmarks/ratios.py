@@ -199,7 +199,7 @@ def main() -> None:
         "--no-pauses", action="store_true", help="call libraries one right after the other"
     )
     options = parser.parse_args()
-    from cubepy.backends.cpu.threads import threads
+    from cubepy.backends.cpu.threads.choice import threads
 
     keep_memory(RESERVE)
     known = limits()

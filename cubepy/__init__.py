@@ -23,19 +23,26 @@ from cubepy.lang.declare import set_launcher as _set_launcher
 from cubepy.lang.dtypes import ALL as _DTYPES
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.lang.grid import over
-from cubepy.runtime.capture import capture
 from cubepy.runtime.device import Device, DeviceProperties, devices, use
 from cubepy.runtime.device import current as current_device
 from cubepy.runtime.device import device_properties as device_properties_of
-from cubepy.runtime.launch import Launcher as _Launcher
-from cubepy.runtime.memory import memory_stats
+from cubepy.runtime.launch.launcher import Launcher as _Launcher
+from cubepy.runtime.memory.device_array import set_converter as _set_converter
+from cubepy.runtime.memory.pool import memory_stats
 from cubepy.runtime.stats import profile, stats
-from cubepy.runtime.stream import Event, Stream, sync
+from cubepy.runtime.streams.graph import capture
+from cubepy.runtime.streams.stream import Event, Stream, sync
 from cubepy.runtime.tensor_map import tensor_map
 
 __version__ = "0.1.0"
 
+
+def _convert(target: Any, source: Any) -> None:
+    importlib.import_module("cubepy.kernels.movement.copy").convert_into(target, source)
+
+
 _set_launcher(_Launcher)
+_set_converter(_convert)  # the library is loaded when the first array needs it
 _LANGUAGE = _BUILTINS | _TOPOLOGY | {d.name: d for d in _DTYPES}
 _LAZY = ("errors", "kernels", "nn", "quant", "tensor", "tune")
 globals().update(_LANGUAGE)

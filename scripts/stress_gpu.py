@@ -25,10 +25,10 @@ import numpy as np
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.backends.cuda.driver import context
-from cubepy.backends.cuda.stream import all_streams
-from cubepy.kernels import functions as f
-from cubepy.runtime.memory import trim
+from cubepy.backends.cuda.native.driver import context
+from cubepy.backends.cuda.native.stream import all_streams
+from cubepy.kernels.primitives import functions as f
+from cubepy.runtime.memory.pool import trim
 
 LONGEST = 40_000
 GROWTH = 96 << 20  # bytes that memory may move by between the first third and the end

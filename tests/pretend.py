@@ -15,9 +15,9 @@ import pytest
 from cubepy.backends.cpu.backend import CpuBackend
 from cubepy.lang.declare import TensorMap
 from cubepy.runtime import device as devices
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.memory import MemoryStats
-from cubepy.runtime.order import Tracked, order
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.hazards import Tracked, order
+from cubepy.runtime.memory.pool import MemoryStats
 
 NAME = "pretend"
 
@@ -116,7 +116,7 @@ class PretendGpu:
         if plain or target.device != source.device:
             look(target)[...] = look(source).astype(target.dtype)
         else:
-            from cubepy.kernels.elementwise import convert_into
+            from cubepy.kernels.movement.copy import convert_into
 
             convert_into(target, source)
 

@@ -20,10 +20,11 @@ import pytest
 
 from cubepy.lang.declare import Struct
 from cubepy.runtime import device as devices
-from cubepy.runtime import device_array as da
-from cubepy.runtime.launch import BoundLaunch, Launcher
-from cubepy.runtime.layout import layout_of
-from cubepy.runtime.overlap import extent
+from cubepy.runtime.launch.bound import BoundLaunch
+from cubepy.runtime.launch.launcher import Launcher
+from cubepy.runtime.memory import device_array as da
+from cubepy.runtime.memory.layout import layout_of
+from cubepy.runtime.memory.spans import extent
 
 WHERE = os.environ.get("CUBEPY_TEST_DEVICE", "")
 """A device with its own memory that the library's tests use instead of the host, if any: "cuda"."""
@@ -203,6 +204,6 @@ def move_library() -> None:
 
 def devices_sync(device: devices.Device) -> None:
     """Wait for a device; errors of its launches surface here."""
-    from cubepy.runtime.stream import sync
+    from cubepy.runtime.streams.stream import sync
 
     sync(device)

@@ -8,11 +8,14 @@ import threading
 from functools import cache
 from typing import Any
 
+from cubepy.backends.cpu import argument_key, replay
 from cubepy.backends.cpu import compile as native
+from cubepy.backends.cpu.amx import TILES, tiles_granted
 from cubepy.backends.cpu.emit import emit
 from cubepy.backends.cpu.run import CpuRunner
-from cubepy.backends.cpu.threads import threads
-from cubepy.backends.cpu.tiles import TILES, tiles_granted
+from cubepy.backends.cpu.threads import choice
+from cubepy.backends.llvm.machine_code import host, load_object
+from cubepy.backends.llvm.names import OPS
 from cubepy.backends.llvm.printing import Emitted
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import Program
@@ -21,9 +24,9 @@ from cubepy.config import config
 from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3, cubes_over
 from cubepy.runtime import cache as disk
+from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
-from cubepy.runtime.stack import with_room
 from cubepy.runtime.stats import counters
 
 UNITS = (256, 1, 1)
@@ -36,10 +39,27 @@ LONGEST = 2**31
 _loading = threading.RLock()
 
 
+class CpuReplay:
+    """Machine code that replays launches (see `HostReplay`)."""
+
+    def entry(self) -> Any:
+        """`replay(address of a table, tuple of arrays)`, or None."""
+        return replay.entry()
+
+    def key(self) -> Any:
+        """What writes a short key for a tuple of arguments, or None."""
+        return argument_key.layouts()
+
+    def driver(self) -> Any:
+        """What runs a launch on all threads."""
+        return choice.driver()
+
+
 class CpuBackend:
     """Runs kernels on the CPU's cores."""
 
     name = "cpu"
+    replay = CpuReplay()
 
     def count(self) -> int:
         """There is one CPU."""
@@ -99,7 +119,7 @@ class CpuExecutable:
         else:
             code = self.translate()[0]
             disk.write(self.key, code)
-        return native.load_object(code, self.symbol)
+        return load_object(code, self.symbol)
 
     def translate(self) -> tuple[bytes, str]:
         """Compile the generated source."""
@@ -154,8 +174,6 @@ class CpuExecutable:
 @cache
 def _reserved() -> frozenset[str]:
     """Names that generated code uses, so that variables must not hide them."""
-    from cubepy.backends.llvm.names import OPS
-
     return frozenset(OPS) | {
         "first",
         "last",
@@ -180,13 +198,13 @@ def _reserved() -> frozenset[str]:
 
 @cache
 def _properties() -> DeviceProperties:
-    name, features = native.host()
+    name, features = host()
     on = {f[1:] for f in features.split(",") if f.startswith("+")}
     wide = "avx512f" in on
     return DeviceProperties(
         backend="cpu",
         name=name,
-        cores=threads(),
+        cores=choice.threads(),
         max_units=4096,
         register_bytes=64 if wide else (32 if "avx" in on else 16),
         vector_registers=32 if wide or "neon" in on else 16,

@@ -6,19 +6,15 @@ import ctypes
 import math
 import time
 from collections.abc import Callable
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from cubepy.backends.cpu import threads
+from cubepy.backends.cpu.threads import choice
 from cubepy.config import config
 from cubepy.errors import KernelAssertionError, OutOfBoundsError
 from cubepy.lang.grid import Dim3
-from cubepy.runtime.pointers import address
-
-if TYPE_CHECKING:
-    from cubepy.backends.cpu.backend import CpuExecutable
+from cubepy.runtime.memory.address import address
 
 HEAD = 4  # cubes along three axes, address of the fault record
 TRIALS = 3  # short runs in a row after which a launch on few elements stays on one thread
@@ -26,9 +22,12 @@ _prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int
 
 
 class CpuRunner:
-    """A launch whose argument block is laid out: shapes and strides are in it, pointers come at every run."""
+    """A launch whose argument block is laid out: shapes and strides are in it, pointers come at every run.
 
-    def __init__(self, exe: CpuExecutable, leaves: list[Any], cubes: Dim3) -> None:
+    The executable gives `entry` (the address of its code), `program`, and `emitted.sites` (what can fail).
+    """
+
+    def __init__(self, exe: Any, leaves: list[Any], cubes: Dim3) -> None:
         self.exe, self.cubes = exe, math.prod(cubes)
         self.entry = _prototype(exe.entry)
         slots: list[tuple[int, bool, bool]] = []  # slot, is an array, is a float
@@ -52,7 +51,7 @@ class CpuRunner:
         if self.faults is not None:
             self.block[3] = ctypes.addressof(self.faults)
         elements = sum(v.size for v in leaves if isinstance(v, np.ndarray))
-        several = self.cubes > 1 and threads.threads() > 1
+        several = self.cubes > 1 and choice.threads() > 1
         self.parallel = several and elements >= config.serial_elements
         self.trials = TRIALS if several and not self.parallel and config.serial_us else 0
 
@@ -85,17 +84,17 @@ class CpuRunner:
 
     def chunks(self) -> int:
         """The pieces that threads take."""
-        return min(self.cubes, threads.threads() * threads.CHUNKS_PER_THREAD)
+        return min(self.cubes, choice.threads() * choice.CHUNKS_PER_THREAD)
 
     def share(self, done: int) -> None:
         """Run all chunks but the first `done` on all threads."""
-        driver = threads.driver()
+        driver = choice.driver()
         if driver.lock is None:
-            driver.run(self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, done)
+            driver.run(self.exe.entry, self.cubes, self.chunks(), choice.threads(), self.at, done)
         else:
             with driver.lock:
                 driver.run(
-                    self.exe.entry, self.cubes, self.chunks(), threads.threads(), self.at, done
+                    self.exe.entry, self.cubes, self.chunks(), choice.threads(), self.at, done
                 )
 
     def trial(self) -> None:
@@ -142,7 +141,7 @@ class CpuRunner:
         """What machine code needs to run this, when the block begins at a word of its own (see `replay`)."""
         faults = 0 if self.faults is None else ctypes.addressof(self.faults)
         chunks = self.chunks() if self.parallel else 0
-        return self.exe.entry, self.cubes, begin, chunks, threads.threads(), faults
+        return self.exe.entry, self.cubes, begin, chunks, choice.threads(), faults
 
     def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these leaves."""
@@ -152,25 +151,6 @@ class CpuRunner:
             return twin.go
         entry, cubes, at = twin.entry, twin.cubes, twin.at
         return lambda _alive=twin: entry(0, cubes, at)  # type: ignore[misc]
-
-
-@cache
-def replay() -> Any:
-    """Machine code `replay(table, tuple of arrays)`, or None (see the module of this name).
-
-    It reads tuples and arrays where the usual Python and NumPy keep them; None where they do not.
-    """
-    from cubepy.backends.cpu import replay as code
-    from cubepy.backends.cpu.entries import builtin
-
-    probe = (np.zeros(3), np.zeros(2))
-    items = (ctypes.c_ssize_t * 2).from_address(id(probe) + code.ITEMS)
-    if list(items) != [id(v) for v in probe]:
-        return None
-    at = [ctypes.c_ssize_t.from_address(id(v) + code.DATA).value for v in probe]
-    if at != [v.__array_interface__["data"][0] for v in probe]:
-        return None
-    return builtin(code.text(), code.SYMBOL)
 
 
 def _wrap(value: int) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cubepy.backends.cuda import driver
-from cubepy.backends.cuda.compile import Architecture, Code, aligned_rows
-from cubepy.backends.cuda.emit import WIDEST
+from cubepy.backends.cuda.codegen.compile import Architecture, Code, aligned_rows
+from cubepy.backends.cuda.codegen.emit import WIDEST
 from cubepy.backends.cuda.gpu import CudaGpu
-from cubepy.backends.cuda.module import Loadable
+from cubepy.backends.cuda.native import driver
+from cubepy.backends.cuda.native.module import Loadable
 from cubepy.backends.cuda.run import CudaRunner
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec

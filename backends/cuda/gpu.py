@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.backends.cuda import memory, transfer
-from cubepy.backends.cuda.driver import api, check, context, count
-from cubepy.backends.cuda.graph import Capture
-from cubepy.backends.cuda.stream import (
+from cubepy.backends.cuda.native import memory, transfer
+from cubepy.backends.cuda.native.driver import api, check, context, count
+from cubepy.backends.cuda.native.graph import Capture
+from cubepy.backends.cuda.native.stream import (
     NativeEvent,
     NativeStream,
     all_streams,
@@ -21,9 +21,12 @@ from cubepy.backends.cuda.stream import (
     set_thread_stream,
     thread_stream,
 )
+from cubepy.backends.cuda.replay import Table
+from cubepy.backends.cuda.torch_key import finder
 from cubepy.errors import LaunchError
-from cubepy.runtime.memory import MemoryStats
-from cubepy.runtime.order import order
+from cubepy.runtime.memory.device_array import converter, empty
+from cubepy.runtime.memory.hazards import order
+from cubepy.runtime.memory.pool import MemoryStats
 
 _LEGACY, _PER_THREAD = 1, 2
 
@@ -47,14 +50,10 @@ class CudaGpu:
 
     def layouts(self, tensors: type) -> Any:
         """How layouts of PyTorch's tensors are looked up quickly (`layouts.finder`), or None."""
-        from cubepy.backends.cuda.layouts import finder
-
         return finder(tensors)
 
     def replays(self, ordinal: int) -> Any:
         """A table of launches that machine code repeats, to be filled (`replay.Table`)."""
-        from cubepy.backends.cuda.replay import Table
-
         return Table(context(ordinal).handle or 0)
 
     def allocate(self, ordinal: int, size: int) -> memory.Block:
@@ -117,17 +116,13 @@ class CudaGpu:
             use(stream, target.owner, writes=True)
             transfer.copy_on_device(target.address, source.address, source.nbytes, stream)
         else:
-            from cubepy.kernels.elementwise import convert_into
-
-            convert_into(target, source)
+            converter()(target, source)
 
     def _between(self, target: Any, source: Any) -> None:
         here, there = target.device.ordinal, source.device.ordinal
         if not source.layout.contiguous:
             source = source.copy()
         if not target.layout.contiguous or target.dtype != source.dtype:
-            from cubepy.runtime.device_array import empty
-
             middle = empty(source.shape, source.dtype, target.device)
             self._between(middle, source)
             self.copy(target, middle)

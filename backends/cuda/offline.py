@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.backends.cuda.backend import offline as properties_of
-from cubepy.backends.cuda.compile import Architecture, Code, aligned_rows
+from cubepy.backends.cuda.codegen.compile import Architecture, Code, aligned_rows
 from cubepy.compiler.signature import Target
 from cubepy.compiler.specialise import specialise
 from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import dim3
-from cubepy.runtime.leaves import take_apart
+from cubepy.runtime.launch.arguments import take_apart
 
 
 def compile_for(

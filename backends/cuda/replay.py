@@ -26,12 +26,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.cpu.entries import builtin, python_function
-from cubepy.backends.cpu.replay import REFUSED, Code
-from cubepy.backends.cuda import driver
+from cubepy.backends.cuda.native import driver
+from cubepy.backends.cuda.native.tensor_maps import encoded
 from cubepy.backends.cuda.run import F32, INTEGER, MAP_WORDS, CudaRunner
-from cubepy.backends.cuda.tensor_maps import encoded
-from cubepy.runtime.far import Unsuitable
+from cubepy.backends.llvm.machine_code import REFUSED, builtin, python_function
+from cubepy.backends.llvm.word_code import WordCode
+from cubepy.runtime.backend import Unsuitable
 
 SYMBOL = "cubepy_cuda_replay"
 ROWS = ("alignments", "overlaps", "relations", "words", "places", "maps", "parameters", "steps")
@@ -53,15 +53,12 @@ _LINE = 64  # tensor maps begin at multiples of it
 _word, _int = ir.IntType(64), ir.IntType(32)
 
 
-class _Function(Code):
+class _Function(WordCode):
     """The functions while they are written."""
 
     def __init__(self) -> None:
         self.module = ir.Module(SYMBOL)
-        function = ir.Function(self.module, ir.FunctionType(_word, [_word] * 3), f"{SYMBOL}_all")
-        function.linkage = "internal"
-        self.all = function
-        self.b = ir.IRBuilder(function.append_basic_block())
+        function = self.all = self.begin(f"{SYMBOL}_all", 3, "internal")
         self.table, self.stream, self.given = function.args
 
     def room(self, words: Any) -> Any:
@@ -72,7 +69,7 @@ class _Function(Code):
 
     def address(self, which: Any) -> Any:
         """One of the addresses that were given."""
-        return self.load(self.word(self.given, which))
+        return self.load(self.word_at(self.given, which))
 
     def driver(self, address: Any, *arguments: Any, gives: Any = _int) -> Any:
         """Call a function by its address; arguments of 32 bits are those whose type says so."""
@@ -88,21 +85,21 @@ class _Function(Code):
 
         It works in the context of the table, and leaves that of the thread as it was.
         """
-        function = ir.Function(self.module, ir.FunctionType(_word, [_word] * 3), SYMBOL)
-        self.b = b = ir.IRBuilder(function.append_basic_block())
+        function = self.begin(SYMBOL)
+        b = self.b
         _, values, count = function.args
         words = self.room(count)
 
         def number(row: Any, n: Any) -> None:
             self.store(
-                self.word(words, n),
+                self.word_at(words, n),
                 self.driver(python_function("PyLong_AsLongLong"), self.load(row), gives=_word),
             )
 
         self.rows(values, count, 1, number)
         thread = self.driver(python_function("PyEval_SaveThread"), gives=_word)
         given, table, own = (
-            self.word(words, ir.Constant(_word, 2)),
+            self.word_at(words, ir.Constant(_word, 2)),
             self.load(words),
             self.room(ir.Constant(_word, 1)),
         )
@@ -146,24 +143,24 @@ def text() -> str:
         f.leave(b.icmp_signed("!=", apart, load(row, 2)), number(REFUSED))
 
     def copy(row: Any, n: Any) -> None:
-        f.store(f.word(block, n), load(row))
+        f.store(f.word_at(block, n), load(row))
 
     def place(row: Any, _: Any) -> None:
-        f.store(f.word(block, load(row)), b.add(f.address(load(row, 1)), load(row, 2)))
+        f.store(f.word_at(block, load(row)), b.add(f.address(load(row, 1)), load(row, 2)))
 
     def tensor_map(row: Any, n: Any) -> None:
         failed = f.driver(
-            replace, f.word(block, load(row)), b.add(f.address(load(row, 1)), load(row, 2))
+            replace, f.word_at(block, load(row)), b.add(f.address(load(row, 1)), load(row, 2))
         )
         f.leave(b.icmp_signed("!=", failed, ir.Constant(_int, 0)), number(REFUSED))
 
     def parameter(row: Any, n: Any) -> None:
-        f.store(f.word(parameters, n), f.word(block, load(row)))
+        f.store(f.word_at(parameters, n), f.word_at(block, load(row)))
 
     def step(row: Any, n: Any) -> None:
         kind, function = load(row), load(row, 1)
         first = load(row, 9)
-        taken = f.word(parameters, first)
+        taken = f.word_at(parameters, first)
         with b.if_else(b.icmp_signed("==", kind, number(PLAIN))) as (plain, special):
             with plain:
                 sizes = [b.trunc(load(row, k), _int) for k in range(2, 9)]
@@ -173,11 +170,11 @@ def text() -> str:
                 b.if_else(b.icmp_signed("==", kind, number(CONFIGURED))) as (configured, other),
             ):
                 with configured:
-                    config = f.word(block, load(row, 10))
-                    f.store(f.word(config, number(_STREAM)), f.stream)
+                    config = f.word_at(block, load(row, 10))
+                    f.store(f.word_at(config, number(_STREAM)), f.stream)
                     b.store(f.driver(extended, config, function, taken, number(0)), code)
                 with other:
-                    words = f.word(block, first)
+                    words = f.word_at(block, first)
                     b.store(
                         f.driver(function, load(words), load(words, 1), load(words, 2), f.stream),
                         code,

@@ -11,7 +11,7 @@ import keyword
 import math
 from dataclasses import dataclass
 
-from cubepy.backends.llvm.memory_text import MemoryText
+from cubepy.backends.llvm.printing_memory import MemoryText
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import (
     Alloc,

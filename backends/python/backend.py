@@ -13,7 +13,7 @@ from cubepy.lang.declare import Kernel
 from cubepy.lang.grid import Dim3, cubes_over
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
-from cubepy.runtime.leaves import array_like
+from cubepy.runtime.interop.arrays import array_like
 
 
 class PythonBackend:

@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.backends.python.values import Value, binary, compare, convert, extreme, is_weak, strong
+from cubepy.backends.python.values import (
+    Value,
+    binary,
+    compare,
+    convert,
+    extreme,
+    is_weak,
+    meeting,
+    strong,
+)
 from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import FLOAT_MATH, PLANE_OPS
@@ -136,8 +145,6 @@ def _select(mask: Any, a: Any, b: Any) -> Any:
     if isinstance(mask, bool):
         return a if mask else b
     m = compare("ne", mask, 0) if strong(mask).dtype.kind != "b" else mask
-    from cubepy.backends.python.values import meeting
-
     dtype = meeting(a, b)
     x, y = convert(a, dtype), convert(b, dtype)
     return Value(np.where(m.data, x.data, y.data), dtype)

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from cubepy.backends.python.values import Value, convert, is_weak, strong
+from cubepy.backends.python.values import Value, binary, convert, extreme, is_weak, strong
 from cubepy.errors import DTypeError, KernelTypeError, OutOfBoundsError, RaceError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.dtypes import DType, as_dtype
 
-if TYPE_CHECKING:
-    from cubepy.backends.python.run import Run
+
+class Running(Protocol):
+    """What an access asks of the run that it is part of."""
+
+    index: DType
+    mode: str
+    name: str
+    cube: Any
+    phase: int
+    unit: Any
+
+    def location(self) -> Any:
+        """The line that runs."""
+        ...
 
 
 class Memory:
     """An array argument, shared or local memory, as a kernel sees it."""
 
     def __init__(
-        self, run: Run, name: str, array: np.ndarray, kind: str, dtype: DType | None = None
+        self, run: Running, name: str, array: np.ndarray, kind: str, dtype: DType | None = None
     ) -> None:
         self.run, self.name, self.array, self.kind = run, name, array, kind
         self.dtype = dtype or as_dtype(array.dtype)
@@ -189,8 +201,6 @@ class Memory:
 
     def atomic(self, op: str, index: Any, values: tuple[Any, ...]) -> Value:
         """An atomic update; the old value."""
-        from cubepy.backends.python.values import binary, extreme
-
         at = self._indices(index)
         if not self._inside(at):
             return self._zero()

@@ -24,6 +24,7 @@ from cubepy.lang.builtins import ATOMIC_OPS, Builtin, Topology
 from cubepy.lang.declare import Func, Kernel, Param, Struct, StructType
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.lang.grid import Dim3
+from cubepy.lang.views import plain
 
 
 class TypedRange:
@@ -382,8 +383,6 @@ def _argument(this: Run, param: Param, value: Any) -> Any:
     if param.kind == "comptime":
         return value
     if param.kind == "view" and isinstance(value, np.ndarray):
-        from cubepy.kernels.views import plain
-
         value = plain(value)
     return _any(this, param.name, value, param.dtype)
 

@@ -68,7 +68,7 @@ class View:
 
     Example:
         >>> import numpy as np, cubepy as cb
-        >>> from cubepy.kernels import views
+        >>> from cubepy.lang import views
         >>> @cb.kernel
         ... def first_row(x: cb.View, out: cb.Array):
         ...     out.store(0, x.read((0, 0), 4))

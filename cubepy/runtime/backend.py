@@ -18,6 +18,26 @@ from cubepy.lang.grid import Dim3
 from cubepy.runtime.device import DeviceProperties
 
 
+class Unsuitable(Exception):
+    """A call that only the long way can do again."""
+
+
+class HostReplay(Protocol):
+    """Machine code of a backend that works in the memory of the host, which replays launches."""
+
+    def entry(self) -> Any:
+        """`replay(address of a table, tuple of arrays)`, or None where there is none (see `backends.cpu.replay`)."""
+        ...
+
+    def key(self) -> Any:
+        """What writes a short key for a tuple of arguments, or None (see `backends.cpu.argument_key`)."""
+        ...
+
+    def driver(self) -> Any:
+        """What runs a launch on all threads: it has an `address`, and a `lock` or None."""
+        ...
+
+
 class Executable(Protocol):
     """A specialised kernel that can run."""
 
@@ -54,7 +74,7 @@ class Gpu(Protocol):
     """The memory and the streams of devices that have their own; arrays there are `DeviceArray`s.
 
     A native stream has `wait(other)`, `wait_event(event)`, `synchronize()`, `done()`, `handle`, and `capture` (None,
-    or what records its work). Everything that reads or writes memory is ordered by `cubepy.runtime.order`.
+    or what records its work). Everything that reads or writes memory is ordered by `cubepy.runtime.memory.hazards`.
     """
 
     def allocate(self, ordinal: int, size: int) -> Any:
@@ -128,6 +148,7 @@ class Backend(Protocol):
     Attributes:
         name: such as "cpu".
         gpu: memory and streams, for a backend whose devices have their own; the attribute is left out otherwise.
+        replay: machine code that replays launches on arrays of the host (`HostReplay`); left out where there is none.
     """
 
     name: str

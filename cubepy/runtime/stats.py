@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 
 
 @dataclass
@@ -94,11 +94,11 @@ def profile() -> Iterator[Profile]:
     """
     p = Profile()
     active.append(p)
-    tracing.detour(1)
+    recording.detour(1)
     start = time.perf_counter()
     try:
         yield p
     finally:
         p.seconds = time.perf_counter() - start
         active.remove(p)
-        tracing.detour(-1)
+        recording.detour(-1)

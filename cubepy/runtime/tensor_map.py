@@ -10,9 +10,9 @@ from cubepy.compiler.signature import TensorMapSpec
 from cubepy.errors import ArgumentError, DTypeError, LaunchError, ShapeError
 from cubepy.lang.declare import TensorMap
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.leaves import array_like
-from cubepy.runtime.pointers import address
+from cubepy.runtime.interop.arrays import array_like
+from cubepy.runtime.memory.address import address
+from cubepy.runtime.memory.device_array import DeviceArray
 
 SWIZZLES = (0, 32, 64, 128)
 MAX_BOX = 256

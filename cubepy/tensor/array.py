@@ -12,14 +12,14 @@ import numpy as np
 from cubepy.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
-from cubepy.runtime.accepted import hint_for, host_memory
 from cubepy.runtime.device import Device, as_device, current, gpu_of
-from cubepy.runtime.device_array import DeviceArray
-from cubepy.runtime.interop import device_array
+from cubepy.runtime.interop.accepted import hint_for, host_memory
+from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.masked import refuse_masked, refuse_masked_parts
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor.ir import Node
 from cubepy.tensor.operators import Operators
-from cubepy.tensor.record import apply, constant, identities, recording, refuse_unrecorded
+from cubepy.tensor.record import apply, blocks, constant, identities, refuse_unrecorded
 from cubepy.tensor.storage import Dense, Storage, moved
 
 _INPUT: tuple[str, tuple[int, ...], dict[str, Any]] = ("input", (), {})
@@ -143,7 +143,7 @@ class Tensor(Operators):
         return self.storage.dense().__cuda_array_interface__  # type: ignore[no-any-return]
 
     def __cubepy_array__(self) -> Any:
-        if recording:
+        if blocks:
             refuse_unrecorded()
         return self.storage.dense()
 

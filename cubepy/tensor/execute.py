@@ -21,7 +21,7 @@ import numpy as np
 
 from cubepy.errors import KernelTypeError
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime.device_array import DeviceArray, upload
+from cubepy.runtime.memory.device_array import DeviceArray, upload
 from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import Dense, Storage
 
@@ -110,7 +110,11 @@ def _map(function: str) -> Callable[..., np.ndarray]:
 @cache
 def _function(name: str) -> Any:
     where, name = name.split(":")
-    modules = {"f": "cubepy.kernels.functions", "t": "cubepy.tensor.functions", "b": "cubepy"}
+    modules = {
+        "f": "cubepy.kernels.primitives.functions",
+        "t": "cubepy.tensor.functions",
+        "b": "cubepy",
+    }
     return getattr(importlib.import_module(modules[where]), name)
 
 

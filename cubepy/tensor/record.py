@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from cubepy.compiler.signature import exact
 from cubepy.errors import DeviceError, LaunchError, ShapeError
 from cubepy.lang.dtypes import DType
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 from cubepy.runtime.device import current, gpu_of, use
+from cubepy.runtime.replay.trace import Recorder as LaunchRecorder
 from cubepy.runtime.tables import room
-from cubepy.runtime.trace import Recorder as LaunchRecorder
 from cubepy.tensor import traces
 from cubepy.tensor.execute import run
 from cubepy.tensor.infer import Spec, infer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 identities = itertools.count()
 _active: ContextVar[Recorder | None] = ContextVar("cubepy_recorder", default=None)
-recording: list[Recorder] = []
+blocks: list[Recorder] = []
 """The recorders of all threads: what is quick looks first whether there are any."""
 
 
@@ -105,13 +105,13 @@ def record(*inputs: Tensor) -> Iterator[Recorder]:
         return %1
     """
     token = _active.set(recorder := Recorder(inputs))
-    recording.append(recorder)
-    tracing.detour(1)  # no call is repeated without a look at its tensors
+    blocks.append(recorder)
+    recording.detour(1)  # no call is repeated without a look at its tensors
     try:
         yield recorder
     finally:
-        tracing.detour(-1)
-        recording.remove(recorder)
+        recording.detour(-1)
+        blocks.remove(recorder)
         _active.reset(token)
 
 
@@ -144,7 +144,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         DeviceError: inputs of several devices.
     """
     key = None
-    if traces.seen and not tracing.detours:
+    if traces.seen and not recording.detours:
         key, values = traces.key_of(op, inputs, attrs)
         if key is not None and (swift := traces.swift(key, values)) is not None:
             return _result(op, inputs, attrs, swift)

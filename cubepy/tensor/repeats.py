@@ -9,9 +9,9 @@ import numpy as np
 
 from cubepy.compiler.signature import exact
 from cubepy.lang.dtypes import DType, as_dtype
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 from cubepy.runtime.device import Device
-from cubepy.runtime.repeat import REFUSED, Calls
+from cubepy.runtime.replay.repeat import REFUSED, Calls
 from cubepy.runtime.tables import room
 from cubepy.tensor.execute import dense_op
 from cubepy.tensor.storage import Dense
@@ -74,7 +74,7 @@ class HostCall:
         if key is None:
             return None
         found = _calls.ready.get(key)
-        if found is not None and not tracing.detours:
+        if found is not None and not recording.detours:
             result = found(self.values)
             if result is not REFUSED:
                 return _dense(result, as_dtype(result.dtype), self.device)

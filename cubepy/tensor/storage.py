@@ -14,7 +14,7 @@ import numpy as np
 from cubepy.errors import DeviceError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.device import Device, current, gpu_of
-from cubepy.runtime.device_array import DeviceArray, empty, host, upload
+from cubepy.runtime.memory.device_array import DeviceArray, empty, host, upload
 
 
 class Storage:

@@ -1,4 +1,4 @@
-"""Ops on a device with its own memory, repeated from traces: see `cubepy.runtime.trace`."""
+"""Ops on a device with its own memory, repeated from traces: see `cubepy.runtime.replay.trace`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from cubepy.compiler.signature import exact
-from cubepy.runtime import far, trace, tracing
+from cubepy.runtime import recording
 from cubepy.runtime.device import Device
-from cubepy.runtime.device_array import DeviceArray, constant_on
-from cubepy.runtime.repeat import REFUSED
+from cubepy.runtime.memory.device_array import DeviceArray, constant_on
+from cubepy.runtime.replay import far, trace
+from cubepy.runtime.replay.repeat import REFUSED
 from cubepy.runtime.stats import active
 from cubepy.runtime.tables import room
 from cubepy.tensor.storage import Dense, Storage
@@ -120,7 +121,7 @@ class Call:
         if known is None or active or not known.holds():
             return None
         array = known.replay(self.arrays)
-        if key is not None and not tracing.detours:
+        if key is not None and not recording.detours:
             _calls.keep(key, self.arrays, None, known, self.arrays)
         return made(array)
 

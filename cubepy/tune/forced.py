@@ -7,7 +7,7 @@ from contextvars import ContextVar, Token
 from typing import Any
 
 from cubepy.errors import TuneError
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 from cubepy.runtime.device import device_properties
 from cubepy.tune.routine import Candidate, Op, op_named
 
@@ -84,11 +84,11 @@ class force:
 
     def __enter__(self) -> force:
         self._tokens.append(FORCED.set({**(FORCED.get() or {}), self._op: self._forced}))
-        tracing.detour(1)  # what is forced holds for this context only, tables are everybody's
-        tracing.changed()
+        recording.detour(1)  # what is forced holds for this context only, tables are everybody's
+        recording.changed()
         return self
 
     def __exit__(self, *exc: object) -> None:
         FORCED.reset(self._tokens.pop())
-        tracing.detour(-1)
-        tracing.changed()
+        recording.detour(-1)
+        recording.changed()

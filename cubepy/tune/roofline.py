@@ -16,7 +16,7 @@ from cubepy.config import config
 from cubepy.errors import TuneError
 from cubepy.runtime import cache
 from cubepy.runtime.device import as_device, device_properties, gpu_of, use
-from cubepy.runtime.device_array import upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tune.limit_kernels import multiply_add, read_all
 from cubepy.tune.routine import Work
 from cubepy.tune.stopwatch import Stopwatch

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from cubepy.runtime.device import as_device, gpu_of
-from cubepy.runtime.device_array import upload
-from cubepy.runtime.stream import Event, sync
+from cubepy.runtime.memory.device_array import upload
+from cubepy.runtime.streams.stream import Event, sync
 from cubepy.tune.limit_kernels import multiply_add
 
 STEP = 2e-9

@@ -12,9 +12,9 @@ from typing import Any
 
 from cubepy.config import config
 from cubepy.errors import TuneError, TuneWarning
-from cubepy.runtime import tracing
+from cubepy.runtime import recording
 from cubepy.runtime.device import as_device, gpu_of, use
-from cubepy.runtime.stream import sync
+from cubepy.runtime.streams.stream import sync
 from cubepy.runtime.tables import room
 from cubepy.tune import check
 from cubepy.tune.decision import LEVELS, Decision, Trial
@@ -80,7 +80,7 @@ class Tuner:
         for known in self._memory.values():
             known.clear()
         self._keys.clear()
-        tracing.changed()
+        recording.changed()
 
     @contextlib.contextmanager
     def record(self) -> Iterator[dict[Any, None]]:

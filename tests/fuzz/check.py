@@ -193,7 +193,7 @@ def there(call: Call, kwargs: dict[str, Any], device: str) -> Any:
     """The call with its arrays on a device, their axes in memory in the same order; what it writes comes back."""
     import cubepy as cb
     from cubepy.runtime.device import as_device
-    from cubepy.runtime.device_array import upload
+    from cubepy.runtime.memory.device_array import upload
 
     moved: dict[int, tuple[Any, np.ndarray]] = {}
 

@@ -1,0 +1,222 @@
+"""Graphs: work of streams recorded once by the driver, and run again as one launch."""
+
+from __future__ import annotations
+
+import threading
+from ctypes import byref, c_int, c_size_t, c_void_p
+
+from cubepy.backends.cuda.native import driver
+from cubepy.backends.cuda.native.driver import Context, api, check, context
+from cubepy.backends.cuda.native.memory import Arena, pool, with_room
+from cubepy.backends.cuda.native.stream import (
+    NativeEvent,
+    NativeStream,
+    marks,
+    per_thread,
+    thread_stream,
+)
+from cubepy.errors import LaunchError
+from cubepy.runtime.memory.hazards import Tracked, order
+
+_RELAXED = 2
+_KERNEL = 0
+
+
+class Capture:
+    """Work of this thread on one GPU, recorded instead of run.
+
+    Attributes:
+        stream: where the thread's work goes meanwhile.
+        arena: the memory that is allocated meanwhile.
+        kept: the memory that the recorded work uses, what of the capture uses it, and whether it is written.
+    """
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.context: Context = context(ordinal)
+        self.stream = NativeStream(self.context, blocking=False)
+        self.kept: dict[int, tuple[Tracked, Tracked, bool]] = {}
+        self.arena = Arena(pool(ordinal))
+        self.side = NativeStream(
+            self.context, blocking=False
+        )  # for copies that happen during the capture
+        self._shadows: dict[int, Tracked] = {}
+        self.members: list[NativeStream] = []
+        self._before: NativeStream | None = None
+        self._streams: dict[int, NativeStream] = {}  # those of the thread
+
+    def begin(self) -> None:
+        """Start to record.
+
+        Raises:
+            LaunchError: this thread records already.
+        """
+        own = thread_stream(self.context.ordinal)
+        if own.capture is not None:
+            raise LaunchError(
+                "this thread is recording a graph already", hint="captures do not nest"
+            )
+        with self.context.whole:
+            self.context.captures += 1
+        try:
+            with self.context.active():
+                code = api().cuStreamBeginCapture_v2(self.stream.handle, _RELAXED)
+            check(code, "starting a capture", self.stream.label)
+        except BaseException:
+            self._over()
+            raise
+        self.stream.capture = self
+        self._before, self._streams = own, per_thread.streams
+        self._streams[self.context.ordinal] = self.stream
+
+    def _over(self) -> None:
+        with self.context.whole:
+            self.context.captures -= 1
+
+    def join(self, stream: NativeStream) -> None:
+        """Record the work of another stream, too, from here on.
+
+        Raises:
+            LaunchError: another capture records it.
+        """
+        with marks:
+            if stream.capture is self:
+                return
+            if stream.capture is not None:
+                raise LaunchError(
+                    "the stream is being captured by another thread",
+                    hint="give every thread a stream of its own",
+                )
+            past = NativeEvent(self.context, timed=False)
+            past.record(stream)
+            stream.wait_event(self.stream.mark())
+            stream.past, stream.capture = past, self
+            self.members.append(stream)
+
+    def use(self, owner: Tracked, stream: NativeStream, writes: bool) -> None:
+        """Order a use of memory against the others of this capture, and keep the memory as long as the graph."""
+        if getattr(owner, "arena", None) is self.arena:
+            shadow = self._shadows.setdefault(owner.address, Tracked())  # type: ignore[attr-defined]
+        else:
+            known = self.kept.get(id(owner))
+            shadow = Tracked() if known is None else known[1]
+            self.kept[id(owner)] = (owner, shadow, writes or (known is not None and known[2]))
+        if shadow.last is not stream:
+            order(shadow, stream, writes)
+
+    def end(self, failed: bool) -> NativeGraph | None:
+        """Stop to record; gives the graph, or None when the block failed."""
+        assert self._before is not None
+        made = c_void_p()
+        self._streams[self.context.ordinal] = self._before
+        try:
+            if not failed:
+                for member in self.members:
+                    self.stream.wait(member)
+        finally:
+            with self.context.active():
+                code = api().cuStreamEndCapture(self.stream.handle, byref(made))
+            with marks:
+                for stream in (self.stream, *self.members):
+                    stream.capture = stream.past = None
+            self._over()
+        if failed or code:
+            if made.value:
+                api().cuGraphDestroy(made)
+            check(0 if failed else code, "ending a capture", self.stream.label)
+            return None
+        return NativeGraph(self.context, made.value or 0, self)
+
+
+@driver.until_exit
+class NativeGraph:
+    """Recorded work that can be launched.
+
+    Attributes:
+        nodes: how many pieces of work it has.
+        kernels: how many of them are kernels.
+    """
+
+    def __init__(self, where: Context, handle: int, capture: Capture) -> None:
+        self.context, self.handle, self.ran = where, handle, False
+        self.kept = [(owner, writes) for owner, _, writes in capture.kept.values()]
+        self.arena = capture.arena
+        self.faults = capture.stream.faults
+        self.checks = list(self.faults.pending) if self.faults is not None else []
+        self.lock = threading.Lock()  # the driver wants one launch of a graph at a time
+        self.nodes, self.kernels = 0, 0
+        made, n = c_void_p(), c_size_t()
+        if handle:
+            check(
+                api().cuGraphGetNodes(handle, None, byref(n)),
+                "asking for the nodes of a graph",
+                where.label,
+            )
+        if n.value == 0:  # nothing was recorded: it is launched as nothing
+            return
+        with where.active():
+            code = with_room(
+                where.ordinal, lambda: api().cuGraphInstantiateWithFlags(byref(made), handle, 0)
+            )
+            check(code, "instantiating a graph", where.label)
+            self.executable = made.value or 0
+            found = (c_void_p * n.value)()
+            check(
+                api().cuGraphGetNodes(handle, found, byref(n)),
+                "asking for the nodes of a graph",
+                where.label,
+            )
+        self.nodes = n.value
+        for node in list(found):
+            kind = c_int()
+            check(
+                api().cuGraphNodeGetType(node, byref(kind)),
+                "asking for the type of a node",
+                where.label,
+            )
+            self.kernels += kind.value == _KERNEL
+
+    def launch(self, stream: NativeStream) -> None:
+        """Run everything on a stream; does not wait for it.
+
+        Raises:
+            LaunchError: the stream is being captured.
+        """
+        if stream.capture is not None:
+            raise LaunchError(
+                "a graph cannot be replayed while another one is being captured",
+                hint="replay both one after the other, or capture all of the work in one graph",
+            )
+        if not self.nodes:
+            return
+        with self.lock:
+            self._launch(stream)
+
+    def _launch(self, stream: NativeStream) -> None:
+        for owner, writes in self.kept:
+            if owner.last is not stream:
+                order(owner, stream, writes)
+        for block in list(self.arena.blocks):
+            if block.last is not stream:
+                order(block, stream, True)
+        if self.arena.home is not stream:
+            if self.arena.home is not None and self.ran:
+                stream.wait(self.arena.home)
+            self.arena.home = stream
+        self.ran = True
+        with self.context.active():
+            check(
+                api().cuGraphLaunch(self.executable, stream.handle),
+                "launching a graph",
+                stream.label,
+            )
+        if self.faults is not None:
+            self.faults.pending = list(self.checks)
+            stream.watched.add(self.faults)
+
+    def __del__(self) -> None:
+        if driver.usable():
+            library = driver.api()
+            if getattr(self, "executable", 0):
+                library.cuGraphExecDestroy(c_void_p(self.executable))
+            if getattr(self, "handle", 0):
+                library.cuGraphDestroy(c_void_p(self.handle))

@@ -1,0 +1,147 @@
+"""Machine code that knows tensors of PyTorch by their layouts: one look, where Python would ask for four attributes.
+
+PyTorch says through DLPack's exchange interface what a tensor is, without making an object. The code compares that
+with a table of layouts that were seen, by hash, and gives the token that stands for the layout.
+
+Words of a row of the table: token (0: none), device, rank with dtype, then lengths and strides of up to `AXES` axes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from cubepy.backends.llvm.machine_code import builtin, python_function
+from cubepy.backends.llvm.word_code import WordCode
+
+SYMBOL = "cubepy_cuda_layouts"
+AXES = 8
+ROW = 3 + 2 * AXES
+ROWS = 4096
+_FROM_OBJECT = 40  # bytes from the start of DLPackExchangeAPI: dltensor_from_py_object_no_sync
+_word, _int = ir.IntType(64), ir.IntType(32)
+
+
+class _Function(WordCode):
+    """`f(tensor)`, the token or None; `f(tensor, token)` keeps the token."""
+
+    def __init__(self) -> None:
+        self.module = ir.Module(SYMBOL)
+        function = self.begin(SYMBOL)
+        _, self.values, self.count = function.args
+
+    def call_at(self, address: Any, *arguments: Any, gives: Any = _word) -> Any:
+        """Call a function by its address."""
+        kind = ir.FunctionType(gives, [a.type for a in arguments]).as_pointer()
+        return self.b.call(self.b.inttoptr(address, kind), arguments)
+
+    def nothing(self) -> None:
+        """Give None."""
+        none = ir.Constant(_word, id(None))
+        self.call_at(python_function("Py_IncRef"), none, gives=ir.VoidType())
+        self.b.ret(none)
+
+
+def text(from_object: int, table: int) -> str:
+    """The function as LLVM IR.
+
+    Args:
+        from_object: where PyTorch's function is that describes a tensor.
+        table: where the table is.
+    """
+    f = _Function()
+    b, load = f.b, f.load
+
+    def number(value: int) -> Any:
+        return ir.Constant(_word, value)
+
+    told = b.ptrtoint(b.alloca(_word, 6), _word)  # a DLTensor
+    mixed = b.alloca(_word)
+    code = f.call_at(number(from_object), load(f.values), told, gives=_int)
+    with b.if_then(b.icmp_signed("!=", code, ir.Constant(_int, 0))):
+        f.call_at(python_function("PyErr_Clear"), gives=ir.VoidType())
+        f.nothing()
+    device, kind, shape, strides = load(told, 1), load(told, 2), load(told, 3), load(told, 4)
+    rank = b.and_(kind, number(0xFFFFFFFF))
+    lost = b.or_(b.icmp_unsigned(">", rank, number(AXES)), b.icmp_signed("==", strides, number(0)))
+    with b.if_then(lost):
+        f.nothing()
+    multiplier = number(0x9E3779B97F4A7C15 - (1 << 64))
+    b.store(b.mul(b.xor(b.mul(kind, multiplier), device), multiplier), mixed)
+
+    def mix(row: Any, n: Any) -> None:
+        both = b.xor(load(row), b.mul(load(f.word_at(strides, n)), number(31)))
+        now = b.mul(b.xor(b.load(mixed), both), multiplier)
+        b.store(b.xor(now, b.lshr(now, number(29))), mixed)
+
+    f.rows(shape, rank, 1, mix)
+    slot = b.urem(b.lshr(b.load(mixed), number(20)), number(ROWS))
+    row = b.add(number(table), b.mul(slot, number(8 * ROW)))
+    keeps = b.icmp_signed("==", f.count, number(2))
+    with b.if_then(keeps):
+        for n, value in enumerate((load(f.values, 1), device, kind)):
+            f.store(b.add(row, number(8 * n)), value)
+
+        def put(source: Any, n: Any) -> None:
+            at = f.word_at(row, n)
+            f.store(b.add(at, number(24)), load(source))
+            f.store(b.add(at, number(24 + 8 * AXES)), load(f.word_at(strides, n)))
+
+        f.rows(shape, rank, 1, put)
+        f.nothing()
+    same = b.and_(
+        b.icmp_signed("==", load(row, 1), device), b.icmp_signed("==", load(row, 2), kind)
+    )
+    same = b.and_(same, b.icmp_signed("!=", load(row), number(0)))
+    with b.if_then(b.not_(same)):
+        f.nothing()
+
+    def compare(source: Any, n: Any) -> None:
+        at = f.word_at(row, n)
+        other = b.or_(
+            b.icmp_signed("!=", load(at, 3), load(source)),
+            b.icmp_signed("!=", load(at, 3 + AXES), load(f.word_at(strides, n))),
+        )
+        with b.if_then(other):
+            f.nothing()
+
+    f.rows(shape, rank, 1, compare)
+    token = load(row)
+    f.call_at(python_function("Py_IncRef"), token, gives=ir.VoidType())
+    b.ret(token)
+    return str(f.module)
+
+
+def finder(tensors: type) -> tuple[Callable[..., Any], Callable[[], None]] | None:
+    """A function that gives the token of a tensor's layout or None, or keeps one; and one that forgets all of them.
+
+    Args:
+        tensors: PyTorch's class of tensors.
+
+    None where PyTorch has no exchange interface of version 1.
+    """
+    capsule = getattr(tensors, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return None
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    at = pointer(capsule, b"dlpack_exchange_api")
+    if not at or ctypes.c_uint32.from_address(at).value != 1:
+        return None
+    from_object = ctypes.c_void_p.from_address(at + _FROM_OBJECT).value
+    if not from_object:
+        return None
+    table = (ctypes.c_int64 * (ROW * ROWS))()
+    _alive.append(table)
+
+    def forget() -> None:
+        ctypes.memset(table, 0, ctypes.sizeof(table))
+
+    return builtin(text(from_object, ctypes.addressof(table)), SYMBOL), forget
+
+
+_alive: list[Any] = []

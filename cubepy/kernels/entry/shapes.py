@@ -1,0 +1,82 @@
+"""Simplifying shapes before a launch: fewer, longer axes mean longer runs of neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import ShapeError
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.layout import reshaped
+
+
+def broadcast_shape(*arrays: np.ndarray) -> tuple[int, ...]:
+    """The shape that arrays broadcast to.
+
+    Raises:
+        ShapeError: they do not go together.
+    """
+    shape = arrays[0].shape
+    if all(a.shape == shape for a in arrays):
+        return shape  # type: ignore[no-any-return]
+    try:
+        return np.broadcast_shapes(*(a.shape for a in arrays))
+    except ValueError:
+        shapes = " and ".join(str(a.shape) for a in arrays)
+        raise ShapeError(f"the shapes {shapes} do not broadcast together") from None
+
+
+def strided(a: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The memory of an array in another shape, with other strides in bytes; what they reach is not checked."""
+    if isinstance(a, DeviceArray):
+        return a.strided(shape, strides)
+    return np.lib.stride_tricks.as_strided(a, shape, strides, writeable=a.flags.writeable)
+
+
+def view_as(a: Any, shape: tuple[int, ...]) -> Any:
+    """The array in another shape, as a view.
+
+    Raises:
+        AttributeError: its strides allow no view.
+    """
+    return a.reshape_view(shape) if isinstance(a, DeviceArray) else reshaped(a, shape)
+
+
+def as_new(out: Any, order: tuple[int, ...] | None = None, alone: bool = False) -> Any:
+    """An array to write with its axes in an order (None: as they are), a batch axis before them if `alone`; None if it
+    does not lie in memory as a new array of that shape would.
+    """
+    seen = out[None] if alone else out
+    seen = seen if order is None else seen.transpose(order)
+    return seen if seen.flags.c_contiguous else None
+
+
+def merged(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """The same arrays (of one shape) with axes merged wherever all of them allow it, length-1 axes dropped.
+
+    At least one axis remains.
+    """
+    shape = arrays[0].shape
+    if len(shape) == 1:
+        return arrays
+    ends = [d for d, n in enumerate(shape) if n != 1]
+    sizes = [shape[d] for d in ends]
+    strides = [[a.strides[d] for d in ends] for a in arrays]
+    for d in range(len(sizes) - 2, -1, -1):
+        n = sizes[d + 1]
+        if all(s[d] == s[d + 1] * n for s in strides):
+            sizes[d : d + 2] = [sizes[d] * n]
+            for s in strides:
+                del s[d]
+    if not sizes:
+        return [a.reshape(1) for a in arrays]
+    return [_viewed(a, tuple(sizes), tuple(s)) for a, s in zip(arrays, strides, strict=True)]
+
+
+def _viewed(a: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    if a.shape == shape:
+        return a
+    if len(shape) == 1 and a.flags.c_contiguous:
+        return a.reshape(-1)  # several times as quick
+    return strided(a, shape, strides)

@@ -1,0 +1,1 @@
+"""Arrays of other libraries: how they are recognised and used without a copy."""

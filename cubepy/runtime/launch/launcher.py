@@ -1,0 +1,347 @@
+"""From a call to a run: bind arguments, find or make the code for them, check memory, run.
+
+A launch that was seen before (same dtypes, shapes, strides, comptime values, grid) finds its prepared runner by
+one dictionary lookup in a table of the thread; only data pointers and scalars are new.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from functools import lru_cache
+from typing import Any
+
+from cubepy.compiler.calls import bind_parameters
+from cubepy.compiler.ir import Program
+from cubepy.compiler.signature import Spec, Target
+from cubepy.compiler.specialise import specialise
+from cubepy.config import config
+from cubepy.errors import LaunchError
+from cubepy.lang.declare import Kernel, TensorMap
+from cubepy.lang.dtypes import i32, i64
+from cubepy.lang.grid import Dim3, Over, dim3
+from cubepy.runtime import device as devices
+from cubepy.runtime import recording
+from cubepy.runtime.deep_stack import with_room
+from cubepy.runtime.launch import aliasing
+from cubepy.runtime.launch.arguments import device_of, take_apart
+from cubepy.runtime.launch.binder import LAUNCH_KEYWORDS, make_binder
+from cubepy.runtime.launch.bound import BoundLaunch, timed
+from cubepy.runtime.launch.prepared import Prepared
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.spans import ARRAYS
+from cubepy.runtime.replay import far
+from cubepy.runtime.replay.repeat import REFUSED, plain
+from cubepy.runtime.replay.trace import RIPE, Recorder, Trace
+from cubepy.runtime.stats import active, counters
+from cubepy.runtime.streams.stream import attached
+from cubepy.runtime.tables import room
+
+MODES = ("checked", "validate", "unchecked")
+TABLE_LIMIT = 4096
+VARIANTS = 64
+"""Programs that are kept for arguments like these, made while globals and the like had other values."""
+_specialise_lock = threading.RLock()
+
+
+class Launcher:
+    """Runs one kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.parameters = kernel.parameters
+        self.binder = make_binder(kernel)
+        self.local = threading.local()
+        self.programs: dict[
+            Any, list[tuple[Any, dict[Any, Any]]]
+        ] = {}  # with the executables of each
+        self.far: far.Calls | None = None
+
+    def bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple, Any, Any, Any]:
+        """Arguments in order, their key, mode, device and stream.
+
+        Raises:
+            KernelTypeError, ComptimeError: arguments that do not match the parameters.
+        """
+        try:
+            return self.binder(*args, **kwargs)
+        except TypeError:
+            plain = {k: v for k, v in kwargs.items() if k not in LAUNCH_KEYWORDS}
+            bind_parameters(
+                self.parameters, self.kernel.__name__, list(args), plain
+            )  # says what is wrong
+            raise
+
+    def launch(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Run the kernel with these arguments."""
+        short = None
+        if (
+            self.far is not None
+            and not kwargs
+            and args
+            and type(args[0]) in far.FAR
+            and not recording.detours
+        ):
+            short = far.key_of(grid, args)
+            try:
+                again = self.far.ready.get(short)
+            except TypeError:
+                again = short = None
+            if again is not None and again(*args) is not REFUSED:
+                return
+        values, key, mode, where, stream = self.bound(args, kwargs)
+        queue = None
+        if stream is not None:
+            where, queue = attached(stream, where)
+        key = (grid, type(grid), mode or config.mode, where or devices.current(), config.debug, key)
+        try:
+            prepared = self.local.table.get(key)
+        except AttributeError:
+            self.local.table = {}
+            prepared = None
+        except (TypeError, ValueError):  # something unhashable: the slow path says what
+            key = prepared = None  # type: ignore[assignment]
+        if prepared is not None:
+            holds = prepared.holds  # a method of a slot would be looked up slowly
+            if holds is not None and not holds() and not prepared.guard.valid():
+                prepared = None
+        if prepared is None:
+            prepared = self.prepare(grid, mode, where, values, key)
+            if prepared is None:
+                return
+        elif prepared.fresh:
+            prepared.ripen()
+            for v in args[:1]:
+                far.meet_argument(v)
+        quick = prepared.quick
+        if quick is not None and not active and not recording.active and quick(values, queue):
+            counters.launches += 1
+            only_arrays = not kwargs and not getattr(prepared.runner, "numbers", True)
+            if only_arrays and short not in prepared.tried and not recording.detours:
+                self.shorten(grid, prepared, args, values)
+            return
+        simple = prepared.simple
+        if prepared.leaves is not None:
+            leaves, prepared.leaves = prepared.leaves, None
+        elif simple is not None:
+            leaves = [values[i] if j < 0 else values[i][j] for i, j in simple]
+        else:
+            leaves = self.leaves(values)
+        if prepared.outputs and aliasing.check(prepared, leaves, self) and not prepared.in_place:
+            prepared = self.prepare(grid, mode, where, values, None)
+            assert prepared is not None
+        counters.launches += 1
+        if recording.active:
+            recorder = recording.current()
+            if recorder is not None:
+                recorder.launch(prepared, leaves)
+                recorder.spoiled |= queue is not None
+        if active:
+            timed(
+                self.kernel.__name__,
+                prepared.runner,
+                lambda: prepared.runner.run(leaves, values, queue),
+                queue,
+            )
+        else:
+            prepared.runner.run(leaves, values, queue)
+
+    def shorten(self, grid: Any, prepared: Prepared, args: tuple, values: tuple) -> None:
+        """Let a launch that came before be repeated by machine code from now on, if it can be."""
+        key = far.key_of(grid, args)
+        inputs = [v for v in values if type(v) is DeviceArray]
+        suits = key is not None and prepared.simple is not None and type(args[0]) in far.FAR
+        if not suits or not all(type(v) in far.FAR or plain(v) for v in args):
+            prepared.tried.add(None)
+            return
+        prepared.tried.add(key)
+        if self.far is None:
+            self.far = far.Calls()
+        recorder = Recorder(inputs)
+        recorder.launch(
+            prepared, [values[i] if j < 0 else values[i][j] for i, j in prepared.simple or ()]
+        )
+        if not recorder.spoiled:
+            trace = Trace(recorder, (), inputs[0].device)
+            trace.replays = RIPE
+            self.far.keep(key, args, None, trace, inputs)
+
+    def bind(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A launch with its arguments fixed."""
+        values, _, mode, where, stream = self.bound(args, kwargs)
+        queue = None
+        if stream is not None:
+            where, queue = attached(stream, where)
+        return BoundLaunch(
+            self, self.prepare(grid, mode, where, values, None), values, queue, stream
+        )
+
+    def inspect(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The generated code for these arguments."""
+        values, _, mode, where, _ = self.bound(args, kwargs)
+        exe, _, leaves, _, _ = self.find(grid, mode, where, values)
+        return getattr(exe, "code_for", lambda _: exe)(leaves).inspect()
+
+    def leaves(self, values: tuple) -> list[Any]:
+        """The arrays and numbers of the arguments, in order."""
+        out: list[Any] = []
+        for p, v in zip(self.parameters, values, strict=True):
+            if p.kind != "comptime":
+                out += take_apart(p, v, self.kernel)[1]
+        return out
+
+    def simple(self, values: tuple, leaves: list[Any]) -> tuple[tuple[int, int], ...] | None:
+        """Where the leaves stand among the values: (argument, -1), or (argument, place in its tuple).
+
+        None when one of them is made from its argument (a struct's field, a converted number).
+        """
+        places: list[tuple[int, int]] = []
+        for i, (p, v) in enumerate(zip(self.parameters, values, strict=True)):
+            if p.kind == "comptime" or v is None:
+                continue
+            parts = v if type(v) is tuple else (v,)
+            for j, part in enumerate(parts):
+                plain = isinstance(part, TensorMap) or (type(part) in ARRAYS and part.ndim > 0)
+                if not plain and not (p.kind == "any" and type(part) in (int, float)):
+                    return None
+                places.append((i, j if type(v) is tuple else -1))
+        return tuple(places) if len(places) == len(leaves) else None
+
+    def find(
+        self, grid: Any, mode: Any, where: Any, values: tuple
+    ) -> tuple[Any, Dim3, list[Any], bool, int]:
+        """The executable for these arguments, compiled at first sight, and the ordinal of its device."""
+        mode = mode or config.mode
+        if mode not in MODES:
+            raise LaunchError(
+                f"there is no mode {mode!r}", hint=f"the modes are {', '.join(MODES)}"
+            )
+        specs: list[Spec] = []
+        leaves: list[Any] = []
+        for p, value in zip(self.parameters, values, strict=True):
+            spec, mine = take_apart(p, value, self.kernel)
+            specs.append(spec)
+            leaves += mine
+        dev = device_of(where, leaves, self.kernel.__name__)
+        backend = devices.backend_named(dev.backend)
+        properties = backend.properties(dev.ordinal)
+        kinds = tuple(specs)
+
+        def target(cubes: Dim3, units: Dim3) -> Target:
+            wide = wide_of(cubes, units, dev, properties.max_units, leaves)
+            debug = config.debug > 0 or mode == "validate"
+            return target_of(dev.backend, units, mode, wide, Same(properties), debug)
+
+        cubes, units = self.grid(grid, backend)
+        aim = target(cubes, units)
+        if isinstance(grid, Over) and grid.shape:
+            flat = aim
+            if with_room(lambda: self.program(kinds, flat))[0].axes:
+                cubes, units = backend.units(grid.axes)
+                aim = target(cubes, units)
+        exe, in_place = with_room(lambda: self.code(backend, kinds, aim, leaves))
+        return exe, cubes, leaves, in_place, dev.ordinal
+
+    def program(self, specs: tuple[Spec, ...], target: Target) -> tuple[Program, dict[Any, Any]]:
+        """The program for arguments like these, made unless it exists, and what was compiled of it."""
+        with _specialise_lock:
+            known = self.programs.setdefault((specs, target), [])
+            found: tuple[Any, dict[Any, Any]] | None
+            found = next(
+                (v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None
+            )
+            if found is None:
+                found = specialise(self.kernel, specs, target), {}
+                del known[: len(known) + 1 - VARIANTS]
+                known.append(found)
+            return found
+
+    def code(
+        self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]
+    ) -> tuple[Any, Any]:
+        """The code for arguments like these, made unless it exists, and which leaves share memory."""
+        with _specialise_lock:
+            program, executables = self.program(specs, target)
+            in_place = aliasing.in_place(program, leaves)
+            exe = executables.get(in_place)
+            if exe is None:
+                counters.specialised += not executables
+                exe = executables[in_place] = backend.executable(
+                    self.kernel, program, specs, in_place
+                )
+        return exe, in_place
+
+    def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:
+        """Cube count and cube dim of a grid."""
+        if isinstance(grid, Over):
+            return backend.units((grid.units,))  # type: ignore[no-any-return]
+        if not isinstance(grid, tuple) or len(grid) != 2:
+            name = self.kernel.__name__
+            one = isinstance(grid, int) and not isinstance(grid, bool)
+            raise LaunchError(
+                f"a grid is cb.over(...) or two values (cubes, units), not {grid!r}",
+                hint=f"write {name}[cb.over({grid})](...) for {grid} units of work, or {name}[{grid}, units](...) for "
+                f"{grid} cubes"
+                if one
+                else f"write {name}[cubes, units](...), or {name}[cb.over(out)](...) for a unit an element",
+            )
+        return dim3(grid[0], "the cube count", 1), dim3(grid[1], "the cube dim", 1)
+
+    def prepare(self, grid: Any, mode: Any, where: Any, values: tuple, key: Any) -> Prepared | None:
+        """Find the code and lay the launch out; None when there is nothing to do."""
+        if isinstance(grid, Over) and grid.size == 0:
+            return None
+        exe, cubes, leaves, in_place, ordinal = self.find(grid, mode, where, values)
+        outputs, ranges = aliasing.plan(exe.program, leaves)
+        runner = exe.prepare(leaves, values, cubes, ordinal)
+        prepared = Prepared(exe, runner, outputs, ranges, in_place, self.simple(values, leaves))
+        if key is not None and not in_place:
+            table = self.local.table
+            room(table, TABLE_LIMIT)
+            table[key] = prepared
+            prepared.leaves = leaves
+        return prepared
+
+
+class Same:
+    """A device's properties in a key: by identity, which is quicker than to compare all that a device has."""
+
+    __slots__ = ("properties",)
+
+    def __init__(self, properties: Any) -> None:
+        self.properties = properties
+
+    def __hash__(self) -> int:
+        return id(self.properties)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.properties is self.properties
+
+
+@lru_cache(4096)
+def target_of(
+    backend: str, units: Dim3, mode: str, wide: bool, device: Same, debug: bool
+) -> Target:
+    """What code is generated for; one object for equal ones."""
+    p = device.properties
+    return Target(
+        backend, units, mode, i64 if wide else i32, p.plane_size, p.max_shared_memory, p, debug
+    )
+
+
+def wide_of(cubes: Dim3, units: Dim3, dev: Any, most: int, leaves: list[Any]) -> bool:
+    """Whether a launch needs indices of 64 bits.
+
+    Raises:
+        LaunchError: more units than the device, or a number of 64 bits, can take.
+    """
+    in_cube = math.prod(units)
+    in_launch = math.prod(cubes) * in_cube
+    if in_cube > most:
+        raise LaunchError(f"a cube of {units} has {in_cube} units; {dev} allows {most}")
+    if in_launch >= 2**63:
+        raise LaunchError(
+            f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count"
+        )
+    arrays = [a for a in leaves if isinstance(a, ARRAYS)]
+    return in_launch >= 2**31 or any(a.size >= 2**31 for a in arrays)

@@ -1,0 +1,48 @@
+"""The bytes that arrays span, and whether two of them have some in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cubepy.runtime.memory.address import address
+from cubepy.runtime.memory.device_array import DeviceArray
+
+ARRAYS = (np.ndarray, DeviceArray)
+
+
+def extent(array: Any) -> tuple[int, int]:
+    """The bytes that an array spans, relative to its data pointer: first and one past the last."""
+    if type(array) is DeviceArray:
+        return array.layout.extent
+    if array.size == 0:
+        return 0, 0
+    low = high = 0
+    for n, s in zip(array.shape, array.strides, strict=True):
+        if s < 0:
+            low += (n - 1) * s
+        else:
+            high += (n - 1) * s
+    return low, high + array.itemsize
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two arrays are the same memory in the same way."""
+    return a is b or (
+        a.size > 0
+        and type(a) is type(b)
+        and (a.address == b.address if type(a) is DeviceArray else address(a) == address(b))
+        and a.shape == b.shape
+        and a.strides == b.strides
+        and a.dtype == b.dtype
+    )
+
+
+def meet(a: Any, b: Any) -> bool:
+    """Whether the spans of two arrays overlap."""
+    if type(a) is not type(b) or a.size == 0 or b.size == 0:
+        return False
+    here, there = (v.address if type(v) is DeviceArray else address(v) for v in (a, b))
+    (low, high), (first, last) = extent(a), extent(b)
+    return bool(here + low < there + last and there + first < here + high)

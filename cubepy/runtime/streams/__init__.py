@@ -1,0 +1,1 @@
+"""Queues of work on devices: streams, events, and graphs of recorded work."""
