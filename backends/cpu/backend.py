@@ -11,12 +11,11 @@ from typing import Any
 from cubepy.backends.cpu import argument_key, replay
 from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.amx import TILES, tiles_granted
-from cubepy.backends.cpu.emit import emit
+from cubepy.backends.cpu.emit import CpuText, emit
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import choice
 from cubepy.backends.llvm.machine_code import host, load_object
 from cubepy.backends.llvm.names import OPS
-from cubepy.backends.llvm.printing import Emitted
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
@@ -30,11 +29,15 @@ from cubepy.runtime.inspection import Inspection
 from cubepy.runtime.stats import counters
 
 UNITS = (256, 1, 1)
-"""Units of a cube of `cb.over`, however many axes it has: a line of neighbours, which LLVM makes lines of."""
+"""Units of a cube of `cb.over`, however many axes it has: a line of neighbours, which LLVM makes
+lines of.
+"""
 
 
 VARIANTS = 4
-"""Kinds of sizes for which a kernel gets code of its own: where its arrays are not as large as each other, say."""
+"""Kinds of sizes for which a kernel gets code of its own: where its arrays are not as large as each
+other, say.
+"""
 LONGEST = 2**31
 _loading = threading.RLock()
 
@@ -88,7 +91,7 @@ class CpuExecutable:
     ) -> None:
         self.program, self.noalias, self.denied = program, not in_place, denied
         self.others: dict[frozenset[Sum] | None, CpuExecutable] = {}
-        self.emitted: Emitted = emit(program, _reserved(), denied)
+        self.emitted: CpuText = emit(program, _reserved(), denied)
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
         self.key = disk.digest(
             self.emitted.text, options, repr(self.emitted.parameters), native.versions()
@@ -98,7 +101,7 @@ class CpuExecutable:
 
     @property
     def entry(self) -> int:
-        """The address of the code, which is compiled or read from the cache when it is asked for."""
+        """The address of the code, which is compiled, or read from the cache, when asked for."""
         if self._entry is None:
             with _loading:
                 if self._entry is None:
@@ -135,10 +138,10 @@ class CpuExecutable:
         return CpuRunner(with_room(lambda: self.code_for(leaves).loaded()), leaves, cubes)
 
     def code_for(self, leaves: list[Any]) -> CpuExecutable:
-        """This, or what was made without the assumptions that do not hold; there are few of them."""
+        """This, or what was made without the assumptions that do not hold; there are few."""
         if not self.emitted.assumes:
             return self
-        sizes = {}
+        sizes: dict[tuple[str, int], int] = {}
         for value, argument in zip(leaves, self.program.arguments, strict=True):
             if argument.mem is not None:
                 name = argument.mem.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from cubepy.backends.cpu.fission import Split, Units, split
 from cubepy.backends.llvm.printing import Emitted, Parameter, carrier
@@ -19,6 +20,17 @@ NAN = float("nan")
 '''
 
 
+@dataclass(frozen=True)
+class CpuText(Emitted):
+    """Generated code for a CPU.
+
+    Attributes:
+        assumes: what sizes of arguments must fulfil, each `>= 0` (see `ranges`).
+    """
+
+    assumes: tuple[Sum, ...] = ()
+
+
 class CpuPrinter(WideText):
     """Prints one program as a function of a range of cubes."""
 
@@ -30,7 +42,7 @@ class CpuPrinter(WideText):
         self.per_unit = frozenset(self.split.per_unit)
         self.locals_per_unit = program.has_barrier and self.units_count > 1
 
-    def emit(self) -> Emitted:
+    def emit(self) -> CpuText:
         """The whole module."""
         program = self.program
         parameters = [
@@ -57,7 +69,7 @@ class CpuPrinter(WideText):
         names = ", ".join(p.name for p in parameters)
         text = HEADER.format(title=title) + f"def kernel({names}):\n" + "\n".join(self.lines) + "\n"
         assumed = tuple(sorted(self.assumed, key=Sum.text))
-        return Emitted(text, tuple(parameters), tuple(self.sites), assumed)
+        return CpuText(text, tuple(parameters), tuple(self.sites), assumed)
 
     def topology_of_cube(self) -> None:
         """Positions of the cube along the axes, if they are used."""
@@ -94,7 +106,8 @@ class CpuPrinter(WideText):
         self.depth = depth
 
     def bounded(self, body: list[Stmt]) -> tuple[dict[str, str], list[Sum], list[Stmt]]:
-        """Ends of the loops over units where the whole body is under a guard of their position, and the body without it.
+        """Ends of the loops over units where the whole body is under a guard of their position, and
+        the body without it.
 
         A loop whose turns all work is one that LLVM moves things out of, and turns into lines.
         """
@@ -132,7 +145,9 @@ class CpuPrinter(WideText):
         return ends, facts, [*before, *rest]
 
     def _end_of(self, fact: Sum) -> tuple[str, str] | None:
-        """The loop that a fact bounds from above, and its end: a position is at most what stays the same in a cube."""
+        """The loop that a fact bounds from above, and its end: a position is at most what stays the
+        same in a cube.
+        """
         axes = {"unit_x": "X", "unit_y": "Y", "unit_z": "Z"}
         units = dict(zip(axes, self.program.units, strict=True))
         positions = {self.position(f"ABSOLUTE_POS_{a}"): n for n, a in axes.items() if units[n] > 1}
@@ -184,7 +199,7 @@ def _conjuncts(cond: Expr) -> list[Expr]:
 
 def emit(
     program: Program, reserved: frozenset[str], denied: frozenset[Sum] | None = frozenset()
-) -> Emitted:
+) -> CpuText:
     """Print a program for the CPU.
 
     Args:

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass
 
 from cubepy.backends.llvm.printing_memory import MemoryText
-from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import (
     Alloc,
     Assign,
@@ -85,13 +84,11 @@ class Emitted:
         text: the Python source.
         parameters: of the function `kernel`, in the order of the argument block.
         sites: for validate mode and assertions: where a report's number points.
-        assumes: what sizes of arguments must fulfil, each `>= 0` (see `ranges`).
     """
 
     text: str
     parameters: tuple[Parameter, ...]
     sites: tuple[Site, ...]
-    assumes: tuple[Sum, ...] = ()
 
 
 @dataclass(frozen=True)

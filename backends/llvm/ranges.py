@@ -1,9 +1,10 @@
-"""What is known of index arithmetic: integers as sums of named parts, and what follows from guards around a place.
+"""What is known of index arithmetic: integers as sums of named parts, and what follows from guards
+around a place.
 
-A check of an index falls away where it follows from the range of each part (a position is not negative, a loop's
-variable lies between its bounds), from the conditions of the branches around it, or from the sizes of arguments alone.
-The last is an assumption: it is tried when a launch is laid out, and code for launches where it does not hold keeps
-the check.
+A check of an index falls away where it follows from the range of each part (a position is not
+negative, a loop's variable lies between its bounds), from the conditions of the branches around it,
+or from the sizes of arguments alone. The last is an assumption: it is tried when a launch is laid
+out, and code for launches where it does not hold keeps the check.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ class Part:
     Attributes:
         text: the generated text that gives it in 64 bits; equal texts are equal parts.
         low, high: the range of its values.
-        size: of which argument it is the length of which axis: (name, axis), or the number of elements (name, -1).
-        kind: "min" or "max" of `of`; "mod" for the remainder by `of[0]`, which is not negative; else "".
+        size: of which argument it is the length of which axis: (name, axis), or the number of
+            elements (name, -1).
+        kind: "min" or "max" of `of`; "mod" for the remainder by `of[0]`, which is not negative;
+            else "".
         of: what it is made of.
     """
 
@@ -110,7 +113,7 @@ NOTHING: Needs = frozenset()
 
 
 def needs(goal: Sum, facts: Sequence[Sum], denied: Iterable[Sum] = ()) -> Needs | None:
-    """What sizes must fulfil for `goal >= 0` to follow from facts; None where it does not follow."""
+    """What sizes must fulfil for `goal >= 0` to follow from facts; None where it does not."""
     if goal.low >= 0:
         return NOTHING
     for part, n in goal.terms:

@@ -1,8 +1,9 @@
-"""Printing kernels of single elements: positions and loop variables in 64 bits, and no check that must hold.
+"""Printing kernels of single elements: positions and loop variables in 64 bits, and no check that
+must hold.
 
-A kernel's index arithmetic is done in 32 bits by the language. Where it cannot wrap (see `ranges`) a variable is kept
-in 64 bits beside, which LLVM needs to see that neighbours in a loop are neighbours in memory; else it does not turn
-the loop into one over lines.
+A kernel's index arithmetic is done in 32 bits by the language. Where it cannot wrap (see `ranges`)
+a variable is kept in 64 bits beside, which LLVM needs to see that neighbours in a loop are
+neighbours in memory; else it does not turn the loop into one over lines.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def of_elements(program: Program) -> bool:
 
 
 class WideText(Printer):
-    """A printer that follows what is known of integers; `denied` are assumptions that it must not make."""
+    """A printer that follows what is known of integers; `denied` are assumptions that it must not
+    make.
+    """
 
     def __init__(
         self, program: Program, reserved: frozenset[str], denied: frozenset[Sum] | None
@@ -288,7 +291,7 @@ class WideText(Printer):
         self.beside[s.name] = Wide(name, known.sum)
 
     def _keeps(self, name: str) -> bool:
-        """Whether a variable is an index that nothing inside the statements of this block changes."""
+        """Whether a variable is an index that nothing inside the statements of a block changes."""
         kind = self.program.variables.get(name)
         return (
             kind is not None

@@ -22,7 +22,7 @@ from cubepy.compiler.ir import (
     Store,
     VType,
 )
-from cubepy.compiler.values import ArrayValue, Const, TupleValue, Value, describe
+from cubepy.compiler.values import ArrayValue, Const, TupleValue, Value, describe, late_shape
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, SharedMemoryError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import ATOMIC_OPS, FLOAT_MATH, PLANE_OPS
@@ -85,10 +85,7 @@ class Lowering(Expressions):
     def shape_of(self, value: Value, what: str) -> tuple[int, ...]:
         """A comptime shape."""
         if not isinstance(value, Const):
-            raise ComptimeError(
-                f"the shape of {what} must be comptime, but it is {_known_late(value)}",
-                hint="take the number as a parameter `n: cb.Comptime[int]`, or allocate the most that is needed",
-            )
+            raise late_shape(what, value)
         shape = value.value if isinstance(value.value, tuple) else (value.value,)
         for n in shape:
             if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:
@@ -208,14 +205,6 @@ def _folded(name: str, values: Args) -> Value | None:
         return None
     with np.errstate(all="ignore"):
         return Const(fn(*x))
-
-
-def _known_late(value: Value) -> str:
-    """A shape that holds runtime values, in words."""
-    if isinstance(value, TupleValue):
-        return f"({', '.join(repr(v.value) if isinstance(v, Const) else describe(v) for v in value.items)})"
-    named = isinstance(value, Expr) and value.op == "var"
-    return f"{value.attr!r}, {describe(value)}" if named else describe(value)  # type: ignore[union-attr]
 
 
 @lowers(*FLOAT_MATH)

@@ -27,6 +27,7 @@ from cubepy.compiler.values import (
     Value,
     describe,
     plain,
+    refuse_loop_with,
 )
 from cubepy.errors import ComptimeError, CubeError, KernelSyntaxError, KernelTypeError
 from cubepy.lang.builtins import BUILTINS, Builtin
@@ -140,7 +141,7 @@ class Calls(Loops, Lowering):
         if fn is print:
             return self.builtin("debug_print", args, {})
         if fn is zip or (fn is enumerate and len(args) == 1):
-            self._refuse_loop_with(fn, args)
+            refuse_loop_with(fn.__name__, args)
             rows = (
                 zip(*(self._tuple(a) for a in args), strict=False)
                 if fn is zip
@@ -173,27 +174,6 @@ class Calls(Loops, Lowering):
         raise KernelTypeError(
             f"{_name(fn)} cannot be called with runtime values in a kernel", hint=_instead(fn)
         )
-
-    def _refuse_loop_with(self, fn: Any, args: list[Value]) -> None:
-        """`enumerate` and `zip` of what is no tuple.
-
-        Raises:
-            KernelTypeError: an array, or another runtime value.
-        """
-        for value in args:
-            if isinstance(value, TupleValue):
-                continue
-            if not (isinstance(value, Const) and isinstance(value.value, (tuple, range))):
-                array = isinstance(value, ArrayValue)
-                name = (
-                    (value.mem.argument or value.mem.name) if isinstance(value, ArrayValue) else ""
-                )
-                raise KernelTypeError(
-                    f"{fn.__name__} goes over comptime tuples in a kernel, not over {describe(value)}",
-                    hint=f"write `for i in range({name}.shape[0]):` and use {name}[i]"
-                    if array
-                    else "write `for i in range(...):` and use what belongs to i",
-                )
 
     def python_cast(self, fn: Any, args: list[Value]) -> Value:
         """`int(x)`, `float(x)`, `bool(x)` of a runtime value."""
@@ -451,10 +431,8 @@ ALIASES = {  # NumPy's names of builtins
 
 def _instead(fn: Any) -> str:
     """The hint for a host function that was called with runtime values."""
-    if inspect.isfunction(fn) and fn.__name__ == "<lambda>":
-        return "a lambda is not compiled: write it as a def under @cb.func and pass that"
     if inspect.isfunction(fn):
-        return "decorate it with @cb.func"
+        return f"{'write a def and ' * (fn.__name__ == '<lambda>')}decorate it with @cb.func"
     name = str(getattr(fn, "__name__", ""))
     name = ALIASES.get(name, name)
     return (

@@ -6,7 +6,7 @@ import ast
 import types
 from typing import Any
 
-from cubepy.compiler import convert
+from cubepy.compiler import convert, values
 from cubepy.compiler.ir import Expr, If, Mem, Store, VType
 from cubepy.compiler.reads import HOLDERS, MISSING
 from cubepy.compiler.state import State
@@ -187,10 +187,8 @@ class Expressions(State):
         if name.startswith("CUBE_DIM"):
             x, y, z = self.units
             return Const({"": x * y * z, "_X": x, "_Y": y, "_Z": z}[name[len("CUBE_DIM") :]])
-        if name == "PLANE_DIM":
-            return Const(self.plane)
-        if name == "UNIT_POS_PLANE" and self.plane == 1:
-            return Const(0)
+        if name == "PLANE_DIM" or (name == "UNIT_POS_PLANE" and self.plane == 1):
+            return Const(self.plane if name == "PLANE_DIM" else 0)
         if name == "PLANE_POS" and self.plane == 1:
             name = "UNIT_POS"
         axis = "_XYZ".find(name[-1]) - 1 if name[-2] == "_" else -1
@@ -409,9 +407,8 @@ class Expressions(State):
 
     def item(self, node: ast.Subscript) -> Value:
         """`owner[...]`."""
-        saved = self.location
-        self.refuse_index_after_index(node)
-        owner = self.owner(node.value)
+        values.refuse_index_after_index(node, self.frame.env)
+        saved, owner = self.location, self.owner(node.value)
         self.location = saved
         if isinstance(owner, Const) and isinstance(node.slice, ast.Slice):
             bounds = [
@@ -425,31 +422,6 @@ class Expressions(State):
             ]
             return plain(TupleValue(owner.items[slice(*(b.value for b in bounds))]))  # type: ignore[union-attr]
         return self.subscript(owner, self.index_values(node.slice))
-
-    def refuse_index_after_index(self, node: ast.Subscript) -> None:
-        """`tmp[i][j]` of an array of several axes, which takes its indices at once.
-
-        Raises:
-            KernelTypeError: it stands there.
-        """
-        inner, parts = node.value, [ast.unparse(node.slice)]
-        while isinstance(inner, ast.Subscript):
-            parts.append(ast.unparse(inner.slice))
-            inner = inner.value
-        if len(parts) == 1 or not isinstance(inner, ast.Name):
-            return
-        owner = self.frame.env.get(inner.id)
-        if isinstance(owner, ArrayValue) and not owner.mem.lanes:
-            at = ", ".join(reversed(parts))
-            axes = f"{owner.mem.ndim} {'axis' if owner.mem.ndim == 1 else 'axes'}"
-            raise KernelTypeError(
-                f"{ast.unparse(node)} indexes twice, but an array takes all of its indices at once; {inner.id} has "
-                f"{axes}",
-                location=self.location,
-                hint=f"write {inner.id}[{at}]"
-                if len(parts) == owner.mem.ndim
-                else "it takes as many indices as it has axes, in one pair of brackets",
-            )
 
     def index_values(self, node: ast.expr) -> tuple[Value, ...]:
         """The indices inside `[...]`."""

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from cubepy.errors import KernelTypeError, LaunchError, Location
 from cubepy.lang.builtins import interpreter
+from cubepy.lang.decorated import written
 from cubepy.lang.dtypes import DType
 
 T = TypeVar("T")
@@ -151,31 +152,6 @@ def _is_comptime(annotation: Any) -> bool:
     return annotation is Comptime or getattr(annotation, "__origin__", None) is Comptime
 
 
-def _function(fn: Any, decorator: str) -> Callable:
-    """What a decorator was given, which must be a function written in Python.
-
-    Raises:
-        KernelTypeError: it is something else: a class, a builtin, a `functools.partial`, ...
-    """
-    inner = inspect.unwrap(fn) if callable(fn) else fn
-    if not (inspect.isfunction(inner) or inspect.ismethod(inner)):
-        raise KernelTypeError(
-            f"@cb.{decorator} takes a function written in Python, not {fn!r}",
-            hint="write a def, and give what is fixed as a cb.Comptime parameter",
-        )
-    if inner.__name__ == "<lambda>":
-        code = inner.__code__
-        at = linecache.getline(code.co_filename, code.co_firstlineno).find("lambda")
-        raise KernelTypeError(
-            f"@cb.{decorator} takes a function made with def, not a lambda: a kernel is read from its source",
-            location=Location(
-                code.co_filename, code.co_firstlineno, max(0, at), inner.__qualname__
-            ),
-            hint=f"write @cb.{decorator} above a def",
-        )
-    return fn  # type: ignore[no-any-return]
-
-
 def _place_of(fn: Callable, parameter: str) -> Location:
     """Where a parameter is declared."""
     code = inspect.unwrap(fn).__code__
@@ -235,7 +211,7 @@ class Func:
     """
 
     def __init__(self, fn: Callable) -> None:
-        self.fn = fn = _function(fn, "func")
+        self.fn = fn = written(fn, "func")
         self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
         self.__module__, self.__wrapped__ = fn.__module__, fn
         self._parameters: tuple[Param, ...] | None = None
@@ -280,7 +256,7 @@ class Kernel:
                 f"unknown fast_math liberties {sorted(unknown)}",
                 hint=f"choose from {sorted(FAST_MATH)}",
             )
-        self.fn, self.fast_math = _function(fn, "kernel"), fast_math
+        self.fn, self.fast_math = written(fn, "kernel"), fast_math
         self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
         self.__module__, self.__wrapped__ = fn.__module__, fn
         self._parameters: tuple[Param, ...] | None = None

@@ -11,7 +11,8 @@ Dim3 = tuple[int, int, int]
 
 
 class Over(NamedTuple):
-    """A grid with a unit for each of `size` elements, or for `lanes` of them; the device picks the cubes.
+    """A grid with a unit for each of `size` elements, or for `lanes` of them; the device picks the
+    cubes.
 
     `shape` is that of the elements where they have several axes, else empty.
     """
@@ -34,9 +35,9 @@ class Over(NamedTuple):
         """
         if len(self.shape) > 3:
             raise LaunchError(
-                f"the kernel asks for positions along Y or Z, but cb.over is given the shape {self.shape} of "
-                f"{len(self.shape)} axes; a grid has 3",
-                hint="join axes, e.g. cb.over((a * b, c, d)), or number the elements by cb.ABSOLUTE_POS alone",
+                f"the kernel asks for positions along Y or Z, but cb.over is given the shape "
+                f"{self.shape} of {len(self.shape)} axes; a grid has 3",
+                hint="join axes, e.g. cb.over((a * b, c, d)), or ask for cb.ABSOLUTE_POS alone",
             )
         if not self.shape:
             return (self.units,)
@@ -47,12 +48,14 @@ class Over(NamedTuple):
 def over(n: Any, lanes: int = 1) -> Over:
     """A grid with one unit per `lanes` elements of an array, of a shape, or of a count.
 
-    A kernel that asks for positions along Y or Z gets them along the axes of the shape: X goes along the last axis
-    (neighbours in memory), Y along the one before it, Z along the first of three. Else the elements are numbered in
-    one line: `cb.ABSOLUTE_POS`. Which of the two it is, the kernel decides alone.
+    A kernel that asks for positions along Y or Z gets them along the axes of the shape: X goes
+        along the last axis
+    (neighbours in memory), Y along the one before it, Z along the first of three. Else the elements
+    are numbered in one line: `cb.ABSOLUTE_POS`. Which of the two it is, the kernel decides alone.
 
-    Cubes are of one size whatever the count is, so that no other code is made for another count; units that have no
-    work must find that out: `if i < out.size`, or `if row < out.shape[0] and column < out.shape[1]`.
+    Cubes are of one size whatever the count is, so that no other code is made for another count;
+    units that have no work must find that out: `if i < out.size`, or `if row < out.shape[0] and
+    column < out.shape[1]`.
 
     Args:
         n: a count, a shape, or anything with a `shape` or a `size`.

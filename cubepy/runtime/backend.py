@@ -168,8 +168,10 @@ class Backend(Protocol):
         ...
 
     def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
-        """Cubes and units for `cb.over` with so many units of work along X, Y and Z: one axis, two or three.
+        """Cubes and units for `cb.over` with so many units of work along X, Y and Z: one axis, two
+        or three.
 
-        Units are part of the code: how many axes there are may decide about them, how long they are must not.
+        Units are part of the code: how many axes there are may decide about them, how long they are
+            must not.
         """
         ...

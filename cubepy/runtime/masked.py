@@ -10,7 +10,8 @@ from cubepy.errors import ArgumentError
 
 
 def refuse_masked(value: Any, name: str) -> None:
-    """Refuse a masked array of NumPy: its mask would be dropped, and what lies under a mask is arbitrary.
+    """Refuse a masked array of NumPy: its mask would be dropped, and what lies under a mask is
+    arbitrary.
 
     Raises:
         ArgumentError: it is one.
@@ -27,3 +28,9 @@ def refuse_masked_parts(value: list[Any] | tuple[Any, ...], name: str) -> None:
     for part in value:
         if isinstance(part, np.ma.MaskedArray):
             refuse_masked(part, f"a part of {name}")
+
+
+def refused(value: Any, name: str) -> Any:
+    """The value, unless it is a masked array: see `refuse_masked`."""
+    refuse_masked(value, name)
+    return value

@@ -13,9 +13,8 @@ from cubepy.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime.device import Device, as_device, current, gpu_of
-from cubepy.runtime.interop.accepted import hint_for, host_memory
+from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
-from cubepy.runtime.masked import refuse_masked, refuse_masked_parts
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor.ir import Node
 from cubepy.tensor.operators import Operators
@@ -461,14 +460,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         result = Tensor(Dense(far))
         result = result if wanted is None else result.astype(wanted)
         return result if device is None else result.to(as_device(device))
-    if isinstance(data, np.ndarray):
-        refuse_masked(data, "the data of a tensor")
-        array = data
-    elif (found := host_memory(data, "the data of a tensor")) is not None:
-        array = found
-    else:
-        if isinstance(data, (list, tuple)):
-            refuse_masked_parts(data, "the data of a tensor")
+    array = host_data(data, "the data of a tensor")
+    if array is None:
         try:
             array = np.asarray(data)
         except ValueError as error:

@@ -1,4 +1,6 @@
-"""Grids of `cb.over`: a unit for each element, numbered in one line or along the axes, as the kernel asks."""
+"""Grids of `cb.over`: a unit for each element, numbered in one line or along the axes, as the
+kernel asks.
+"""
 
 from __future__ import annotations
 

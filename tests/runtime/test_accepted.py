@@ -1,4 +1,6 @@
-"""What is taken as an array, by kernels, the library and tensors: one table, which docs/language.md shows."""
+"""What is taken as an array, by kernels, the library and tensors: one table, which docs/language.md
+shows.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class DLPack:
 
 
 class Column:
-    """Speaks `__array__` alone, as columns and frames of pandas and polars and chunked arrays of Arrow do."""
+    """Speaks `__array__` alone, as columns and frames of pandas and polars and chunked arrays of
+    Arrow do.
+    """
 
     def __init__(self, held: np.ndarray) -> None:
         self.held = held
@@ -206,7 +210,7 @@ def test_the_real_ones_do_as_the_stand_ins(module: str, make: Any, in_kernels: s
 
 
 def test_the_table_of_the_docs_is_this_one() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "language.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "language.md").read_text()
     words = {TAKEN: "read and written", READ: "read", REFUSED: "refused"}
     for kind, (_, in_kernels, in_library) in TABLE.items():
         rows = [line for line in text.splitlines() if line.startswith(f"| {kind}")]

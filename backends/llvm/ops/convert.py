@@ -51,7 +51,7 @@ def convert(b: Any, v: Any, src: str, dst: str) -> Any:
 
 
 def _whole(b: Any, x: Any, ty: Any) -> Any:
-    """Floats as i32, saturated: LLVM takes `fptosi.sat` of lines apart, lane by lane, and this not."""
+    """Floats as i32, saturated: LLVM takes `fptosi.sat` of lines apart, lane by lane, not this."""
     end = const(x.type, float(1 << 31))
     inside = b.select(b.fcmp_ordered("<", x, end), x, const(x.type, 0.0))  # NaN is not less
     low = const(x.type, -float(1 << 31))

@@ -22,7 +22,9 @@ from cubepy.runtime.memory.spans import meet
 
 
 def wrapper(*values: Any) -> Callable[[Any], Any]:
-    """What makes a result of the kind that came in: tensors give tensors, PyTorch's are PyTorch's, arrays give arrays."""
+    """What makes a result of the kind that came in: tensors give tensors, PyTorch's are PyTorch's,
+    arrays give arrays.
+    """
     for v in values:
         wrap = getattr(v, "__cubepy_wrap__", None)
         if wrap is not None:

@@ -1,8 +1,11 @@
-"""Which values are taken as arrays, by kernels, the library, tensors and layers alike, and how their memory is found.
+"""Which values are taken as arrays, by kernels, the library, tensors and layers alike, and how
+their memory is found.
 
-One order of protocols for all of them: an array of NumPy or of a device, a tensor, memory of a GPU, then what a host
-library shows of its memory (`__array_interface__`, DLPack, the buffer protocol) and at last `__array__`, which may
-copy. What may be a copy is read-only: a kernel that wrote into it would write where nobody looks.
+One order of protocols for all of them: an array of NumPy or of a device, a tensor, memory of a GPU,
+    then what a host
+library shows of its memory (`__array_interface__`, DLPack, the buffer protocol) and at last
+`__array__`, which may copy. What may be a copy is read-only: a kernel that wrote into it would
+write where nobody looks.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import numpy as np
 
 from cubepy.errors import DTypeError, LaunchError
 from cubepy.runtime.interop.foreign import host_array
+from cubepy.runtime.masked import refuse_masked, refuse_masked_parts
 
 _BUFFERS: dict[type, bool] = {}
 """Whether objects of a type show their memory by the buffer protocol."""
@@ -33,7 +37,8 @@ def has_buffer(value: Any) -> bool:
 
 
 def host_memory(value: Any, name: str = "x") -> np.ndarray | None:
-    """The array of a value that another library or Python keeps in the memory of the host, or None if it is none.
+    """The array of a value that another library or Python keeps in the memory of the host, or None
+    if it is none.
 
     Raises:
         LaunchError: its library does not give it away, or its memory is no array.
@@ -57,6 +62,21 @@ def host_memory(value: Any, name: str = "x") -> np.ndarray | None:
     return array
 
 
+def host_data(value: Any, name: str) -> np.ndarray | None:
+    """The array of data that may also be lists and numbers, of which there is None.
+
+    Raises:
+        ArgumentError: a masked array, or a list of such.
+        LaunchError, DTypeError: see `host_memory`.
+    """
+    if isinstance(value, np.ndarray):
+        refuse_masked(value, name)
+        return value
+    if isinstance(value, (list, tuple)):
+        refuse_masked_parts(value, name)
+    return host_memory(value, name)
+
+
 def _buffer(value: Any, name: str) -> memoryview:
     try:
         return memoryview(value)
@@ -71,7 +91,7 @@ def _plain(array: np.ndarray, value: Any, name: str) -> np.ndarray:
     if array.dtype == object:
         raise DTypeError(
             f"{name} is a {type(value).__name__} of objects, not of numbers alone",
-            hint="fill what is missing and give it a numeric dtype, e.g. x.fillna(0).astype('float32')",
+            hint="fill what is missing, e.g. x.fillna(0).astype('float32')",
         )
     return array
 

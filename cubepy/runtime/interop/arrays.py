@@ -20,11 +20,13 @@ PLAIN = frozenset({np.ndarray, DeviceArray, int, float, bool, type(None), str})
 
 
 def lift(value: Any, name: str = "an argument") -> Any:
-    """The array behind a tensor or an array of another library, also inside a tuple; anything else as it is.
+    """The array behind a tensor or an array of another library, also inside a tuple; anything else
+    as it is.
 
     Raises:
         ArgumentError: a masked array.
-        LaunchError, DTypeError: an array that its library does not give away, or that holds no numbers.
+        LaunchError, DTypeError: an array that its library does not give away, or that holds no
+            numbers.
     """
     known = QUICK.get(type(value))
     if known is not None and (found := known(value)) is not None:
@@ -38,11 +40,13 @@ def lift(value: Any, name: str = "an argument") -> Any:
 
 
 def array_like(value: Any, name: str = "an argument") -> Any:
-    """The array (of NumPy, or on a device) behind an argument, or None if it is no array (see `accepted`).
+    """The array (of NumPy, or on a device) behind an argument, or None if it is no array (see
+    `accepted`).
 
     Raises:
         ArgumentError: a masked array.
-        LaunchError, DTypeError: an array that its library does not give away, or that holds no numbers.
+        LaunchError, DTypeError: an array that its library does not give away, or that holds no
+            numbers.
     """
     if isinstance(value, (np.ndarray, DeviceArray)):
         if type(value) is not np.ndarray:

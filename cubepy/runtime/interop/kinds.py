@@ -1,4 +1,6 @@
-"""Results of the kind that came in: what another library's arrays in the memory of the host give is made theirs."""
+"""Results of the kind that came in: what another library's arrays in the memory of the host give is
+made theirs.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ NUMPY = frozenset({np.ndarray, np.generic, int, float, bool, str, type(None)})
 def kind_of(values: Iterable[Any]) -> Callable[[np.ndarray], Any] | None:
     """What makes an array that of the library of these arguments; None where results are NumPy's.
 
-    PyTorch's tensors give tensors and JAX's arrays give arrays, also where arrays of NumPy stand beside them. Columns,
-    frames, lists and buffers give arrays of NumPy.
+    PyTorch's tensors give tensors and JAX's arrays give arrays, also where arrays of NumPy stand
+    beside them. Columns, frames, lists and buffers give arrays of NumPy.
     """
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is None and jax is None:

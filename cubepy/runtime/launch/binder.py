@@ -61,7 +61,11 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
                 f"(({x}.dtype, {x}.shape, {x}.strides) if _bind_type({x}) is _bind_ndarray else "
                 f"({x}.layout if _bind_type({x}) is _bind_DeviceArray else _bind_key_of({x})))"
             )
-            lifting += f"    if _bind_type({x}) not in _bind_PLAIN:\n        {x} = _bind_lift({x}, {f'the argument {x!r}'!r})\n"
+            named = repr(f"the argument {x!r}")
+            lifting += (
+                f"    if _bind_type({x}) not in _bind_PLAIN:\n"
+                f"        {x} = _bind_lift({x}, {named})\n"
+            )
     if not star:
         parameters.append("*")
     parameters += [f"{k}=None" for k in LAUNCH_KEYWORDS]

@@ -243,7 +243,7 @@ class Launcher:
         return exe, cubes, leaves, in_place, dev.ordinal
 
     def program(self, specs: tuple[Spec, ...], target: Target) -> tuple[Program, dict[Any, Any]]:
-        """The program for arguments like these, made unless it exists, and what was compiled of it."""
+        """The program for arguments like these, made unless it exists, and its executables."""
         with _specialise_lock:
             known = self.programs.setdefault((specs, target), [])
             found: tuple[Any, dict[Any, Any]] | None
@@ -259,7 +259,7 @@ class Launcher:
     def code(
         self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]
     ) -> tuple[Any, Any]:
-        """The code for arguments like these, made unless it exists, and which leaves share memory."""
+        """The code for arguments like these, made unless it exists, and which share memory."""
         with _specialise_lock:
             program, executables = self.program(specs, target)
             in_place = aliasing.in_place(program, leaves)
@@ -280,10 +280,10 @@ class Launcher:
             one = isinstance(grid, int) and not isinstance(grid, bool)
             raise LaunchError(
                 f"a grid is cb.over(...) or two values (cubes, units), not {grid!r}",
-                hint=f"write {name}[cb.over({grid})](...) for {grid} units of work, or {name}[{grid}, units](...) for "
-                f"{grid} cubes"
+                hint=f"write {name}[cb.over({grid})](...) for {grid} units of work, or "
+                f"{name}[{grid}, units](...) for {grid} cubes"
                 if one
-                else f"write {name}[cubes, units](...), or {name}[cb.over(out)](...) for a unit an element",
+                else f"write {name}[cubes, units](...), or {name}[cb.over(out)](...)",
             )
         return dim3(grid[0], "the cube count", 1), dim3(grid[1], "the cube dim", 1)
 

@@ -1,4 +1,6 @@
-"""Checks that a kernel of single elements on a CPU does without: only those that cannot fail, whatever the sizes are."""
+"""Checks that a kernel of single elements on a CPU does without: only those that cannot fail,
+whatever the sizes are.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,8 @@ def guarded(rng: np.random.Generator, *shape: int) -> tuple[np.ndarray, np.ndarr
 
 CALLS: dict[str, Any] = {
     "blurred": lambda r: (
-        blurred, None, [guarded(r, *shapes(r)), guarded(r, *r.integers(0, 5, 2).tolist())], shapes(r), ()
+        blurred, None,
+        [guarded(r, *shapes(r)), guarded(r, *r.integers(0, 5, 2).tolist())], shapes(r), (),
     ),
     "stencil": lambda r: (stencil, None, [guarded(r, *shapes(r))], shapes(r), ()),
     "wraps": lambda r: (
@@ -111,7 +114,8 @@ CALLS: dict[str, Any] = {
     ),
     "outside": lambda r: (outside_on_purpose, None, [guarded(r, shapes(r)[0])], shapes(r)[:1], ()),
     "counted": lambda r: (
-        counted, (1, 1), [guarded(r, shapes(r)[0])], shapes(r)[:1], tuple(r.integers(-9, 40, 2).tolist())
+        counted, (1, 1),
+        [guarded(r, shapes(r)[0])], shapes(r)[:1], tuple(r.integers(-9, 40, 2).tolist()),
     ),
     "chosen": lambda r: (
         chosen, (1, 1),

@@ -1,6 +1,7 @@
 """A small call of every public function of the library, for rules that hold for all of them.
 
-`CALLS` has (positional arguments, keywords) by name, and `variants` the calls in which each array in turn is another.
+`CALLS` has (positional arguments, keywords) by name, and `variants` the calls in which each array
+in turn is another.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Which kinds every public function gives back for arrays of another library, as JSON: launches do nothing.
+"""Which kinds every public function gives back for arrays of another library, as JSON: launches do
+nothing.
 
-A program of its own (`python -m tests.kernels.result_kinds`), because it stands in for PyTorch and compiles nothing.
-With PyTorch itself, `python -m tests.kernels.result_kinds torch` runs all functions and compares their results.
+A program of its own (`python -m tests.kernels.entry.result_kinds`), because it stands in for
+PyTorch and compiles nothing. With PyTorch itself, `python -m tests.kernels.entry.result_kinds
+torch` runs all functions and compares their results.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cubepy import kernels as K
-from tests.kernels.every_function import CALLS, DRAWS, PACKED, Call, takes_out, with_all
+from tests.kernels.entry.every_function import CALLS, DRAWS, PACKED, Call, takes_out, with_all
 
 
 class Tensor:

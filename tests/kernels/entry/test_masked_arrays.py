@@ -1,4 +1,6 @@
-"""Masked arrays are refused wherever arrays come in, whether something is masked or not: no kernel knows masks."""
+"""Masked arrays are refused wherever arrays come in, whether something is masked or not: no kernel
+knows masks.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy import nn, quant
 from cubepy.errors import ArgumentError
-from tests.kernels.every_function import CALLS, DRAWS, F, missing, some, takes_out, variants
+from tests.kernels.entry.every_function import CALLS, DRAWS, F, missing, some, takes_out, variants
 
 
 def masked(a: np.ndarray) -> Any:

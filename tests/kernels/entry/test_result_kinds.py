@@ -1,4 +1,6 @@
-"""Results are of the kind that came in: tensors of PyTorch give tensors of PyTorch, in every public function."""
+"""Results are of the kind that came in: tensors of PyTorch give tensors of PyTorch, in every public
+function.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
-from tests.kernels.every_function import missing
+from tests.kernels.entry.every_function import missing
 from tests.staging import WHERE
 
 pytestmark = pytest.mark.skipif(bool(WHERE), reason="kernels of the CPU")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("library", ["a stand-in", "torch"])
@@ -27,7 +29,7 @@ def test_every_function_gives_back_what_came_in(library: str, tmp_path: Path) ->
     if library == "torch" and importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     run = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.result_kinds", library],
+        [sys.executable, "-m", "tests.kernels.entry.result_kinds", library],
         cwd=ROOT,
         env={**os.environ, "CUBEPY_CACHE_DIR": str(tmp_path), "CUBEPY_NUM_THREADS": "2"},
         capture_output=True,
