@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cubepy.runtime.notebook import preformatted
+
 
 @dataclass(frozen=True)
 class LayerReport:
@@ -118,6 +120,9 @@ class QuantizationReport:
                 f"{worst.name} ({worst.speed:.2f}x with {worst.rows} rows); they save memory only"
             )
         return found
+
+    def _repr_html_(self) -> str:
+        return preformatted(f"{self.scheme}: {self.ratio:.0%} of the bytes", str(self))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, ready for JSON."""

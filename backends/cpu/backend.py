@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from functools import cache
 from typing import Any
 
 from cubepy.backends.cpu import argument_key, jobs, replay
 from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.amx import TILES, tiles_granted
-from cubepy.backends.cpu.emit import emit
+from cubepy.backends.cpu.emit import CpuText, emit
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import choice
 from cubepy.backends.llvm.copies import without_copies
 from cubepy.backends.llvm.machine_code import host, load_object
 from cubepy.backends.llvm.names import OPS
-from cubepy.backends.llvm.printing import Emitted
+from cubepy.backends.llvm.ranges import Sum
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.config import config
 from cubepy.lang.declare import Kernel
-from cubepy.lang.grid import Dim3
+from cubepy.lang.grid import Dim3, cubes_over
 from cubepy.runtime import cache as disk
+from cubepy.runtime.ahead.waiting import WAIT
+from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 from cubepy.runtime.stats import counters
 
-UNITS = 256
+UNITS = (256, 1, 1)
+"""Units of a cube of `cb.over`, however many axes it has: a line of neighbours, which LLVM makes
+lines of.
+"""
+
+
+VARIANTS = 4
+"""Kinds of sizes for which a kernel gets code of its own: where its arrays are not as large as each
+other, say.
+"""
+LONGEST = 2**31
+_loading = threading.RLock()
 pretended: DeviceProperties | None = None
 """The CPU that a process compiles for, if it is another one than its own; nothing can run there."""
 
@@ -62,9 +76,9 @@ class CpuBackend:
         """What the CPU can do."""
         return pretended or _properties()
 
-    def units(self, elements: int) -> tuple[int, int]:
+    def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
         """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
-        return max(1, -(-elements // UNITS)), UNITS
+        return cubes_over(axes, UNITS), UNITS
 
     def executable(
         self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool
@@ -76,28 +90,48 @@ class CpuBackend:
 class CpuExecutable:
     """Generated code, loaded into the process."""
 
-    def __init__(self, program: Program, in_place: bool) -> None:
-        self.program, self.noalias = program, not in_place
-        self.emitted: Emitted = emit(without_copies(program), _reserved())
+    def __init__(
+        self, program: Program, in_place: bool, denied: frozenset[Sum] | None = frozenset()
+    ) -> None:
+        self.program, self.noalias, self.denied = program, not in_place, denied
+        self.others: dict[frozenset[Sum] | None, CpuExecutable] = {}
+        self.emitted: CpuText = emit(without_copies(program), _reserved(), denied)
         options = f"noalias={self.noalias} fast_math={sorted(program.fast_math)}"
         self.key = disk.digest(
             self.emitted.text, options, repr(self.emitted.parameters), native.versions()
         )
         self.symbol = f"cubepy_{program.name}_{self.key[:16]}"
+        self._entry: int | None = None
+
+    @property
+    def entry(self) -> int:
+        """The address of the code, which is compiled, or read from the cache, when asked for."""
+        if self._entry is None:
+            with _loading:
+                if self._entry is None:
+                    self._entry = self._load()
+        return self._entry
+
+    def loaded(self) -> CpuExecutable:
+        """This, with its code in memory."""
+        assert self.entry
+        return self
+
+    def _load(self) -> int:
         if config.debug >= 4:
             print(self.emitted.text, file=sys.stderr)
         code = disk.read(self.key)
         if jobs.found is not None:
             if code is None:
                 jobs.found.setdefault(self.key, self.job())
-            self.entry = jobs.nothing()
-            return
+            return jobs.nothing()
         if code is not None:
             counters.loaded += 1
         else:
-            code = self.translate()[0]
+            with WAIT.compiling(self.program.name):
+                code = self.translate()[0]
             disk.write(self.key, code)
-        self.entry = load_object(code, self.symbol)
+        return load_object(code, self.symbol)
 
     def job(self) -> jobs.Job:
         """What another process needs to compile this."""
@@ -121,8 +155,32 @@ class CpuExecutable:
         return out
 
     def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> CpuRunner:
-        """Lay out a launch."""
-        return CpuRunner(self, leaves, cubes)
+        """Lay out a launch, by code whose assumptions hold for the sizes of its arrays."""
+        return CpuRunner(with_room(lambda: self.code_for(leaves).loaded()), leaves, cubes)
+
+    def code_for(self, leaves: list[Any]) -> CpuExecutable:
+        """This, or what was made without the assumptions that do not hold; there are few."""
+        if not self.emitted.assumes:
+            return self
+        sizes: dict[tuple[str, int], int] = {}
+        for value, argument in zip(leaves, self.program.arguments, strict=True):
+            if argument.mem is not None:
+                name = argument.mem.name
+                sizes |= {(name, d): n for d, n in enumerate(value.shape)} | {
+                    (name, -1): value.size
+                }
+        broken = frozenset(a for a in self.emitted.assumes if not a.holds(sizes))
+        if not broken and max(sizes.values(), default=0) < LONGEST:
+            return self
+        denied = None if max(sizes.values()) >= LONGEST else (self.denied or frozenset()) | broken
+        with _loading:
+            if denied not in self.others:
+                if len(self.others) >= VARIANTS:
+                    denied = None
+                if denied not in self.others:
+                    self.others[denied] = CpuExecutable(self.program, not self.noalias, denied)
+            other = self.others[denied]
+        return other.code_for(leaves)
 
     def inspect(self) -> Inspection:
         """The generated Python, its LLVM IR and assembly."""

@@ -62,6 +62,8 @@ def compile_object(
                 fast_math,
                 noalias,
             )
+        except RecursionError:  # its caller finds a stack with room
+            raise
         except Exception as error:
             raise BackendCompileError(
                 f"numba refused the generated code {path}: {type(error).__name__}: {str(error)[:2000]}",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from cubepy.backends.cpu.fission import Split, Units, split
-from cubepy.backends.llvm.printing import Emitted, Parameter, Printer, carrier
-from cubepy.compiler.ir import Alloc, Barrier, Program, walk
+from cubepy.backends.llvm.printing import Emitted, Parameter, carrier
+from cubepy.backends.llvm.ranges import Sum
+from cubepy.backends.llvm.wide_text import WideText, written_inside
+from cubepy.compiler.ir import Alloc, Assign, Barrier, Expr, If, Program, Stmt, walk
 
 HEADER = '''"""{title}"""
 from cubepy.backends.llvm.ops import *
@@ -17,16 +20,29 @@ NAN = float("nan")
 '''
 
 
-class CpuPrinter(Printer):
+@dataclass(frozen=True)
+class CpuText(Emitted):
+    """Generated code for a CPU.
+
+    Attributes:
+        assumes: what sizes of arguments must fulfil, each `>= 0` (see `ranges`).
+    """
+
+    assumes: tuple[Sum, ...] = ()
+
+
+class CpuPrinter(WideText):
     """Prints one program as a function of a range of cubes."""
 
-    def __init__(self, program: Program, reserved: frozenset[str]) -> None:
-        super().__init__(program, reserved)
+    def __init__(
+        self, program: Program, reserved: frozenset[str], denied: frozenset[Sum] | None
+    ) -> None:
+        super().__init__(program, reserved, denied)
         self.split: Split = split(program)
         self.per_unit = frozenset(self.split.per_unit)
         self.locals_per_unit = program.has_barrier and self.units_count > 1
 
-    def emit(self) -> Emitted:
+    def emit(self) -> CpuText:
         """The whole module."""
         program = self.program
         parameters = [
@@ -52,7 +68,8 @@ class CpuPrinter(Printer):
         title = f"{program.name}: {program.mode}, {'x'.join(map(str, program.units))} units"
         names = ", ".join(p.name for p in parameters)
         text = HEADER.format(title=title) + f"def kernel({names}):\n" + "\n".join(self.lines) + "\n"
-        return Emitted(text, tuple(parameters), tuple(self.sites))
+        assumed = tuple(sorted(self.assumed, key=Sum.text))
+        return CpuText(text, tuple(parameters), tuple(self.sites), assumed)
 
     def topology_of_cube(self) -> None:
         """Positions of the cube along the axes, if they are used."""
@@ -70,8 +87,9 @@ class CpuPrinter(Printer):
             self.block(s.body)
         else:
             loops = [(n, c) for n, c in (("unit_z", z), ("unit_y", y), ("unit_x", x)) if c > 1]
+            bounds, facts, body = self.bounded(s.body)
             for name, count in loops:
-                self.line(f"for {name} in range({count}):")
+                self.line(f"for {name} in range({bounds.get(name, count)}):")
                 self.depth += 1
             if len(loops) > 1:
                 parts = [
@@ -82,8 +100,68 @@ class CpuPrinter(Printer):
                 self.line(f"unit = {' + '.join(parts)}")
             else:
                 self.line(f"unit = {loops[0][0]}")
-            self.block(s.body)
+            self.facts += facts
+            self.block(body)
+            del self.facts[len(self.facts) - len(facts) :]
         self.depth = depth
+
+    def bounded(self, body: list[Stmt]) -> tuple[dict[str, str], list[Sum], list[Stmt]]:
+        """Ends of the loops over units where the whole body is under a guard of their position, and
+        the body without it.
+
+        A loop whose turns all work is one that LLVM moves things out of, and turns into lines.
+        """
+        *before, last = body or [Barrier()]
+        guarded = isinstance(last, If) and last.then and not last.orelse
+        if not self.follows or not guarded or not all(isinstance(s, Assign) for s in before):
+            return {}, [], body
+        known, inner = dict(self.beside), self.inner
+        self.inner = written_inside(body)
+        for s in before:
+            found = self.wide(s.value) if self._keeps(s.name) else None
+            self.beside.pop(s.name, None)
+            if found is not None:
+                self.beside[s.name] = found
+        ends: dict[str, str] = {}
+        facts: list[Sum] = []
+        left: list[Expr] = []
+        for test in _conjuncts(last.cond):
+            follows = self.follow(test)
+            end = self._end_of(follows[0]) if len(follows) == 1 else None
+            if end is None or end[0] in ends:
+                left.append(test)
+            else:
+                ends[end[0]] = end[1]
+                facts += follows
+        self.beside, self.inner = known, inner
+        if not ends:
+            return {}, [], body
+        rest: list[Stmt] = last.then
+        if left:
+            cond = left[0]
+            for test in left[1:]:
+                cond = Expr("and", last.cond.type, (cond, test))
+            rest = [If(cond, last.then, [], loc=last.loc)]
+        return ends, facts, [*before, *rest]
+
+    def _end_of(self, fact: Sum) -> tuple[str, str] | None:
+        """The loop that a fact bounds from above, and its end: a position is at most what stays the
+        same in a cube.
+        """
+        axes = {"unit_x": "X", "unit_y": "Y", "unit_z": "Z"}
+        units = dict(zip(axes, self.program.units, strict=True))
+        positions = {self.position(f"ABSOLUTE_POS_{a}"): n for n, a in axes.items() if units[n] > 1}
+        if units["unit_y"] == units["unit_z"] == 1:
+            positions[self.position("ABSOLUTE_POS")] = "unit_x"
+        found = [(p, positions[p.text]) for p, n in fact.terms if p.text in positions and n == -1]
+        if len(found) != 1:
+            return None
+        position, name = found[0]
+        rest = fact + Sum(((position, 1),), 1)
+        if not all(p.size is not None or p.text in self.fixed for p, _ in rest.terms):
+            return None
+        cube = position.text[1:-1].rpartition(" + ")[0]
+        return name, f"minnum(i64({units[name]}), i64({rest.text()} - {cube}))"
 
     def stmt_Barrier(self, s: Barrier) -> None:
         """One unit, or a place where the kernel was split."""
@@ -112,6 +190,21 @@ class CpuPrinter(Printer):
         }[name[:-2]]
 
 
-def emit(program: Program, reserved: frozenset[str]) -> Emitted:
-    """Print a program for the CPU; `reserved` are names that the text must not hide."""
-    return CpuPrinter(program, reserved).emit()
+def _conjuncts(cond: Expr) -> list[Expr]:
+    """The conditions that must all hold for this one."""
+    if cond.op == "and" and not cond.type.lanes:
+        return [c for part in cond.args for c in _conjuncts(part)]
+    return [cond]
+
+
+def emit(
+    program: Program, reserved: frozenset[str], denied: frozenset[Sum] | None = frozenset()
+) -> CpuText:
+    """Print a program for the CPU.
+
+    Args:
+        program: what to print.
+        reserved: names that the text must not hide.
+        denied: assumptions on sizes that do not hold; None: to follow nothing of index arithmetic.
+    """
+    return CpuPrinter(program, reserved, denied).emit()

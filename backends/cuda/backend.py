@@ -16,12 +16,13 @@ from cubepy.backends.cuda.run import CudaRunner
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel
-from cubepy.lang.grid import Dim3
+from cubepy.lang.grid import Dim3, cubes_over
 from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 
-UNITS = 256
+UNITS: dict[int, Dim3] = {1: (256, 1, 1), 2: (32, 8, 1), 3: (32, 4, 2)}
+"""Units of a cube of `cb.over`, by the number of axes."""
 
 
 class CudaBackend:
@@ -44,9 +45,10 @@ class CudaBackend:
         """What a GPU can do."""
         return _properties(ordinal)
 
-    def units(self, elements: int) -> tuple[int, int]:
+    def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
         """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
-        return max(1, -(-elements // UNITS)), UNITS
+        units = UNITS[len(axes)]
+        return cubes_over(axes, units), units
 
     def executable(
         self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool

@@ -10,7 +10,7 @@ import numpy as np
 from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec
 from cubepy.lang.declare import Kernel
-from cubepy.lang.grid import Dim3
+from cubepy.lang.grid import Dim3, cubes_over
 from cubepy.runtime.device import DeviceProperties
 from cubepy.runtime.inspection import Inspection
 from cubepy.runtime.interop.arrays import array_like
@@ -38,11 +38,11 @@ class PythonBackend:
             vector_registers=32,
         )
 
-    def units(self, elements: int) -> tuple[int, int]:
+    def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
         """Small cubes, so that stepping through one is quick, and no units without work where few have any: there is no
         code to be made again."""
-        units = min(16, max(1, elements))
-        return max(1, -(-elements // units)), units
+        units = (min(16, max(1, axes[0])), 1, 1)
+        return cubes_over(axes, units), units
 
     def executable(
         self, kernel: Kernel, program: Program, specs: tuple[Spec, ...], in_place: bool

@@ -22,7 +22,7 @@ from cubepy.compiler.ir import (
     Store,
     VType,
 )
-from cubepy.compiler.values import ArrayValue, Const, TupleValue, Value, describe
+from cubepy.compiler.values import ArrayValue, Const, TupleValue, Value, describe, late_shape
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, SharedMemoryError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import ATOMIC_OPS, FLOAT_MATH, PLANE_OPS
@@ -85,9 +85,7 @@ class Lowering(Expressions):
     def shape_of(self, value: Value, what: str) -> tuple[int, ...]:
         """A comptime shape."""
         if not isinstance(value, Const):
-            raise ComptimeError(
-                f"the shape of {what} must be comptime, but it is {describe(value)}"
-            )
+            raise late_shape(what, value)
         shape = value.value if isinstance(value.value, tuple) else (value.value,)
         for n in shape:
             if isinstance(n, bool) or not hasattr(n, "__index__") or n.__index__() < 1:

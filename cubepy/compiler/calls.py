@@ -27,6 +27,7 @@ from cubepy.compiler.values import (
     Value,
     describe,
     plain,
+    refuse_loop_with,
 )
 from cubepy.errors import ComptimeError, CubeError, KernelSyntaxError, KernelTypeError
 from cubepy.lang.builtins import BUILTINS, FLOAT_MATH, Builtin
@@ -123,6 +124,8 @@ class Calls(Words, Lowering):
         if fn is print:
             return self.builtin("debug_print", args, {})
         if fn is zip or (fn is enumerate and len(args) == 1):
+            loops = (UnrollValue, RangeValue)
+            refuse_loop_with(fn.__name__, [a for a in args if not isinstance(a, loops)])
             parts = [self.parts(a) for a in args]
             counted = fn is enumerate
             rows = zip(*((map(Const, range(len(parts[0]))), *parts) if counted else parts))
@@ -415,7 +418,7 @@ ALIASES = NUMPY_NAMES | {  # NumPy's names of builtins
 def _instead(fn: Any) -> str:
     """The hint for a host function that was called with runtime values."""
     if inspect.isfunction(fn):
-        return "decorate it with @cb.func"
+        return f"{'write a def and ' * (fn.__name__ == '<lambda>')}decorate it with @cb.func"
     name = str(getattr(fn, "__name__", ""))
     name = ALIASES.get(name, name)
     return (

@@ -6,7 +6,7 @@ import ast
 import types
 from typing import Any
 
-from cubepy.compiler import convert
+from cubepy.compiler import convert, values
 from cubepy.compiler.ir import Assign, Expr, If, Mem, Store, VType
 from cubepy.compiler.reads import HOLDERS, MISSING
 from cubepy.compiler.state import State
@@ -183,13 +183,12 @@ class Expressions(State):
             from cubepy.compiler.hardware_calls import cluster_position
 
             return cluster_position(self)
+        self.axes |= name.endswith(("_Y", "_Z"))
         if name.startswith("CUBE_DIM"):
             x, y, z = self.units
             return Const({"": x * y * z, "_X": x, "_Y": y, "_Z": z}[name[len("CUBE_DIM") :]])
-        if name == "PLANE_DIM":
-            return Const(self.plane)
-        if name == "UNIT_POS_PLANE" and self.plane == 1:
-            return Const(0)
+        if name == "PLANE_DIM" or (name == "UNIT_POS_PLANE" and self.plane == 1):
+            return Const(self.plane if name == "PLANE_DIM" else 0)
         if name == "PLANE_POS" and self.plane == 1:
             name = "UNIT_POS"
         axis = "_XYZ".find(name[-1]) - 1 if name[-2] == "_" else -1
@@ -407,6 +406,7 @@ class Expressions(State):
 
     def item(self, node: ast.Subscript) -> Value:
         """`owner[...]`."""
+        values.refuse_index_after_index(node, self.frame.env)
         saved, owner = self.location, self.owner(node.value)
         self.location = saved
         if isinstance(owner, Const) and isinstance(node.slice, ast.Slice):

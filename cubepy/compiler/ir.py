@@ -226,6 +226,7 @@ class Program:
         resident: how many cubes must fit on a core at once.
         overlap: whether a launch may begin before the one before it has ended.
         properties: of the device that it is made for.
+        axes: whether it asks for positions or counts along Y or Z.
         typed: the dtype of runtime variables by function and name, where all calls agree on it.
         guard: what says whether globals and the like are what they were (`reads.Guard`); None where none were read.
     """
@@ -246,6 +247,7 @@ class Program:
     cluster: tuple[int, int, int] = (1, 1, 1)
     resident: int = 1
     overlap: bool = False
+    axes: bool = False
     properties: Any = None
     typed: dict[tuple[str, str], DType] = field(default_factory=dict)
     guard: Any = None

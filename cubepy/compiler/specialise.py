@@ -83,6 +83,7 @@ class Specialiser(Calls):
             cluster=self.cluster,
             resident=self.resident,
             overlap=self.overlap,
+            axes=self.axes,
         )
 
     def typed(self) -> dict[tuple[str, str], DType]:

@@ -113,6 +113,7 @@ class State:
         self.cluster = (1, 1, 1)
         self.resident = 1
         self.overlap = False
+        self.axes = False
         self.barriers: dict[str, tuple[Mem, int]] = {}
         self.written: set[str] = set()
         self.read: set[str] = set()

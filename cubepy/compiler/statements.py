@@ -27,6 +27,7 @@ from cubepy.compiler.values import (
     Value,
     as_tuple,
     describe,
+    refuse_index_after_index,
 )
 from cubepy.errors import ComptimeError, KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
@@ -200,6 +201,7 @@ class Statements(Expressions):
             "Slice": "use a.load(i, lanes) for a line, or index element by element",
             "Match": "use if and elif",
             "List": "use a tuple, or cb.local(shape, dtype)",
+            "JoinedStr": 'give the parts one by one, as in print("x is", x[i])',
         }.get(name, "")
         return KernelSyntaxError(
             f"{what} cannot be used in a kernel", location=self.location, hint=hint
@@ -253,6 +255,7 @@ class Statements(Expressions):
         op = self.operator(node.op)
         target = node.target
         if isinstance(target, ast.Subscript):
+            refuse_index_after_index(target, self.frame.env)
             owner = self.eval(target.value)
             indices = tuple(self.pinned(i, "i") for i in self.index_values(target.slice))
             old, mark = self.subscript(owner, indices), len(self.out)
@@ -281,6 +284,7 @@ class Statements(Expressions):
             for t, v in zip(target.elts, items, strict=True):
                 self.bind_target(t, v)
         elif isinstance(target, ast.Subscript):
+            refuse_index_after_index(target, self.frame.env)
             mark = len(self.out)
             owner, indices = self.eval(target.value), self.index_values(target.slice)
             self.store_subscript(owner, indices, self.keep(value, mark))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from typing import Any, Union
 
 from cubepy.compiler.ir import Expr, Mem
+from cubepy.errors import ComptimeError, KernelTypeError
 from cubepy.lang.declare import StructType
 
 
@@ -134,3 +136,61 @@ def as_tuple(value: Value) -> Value:
     if isinstance(value, Const) and isinstance(value.value, tuple):
         return TupleValue(tuple(Const(v) for v in value.value))
     return value
+
+
+def late_shape(what: str, value: Value) -> ComptimeError:
+    """The error for a shape that is known at run time only: its parts, a variable's name."""
+    described = describe(value)
+    if isinstance(value, TupleValue):
+        parts = (repr(v.value) if isinstance(v, Const) else describe(v) for v in value.items)
+        described = f"({', '.join(parts)})"
+    elif isinstance(value, Expr) and value.op == "var":
+        described = f"{value.attr!r}, {describe(value)}"
+    return ComptimeError(
+        f"the shape of {what} must be comptime, but it is {described}",
+        hint="take it as a parameter `n: cb.Comptime[int]`, or allocate the most",
+    )
+
+
+def refuse_loop_with(function: str, args: list[Value]) -> None:
+    """`enumerate` and `zip` of what is no tuple.
+
+    Raises:
+        KernelTypeError: an array, or another runtime value.
+    """
+    for value in args:
+        known = isinstance(value, Const) and isinstance(value.value, (tuple, range))
+        if isinstance(value, TupleValue) or known:
+            continue
+        hint = "write `for i in range(...):` and use what belongs to i"
+        if isinstance(value, ArrayValue):
+            name = value.mem.argument or value.mem.name
+            hint = f"write `for i in range({name}.shape[0]):` and use {name}[i]"
+        raise KernelTypeError(
+            f"{function} goes over comptime tuples in a kernel, not over {describe(value)}",
+            hint=hint,
+        )
+
+
+def refuse_index_after_index(node: ast.Subscript, names: dict[str, Value]) -> None:
+    """`tmp[i][j]` of an array of several axes, which takes its indices at once.
+
+    Raises:
+        KernelTypeError: it stands there.
+    """
+    inner, parts = node.value, [ast.unparse(node.slice)]
+    while isinstance(inner, ast.Subscript):
+        parts.append(ast.unparse(inner.slice))
+        inner = inner.value
+    owner = names.get(inner.id) if len(parts) > 1 and isinstance(inner, ast.Name) else None
+    if not isinstance(owner, ArrayValue) or owner.mem.lanes or not isinstance(inner, ast.Name):
+        return
+    axes = f"{owner.mem.ndim} {'axis' if owner.mem.ndim == 1 else 'axes'}"
+    fits = len(parts) == owner.mem.ndim
+    raise KernelTypeError(
+        f"{ast.unparse(node)} indexes twice, but an array takes all of its indices at once; "
+        f"{inner.id} has {axes}",
+        hint=f"write {inner.id}[{', '.join(reversed(parts))}]"
+        if fits
+        else "it takes as many indices as it has axes, in one pair of brackets",
+    )

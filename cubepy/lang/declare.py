@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, ov
 from cubepy.errors import KernelTypeError, LaunchError, Location
 from cubepy.lang.annotations import Array, Comptime, TensorMap, View
 from cubepy.lang.builtins import interpreter
+from cubepy.lang.decorated import written
 from cubepy.lang.dtypes import DType
 
 if TYPE_CHECKING:
@@ -77,21 +78,6 @@ def _is_comptime(annotation: Any) -> bool:
     return annotation is Comptime or getattr(annotation, "__origin__", None) is Comptime
 
 
-def _function(fn: Any, decorator: str) -> Callable:
-    """What a decorator was given, which must be a function written in Python.
-
-    Raises:
-        KernelTypeError: it is something else: a class, a builtin, a `functools.partial`, ...
-    """
-    inner = inspect.unwrap(fn) if callable(fn) else fn
-    if not (inspect.isfunction(inner) or inspect.ismethod(inner)):
-        raise KernelTypeError(
-            f"@cb.{decorator} takes a function written in Python, not {fn!r}",
-            hint="write a def, and give what is fixed as a cb.Comptime parameter",
-        )
-    return fn  # type: ignore[no-any-return]
-
-
 def _place_of(fn: Callable, parameter: str) -> Location:
     """Where a parameter is declared."""
     code = inspect.unwrap(fn).__code__
@@ -151,7 +137,7 @@ class Func(Generic[P, R]):
     """
 
     def __init__(self, fn: Callable[P, R]) -> None:
-        self.fn = fn = _function(fn, "func")
+        self.fn = fn = written(fn, "func")
         self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
         self.__module__, self.__wrapped__ = fn.__module__, fn
         self._parameters: tuple[Param, ...] | None = None
@@ -216,7 +202,7 @@ class Kernel:
                 f"unknown fast_math liberties {sorted(unknown)}",
                 hint=f"choose from {sorted(FAST_MATH)}",
             )
-        self.fn, self.fast_math = _function(fn, "kernel"), fast_math
+        self.fn, self.fast_math = written(fn, "kernel"), fast_math
         self.__name__, self.__qualname__, self.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
         self.__module__, self.__wrapped__ = fn.__module__, fn
         self._parameters: tuple[Param, ...] | None = None

@@ -167,6 +167,11 @@ class Backend(Protocol):
         """Code for a program. `in_place`: an output is also an input, so pointers may be equal."""
         ...
 
-    def units(self, elements: int) -> tuple[int, int]:
-        """Cubes and units for `cb.over` with so many units of work."""
+    def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
+        """Cubes and units for `cb.over` with so many units of work along X, Y and Z: one axis, two
+        or three.
+
+        Units are part of the code: how many axes there are may decide about them, how long they are
+            must not.
+        """
         ...

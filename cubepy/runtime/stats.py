@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from cubepy.runtime import recording
+from cubepy.runtime.notebook import preformatted
 
 
 @dataclass
@@ -64,6 +65,9 @@ class Profile:
         t = self.kernels.setdefault(name, Timing())
         t.calls += 1
         t.seconds += seconds
+
+    def _repr_html_(self) -> str:
+        return preformatted("kernels by time", str(self))
 
     def __str__(self) -> str:
         rows = sorted(self.kernels.items(), key=lambda kv: -kv[1].seconds)

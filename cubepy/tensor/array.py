@@ -13,7 +13,8 @@ from cubepy.errors import ArgumentError, DeviceError, DTypeError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
 from cubepy.runtime.device import Device, as_device, current, gpu_of
-from cubepy.runtime.interop.foreign import device_array, host_array
+from cubepy.runtime.interop.accepted import hint_for, host_data
+from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.tensor.ir import Node
 from cubepy.tensor.operators import Operators
@@ -459,9 +460,8 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         result = Tensor(Dense(far))
         result = result if wanted is None else result.astype(wanted)
         return result if device is None else result.to(as_device(device))
-    if not isinstance(data, (np.ndarray, np.generic)) and hasattr(data, "__dlpack__"):
-        array = host_array(data)
-    else:
+    array = host_data(data, "the data of a tensor")
+    if array is None:
         try:
             array = np.asarray(data)
         except ValueError as error:
@@ -471,7 +471,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     if array.dtype.kind in "OUSMmc":
         raise DTypeError(
             f"a tensor holds numbers, not {array.dtype}",
-            hint="give numbers, or an array of a numeric dtype",
+            hint=hint_for(data, "give numbers, or an array of a numeric dtype"),
         )
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

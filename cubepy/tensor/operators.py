@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cubepy.runtime.notebook import preformatted
+from cubepy.tensor import ufuncs
+
 if TYPE_CHECKING:
     from cubepy.tensor.array import Tensor
 
@@ -24,6 +27,13 @@ class Operators:
     def _reflected(self, op: str, other: Any) -> Tensor:
         """`op(other, self)`."""
         raise NotImplementedError
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return ufuncs.call(ufunc, method, inputs, options)
+
+    def _repr_html_(self) -> str:
+        title = f"tensor {self.dtype.name} {self.shape} on {self.device}"  # type: ignore[attr-defined]
+        return preformatted(title, repr(self))
 
     def __neg__(self) -> Tensor:
         return self._unary("neg")

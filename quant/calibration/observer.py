@@ -14,6 +14,7 @@ import numpy as np
 from cubepy.errors import ArgumentError, QuantizationError
 from cubepy.kernels.entry.options import shown
 from cubepy.quant.weights.weight import Statistics
+from cubepy.runtime.masked import refuse_masked
 from cubepy.tensor import Dense, Storage, Tensor, apply, register
 
 # Rows of input that are kept as they are, to compare results and speed on.
@@ -112,6 +113,7 @@ def samples(inputs: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         ArgumentError: neither of them.
     """
     if isinstance(inputs, (np.ndarray, Tensor)):
+        refuse_masked(inputs, "calibrate")
         if not inputs.shape:
             yield (inputs,), {}
             return

@@ -28,6 +28,7 @@ from cubepy.quant.schemes.rounding import Grid, fit_int4, fit_int8, round_int8
 from cubepy.quant.schemes.scheme import Scheme, parse_scheme
 from cubepy.quant.weights import packing
 from cubepy.runtime.device import Device
+from cubepy.runtime.masked import refuse_masked
 from cubepy.tensor.storage import HOST, moved
 
 
@@ -144,6 +145,7 @@ class QuantizedWeight:
             QuantizationError: not a matrix, not finite, or groups that do not divide K.
         """
         scheme = parse_scheme(scheme)
+        refuse_masked(weight, "the weight")
         weight = np.asarray(weight, dtype=np.float32)
         if weight.ndim != 2 or 0 in weight.shape:
             raise QuantizationError(

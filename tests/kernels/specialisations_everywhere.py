@@ -165,10 +165,18 @@ def over(out: cb.Array):
         out[cb.ABSOLUTE_POS] = 1
 
 
+@cb.kernel
+def over_axes(out: cb.Array):
+    """The same along axes."""
+    if cb.ABSOLUTE_POS_Y < out.shape[0] and cb.ABSOLUTE_POS_X < out.shape[1]:
+        out[cb.ABSOLUTE_POS_Y, cb.ABSOLUTE_POS_X] = 1
+
+
 def main() -> None:
     missing = set(K.__all__) - OTHERS - set(CASES)
     assert not missing, missing
     CASES["over"] = lambda: over[cb.over(k := n(600))](some(k))
+    CASES["over axes"] = lambda: over_axes[cb.over(x := matrix())](x)
     print(json.dumps(count(CASES, CALLS)))
 
 

@@ -57,6 +57,7 @@ def test_no_public_function_compiles_for_each_size(tmp_path: Path) -> None:
     assert found.pop("over") == {"over": 1}, (
         "a size decides how many cubes there are, not how large"
     )
+    assert found.pop("over axes") == {"over_axes": 1}
     assert sum(map(len, found.values())) > 50, (
         "cases share kernels, and the first one to need it has it counted"
     )

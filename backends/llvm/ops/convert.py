@@ -39,6 +39,8 @@ def convert(b: Any, v: Any, src: str, dst: str) -> Any:
             return b.fpext(v, ty) if bits(dst) > bits(src) else b.fptrunc(v, ty)
         if on_gpu(b):
             return each_lane(b, v, lambda x: _saturated(b, x, src, dst), ty)
+        if dst == "i32":
+            return _whole(b, v, ty)
         name = "llvm.fptosi.sat" if is_signed(dst) else "llvm.fptoui.sat"
         return intrinsic(b, name, ty, [v], [ty, v.type])
     if is_float(dst):
@@ -46,6 +48,16 @@ def convert(b: Any, v: Any, src: str, dst: str) -> Any:
     if bits(dst) < bits(src):
         return b.trunc(v, ty)
     return b.sext(v, ty) if is_signed(src) else b.zext(v, ty)
+
+
+def _whole(b: Any, x: Any, ty: Any) -> Any:
+    """Floats as i32, saturated: LLVM takes `fptosi.sat` of lines apart, lane by lane, not this."""
+    end = const(x.type, float(1 << 31))
+    inside = b.select(b.fcmp_ordered("<", x, end), x, const(x.type, 0.0))  # NaN is not less
+    low = const(x.type, -float(1 << 31))
+    inside = b.select(b.fcmp_ordered(">", inside, low), inside, low)
+    top = b.fcmp_ordered(">=", x, end)
+    return b.select(top, const(ty, (1 << 31) - 1), b.fptosi(inside, ty))
 
 
 def _saturated(b: Any, x: Any, src: str, dst: str) -> Any:

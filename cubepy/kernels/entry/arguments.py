@@ -20,7 +20,10 @@ from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device
-from cubepy.runtime.interop.foreign import device_array, host_array
+from cubepy.runtime.interop.accepted import hint_for
+from cubepy.runtime.interop.arrays import array_like
+from cubepy.runtime.interop.foreign import device_array
+from cubepy.runtime.masked import refuse_masked_parts
 from cubepy.runtime.memory.device_array import DeviceArray
 
 LONGEST = 2**31 - 1  # places of an axis of an image, and of a window
@@ -40,26 +43,20 @@ def home_of(value: Any) -> Device | None:
 
 def array_of(value: Any, name: str = "x") -> Any:
     """The array (of NumPy, or on a device) behind an argument, without a copy where there is one already."""
-    if isinstance(value, (np.ndarray, DeviceArray)):
-        if isinstance(value, np.ma.MaskedArray):
-            raise ArgumentError(
-                f"{name} is a masked array, and masks are not heeded", hint="pass x.filled(...)"
-            )
-        return value
-    inner = getattr(value, "__cubepy_array__", None)
-    if inner is not None:
-        return inner()
-    found = device_array(value)
+    found = array_like(value, name)
     if found is not None:
         return found
-    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
-        return host_array(value)
+    if isinstance(value, (list, tuple)):
+        refuse_masked_parts(value, name)
     try:
         array = np.asarray(value)
     except ValueError:
         raise ShapeError(f"{name} must be an array, but its parts differ in shape") from None
     if array.dtype == object:
-        raise DTypeError(f"{name} must be an array of numbers, not {type(value).__name__}")
+        raise DTypeError(
+            f"{name} must be an array of numbers, not {type(value).__name__}",
+            hint=hint_for(value, "pass an array, or lists of numbers"),
+        )
     if isinstance(value, float) or (isinstance(value, (list, tuple)) and array.dtype == np.float64):
         array = array.astype(np.float32)
     if recording.active and (recorder := recording.current()) is not None:

@@ -26,6 +26,7 @@ from cubepy.lang.declare import Struct
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device, current, gpu_of, use
 from cubepy.runtime.interop.arrays import PLAIN, lift
+from cubepy.runtime.interop.kinds import kind_of, made
 from cubepy.runtime.launch.arguments import HostMemoryError
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.replay import trace
@@ -62,6 +63,10 @@ def _at_home(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | No
                 where = home_of(value)
                 if where is not None:
                     return _run_on(where, function, args, kwargs, seen)
+        if kwargs.get("out") is None:
+            make = kind_of((*args, *kwargs.values()))
+            if make is not None:
+                return made(function(*args, **kwargs), make)
         return function(*args, **kwargs)
     except MemoryError as error:
         if isinstance(error, CubeError):

@@ -17,16 +17,20 @@ from cubepy.errors import (
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.options import shown
 from cubepy.runtime import memory
+from cubepy.runtime.interop.kinds import kind_of, made
 from cubepy.runtime.memory.spans import meet
 
 
 def wrapper(*values: Any) -> Callable[[Any], Any]:
-    """What makes a result of the kind that came in: tensors give tensors, arrays give arrays."""
+    """What makes a result of the kind that came in: tensors give tensors, PyTorch's are PyTorch's,
+    arrays give arrays.
+    """
     for v in values:
         wrap = getattr(v, "__cubepy_wrap__", None)
         if wrap is not None:
             return wrap  # type: ignore[no-any-return]
-    return lambda result: result
+    make = kind_of(values)
+    return (lambda result: result) if make is None else (lambda result: made(result, make))
 
 
 def output(out: Any, shape: tuple[int, ...], dtype: Any, *apart: Any) -> Any:

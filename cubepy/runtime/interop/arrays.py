@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from cubepy.lang.declare import Struct, TensorMap
-from cubepy.runtime.interop.foreign import device_array, from_torch_or_none, host_array
+from cubepy.runtime.interop.accepted import host_memory
+from cubepy.runtime.interop.foreign import device_array, from_torch_or_none
+from cubepy.runtime.masked import refuse_masked
 from cubepy.runtime.memory.device_array import DeviceArray
 
 NUMBERS = (bool, int, float, np.generic)
@@ -17,22 +19,38 @@ PLAIN = frozenset({np.ndarray, DeviceArray, int, float, bool, type(None), str})
 """Types of arguments that `lift` leaves alone; the binder asks it about no others."""
 
 
-def lift(value: Any) -> Any:
-    """The array behind a tensor or an array of another library, also inside a tuple; anything else as it is."""
+def lift(value: Any, name: str = "an argument") -> Any:
+    """The array behind a tensor or an array of another library, also inside a tuple; anything else
+    as it is.
+
+    Raises:
+        ArgumentError: a masked array.
+        LaunchError, DTypeError: an array that its library does not give away, or that holds no
+            numbers.
+    """
     known = QUICK.get(type(value))
     if known is not None and (found := known(value)) is not None:
         return found
     if type(value) is tuple:
-        return tuple([v if type(v) in PLAIN else lift(v) for v in value])
+        return tuple([v if type(v) in PLAIN else lift(v, name) for v in value])
     if isinstance(value, (*NUMBERS, str, type, Struct, TensorMap)) or value is None:
         return value
-    array = array_like(value)
+    array = array_like(value, name)
     return value if array is None else array
 
 
-def array_like(value: Any) -> Any:
-    """The array (of NumPy, or on a device) behind an argument without copying it, or None if it is no array."""
+def array_like(value: Any, name: str = "an argument") -> Any:
+    """The array (of NumPy, or on a device) behind an argument, or None if it is no array (see
+    `accepted`).
+
+    Raises:
+        ArgumentError: a masked array.
+        LaunchError, DTypeError: an array that its library does not give away, or that holds no
+            numbers.
+    """
     if isinstance(value, (np.ndarray, DeviceArray)):
+        if type(value) is not np.ndarray:
+            refuse_masked(value, name)
         return value
     inner = getattr(value, "__cubepy_array__", None)
     if inner is not None:
@@ -45,8 +63,4 @@ def array_like(value: Any) -> Any:
         if type(value).__module__.partition(".")[0] == "torch":
             QUICK[type(value)] = from_torch_or_none
         return found
-    if hasattr(value, "__array_interface__") and not isinstance(value, np.generic):
-        return np.asarray(value)
-    if hasattr(value, "__dlpack__"):
-        return host_array(value)
-    return None
+    return host_memory(value, name)

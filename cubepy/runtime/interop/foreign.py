@@ -47,7 +47,7 @@ def device_array(value: Any) -> DeviceArray | None:
     return None if interface is None else from_interface(value, interface)
 
 
-_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 """PyTorch's dtypes that NumPy lacks, and integers as wide."""
 
 
@@ -62,7 +62,7 @@ def host_array(value: Any) -> np.ndarray:
         if (
             torch is not None
             and isinstance(value, torch.Tensor)
-            and (bits := _BITS.get(_torch_name(value)))
+            and (bits := BITS.get(_torch_name(value)))
         ):
             return np.from_dlpack(value.view(getattr(torch, bits))).view(_torch_dtype(value))
         return np.from_dlpack(value)

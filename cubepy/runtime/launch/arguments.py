@@ -21,6 +21,7 @@ from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
 from cubepy.lang.dtypes import as_dtype
 from cubepy.lang.views import plain
 from cubepy.runtime import device as devices
+from cubepy.runtime.interop.accepted import hint_for
 from cubepy.runtime.interop.arrays import NUMBERS, array_like
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.spans import ARRAYS
@@ -83,7 +84,7 @@ def take_apart(param: Param, value: Any, kernel: Kernel) -> tuple[Spec, list[Any
         if array is None:
             raise KernelTypeError(
                 f"{what} is an array but is given {_short(value)}",
-                hint="pass a NumPy array or a tensor",
+                hint=hint_for(value, "pass a NumPy array or a tensor"),
             )
         return _array(array, param.name, what)
     if param.kind == "map" and not isinstance(value, TensorMap):

@@ -61,8 +61,10 @@ def make_binder(kernel: Kernel) -> Callable[..., tuple[tuple, tuple, Any, Any, A
                 f"(({x}.dtype, {x}.shape, {x}.strides) if _bind_type({x}) is _bind_ndarray else "
                 f"({x}.layout if _bind_type({x}) is _bind_DeviceArray else _bind_key_of({x})))"
             )
+            named = repr(f"the argument {x!r}")
             lifting += (
-                f"    if _bind_type({x}) not in _bind_PLAIN:\n        {x} = _bind_lift({x})\n"
+                f"    if _bind_type({x}) not in _bind_PLAIN:\n"
+                f"        {x} = _bind_lift({x}, {named})\n"
             )
     if not star:
         parameters.append("*")

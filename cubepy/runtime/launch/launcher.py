@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from cubepy.compiler.calls import bind_parameters
+from cubepy.compiler.ir import Program
 from cubepy.compiler.signature import Spec, Target
 from cubepy.compiler.specialise import specialise
 from cubepy.config import config
@@ -179,7 +180,8 @@ class Launcher:
     def inspect(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The generated code for these arguments."""
         values, _, mode, where, _ = self.bound(args, kwargs)
-        return self.find(grid, mode, where, values)[0].inspect()
+        exe, _, leaves, _, _ = self.find(grid, mode, where, values)
+        return getattr(exe, "code_for", lambda _: exe)(leaves).inspect()
 
     def leaves(self, values: tuple) -> list[Any]:
         """The arrays and numbers of the arguments, in order."""
@@ -224,61 +226,66 @@ class Launcher:
         dev = device_of(where, leaves, self.kernel.__name__)
         backend = devices.backend_named(dev.backend)
         properties = backend.properties(dev.ordinal)
+        kinds = tuple(specs)
+
+        def target(cubes: Dim3, units: Dim3) -> Target:
+            wide = wide_of(cubes, units, dev, properties.max_units, leaves)
+            debug = config.debug > 0 or mode == "validate"
+            return target_of(dev.backend, units, mode, wide, Same(properties), debug)
+
         cubes, units = self.grid(grid, backend)
-        in_cube = math.prod(units)
-        in_launch = math.prod(cubes) * in_cube
-        if in_cube > properties.max_units:
-            raise LaunchError(
-                f"a cube of {units} has {in_cube} units; {dev} allows {properties.max_units}"
-            )
-        if in_launch >= 2**63:
-            raise LaunchError(
-                f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count"
-            )
-        arrays = [a for a in leaves if isinstance(a, ARRAYS)]
-        wide = in_launch >= 2**31 or any(a.size >= 2**31 for a in arrays)
-        target = target_of(
-            dev.backend, units, mode, wide, Same(properties), config.debug > 0 or mode == "validate"
-        )
-        exe, in_place = with_room(lambda: self.code(backend, tuple(specs), target, leaves))
+        aim = target(cubes, units)
+        if isinstance(grid, Over) and grid.shape:
+            flat = aim
+            if with_room(lambda: self.program(kinds, flat))[0].axes:
+                cubes, units = backend.units(grid.axes)
+                aim = target(cubes, units)
+        exe, in_place = with_room(lambda: self.code(backend, kinds, aim, leaves))
         return exe, cubes, leaves, in_place, dev.ordinal
 
-    def code(
-        self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]
-    ) -> tuple[Any, Any]:
-        """The code for arguments like these, made unless it exists, and which leaves share memory."""
+    def program(self, specs: tuple[Spec, ...], target: Target) -> tuple[Program, dict[Any, Any]]:
+        """The program for arguments like these, made unless it exists, and its executables."""
         with _specialise_lock:
             known = self.programs.setdefault((specs, target), [])
             found: tuple[Any, dict[Any, Any]] | None
             found = next(
                 (v for v in reversed(known) if v[0].guard is None or v[0].guard.valid()), None
             )
-            if found is not None:
-                shared = aliasing.in_place(found[0], leaves)
-                exe = found[1].get(shared)
-                if exe is not None:
-                    return exe, shared
-            with WAIT.compiling(self.kernel.__name__):
-                if found is None:
+            if found is None:
+                with WAIT.compiling(self.kernel.__name__):
                     found = specialise(self.kernel, specs, target), {}
-                    counters.specialised += 1
-                    del known[: len(known) + 1 - VARIANTS]
-                    known.append(found)
-                program, executables = found
-                shared = aliasing.in_place(program, leaves)
-                exe = backend.executable(self.kernel, program, specs, shared)
-                executables[shared] = exe
-        return exe, shared
+                del known[: len(known) + 1 - VARIANTS]
+                known.append(found)
+            return found
+
+    def code(
+        self, backend: Any, specs: tuple[Spec, ...], target: Target, leaves: list[Any]
+    ) -> tuple[Any, Any]:
+        """The code for arguments like these, made unless it exists, and which share memory."""
+        with _specialise_lock:
+            program, executables = self.program(specs, target)
+            in_place = aliasing.in_place(program, leaves)
+            exe = executables.get(in_place)
+            if exe is None:
+                counters.specialised += not executables
+                exe = executables[in_place] = backend.executable(
+                    self.kernel, program, specs, in_place
+                )
+        return exe, in_place
 
     def grid(self, grid: Any, backend: Any) -> tuple[Dim3, Dim3]:
         """Cube count and cube dim of a grid."""
         if isinstance(grid, Over):
-            cubes, units = backend.units(grid.units)
-            return (cubes, 1, 1), (units, 1, 1)
+            return backend.units((grid.units,))  # type: ignore[no-any-return]
         if not isinstance(grid, tuple) or len(grid) != 2:
+            name = self.kernel.__name__
+            one = isinstance(grid, int) and not isinstance(grid, bool)
             raise LaunchError(
                 f"a grid is cb.over(...) or two values (cubes, units), not {grid!r}",
-                hint=f"write {self.kernel.__name__}[cubes, units](...)",
+                hint=f"write {name}[cb.over({grid})](...) for {grid} units of work, or "
+                f"{name}[{grid}, units](...) for {grid} cubes"
+                if one
+                else f"write {name}[cubes, units](...), or {name}[cb.over(out)](...)",
             )
         return dim3(grid[0], "the cube count", 1), dim3(grid[1], "the cube dim", 1)
 
@@ -322,3 +329,21 @@ def target_of(
     return Target(
         backend, units, mode, i64 if wide else i32, p.plane_size, p.max_shared_memory, p, debug
     )
+
+
+def wide_of(cubes: Dim3, units: Dim3, dev: Any, most: int, leaves: list[Any]) -> bool:
+    """Whether a launch needs indices of 64 bits.
+
+    Raises:
+        LaunchError: more units than the device, or a number of 64 bits, can take.
+    """
+    in_cube = math.prod(units)
+    in_launch = math.prod(cubes) * in_cube
+    if in_cube > most:
+        raise LaunchError(f"a cube of {units} has {in_cube} units; {dev} allows {most}")
+    if in_launch >= 2**63:
+        raise LaunchError(
+            f"a launch of {cubes} cubes of {units} units has more units than 64 bits can count"
+        )
+    arrays = [a for a in leaves if isinstance(a, ARRAYS)]
+    return in_launch >= 2**31 or any(a.size >= 2**31 for a in arrays)

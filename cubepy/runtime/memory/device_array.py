@@ -15,7 +15,7 @@ import numpy as np
 
 from cubepy.errors import DeviceError, DTypeError, LaunchError, ShapeError
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime import recording
+from cubepy.runtime import masked, recording
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.memory import dlpack
 from cubepy.runtime.memory.layout import Layout, layout_of, reshaped
@@ -412,7 +412,7 @@ def assign(target: DeviceArray, value: Any) -> None:
         ShapeError: the value does not broadcast to the target.
     """
     if not isinstance(value, DeviceArray):
-        host = np.asarray(value, target.dtype)
+        host = np.asarray(masked.refused(value, "the value"), target.dtype)
         if host.size == 1 and target.layout.contiguous and len(set(host.tobytes())) == 1:
             _put(gpu_of(target.device).fill, target, host.tobytes()[0])
             return
