@@ -40,6 +40,10 @@ class CpuReplay:
         """What writes a short key for a tuple of arguments, or None."""
         return argument_key.layouts()
 
+    def table(self) -> replay.HostTable:
+        """What the machine code reads, to be filled."""
+        return replay.HostTable()
+
     def driver(self) -> Any:
         """What runs a launch on all threads."""
         return choice.driver()
@@ -89,6 +93,8 @@ class CpuExecutable:
         else:
             code = self.translate()[0]
             disk.write(self.key, code)
+            for written in (replay.entry, argument_key.layouts):
+                written()  # what the second call needs, in the cache now: LLVM is at work anyway
         self.entry = load_object(code, self.symbol)
 
     def translate(self) -> tuple[bytes, str]:

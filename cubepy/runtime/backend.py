@@ -33,6 +33,10 @@ class HostReplay(Protocol):
         """What writes a short key for a tuple of arguments, or None (see `backends.cpu.argument_key`)."""
         ...
 
+    def table(self) -> Any:
+        """What the machine code reads, to be filled: `launch`, `put`, `flag`, `align`, `apart`, `relate`, `laid_out`."""
+        ...
+
     def driver(self) -> Any:
         """What runs a launch on all threads: it has an `address`, and a `lock` or None."""
         ...

@@ -292,7 +292,7 @@ class _Writer:
     def rules(self) -> None:
         """What must hold for the inputs of a repetition."""
         for n, one in enumerate(self.inputs):
-            self.table.align(n, one.address & 127)
+            self.table.align(n, 127, one.address & 127)
             for m, other in enumerate(self.inputs[:n]):
                 if meet(one, other):
                     self.table.relate(m, n, one.address - other.address)

@@ -39,7 +39,6 @@ REFUSED = object()
 """What a repetition gives when it does not fit the arrays, or one of its launches raised a flag: the call must be done
 again then."""
 _OPTIONS = frozenset({int, float, bool, str, type(None), type, Func, Builtin, DType, np.ndarray})
-_WORDS = ("overlaps", "relations", "alignments", "places", "flags", "steps")
 
 
 class Recorder:
@@ -113,14 +112,14 @@ class Again:
             tuple[int, int, int, int]
         ] = []  # which, address, first byte and one past the last
         self.sizes: list[int] = []  # of scratch
-        self.words: list[int] = []
-        self.parts: dict[str, list[Any]] = {name: [] for name in _WORDS}
+        self.table = _host().table()
         self.runners: list[Any] = []
         self.kept, self.written = recorded.numbers, set[int]()
         self.guards = guards_of(prepared for prepared, _ in recorded.launches)
         self.next = len(values) + len(self.results)
         given = [(n, v) for n, v in enumerate(values) if type(v) is np.ndarray and n not in same]
-        self.parts["relations"] += [(out, n, 0) for n in same]
+        for n in same:
+            self.table.relate(out or 0, n, 0)
         fresh = list(enumerate(self.results, len(values)))
         self.general = self.relate(given)
         wanted = {out} if out is not None else {n for n, _ in fresh}
@@ -142,11 +141,13 @@ class Again:
 
     def relate(self, given: list[tuple[int, np.ndarray]]) -> bool:
         """Arrays that share memory must do so in the same way again: addresses do not tell which of them is read."""
+        alone = True
         for k, (n, v) in enumerate(given):
             for m, w in given[:k]:
                 if n != self.out and m != self.out and np.may_share_memory(v, w):
-                    self.parts["relations"].append((m, n, address(v) - address(w)))
-        return len(self.parts["relations"]) == len(self.same)
+                    self.table.relate(m, n, address(v) - address(w))
+                    alone = False
+        return alone
 
     def align(self, which: int, array: np.ndarray) -> None:
         """What began at a line of the cache may have been written by stores that need it; what is large and was given,
@@ -155,13 +156,13 @@ class Again:
         past = address(array) % pool.ALIGNMENT
         if array.nbytes < pool.POOLED or which == self.out:
             if past == 0 or (which == self.out and array.nbytes >= PEELED):
-                self.parts["alignments"].append((which, past))
+                self.table.align(which, pool.ALIGNMENT - 1, past)
 
     def overlap(self, out: int, array: np.ndarray, given: list[tuple[int, np.ndarray]]) -> None:
         """What is written shares no memory with what is read."""
         for n, v in given:
             if n != out:
-                self.parts["overlaps"].append((out, *extent(array), n, *extent(v)))
+                self.table.apart(out, extent(array), n, extent(v))
 
     def add(self, prepared: Any, leaves: list[Any], flag: np.ndarray | None) -> None:
         """Lay out one launch; its flag is a word of the table, so that every repetition has its own."""
@@ -169,20 +170,15 @@ class Again:
         if (prepared.in_place and not self.same) or not hasattr(runner, "step") or runner.trials:
             self.possible = False
             return
-        flags = [] if flag is None else [0]
-        self.words += flags
-        begin = len(self.words)
-        twin = runner.twin(leaves)
-        self.words += twin.block
+        twin, begin = self.table.launch(runner, leaves, flag is not None)
         self.runners.append(twin)
-        self.parts["steps"].append((*twin.step(begin), begin - 1 if flags else -1))
         for n, (value, (slot, is_array, _)) in enumerate(zip(leaves, runner.slots, strict=True)):
             if value is flag and is_array:
-                self.parts["flags"].append((begin + slot, begin - 1))
+                self.table.flag(begin + slot, begin - 1)
             elif is_array:
                 which, offset = self.place(value, n in prepared.outputs)
                 if which >= 0:
-                    self.parts["places"].append((begin + slot, which, offset))
+                    self.table.put(begin + slot, which, offset)
                 else:
                     self.kept = [*self.kept, value]
 
@@ -207,13 +203,6 @@ class Again:
         self.align(which, array)
         return which, 0
 
-    def table(self, driver: int) -> Any:
-        """The words that the machine code reads."""
-        rows = [row for name in _WORDS for row in self.parts[name]]
-        head = [len(self.words), *(len(self.parts[name]) for name in _WORDS), driver]
-        words = [*head, *self.words, *(w for row in rows for w in row)]
-        return (ctypes.c_int64 * len(words))(*words)
-
     def ready(self, go: Any) -> Callable[[tuple[Any, ...]], Any]:
         """A function of arguments with the same layouts that does what the call did, or gives REFUSED."""
         again, guards = self.unguarded(go), self.guards
@@ -229,7 +218,7 @@ class Again:
         """The same, while what the kernels read from outside (globals and the like) is what it was."""
         driver = _host().driver() if any(r.parallel for r in self.runners) else None
         table, steps, kept = (
-            self.table(driver.address if driver else 0),
+            self.table.laid_out([driver.address if driver else 0]),
             len(self.runners),
             self.kept,
         )
