@@ -1,8 +1,10 @@
 """Machine code that replays launches on arrays of the host (see `llvm.replay_table`), written with llvmlite alone.
 
 A call with one table and one tuple of arrays does what takes Python a microsecond for every launch. An operand is an
-array of the tuple. The head of a table is the address of the parallel driver; rows of this backend are:
+array of the tuple. The head of a table is the address of the parallel driver, and the words of scratch memory, which is
+on the stack. Rows of this backend are:
 
+    scratch     word of the blocks, byte of the scratch memory: there goes its address
     flags       word of the blocks, another one, which is a flag: there goes its address
     steps       number, entry, cubes, word of its block, chunks (0: this thread alone), threads, faults,
                 word of a flag that must be zero then (-1: none)
@@ -18,24 +20,31 @@ import numpy as np
 from llvmlite import ir
 
 from cubepy.backends.llvm.machine_code import DATA, ITEMS, loaded
-from cubepy.backends.llvm.replay_table import ReplayCode, Table
+from cubepy.backends.llvm.replay_table import LINE, ReplayCode, Table
 from cubepy.backends.llvm.word_code import number
 
 SYMBOL = "cubepy_replay"
-KINDS = {"flags": 2, "steps": 8}
-DRIVER = 0  # the word of the head
+KINDS = {"scratch": 2, "flags": 2, "steps": 8}
+DRIVER, SCRATCH, HEAD = range(3)  # words of the head
+MOST = 4096  # bytes of scratch memory on the stack
 
 
 class _Function(ReplayCode):
     """The function while it is written."""
 
     def __init__(self) -> None:
-        super().__init__(SYMBOL, 2, DRIVER + 1, KINDS)
+        super().__init__(SYMBOL, 2, HEAD, KINDS)
+        self.own = self.room(self.load(self.table, SCRATCH))
 
     def operand(self, which: Any) -> Any:
         """The address of the elements of an array of the tuple."""
         items = self.b.add(self.inside.args[1], number(ITEMS))
         return self.load(self.b.add(self.load(self.word_at(items, which)), number(DATA)))
+
+    def scratch(self, row: Any) -> None:
+        """Where the address of scratch memory goes."""
+        at = self.word_at(self.block, self.load(row))
+        self.store(at, self.b.add(self.own, self.load(row, 1)))
 
     def flags(self, row: Any) -> None:
         """Where the address of a flag goes."""
@@ -104,6 +113,7 @@ class HostTable(Table):
 
     def __init__(self) -> None:
         super().__init__(KINDS)
+        self.taken = 0
 
     def launch(self, runner: Any, leaves: list[Any], flag: bool) -> tuple[Any, int]:
         """Add a launch; gives its runner, with a block of its own, and the word at which that begins.
@@ -120,6 +130,22 @@ class HostTable(Table):
         self.step(*twin.step(begin), begin - 1 if flag else -1)
         self.alive.append(twin)
         return twin, begin
+
+    def scratch(self, size: int) -> int | None:
+        """Take memory that only the launches see: at which byte it begins, or None where there is no more."""
+        begin = self.taken
+        if begin + size > MOST:
+            return None
+        self.taken += -(-size // LINE) * LINE
+        return begin
+
+    def put_scratch(self, at: int, byte: int) -> None:
+        """A word of the blocks is the address of a byte of the scratch memory."""
+        self.rows["scratch"].append((at, byte))
+
+    def finished(self, driver: int) -> Any:
+        """The words, with the address of the parallel driver."""
+        return self.laid_out([driver, self.taken // 8])
 
     def flag(self, at: int, which: int) -> None:
         """A word of the blocks is the address of another one, which is a flag."""

@@ -34,7 +34,10 @@ class HostReplay(Protocol):
         ...
 
     def table(self) -> Any:
-        """What the machine code reads, to be filled: `launch`, `put`, `flag`, `align`, `apart`, `relate`, `laid_out`."""
+        """What the machine code reads, to be filled: `launch`, `put`, `scratch`, `flag`, `align`, ...
+
+        See `backends.cpu.replay.HostTable`.
+        """
         ...
 
     def driver(self) -> Any:

@@ -6,6 +6,7 @@ as quantized weights, subclasses `Storage`, names its kind, and registers execut
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from cubepy.errors import DeviceError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.device import Device, current, gpu_of
 from cubepy.runtime.memory.device_array import DeviceArray, empty, host, upload
+from cubepy.runtime.tables import room
 
 
 class Storage:
@@ -50,6 +52,14 @@ class Storage:
     def plan(self) -> Any:
         """What of the storage besides its arrays decides how an op runs: hashable, or None if that is not known."""
         return None
+
+    def operands(self) -> tuple[Any, ...] | None:
+        """A text that stands for the plan, and the arrays: what an op on the host is known by; None where it is not."""
+        plan = self.plan()
+        arrays = tuple(self.read())
+        if plan is None or not all(type(v) is np.ndarray for v in arrays):
+            return None
+        return (text_of(plan), *arrays)
 
     def dense(self) -> Any:
         """The logical elements as one array on the storage's device (a copy, unless the storage is dense)."""
@@ -89,6 +99,24 @@ class Dense(Storage):
 
     def to(self, device: Device) -> Dense:
         return self if device == self.device else Dense(moved(self.array, device), device)
+
+
+_texts: dict[Any, str] = {}
+_numbers = itertools.count()
+
+
+def text_of(plan: Any) -> str:
+    """One text for equal plans, and another one for each other plan.
+
+    Example:
+        >>> text_of(("packed", 4)) is text_of(("packed", 4)), text_of(("packed", 8)) == text_of(("packed", 4))
+        (True, False)
+    """
+    found = _texts.get(plan)
+    if found is None:
+        room(_texts, 4096)
+        found = _texts.setdefault(plan, f"plan {next(_numbers)}")
+    return found
 
 
 def home(array: Any) -> Device:

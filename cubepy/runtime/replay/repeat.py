@@ -179,11 +179,16 @@ class Again:
                 which, offset = self.place(value, n in prepared.outputs)
                 if which >= 0:
                     self.table.put(begin + slot, which, offset)
+                elif which < -1:
+                    self.table.put_scratch(begin + slot, -2 - which + offset)
                 else:
                     self.kept = [*self.kept, value]
 
     def place(self, array: np.ndarray, writes: bool) -> tuple[int, int]:
-        """Which array a launch's argument is in: one of the call's, or scratch that a launch wrote; -1: a number."""
+        """Which array a launch's argument is in: one of the call's, or scratch that a launch wrote; -1: a number.
+
+        Scratch on the stack is -2 less the byte at which it begins.
+        """
         at = address(array)
         low, high = extent(array)
         first, last = at + low, at + high
@@ -197,6 +202,10 @@ class Again:
             self.possible &= not writes
             return -1, 0
         self.possible &= writes and array.flags.c_contiguous  # else NumPy filled it
+        byte = self.table.scratch(array.nbytes)
+        if byte is not None:
+            self.know(-2 - byte, array)
+            return -2 - byte, 0
         self.sizes.append(array.nbytes)
         which, self.next = self.next, self.next + 1
         self.know(which, array)
@@ -218,7 +227,7 @@ class Again:
         """The same, while what the kernels read from outside (globals and the like) is what it was."""
         driver = _host().driver() if any(r.parallel for r in self.runners) else None
         table, steps, kept = (
-            self.table.laid_out([driver.address if driver else 0]),
+            self.table.finished(driver.address if driver else 0),
             len(self.runners),
             self.kept,
         )
@@ -318,31 +327,32 @@ def _locked(go: Any, lock: Any) -> Any:
     return run
 
 
+def _nothing(values: tuple[Any, ...]) -> bytes | None:
+    return None
+
+
 class Calls:
     """Calls of one kind of function: those that were seen once, and those that can be repeated.
 
     Attributes:
         ready: by key, functions of a tuple of arguments.
-        quick: the same by what machine code writes of the arguments (`short_of`).
+        quick: the same (or what the caller keeps beside it) by what machine code writes of the arguments.
+        short_of: writes it, layouts of arrays and addresses of options; nothing until a call can be repeated.
         scope: where `_short_of` is looked up by those who call.
     """
 
     def __init__(self) -> None:
         self.ready: dict[Any, Callable[[tuple[Any, ...]], Any]] = {}
-        self.quick: dict[bytes, Callable[[tuple[Any, ...]], Any]] = {}
-        self.kept: dict[bytes, list[Any]] = {}  # options, so that no others get their addresses
+        self.quick: dict[bytes | None, Any] = {}
+        self.kept: dict[
+            bytes | None, list[Any]
+        ] = {}  # options, so that no others get their addresses
         self.seen: dict[Any, bool] = {}  # whether to try again
         self.scope: dict[str, Any] = {}
+        self.short_of: Callable[[tuple[Any, ...]], bytes | None] = _nothing
         recording.tables += [self.ready, self.seen, self.quick, self.kept]
 
-    @staticmethod
-    def short_of(values: tuple[Any, ...]) -> bytes | None:
-        """Layouts of arrays and addresses of options: None until machine code takes the place of this."""
-        return None
-
-    def learn(
-        self, short: bytes | None, values: tuple[Any, ...], again: Callable[[tuple[Any, ...]], Any]
-    ) -> None:
+    def learn(self, short: bytes | None, values: tuple[Any, ...], again: Any) -> None:
         """Know a call that could be repeated by its short key from now on."""
         if short is not None and all(
             v.dtype is np.dtype(v.dtype.type) for v in values if type(v) is np.ndarray
@@ -409,7 +419,7 @@ class Calls:
         if made.possible:
             if made.general or key not in self.ready:
                 self.ready[key] = made.ready(_host().entry())
-                self.scope["_short_of"] = _host().key() or self.short_of
+                self.short_of = self.scope["_short_of"] = _host().key() or _nothing
         elif made.general and not made.scalar:
             self.seen[key] = False
         return result
