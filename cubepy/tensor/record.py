@@ -166,8 +166,11 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         storages = call.stores
     hosted = HostCall(op, storages, attrs, device) if call is None else None
     if hosted is not None:
-        with nullcontext() if device is current() else use(device):
+        if device is current():
             done = hosted.repeat()
+        else:
+            with use(device):
+                done = hosted.repeat()
         if done is not None:
             return _result(op, inputs, attrs, done)
     spec = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)

@@ -104,18 +104,23 @@ class HostCall:
                 values.append(None)
                 continue
             if type(s) is Dense:
-                operands = (s.array,)
-                if type(s.array) is not np.ndarray:
+                array = s.array
+                if type(array) is not np.ndarray:
                     return
-            else:
-                operands = s.operands()
-                if operands is None or op in VIEWS:
-                    return
-            for v in operands:
-                parts.append((v.dtype, v.shape, v.strides) if type(v) is np.ndarray else v)
+                parts.append((array.dtype, array.shape, array.strides))
+                values.append(array)
+                continue
+            operands = s.operands()
+            if operands is None or op in VIEWS:
+                return
+            parts += [
+                (v.dtype, v.shape, v.strides) if type(v) is np.ndarray else v for v in operands
+            ]
             values += operands
-        parts += attrs
-        parts += [exact(v) if type(v) in _UNLIKE else v for v in attrs.values()]
+        if len(attrs) > 1:
+            parts += attrs
+        for v in attrs.values():
+            parts.append(exact(v) if type(v) in _UNLIKE else v)
         self.key = tuple(parts)
         self.values = (*values, *attrs, *attrs.values())
 
