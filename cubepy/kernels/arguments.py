@@ -38,6 +38,7 @@ from cubepy.runtime.memory.spans import meet
 from cubepy.runtime.replay import trace
 from cubepy.runtime.replay.far import FAR, WRAPPED, array_in, meet_torch
 from cubepy.runtime.replay.front import Opened, front
+from cubepy.runtime.replay.record import Recorder
 from cubepy.runtime.stats import active
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -203,7 +204,7 @@ def _run_on(
             else result
         )
     # The arrays themselves, not what they were made of (a tensor of PyTorch): the recorder knows them by their owners.
-    with trace.Recorder(arrays) as recorder:
+    with Recorder(arrays) as recorder:
         options = dict(zip(kwargs, values[len(args) :], strict=True))
         result = _run_at(where, function, tuple(values[: len(args)]), options)
     done = array_in(result) if wrap is not None and type(result) in WRAPPED else result

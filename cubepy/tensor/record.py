@@ -18,7 +18,7 @@ from cubepy.errors import DeviceError, LaunchError, ShapeError
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import recording
 from cubepy.runtime.device import current, gpu_of, use
-from cubepy.runtime.replay.trace import Recorder as LaunchRecorder
+from cubepy.runtime.replay.record import Recorder as LaunchRecorder
 from cubepy.runtime.tables import room
 from cubepy.tensor import traces
 from cubepy.tensor.execute import run

@@ -10,6 +10,7 @@ from cubepy.runtime import recording
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import DeviceArray, constant_on
 from cubepy.runtime.replay import far, trace
+from cubepy.runtime.replay.record import Recorder
 from cubepy.runtime.replay.repeat import REFUSED
 from cubepy.runtime.stats import active
 from cubepy.runtime.tables import room
@@ -132,7 +133,7 @@ class Call:
                 room(_numbers, _VIEWS)
                 _numbers[t.id, self.device.ordinal] = store.array
 
-    def keep(self, recorder: trace.Recorder, result: Any) -> None:
+    def keep(self, recorder: Recorder, result: Any) -> None:
         """Keep what was recorded for later calls."""
         if self.key is not None and type(result) is Dense:
             _traces.keep(self.key, recorder, result.array, self.device)

@@ -30,8 +30,9 @@ from cubepy.runtime.launch.prepared import Prepared
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.spans import ARRAYS
 from cubepy.runtime.replay import far
+from cubepy.runtime.replay.record import Recorder
 from cubepy.runtime.replay.repeat import REFUSED, plain
-from cubepy.runtime.replay.trace import RIPE, Recorder, Trace
+from cubepy.runtime.replay.trace import RIPE, Trace
 from cubepy.runtime.stats import active, counters
 from cubepy.runtime.streams.stream import attached
 from cubepy.runtime.tables import room
@@ -160,8 +161,8 @@ class Launcher:
         recorder.launch(
             prepared, [values[i] if j < 0 else values[i][j] for i, j in prepared.simple or ()]
         )
-        if not recorder.spoiled:
-            trace = Trace(recorder, (), inputs[0].device)
+        trace = Trace(recorder, (), inputs[0].device)
+        if trace.possible:
             trace.replays = RIPE
             self.far.keep(key, args, None, trace, inputs)
 

@@ -28,6 +28,7 @@ from cubepy.runtime.memory import pool
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.spans import extent
 from cubepy.runtime.memory.spans import same as alike
+from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 
@@ -39,45 +40,6 @@ REFUSED = object()
 """What a repetition gives when it does not fit the arrays, or one of its launches raised a flag: the call must be done
 again then."""
 _OPTIONS = frozenset({int, float, bool, str, type(None), type, Func, Builtin, DType, np.ndarray})
-
-
-class Recorder:
-    """The launches of one call: `tracing` shows them to it.
-
-    Attributes:
-        spoiled: whether something happened that cannot be repeated.
-    """
-
-    def __init__(self) -> None:
-        self.launches: list[tuple[Any, list[Any]]] = []
-        self.numbers: list[np.ndarray] = []
-        self.flags: dict[int, np.ndarray] = {}
-        self.spoiled = False
-
-    def launch(self, prepared: Any, leaves: list[Any]) -> None:
-        """A kernel was launched; the arrays are kept alive, so that no other gets their address."""
-        self.launches.append((prepared, list(leaves)))
-
-    def number(self, array: np.ndarray) -> None:
-        """An array was made of a number, which is an option of the call."""
-        self.numbers.append(array)
-
-    def judged(self, flag: np.ndarray) -> None:
-        """The call went on because the last launch left this at zero."""
-        self.spoiled |= len(self.launches) - 1 in self.flags
-        self.flags[len(self.launches) - 1] = flag
-
-    def allocation(self, owner: Any, size: int) -> None:
-        """Memory of a device was taken."""
-        self.spoiled = True
-
-    def constant(self, owner: Any) -> None:
-        """Memory of a device was filled."""
-        self.spoiled = True
-
-    def call(self, function: Any, *arguments: Any) -> None:
-        """Something else was put on a stream."""
-        self.spoiled = True
 
 
 class Again:
@@ -104,7 +66,9 @@ class Again:
         same: tuple[int, ...] = (),
     ) -> None:
         self.same = same
-        self.possible = not recorded.spoiled and bool(recorded.launches)
+        launches = [step for step in recorded.steps if isinstance(step, Launch)]
+        seen_all = not recorded.spoiled and not recorded.allocations and not recorded.constants
+        self.possible = seen_all and 0 < len(launches) == len(recorded.steps)
         self.out, self.scalar = out, isinstance(result, np.generic)
         self.results = [] if out is not None else _arrays(result, recorded)
         self.pack = type(result) if type(result) in (tuple, list) else None
@@ -115,7 +79,7 @@ class Again:
         self.table = _host().table()
         self.runners: list[Any] = []
         self.kept, self.written = recorded.numbers, set[int]()
-        self.guards = guards_of(prepared for prepared, _ in recorded.launches)
+        self.guards = guards_of(prepared for prepared, _ in launches)
         self.next = len(values) + len(self.results)
         given = [(n, v) for n, v in enumerate(values) if type(v) is np.ndarray and n not in same]
         for n in same:
@@ -127,7 +91,7 @@ class Again:
             self.know(n, v)
         for n, v in fresh if out is None else [(out, values[out])]:
             self.align(n, v)
-        for n, (prepared, leaves) in enumerate(recorded.launches):
+        for n, (prepared, leaves) in enumerate(launches):
             self.add(prepared, leaves, recorded.flags.get(n))
         if out is not None:
             self.overlap(out, values[out], given)
@@ -310,8 +274,9 @@ def _arrays(result: Any, recorded: Recorder) -> list[np.ndarray]:
 
 def _number(result: np.generic, recorded: Recorder) -> list[np.ndarray]:
     """The array of rank 0 that a call took its result from; none, where the host may have gone on computing."""
-    for prepared, leaves in reversed(recorded.launches):
-        for n in prepared.outputs:
+    for step in reversed(recorded.steps):
+        prepared, leaves = step
+        for n in prepared.outputs if isinstance(step, Launch) else ():
             base = leaves[n].base
             if type(base) is np.ndarray and base.ndim == 0 and base.dtype == result.dtype:
                 plain = result.tobytes() not in [np.array(v, base.dtype).tobytes() for v in (0, 1)]
@@ -405,14 +370,11 @@ class Calls:
                 state = self.seen.setdefault(key, True)
         if not state or _host().entry() is None:
             return call()
-        settings, recorder = recording.settings, Recorder()
-        before = recording.begin(recorder)
-        try:
+        settings = recording.settings
+        with Recorder() as recorder:
             result = call()
-        finally:
-            recording.end(before)
         if settings != recording.settings or any(
-            p.runner.trials for p, _ in recorder.launches if p.runner is not None
+            step.prepared.runner.trials for step in recorder.steps if isinstance(step, Launch)
         ):
             return result
         made = Again(recorder, values, result, None if written is None else place, same)
