@@ -16,7 +16,7 @@ from cubepy.compiler.signature import exact
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device
-from cubepy.runtime.replay.repeat import REFUSED, Calls
+from cubepy.runtime.replay.host_plan import REFUSED, HostCalls
 from cubepy.runtime.tables import room
 from cubepy.tensor.execute import dense_op, run
 from cubepy.tensor.storage import HOST, Dense
@@ -39,7 +39,7 @@ VIEWS = frozenset(
 _UNLIKE = frozenset(
     {int, float, tuple}
 )  # types whose values may be equal to others that mean something else
-_calls = Calls()
+_calls = HostCalls()
 _accepted: dict[Any, tuple[np.dtype, DType]] = {}
 
 

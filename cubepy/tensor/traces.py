@@ -9,15 +9,16 @@ from cubepy.compiler.signature import exact
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import DeviceArray, constant_on
-from cubepy.runtime.replay import far, trace
+from cubepy.runtime.replay import trace
+from cubepy.runtime.replay.gpu_plan import GpuCalls, view_at
+from cubepy.runtime.replay.host_plan import REFUSED
 from cubepy.runtime.replay.record import Recorder
-from cubepy.runtime.replay.repeat import REFUSED
 from cubepy.runtime.stats import active
 from cubepy.runtime.tables import room
 from cubepy.tensor.storage import Dense, Storage
 
 _traces = trace.Traces()
-_calls = far.Calls()
+_calls = GpuCalls()
 _numbers: dict[tuple[int, int], DeviceArray] = {}
 """Numbers on the GPUs that they were used on, by the identities of their tensors and the ordinals."""
 _UNLIKE = frozenset(
@@ -161,7 +162,7 @@ def view_of(op: str, storages: Sequence[Any], attrs: dict[str, Any], key: Any) -
     if found is None:
         return None
     if key is not None:
-        _calls.ready[key] = far.view(*found)
+        _calls.ready[key] = view_at(*found)
     return made(DeviceArray(array.address + found[1], found[0], array.owner, array.writeable))
 
 

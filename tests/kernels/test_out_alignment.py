@@ -13,7 +13,7 @@ from cubepy import kernels as K
 from cubepy.kernels import elementwise, normalise
 from cubepy.runtime import recording
 from cubepy.runtime.memory.address import address
-from cubepy.runtime.replay import repeat
+from cubepy.runtime.replay import host_plan
 from tests.staging import WHERE
 
 pytestmark = pytest.mark.skipif(bool(WHERE), reason="kernels of the CPU")
@@ -23,7 +23,7 @@ rng = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def no_cache_holds_anything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module, name in ((elementwise, "PAST"), (normalise, "PAST"), (repeat, "PEELED")):
+    for module, name in ((elementwise, "PAST"), (normalise, "PAST"), (host_plan, "PEELED")):
         monkeypatch.setattr(module, name, 4096)
     recording.forget()
     yield

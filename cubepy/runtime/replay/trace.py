@@ -17,6 +17,7 @@ from cubepy.runtime import recording
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.memory import device_array as da
 from cubepy.runtime.memory.layout import Layout
+from cubepy.runtime.memory.spans import meet, span
 from cubepy.runtime.replay.record import Call, Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
@@ -120,7 +121,7 @@ class Trace:
         self.wrapped = False
         self.tried: set[Any] = (
             set()
-        )  # keys of calls that it was tried to write a function for (`far`)
+        )  # keys of calls that it was tried to plan a replay by machine code for (`gpu_plan`)
         self.replays = 0
         self.launches = sum(runner is not None for _, runner, _ in self.steps)
         self.several = type(result) is tuple
@@ -233,20 +234,8 @@ def kind_of(inputs: Sequence[da.DeviceArray | None]) -> tuple[Any, ...]:
     return tuple(out)
 
 
-def span(array: da.DeviceArray) -> tuple[int, int]:
-    """The addresses of an array's first byte and of one past its last."""
-    low, high = array.layout.extent
-    return array.address + low, array.address + high
-
-
 def near(one: da.DeviceArray, other: da.DeviceArray) -> bool:
     """Whether two arrays are of one piece of memory, or their spans meet."""
     if one.owner is other.owner:
         return True
     return meet(one, other)
-
-
-def meet(one: da.DeviceArray, other: da.DeviceArray) -> bool:
-    """Whether the spans of two arrays have bytes in common."""
-    (low, high), (first, last) = span(one), span(other)
-    return max(low, first) < min(high, last)

@@ -1,4 +1,4 @@
-"""Calls on the host that are repeated: their launches run again with new addresses, without Python's deliberations.
+"""Calls on the host that are replayed: their launches run again with new addresses, without Python's deliberations.
 
 Checking shapes, choosing a routine and laying out views costs tens of microseconds, and none of it depends on anything
 but the layouts of the arrays, the options and the settings. The second call of a kind is therefore recorded: which
@@ -42,7 +42,7 @@ again then."""
 _OPTIONS = frozenset({int, float, bool, str, type(None), type, Func, Builtin, DType, np.ndarray})
 
 
-class Again:
+class HostPlan:
     """The launches of a call, laid out for other arrays of the same layouts.
 
     Args:
@@ -296,14 +296,14 @@ def _nothing(values: tuple[Any, ...]) -> bytes | None:
     return None
 
 
-class Calls:
+class HostCalls:
     """Calls of one kind of function: those that were seen once, and those that can be repeated.
 
     Attributes:
         ready: by key, functions of a tuple of arguments.
         quick: the same (or what the caller keeps beside it) by what machine code writes of the arguments.
         short_of: writes it, layouts of arrays and addresses of options; nothing until a call can be repeated.
-        scope: where `_short_of` is looked up by those who call.
+        on_gpu: the front for arrays on a GPU, which is made when the first one comes.
     """
 
     def __init__(self) -> None:
@@ -313,7 +313,7 @@ class Calls:
             bytes | None, list[Any]
         ] = {}  # options, so that no others get their addresses
         self.seen: dict[Any, bool] = {}  # whether to try again
-        self.scope: dict[str, Any] = {}
+        self.on_gpu: Callable[..., Any] | None = None
         self.short_of: Callable[[tuple[Any, ...]], bytes | None] = _nothing
         recording.tables += [self.ready, self.seen, self.quick, self.kept]
 
@@ -377,11 +377,11 @@ class Calls:
             step.prepared.runner.trials for step in recorder.steps if isinstance(step, Launch)
         ):
             return result
-        made = Again(recorder, values, result, None if written is None else place, same)
+        made = HostPlan(recorder, values, result, None if written is None else place, same)
         if made.possible:
             if made.general or key not in self.ready:
                 self.ready[key] = made.ready(_host().entry())
-                self.short_of = self.scope["_short_of"] = _host().key() or _nothing
+                self.short_of = _host().key() or _nothing
         elif made.general and not made.scalar:
             self.seen[key] = False
         return result
