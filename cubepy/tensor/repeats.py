@@ -73,7 +73,7 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Dense | None
         values += attrs
         values += attrs.values()
     given = tuple(values)
-    known = _calls.quick.get(_calls.short_of(given))
+    known = _calls.quick.get(_calls.short_of[0](given))
     if known is None:
         return None
     again, element = known
@@ -134,7 +134,7 @@ class HostCall:
             result = found(self.values)
             if result is not REFUSED:
                 element = as_dtype(result.dtype)
-                _calls.learn(_calls.short_of(self.values), self.values, (found, element))
+                _calls.learn(_calls.short_of[0](self.values), self.values, (found, element))
                 return _dense(result, element, self.device)
         known = _accepted.get(key)
         if known is None:

@@ -63,6 +63,7 @@ def front(
         "_other": exact,
         "_Func": Func,
         "_calls": calls,
+        "_key_of": calls.short_of,
         "_get": calls.ready.get,
         "_REFUSED": REFUSED,
         "_long_way": calls.long_way,
@@ -114,7 +115,7 @@ def _made(text: str, function: Callable[..., Any], scope: dict[str, Any]) -> Any
 def _again(keys: list[str], values: list[str], call: str, out: int | None) -> str:
     """Lines that look arrays of the host up, as deep in the front as they will be."""
     lines = f"""_values = {", ".join(values)},
-_short = _calls.short_of(_values)
+_short = _key_of[0](_values)
 _known = _quick(_short)
 if _known is not None:
     _result = _known(_values)
