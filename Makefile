@@ -67,7 +67,7 @@ asv: $(BENCH)/.made
 	$(BENCH)/bin/python asv_benchmarks/dashboard.py $(ASV_ARGS)
 
 docs: $(VENV)/.test
-	$(BIN)/python -m pytest -q tests/test_docs.py
+	$(BIN)/python -m pytest -q tests/project/test_docs.py
 
 clean:
 	rm -rf $(VENV) $(BENCH) build .asv .cache *.egg-info

@@ -1,4 +1,4 @@
-"""Our times on an NVIDIA GPU beside those of the vendor's libraries: the table of docs/benchmarks.md.
+"""Our times on an NVIDIA GPU beside those of the vendor's libraries: the table of docs/benchmarks/h200.md.
 
     python asv_benchmarks/gpu.py                      # print everything
     python asv_benchmarks/gpu.py --only matmul        # one part

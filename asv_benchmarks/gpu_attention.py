@@ -150,7 +150,7 @@ def backward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, s
     import torch
     from torch.nn import functional as F
 
-    from cubepy.kernels.attention_gradient import attention_forward, attention_gradients
+    from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 
     dtype, b, h, g, length, d = problem
     q, k, v = (

@@ -66,7 +66,7 @@ def length_calls(
 ) -> dict[str, tuple[Callable[[int], Any], Callable[..., Any], Callable[..., Any]]]:
     """Calls for arrays of any length: how their arguments are made, ours, and torch's."""
     from cubepy import kernels as K
-    from cubepy.kernels import functions as f
+    from cubepy.kernels.primitives import functions as f
 
     T, bf16 = torch.nn.functional, torch.bfloat16
     scale, shift = torch.randn(2, 256, device="cuda")

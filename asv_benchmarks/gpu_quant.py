@@ -89,8 +89,8 @@ def compare(case: tuple[Any, ...], stream: Any) -> dict[str, str]:
     """One row."""
     import torch
 
-    from cubepy.quant.gpu_weight import planes_of
-    from cubepy.quant.linear import quantized_linear
+    from cubepy.quant.linear.gpu.layout import planes_of
+    from cubepy.quant.linear.linear import quantized_linear
     from cubepy.runtime.device import as_device
     from cubepy.runtime.memory.device_array import upload
 

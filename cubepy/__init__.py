@@ -27,8 +27,8 @@ from cubepy.runtime.device import Device, DeviceProperties, devices, use
 from cubepy.runtime.device import current as current_device
 from cubepy.runtime.device import device_properties as device_properties_of
 from cubepy.runtime.launch.launcher import Launcher as _Launcher
-from cubepy.runtime.memory import memory_stats
-from cubepy.runtime.memory.device_array import set_converter as _set_converter
+from cubepy.runtime.memory.converter import set_converter as _set_converter
+from cubepy.runtime.memory.pool import memory_stats
 from cubepy.runtime.stats import profile, stats
 from cubepy.runtime.streams.graph import capture
 from cubepy.runtime.streams.stream import Event, Stream, sync
@@ -38,7 +38,7 @@ __version__ = "0.1.0"
 
 
 def _convert(target: Any, source: Any) -> None:
-    importlib.import_module("cubepy.kernels.elementwise").convert_into(target, source)
+    importlib.import_module("cubepy.kernels.movement.copy").convert_into(target, source)
 
 
 _set_launcher(_Launcher)

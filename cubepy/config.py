@@ -112,7 +112,8 @@ KNOBS = (
         "deterministic",
         False,
         _switch,
-        "on a GPU, sums in a fixed order where there are faster ones without",
+        "the same bits in every run: sums in a fixed order on a GPU, whatever the number of cores "
+        "on a CPU, where there are faster ones without",
     ),
     Knob(
         "exact_weights",

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cubepy.errors import ArgumentError, LaunchError, ShapeError
-from cubepy.kernels.arguments import number_of, whole
-from cubepy.kernels.options import is_flag, shown
+from cubepy.kernels.entry.arguments import number_of, whole
+from cubepy.kernels.entry.options import is_flag, shown
 from cubepy.tensor import Tensor
 
 

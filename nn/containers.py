@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cubepy.errors import ArgumentError
-from cubepy.kernels.options import shown
+from cubepy.kernels.entry.options import shown
 from cubepy.nn.module import Module
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cubepy.errors import ArgumentError, FileFormatError
-from cubepy.kernels.options import shown
+from cubepy.kernels.entry.options import shown
 from cubepy.nn import arguments
 from cubepy.nn.parameter import Parameter
 from cubepy.runtime.device import gpu_of

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from cubepy.errors import ArgumentError, FileFormatError
-from cubepy.kernels.options import shown
+from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import ALL, as_dtype, dtype_named
 from cubepy.nn import arguments
 from cubepy.tensor import Tensor, as_tensor

@@ -20,9 +20,9 @@ if not __name__.startswith("cubepy."):
 from cubepy.quant.files import load, quantize_file, read, save
 from cubepy.quant.quantize import QuantizationResult, quantize
 from cubepy.quant.report import LayerReport, QuantizationReport
-from cubepy.quant.schemes import SCHEMES, Scheme, parse_scheme
+from cubepy.quant.schemes.scheme import SCHEMES, Scheme, parse_scheme
 from cubepy.quant.storage import Quantized
-from cubepy.quant.weight import QuantizedWeight
+from cubepy.quant.weights.weight import QuantizedWeight
 
 __all__ = [
     "SCHEMES",

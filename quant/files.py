@@ -16,16 +16,16 @@ import numpy as np
 
 from cubepy import nn
 from cubepy.errors import ArgumentError, FileFormatError, QuantizationError
-from cubepy.kernels.options import shown
+from cubepy.kernels.entry.options import shown
 from cubepy.lang.dtypes import dtype_named
 from cubepy.nn.safetensors import texts_of
 from cubepy.quant import measure
 from cubepy.quant.orientation import Orientations
 from cubepy.quant.report import LayerReport, QuantizationReport
-from cubepy.quant.schemes import Scheme, parse_scheme
+from cubepy.quant.schemes.scheme import Scheme, parse_scheme
 from cubepy.quant.selection import Skip, Skips, warn_of
 from cubepy.quant.storage import Quantized
-from cubepy.quant.weight import QuantizedWeight
+from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.tensor import Tensor
 
 KEY = "cubepy.quant"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cubepy.quant.storage import Quantized
-from cubepy.quant.weight import QuantizedWeight
+from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.tensor import Dense, Tensor, apply
 
 # Seconds spent on one pair of layers, and rounds at most and at least.

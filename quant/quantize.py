@@ -12,12 +12,12 @@ from cubepy import nn
 from cubepy.errors import QuantizationError
 from cubepy.nn import arguments
 from cubepy.quant import measure
-from cubepy.quant.observe import Observer, Watched, samples
+from cubepy.quant.calibration.observer import Observer, Watched, samples
 from cubepy.quant.report import LayerReport, QuantizationReport
-from cubepy.quant.schemes import Scheme, parse_scheme
+from cubepy.quant.schemes.scheme import Scheme, parse_scheme
 from cubepy.quant.selection import Candidate, Skip, Skips, candidates, warn_of
 from cubepy.quant.storage import Quantized
-from cubepy.quant.weight import QuantizedWeight
+from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.tensor import Tensor
 from cubepy.tensor.storage import HOST
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from cubepy.errors import KernelTypeError
 from cubepy.lang.dtypes import DType, f32, promote
-from cubepy.quant.gpu_weight import arranged_of
-from cubepy.quant.linear import quantized_linear
-from cubepy.quant.weight import QuantizedWeight
+from cubepy.quant.linear.gpu.layout import arranged_of
+from cubepy.quant.linear.linear import quantized_linear
+from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.runtime.device import Device
 from cubepy.tensor import Storage, register
 from cubepy.tensor.storage import HOST, home, moved

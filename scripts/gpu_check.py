@@ -29,10 +29,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = (
-    "tests/gpu",
+    "tests/device",
     "tests/conformance",
-    "tests/cuda/test_matrix.py",
-    "tests/test_random_kernels.py",
+    "tests/backends/cuda/test_matrix.py",
+    "tests/conformance/test_random_kernels.py",
 )
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 PARTS = (
@@ -47,8 +47,8 @@ PARTS = (
     "cold_start",
     "sweep",
 )
-SANITIZED = ("tests/conformance", "tests/cuda/test_matrix.py")
-PLANTED = ("memcheck", "racecheck", "initcheck")  # what `tests.gpu.planted` has a mistake for
+SANITIZED = ("tests/conformance", "tests/backends/cuda/test_matrix.py")
+PLANTED = ("memcheck", "racecheck", "initcheck")  # what `tests.device.planted` has a mistake for
 HONEST = "not cpu and not python and not fault and not out_of_bounds and not assert"
 """Without the tests that make mistakes on purpose."""
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -119,7 +119,7 @@ def sanitizers(tools: list[str], spread: list[str]) -> list[list[Step]]:
     steps = [under(tool, tool, tests, -(-WORKERS // len(tools)), {}) for tool in tools]
     for tool in tools:
         if tool in PLANTED:
-            command = [*wrapped(tool), sys.executable, "-m", "tests.gpu.planted", tool]
+            command = [*wrapped(tool), sys.executable, "-m", "tests.device.planted", tool]
             steps.append(Step(f"{tool}-planted", [command], {"CUBEPY_MEMORY_POOL": "0"}, FOUND))
     return [[Step("compiled", [[*PYTEST, *SANITIZED, "-k", HONEST, *spread]])], steps]
 
@@ -220,7 +220,9 @@ def main() -> int:
         "--sanitize", action="store_true", help="also run compute-sanitizer's four tools"
     )
     parser.add_argument(
-        "--benchmarks", action="store_true", help="also measure the table of docs/benchmarks.md"
+        "--benchmarks",
+        action="store_true",
+        help="also measure the table of docs/benchmarks/h200.md",
     )
     parser.add_argument(
         "--only", action="append", default=[], help="a step (may be given several times)"

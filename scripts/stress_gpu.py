@@ -27,7 +27,7 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.backends.cuda.native.driver import context
 from cubepy.backends.cuda.native.stream import all_streams
-from cubepy.kernels import functions as f
+from cubepy.kernels.primitives import functions as f
 from cubepy.runtime.memory.pool import trim
 
 LONGEST = 40_000

@@ -116,7 +116,7 @@ class PretendGpu:
         if plain or target.device != source.device:
             look(target)[...] = look(source).astype(target.dtype)
         else:
-            from cubepy.kernels.elementwise import convert_into
+            from cubepy.kernels.movement.copy import convert_into
 
             convert_into(target, source)
 

@@ -38,8 +38,8 @@ class Launch:
 
 @cache
 def _problem() -> Any:
-    from cubepy.kernels.matmul_problem import Product
-    from cubepy.kernels.matmul_routines import MATMUL
+    from cubepy.kernels.matmul.problem import Product
+    from cubepy.kernels.matmul.routines import MATMUL
     from cubepy.tune import choose
 
     problem = Product("cpu", 512, 512, 512)

@@ -11,7 +11,7 @@ from benchmarks.kernels import axpy_of, chain_of
 from benchmarks.peers import Graph, Run, compiled, jax_module, jitted, node, torch_module
 from benchmarks.work import Work, draw, placed
 from cubepy import kernels as K
-from cubepy.kernels.functions import add
+from cubepy.kernels.primitives.functions import add
 
 SQUARE = ("4096x4096",)
 BLOCK = ("32x512x2048",)

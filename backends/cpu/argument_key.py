@@ -1,5 +1,5 @@
-"""Machine code that says what arguments are laid out like: one call, where Python would ask every array for its dtype,
-shape and strides and make a tuple of them.
+"""Machine code that says what arguments are laid out like: one call, where Python would ask every
+array for its dtype, shape and strides and make a tuple of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _int = ir.IntType(32)
 
 
 class _Function(WordCode):
-    """`f(tuple)` as it is written: for each array ARRAY, its dtype, rank, shape and strides; else the object."""
+    """`f(tuple)` as it is written: for each array ARRAY, its dtype, rank, shape and strides; else
+    the object.
+    """
 
     def __init__(self) -> None:
         super().__init__(SYMBOL)

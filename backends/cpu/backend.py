@@ -64,7 +64,9 @@ class CpuBackend:
         return _properties()
 
     def units(self, elements: int) -> tuple[int, int]:
-        """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
+        """Cubes of 256 units, however few have work: their number is part of the code, a size must
+        not be.
+        """
         return max(1, -(-elements // UNITS)), UNITS
 
     def executable(

@@ -1,13 +1,14 @@
-"""Machine code that replays launches on arrays of the host (see `llvm.replay_table`), written with llvmlite alone.
+"""Machine code that replays launches on arrays of the host (see `llvm.replay_table`), written with
+llvmlite alone.
 
-A call with one table and one tuple of arrays does what takes Python a microsecond for every launch. An operand is an
-array of the tuple. The head of a table is the address of the parallel driver, and the words of scratch memory, which is
-on the stack. Rows of this backend are:
+A call with one table and one tuple of arrays does what takes Python a microsecond for every launch.
+An operand is an array of the tuple. The head of a table is the address of the parallel driver, and
+the words of scratch memory, which is on the stack. Rows of this backend are:
 
     scratch     word of the blocks, byte of the scratch memory: there goes its address
     flags       word of the blocks, another one, which is a flag: there goes its address
-    steps       number, entry, cubes, word of its block, chunks (0: this thread alone), threads, faults,
-                word of a flag that must be zero then (-1: none)
+    steps       number, entry, cubes, word of its block, chunks (0: this thread alone), threads,
+        faults, word of a flag that must be zero then (-1: none)
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class _Function(ReplayCode):
 def text() -> str:
     """The function `replay(table, tuple)` of Python's objects as LLVM IR.
 
-    It gives 0, REFUSED with nothing done (or no more than steps up to a flag), or the number of a step, from 1, that
-    reported a fault.
+    It gives 0, REFUSED with nothing done (or no more than steps up to a flag), or the number of a
+    step, from 1, that reported a fault.
     """
     code = _Function()
     code.read()
@@ -116,7 +117,8 @@ class HostTable(Table):
         self.taken = 0
 
     def launch(self, runner: Any, leaves: list[Any], flag: bool) -> tuple[Any, int]:
-        """Add a launch; gives its runner, with a block of its own, and the word at which that begins.
+        """Add a launch; gives its runner, with a block of its own, and the word at which that
+        begins.
 
         Args:
             runner: of arrays with these layouts.
@@ -132,7 +134,9 @@ class HostTable(Table):
         return twin, begin
 
     def scratch(self, size: int) -> int | None:
-        """Take memory that only the launches see: at which byte it begins, or None where there is no more."""
+        """Take memory that only the launches see: at which byte it begins, or None where there is
+        no more.
+        """
         begin = self.taken
         if begin + size > MOST:
             return None

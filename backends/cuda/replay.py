@@ -1,13 +1,15 @@
-"""Machine code that replays the launches of a call on a GPU (see `llvm.replay_table`): one call from Python, however many.
+"""Machine code that replays the launches of a call on a GPU (see `llvm.replay_table`): one call
+from Python, however many.
 
-Python needs half a microsecond to pass the arguments of a launch to the driver, and more to put addresses into blocks.
-An operand is an address that is given: of an array of the call, or of memory that it takes. The head of a table is the
-context and the addresses of functions of the driver; rows of this backend are:
+Python needs half a microsecond to pass the arguments of a launch to the driver, and more to put
+addresses into blocks. An operand is an address that is given: of an array of the call, or of memory
+that it takes. The head of a table is the context and the addresses of functions of the driver; rows
+of this backend are:
 
     maps        word where a tensor map begins, operand, bytes from there
     parameters  number, from 0, and the word of the blocks at which a parameter of a launch begins
-    steps       number, kind, function, three cubes, three units, bytes of shared memory, first parameter or word,
-                configuration
+    steps       number, kind, function, three cubes, three units, bytes of shared memory, first
+        parameter or word, configuration
 """
 
 from __future__ import annotations
@@ -103,16 +105,17 @@ class _Function(ReplayCode):
         self.leave(b.icmp_signed("!=", failed, ir.Constant(_int, 0)), error)
 
     def entry(self) -> None:
-        """The function that Python calls: it turns Python's numbers into words, and lets other threads go on.
+        """The function that Python calls: it turns Python's numbers into words, and lets other
+        threads go on.
 
         It works in the context of the table, and leaves that of the thread as it was.
         """
         _, values, count = self.begin(SYMBOL).args
         b, words = self.b, self.room(count)
-        apart = b.sub(words, values)
+        distance = b.sub(words, values)
 
         def convert(row: Any) -> None:
-            self.store(b.add(row, apart), self.python("PyLong_AsLongLong", self.load(row)))
+            self.store(b.add(row, distance), self.python("PyLong_AsLongLong", self.load(row)))
 
         self.rows(values, count, 1, convert)
         thread = self.python("PyEval_SaveThread")
@@ -133,7 +136,8 @@ class _Function(ReplayCode):
 def text() -> str:
     """The function `(table, stream, addresses...)` of Python's numbers as LLVM IR.
 
-    It gives 0, REFUSED with nothing done, or the driver's error above 32 bits of the number of a step, from 1.
+    It gives 0, REFUSED with nothing done, or the driver's error above 32 bits of the number of a
+    step, from 1.
     """
     code = _Function()
     code.read()
@@ -171,8 +175,10 @@ class Table(replay_table.Table):
 
         Args:
             runner: of arrays with these layouts.
-            leaves: arguments as they were in one call, from which numbers and tensor maps are taken.
-            places: for each of them, which address it is relative to and how far, or None where it stays as it is.
+            leaves: arguments as they were in one call, from which numbers and tensor maps are
+                taken.
+            places: for each of them, which address it is relative to and how far, or None where it
+                stays as it is.
 
         Raises:
             Unsuitable: a kernel that reports faults.
@@ -226,7 +232,8 @@ class Table(replay_table.Table):
         self.names.append(name)
 
     def ready(self, count: int) -> tuple[Callable[..., int], int, Any]:
-        """The machine code for so many addresses, the address of its table, and what keeps that alive.
+        """The machine code for so many addresses, the address of its table, and what keeps that
+        alive.
 
         Raises:
             Unsuitable: nothing is launched, or there are too many addresses.

@@ -1,9 +1,12 @@
-"""Machine code that knows tensors of PyTorch by their layouts: one look, where Python would ask for four attributes.
+"""Machine code that knows tensors of PyTorch by their layouts: one look, where Python would ask for
+four attributes.
 
-PyTorch says through DLPack's exchange interface what a tensor is, without making an object. The code compares that
-with a table of layouts that were seen, by hash, and gives the token that stands for the layout.
+PyTorch says through DLPack's exchange interface what a tensor is, without making an object. The
+code compares that with a table of layouts that were seen, by hash, and gives the token that stands
+for the layout.
 
-Words of a row of the table: token (0: none), device, rank with dtype, then lengths and strides of up to `AXES` axes.
+Words of a row of the table: token (0: none), device, rank with dtype, then lengths and strides of
+up to `AXES` axes.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ class _Function(WordCode):
 
 
 def text() -> str:
-    """The function as LLVM IR; it knows PyTorch's function that describes a tensor, the table, and None."""
+    """The function as LLVM IR; it knows PyTorch's function that describes a tensor, the table, and
+    None.
+    """
     f = _Function()
     b, load = f.b, f.load
 
@@ -103,7 +108,8 @@ def text() -> str:
 
 
 def finder(tensors: type) -> tuple[Callable[..., Any], Callable[[], None]] | None:
-    """A function that gives the token of a tensor's layout or None, or keeps one; and one that forgets all of them.
+    """A function that gives the token of a tensor's layout or None, or keeps one; and one that
+    forgets all of them.
 
     Args:
         tensors: PyTorch's class of tensors.

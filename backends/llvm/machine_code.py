@@ -1,7 +1,8 @@
-"""Machine code on the host that is written as LLVM IR, or comes as an object file: loaded with llvmlite alone.
+"""Machine code on the host that is written as LLVM IR, or comes as an object file: loaded with
+llvmlite alone.
 
-Small functions that replay calls or start threads are built-in functions of Python here: through ctypes calls would
-take longer than most of the code itself.
+Small functions that replay calls or start threads are built-in functions of Python here: through
+ctypes calls would take longer than most of the code itself.
 """
 
 from __future__ import annotations
@@ -58,12 +59,16 @@ def builtin_at(address: int, name: str) -> Any:
 _alive: list[Any] = []
 WRITERS = tuple(Path(__file__).with_name(name) for name in ("word_code.py", "replay_table.py"))
 SMALL = 1
-"""LLVM's level for small functions: 2 and 3 run no faster, and at 0 a call that is replayed takes 70 ns more."""
+"""LLVM's level for small functions: 2 and 3 run no faster, and at 0 a call that is replayed takes
+70 ns more.
+"""
 
 
 @cache
 def host() -> tuple[str, str]:
-    """The CPU's name and features, as LLVM has them (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES override)."""
+    """The CPU's name and features, as LLVM has them (NUMBA_CPU_NAME and NUMBA_CPU_FEATURES
+    override).
+    """
     name = os.environ.get("NUMBA_CPU_NAME") or ll.get_host_cpu_name()
     features = os.environ.get("NUMBA_CPU_FEATURES")
     if features is None:
@@ -107,9 +112,11 @@ def load_object(code: bytes, symbol: str) -> int:
 
 
 def loaded(symbol: str, text: Callable[[], str], source: str, **known: int) -> Any:
-    """A function of Python by machine code that is written with a `WordCode`, from the cache on disk where it is there.
+    """A function of Python by machine code that is written with a `WordCode`, from the cache on
+    disk where it is there.
 
-    The entry is named by the source of what writes it: to write the text takes longer than to load the code.
+    The entry is named by the source of what writes it: to write the text takes longer than to load
+    the code.
 
     Args:
         symbol: of the function.

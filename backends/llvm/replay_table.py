@@ -1,13 +1,15 @@
-"""The table of a call that is replayed, and the machine code that reads it: what host and GPUs have in common.
+"""The table of a call that is replayed, and the machine code that reads it: what host and GPUs have
+in common.
 
-A table holds everything about the launches of a call but the addresses of its operands: of its arrays, and of memory
-that it takes. The code checks the addresses, copies the blocks of arguments onto its stack (so that threads share a
-table), puts the addresses in and takes the steps. Only what an operand and a step are differs between backends. Words
-of a table, all int64:
+A table holds everything about the launches of a call but the addresses of its operands: of its
+arrays, and of memory that it takes. The code checks the addresses, copies the blocks of arguments
+onto its stack (so that threads share a table), puts the addresses in and takes the steps. Only what
+an operand and a step are differs between backends. Words of a table, all int64:
 
     the head    words of the backend's own, then the number of rows of each kind
     alignments  operand, bits of its address, what they must be
-    overlaps    operand, its first byte and one past the last, another one and its two: nothing may be in both
+    overlaps    operand, its first byte and one past the last, another one and its two: nothing may
+        be in both
     relations   operand, another one, bytes from it to that
     words       the blocks
     operands    word of the blocks, operand, bytes from its start: there goes the address
@@ -84,8 +86,8 @@ class ReplayCode(WordCode):
     def relations(self, row: Any) -> None:
         """Two operands that must lie so to each other."""
         b, load = self.b, self.load
-        apart = b.sub(self.operand(load(row, 1)), self.operand(load(row)))
-        self.refuse(b.icmp_signed("!=", apart, load(row, 2)))
+        distance = b.sub(self.operand(load(row, 1)), self.operand(load(row)))
+        self.refuse(b.icmp_signed("!=", distance, load(row, 2)))
 
     def operands(self, row: Any) -> None:
         """Where an address goes."""

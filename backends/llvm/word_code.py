@@ -20,8 +20,9 @@ def number(value: int) -> Any:
 class WordCode:
     """A module while it is written; numbers are words, and so are addresses.
 
-    What it calls, and other addresses of a process, stand in a table of the module that is filled when it is loaded, so
-    that the code itself is the same in every process and can be kept (see `machine_code.loaded`).
+    What it calls, and other addresses of a process, stand in a table of the module that is filled
+    when it is loaded, so that the code itself is the same in every process and can be kept (see
+    `machine_code.loaded`).
 
     Args:
         symbol: what the module and the function that Python calls are named.
@@ -78,9 +79,9 @@ class WordCode:
 
     def copy(self, source: Any, words: Any, target: Any) -> Any:
         """Copy words; gives the address after those that were read."""
-        apart = self.b.sub(target, source)
+        distance = self.b.sub(target, source)
         return self.rows(
-            source, words, 1, lambda row: self.store(self.b.add(row, apart), self.load(row))
+            source, words, 1, lambda row: self.store(self.b.add(row, distance), self.load(row))
         )
 
     def leave(self, condition: Any, value: Any) -> None:
@@ -89,7 +90,9 @@ class WordCode:
             self.b.ret(value)
 
     def known(self, name: str) -> Any:
-        """An address that is found by its name when the module is loaded: a function of Python, or what is given then."""
+        """An address that is found by its name when the module is loaded: a function of Python, or
+        what is given then.
+        """
         if name not in self.names:
             self.names.append(name)
         zero, at = (

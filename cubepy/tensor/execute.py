@@ -110,7 +110,11 @@ def _map(function: str) -> Callable[..., np.ndarray]:
 @cache
 def _function(name: str) -> Any:
     where, name = name.split(":")
-    modules = {"f": "cubepy.kernels.functions", "t": "cubepy.tensor.functions", "b": "cubepy"}
+    modules = {
+        "f": "cubepy.kernels.primitives.functions",
+        "t": "cubepy.tensor.functions",
+        "b": "cubepy",
+    }
     return getattr(importlib.import_module(modules[where]), name)
 
 

@@ -1,8 +1,10 @@
-"""Ops on the host that came before: their shapes are not checked again, their launches are replayed.
+"""Ops on the host that came before: their shapes are not checked again, their launches are
+replayed.
 
-There are two ways to a replay. `quick` asks machine code for a short key of the arrays and options, in one call;
-`HostCall` is what comes first: it forms the long key, and has the launches recorded. A storage that is not dense says
-by `operands` what it is made of, so packed weights of a shape and scheme share a replay.
+There are two ways to a replay. `quick` asks machine code for a short key of the arrays and options,
+in one call; `HostCall` is what comes first: it forms the long key, and has the launches recorded. A
+storage that is not dense says by `operands` what it is made of, so packed weights of a shape and
+scheme share a replay.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ _accepted: dict[Any, tuple[np.dtype, DType]] = {}
 
 
 def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Dense | None:
-    """The result of an op on tensors of the CPU, by the shortest way; None, with nothing done, where there is none."""
+    """The result of an op on tensors of the CPU, by the shortest way; None, with nothing done,
+    where there is none.
+    """
     if op in VIEWS:
         return None
     values: list[Any] = [op]
@@ -86,7 +90,8 @@ class HostCall:
 
     Attributes:
         key: what decides what the op does, or None where a storage does not say.
-        values: what is given: the op, the arrays with None for those that are absent, and the attributes.
+        values: what is given: the op, the arrays with None for those that are absent, and the
+            attributes.
     """
 
     __slots__ = ("attrs", "device", "key", "op", "storages", "values")
@@ -125,7 +130,9 @@ class HostCall:
         self.values = (*values, *attrs, *attrs.values())
 
     def repeat(self) -> Dense | None:
-        """The result, where such a call was accepted before; None, with nothing done, where it was not."""
+        """The result, where such a call was accepted before; None, with nothing done, where it was
+        not.
+        """
         key = self.key
         if key is None:
             return None

@@ -1,7 +1,8 @@
 """Where the elements of a tensor are: a plain buffer, or a packed form that only some ops can read.
 
-A storage has a `kind`; ops look up their executor by it (`cubepy.tensor.execute`). A new form of storage, such
-as quantized weights, subclasses `Storage`, names its kind, and registers executors for the ops that read it.
+A storage has a `kind`; ops look up their executor by it (`cubepy.tensor.execute`). A new form of
+storage, such as quantized weights, subclasses `Storage`, names its kind, and registers executors
+for the ops that read it.
 """
 
 from __future__ import annotations
@@ -46,15 +47,21 @@ class Storage:
         raise NotImplementedError
 
     def read(self) -> Iterable[Any]:
-        """All arrays that launches may read, in an order that the plan decides; `arrays` and what is made of them."""
+        """All arrays that launches may read, in an order that the plan decides; `arrays` and what
+        is made of them.
+        """
         return self.arrays().values()
 
     def plan(self) -> Any:
-        """What of the storage besides its arrays decides how an op runs: hashable, or None if that is not known."""
+        """What of the storage besides its arrays decides how an op runs: hashable, or None if that
+        is not known.
+        """
         return None
 
     def operands(self) -> tuple[Any, ...] | None:
-        """A text that stands for the plan, and the arrays: what an op on the host is known by; None where it is not."""
+        """A text that stands for the plan, and the arrays: what an op on the host is known by; None
+        where it is not.
+        """
         plan = self.plan()
         arrays = tuple(self.read())
         if plan is None or not all(type(v) is np.ndarray for v in arrays):
@@ -62,7 +69,9 @@ class Storage:
         return (text_of(plan), *arrays)
 
     def dense(self) -> Any:
-        """The logical elements as one array on the storage's device (a copy, unless the storage is dense)."""
+        """The logical elements as one array on the storage's device (a copy, unless the storage is
+        dense).
+        """
         raise NotImplementedError
 
     def host(self) -> np.ndarray:
@@ -109,7 +118,8 @@ def text_of(plan: Any) -> str:
     """One text for equal plans, and another one for each other plan.
 
     Example:
-        >>> text_of(("packed", 4)) is text_of(("packed", 4)), text_of(("packed", 8)) == text_of(("packed", 4))
+        >>> four, eight = text_of(("packed", 4)), text_of(("packed", 8))
+        >>> four is text_of(("packed", 4)), four == eight
         (True, False)
     """
     found = _texts.get(plan)
@@ -120,7 +130,9 @@ def text_of(plan: Any) -> str:
 
 
 def home(array: Any) -> Device:
-    """The device that a new storage of an array is on; NumPy arrays are at home on any device without own memory."""
+    """The device that a new storage of an array is on; NumPy arrays are at home on any device
+    without own memory.
+    """
     if isinstance(array, DeviceArray):
         return array.device
     here = current()

@@ -14,9 +14,9 @@ from tests.staging import WHERE, gpu_missing, move_library, staged
 if WHERE:
     move_library()
     collect_ignore = [
-        "test_device_arrays.py",
+        "entry/test_device_arrays.py",
         "test_thread_counts.py",
-        "test_attention_gradient.py",
+        "attention/test_gradients.py",
     ]  # they choose their own devices
 
 
@@ -39,5 +39,5 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def pools_with_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools and interpolation choose as for devices with planes, wherever they run."""
-    monkeypatch.setattr("cubepy.kernels.pool_max.has_planes", lambda: True)
-    monkeypatch.setattr("cubepy.kernels.resample.has_planes", lambda: True)
+    for part in ("pooling.max_pool", "pooling.max_pool_gradient", "windows.banded_map"):
+        monkeypatch.setattr(f"cubepy.kernels.{part}.has_planes", lambda: True)

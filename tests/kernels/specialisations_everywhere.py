@@ -14,7 +14,8 @@ import numpy as np
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.kernels import functions as f
+from cubepy.kernels.primitives import functions as f
+from tests.kernels.by_axis import functions_of_an_axis
 from tests.kernels.specialisations import count, some
 
 CALLS = 8
@@ -151,6 +152,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "uniform": lambda: K.uniform(size=n(3000)), "randint": lambda: K.randint(0, 9, n(3000)),
     **{name: c for kind in ("max", "avg") for axes in (1, 2, 3) for name, c in pooled(kind, axes).items()},
 }  # fmt: skip
+for name, function in functions_of_an_axis().items():
+    CASES.setdefault(name, lambda g=function: g(matrix(), int(rng.integers(2))))
 OTHERS = {"Generator", "functions", "manual_seed", "views"}
 """Public names that are no functions of arrays."""
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import cubepy as cb
 from cubepy import kernels as K
-from tests.cuda.thorough import THOROUGH
+from tests.backends.cuda.thorough import THOROUGH
 from tests.staging import WHERE
 
 Array = np.ndarray
@@ -284,7 +284,7 @@ def test_large_results_pass_the_caches_and_are_the_same(
 ) -> None:
     x = np.random.default_rng(3).standard_normal(shape).astype(dtype)
     want = K.map(K.functions.mul, x, x)
-    monkeypatch.setattr("cubepy.kernels.elementwise.PAST", 0)
+    monkeypatch.setattr("cubepy.kernels.elementwise.map.PAST", 0)
     same(K.map(K.functions.mul, x, x), want)
     same(K.copy(x), x)
     same(K.map(K.functions.mul, x, x, out=unaligned(x)), want)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import cubepy as cb
 from cubepy import errors
 from cubepy import kernels as K
-from tests.cuda.thorough import THOROUGH
+from tests.backends.cuda.thorough import THOROUGH
 from tests.staging import DEVICES, WHERE
 
 F = np.float32
@@ -414,7 +414,7 @@ def doubled(x):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_views_compose(device: str) -> None:
-    from cubepy.kernels import views
+    from cubepy.lang import views
 
     x, other = draw(6, 9), draw(1, 9)
     cases = [

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.kernels import functions as f
-from cubepy.kernels import gather_planes, movement_lines, pool_cubes, random_planes, scatter_planes
-from cubepy.kernels import random as numbers
-from cubepy.kernels import scan_columns_planes as columns
-from cubepy.kernels import scan_planes as rows
-from cubepy.kernels.scatter import updated
+from cubepy.kernels.indexing import gather_gpu, scatter_gpu
+from cubepy.kernels.indexing.scatter_kernels import updated
+from cubepy.kernels.movement import pad_gpu
+from cubepy.kernels.primitives import functions as f
+from cubepy.kernels.random import distributions as numbers
+from cubepy.kernels.random import fill_gpu
+from cubepy.kernels.scan import columns_gpu as columns
+from cubepy.kernels.scan import scan_gpu as rows
 from tests.staging import DEVICES, WHERE
 
 pytestmark = pytest.mark.skipif(
@@ -96,17 +98,17 @@ def test_flip(dtype: Any) -> None:
         x = (draw(*shape) * 9).astype(dtype)
         for axes in ((len(shape) - 1,), tuple(range(len(shape)))):
             out = np.zeros_like(x)
-            movement_lines.flip(x, axes, out)
+            pad_gpu.flip(x, axes, out)
             np.testing.assert_array_equal(out, np.flip(x, axes))
     view, out = draw(6, 10)[:, ::2], np.zeros((5, 6), F).T
-    movement_lines.flip(view, (0, 1), out)
+    pad_gpu.flip(view, (0, 1), out)
     np.testing.assert_array_equal(out, view[::-1, ::-1])
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "replicate"])
 @pytest.mark.parametrize("long", [False, True])
 def test_pad(mode: str, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(movement_lines, "SHORT", 1 if long else 4096)
+    monkeypatch.setattr(pad_gpu, "SHORT", 1 if long else 4096)
     for shape, ends in (
         ((5, 8), ((1, 1), (1, 1))),
         ((2, 3, 6), ((0, 1), (2, 0), (3, 2))),
@@ -114,7 +116,7 @@ def test_pad(mode: str, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         x = draw(*shape)
         out = np.zeros([n + a + b for n, (a, b) in zip(shape, ends, strict=True)], F)
-        movement_lines.pad(x, out, tuple(a for a, _ in ends), 0.0, mode)
+        pad_gpu.pad(x, out, tuple(a for a, _ in ends), 0.0, mode)
         np.testing.assert_array_equal(
             out, np.pad(x, ends, mode="edge" if mode == "replicate" else mode)
         )
@@ -122,22 +124,22 @@ def test_pad(mode: str, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_negative_pads_cut_off() -> None:
     x, out = draw(4, 6), np.zeros((5, 7), F)
-    movement_lines.pad(x, out, (-1, 3), 2.0, "constant")
+    pad_gpu.pad(x, out, (-1, 3), 2.0, "constant")
     np.testing.assert_array_equal(out, np.pad(x[1:, :4], ((0, 2), (3, 0)), constant_values=2.0))
 
 
 @pytest.mark.parametrize("index_type", [np.int32, np.int64])
 def test_gather(index_type: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for many in (128, 1):  # from memory, and from rows in shared memory
-        monkeypatch.setattr(gather_planes, "MANY", many)
+        monkeypatch.setattr(gather_gpu, "MANY", many)
         for m in (8, 9):
             x, index = draw(3, 20), RNG.integers(-20, 20, (3, m)).astype(index_type)
             out = np.zeros((3, m), F)
-            gather_planes.gather(x[:, :, None], index[:, :, None], out[:, :, None], True)
+            gather_gpu.gather(x[:, :, None], index[:, :, None], out[:, :, None], True)
             np.testing.assert_array_equal(out, np.take_along_axis(x, index, 1))
     x, index = draw(2, 5, 12), RNG.integers(0, 5, (2, 7, 12)).astype(index_type)
     out = np.zeros((2, 7, 12), F)
-    gather_planes.gather(x, index, out, False)
+    gather_gpu.gather(x, index, out, False)
     np.testing.assert_array_equal(out, np.take_along_axis(x, index, 1))
 
 
@@ -148,7 +150,7 @@ def test_scatter_in_shared_memory(update: str) -> None:
     if update == "add":
         index = index // 9  # many updates of one place
     out, want = np.zeros_like(x), x.astype(np.float64)
-    scatter_planes.scatter(x, out, index, src, 1, updated, update)
+    scatter_gpu.scatter(x, out, index, src, 1, updated, update)
     change = {"add": np.add, "mul": np.multiply, "max": np.maximum, "assign": lambda a, b: b}[
         update
     ]
@@ -159,24 +161,22 @@ def test_scatter_in_shared_memory(update: str) -> None:
 
 def test_which_rows_are_kept_in_shared_memory() -> None:
     x, index = np.zeros((256, 130), F), np.zeros((256, 50), np.int64)
-    assert scatter_planes.fits(x, index, 1) and scatter_planes.fits(
-        x[:, :, None], index[:, :, None], 1
-    )
+    assert scatter_gpu.fits(x, index, 1) and scatter_gpu.fits(x[:, :, None], index[:, :, None], 1)
     for less, fewer in (
         (x[:3], index[:3]),
         (x, index[:, :3]),
         (x, index[:200]),
         (x.astype(np.float16), index),
     ):
-        assert not scatter_planes.fits(less, fewer, 1)
-    assert not scatter_planes.fits(x, np.zeros((256, 130), np.int64), 0)
+        assert not scatter_gpu.fits(less, fewer, 1)
+    assert not scatter_gpu.fits(x, np.zeros((256, 130), np.int64), 0)
 
 
 def test_rows_of_a_table() -> None:
     for width, count in ((6, 30), (1028, 3)):
         table, index = draw(11, width), RNG.integers(0, 11, count)
         out = np.zeros((count, width), F)
-        pool_cubes.gather(index, table, out)
+        gather_gpu.look_up(index, table, out)
         np.testing.assert_array_equal(out, table[index])
 
 
@@ -186,17 +186,15 @@ def test_random_numbers_are_the_same(kind: str) -> None:
         want = getattr(numbers, kind)(size=size, generator=numbers.Generator(5, 6))
         out = np.zeros(size, F)
         ends = np.float32(0), np.float32(1)
-        random_planes.fill(
-            out, None, 5, 6, 0, *ends, numbers.block_of, kind, 4, cb.current_device()
-        )
+        fill_gpu.fill(out, None, 5, 6, 0, *ends, numbers.block_of, kind, 4, cb.current_device())
         np.testing.assert_array_equal(out, want)
 
 
 def test_many_normal_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_planes, "LARGE", 1)
-    monkeypatch.setattr(random_planes, "MANY", 3)
+    monkeypatch.setattr(fill_gpu, "LARGE", 1)
+    monkeypatch.setattr(fill_gpu, "MANY", 3)
     out = np.zeros(1700, F)
-    random_planes.fill(
+    fill_gpu.fill(
         out,
         None,
         5,

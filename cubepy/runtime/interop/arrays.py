@@ -1,4 +1,6 @@
-"""Which arguments are arrays, of whatever library, and the array (of NumPy, or on a device) behind each."""
+"""Which arguments are arrays, of whatever library, and the array (of NumPy, or on a device) behind
+each.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ PLAIN = frozenset({np.ndarray, DeviceArray, int, float, bool, type(None), str})
 
 
 def lift(value: Any) -> Any:
-    """The array behind a tensor or an array of another library, also inside a tuple; anything else as it is."""
+    """The array behind a tensor or an array of another library, also inside a tuple; anything else
+    as it is.
+    """
     known = QUICK.get(type(value))
     if known is not None and (found := known(value)) is not None:
         return found
@@ -31,7 +35,9 @@ def lift(value: Any) -> Any:
 
 
 def array_like(value: Any) -> Any:
-    """The array (of NumPy, or on a device) behind an argument without copying it, or None if it is no array."""
+    """The array (of NumPy, or on a device) behind an argument without copying it, or None if it is
+    no array.
+    """
     if isinstance(value, (np.ndarray, DeviceArray)):
         return value
     inner = getattr(value, "__cubepy_array__", None)

@@ -1,10 +1,11 @@
 """The generated front of a function that is repeated: it forms a key and looks it up, nothing else.
 
-There is one for arrays of the host and, made when the first one comes, one for arrays on a GPU. Their signature is the
-function's own, so Python itself matches arguments to parameters. A key holds the layouts of arrays, 0 for options that
-have their default, and other options with their types. On the host machine code writes a shorter one, in which options
-stand for themselves alone; where that is not known the key is. An object that holds an array and what belongs to it is
-taken apart (`Opened`), so that such objects are alike where their parts are.
+There is one for arrays of the host and, made when the first one comes, one for arrays on a GPU.
+Their signature is the function's own, so Python itself matches arguments to parameters. A key holds
+the layouts of arrays, 0 for options that have their default, and other options with their types. On
+the host machine code writes a shorter one, in which options stand for themselves alone; where that
+is not known the key is. An object that holds an array and what belongs to it is taken apart
+(`Opened`), so that such objects are alike where their parts are.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Opened:
     Attributes:
         parameter: which one.
         type: the class.
-        parts: names of attributes: arrays, and options that are the same object where they are equal.
+        parts: names of attributes: arrays, and options that are the same object where they are
+            equal.
     """
 
     parameter: str
@@ -50,8 +52,8 @@ def front(
 
     Args:
         function: gets calls that are not repeated.
-        on_gpu: what is called instead of it when the first array may be on a GPU, with (the function inside, args,
-            kwargs, what to call with a trace that was used again).
+        on_gpu: what is called instead of it when the first array may be on a GPU, with (the
+            function inside, args, kwargs, what to call with a trace that was used again).
         opened: what else a parameter may be.
     """
     parameters = list(inspect.signature(function).parameters.values())

@@ -1,7 +1,8 @@
 """Which arguments are arrays on a GPU, and what each of them contributes to the key of a call.
 
-Types are noted as they are met, so that the front of a function asks one set. Tensors of PyTorch are known by a token
-for each layout: machine code finds it in one look where PyTorch allows that (`backends.cuda.torch_key`).
+Types are noted as they are met, so that the front of a function asks one set. Tensors of PyTorch
+are known by a token for each layout: machine code finds it in one look where PyTorch allows that
+(`backends.cuda.torch_key`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def array_in(value: Any) -> DeviceArray | None:
 
 
 def key_part(value: Any) -> Any:
-    """What an argument contributes to a key, that is neither a device array nor a known tensor of PyTorch.
+    """What an argument contributes to a key, that is neither a device array nor a known tensor of
+    PyTorch.
 
     Raises:
         TypeError: a tensor that is packed, or on the host.
@@ -99,7 +101,9 @@ def keep_token(tensor: Any) -> object:
 
 
 def note_torch(kind: type, gpu: Any) -> None:
-    """Note a type of PyTorch's tensors; from the first on, machine code lookups layouts up where that is possible."""
+    """Note a type of PyTorch's tensors; from the first on, machine code lookups layouts up where
+    that is possible.
+    """
     if kind in TORCH:
         return
     if not _keep and hasattr(gpu, "layouts") and (found := gpu.layouts(kind)) is not None:

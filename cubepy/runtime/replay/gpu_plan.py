@@ -1,9 +1,11 @@
-"""Calls on a GPU that are replayed: from a trace (`trace`) to one function that does all of the call's host work.
+"""Calls on a GPU that are replayed: from a trace (`trace`) to one function that does all of the
+call's host work.
 
-A trace says what a call launched, for arrays of the same layouts. When it is wanted again, a function is written
-for it that takes the addresses out of the arguments, takes memory, and calls machine code that launches everything
-(`backends.cuda.replay`). The function refuses what it was not made for: other alignments, arrays that share memory in
-another way, a graph that is being captured; then the long way decides.
+A trace says what a call launched, for arrays of the same layouts. When it is wanted again, a
+function is written for it that takes the addresses out of the arguments, takes memory, and calls
+machine code that launches everything (`backends.cuda.replay`). The function refuses what it was not
+made for: other alignments, arrays that share memory in another way, a graph that is being captured;
+then the long way decides.
 """
 
 from __future__ import annotations
@@ -93,7 +95,8 @@ def _any_of(functions: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
 def replay_of(
     trace: Trace, inputs: Sequence[DeviceArray], values: Sequence[Any], out: int | None
 ) -> Any:
-    """A function of the arguments that does what the traced call did, or gives REFUSED with nothing done.
+    """A function of the arguments that does what the traced call did, or gives REFUSED with nothing
+    done.
 
     Raises:
         Unsuitable: there is something in the call that it cannot do.
@@ -280,7 +283,9 @@ class GpuPlan:
 def _settler(
     constants: list[DeviceArray], use: Callable[..., None]
 ) -> tuple[Callable[[Any], None], list[Any]]:
-    """A function that lets a stream come after what filled the constants, and which stream that was done for."""
+    """A function that lets a stream come after what filled the constants, and which stream that was
+    done for.
+    """
     settled = [None]
 
     def settle(stream: Any) -> None:

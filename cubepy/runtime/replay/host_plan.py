@@ -1,14 +1,17 @@
-"""Calls on the host that are replayed: their launches run again with new addresses, without Python's deliberations.
+"""Calls on the host that are replayed: their launches run again with new addresses, without
+Python's deliberations.
 
-Checking shapes, choosing a routine and laying out views costs tens of microseconds, and none of it depends on anything
-but the layouts of the arrays, the options and the settings. The second call of a kind is therefore recorded: which
-launches it made, and where the memory of each stands in its arguments. From the third call on, one look into a table
-finds them, and one call of machine code (`HostReplay`) runs them.
+Checking shapes, choosing a routine and laying out views costs tens of microseconds, and none of it
+depends on anything but the layouts of the arrays, the options and the settings. The second call of
+a kind is therefore recorded: which launches it made, and where the memory of each stands in its
+arguments. From the third call on, one look into a table finds them, and one call of machine code
+(`HostReplay`) runs them.
 
-Only functions that ask for it are repeated (`kernels.arguments.repeated`), because a step of NumPy between launches is
-not seen here. What is seen is refused: a result or scratch that no launch wrote, memory that nobody knows, launches
-that work in place, results that are no new array in C order. What a launch says by a flag is looked at in every
-repetition (`judged`): one that is raised ends it, and the call goes the long way.
+Only functions that ask for it are repeated (`kernels.entry.dispatch.repeated`), because a step of NumPy
+between launches is not seen here. What is seen is refused: a result or scratch that no launch
+wrote, memory that nobody knows, launches that work in place, results that are no new array in C
+order. What a launch says by a flag is looked at in every repetition (`judged`): one that is raised
+ends it, and the call goes the long way.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ PEELED = (
     8 << 20
 )  # bytes of what may be written up to a line of the cache first, and then past the caches
 REFUSED = object()
-"""What a repetition gives when it does not fit the arrays, or one of its launches raised a flag: the call must be done
-again then."""
+"""What a repetition gives when it does not fit the arrays, or one of its launches raised a flag:
+the call must be done again then."""
 _OPTIONS = frozenset({int, float, bool, str, type(None), type, Func, Builtin, DType, np.ndarray})
 
 
@@ -104,7 +107,9 @@ class HostPlan:
         self.known.append((which, address(array), low, high))
 
     def relate(self, given: list[tuple[int, np.ndarray]]) -> bool:
-        """Arrays that share memory must do so in the same way again: addresses do not tell which of them is read."""
+        """Arrays that share memory must do so in the same way again: addresses do not tell which of
+        them is read.
+        """
         alone = True
         for k, (n, v) in enumerate(given):
             for m, w in given[:k]:
@@ -114,8 +119,8 @@ class HostPlan:
         return alone
 
     def align(self, which: int, array: np.ndarray) -> None:
-        """What began at a line of the cache may have been written by stores that need it; what is large and was given,
-        by launches that depend on where its first line begins.
+        """What began at a line of the cache may have been written by stores that need it; what is
+        large and was given, by launches that depend on where its first line begins.
         """
         past = address(array) % pool.ALIGNMENT
         if array.nbytes < pool.POOLED or which == self.out:
@@ -129,7 +134,9 @@ class HostPlan:
                 self.table.apart(out, extent(array), n, extent(v))
 
     def add(self, prepared: Any, leaves: list[Any], flag: np.ndarray | None) -> None:
-        """Lay out one launch; its flag is a word of the table, so that every repetition has its own."""
+        """Lay out one launch; its flag is a word of the table, so that every repetition has its
+        own.
+        """
         runner = prepared.runner
         if (prepared.in_place and not self.same) or not hasattr(runner, "step") or runner.trials:
             self.possible = False
@@ -149,7 +156,8 @@ class HostPlan:
                     self.kept = [*self.kept, value]
 
     def place(self, array: np.ndarray, writes: bool) -> tuple[int, int]:
-        """Which array a launch's argument is in: one of the call's, or scratch that a launch wrote; -1: a number.
+        """Which array a launch's argument is in: one of the call's, or scratch that a launch wrote;
+        -1: a number.
 
         Scratch on the stack is -2 less the byte at which it begins.
         """
@@ -177,7 +185,9 @@ class HostPlan:
         return which, 0
 
     def ready(self, go: Any) -> Callable[[tuple[Any, ...]], Any]:
-        """A function of arguments with the same layouts that does what the call did, or gives REFUSED."""
+        """A function of arguments with the same layouts that does what the call did, or gives
+        REFUSED.
+        """
         again, guards = self.unguarded(go), self.guards
         if not guards:
             return again
@@ -273,7 +283,9 @@ def _arrays(result: Any, recorded: Recorder) -> list[np.ndarray]:
 
 
 def _number(result: np.generic, recorded: Recorder) -> list[np.ndarray]:
-    """The array of rank 0 that a call took its result from; none, where the host may have gone on computing."""
+    """The array of rank 0 that a call took its result from; none, where the host may have gone on
+    computing.
+    """
     for step in reversed(recorded.steps):
         prepared, leaves = step
         for n in prepared.outputs if isinstance(step, Launch) else ():
@@ -301,9 +313,10 @@ class HostCalls:
 
     Attributes:
         ready: by key, functions of a tuple of arguments.
-        quick: the same (or what the caller keeps beside it) by what machine code writes of the arguments.
-        short_of: [what writes it], layouts of arrays and addresses of options; nothing until a call can be replayed. In a
-            list, because generated code reads that faster than an attribute.
+        quick: the same (or what the caller keeps beside it) by what machine code writes of the
+            arguments.
+        short_of: [what writes it], layouts of arrays and addresses of options; nothing until a call
+            can be replayed. In a list, because generated code reads that faster than an attribute.
         on_gpu: the front for arrays on a GPU, which is made when the first one comes.
     """
 
@@ -340,9 +353,11 @@ class HostCalls:
         Args:
             key: what decides the launches, but for settings: layouts of arrays, other values.
             values: the arguments.
-            out: which of them is the array to write, if it is not None; None where no function has one.
+            out: which of them is the array to write, if it is not None; None where no function has
+                one.
             call: the call.
-            short: the short key, by which a call in place is known from now on (it looks for itself whether it is).
+            short: the short key, by which a call in place is known from now on (it looks for itself
+                whether it is).
         """
         if recording.detours or current().backend != "cpu" or not all(map(plain, values)):
             return call()

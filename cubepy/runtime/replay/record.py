@@ -1,7 +1,8 @@
-"""What a call does, as `recording` shows it: launches, copies and fills, memory that is taken, flags that are looked at.
+"""What a call does, as `recording` shows it: launches, copies and fills, memory that is taken,
+flags that are looked at.
 
-A plan is made of it afterwards (`host_plan`, `trace`); the recorder itself judges nothing. It keeps everything alive, so
-that no other object gets the identity or the address of one that was seen.
+A plan is made of it afterwards (`host_plan`, `trace`); the recorder itself judges nothing. It keeps
+everything alive, so that no other object gets the identity or the address of one that was seen.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Recorder:
     Attributes:
         steps: launches and other work, in order.
         allocations: memory of a device that was taken, and the bytes that were asked for.
-        constants: memory of a device that was filled with numbers that the host made up: every replay may read it.
+        constants: memory of a device that was filled with numbers that the host made up: every
+            replay may read it.
         numbers: arrays of the host that were made of options of the call.
         flags: by the launch before it, what had to be zero for the call to go on.
         spoiled: whether something happened that cannot be replayed.

@@ -1,9 +1,11 @@
-"""Traces: what a library function launched, kept so that the next call of the same kind skips its host code.
+"""Traces: what a library function launched, kept so that the next call of the same kind skips its
+host code.
 
-Choosing a routine, laying out views and checking shapes costs the host tens of microseconds; none of it depends on
-anything but dtypes, shapes, strides, alignment and settings. On a device with its own memory the first call
-therefore records its allocations and launches, and later calls repeat them with the new addresses. What a trace
-cannot repeat (reading elements, taking the time, streams of its own) makes the call keep no trace.
+Choosing a routine, laying out views and checking shapes costs the host tens of microseconds; none
+of it depends on anything but dtypes, shapes, strides, alignment and settings. On a device with its
+own memory the first call therefore records its allocations and launches, and later calls repeat
+them with the new addresses. What a trace cannot repeat (reading elements, taking the time, streams
+of its own) makes the call keep no trace.
 """
 
 from __future__ import annotations
@@ -25,9 +27,13 @@ from cubepy.runtime.tensor_map import ArrayMap
 
 CONSTANT = (0, 0)
 RIPE = 3
-"""At which repetition by this way launches get functions of their own: most calls are repeated by machine code then."""
+"""At which repetition by this way launches get functions of their own: most calls are repeated by
+machine code then.
+"""
 Place = tuple[int, int, Layout, bool]
-"""Where a leaf's memory is: which input (0, 1, ...) or allocation (-1, -2, ...), bytes from there, and the view."""
+"""Where a leaf's memory is: which input (0, 1, ...) or allocation (-1, -2, ...), bytes from there,
+and the view.
+"""
 
 
 class MapPlace(NamedTuple):
@@ -153,8 +159,8 @@ class Trace:
 
 
 def found(place: Any, inputs: Sequence[da.DeviceArray], taken: list[Any]) -> Any:
-    """What is at a place of a call. (No closure: one that calls itself would keep the memory until the next
-    collection of garbage.)"""
+    """What is at a place of a call. (No closure: one that calls itself would keep the memory until
+    the next collection of garbage.)"""
     if type(place) is not tuple:
         if type(place) is MapPlace:
             array = found(place.array, inputs, taken)

@@ -1,0 +1,540 @@
+"""Attention of few queries to long keys by the matrix units of a plane: keys are split among planes and cubes.
+
+The query heads that share a key head are rows of one tile, so that its keys are read once. A cube has some teams of
+planes, each with a ring of blocks of keys and values of its own; what the teams found is added up in shared memory, and
+what the cubes of a tile found by a second kernel, in their order (Flash-Decoding: Dao, Haziza, Massa and Sizov, 2023).
+Neither depends on which came first, so results do not vary. What was measured:
+docs/benchmarks/log/attention-sm90.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.attention.gpu.flash_mma import (
+    PAD,
+    Blocks,
+    add_values,
+    copy_words,
+    line_of_four,
+    row_total,
+    scores,
+    two,
+    weigh,
+    words_of,
+)
+from cubepy.kernels.attention.gpu.operands import copyable
+from cubepy.kernels.attention.online_softmax import LOG2E, LOWEST
+from cubepy.runtime import memory
+from cubepy.runtime.device import DeviceProperties
+
+COMBINING = 4  # planes of a cube that adds up what cubes found
+FACTS = 4  # numbers behind each row of sums: the largest score, the sum of weights, two for the sake of alignment
+
+
+@dataclass(frozen=True)
+class SplitAttention(Blocks):
+    """What changes the code.
+
+    Attributes:
+        depth, width: columns of queries and keys, and of values, rounded up to 16.
+        row_planes: planes of a team, each with 16 rows.
+        teams: teams of a cube, each with blocks of keys of its own.
+        keys: keys of a block, a multiple of 16.
+        stages: blocks of a team that are there or under way.
+        parts: 1, or 3 for f32.
+        dtype: of operands: "f16" or "bf16".
+        causal: a query sees keys up to its own place.
+        mask: "none", "bool" (true: may look) or "float" (added to the scores).
+        words: inputs are whole blocks of 16 bytes and come as arrays of words; one part.
+        early: launches may overlap.
+    """
+
+    depth: int
+    width: int
+    row_planes: int
+    teams: int
+    keys: int
+    stages: int
+    parts: int
+    dtype: str
+    causal: bool
+    mask: str
+    words: bool = False
+    early: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return 16 * self.row_planes
+
+    @property
+    def units(self) -> int:
+        """Units of a cube."""
+        return 32 * self.row_planes * self.teams
+
+    @property
+    def query_words(self) -> int:
+        """Words of the queries in shared memory."""
+        return self.parts * self.rows * (self.depth // 2 + PAD)
+
+    @property
+    def ring_words(self) -> int:
+        """Words of all rings in shared memory, where the sums of the teams lie at the end."""
+        ring = self.teams * self.stages * (self.key_words + self.value_words)
+        return max(ring, self.teams * self.rows * (self.width + FACTS))
+
+    def shared_bytes(self) -> int:
+        """Shared memory of a cube."""
+        return 4 * (self.query_words + self.ring_words)
+
+
+@cb.func
+def sync_team(plan):
+    """The planes that share a ring meet."""
+    if plan.row_planes == 1:
+        cb.sync_plane()
+    elif plan.teams == 1:
+        cb.sync_cube()
+    else:
+        cb.sync_group(1 + cb.UNIT_POS // (32 * plan.row_planes), 32 * plan.row_planes)
+
+
+@cb.func
+def start_block(ring, at, source, b, g, first, columns: cb.Comptime[int], plan):
+    """Start copying a block of rows from `first` on by the units of a team."""
+    units = 32 * plan.row_planes
+    lines = columns // 8
+    u = cb.UNIT_POS % units
+    for n in range((plan.keys * lines + units - 1) // units):
+        c = n * units + u
+        r, d = c // lines, c % lines * 4
+        if plan.keys * lines % units == 0:
+            copy_words(ring, at + r * (columns // 2 + PAD) + d, source, b, g, first + r, d)
+        elif r < plan.keys:
+            copy_words(ring, at + r * (columns // 2 + PAD) + d, source, b, g, first + r, d)
+
+
+@cb.func
+def start_blocks(ring, at, k, v, b, g, block, stop, plan):
+    """A block of keys and values, if there is one; in any case one group of copies."""
+    if block < stop:
+        start_block(ring, at, k, b, g, block * plan.keys, plan.depth, plan)
+        start_block(ring, at + plan.key_words, v, b, g, block * plan.keys, plan.width, plan)
+    cb.copy_async_commit()
+
+
+@cb.func
+def bring_block(ring, at, source, b, g, first, columns: cb.Comptime[int], plan):
+    """The same through registers, for any floats; zeros beyond the array."""
+    stride = columns // 2 + PAD
+    lines = columns // 8
+    units = 32 * plan.row_planes
+    for c in range(cb.UNIT_POS % units, plan.keys * lines, units):
+        r, d = c // lines, c % lines * 8
+        line = cb.splat(cb.f32(0.0), 8)
+        if first + r < source.shape[2] and d < source.shape[3]:
+            line = cb.cast(source.load((b, g, first + r, d), 8, valid=source.shape[3] - d), cb.f32)
+        for part in cb.unroll(range(plan.parts)):
+            ring.store(
+                at + (part * plan.keys + r) * stride + d // 2, words_of(line, plan.dtype, part)
+            )
+
+
+@cb.func
+def bring_queries(queries, q, b, g, first, left, shared_heads, plan):
+    """The tile's rows: the queries of the heads that share a key head, one head after the other; then zeros."""
+    stride = plan.depth // 2 + PAD
+    lines = plan.depth // 8
+    length = q.shape[2]
+    for c in range(cb.UNIT_POS, plan.rows * lines, cb.CUBE_DIM):
+        r, d = c // lines, c % lines
+        row = cb.min(first + r, left - 1)
+        h, i = g * shared_heads + row // length, row % length
+        if plan.words:
+            there = first + r < left and d * 4 < q.shape[3]
+            cb.copy_async(queries, r * stride + d * 4, q, (b, h, i, d * 4), 16, valid=there)
+        else:
+            line = cb.splat(cb.f32(0.0), 8)
+            if first + r < left and d * 8 < q.shape[3]:
+                line = cb.cast(q.load((b, h, i, d * 8), 8, valid=q.shape[3] - d * 8), cb.f32)
+            for part in cb.unroll(range(plan.parts)):
+                queries.store(
+                    (part * plan.rows + r) * stride + d * 4, words_of(line, plan.dtype, part)
+                )
+
+
+@cb.func
+def leave(ring, o, top0, top1, sum0, sum1, plan):
+    """Sums, largest scores and sums of weights of the plane's rows to where all units find them."""
+    lane = cb.UNIT_POS_PLANE
+    stride = plan.width + FACTS
+    at = (cb.PLANE_POS * 16 + lane // 4) * stride
+    for n in range(plan.width // 8):
+        column = n * 8 + lane % 4 * 2
+        ring.store(at + column, cb.bitcast(two(o[n][0], o[n][1]), cb.u32))
+        ring.store(at + 8 * stride + column, cb.bitcast(two(o[n][2], o[n][3]), cb.u32))
+    if lane % 4 == 0:
+        ring.store(at + plan.width, cb.bitcast(two(top0, sum0), cb.u32))
+        ring.store(at + 8 * stride + plan.width, cb.bitcast(two(top1, sum1), cb.u32))
+
+
+@cb.func
+def of_teams(ring, row, column, plan):
+    """Four sums of a row from `column` on, its largest score and its sum of weights over the teams."""
+    stride = plan.width + FACTS
+    top, total = cb.f32(LOWEST), cb.f32(0.0)
+    four = cb.splat(cb.f32(0.0), 4)
+    for t in cb.unroll(range(plan.teams)):
+        top = cb.max(top, cb.bitcast(ring[(t * plan.rows + row) * stride + plan.width], cb.f32))
+    for t in cb.unroll(range(plan.teams)):
+        at = (t * plan.rows + row) * stride
+        facts = cb.bitcast(ring.load(at + plan.width, 2), cb.f32)
+        grown = cb.exp2(facts[0] - top)
+        total = cb.fma(facts[1], grown, total)
+        four = cb.fma(cb.bitcast(ring.load(at + column, 4), cb.f32), cb.splat(grown, 4), four)
+    return four, top, total
+
+
+@cb.func
+def finish(four, top, total, out, lse, b, h, i, column):
+    """A row's results from `column` on, and its log-sum-exp."""
+    if lse is not None:
+        if column == 0:
+            lse[b, h, i] = (top + cb.log2(total)) / LOG2E
+    inverse = cb.select(total == 0.0, cb.f32(0.0), 1.0 / total)
+    left = out.shape[3] - column
+    if left > 0:
+        out.store((b, h, i, column), cb.cast(four * inverse, out.dtype), valid=left)
+
+
+def attend_parts(
+    q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, parts, scale: cb.f32, shared_heads, splits, each,
+    plan: cb.Comptime,
+):  # fmt: skip
+    """Attention of the queries of a key head's query heads to `each` blocks of keys, one of `splits` parts.
+
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), the three as words where the plan says so; out (B, H, L, E), lse
+    (B, H, L) f32 or None. With more than one part, `parts` (B * G, splits, H // G * L, width + 4) gets the sums. scale
+    is in units of log 2.
+    """
+    if plan.early:
+        cb.start_next()
+        cb.wait_previous()
+    keys, rows = plan.keys, plan.rows
+    queries = cb.shared(plan.query_words, cb.u32)
+    ring = cb.shared(plan.ring_words, cb.u32)
+    length, seen, groups = q.shape[2], k.shape[2], k.shape[1]
+    every = shared_heads * length
+    tiles = (every + rows - 1) // rows
+    first = cb.CUBE_POS % tiles * rows
+    split = cb.CUBE_POS // tiles % splits
+    owner = cb.CUBE_POS // (tiles * splits)
+    b, g = owner // groups, owner % groups
+    lane = cb.UNIT_POS_PLANE
+    team = 0
+    if plan.teams > 1:
+        team = cb.UNIT_POS // (32 * plan.row_planes)
+    plane_row = cb.PLANE_POS % plan.row_planes * 16
+    row0 = cb.min(first + plane_row + lane // 4, every - 1)
+    row1 = cb.min(first + plane_row + lane // 4 + 8, every - 1)
+    h0, place0 = g * shared_heads + row0 // length, row0 % length
+    h1, place1 = g * shared_heads + row1 // length, row1 % length
+    stop = seen
+    limit0, limit1 = seen, seen
+    if plan.causal:
+        stop = cb.min(seen, length)
+        limit0, limit1 = cb.min(seen, place0 + 1), cb.min(seen, place1 + 1)
+    stop = cb.min((stop + keys - 1) // keys, (split + 1) * each)
+    span = plan.key_words + plan.value_words
+    mine = team * plan.stages * span
+    s = cb.local(keys // 8, cb.f32, lanes=4)
+    o = cb.local(plan.width // 8, cb.f32, lanes=4)
+    for n in range(plan.width // 8):
+        o[n] = cb.splat(cb.f32(0.0), 4)
+    top0, top1 = cb.f32(LOWEST), cb.f32(LOWEST)
+    sum0, sum1 = cb.f32(0.0), cb.f32(0.0)
+    block = split * each + team
+    bring_queries(queries, q, b, g, first, every, shared_heads, plan)
+    if plan.words:
+        cb.copy_async_commit()
+        for n in cb.unroll(range(plan.stages - 1)):
+            start_blocks(ring, mine + n * span, k, v, b, g, block + n * plan.teams, stop, plan)
+        cb.copy_async_wait(plan.stages - 1)
+    cb.sync_cube()
+    stage = 0
+    for start in range(block, stop, plan.teams):
+        at = mine + stage * span
+        if plan.words:
+            cb.copy_async_wait(plan.stages - 2)
+            sync_team(plan)
+            before = cb.select(stage == 0, plan.stages - 1, stage - 1)
+            later = start + (plan.stages - 1) * plan.teams
+            start_blocks(ring, mine + before * span, k, v, b, g, later, stop, plan)
+            stage = cb.select(stage == plan.stages - 1, 0, stage + 1)
+        else:
+            sync_team(plan)
+            bring_block(ring, at, k, b, g, start * keys, plan.depth, plan)
+            bring_block(ring, at + plan.key_words, v, b, g, start * keys, plan.width, plan)
+            sync_team(plan)
+        scores(s, queries, rows, plane_row, ring, at, plan)
+        top0, top1, sum0, sum1, grown0, grown1 = weigh(
+            s, mask, ring, 0, b, h0, h1, place0, place1, start * keys, seen - 1, limit0, limit1, top0, top1, sum0, sum1,
+            scale, plan,
+        )  # fmt: skip
+        add_values(
+            o, s, line_of_four(grown0, grown0, grown1, grown1), ring, at + plan.key_words, plan
+        )
+    if plan.words:
+        cb.copy_async_wait(0)
+    cb.sync_cube()
+    leave(ring, o, top0, top1, row_total(sum0), row_total(sum1), plan)
+    cb.sync_cube()
+    for c in range(cb.UNIT_POS, rows * plan.width // 4, plan.units):
+        r, column = c // (plan.width // 4), c % (plan.width // 4) * 4
+        row = first + r
+        if row < every:
+            four, top, total = of_teams(ring, r, column, plan)
+            if parts is None:
+                finish(
+                    four,
+                    top,
+                    total,
+                    out,
+                    lse,
+                    b,
+                    g * shared_heads + row // length,
+                    row % length,
+                    column,
+                )
+            else:
+                parts.store((owner, split, row, column), four)
+                if column == 0:
+                    parts.store(
+                        (owner, split, row, plan.width), line_of_four(top, total, top, total)
+                    )
+
+
+exact_parts = cb.kernel(attend_parts)
+"""For f32: functions as exact as everywhere."""
+quick_parts = cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))(attend_parts)
+"""For 16-bit floats: powers by the special function unit."""
+
+
+@cb.kernel
+def combine_parts(
+    parts: cb.Array, out: cb.Array, lse, groups, width: cb.Comptime[int], early: cb.Comptime[bool]
+):
+    """out (B, H, L, E) from parts (B * groups, splits, H // groups * L, width + 4); a cube for a row."""
+    if early:
+        cb.start_next()
+        cb.wait_previous()
+    sums = cb.shared((COMBINING, width), cb.f32)
+    totals = cb.shared(COMBINING, cb.f32)
+    splits, every, length = parts.shape[1], parts.shape[2], out.shape[2]
+    owner, row = cb.CUBE_POS // every, cb.CUBE_POS % every
+    lane, plane = cb.UNIT_POS_PLANE, cb.PLANE_POS
+    top = cb.f32(LOWEST)
+    for s in range(lane, splits, 32):
+        top = cb.max(top, parts[owner, s, row, width])
+    top = cb.plane_max(top)
+    total = cb.f32(0.0)
+    four = cb.local((width + 127) // 128, cb.f32, lanes=4)
+    for n in cb.unroll(range((width + 127) // 128)):
+        four[n] = cb.splat(cb.f32(0.0), 4)
+    for s in range(plane, splits, COMBINING):
+        facts = parts.load((owner, s, row, width), 2)
+        grown = cb.exp2(facts[0] - top)
+        total = cb.fma(facts[1], grown, total)
+        for n in cb.unroll(range((width + 127) // 128)):
+            column = n * 128 + lane * 4
+            if column < width:
+                four[n] = cb.fma(
+                    parts.load((owner, s, row, column), 4), cb.splat(grown, 4), four[n]
+                )
+    for n in cb.unroll(range((width + 127) // 128)):
+        column = n * 128 + lane * 4
+        if column < width:
+            sums.store((plane, column), four[n])
+    if lane == 0:
+        totals[plane] = total
+    cb.sync_cube()
+    b, h, i = owner // groups, owner % groups * (every // length) + row // length, row % length
+    for column in range(cb.UNIT_POS * 4, width, 4 * cb.CUBE_DIM):
+        whole = sums.load((0, column), 4)
+        total = totals[0]
+        for p in cb.unroll(range(1, COMBINING)):
+            whole = whole + sums.load((p, column), 4)
+            total = total + totals[p]
+        finish(whole, top, total, out, lse, b, h, i, column)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What may be chosen by measuring: planes of a team, teams, keys of a block, stages, splits; 0: by the rules."""
+
+    row_planes: int = 0
+    teams: int = 0
+    keys: int = 0
+    stages: int = 0
+    splits: int = 0
+
+
+SHAPES = tuple(
+    Shape(*s)
+    for s in (
+        (1, 4, 32, 2),
+        (1, 8, 16, 2),
+        (1, 2, 32, 3),
+        (2, 2, 32, 3),
+        (2, 4, 16, 3),
+        (4, 2, 32, 2),
+    )
+)
+"""What may be tried instead of the rules."""
+
+
+def plan_for(
+    q: Any, k: Any, v: Any, kind: str, causal: bool, p: DeviceProperties, shape: Shape = Shape()
+) -> SplitAttention | None:
+    """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask: "none", "bool", "float"."""
+    narrow = q.dtype.itemsize == 2 and q.dtype == k.dtype == v.dtype
+    dtype = "bf16" if not narrow or q.dtype.name == "bfloat16" else "f16"
+    words = (
+        narrow and "copy_async" in p.features and all(copyable(a, repeats=True) for a in (q, k, v))
+    )
+    rows = q.shape[1] // k.shape[1] * q.shape[2]
+    return planned(
+        rows, q.shape[3], v.shape[3], 1 if narrow else 3, dtype, causal, kind, words, p, shape
+    )
+
+
+@lru_cache(4096)
+def planned(
+    rows: int, depth: int, width: int, parts: int, dtype: str, causal: bool, kind: str, words: bool,
+    p: DeviceProperties, shape: Shape,
+) -> SplitAttention | None:  # fmt: skip
+    """The blueprint by the rules, where it is not chosen: a team for the rows, of 4 or 8 planes several teams."""
+    depth, width = -(-depth // 16) * 16, -(-width // 16) * 16
+    if "mma" not in p.features or max(depth, width) > 256 or min(depth, width) == 0:
+        return None
+    row_planes = shape.row_planes or (1 if rows <= 16 else 2 if rows <= 32 else 4)
+    teams = shape.teams or (
+        4 // row_planes if row_planes == 1 or "barrier" not in p.features else 8 // row_planes
+    )
+    if row_planes > 1 and "barrier" not in p.features:
+        teams = 1
+    stages = (shape.stages or 3) if words else 1
+    early = "barrier" in p.features
+    keys = shape.keys or (32 if max(depth, width) <= 64 else 16)
+    plan = SplitAttention(
+        depth, width, row_planes, teams, keys, stages, parts, dtype, causal, kind, words, early
+    )
+    while plan.shared_bytes() > p.max_shared_memory and not shape.keys:
+        if plan.keys > 16:
+            plan = replace(plan, keys=16)
+        elif plan.stages > 2:
+            plan = replace(plan, stages=plan.stages - 1)
+        elif plan.teams > 1:
+            plan = replace(plan, teams=plan.teams // 2)
+        else:
+            return None
+    return plan if plan.shared_bytes() <= p.max_shared_memory else None
+
+
+BLOCK_US = 0.19, 0.225
+"""Microseconds of 8 KB of keys and values of a cube that is alone, and for each cube of a core. Measured on an H200."""
+START_US, COMBINE_US, PART_US = 2.2, 2.5, 0.02
+"""Of a cube, of the second launch, and of a part in it."""
+ROW_COST = 0.0375
+"""What a row of a tile costs, where products take longer than copies: in costs of a block of 16 rows."""
+
+
+def microseconds(
+    items: int, blocks: int, splits: int, plan: SplitAttention, cores: int, shared: int
+) -> float:
+    """About how long `items` tiles take with their blocks in `splits` parts."""
+    resident = max(1, min(shared // (plan.shared_bytes() + 1024), 2048 // plan.units, 4))
+    each = -(-blocks // splits)
+    cubes = items * -(-blocks // each)
+    size = plan.keys * (plan.depth + plan.width) * (2 if plan.parts == 1 else 4) / 8192
+    block = (
+        size
+        * max(1.0, ROW_COST * plan.rows)
+        * max(BLOCK_US[0], BLOCK_US[1] * min(resident, -(-cubes // cores)))
+    )
+    waves = -(-cubes // (cores * resident))
+    return waves * (each * block + START_US) + (
+        COMBINE_US + PART_US * splits if splits > 1 else 0.0
+    )
+
+
+@lru_cache(4096)
+def best_splits(
+    items: int, blocks: int, plan: SplitAttention, cores: int, shared: int
+) -> tuple[float, int]:
+    """The least microseconds, and the parts of the keys that take them.
+
+    Example:
+        >>> plan = SplitAttention(128, 128, 1, 4, 16, 3, 1, "bf16", False, "none", True, True)
+        >>> [best_splits(items, 512, plan, 132, 232448)[1] for items in (8, 64, 1000)]
+        [16, 2, 1]
+    """
+    most = max(1, blocks // plan.teams)
+    tried = {1, *(min(most, max(1, n * cores // (2 * items))) for n in (1, 2, 4, 6, 8, 12, 16))}
+    return min(
+        (microseconds(items, blocks, splits, plan, cores, shared), splits)
+        for splits in sorted(tried)
+    )
+
+
+def splits_for(items: int, blocks: int, plan: SplitAttention, p: DeviceProperties) -> int:
+    """Parts of the keys."""
+    return best_splits(items, blocks, plan, p.cores, p.max_shared_memory)[1]
+
+
+def launch(
+    q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, scale: float, plan: SplitAttention, p: DeviceProperties,
+    splits: int = 0,
+) -> None:  # fmt: skip
+    """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there is one."""
+    batches, heads, length = q.shape[:3]
+    groups, seen = k.shape[1], min(k.shape[2], length) if plan.causal else k.shape[2]
+    shared_heads, owners = heads // groups, batches * groups
+    rows = shared_heads * length
+    items, blocks = owners * -(-rows // plan.rows), -(-seen // plan.keys)
+    splits = min(splits, blocks) or splits_for(items, blocks, plan, p)
+    each = -(-blocks // splits)
+    splits = -(-blocks // each)
+    if plan.words:
+        q, k, v = (a.view(np.uint32) for a in (q, k, v))
+    parts = (
+        memory.empty((owners, splits, rows, plan.width + FACTS), np.dtype(np.float32))
+        if splits > 1
+        else None
+    )
+    kernel = quick_parts if plan.parts == 1 else exact_parts
+    kernel[items * splits, plan.units](
+        q,
+        k,
+        v,
+        mask,
+        out,
+        lse,
+        parts,
+        scale * LOG2E,
+        shared_heads,
+        splits,
+        each,
+        plan,
+        mode="unchecked",
+    )
+    if parts is not None:
+        combine_parts[owners * rows, 32 * COMBINING](
+            parts, out, lse, groups, plan.width, plan.early, mode="unchecked"
+        )

@@ -1,0 +1,501 @@
+"""Attention by the matrix units of a plane (`cb.mma`), for what the routine of the newest devices does not take.
+
+Any widths up to 256, any lengths and strides, masks, and f32: an f32 is split into three bf16, whose six largest
+products are added, so that nothing is lost. A plane owns 16 query rows; keys and values pass through shared memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.attention.gpu.operands import copyable
+from cubepy.kernels.attention.online_softmax import LOG2E, LOWEST
+from cubepy.runtime.device import DeviceProperties
+
+PAD = 4
+"""Words between rows of a tile in shared memory, so that eight rows lie in different banks."""
+PRODUCTS = {1: ((0, 0),), 3: ((0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0))}
+"""Which parts of two operands are multiplied."""
+
+
+class Blocks:
+    """What blocks of keys and values take; a plan has `depth`, `width`, `keys` and `parts`."""
+
+    depth: int
+    width: int
+    keys: int
+    parts: int
+
+    @property
+    def key_words(self) -> int:
+        """Words of a block of keys in shared memory."""
+        return self.parts * self.keys * (self.depth // 2 + PAD)
+
+    @property
+    def value_words(self) -> int:
+        """Words of a block of values in shared memory."""
+        return self.parts * self.keys * (self.width // 2 + PAD)
+
+
+@dataclass(frozen=True)
+class PlaneAttention(Blocks):
+    """What changes the code.
+
+    Attributes:
+        depth, width: columns of queries and keys, and of values, rounded up to 16.
+        planes: planes of a cube, each with 16 query rows.
+        keys: keys of a block, a multiple of 16.
+        parts: 1, or 3 for f32.
+        dtype: of operands: "f16" or "bf16".
+        causal: a query sees keys up to its own place.
+        mask: "none", "bool" (true: may look), "words" (the same, four of them a word) or "float" (added to the scores).
+        words: inputs are whole blocks of 16 bytes and come as arrays of words; one part.
+    """
+
+    depth: int
+    width: int
+    planes: int
+    keys: int
+    parts: int
+    dtype: str
+    causal: bool
+    mask: str
+    words: bool = False
+
+    @property
+    def stages(self) -> int:
+        """Blocks of keys that are there or under way."""
+        return 2 if self.words else 1
+
+    @property
+    def mask_words(self) -> int:
+        """Words of a block's part of the mask in shared memory."""
+        return 16 * self.planes * (self.keys // 4 + PAD) if self.mask == "words" else 0
+
+    def shared_bytes(self) -> int:
+        """Shared memory of a cube."""
+        queries = self.parts * 16 * self.planes * (self.depth // 2 + PAD)
+        return 4 * (
+            queries + self.stages * (self.key_words + self.value_words + self.mask_words) + 4
+        )
+
+
+@cb.func
+def words_of(line, dtype, part: cb.Comptime[int]):
+    """A part of a line of floats as words: what is left of it after the parts before."""
+    for _ in cb.unroll(range(part)):
+        line = line - cb.unpack(cb.pack(line, dtype), dtype)
+    return cb.pack(line, dtype)
+
+
+@cb.func
+def bring_tile(tile, source, b, h, first, count: cb.Comptime[int], columns: cb.Comptime[int], plan):
+    """Rows `first` on of source[b, h] as words, through registers; zeros beyond the array."""
+    stride = columns // 2 + PAD
+    lines = columns // 8
+    for c in range(cb.UNIT_POS, count * lines, cb.CUBE_DIM):
+        r, d = c // lines, c % lines * 8
+        line = cb.splat(cb.f32(0.0), 8)
+        if first + r < source.shape[2] and d < source.shape[3]:
+            line = cb.cast(source.load((b, h, first + r, d), 8, valid=source.shape[3] - d), cb.f32)
+        for part in cb.unroll(range(plan.parts)):
+            tile.store((part * count + r) * stride + d // 2, words_of(line, plan.dtype, part))
+
+
+@cb.func
+def start_tile(
+    tile, at, source, b, h, first, left, count: cb.Comptime[int], columns: cb.Comptime[int]
+):
+    """The same beside the work, from word `left` on of an array of words in whole blocks of 16 bytes."""
+    lines = columns // 8
+    for n in range((count * lines + cb.CUBE_DIM - 1) // cb.CUBE_DIM):
+        c = n * cb.CUBE_DIM + cb.UNIT_POS
+        r, d = c // lines, c % lines * 4
+        if count * lines % cb.CUBE_DIM == 0:
+            copy_words(tile, at + r * (columns // 2 + PAD) + d, source, b, h, first + r, left + d)
+        elif r < count:
+            copy_words(tile, at + r * (columns // 2 + PAD) + d, source, b, h, first + r, left + d)
+
+
+@cb.func
+def copy_words(tile, at, source, b, h, row, d):
+    """Start copying four words; zeros beyond the array."""
+    there = row < source.shape[2] and d < source.shape[3]
+    cb.copy_async(tile, at, source, (b, h, cb.min(row, source.shape[2] - 1), d), 16, valid=there)
+
+
+@cb.func
+def start_keys(key_tile, value_tile, mask_tile, stage, k, v, mask, b, g, h, row, start, plan):
+    """A block of keys and values, and its part of the mask, to a stage of the ring; one group of copies."""
+    start_tile(key_tile, stage * plan.key_words, k, b, g, start, 0, plan.keys, plan.depth)
+    start_tile(value_tile, stage * plan.value_words, v, b, g, start, 0, plan.keys, plan.width)
+    if plan.mask == "words":
+        rows = 16 * plan.planes
+        start_tile(
+            mask_tile, stage * plan.mask_words, mask, b, h, row, start // 4, rows, plan.keys // 2
+        )
+
+
+@cb.func
+def multiply(a, b, first: cb.Comptime[int], main, rest, plan):
+    """Products of all parts, added to `main`; those with a lesser part are added to `rest`."""
+    for x, y in cb.unroll(PRODUCTS[plan.parts]):
+        right = cb.shuffle(b[y], b[y], (first, first + 1))
+        if x + y == 0:
+            main = cb.mma(a[x], right, main, plan.dtype)
+        else:
+            rest = cb.mma(a[x], right, rest, plan.dtype)
+    return main, rest
+
+
+@cb.func
+def scores(s, queries, rows: cb.Comptime[int], first, keys, at, plan):
+    """s = queries @ keys.T for 16 of the tile's `rows` queries, from `first` on."""
+    stride = plan.depth // 2 + PAD
+    lane = cb.UNIT_POS_PLANE
+    row = first + lane % 16
+    key = lane // 16 * 8 + lane % 8
+    zero = cb.splat(cb.f32(0.0), 4)
+    rest = cb.local(plan.keys // 8, cb.f32, lanes=4)
+    for n in range(plan.keys // 8):
+        s[n] = zero
+        rest[n] = zero
+    for d in range(plan.depth // 16):
+        a = ()
+        for part in cb.unroll(range(plan.parts)):
+            a = a + (
+                cb.load_matrix(queries, (part * rows + row) * stride + d * 8 + lane // 16 * 4),
+            )
+        for n in range(plan.keys // 16):
+            b = ()
+            for part in cb.unroll(range(plan.parts)):
+                place = at + (part * plan.keys + n * 16 + key) * stride + d * 8 + lane // 8 % 2 * 4
+                b = b + (cb.load_matrix(keys, place),)
+            s[2 * n], rest[2 * n] = multiply(a, b, 0, s[2 * n], rest[2 * n], plan)
+            s[2 * n + 1], rest[2 * n + 1] = multiply(a, b, 2, s[2 * n + 1], rest[2 * n + 1], plan)
+    if plan.parts > 1:
+        for n in range(plan.keys // 8):
+            s[n] = s[n] + rest[n]
+
+
+@cb.func
+def add_values(o, s, grown, values, at, plan):
+    """o = o * grown + weights @ values.
+
+    Matrix units truncate as they add; where all bits count, a block's sum starts at zero and is added here.
+    """
+    stride = plan.width // 2 + PAD
+    lane = cb.UNIT_POS_PLANE
+    key = lane // 8 % 2 * 8 + lane % 8
+    zero = cb.splat(cb.f32(0.0), 4)
+    a = ()
+    for j in cb.unroll(range(plan.keys // 16)):
+        for part in cb.unroll(range(plan.parts)):
+            upper = words_of(s[2 * j], plan.dtype, part)
+            a = a + (cb.concat(upper, words_of(s[2 * j + 1], plan.dtype, part)),)
+    for n in range(plan.width // 16):
+        even, odd = zero, zero
+        if plan.parts == 1:
+            even, odd = o[2 * n] * grown, o[2 * n + 1] * grown
+        even_rest, odd_rest = zero, zero
+        for j in cb.unroll(range(plan.keys // 16)):
+            b = ()
+            for part in cb.unroll(range(plan.parts)):
+                place = at + (part * plan.keys + j * 16 + key) * stride + n * 8 + lane // 16 * 4
+                b = b + (cb.load_matrix(values, place, transpose=True),)
+            mine = a[j * plan.parts : (j + 1) * plan.parts]
+            even, even_rest = multiply(mine, b, 0, even, even_rest, plan)
+            odd, odd_rest = multiply(mine, b, 2, odd, odd_rest, plan)
+        if plan.parts > 1:
+            even, odd = (
+                cb.fma(o[2 * n], grown, even + even_rest),
+                cb.fma(o[2 * n + 1], grown, odd + odd_rest),
+            )
+        o[2 * n], o[2 * n + 1] = even, odd
+
+
+@cb.func
+def seen_scores(raw, mask, mask_tile, at, b, h, row, key, last, limit, scale, plan):
+    """The scores of two neighbouring keys in units of log 2, or the lowest where a key is not seen."""
+    x, y = raw[0] * scale, raw[1] * scale
+    low = cb.f32(LOWEST)
+    if plan.mask == "float":
+        x = x + cb.cast(mask[b, h, row, cb.min(key, last)], cb.f32) * LOG2E
+        y = y + cb.cast(mask[b, h, row, cb.min(key + 1, last)], cb.f32) * LOG2E
+        x, y = cb.select(x < LOWEST, low, x), cb.select(y < LOWEST, low, y)
+    if plan.mask == "bool":
+        x = cb.select(mask[b, h, row, cb.min(key, last)], x, low)
+        y = cb.select(mask[b, h, row, cb.min(key + 1, last)], y, low)
+    if plan.mask == "words":
+        pair = mask_tile[at] >> cb.cast(cb.UNIT_POS_PLANE % 2 * 16, cb.u32)
+        x = cb.select((pair & 0xFF) != 0, x, low)
+        y = cb.select((pair & 0xFF00) != 0, y, low)
+    return cb.select(key < limit, x, low), cb.select(key + 1 < limit, y, low)
+
+
+@cb.func
+def row_top(top):
+    """The largest of the four units of a row."""
+    top = cb.max(top, cb.plane_shuffle_xor(top, 1))
+    return cb.max(top, cb.plane_shuffle_xor(top, 2))
+
+
+@cb.func
+def row_total(x):
+    """The sum over the four units of a row."""
+    x = x + cb.plane_shuffle_xor(x, 1)
+    return x + cb.plane_shuffle_xor(x, 2)
+
+
+@cb.func
+def base_of(top):
+    """What is subtracted from scores: the largest, or nothing while no key was seen, so that weights are 0."""
+    return cb.select(top <= LOWEST, cb.f32(0.0), top)
+
+
+@cb.func
+def weigh(
+    s,
+    mask,
+    mask_tile,
+    of_mask,
+    b,
+    h0,
+    h1,
+    row0,
+    row1,
+    start,
+    last,
+    limit0,
+    limit1,
+    top0,
+    top1,
+    sum0,
+    sum1,
+    scale,
+    plan,
+):
+    """Scores of the keys from `start` on become weights: the largest and the sums of the unit's two rows, and by how
+    much what was summed before shrinks."""
+    lane = cb.UNIT_POS_PLANE
+    new0, new1 = top0, top1
+    for n in range(plan.keys // 8):
+        key = start + n * 8 + lane % 4 * 2
+        four = s[n]
+        at = of_mask + n * 2
+        upper, lower = two(four[0], four[1]), two(four[2], four[3])
+        x, y = seen_scores(upper, mask, mask_tile, at, b, h0, row0, key, last, limit0, scale, plan)
+        at = at + 8 * (plan.keys // 4 + PAD)
+        z, w = seen_scores(lower, mask, mask_tile, at, b, h1, row1, key, last, limit1, scale, plan)
+        new0 = cb.max(new0, cb.max(x, y))
+        new1 = cb.max(new1, cb.max(z, w))
+        s[n] = line_of_four(x, y, z, w)
+    new0, new1 = row_top(new0), row_top(new1)
+    grown0, grown1 = cb.exp2(top0 - new0), cb.exp2(top1 - new1)
+    base0, base1 = base_of(new0), base_of(new1)
+    sum0, sum1 = sum0 * grown0, sum1 * grown1
+    for n in range(plan.keys // 8):
+        x, y = cb.exp2(s[n][0] - base0), cb.exp2(s[n][1] - base0)
+        z, w = cb.exp2(s[n][2] - base1), cb.exp2(s[n][3] - base1)
+        sum0 = sum0 + (x + y)
+        sum1 = sum1 + (z + w)
+        s[n] = line_of_four(x, y, z, w)
+    return new0, new1, sum0, sum1, grown0, grown1
+
+
+def attend(
+    q: cb.Array,
+    k: cb.Array,
+    v: cb.Array,
+    mask,
+    out: cb.Array,
+    lse,
+    scale: cb.f32,
+    shared_heads,
+    plan: cb.Comptime,
+):
+    """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j] + mask) * v[b, g, j], g = h // shared_heads.
+
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), the three as words where the plan says so; out (B, H, L, E), lse
+    (B, H, L) f32 or None; a cube for 16 rows a plane. scale is in units of log 2.
+    """
+    keys = plan.keys
+    rows = 16 * plan.planes
+    queries = cb.shared(plan.parts * rows * (plan.depth // 2 + PAD), cb.u32)
+    key_tile = cb.shared(plan.stages * plan.key_words, cb.u32)
+    value_tile = cb.shared(plan.stages * plan.value_words, cb.u32)
+    mask_tile = cb.shared(cb.comptime(max(1, plan.stages * plan.mask_words)), cb.u32)
+    heads, length, seen = q.shape[1], q.shape[2], k.shape[2]
+    tiles = (length + rows - 1) // rows
+    owners = q.shape[0] * heads
+    first = (
+        tiles - 1 - cb.CUBE_POS // owners
+    ) * rows  # the longest first, where rows differ in work
+    b, h = cb.CUBE_POS % owners // heads, cb.CUBE_POS % heads
+    g = h // shared_heads
+    lane = cb.UNIT_POS_PLANE
+    row0 = first + cb.PLANE_POS * 16 + lane // 4
+    row1 = row0 + 8
+    of_mask = (cb.PLANE_POS * 16 + lane // 4) * (keys // 4 + PAD) + lane % 4 // 2
+    s = cb.local(keys // 8, cb.f32, lanes=4)
+    o = cb.local(plan.width // 8, cb.f32, lanes=4)
+    for n in range(plan.width // 8):
+        o[n] = cb.splat(cb.f32(0.0), 4)
+    top0, top1 = cb.f32(LOWEST), cb.f32(LOWEST)
+    sum0, sum1 = cb.f32(0.0), cb.f32(0.0)
+    stop = seen
+    limit0, limit1 = seen, seen
+    if plan.causal:
+        stop = cb.min(seen, first + rows)
+        limit0, limit1 = cb.min(seen, row0 + 1), cb.min(seen, row1 + 1)
+    place0, place1 = cb.min(row0, length - 1), cb.min(row1, length - 1)
+    if plan.words:
+        start_tile(queries, 0, q, b, h, first, 0, rows, plan.depth)
+        start_keys(key_tile, value_tile, mask_tile, 0, k, v, mask, b, g, h, first, 0, plan)
+        cb.copy_async_commit()
+    else:
+        bring_tile(queries, q, b, h, first, rows, plan.depth, plan)
+    stage = 0
+    for start in range(0, stop, keys):
+        if plan.words:
+            if start + keys < stop:
+                start_keys(
+                    key_tile,
+                    value_tile,
+                    mask_tile,
+                    1 - stage,
+                    k,
+                    v,
+                    mask,
+                    b,
+                    g,
+                    h,
+                    first,
+                    start + keys,
+                    plan,
+                )
+            cb.copy_async_commit()
+            cb.copy_async_wait(1)
+        else:
+            bring_tile(key_tile, k, b, g, start, keys, plan.depth, plan)
+            bring_tile(value_tile, v, b, g, start, keys, plan.width, plan)
+        cb.sync_cube()
+        scores(s, queries, rows, cb.PLANE_POS * 16, key_tile, stage * plan.key_words, plan)
+        top0, top1, sum0, sum1, grown0, grown1 = weigh(
+            s, mask, mask_tile, of_mask + stage * plan.mask_words, b, h, h, place0, place1, start, seen - 1, limit0,
+            limit1, top0, top1, sum0, sum1, scale, plan,
+        )  # fmt: skip
+        grown = line_of_four(grown0, grown0, grown1, grown1)
+        add_values(o, s, grown, value_tile, stage * plan.value_words, plan)
+        cb.sync_cube()
+        if plan.words:
+            stage = 1 - stage
+    sum0, sum1 = row_total(sum0), row_total(sum1)
+    if lse is not None:
+        if lane % 4 == 0:
+            if row0 < length:
+                lse[b, h, row0] = (top0 + cb.log2(sum0)) / LOG2E
+            if row1 < length:
+                lse[b, h, row1] = (top1 + cb.log2(sum1)) / LOG2E
+    inverse0 = cb.select(sum0 == 0.0, cb.f32(0.0), 1.0 / sum0)
+    inverse1 = cb.select(sum1 == 0.0, cb.f32(0.0), 1.0 / sum1)
+    for n in range(plan.width // 8):
+        column = n * 8 + lane % 4 * 2
+        left = out.shape[3] - column
+        if left > 0:
+            if row0 < length:
+                out.store(
+                    (b, h, row0, column),
+                    cb.cast(two(o[n][0], o[n][1]) * inverse0, out.dtype),
+                    valid=left,
+                )
+            if row1 < length:
+                out.store(
+                    (b, h, row1, column),
+                    cb.cast(two(o[n][2], o[n][3]) * inverse1, out.dtype),
+                    valid=left,
+                )
+
+
+@cb.func
+def two(x, y):
+    """A line of two numbers."""
+    return cb.concat(cb.splat(x, 1), cb.splat(y, 1))
+
+
+@cb.func
+def line_of_four(x, y, z, w):
+    """A line of four numbers."""
+    return cb.concat(two(x, y), two(z, w))
+
+
+exact_attend = cb.kernel(attend)
+"""For f32: functions as exact as everywhere."""
+quick_attend = cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))(attend)
+"""For 16-bit floats: powers by the special function unit."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What may be chosen by measuring: planes of a cube and keys of a block; zeros leave it to the rules."""
+
+    planes: int = 0
+    keys: int = 0
+
+
+SHAPES = tuple(
+    Shape(planes, keys) for planes, keys in ((4, 64), (4, 32), (4, 16), (2, 16), (1, 16))
+)
+"""What the rules choose from, the first that fits."""
+
+
+def plan_for(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    kind: str,
+    causal: bool,
+    p: DeviceProperties,
+    shape: Shape = Shape(),
+) -> PlaneAttention | None:
+    """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask as `PlaneAttention.mask`."""
+    depth, width = -(-q.shape[3] // 16) * 16, -(-v.shape[3] // 16) * 16
+    if "mma" not in p.features or max(depth, width) > 256 or min(depth, width) == 0:
+        return None
+    narrow = q.dtype.itemsize == 2 and q.dtype == k.dtype == v.dtype
+    dtype = "bf16" if not narrow or q.dtype.name == "bfloat16" else "f16"
+    words = (
+        narrow and "copy_async" in p.features and all(copyable(a, repeats=True) for a in (q, k, v))
+    )
+    if kind == "bool" and words and copyable(mask, repeats=True):
+        kind = "words"
+    for one in SHAPES if shape == Shape() else (shape,):
+        plan = PlaneAttention(
+            depth, width, one.planes, one.keys, 1 if narrow else 3, dtype, causal, kind, words
+        )
+        few = q.shape[2] <= 8 * one.planes and one.planes > 1 and shape == Shape()
+        if plan.shared_bytes() <= p.max_shared_memory and not few:
+            return plan
+    return None
+
+
+def launch(
+    q: Any, k: Any, v: Any, mask: Any, out: Any, lse: Any, scale: float, plan: PlaneAttention
+) -> None:
+    """Write the attention of (B, H, L, D) to `out`, and its log-sum-exp to `lse` if there is one."""
+    batches, heads, length = q.shape[:3]
+    cubes = batches * heads * -(-length // (16 * plan.planes))
+    shared_heads = heads // k.shape[1]
+    if plan.words:
+        q, k, v = (a.view(np.uint32) for a in (q, k, v))
+    if plan.mask == "words":
+        mask = mask.view(np.uint32)
+    kernel = quick_attend if plan.parts == 1 else exact_attend
+    kernel[cubes, 32 * plan.planes](
+        q, k, v, mask, out, lse, scale * LOG2E, shared_heads, plan, mode="unchecked"
+    )

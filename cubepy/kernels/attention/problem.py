@@ -1,0 +1,68 @@
+"""The attention that routines choose between: what describes one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import cubepy as cb
+from cubepy.kernels.attention.gpu import flash_mma as planes
+from cubepy.kernels.attention.sm90 import plan as hopper
+from cubepy.kernels.matmul.problem import name_of
+from cubepy.runtime.device import current
+
+Mask = Literal["none", "bool", "float"]
+Units = Literal["", "mma", "wgmma"]
+
+
+class Attention(NamedTuple):
+    """Attention of queries (batch, heads, length, depth) to keys (batch, groups, keys, depth) and values.
+
+    Attributes:
+        device: such as "cpu".
+        batch, heads, length, keys, depth: lengths.
+        width: of a value, 0: as long as a key.
+        groups: heads of keys and values, 0: as many as of queries.
+        dtype: its name.
+        mask: its kind.
+        causal: whether a query sees keys up to its own place only.
+        units: the matrix units of a GPU that can take the arrays as they are: "mma", or "wgmma" as well.
+    """
+
+    device: str
+    batch: int
+    heads: int
+    length: int
+    keys: int
+    depth: int
+    width: int = 0
+    groups: int = 0
+    dtype: str = "f32"
+    mask: Mask = "none"
+    causal: bool = False
+    units: Units = ""
+
+
+def described(
+    q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float
+) -> Attention:
+    """What the attention of some arrays is to the routines."""
+    width, groups = (
+        v.shape[3] if v.shape[3] != q.shape[3] else 0,
+        k.shape[1] if k.shape[1] != q.shape[1] else 0,
+    )
+    return Attention(
+        str(current()), *q.shape[:3], k.shape[2], q.shape[3], width, groups, name_of(q.dtype), kind,  # type: ignore[arg-type]
+        causal, units_for(q, k, v, mask, kind, causal, factor),
+    )  # fmt: skip
+
+
+def units_for(q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor: float) -> Units:
+    """The matrix units of this device that can take the arrays."""
+    p = cb.device_properties_of()
+    if "mma" not in p.features:
+        return ""
+    # A mask is added before scores are scaled there, and hidden scores are less than others before they are.
+    if (kind == "none" or factor > 0) and max(q.shape[3], v.shape[3]) % 8 == 0:
+        if hopper.plan_for(q, k, v, causal, p, mask, kind) is not None:
+            return "wgmma"
+    return "mma" if planes.plan_for(q, k, v, mask, kind, causal, p) is not None else ""

@@ -1,0 +1,252 @@
+"""Attention as an operation that is tuned: what describes one, its routines, and what measuring one needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.attention import flash_lines as lines
+from cubepy.kernels.attention.cpu import decode as few
+from cubepy.kernels.attention.flash_lines import Strips
+from cubepy.kernels.attention.gpu import flash_decoding as split
+from cubepy.kernels.attention.gpu import flash_mma as planes
+from cubepy.kernels.attention.gpu import operands
+from cubepy.kernels.attention.measure import arguments, reference, results, tolerance, typical, work
+from cubepy.kernels.attention.problem import Attention
+from cubepy.kernels.attention.sm90 import flash as hopper
+from cubepy.kernels.attention.sm90 import plan as hopper_plan
+from cubepy.kernels.movement.copy import copy
+from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime.device import device_properties
+from cubepy.tune import Op, Routine
+
+FEW_ROWS = 16  # of a plane's tile: fewer would leave the tiles of other routines empty
+CLEARLY = 0.85  # estimates are no better than that
+TILES_US = 3.5  # that attention by tiles takes, besides its blocks
+
+
+class Hopper(Routine):
+    """Matrix units of Hopper, keys and values brought by the copy engine."""
+
+    name = "hopper"
+
+    def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
+        """16-bit floats that the copy engine can bring."""
+        return None if p.units == "wgmma" else "arrays are not for wgmma"
+
+    def blueprints(
+        self, p: Attention, properties: cb.DeviceProperties
+    ) -> Iterator[hopper_plan.Shape]:
+        """Queries and keys of a tile by the rules, then others."""
+        yield hopper_plan.Shape()
+        width = max(p.depth, p.width)
+        others: tuple[tuple[int, ...], ...] = ((2, 64),)
+        if width <= 64:
+            others = ((2, 128, 2), (3, 128, 2), (3, 128), (1, 64, 2, 2), (3, 64))
+        elif width <= 128:
+            others = ((2, 96, 2), (2, 64, 2), (2, 128))
+        yield from (
+            hopper_plan.Shape(*s) for s in others if p.mask == "none"
+        )  # a mask's tiles have lengths of their own
+
+    def launch(self, blueprint: hopper_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+        """Arrays are copied where the copy engine cannot read them."""
+        q, k, v, mask, out, lse, factor = args
+        properties = cb.device_properties_of()
+        plan = hopper_plan.plan_for(q, k, v, p.causal, properties, mask, p.mask, blueprint)
+        q, k, v = (a if operands.copyable(a) else copy(a) for a in (q, k, v))
+        hopper.launch(q, k, v, out, lse, factor, plan, properties, mask)
+
+
+class Planes(Routine):
+    """Matrix units of a plane."""
+
+    name = "planes"
+
+    def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
+        """Any floats, widths up to 256."""
+        return None if p.units else "arrays are not for matrix units"
+
+    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[planes.Shape]:
+        """Planes and keys of a tile by the rules, then others."""
+        yield planes.Shape()
+        depth, width = -(-p.depth // 16) * 16, -(-(p.width or p.depth) // 16) * 16
+        parts = 1 if as_dtype(p.dtype).bits == 16 else 3
+        for shape in (*planes.SHAPES, planes.Shape(2, 64), planes.Shape(2, 32)):
+            mask = "words" if p.mask == "bool" else p.mask
+            plan = planes.PlaneAttention(
+                depth, width, *astuple(shape), parts, "f16", p.causal, mask, parts == 1
+            )
+            if plan.shared_bytes() <= properties.max_shared_memory:
+                yield shape
+
+    def launch(self, blueprint: planes.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+        """Arrays stay where they are."""
+        q, k, v, mask, out, lse, factor = args
+        plan = planes.plan_for(
+            q, k, v, mask, p.mask, p.causal, cb.device_properties_of(), blueprint
+        )
+        planes.launch(q, k, v, mask, out, lse, factor, plan)
+
+
+class Split(Routine):
+    """Matrix units of a plane, keys split among planes and cubes, query heads of a key head together."""
+
+    name = "split"
+
+    def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
+        """Any floats, widths up to 256."""
+        if not p.units:
+            return "arrays are not for matrix units"
+        return (
+            None if planned(p, properties, split.Shape()) else "a tile does not fit shared memory"
+        )
+
+    def group(self, key: Attention) -> int:
+        """For few rows, or where tiles of rows leave cores idle."""
+        return 0 if split_pays(key) else -1
+
+    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[split.Shape]:
+        """Planes, keys and parts by the rules, then others."""
+        yield split.Shape()
+        for shape in split.SHAPES:
+            if planned(p, properties, shape):
+                yield shape
+
+    def launch(self, blueprint: split.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+        """Arrays stay where they are."""
+        q, k, v, mask, out, lse, factor = args
+        properties = cb.device_properties_of()
+        plan = split.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
+        split.launch(q, k, v, mask, out, lse, factor, plan, properties, blueprint.splits)
+
+
+def rows_of(p: Attention) -> int:
+    """Queries that look at the same keys."""
+    return p.heads // (p.groups or p.heads) * p.length
+
+
+def planned(p: Attention, properties: cb.DeviceProperties, shape: split.Shape) -> bool:
+    """Whether arrays fit a cube's shared memory however they lie: as words, through registers, of several dtypes."""
+    kinds = ((1, True), (1, False), (3, False)) if as_dtype(p.dtype).bits == 16 else ((3, False),)
+    width = p.width or p.depth
+    plans = (
+        split.planned(
+            rows_of(p), p.depth, width, parts, "bf16", p.causal, p.mask, words, properties, shape
+        )
+        for parts, words in kinds
+    )
+    return None not in plans
+
+
+def split_pays(p: Attention) -> bool:
+    """Whether queries are few for their keys: by what both ways take on an H200, in microseconds.
+
+    By tiles of 64 or 128 rows a block takes the same time however few rows are there, and cores may stay idle.
+    """
+    rows, properties = rows_of(p), device_properties(p.device)
+    if rows <= FEW_ROWS:
+        return True
+    width = max(p.depth, p.width)
+    tile, resident, key = (
+        (64, 2, 0.0096) if width <= 64 else (128, 1, 0.0115 if width <= 128 else 0.023)
+    )
+    tiles = p.batch * p.heads * -(-p.length // tile)
+    keys = min(p.keys, p.length) if p.causal else p.keys
+    by_tiles = -(-tiles // (resident * properties.cores)) * keys * key + TILES_US
+    parts = 1 if as_dtype(p.dtype).bits == 16 else 3
+    plan = split.planned(
+        rows,
+        p.depth,
+        p.width or p.depth,
+        parts,
+        "bf16",
+        p.causal,
+        p.mask,
+        parts == 1,
+        properties,
+        split.Shape(),
+    )
+    if plan is None:
+        return False
+    items, blocks = p.batch * (p.groups or p.heads) * -(-rows // plan.rows), -(-keys // plan.keys)
+    by_parts, _ = split.best_splits(
+        items, blocks, plan, properties.cores, properties.max_shared_memory
+    )
+    return by_parts < CLEARLY * by_tiles
+
+
+@dataclass(frozen=True)
+class Single:
+    """One query at a time: there is nothing to choose."""
+
+
+class Few(Routine):
+    """Few queries on a CPU, one at a time: lanes lie along the width."""
+
+    name = "few"
+
+    def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
+        """On a CPU."""
+        return "for CPUs" if has_planes(p) else None
+
+    def group(self, key: Attention) -> int:
+        """Keys and values are read for every query."""
+        return 0 if key.length <= 4 * lines.FEW else -1
+
+    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[Single]:
+        """By the rules."""
+        yield Single()
+
+    def launch(self, blueprint: Single, p: Attention, args: tuple[Any, ...]) -> None:
+        """A cube does a query."""
+        q, k, v, mask, out, lse, factor = args
+        few.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, cb.device_properties_of())
+
+
+class Lines(Routine):
+    """Queries in the lanes of lines, on any device."""
+
+    name = "lines"
+
+    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[Strips]:
+        """By the rules; on a CPU then other blocks of keys, other tiles, other numbers of queries for a cube."""
+        yield Strips()
+        if has_planes(p):
+            return
+        many = properties.vector_registers >= 32
+        yield from (
+            Strips(shape) for shape in (((6, 4), (12, 2)) if many else ((6, 2), (12, 1), (4, 3)))
+        )
+        yield from (Strips(keys=keys) for keys in (24, 48, 192) if keys <= 2 * p.keys)
+        yield from (Strips(tiles=tiles) for tiles in (1, 2, 4, 8))
+
+    def launch(self, blueprint: Strips, p: Attention, args: tuple[Any, ...]) -> None:
+        """A cube does some strips of queries."""
+        q, k, v, mask, out, lse, factor = args
+        lines.launch(
+            q, k, v, mask, p.mask, out, lse, p.causal, factor, cb.device_properties_of(), blueprint
+        )
+
+
+def has_planes(p: Attention) -> bool:
+    """Whether the device's units work in planes, as a GPU's."""
+    return device_properties(p.device).plane_size > 1
+
+
+def guess(p: Attention) -> str:
+    """The routine that is taken without a measurement."""
+    if p.units:
+        if split_pays(p) and planned(p, device_properties(p.device), split.Shape()):
+            return "split"
+        return "hopper" if p.units == "wgmma" else "planes"
+    return "few" if p.length <= lines.FEW and not has_planes(p) else "lines"
+
+
+ATTENTION = Op(
+    "attention", [Hopper(), Planes(), Split(), Few(), Lines()], Attention, make=arguments,
+    outputs=lambda args: args[4:5], reference=reference, results=results, tolerance=tolerance, work=work,
+    typical=typical, guess=guess,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Attention on GPUs with a copy engine (TMA) and wgmma."""

@@ -1,0 +1,1 @@
+"""Convolutions in one, two and three axes, and their gradients."""

@@ -1,0 +1,384 @@
+"""The CPU's gradients of depthwise convolutions, channels last: lines lie along the channels.
+
+By the filters: a cube walks rows of places and adds what every tap sees to its sums; the taps of a row of the window
+stay in registers along a row of places. By the input: an output place takes the taps of its phase of the stride (see
+`convolution.cpu.transposed`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.convolution.cpu.depthwise_nhwc import add_row
+from cubepy.kernels.convolution.cpu.input_tile import begin_of
+from cubepy.kernels.convolution.cpu.transposed import NUMBERS, Phases, number, phase_of
+from cubepy.kernels.convolution.cpu.weight_gradient import fold_sums
+from cubepy.kernels.convolution.problem import Problem
+from cubepy.runtime import memory
+
+SPAN = 8  # columns of a window that are written out
+TILE = 8  # places of a phase that are made at once
+
+Products = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What changes the code of the gradient by the filters.
+
+    Attributes:
+        window, stride, dilation: along depth, height and width.
+        lanes: of a line.
+        lines: lines of channels that are summed at once.
+    """
+
+    window: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    dilation: tuple[int, int, int]
+    lanes: int
+    lines: int
+
+
+@cb.func
+def row_sums(x, grad, sums, part, n, at, see, tap, c, lines, edge: cb.Comptime[bool], plan):
+    """Add a row of places to the sums of a row of the window, for `lines` lines of channels from c on.
+
+    With `edge` there is one line, and not all of its channels may be there.
+    """
+    lanes, span = plan.lanes, plan.window[2]
+    stride, dilation = plan.stride[2], plan.dilation[2]
+    left = x.shape[4] - c
+    acc = cb.local((span, lines), cb.f32, lanes=lanes)
+    for v in cb.unroll(range(span)):
+        for j in cb.unroll(range(lines)):
+            acc[v, j] = sums.load((part, tap + v, c + j * lanes), lanes)
+    places, width = grad.shape[3], x.shape[3]
+    first = cb.min(places, cb.max(0, (stride - 1 - see[2]) // stride))
+    stop = cb.clamp((width - 1 - see[2] - (span - 1) * dilation) // stride + 1, first, places)
+    if edge:
+        stop = first
+    for w in range(first):
+        for j in cb.unroll(range(lines)):
+            line = cb.cast(
+                grad.load((n, at[0], at[1], w, c + j * lanes), lanes, valid=left - j * lanes),
+                cb.f32,
+            )
+            for v in cb.unroll(range(span)):
+                k = w * stride + see[2] + v * dilation
+                if k >= 0 and k < width:
+                    seen = x.load(
+                        (n, see[0], see[1], k, c + j * lanes), lanes, valid=left - j * lanes
+                    )
+                    acc[v, j] = cb.fma(cb.cast(seen, cb.f32), line, acc[v, j])
+    for w in range(first, stop):
+        for j in cb.unroll(range(lines)):
+            line = cb.cast(grad.load((n, at[0], at[1], w, c + j * lanes), lanes), cb.f32)
+            for v in cb.unroll(range(span)):
+                seen = x.load(
+                    (n, see[0], see[1], w * stride + see[2] + v * dilation, c + j * lanes), lanes
+                )
+                acc[v, j] = cb.fma(cb.cast(seen, cb.f32), line, acc[v, j])
+    for w in range(stop, places):
+        for j in cb.unroll(range(lines)):
+            line = cb.cast(
+                grad.load((n, at[0], at[1], w, c + j * lanes), lanes, valid=left - j * lanes),
+                cb.f32,
+            )
+            for v in cb.unroll(range(span)):
+                k = w * stride + see[2] + v * dilation
+                if k >= 0 and k < width:
+                    seen = x.load(
+                        (n, see[0], see[1], k, c + j * lanes), lanes, valid=left - j * lanes
+                    )
+                    acc[v, j] = cb.fma(cb.cast(seen, cb.f32), line, acc[v, j])
+    for v in cb.unroll(range(span)):
+        for j in cb.unroll(range(lines)):
+            sums.store((part, tap + v, c + j * lanes), acc[v, j])
+
+
+@cb.kernel
+def sum_channels(
+    x: cb.Array, grad: cb.Array, sums: cb.Array, pad_d, pad_h, pad_w, plan: cb.Comptime
+):
+    """sums[part, tap, c] = the sum over a part of the places of x[.., c] * grad[.., c]; a cube does a part."""
+    lanes, lines = plan.lanes, plan.lines
+    parts, channels = sums.shape[0], x.shape[4]
+    out_d, out_h = grad.shape[1], grad.shape[2]
+    units = grad.shape[0] * out_d * out_h
+    part = cb.CUBE_POS
+    for tap in range(sums.shape[1]):
+        for c in range(0, sums.shape[2], lanes):
+            sums.store((part, tap, c), cb.cast(cb.splat(0.0, lanes), cb.f32))
+    for unit in range(begin_of(part, units, parts), begin_of(part + 1, units, parts)):
+        h = unit % out_h
+        d = unit // out_h % out_d
+        n = unit // (out_h * out_d)
+        for t in range(plan.window[0]):
+            in_d = d * plan.stride[0] + t * plan.dilation[0] - pad_d
+            if in_d >= 0 and in_d < x.shape[1]:
+                for u in range(plan.window[1]):
+                    in_h = h * plan.stride[1] + u * plan.dilation[1] - pad_h
+                    if in_h >= 0 and in_h < x.shape[2]:
+                        see = (in_d, in_h, -pad_w)
+                        tap = (t * plan.window[1] + u) * plan.window[2]
+                        many = channels // (lanes * lines) * lanes * lines
+                        for c in range(0, many, lanes * lines):
+                            row_sums(
+                                x, grad, sums, part, n, (d, h), see, tap, c, lines, False, plan
+                            )
+                        for c in range(many, channels, lanes):
+                            row_sums(x, grad, sums, part, n, (d, h), see, tap, c, 1, True, plan)
+
+
+def channels_by_weight(x: Any, grad: Any, result: Any, problem: Problem) -> None:
+    """result (1, channels, taps) = the gradient by depthwise filters; x, grad are (N, D, H, W, C), contiguous."""
+    p = cb.device_properties_of()
+    lanes = p.register_bytes // 4
+    lines = 2 if problem.window[2] * 2 <= SPAN and x.shape[4] % (2 * lanes) < lanes else 1
+    units = math.prod(grad.shape[:3])
+    parts = min(units, 4 * p.cores)
+    taps, wide = math.prod(problem.window), -(-x.shape[4] // lanes) * lanes
+    sums = memory.empty((parts, taps, wide), np.float32)
+    plan = Sums(problem.window, problem.stride, problem.dilation, lanes, lines)
+    sum_channels[parts, 1](x, grad, sums, *problem.pad, plan, mode="unchecked")
+    fold_sums[1, 1](sums.reshape(parts, 1, 1, taps, 1, wide), result, 1, lanes, mode="unchecked")
+
+
+@cb.func
+def place_of(
+    x, taps, bias, out, n, d, h, w, see, last, counts, c, g, edge: cb.Comptime[bool], lanes
+):
+    """An output place, for a line of channels."""
+    left = x.shape[4] - c
+    window_h, window_w = number(g, "window_h"), number(g, "window_w")
+    total = cb.cast(cb.splat(0.0, lanes), cb.f32)
+    if bias is not None:
+        total = cb.cast(bias.load(c, lanes, valid=left), cb.f32)
+    for t in range(counts[0]):
+        in_d = see[0] + t * number(g, "apart_d")
+        if in_d >= 0 and in_d < x.shape[1]:
+            for u in range(counts[1]):
+                in_h = see[1] + u * number(g, "apart_h")
+                if in_h >= 0 and in_h < x.shape[2]:
+                    tap = (
+                        (last[0] - t * number(g, "every_d")) * window_h
+                        + last[1]
+                        - u * number(g, "every_h")
+                    )
+                    for v in range(counts[2]):
+                        in_w = see[2] + v * number(g, "apart_w")
+                        if in_w >= 0 and in_w < x.shape[3]:
+                            k = tap * window_w + last[2] - v * number(g, "every_w")
+                            if edge:
+                                line = cb.cast(
+                                    x.load((n, in_d, in_h, in_w, c), lanes, valid=left), cb.f32
+                                )
+                                total = cb.fma(line, taps.load((k, c), lanes, valid=left), total)
+                            else:
+                                line = cb.cast(x.load((n, in_d, in_h, in_w, c), lanes), cb.f32)
+                                total = cb.fma(line, taps.load((k, c), lanes), total)
+    if edge:
+        out.store((n, d, h, w, c), cb.cast(total, out.dtype), valid=left)
+    else:
+        out.store((n, d, h, w, c), cb.cast(total, out.dtype))
+
+
+@cb.kernel
+def channel_phases(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, lanes: cb.Comptime[int]):
+    """A transposed depthwise convolution: a cube makes a row of the output; g are `convolution_phases.NUMBERS`."""
+    h = cb.CUBE_POS % out.shape[2]
+    d = cb.CUBE_POS // out.shape[2] % out.shape[1]
+    n = cb.CUBE_POS // (out.shape[2] * out.shape[1])
+    stride_w, channels = number(g, "stride_w"), out.shape[4]
+    last_d, count_d, see_d = phase_of(d % number(g, "stride_d"), g, "d")
+    last_h, count_h, see_h = phase_of(h % number(g, "stride_h"), g, "h")
+    see_d, see_h = see_d + d // number(g, "stride_d"), see_h + h // number(g, "stride_h")
+    for at in range(cb.min(stride_w, out.shape[3])):
+        last_w, count_w, see_w = phase_of(at, g, "w")
+        for q in range((out.shape[3] - at + stride_w - 1) // stride_w):
+            see, last, counts = (
+                (see_d, see_h, see_w + q),
+                (last_d, last_h, last_w),
+                (count_d, count_h, count_w),
+            )
+            whole = channels // lanes * lanes
+            for c in range(0, whole, lanes):
+                place_of(
+                    x,
+                    taps,
+                    bias,
+                    out,
+                    n,
+                    d,
+                    h,
+                    at + q * stride_w,
+                    see,
+                    last,
+                    counts,
+                    c,
+                    g,
+                    False,
+                    lanes,
+                )
+            for c in range(whole, channels, lanes):
+                place_of(
+                    x,
+                    taps,
+                    bias,
+                    out,
+                    n,
+                    d,
+                    h,
+                    at + q * stride_w,
+                    see,
+                    last,
+                    counts,
+                    c,
+                    g,
+                    True,
+                    lanes,
+                )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What changes the code of a transposed convolution whose columns of the window are written out.
+
+    Attributes:
+        places, lanes: of a tile; its places are of one phase of the stride.
+        phases: for each phase its products, and the first and the last column that place 0 sees.
+    """
+
+    places: int
+    lanes: int
+    phases: tuple[tuple[tuple[Products, ...], int, int], ...]
+
+
+@cb.func
+def phase_tile(
+    x, taps, bias, out, n, d, h, w, stride, q, c, see, last, counts, g, products: cb.Comptime, plan
+):
+    """Places w, w + stride, .. of one phase, which see input from column q on, for a line of channels."""
+    places, lanes = plan.places, plan.lanes
+    window_h, window_w = number(g, "window_h"), number(g, "window_w")
+    start = cb.cast(cb.splat(0.0, lanes), cb.f32)
+    if bias is not None:
+        start = cb.cast(bias.load(c, lanes), cb.f32)
+    acc = cb.local(places, cb.f32, lanes=lanes)
+    for p in cb.unroll(range(places)):
+        acc[p] = start
+    for t in range(counts[0]):
+        in_d = see[0] + t * number(g, "apart_d")
+        if in_d >= 0 and in_d < x.shape[1]:
+            for u in range(counts[1]):
+                in_h = see[1] + u * number(g, "apart_h")
+                if in_h >= 0 and in_h < x.shape[2]:
+                    tap = (
+                        (last[0] - t * number(g, "every_d")) * window_h
+                        + last[1]
+                        - u * number(g, "every_h")
+                    )
+                    lines = ()
+                    for v, columns, pairs in cb.unroll(products):
+                        for k in cb.unroll(columns):
+                            lines = lines + (
+                                cb.cast(x.load((n, in_d, in_h, q + k, c), lanes), cb.f32),
+                            )
+                        add_row(acc, lines, taps.load((tap * window_w + v, c), lanes), pairs)
+    for p in cb.unroll(range(places)):
+        out.store((n, d, h, w + p * stride, c), cb.cast(acc[p], out.dtype))
+
+
+@cb.kernel
+def channel_rows(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, plan: cb.Comptime):
+    """`channel_phases` with what is known of the columns: tiles of places of a phase, which share their taps."""
+    h = cb.CUBE_POS % out.shape[2]
+    d = cb.CUBE_POS // out.shape[2] % out.shape[1]
+    n = cb.CUBE_POS // (out.shape[2] * out.shape[1])
+    lanes, places, stride = plan.lanes, plan.places, len(plan.phases)
+    last_d, count_d, see_d = phase_of(d % number(g, "stride_d"), g, "d")
+    last_h, count_h, see_h = phase_of(h % number(g, "stride_h"), g, "h")
+    see_d, see_h = see_d + d // number(g, "stride_d"), see_h + h // number(g, "stride_h")
+    counts = (count_d, count_h)
+    hang = out.shape[4] - lanes
+    for at in cb.unroll(range(stride)):
+        products, low, high = plan.phases[at]
+        last_w, count_w, see_w = phase_of(at, g, "w")
+        many = (out.shape[3] - at + stride - 1) // stride
+        begin = cb.min(many, cb.max(0, -low))
+        stop = cb.max(begin, cb.min(many, x.shape[3] - high))
+        if stop - begin < places:
+            stop = begin
+        for block in range(begin, stop, places):
+            q = cb.min(block, stop - places)
+            for c in range(0, out.shape[4], lanes):
+                phase_tile(
+                    x, taps, bias, out, n, d, h, at + q * stride, stride, q, cb.min(c, hang), (see_d, see_h),
+                    (last_d, last_h), counts, g, products, plan,
+                )  # fmt: skip
+        for k in range(many - (stop - begin)):  # what sees columns outside
+            q = k if k < begin else k + stop - begin
+            for c in range(0, out.shape[4], lanes):
+                place_of(
+                    x, taps, bias, out, n, d, h, at + q * stride, (see_d, see_h, see_w + q), (last_d, last_h, last_w),
+                    (count_d, count_h, count_w), cb.min(c, hang), g, False, lanes,
+                )  # fmt: skip
+
+
+def products_of(places: int, taps: list[tuple[int, int]]) -> tuple[Products, ...]:
+    """For each tap and what place 0 sees through it: the tap, columns of a row that are seen for the first time, and
+    pairs of a place and of what it sees, counted in that order."""
+    known: list[int] = []
+    found = []
+    for v, first in taps:
+        seen = [(p, p + first) for p in range(places)]
+        more = tuple(k for _, k in seen if k not in known)
+        known += more
+        found.append((v, more, tuple((p, known.index(k)) for p, k in seen)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def rows_of(problem: Phases, channels: int) -> Rows | None:
+    """The blueprint with columns written out, or None."""
+    lanes = cb.device_properties_of().register_bytes // 4
+    window, step, apart = problem.window[2], problem.stride[2], problem.dilation[2]
+    if channels < lanes or window > SPAN or step > 4:
+        return None
+    phases = []
+    for at in range(step):
+        reach = at + problem.cut[2]
+        taps = [
+            (v, (reach - v * apart) // step)
+            for v in range(window)
+            if (reach - v * apart) % step == 0
+        ]
+        low, high = min((k for _, k in taps), default=0), max((k for _, k in taps), default=0)
+        phases.append((products_of(TILE, taps), low, high))
+    return Rows(TILE, lanes, tuple(phases))
+
+
+def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases) -> None:
+    """out (N, *problem.out, C), of x (N, *problem.size, C) and taps (window, C) in f32, all contiguous."""
+    known = {
+        f"{name}_{axis}": value
+        for name in ("window", "stride", "cut", "dilation", "every", "apart")
+        for axis, value in zip("dhw", getattr(problem, name), strict=True)
+    }
+    lanes = cb.device_properties_of().register_bytes // 4
+    numbers = tuple(known.get(name, 0) for name in NUMBERS)
+    plan = rows_of(problem, out.shape[4])
+    if plan is None:
+        channel_phases[math.prod(out.shape[:3]), 1](
+            x, taps, bias, out, numbers, lanes, mode="unchecked"
+        )
+    else:
+        channel_rows[math.prod(out.shape[:3]), 1](
+            x, taps, bias, out, numbers, plan, mode="unchecked"
+        )

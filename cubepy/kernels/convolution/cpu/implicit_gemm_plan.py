@@ -1,0 +1,264 @@
+"""How the CPU's convolution is cut: which places and panels a cube makes, and in which order the window is walked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.convolution.cpu.input_tile import Plan
+from cubepy.kernels.convolution.cpu.register_tile import tile
+from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.primitives.functions import ACTIVATIONS
+from cubepy.tune import bucket
+
+LARGEST_STRIP = (
+    45056  # elements of a cube's copy of the input: what a cube may have of its own, less its board
+)
+APART = 64  # elements between the copy and the board, and some more
+PLACES = 224  # output places of a cube, at most, unless a row has more
+BOARD = 256  # places of a board that has room for them and for the rest of a tile
+PIECE = 1 << 19  # bytes of a panel that stay in the second-level cache beside the input
+STREAM = 8 << 20  # bytes of a result that is stored past the caches
+SEEN_OFTEN = 1024  # places that see every filter: with fewer, filters come from memory, with more, they stay near
+LIGHT = (None, ACTIVATIONS["relu"])
+
+
+def extent(problem: Problem, block: int) -> tuple[int, int, int]:
+    """The input that `block` rows of output places need, along depth, height and width."""
+    (kd, kh, kw), (dd, dh, dw) = problem.window, problem.dilation
+    return (
+        (kd - 1) * dd + 1, (block - 1) * problem.stride[1] + (kh - 1) * dh + 1,
+        (problem.out[2] - 1) * problem.stride[2] + (kw - 1) * dw + 1,
+    )  # fmt: skip
+
+
+def strip_of(problem: Problem, channels: int, block: int) -> int:
+    """Elements of a cube's copy of the input."""
+    return math.prod(extent(problem, block)) * channels
+
+
+def to_widen(problem: Problem, channels: int, filters: int = 0) -> bool:
+    """Whether padding goes into memory first: where a row is too much for a cube, or there is but a long one.
+
+    So it does where cubes would be so many, because their copies are large, that filters beyond the second-level cache
+    are read again and again: 32 elements of them take as long as one of the padding (measured on a Zen 5).
+    """
+    _, out_h, out_w = problem.out
+    whole, depth = strip_of(problem, channels, out_h), math.prod(problem.window) * channels
+    again = (-(-whole // LARGEST_STRIP) - 1) * depth * filters
+    if 4 * depth * filters > 2 * PIECE and again > 32 * whole:
+        return True
+    strip, (_, lines, lanes) = strip_of(problem, channels, 1), tile()
+    room = strip + 4096 + (out_w + 64) * lines * lanes
+    too_much = strip > LARGEST_STRIP or 4 * room > cb.device_properties_of().max_shared_memory
+    return too_much or (out_w > PLACES and out_h == 1)
+
+
+def computed(places: int, rows: int) -> int:
+    """Places that tiles of `rows` and `rows` - 1 make for so many."""
+    tiles = -(-places // rows)
+    return tiles * rows - min(tiles, tiles * rows - places)
+
+
+def makespan(costs: list[float], threads: int) -> float:
+    """When the last thread is done, if each takes the next piece of work."""
+    ready = [0.0] * threads
+    for cost in costs:
+        at = ready.index(min(ready))
+        ready[at] += cost
+    return max(ready)
+
+
+def fewest_cuts(problem: Problem, channels: int, direct: bool) -> int:
+    """Ranges of places, at least: what a cube has memory for."""
+    units, width = (problem.out[1] * problem.out[2], 1) if direct else problem.out[1:]
+    fewest = max(1, -(-units * width // PLACES) if width <= PLACES else units)
+    while not direct and fewest < units and not fits(problem, channels, -(-units // fewest)):
+        fewest += 1
+    return fewest
+
+
+def fits(problem: Problem, channels: int, block: int) -> bool:
+    """Whether a cube has memory for the input of `block` rows of output places and for their sums."""
+    strip, (rows, lines, lanes) = strip_of(problem, channels, block), tile()
+    board = (block * problem.out[2] + 16 + rows + lanes) * lines * lanes
+    return (
+        strip <= LARGEST_STRIP
+        and 4 * (strip + 4096 + APART + board) <= cb.device_properties_of().max_shared_memory
+    )
+
+
+@lru_cache(maxsize=1024)
+def cuts_of(
+    problem: Problem, many: int, panels: int, depth: int, channels: int, direct: bool, tiles: tuple[int, int, int],
+    threads: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Ranges of output places and of panels to cut into: what threads finish first by an estimate in cycles.
+
+    A place costs two lines of products a cycle, a line of a panel comes in three cycles, a line of input is copied in
+    five (measured on a Zen 5; what counts is their ratio).
+    """
+    rows, lines, lanes = tiles
+    _, out_h, out_w = problem.out
+    units, width = (out_h * out_w, 1) if direct else (out_h, out_w)
+
+    def estimate(cuts: int, panel_cuts: int) -> float:
+        least, more = divmod(units, cuts)
+        block_panels = -(-panels // panel_cuts)
+        costs = []
+        for block in (least + 1,) * more + (least,) * (cuts - more):
+            made = computed(block * width, rows)
+            copying = 400.0 if direct else 400.0 + 5 * strip_of(problem, channels, block) / lanes
+            for first in range(0, panels, block_panels):
+                count = min(block_panels, panels - first)
+                costs.append(
+                    copying + count * (made * (depth * lines / 2 + 12) + depth * lines * 3 + 100)
+                )
+        if many > 1:
+            costs = costs * min(many, max(1, 256 // len(costs)))
+        repeated = many * cuts * -(-panels // block_panels) / len(costs)
+        return makespan(costs, threads) * repeated + 0.02 * max(costs)
+
+    def possible() -> Iterator[tuple[int, int]]:
+        fewest = fewest_cuts(problem, channels, direct)
+        panel_cuts = [
+            c for c in (1, 2, 4, 8, 16, panels) if c <= panels and -(-panels // c) * c - panels < c
+        ]
+        for cuts in range(min(fewest, units), min(units, fewest + 24) + 1):
+            for panel_cut in panel_cuts:
+                if cuts * panel_cut <= 1024 or panel_cut == 1:
+                    yield cuts, panel_cut
+
+    return min(possible(), key=lambda pair: (estimate(*pair), pair))
+
+
+def rooms(strip: int, places: int, width: int) -> tuple[int, int]:
+    """Elements for the cube's copy of the input and places of its board, of `width` sums each, if there are such.
+
+    They are part of the code, so they are as large as usual where both fit: other sizes then need no other code.
+    """
+    left = cb.device_properties_of().max_shared_memory // 4 - APART
+    usual = max(strip, LARGEST_STRIP) if strip else 0
+    most = bucket(max(places, BOARD)) if places else 0
+    for room, board in ((usual, most), (usual, places)):
+        if room + board * width <= left:
+            return room, board
+    return strip, places
+
+
+@lru_cache(maxsize=1024)
+def plan_of(
+    problem: Problem, n: int, filters: int, channels: int, counts: tuple[int, int, int], last: bool,
+    channels_last: bool, single: bool, aligned: bool, bias: bool, add: bool, function: Any,
+    finer: float = 1.0, parts: int = 0,
+) -> tuple[int, Any, Plan]:  # fmt: skip
+    """Cubes, integers and blueprint of a convolution on this CPU.
+
+    `counts`: groups, panels and width of the packed filters; `last`: channels of the input are neighbours in memory;
+    `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read where it is, unless
+    it would be converted again and again, or its channels lie apart. `finer`: so many times as many ranges of places as
+    the estimate has; `parts`: so many ranges of panels, if not as many as it has.
+    """
+    groups, panels, width = counts
+    tiles = rows, lines, lanes = tile(width)
+    taps = math.prod(problem.window)
+    turned = not last and channels >= lanes and taps > 1
+    direct = not any(problem.pad) and (to_widen(problem, channels) or (single and not turned))
+    turned = turned and not direct
+    mixed = (
+        channels
+        if not (last or direct) and 1 < channels < lanes and math.prod(problem.window) > 1
+        else 0
+    )
+    many = n * groups * problem.out[0]
+    cuts, panel_cuts = cuts_of(
+        problem,
+        many,
+        panels,
+        taps * channels,
+        channels,
+        direct,
+        tiles,
+        cb.device_properties_of().cores,
+    )
+    units = math.prod(problem.out[1:]) if direct else problem.out[1]
+    if finer != 1.0:
+        cuts = min(units, max(fewest_cuts(problem, channels, direct), round(cuts * finer)))
+    panel_cuts = min(panels, parts or panel_cuts)
+    block, block_panels = -(-units // cuts), -(-panels // panel_cuts)
+    window_d, rows_in, width_in = reach = extent(problem, 1 if direct else block)
+    all_channels = channels * groups
+    depth, height, wide = problem.size
+    if last:
+        sc, sw = 1, all_channels
+        sh = wide * sw
+        strides = (depth * height * sh, height * sh, sh, sw, sc)
+    else:
+        strides = (
+            all_channels * depth * height * wide,
+            height * wide,
+            wide,
+            1,
+            depth * height * wide,
+        )
+    if direct:
+        copied, room = (0, 0, 0, 0), 0
+        fd, fh, fw, fc = strides[1:]
+    else:
+        room = -(-math.prod(reach) * channels // 4096) * 4096
+        if last or turned or mixed:
+            copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
+        else:
+            copied = (rows_in * width_in, width_in, 1, window_d * rows_in * width_in)
+        fd, fh, fw, fc = copied
+    kd, kh, kw = problem.window
+    dd, dh, dw = problem.dilation
+    steps = [dd * fd, dh * fh, dw * fw]
+    in_row = (kw * channels * width, channels * width, width)
+    if dw == 1 and (
+        (fc == 1 and fw == channels) or channels == 1
+    ):  # the window's columns and channels are one run
+        walk, steps[2], run = (kd, kh, 1), 0, (kw * channels, fw if channels == 1 else 1)
+    elif kw > channels and fc != 1:  # few channels, each a plane: the run is along the width
+        walk, steps[2], run = (kd, kh, channels), fc, (kw, dw * fw)
+        in_row = (kw * channels * width, width, channels * width)
+    else:
+        walk, run = (kd, kh, kw), (channels, fc)
+    numbers = (
+        *problem.size, *strides, *copied, *reach, *problem.stride, *problem.pad, *problem.out, channels, groups,
+        panels, taps, filters, cuts, block_panels, *walk, *steps, *run, *in_row,
+    )  # fmt: skip
+    largest = max(
+        n * all_channels * math.prod(problem.size), groups * panels * taps * channels * width
+    )
+    geometry = tuple(np.int64(v) for v in numbers) if largest >= 1 << 31 else numbers
+    pieces = kd * kh > 1 and taps * channels * width * 4 > PIECE
+    places = block if direct else block * problem.out[2]
+    board = 0 if channels_last and not pieces else -(-places // 16) * 16 + rows + lanes
+    room, board = rooms(room, board, width)
+    past = (
+        single
+        and aligned
+        and lanes * 4 == 64
+        and many * filters * math.prod(problem.out[1:]) * 4 >= STREAM
+    )
+    if channels_last:
+        past = past and filters % width == 0 and function in LIGHT
+    else:
+        past = past and not direct and problem.out[2] % lanes == 0
+    follow = direct and last and groups == taps == 1 and set(problem.stride) == {1}
+    ahead = (
+        min(lines, -(-lines * rows // places))
+        if many * math.prod(problem.out[1:]) <= SEEN_OFTEN * groups
+        else 0
+    )
+    plan = Plan(
+        rows, lines, lanes, room, board, channels_last, pieces, bias, add, function, function in LIGHT, past, ahead,
+        turned, mixed, follow, room > 0 and problem.pad[1] > 0 and dh == 1,
+    )  # fmt: skip
+    return many * cuts * -(-panels // block_panels), geometry, plan

@@ -1,0 +1,255 @@
+"""Copying the part of the input that a cube's places see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.primitives.register_transpose import transpose_lines
+
+LINE = 16  # elements of a cache line
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What changes the code of a convolution.
+
+    Attributes:
+        rows, lines, lanes: of the register tile.
+        room: elements of the cube's copy of the input; 0: the input is read where it is.
+        board: places of the cube's board of sums, 0: there is none.
+        filters_last: whether results of neighbouring filters are neighbours in memory (NHWC).
+        pieces: whether the window is walked in pieces, with sums on the board between them.
+        bias, add: whether one is added; whether an array of the result's layout is.
+        activation: a func of the result, or None.
+        light: whether the activation is so short that it may be written out for every line of a tile.
+        past: whether results are stored past the caches.
+        ahead: lines of the filters that come next, asked for with every line of these; 0: they stay in a cache.
+        turned: whether the cube's copy has channels as neighbours, and the input has not.
+        mixed: how many channels do, where they are fewer than lanes; else 0.
+        follow: whether tiles see places one behind the other, so that the next tile's are asked for while one is made.
+        edges: whether rows of the window that all places of a tile see as padding are left out.
+    """
+
+    rows: int
+    lines: int
+    lanes: int
+    room: int
+    board: int
+    filters_last: bool
+    pieces: bool
+    bias: bool
+    add: bool
+    activation: Any
+    light: bool
+    past: bool
+    ahead: int
+    turned: bool
+    mixed: int
+    follow: bool
+    edges: bool
+
+    @property
+    def width(self) -> int:
+        """Filters of a panel."""
+        return self.lines * self.lanes
+
+
+GEOMETRY = (
+    "depth height width sn sd sh sw sc td th tw tc window_d rows_in width_in stride_d stride_h stride_w "
+    "pad_d pad_h pad_w out_d out_h out_w channels groups panels taps filters cuts block_panels "
+    "walk_d walk_h walk_w step_d step_h step_w run run_step panel_row panel_step panel_run"
+).split()
+"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c) and of a cube's copy of it (t, h,
+w, c), its extent, the convolution's numbers, the packed filters, the cut of the work, and the walk over the window:
+three loops with their steps in the input, and an innermost run; `panel_row`, `panel_step` and `panel_run` are the steps
+of the second loop, the third and the run in the panel."""
+
+
+@cb.func
+def number(geometry, name: cb.Comptime[str]):
+    """One of the integers of a launch, by its name."""
+    return geometry[GEOMETRY.index(name)]
+
+
+@cb.func
+def begin_of(cut, length, cuts):
+    """Where a cut of a length begins: cuts differ by one at most."""
+    return cut * (length // cuts) + cb.min(cut, length % cuts)
+
+
+@cb.func
+def fill_zero(strip, target, count, lanes):
+    """Zeros by whole lines, which may hang over into what is written next."""
+    zero = cb.cast(cb.splat(0.0, lanes), cb.f32)
+    for k in range(0, count, lanes):
+        strip.store(target + k, zero)
+
+
+@cb.func
+def copy_run(strip, target, x, source, count, lanes):
+    """Neighbours to neighbours, by whole lines, which may hang over into what is written next."""
+    whole = count // lanes * lanes
+    for k in range(0, whole, lanes):
+        strip.store(target + k, cb.cast(x.load(source + k, lanes), cb.f32))
+    if whole < count:
+        strip.store(
+            target + whole, cb.cast(x.load(source + whole, lanes, valid=count - whole), cb.f32)
+        )
+
+
+@cb.func
+def copy_square(strip, target, x, source, count, g, lanes):
+    """Up to `lanes` neighbouring places of as many channels: strip[w, c] = x[c, w]."""
+    sc, tw = number(g, "sc"), number(g, "tw")
+    lines = ()
+    for i in cb.unroll(range(lanes)):
+        lines = lines + (cb.cast(x.load(source + i * sc, lanes, valid=count), cb.f32),)
+    lines = transpose_lines(lines, lanes)
+    for i in cb.unroll(range(lanes)):
+        if i < count:
+            strip.store(target + i * tw, lines[i])
+
+
+@cb.func
+def copy_turned(strip, target, x, source, count, rows, g, lanes):
+    """Rows of places of all channels, which are as many as lanes at least: strip[r, w, c] = x[c, r, w].
+
+    A few channels at a time, all rows of them: each channel lies in a page of its own, and its rows one behind the
+    other. The squares of a cache line of the copy are written together.
+    """
+    channels, sc, tw = number(g, "channels"), number(g, "sc"), number(g, "tw")
+    sh, th = number(g, "sh"), number(g, "th")
+    together = max(LINE, lanes)
+    for j in range(0, channels, together):
+        for r in range(rows):
+            for k in range(0, count, lanes):
+                w = cb.max(0, cb.min(k, count - lanes))
+                for beside in cb.unroll(range(0, together, lanes)):
+                    if j + beside < channels:
+                        c = cb.min(j + beside, channels - lanes)
+                        to, at = target + r * th + w * tw + c, source + c * sc + r * sh + w
+                        copy_square(strip, to, x, at, count, g, lanes)
+
+
+def mixing(channels: int, lanes: int, piece: int, channel: int) -> tuple[int, ...]:
+    """The shuffle that puts a channel's places into a line of a row of mixed channels, over those before it."""
+    at = [divmod(piece * lanes + k, channels) for k in range(lanes)]
+    return tuple(lanes + place if c == channel else k for k, (place, c) in enumerate(at))
+
+
+@cb.func
+def copy_mixed(strip, target, x, source, count, rows, g, plan):
+    """Rows of places of all channels, which are fewer than lanes: strip[r, w, c] = x[c, r, w]."""
+    channels, lanes = plan.mixed, plan.lanes
+    sc, sh, th = number(g, "sc"), number(g, "sh"), number(g, "th")
+    for r in range(rows):
+        to, at = target + r * th, source + r * sh
+        if count < lanes:
+            for k in range(count):
+                for c in cb.unroll(range(channels)):
+                    strip[to + k * channels + c] = cb.cast(x[at + k + c * sc], cb.f32)
+        else:
+            for k in range(0, count, lanes):
+                w = cb.min(k, count - lanes)
+                lines = ()
+                for c in cb.unroll(range(channels)):
+                    lines = lines + (cb.cast(x.load(at + c * sc + w, lanes), cb.f32),)
+                for piece in cb.unroll(range(channels)):
+                    mixed = cb.shuffle(lines[0], lines[0], mixing(channels, lanes, piece, 0))
+                    for c in cb.unroll(range(1, channels)):
+                        mixed = cb.shuffle(mixed, lines[c], mixing(channels, lanes, piece, c))
+                    strip.store(to + w * channels + piece * lanes, mixed)
+
+
+@cb.func
+def copy_strip(strip, x, n, channel, first, g, plan):
+    """The input rows of a cube with their padding: strip[t, r, w, c], or strip[c, t, r, w] (the strides say which).
+
+    Everything is written in the order of memory, so that a line may hang over its row.
+    """
+    lanes = plan.lanes
+    depth, height, width = number(g, "depth"), number(g, "height"), number(g, "width")
+    sn, sd, sh = number(g, "sn"), number(g, "sd"), number(g, "sh")
+    sw, sc = number(g, "sw"), number(g, "sc")
+    td, th, tw, tc = number(g, "td"), number(g, "th"), number(g, "tw"), number(g, "tc")
+    window_d, rows_in, width_in = number(g, "window_d"), number(g, "rows_in"), number(g, "width_in")
+    channels = number(g, "channels")
+    d0, h0, w0 = first
+    left = cb.min(width_in, cb.max(0, -w0))
+    right = cb.max(left, cb.min(width_in, width - w0))
+    planes = 1 if tc == 1 else channels
+    for c in range(planes):
+        for t in range(window_d):
+            at_d = d0 + t
+            for r in range(rows_in):
+                at_h = h0 + r
+                target = c * tc + t * td + r * th
+                if at_d >= 0 and at_d < depth and at_h >= 0 and at_h < height:
+                    source = n * sn + (channel + c) * sc + at_d * sd + at_h * sh + (w0 + left) * sw
+                    fill_zero(strip, target, left * tw, lanes)
+                    if not (plan.turned or plan.mixed):
+                        if tc != 1 or (sw == channels and tw == channels):
+                            copy_run(
+                                strip, target + left * tw, x, source, (right - left) * tw, lanes
+                            )
+                        else:
+                            for w in range(right - left):
+                                copy_run(
+                                    strip,
+                                    target + (left + w) * tw,
+                                    x,
+                                    source + w * sw,
+                                    channels,
+                                    lanes,
+                                )
+                    fill_zero(strip, target + right * tw, (width_in - right) * tw, lanes)
+                else:
+                    fill_zero(strip, target, width_in * tw, lanes)
+    if plan.turned or plan.mixed:
+        above, below = cb.max(0, -h0), cb.min(rows_in, height - h0)
+        for t in range(window_d):
+            at_d = d0 + t
+            if at_d >= 0 and at_d < depth:
+                target = t * td + above * th + left * tw
+                source = n * sn + channel * sc + at_d * sd + (h0 + above) * sh + (w0 + left) * sw
+                if plan.mixed:
+                    copy_mixed(strip, target, x, source, right - left, below - above, g, plan)
+                else:
+                    copy_turned(strip, target, x, source, right - left, below - above, g, lanes)
+
+
+@cb.func
+def starts_of(p, here, rows: cb.Comptime[int], base, g, plan):
+    """Where the input that output places see begins: of p and those behind it, `here` at most; the last is repeated.
+
+    One division gives the row of the first; the others are a step further, or at the beginning of the next row.
+    """
+    out_w = number(g, "out_w")
+    along_h = number(g, "th" if plan.room else "sh") * number(g, "stride_h")
+    along_w = number(g, "tw" if plan.room else "sw") * number(g, "stride_w")
+    r = p // out_w
+    w = p - r * out_w
+    at = base + r * along_h + w * along_w
+    starts = (at,)
+    back = along_h - out_w * along_w
+    for i in cb.unroll(range(1, rows)):
+        more = i < here
+        w = cb.select(more, w + 1, w)
+        at = cb.select(more, at + along_w, at)
+        over = w == out_w
+        w = cb.select(over, 0, w)
+        at = cb.select(over, at + back, at)
+        starts = starts + (at,)
+    return starts
+
+
+@cb.func
+def rows_seen(first, last, g):
+    """Rows of the window that lie inside the input for one of the places from `first` to `last`: begin and end."""
+    top, bottom = first // number(g, "out_w"), last // number(g, "out_w")
+    stride, pad = number(g, "stride_h"), number(g, "pad_h")
+    return cb.max(0, pad - bottom * stride), cb.min(
+        number(g, "walk_h"), number(g, "height") + pad - top * stride
+    )

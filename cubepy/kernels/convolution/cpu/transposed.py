@@ -1,0 +1,497 @@
+"""The CPU's transposed convolution: each phase of the stride is a dense convolution with some of the taps.
+
+An output place at + stride * q sees only the taps t whose at + padding - t * dilation is a multiple of the stride. So
+the outputs of one phase `at` are a convolution of stride 1 with every so many taps, in reverse, and no zeros are put
+between the elements of the input. A cube makes all phases of a range of places: it copies the input that they share,
+with zeros around it, into memory of its own, and multiplies as `convolution.cpu.implicit_gemm` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.convolution.cpu.filters import turn_square, turned_panels
+from cubepy.kernels.convolution.cpu.implicit_gemm_plan import computed
+from cubepy.kernels.convolution.cpu.input_tile import begin_of, copy_run, fill_zero
+from cubepy.kernels.convolution.cpu.register_tile import tile_for
+from cubepy.kernels.movement.copy import contiguous
+from cubepy.runtime import memory
+
+ROOM = 40960  # elements of a cube's copy of the input
+BOARD = (
+    320  # places of a cube's board of sums: together with the copy, what a cube may have of its own
+)
+PLACES = 192  # places of a phase that a cube makes, at most
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A transposed convolution in three axes; fewer are axes of length 1.
+
+    Attributes:
+        size, window, stride, cut, dilation, out: along depth, height, width; `cut` is what the padding takes away.
+    """
+
+    size: tuple[int, int, int]
+    window: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    cut: tuple[int, int, int]
+    dilation: tuple[int, int, int]
+    out: tuple[int, int, int]
+
+    @property
+    def every(self) -> tuple[int, ...]:
+        """Of how many neighbouring taps a phase has one."""
+        return tuple(s // math.gcd(s, d) for s, d in zip(self.stride, self.dilation, strict=True))
+
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """How far apart in the input the taps of a phase are."""
+        return tuple(d // math.gcd(s, d) for s, d in zip(self.stride, self.dilation, strict=True))
+
+    def taps(self, axis: int) -> list[tuple[int, int, int]]:
+        """For each phase of an axis: its last tap, the number of its taps, and where place 0 sees that tap."""
+        found = []
+        s, p, d = self.stride[axis], self.cut[axis], self.dilation[axis]
+        for at in range(s):
+            own = [t for t in range(self.window[axis]) if (at + p - t * d) % s == 0]
+            found.append((own[-1], len(own), (at + p - own[-1] * d) // s) if own else (0, 0, 0))
+        return found
+
+    def reach(self, axis: int) -> tuple[int, int]:
+        """The first element that place 0 of any phase sees, and how many elements behind it at most."""
+        own = [
+            (first, first + (count - 1) * self.apart[axis])
+            for _, count, first in self.taps(axis)
+            if count
+        ]
+        low = min((first for first, _ in own), default=0)
+        return low, max((last for _, last in own), default=0) - low
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What changes the code.
+
+    Attributes:
+        rows, lines, lanes: of the register tile.
+        input_last, output_last: whether channels are neighbours in memory.
+        bias: whether one is added.
+    """
+
+    rows: int
+    lines: int
+    lanes: int
+    input_last: bool
+    output_last: bool
+    bias: bool
+
+    @property
+    def width(self) -> int:
+        """Channels of a panel."""
+        return self.lines * self.lanes
+
+
+NUMBERS = (
+    "depth height width sn sd sh sw sc td th tw tc channels groups panels filters block_panels window_d window_h "
+    "window_w stride_d stride_h stride_w cut_d cut_h cut_w dilation_d dilation_h dilation_w every_d every_h every_w "
+    "apart_d apart_h apart_w out_d out_h out_w low_d low_h low_w more_d more_h more_w cuts_h cuts_w"
+).split()
+"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c), strides of a cube's copy of it,
+the numbers of the convolution and of its phases, the input that place 0 sees, and into how many ranges of rows and of
+columns the places of a phase are cut."""
+
+
+@cb.func
+def number(numbers, name: cb.Comptime[str]):
+    """One of the integers of a launch, by its name."""
+    return numbers[NUMBERS.index(name)]
+
+
+@cb.func
+def phase_of(at, g, axis: cb.Comptime[str]):
+    """The last tap that reaches a phase, how many do, and where place 0 sees the last."""
+    stride, dilation = number(g, "stride_" + axis), number(g, "dilation_" + axis)
+    taps, every = number(g, "window_" + axis), number(g, "every_" + axis)
+    start = at + number(g, "cut_" + axis)
+    tap = 0
+    while tap < taps and (start - tap * dilation) % stride != 0:
+        tap = tap + 1
+    count = (taps - 1 - tap) // every + 1
+    last = tap + (count - 1) * every
+    return last, count, (start - last * dilation) // stride
+
+
+@cb.func
+def copy_input(strip, x, n, channel, first, extent, g, plan):
+    """The input of a cube with zeros around it: strip[t, r, w, c], or strip[c, t, r, w].
+
+    It is written in the order of memory, so that a line may hang over its row.
+    """
+    d0, h0, w0 = first
+    depth, height, width = number(g, "depth"), number(g, "height"), number(g, "width")
+    sw, tw = number(g, "sw"), number(g, "tw")
+    channels = number(g, "channels")
+    left = cb.min(extent[2], cb.max(0, -w0))
+    right = cb.max(left, cb.min(extent[2], width - w0))
+    planes = 1 if plan.input_last else channels
+    for c in range(planes):
+        for t in range(extent[0]):
+            for r in range(extent[1]):
+                d, h = d0 + t, h0 + r
+                target = c * number(g, "tc") + t * number(g, "td") + r * number(g, "th")
+                if d >= 0 and d < depth and h >= 0 and h < height:
+                    source = (
+                        n * number(g, "sn") + (channel + c) * number(g, "sc") + d * number(g, "sd")
+                    )
+                    source = source + h * number(g, "sh") + (w0 + left) * sw
+                    fill_zero(strip, target, left * tw, plan.lanes)
+                    if not plan.input_last or sw == channels:
+                        copy_run(
+                            strip, target + left * tw, x, source, (right - left) * tw, plan.lanes
+                        )
+                    else:
+                        for w in range(right - left):
+                            copy_run(
+                                strip,
+                                target + (left + w) * tw,
+                                x,
+                                source + w * sw,
+                                channels,
+                                plan.lanes,
+                            )
+                    fill_zero(strip, target + right * tw, (extent[2] - right) * tw, plan.lanes)
+                else:
+                    fill_zero(strip, target, extent[2] * tw, plan.lanes)
+
+
+@cb.func
+def places_from(q, here, columns, rows: cb.Comptime[int]):
+    """Row and column of `rows` places of a phase from q on; the last of `here` is repeated."""
+    r = q // columns
+    w = q - r * columns
+    found = ((r, w),)
+    for i in cb.unroll(range(1, rows)):
+        w = cb.select(q + i < here, w + 1, w)
+        over = w == columns
+        r = cb.select(over, r + 1, r)
+        w = cb.select(over, 0, w)
+        found = found + ((r, w),)
+    return found
+
+
+@cb.func
+def phase_tile(
+    strip, panels, bias, out, board, source, at_panel, counts, above, q, here, columns, corner, phase, span, channel,
+    left, g, rows, plan
+):  # fmt: skip
+    """`rows` places of a phase times one panel, to the result or to the board.
+
+    Places of row 0 see row `above` of the input first; taps that all places see behind its edges are left out. `acc`
+    is touched by constant loops only, so it stays in registers.
+    """
+    lines, lanes = plan.lines, plan.lanes
+    window_h, window_w = number(g, "window_h"), number(g, "window_w")
+    run, tc = number(g, "channels") * number(g, "tc"), number(g, "tc")
+    tap_w = number(g, "every_w") * number(g, "channels") * plan.width
+    tap_h = number(g, "every_h") * window_w * number(g, "channels") * plan.width
+    tap_d = number(g, "every_d") * window_h * window_w * number(g, "channels") * plan.width
+    step_d, step_h = number(g, "apart_d") * number(g, "td"), number(g, "apart_h") * number(g, "th")
+    step_w = number(g, "apart_w") * number(g, "tw")
+    acc = cb.local((rows, lines), cb.f32, lanes=lanes)
+    line = cb.local(lines, cb.f32, lanes=lanes)
+    seen = places_from(q, here, columns, rows)
+    places = ()
+    for p in cb.unroll(range(rows)):
+        places = places + (source + seen[p][0] * number(g, "th") + seen[p][1] * number(g, "tw"),)
+    for j in cb.unroll(range(lines)):
+        start = cb.splat(0.0, lanes)
+        if plan.bias:
+            start = cb.cast(bias.load(channel + j * lanes, lanes, valid=left - j * lanes), cb.f32)
+        for p in cb.unroll(range(rows)):
+            acc[p, j] = start
+    apart, high = number(g, "apart_h"), above + seen[0][0]
+    low = above + seen[rows - 1][0]
+    u0 = (cb.max(0, -low) + apart - 1) // apart
+    u1 = cb.min(counts[1], (cb.max(0, number(g, "height") - high) + apart - 1) // apart)
+    for t in range(counts[0]):
+        for u in range(u0, u1):
+            for v in range(counts[2]):
+                at = t * step_d + u * step_h + v * step_w
+                k = at_panel - t * tap_d - u * tap_h - v * tap_w
+                stop = at + run
+                while (
+                    at < stop
+                ):  # of unknown step, so that LLVM does not unroll it and run out of registers
+                    for j in range(lines):
+                        line[j] = panels.load(k + j * lanes, lanes)
+                    for p in cb.unroll(range(rows)):
+                        x = cb.splat(strip[places[p] + at], lanes)
+                        for j in range(lines):
+                            acc[p, j] = cb.fma(x, line[j], acc[p, j])
+                    at = at + tc
+                    k = k + plan.width
+    if not plan.output_last:
+        for p in cb.unroll(range(rows)):
+            to_board = seen[p][0] * span + seen[p][1] * number(g, "stride_w") + phase[2]
+            for j in cb.unroll(range(lines)):
+                board.store((to_board, j * lanes), acc[p, j])
+    elif left >= plan.width:
+        for p in cb.unroll(range(rows)):
+            h = corner[2] + seen[p][0] * number(g, "stride_h")
+            w = corner[3] + seen[p][1] * number(g, "stride_w") + phase[2]
+            for j in cb.unroll(range(lines)):
+                out.store(
+                    (corner[0], corner[1], h, w, channel + j * lanes), cb.cast(acc[p, j], out.dtype)
+                )
+    else:
+        done = cb.local((rows, lines), cb.f32, lanes=lanes)
+        for p in cb.unroll(range(rows)):
+            for j in cb.unroll(range(lines)):
+                done[p, j] = acc[p, j]
+        for p in range(cb.min(rows, here - q)):
+            r = (q + p) // columns
+            w = (q + p - r * columns) * number(g, "stride_w") + phase[2]
+            h = corner[2] + r * number(g, "stride_h")
+            for j in range(lines):
+                if left > j * lanes:
+                    to = (corner[0], corner[1], h, corner[3] + w, channel + j * lanes)
+                    out.store(to, cb.cast(done[p, j], out.dtype), valid=left - j * lanes)
+
+
+@cb.func
+def turn_rows(board, out, corner, rows, span, channel, left, g, plan):
+    """The board's sums to rows of the result whose neighbours are places: transposed in registers."""
+    lanes = plan.lanes
+    square = cb.local(lanes, cb.f32, lanes=lanes)
+    for j in range(0, cb.min(plan.width, left), lanes):
+        for r in range(rows):
+            h = corner[2] + r * number(g, "stride_h")
+            for q in range(0, span, lanes):
+                for i in range(lanes):
+                    square[i] = board.load((r * span + q + i, j), lanes)
+                turn_square(square, lanes)
+                for i in range(cb.min(lanes, left - j)):
+                    to = (corner[0], channel + j + i, corner[1], h, corner[3] + q)
+                    if q + lanes <= span:
+                        out.store(to, cb.cast(square[i], out.dtype))
+                    else:
+                        out.store(to, cb.cast(square[i], out.dtype), valid=span - q)
+
+
+@cb.kernel
+def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan: cb.Comptime):
+    """A transposed convolution: out is (N, D, H, W, C) or (N, C, D, H, W), x and panels are flat, g are the `NUMBERS`.
+
+    A cube makes all phases along height and width of a range of places and a range of panels.
+    """
+    rows = plan.rows
+    n_panels, block_panels = number(g, "panels"), number(g, "block_panels")
+    cuts_h, cuts_w, out_d, groups = (
+        number(g, "cuts_h"),
+        number(g, "cuts_w"),
+        number(g, "out_d"),
+        number(g, "groups"),
+    )
+    stride_d, stride_h, stride_w = (
+        number(g, "stride_d"),
+        number(g, "stride_h"),
+        number(g, "stride_w"),
+    )
+    out_h, out_w = number(g, "out_h"), number(g, "out_w")
+    channels, filters = number(g, "channels"), number(g, "filters")
+    window_h, window_w = number(g, "window_h"), number(g, "window_w")
+    panel_blocks = (n_panels + block_panels - 1) // block_panels
+    first_panel = cb.CUBE_POS % panel_blocks * block_panels
+    at = cb.CUBE_POS // panel_blocks
+    cut_w = at % cuts_w
+    at = at // cuts_w
+    cut_h = at % cuts_h
+    at = at // cuts_h
+    d = at % out_d
+    at = at // out_d
+    group = at % groups
+    n = at // groups
+    h0 = begin_of(cut_h, (out_h + stride_h - 1) // stride_h, cuts_h)
+    h1 = begin_of(cut_h + 1, (out_h + stride_h - 1) // stride_h, cuts_h)
+    w0 = begin_of(cut_w, (out_w + stride_w - 1) // stride_w, cuts_w)
+    w1 = begin_of(cut_w + 1, (out_w + stride_w - 1) // stride_w, cuts_w)
+    strip = cb.shared(ROOM + 64, cb.f32)
+    board = cb.shared((1 if plan.output_last else BOARD + 32, plan.width), cb.f32)
+    last_d, count_d, see_d = phase_of(d % stride_d, g, "d")
+    first = (d // stride_d + see_d, h0 + number(g, "low_h"), w0 + number(g, "low_w"))
+    extent = (
+        cb.max(0, (count_d - 1) * number(g, "apart_d") + 1), h1 - h0 + number(g, "more_h"),
+        w1 - w0 + number(g, "more_w"),
+    )  # fmt: skip
+    copy_input(strip, x, n, group * channels, first, extent, g, plan)
+    span = cb.min(out_w, w1 * stride_w) - w0 * stride_w
+    tap = channels * plan.width
+    for panel in range(first_panel, cb.min(first_panel + block_panels, n_panels)):
+        left = filters - panel * plan.width
+        channel = group * filters + panel * plan.width
+        panel_start = (group * n_panels + panel) * number(g, "window_d") * window_h * window_w * tap
+        for at_h in range(cb.min(stride_h, out_h)):
+            last_h, count_h, see_h = phase_of(at_h, g, "h")
+            high = cb.min(h1, (out_h - at_h + stride_h - 1) // stride_h) - h0
+            corner = (n, d, h0 * stride_h + at_h, w0 * stride_w)
+            for at_w in range(cb.min(stride_w, out_w)):
+                last_w, count_w, see_w = phase_of(at_w, g, "w")
+                columns = cb.min(w1, (out_w - at_w + stride_w - 1) // stride_w) - w0
+                here = high * columns
+                source = (see_h - number(g, "low_h")) * number(g, "th") + (
+                    see_w - number(g, "low_w")
+                ) * number(g, "tw")
+                at_panel = panel_start + ((last_d * window_h + last_h) * window_w + last_w) * tap
+                counts, above = (count_d, count_h, count_w), h0 + see_h
+                phase = (0, at_h, at_w)
+                tiles = (here + rows - 1) // rows
+                whole = cb.max(0, tiles - (tiles * rows - here)) * rows
+                for q in range(0, whole, rows):
+                    phase_tile(strip, panels, bias, out, board, source, at_panel, counts, above, q, here, columns,
+                               corner, phase, span, channel, left, g, rows, plan)  # fmt: skip
+                for q in range(whole, here, rows - 1):
+                    phase_tile(strip, panels, bias, out, board, source, at_panel, counts, above, q, here, columns,
+                               corner, phase, span, channel, left, g, rows - 1, plan)  # fmt: skip
+            if not plan.output_last:
+                turn_rows(board, out, corner, high, span, channel, left, g, plan)
+
+
+def cuts_of(
+    problem: Phases, many: int, panels: int, channels: int, last: bool, tiles: tuple[int, int, int]
+) -> tuple[int, int, int] | None:
+    """Ranges of rows, of columns and of panels to cut into: what threads finish first by an estimate in cycles.
+
+    None: nothing fits into what a cube has of its own.
+    """
+    rows, lines, lanes = tiles
+    threads = cb.device_properties_of().cores
+    (_, sh, sw), (_, out_h, out_w) = problem.stride, problem.out
+    high, wide = -(-out_h // sh), -(-out_w // sw)
+    planes = max((count - 1) * problem.apart[0] + 1 for _, count, _ in problem.taps(0))
+    more_h, more_w = problem.reach(1)[1], problem.reach(2)[1]
+    works = [
+        (h * w * d / problem.stride[0]) * channels
+        for _, d, _ in problem.taps(0) for _, h, _ in problem.taps(1) for _, w, _ in problem.taps(2)
+    ]  # fmt: skip
+
+    def estimate(cuts_h: int, cuts_w: int, panel_cuts: int) -> float | None:
+        block, columns, block_panels = (
+            -(-high // cuts_h),
+            -(-wide // cuts_w),
+            -(-panels // panel_cuts),
+        )
+        strip = max(planes, 1) * (block + more_h) * (columns + more_w) * channels
+        if (
+            strip > ROOM
+            or (not last and block * columns * sw > BOARD)
+            or (block - 1) * columns >= PLACES
+        ):
+            return None
+        made = computed(block * columns, rows)
+        turned = 0 if last else 0.6 * block * columns * sh * sw * lines
+        cost = 600 + 5 * strip / lanes
+        cost += block_panels * (
+            sum(made * (w * lines / 2 + 12) + w * lines * 3 + 100 for w in works) + turned
+        )
+        cubes = many * cuts_h * cuts_w * -(-panels // block_panels)
+        return cost * -(-cubes // threads)
+
+    def possible() -> Iterator[tuple[float, tuple[int, int, int]]]:
+        for cuts_w in sorted({1, *(-(-wide // w) for w in (128, 64, 32, 16, 8) if w < wide)}):
+            for cuts_h in range(1, high + 1):
+                for panel_cuts in (1, 2, 4, panels):
+                    cost = estimate(cuts_h, cuts_w, panel_cuts) if panel_cuts <= panels else None
+                    if cost is not None:
+                        yield cost, (cuts_h, cuts_w, panel_cuts)
+
+    return min(possible(), default=(0.0, None))[1]
+
+
+@lru_cache(maxsize=1024)
+def plan_of(
+    problem: Phases,
+    n: int,
+    groups: int,
+    channels: int,
+    filters: int,
+    input_last: bool,
+    output_last: bool,
+    bias: bool,
+) -> tuple[int, tuple[Any, ...], Plan] | None:
+    """Cubes, integers and blueprint of a transposed convolution, or None where a cube's memory is too small for it.
+
+    `channels` and `filters`: of a group's input and output.
+    """
+    tiles = _, lines, lanes = tile_for(filters)
+    panels = -(-filters // (lines * lanes))
+    cuts = cuts_of(problem, n * groups * problem.out[0], panels, channels, output_last, tiles)
+    if cuts is None:
+        return None
+    cuts_h, cuts_w, panel_cuts = cuts
+    all_channels = channels * groups
+    depth, height, wide = problem.size
+    high, columns = (-(-problem.out[k] // problem.stride[k]) for k in (1, 2))
+    low, more = zip(*(problem.reach(axis) for axis in range(3)), strict=True)
+    rows_in, width_in = -(-high // cuts_h) + more[1], -(-columns // cuts_w) + more[2]
+    planes = max(1, *((count - 1) * problem.apart[0] + 1 for _, count, _ in problem.taps(0)))
+    if input_last:
+        strides = (depth * height * wide * all_channels, height * wide * all_channels, wide * all_channels,
+                   all_channels, 1)  # fmt: skip
+        copied = (rows_in * width_in * channels, width_in * channels, channels, 1)
+    else:
+        strides = (
+            all_channels * depth * height * wide,
+            height * wide,
+            wide,
+            1,
+            depth * height * wide,
+        )
+        copied = (rows_in * width_in, width_in, 1, planes * rows_in * width_in)
+    block_panels = -(-panels // panel_cuts)
+    numbers = (
+        *problem.size, *strides, *copied, channels, groups, panels, filters, block_panels, *problem.window,
+        *problem.stride, *problem.cut, *problem.dilation, *problem.every, *problem.apart, *problem.out, *low, *more,
+        cuts_h, cuts_w,
+    )  # fmt: skip
+    largest = max(
+        n * all_channels * math.prod(problem.size),
+        groups * panels * math.prod(problem.window) * channels,
+    )
+    if largest * lines * lanes >= 1 << 31:
+        numbers = tuple(np.int64(v) for v in numbers)
+    cubes = n * groups * problem.out[0] * cuts_h * cuts_w * -(-panels // block_panels)
+    return cubes, numbers, Plan(*tiles, input_last, output_last, bias)
+
+
+def by_phases(
+    view: Any, w: Any, bias: Any, problem: Phases, groups: int, channels_last: bool, out: Any = None
+) -> Any:  # fmt: skip
+    """The transposed convolution (N, *problem.out, C) or (N, C, *problem.out) of a view (N, *size, C) in any layout.
+
+    `out` is an array in C order to write. None: no cube has the memory for it.
+    """
+    turn = (0, view.ndim - 1, *range(1, view.ndim - 1))
+    last = bool(view.flags.c_contiguous)
+    if not last and not view.transpose(turn).flags.c_contiguous:
+        view, last = contiguous(view), True
+    n, c, filters = view.shape[0], view.shape[-1], w.shape[1] * groups
+    shape = (n, *problem.out, filters) if channels_last else (n, filters, *problem.out)
+    out = memory.empty(shape, view.dtype) if out is None else out.reshape(shape)
+    made = plan_of(
+        problem, n, groups, c // groups, w.shape[1], last, channels_last, bias is not None
+    )
+    if made is None:
+        return None
+    cubes, numbers, plan = made
+    flat = (view if last else view.transpose(turn)).reshape(-1)
+    panels = turned_panels(w, groups, False, plan.width).reshape(-1)
+    convolve_phases[cubes, 1](flat, panels, bias, out, numbers, plan, mode="unchecked")
+    return out

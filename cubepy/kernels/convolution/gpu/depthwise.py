@@ -1,0 +1,479 @@
+"""A GPU's convolution in which every filter sees one channel (depthwise). It is bound by memory, so a unit makes a
+small box of places for one line of channels (channels last) or of one plane (channels first), and reads what they see
+once.
+
+What the boxes of neighbouring units share comes from the first-level cache. Sums are in f32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.convolution.problem import Problem, in_three
+from cubepy.kernels.movement.copy import convert_into
+from cubepy.kernels.movement.transpose import transpose
+from cubepy.kernels.primitives.lines import multiple
+from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.kernels.reduce.reduce import sum as reduce_sum
+from cubepy.runtime import memory
+
+UNITS = 128
+ROWS, PLACES = 4, 4  # of a unit's box, channels last
+FEW_TAPS = 9  # with more, with strides or with few rows, boxes are half as high
+HIGH = 4  # rows of a unit's box, channels first
+WRITTEN_OUT = (
+    64  # taps whose products are written out for all rows of a box; with more, a box is one row
+)
+NEAR = 8, 4  # lines of channels and boxes down the image of neighbouring units, at most
+STRIP, BUSY = 16, 1 << 16  # boxes of a range, at most, and units that keep a device busy
+SUMS = 50  # elements of the sums by taps that a unit holds, at most
+WIDEST = 64  # columns of a window, dilation included
+
+
+@dataclass(frozen=True)
+class Box:
+    """What changes the code.
+
+    Attributes:
+        rows, places: of output, which a unit makes.
+        lanes: of a line, along the channels or along the places.
+        window, stride, dilation: along depth, height and width.
+        pad: along the width.
+        filters: of every channel.
+        activation: a func of the result, or None.
+        near: lines of channels and, of each, boxes down the image that neighbouring units make (channels last).
+    """
+
+    rows: int
+    places: int
+    lanes: int
+    window: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    dilation: tuple[int, int, int]
+    pad: int
+    filters: int
+    activation: Any
+    near: tuple[int, int] = (1, 1)
+
+
+def seen_rows(plan: Box) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+    """The input rows that a box sees, each with pairs of a row of the box and a row of the window."""
+    seen: dict[int, list[tuple[int, int]]] = {}
+    for r in range(plan.rows):
+        for u in range(plan.window[1]):
+            seen.setdefault(r * plan.stride[1] + u * plan.dilation[1], []).append((r, u))
+    return tuple((i, tuple(pairs)) for i, pairs in sorted(seen.items()))
+
+
+def reach(plan: Box) -> int:
+    """Input places along the width that a box sees, first to last."""
+    return (plan.places - 1) * plan.stride[2] + (plan.window[2] - 1) * plan.dilation[2] + 1
+
+
+@cb.func
+def add_lines(acc, x, taps, n, d, h, w, c, first, pairs: cb.Comptime, plan: cb.Comptime[Box]):
+    """A row of the input to the sums of the rows that see it; `first` is the tap in the window's first row."""
+    lanes, wide, step = plan.lanes, plan.window[2], plan.dilation[2]
+    inside = d >= 0 and d < x.shape[1] and h >= 0 and h < x.shape[2]
+    row = cb.clamp(h, 0, x.shape[2] - 1)
+    deep = cb.clamp(d, 0, x.shape[1] - 1)
+    at = c if plan.filters == 1 else c // plan.filters
+    nothing = cb.cast(cb.splat(0.0, lanes), cb.f32)
+    lines = ()
+    for j in cb.unroll(range(reach(plan))):
+        there = inside and w + j >= 0 and w + j < x.shape[3]
+        line = cb.cast(
+            x.load((n, deep, row, cb.clamp(w + j, 0, x.shape[3] - 1), at), lanes), cb.f32
+        )
+        lines = lines + (cb.select(there, line, nothing),)
+    for k in cb.unroll(range(len(pairs))):
+        r, u = pairs[k]
+        for v in cb.unroll(range(wide)):
+            tap = taps.load((first + u * wide + v, c), lanes)
+            for p in cb.unroll(range(plan.places)):
+                acc[r * plan.places + p] = cb.fma(
+                    lines[p * plan.stride[2] + v * step], tap, acc[r * plan.places + p]
+                )
+
+
+@cb.kernel
+def channelwise_last(
+    x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pad_h, plan: cb.Comptime[Box]
+):
+    """out[n, d, h, w, c] = activation(sum over the window of x * taps[tap, c] + bias[c]), channels last; f32 taps."""
+    lanes, rows, places = plan.lanes, plan.rows, plan.places
+    lines, down = plan.near
+    across = out.shape[4] // (lanes * lines)
+    wide = (out.shape[3] + places - 1) // places
+    tall = (out.shape[2] + rows * down - 1) // (rows * down)
+    at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
+    line, strip = at % lines, at // lines % down
+    at = at // (lines * down)
+    w = at % wide * places
+    at = at // wide
+    h = (at % tall * down + strip) * rows
+    at = at // tall
+    c = multiple((at % across * lines + line) * lanes, lanes)
+    at = at // across
+    d = at % out.shape[1]
+    n = at // out.shape[1]
+    if n < out.shape[0] and h < out.shape[2]:
+        acc = cb.local(rows * places, cb.f32, lanes=lanes)
+        for k in cb.unroll(range(rows * places)):
+            acc[k] = cb.splat(0.0, lanes)
+        top, left = h * plan.stride[1] - pad_h, w * plan.stride[2] - plan.pad
+        for t in range(plan.window[0]):
+            deep = d * plan.stride[0] + t * plan.dilation[0] - pad_d
+            first = t * (plan.window[1] * plan.window[2])
+            if plan.window[1] * plan.window[2] <= WRITTEN_OUT:
+                for i, pairs in cb.unroll(seen_rows(plan)):
+                    add_lines(acc, x, taps, n, deep, top + i, left, c, first, pairs, plan)
+            else:
+                for u in range(plan.window[1]):
+                    tap = first + u * plan.window[2]
+                    add_lines(
+                        acc,
+                        x,
+                        taps,
+                        n,
+                        deep,
+                        top + u * plan.dilation[1],
+                        left,
+                        c,
+                        tap,
+                        ((0, 0),),
+                        plan,
+                    )
+        for r in cb.unroll(range(rows)):
+            for p in cb.unroll(range(places)):
+                if h + r < out.shape[2] and w + p < out.shape[3]:
+                    value = acc[r * places + p]
+                    if bias is not None:
+                        value = value + cb.cast(bias.load(c, lanes), cb.f32)
+                    if plan.activation is not None:
+                        value = plan.activation(value)
+                    out.store((n, d, h + r, w + p, multiple(c, lanes)), cb.cast(value, out.dtype))
+
+
+@cb.func
+def add_places(
+    acc, x, taps, n, c, d, h, w, filter, first, pairs: cb.Comptime, plan: cb.Comptime[Box]
+):
+    """A row of the input to the sums of the rows that see it: its whole lines, and one by one what hangs over."""
+    lanes, wide, step = plan.lanes, plan.window[2], plan.dilation[2]
+    inside = d >= 0 and d < x.shape[2] and h >= 0 and h < x.shape[3]
+    row = cb.clamp(h, 0, x.shape[3] - 1)
+    deep = cb.clamp(d, 0, x.shape[2] - 1)
+    zero = cb.cast(0.0, cb.f32)
+    seen = cb.local(reach(plan), cb.f32)
+    for j in cb.unroll(range(reach(plan))):
+        k = j - plan.pad  # from the first place of the first line on
+        if lanes > 1 and k >= 0 and k < lanes * plan.stride[2]:
+            if k % lanes == 0 or j == 0:
+                begin = multiple(w + k // lanes * lanes, lanes)
+                there = inside and begin < x.shape[4]
+                line = x.load(
+                    (n, c, deep, row, multiple(cb.min(begin, x.shape[4] - lanes), lanes)), lanes
+                )
+                for q in cb.unroll(range(lanes)):
+                    to = k // lanes * lanes + q + plan.pad
+                    if to >= 0 and to < reach(plan):
+                        seen[to] = cb.select(there, cb.cast(line[q], cb.f32), zero)
+        else:
+            there = inside and w + k >= 0 and w + k < x.shape[4]
+            one = cb.cast(x[n, c, deep, row, cb.clamp(w + k, 0, x.shape[4] - 1)], cb.f32)
+            seen[j] = cb.select(there, one, zero)
+    for k in cb.unroll(range(len(pairs))):
+        r, u = pairs[k]
+        for v in cb.unroll(range(wide)):
+            tap = taps[filter, first + u * wide + v]
+            for p in cb.unroll(range(plan.places)):
+                value = seen[p * plan.stride[2] + v * step]
+                acc[r * plan.places + p] = cb.fma(value, tap, acc[r * plan.places + p])
+
+
+@cb.kernel
+def channelwise_first(
+    x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pad_h, plan: cb.Comptime[Box]
+):
+    """out[n, f, d, h, w] = activation(sum over the window of x[n, f // filters] * taps[f, tap] + bias[f])."""
+    rows, places = plan.rows, plan.places
+    wide = (out.shape[4] + places - 1) // places
+    tall = (out.shape[3] + rows - 1) // rows
+    at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
+    w = multiple(at % wide * places, places)
+    at = at // wide
+    h = at % tall * rows
+    at = at // tall
+    d = at % out.shape[2]
+    at = at // out.shape[2]
+    f = at % out.shape[1]
+    n = at // out.shape[1]
+    if n < out.shape[0]:
+        acc = cb.local(rows * places, cb.f32)
+        for k in cb.unroll(range(rows * places)):
+            acc[k] = 0.0
+        top, left, c = (
+            h * plan.stride[1] - pad_h,
+            multiple(w * plan.stride[2], places),
+            f // plan.filters,
+        )
+        for t in range(plan.window[0]):
+            deep = d * plan.stride[0] + t * plan.dilation[0] - pad_d
+            first = t * (plan.window[1] * plan.window[2])
+            if plan.window[1] * plan.window[2] <= WRITTEN_OUT:
+                for i, pairs in cb.unroll(seen_rows(plan)):
+                    add_places(acc, x, taps, n, c, deep, top + i, left, f, first, pairs, plan)
+            else:
+                for u in range(plan.window[1]):
+                    tap = first + u * plan.window[2]
+                    add_places(
+                        acc,
+                        x,
+                        taps,
+                        n,
+                        c,
+                        deep,
+                        top + u * plan.dilation[1],
+                        left,
+                        f,
+                        tap,
+                        ((0, 0),),
+                        plan,
+                    )
+        more = cb.cast(0.0, cb.f32) if bias is None else cb.cast(bias[f], cb.f32)
+        for r in cb.unroll(range(rows)):
+            line = cb.local(places, out.dtype)
+            for p in cb.unroll(range(places)):
+                value = acc[r * places + p] + more
+                line[p] = cb.cast(
+                    value if plan.activation is None else plan.activation(value), out.dtype
+                )
+            if h + r < out.shape[3]:
+                out.store((n, f, d, h + r, w), line.load(0, places))
+
+
+@lru_cache(maxsize=1024)
+def box_of(problem: Problem, lanes: int, last: bool, filters: int, function: Any) -> Box:
+    """The blueprint; `lanes` is what lines of the arrays allow."""
+    _, tall, wide = problem.window
+    places = min(PLACES, 1 << (problem.out[2] - 1).bit_length()) if last else lanes
+    rows = HIGH
+    if last:
+        even = problem.out[1] % ROWS == 0 or problem.out[1] > 8 * ROWS
+        dense = (
+            tall * wide <= FEW_TAPS and max(problem.stride) == 1
+        )  # so that sums and lines stay in registers
+        rows = ROWS if dense and even else ROWS // 2
+    if tall * wide > WRITTEN_OUT or problem.out[1] == 1:
+        rows = 1
+    if (wide - 1) * problem.dilation[2] + places > WRITTEN_OUT // 2:
+        rows, places = 1, places if not last else 1
+    return Box(
+        rows,
+        places,
+        lanes,
+        problem.window,
+        problem.stride,
+        problem.dilation,
+        problem.pad[2],
+        filters,
+        function,
+    )
+
+
+def near_of(lines: int, strips: int) -> tuple[int, int]:
+    """Lines of channels and boxes down the image for neighbouring units: what they share is read once into a cache."""
+    return math.gcd(lines, NEAR[0]), math.gcd(strips, NEAR[1])
+
+
+def lanes_of(view: Any, out: Any, problem: Problem) -> int:
+    """Places of a line along the width that all lines of the arrays allow, channels first."""
+    lanes = min(line_of(view.reshape(-1)), line_of(out.reshape(-1)))
+    while lanes > 1 and (problem.size[2] % lanes or problem.out[2] % lanes):
+        lanes //= 2
+    return lanes
+
+
+def by_channel_on_gpu(
+    view: Any, w: Any, bias: Any, out: Any, problem: Problem, channels_last: bool, function: Any
+) -> bool:
+    """out = function(convolution + bias) where groups have one channel; False if the window is too wide.
+
+    view is (N, *size, C) in any layout; out is contiguous, (N, *out, F) or channels first.
+    """
+    if w.shape[1] != 1 or (problem.window[2] - 1) * problem.dilation[2] >= WIDEST:
+        return False
+    n, filters, c = view.shape[0], w.shape[0], view.shape[-1]
+    flat = w.reshape(filters, -1)
+    taps = memory.empty(flat.shape[::-1] if channels_last else flat.shape, np.float32)
+    convert_into(taps, flat.T if channels_last else flat)
+    if channels_last:
+        x = in_three(view if view.flags.c_contiguous else transpose(view, tuple(range(view.ndim))))
+        result = out.reshape(n, *problem.out, filters)
+        lanes = 1 if filters != c else min(line_of(x), line_of(result))
+        box = box_of(problem, lanes if c % lanes == 0 else 1, True, filters // c, function)
+        lines, strips = filters // box.lanes, -(-problem.out[1] // box.rows)
+        box = replace(box, near=near_of(lines, strips))
+        units = n * problem.out[0] * strips * -(-problem.out[2] // box.places) * lines
+        kernel: Any = channelwise_last
+    else:
+        first = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
+        x = first if first.flags.c_contiguous else transpose(first, tuple(range(view.ndim)))
+        x, result = x.reshape(n, c, *problem.size), out.reshape(n, filters, *problem.out)
+        box = box_of(problem, lanes_of(x, result, problem), False, filters // c, function)
+        units = (
+            n
+            * filters
+            * problem.out[0]
+            * -(-problem.out[1] // box.rows)
+            * (problem.out[2] // box.places)
+        )
+        kernel = channelwise_first
+    kernel[-(-units // UNITS), UNITS](
+        x, taps, bias, result, *problem.pad[:2], box, mode="unchecked"
+    )
+    return True
+
+
+@cb.func
+def line_at(x, image, row, column, c, edge: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """A line of channels in f32, with zeros where there is none: then it is the one of the nearest place, not taken."""
+    if not edge:
+        return cb.cast(x.load((image, row, column, c), lanes), cb.f32)
+    there = row >= 0 and row < x.shape[1] and column >= 0 and column < x.shape[2]
+    near = (image, cb.clamp(row, 0, x.shape[1] - 1), cb.clamp(column, 0, x.shape[2] - 1), c)
+    return cb.select(
+        there, cb.cast(x.load(near, lanes), cb.f32), cb.cast(cb.splat(0.0, lanes), cb.f32)
+    )
+
+
+@cb.func
+def add_box(acc, x, grad, origin, place, edge: cb.Comptime[bool], plan: cb.Comptime[Box]):
+    """The products of a box of the gradient that starts at `place` with what it sees, from `origin` on."""
+    lanes, rows, places, wide, step = (
+        plan.lanes,
+        plan.rows,
+        plan.places,
+        plan.window[2],
+        plan.dilation[2],
+    )
+    image, top, left, c = origin
+    given = ()
+    for r in cb.unroll(range(rows)):
+        for p in cb.unroll(range(places)):
+            given = given + (line_at(grad, place[0], place[1] + r, place[2] + p, c, edge, lanes),)
+    for i, pairs in cb.unroll(seen_rows(plan)):
+        seen = ()
+        for j in cb.unroll(range(reach(plan))):
+            seen = seen + (line_at(x, image, top + i, left + j, c, edge, lanes),)
+        for r, below in cb.unroll(pairs):
+            for v in cb.unroll(range(wide)):
+                for p in cb.unroll(range(places)):
+                    k = below * wide + v
+                    acc[k] = cb.fma(
+                        seen[p * plan.stride[2] + v * step], given[r * places + p], acc[k]
+                    )
+
+
+@cb.kernel
+def channelwise_weight(
+    x: cb.Array, grad: cb.Array, sums: cb.Array, per, cuts, depth, pad_d, pad_h, tall: cb.Comptime[int],
+    plan: cb.Comptime[Box],
+):  # fmt: skip
+    """sums[range, tap, c] = sum over a range's places of grad[place, c] * x[place seen by tap, c], channels last.
+
+    x and grad are (N * D, H, W, C), `depth` their two D: with fewer axes the compiler sees that lines are aligned. An
+    image has `cuts` ranges, of `per` boxes. A unit does a line of channels for all rows of the plan's window, which are
+    all `tall` rows of the window, or one of them.
+    """
+    if "mma" in cb.device_properties().features:
+        cb.resident(3)
+    lanes, rows, places, wide = plan.lanes, plan.rows, plan.places, plan.window[2]
+    across = sums.shape[2] // lanes
+    parts = tall // plan.window[1]  # units for the rows of a window
+    at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
+    c = multiple(at % across * lanes, lanes)
+    at = at // across
+    u = at % parts
+    t = at // parts % plan.window[0]
+    part = at // (parts * plan.window[0])
+    if part < sums.shape[0]:
+        image = part // cuts
+        d, n = image % depth[1], image // depth[1]
+        deep = d * plan.stride[0] + t * plan.dilation[0] - pad_d
+        acc = cb.local(plan.window[1] * wide, cb.f32, lanes=lanes)
+        for k in cb.unroll(range(plan.window[1] * wide)):
+            acc[k] = cb.splat(0.0, lanes)
+        beside = (grad.shape[2] + places - 1) // places
+        first = part % cuts * per
+        stop = cb.min(first + per, (grad.shape[1] + rows - 1) // rows * beside)
+        for box in range(first, stop if deep >= 0 and deep < depth[0] else first):
+            h, w = box // beside * rows, box % beside * places
+            top, left = (
+                h * plan.stride[1] + u * plan.dilation[1] - pad_h,
+                w * plan.stride[2] - plan.pad,
+            )
+            whole = (
+                h + rows <= grad.shape[1] and w + places <= grad.shape[2] and top >= 0 and left >= 0
+            )
+            whole = (
+                whole
+                and top + seen_rows(plan)[-1][0] < x.shape[1]
+                and left + reach(plan) <= x.shape[2]
+            )
+            origin = (n * depth[0] + deep, top, left, multiple(c, lanes))
+            if whole:  # neither clamps nor choices
+                add_box(acc, x, grad, origin, (image, h, w), False, plan)
+            else:
+                add_box(acc, x, grad, origin, (image, h, w), True, plan)
+        for k in cb.unroll(range(plan.window[1] * wide)):
+            tap = (t * tall + u * plan.window[1]) * wide + k
+            sums.store((part, tap, multiple(c, lanes)), acc[k])
+
+
+def weight_by_channel_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -> bool:
+    """out (C, taps) = the gradient by the filters where every channel has its own; False if the window is too wide.
+
+    view is (N, *size, C), grad (N, *out, C), both in any layout.
+    """
+    if (problem.window[2] - 1) * problem.dilation[2] + PLACES > WRITTEN_OUT // 2:
+        return False
+    x, seen = (
+        in_three(a if a.flags.c_contiguous else transpose(a, tuple(range(a.ndim))))
+        for a in (view, grad)
+    )
+    n, c = x.shape[0], x.shape[4]
+    x, seen = (a.reshape(-1, *a.shape[2:]) for a in (x, seen))
+    lanes = min(line_of(x), line_of(seen))
+    lanes = lanes if c % lanes == 0 else 1
+    deep, tall, wide = problem.window
+    below = (
+        tall if tall * wide * min(lanes, 2) <= SUMS else 1
+    )  # rows of the window that a unit does
+    while lanes > 1 and lanes * below * wide > SUMS:
+        lanes //= 2
+    rows, places = (min(PLACES, 1 << (k - 1).bit_length()) for k in problem.out[1:])
+    rows = (
+        min(rows, ROWS // 2) if max(problem.stride) > 1 else rows
+    )  # so that lines stay in registers
+    box = Box(
+        rows, places, lanes, (deep, below, wide), problem.stride, problem.dilation, problem.pad[2], 1, None
+    )  # fmt: skip
+    images, boxes = n * problem.out[0], -(-problem.out[1] // rows) * -(-problem.out[2] // places)
+    each = deep * (tall // below) * (c // lanes)
+    per = max(1, min(STRIP, images * boxes * each // BUSY))
+    cuts = -(-boxes // per)
+    sums = memory.empty((images * cuts, deep * tall * wide, c), np.float32)
+    channelwise_weight[-(-images * cuts * each // UNITS), UNITS](
+        x, seen, sums, per, cuts, (problem.size[0], problem.out[0]), *problem.pad[:2], tall, box, mode="unchecked"
+    )  # fmt: skip
+    total = reduce_sum(sums.reshape(images * cuts, -1), axis=0).reshape(-1, c)
+    convert_into(out, total.T)
+    return True

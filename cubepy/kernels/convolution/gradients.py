@@ -1,0 +1,200 @@
+"""Gradients of convolutions by their input and by their filters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import ShapeError
+from cubepy.kernels.convolution.conv import LAYOUTS, on_three_axes
+from cubepy.kernels.convolution.cpu.depthwise_gradients import channels_by_weight
+from cubepy.kernels.convolution.cpu.weight_gradient import by_places
+from cubepy.kernels.convolution.gpu.depthwise import weight_by_channel_on_gpu
+from cubepy.kernels.convolution.gpu.depthwise_nchw import weight_by_planes
+from cubepy.kernels.convolution.gpu.weight_gradient import by_windows_on_gpu
+from cubepy.kernels.convolution.im2col import columns_of
+from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.sm90.depthwise_weight_gradient import weight_by_boxes
+from cubepy.kernels.convolution.sm90.weight_gradient import by_places_on_gpu
+from cubepy.kernels.convolution.transposed import WRITTEN_OUT, channels_last_view, transposed_into
+from cubepy.kernels.entry.arguments import float_array, rounds_to_tf32, whole
+from cubepy.kernels.entry.dispatch import has_planes, repeated, size_of
+from cubepy.kernels.entry.results import wrapper
+from cubepy.kernels.matmul.matmul import matmul
+from cubepy.kernels.movement.copy import contiguous, convert_into
+from cubepy.runtime import memory
+
+
+def _conv_input(
+    grad_output: Any, weight: Any, input_size: tuple[int, ...], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str | None,
+) -> Any:  # fmt: skip
+    """`conv_input`."""
+    wrap, weight, grad_output = (
+        wrapper(grad_output),
+        float_array(weight, "weight"),
+        float_array(grad_output, "grad"),
+    )
+    axes = len(input_size) - 2
+    if not 1 <= axes <= 3 or weight.ndim != axes + 2 or grad_output.ndim != axes + 2:
+        raise ShapeError(
+            f"an input of shape {input_size}, filters of shape {weight.shape} and a gradient of shape "
+            f"{grad_output.shape} do not go together"
+        )
+    step, dil = (
+        on_three_axes(stride, "stride", axes, 1)[-axes:],
+        on_three_axes(dilation, "dilation", axes, 1)[-axes:],
+    )
+    cut = on_three_axes(padding, "padding", axes, 0)[-axes:]
+    shape, places = weight.shape, grad_output.shape[2:]
+    more = tuple(
+        n - ((m - 1) * s - 2 * p + d * (k - 1) + 1)
+        for n, m, s, p, d, k in zip(input_size[2:], places, step, cut, dil, shape[2:], strict=True)
+    )
+    if any(m < 0 for m in more):
+        raise ShapeError(
+            f"a gradient of shape {grad_output.shape} does not come from an input of shape {input_size}"
+        )
+    first = LAYOUTS[axes][0]
+    return wrap(
+        transposed_into(
+            grad_output, weight, None, step, cut, more, groups, dil, first, axes, precision, None
+        )
+    )
+
+
+_known_input = repeated(_conv_input)
+
+
+def conv_input(
+    input_size: tuple[int, ...], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, *, precision: str | None = None,
+) -> Any:  # fmt: skip
+    """The gradient of a convolution by its input, as `torch.nn.grad.conv2d_input` (in 1 to 3 axes, channels first).
+
+    Args:
+        input_size: shape of the input, (N, C, *size).
+        weight: (filters, channels / groups, *window).
+        grad_output: (N, filters, *places).
+        stride, padding, dilation, groups, precision: as the convolution's.
+
+    Example:
+        >>> import numpy as np
+        >>> conv_input((1, 3, 8, 8), np.ones((4, 3, 3, 3), np.float32), np.ones((1, 4, 3, 3), np.float32), 2).shape
+        (1, 3, 8, 8)
+    """
+    size = size_of(input_size, "input_size")
+    return _known_input(grad_output, weight, size, stride, padding, dilation, groups, precision)
+
+
+def _conv_weight(
+    input: Any, grad_output: Any, weight_size: tuple[int, ...], stride: Any, padding: Any, dilation: Any, groups: int,
+    precision: str | None,
+) -> Any:  # fmt: skip
+    """`conv_weight`."""
+    wrap, x, grad = (
+        wrapper(input),
+        float_array(input, "input"),
+        float_array(grad_output, "grad_output"),
+    )
+    axes = x.ndim - 2
+    if not 1 <= axes <= 3 or grad.ndim != x.ndim or len(weight_size) != x.ndim:
+        raise ShapeError(
+            f"filters of shape {weight_size} do not go with {x.shape} and {grad.shape}"
+        )
+    ones = (1,) * (3 - axes)
+    problem = Problem(
+        ones + tuple(x.shape[2:]), ones + tuple(weight_size[2:]), on_three_axes(stride, "stride", axes, 1),
+        on_three_axes(padding, "padding", axes, 0), on_three_axes(dilation, "dilation", axes, 1), ones + tuple(grad.shape[2:]),
+        rounds_to_tf32(precision),
+    )  # fmt: skip
+    groups = whole(groups, "groups")
+    filters, channels = weight_size[0] // max(groups, 1), weight_size[1]
+    fitting = all(
+        m == (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d, m in zip(
+            problem.size,
+            problem.window,
+            problem.stride,
+            problem.pad,
+            problem.dilation,
+            problem.out,
+            strict=True,
+        )
+    )
+    if (
+        x.shape[:2] != (grad.shape[0], channels * groups)
+        or grad.shape[1] != filters * groups
+        or not fitting
+    ):
+        raise ShapeError(
+            f"filters of shape {weight_size} do not go with {x.shape} and {grad.shape}"
+        )
+    result = memory.empty(tuple(weight_size), x.dtype)
+    if x.size == 0 or grad.size == 0 or result.size == 0:
+        result[...] = 0
+        return wrap(result)
+    cpu = not has_planes() and isinstance(x, np.ndarray) and x.itemsize <= 4
+    if cpu and (filters > 1 or channels > 1 or weight_size[-1] > WRITTEN_OUT):
+        by_places(x, grad, result.reshape(groups, filters, -1), problem, groups)
+        return wrap(result)
+    if cpu:  # every channel has its own filter
+        seen = channels_last_view(x, False).reshape(x.shape[0], *problem.size, groups)
+        lines = channels_last_view(grad, False).reshape(x.shape[0], *problem.out, groups)
+        channels_by_weight(seen, lines, result.reshape(1, groups, -1), problem)
+        return wrap(result)
+    last = (0, *range(2, axes + 2), 1)
+    if has_planes():
+        pair, by_tap = (
+            (x.transpose(last), grad.transpose(last)),
+            result.reshape(weight_size[0], channels, -1),
+        )
+        if filters == channels == 1:
+            flat = result.reshape(groups, -1)
+            if weight_by_planes(x, grad, flat, problem) or weight_by_boxes(*pair, flat, problem):
+                return wrap(result)
+            if weight_by_channel_on_gpu(*pair, flat, problem):
+                return wrap(result)
+        if by_places_on_gpu(*pair, by_tap, problem, groups) or by_windows_on_gpu(
+            *pair, by_tap, problem, groups
+        ):
+            return wrap(result)
+    view = contiguous(x.transpose(last))
+    seen = grad.reshape(*grad.shape[:2], -1).transpose(1, 0, 2)
+    for g in range(groups):
+        columns = columns_of(view, problem, g * channels, channels)
+        part = contiguous(seen[g * filters : (g + 1) * filters]).reshape(filters, -1)
+        product = matmul(part, columns, precision=precision).reshape(
+            filters, math.prod(weight_size[2:]), channels
+        )
+        convert_into(
+            result[g * filters : (g + 1) * filters].reshape(filters, channels, -1),
+            product.transpose(0, 2, 1),
+        )
+    return wrap(result)
+
+
+_known_weight = repeated(_conv_weight)
+
+
+def conv_weight(
+    input: Any, weight_size: tuple[int, ...], grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    groups: int = 1, *, precision: str | None = None,
+) -> Any:  # fmt: skip
+    """The gradient of a convolution by its filters, as `torch.nn.grad.conv2d_weight` (in 1 to 3 axes, channels first).
+
+    Args:
+        input: (N, C, *size).
+        weight_size: shape of the filters, (filters, channels / groups, *window).
+        grad_output: (N, filters, *places).
+        stride, padding, dilation, groups, precision: as the convolution's.
+
+    Example:
+        >>> import numpy as np
+        >>> conv_weight(np.ones((1, 3, 8, 8), np.float32), (4, 3, 3, 3), np.ones((1, 4, 6, 6), np.float32)).shape
+        (4, 3, 3, 3)
+    """
+    size = size_of(weight_size, "weight_size")
+    return _known_weight(input, grad_output, size, stride, padding, dilation, groups, precision)

@@ -1,0 +1,140 @@
+"""The convolutions that routines choose between: what describes one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from cubepy.kernels.convolution.cpu.register_tile import tile_for
+from cubepy.runtime.device import as_device, device_properties, gpu_of
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A convolution in three axes; fewer are axes of length 1.
+
+    Attributes:
+        size, window, stride, pad, dilation, out: along depth, height, width.
+        tf32: whether a GPU may round f32 to tf32.
+    """
+
+    size: tuple[int, int, int]
+    window: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    pad: tuple[int, int, int]
+    dilation: tuple[int, int, int]
+    out: tuple[int, int, int]
+    tf32: bool = False
+
+    @property
+    def precision(self) -> str | None:
+        """As the matmul's."""
+        return "tf32" if self.tf32 else None
+
+
+def in_three(view: Any) -> Any:
+    """(N, *size, C) with three axes of size."""
+    return view.reshape(view.shape[0], *(1,) * (5 - view.ndim), *view.shape[1:])
+
+
+Layout = Literal["first", "last", "both", "strided"]
+
+
+class Convolution(NamedTuple):
+    """A convolution in three axes; fewer are axes of length 1.
+
+    Attributes:
+        device: such as "cpu".
+        n: images.
+        channels, filters: of a group.
+        depth, height, width: of an image.
+        groups: how many.
+        kd, kh, kw: the window; sd, sh, sw: stride; pd, ph, pw: padding; dd, dh, dw: dilation.
+        dtype, weight: names of the dtypes of images and filters.
+        layout: whether an image's channels come "first" or "last" in memory ("both" where that is the same).
+        last: whether the result's channels come last.
+        packed: whether filters come from `prepack_filter`.
+        add: whether an array is added to the result.
+        tf32: whether f32 may be rounded to tf32.
+    """
+
+    device: str
+    n: int
+    channels: int
+    filters: int
+    depth: int = 1
+    height: int = 1
+    width: int = 1
+    groups: int = 1
+    kd: int = 1
+    kh: int = 1
+    kw: int = 1
+    sd: int = 1
+    sh: int = 1
+    sw: int = 1
+    pd: int = 0
+    ph: int = 0
+    pw: int = 0
+    dd: int = 1
+    dh: int = 1
+    dw: int = 1
+    dtype: str = "f32"
+    weight: str = "f32"
+    layout: Layout = "first"
+    last: bool = False
+    packed: bool = False
+    add: bool = False
+    tf32: bool = False
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU, or arrays are far away as on one."""
+        return (
+            device_properties(self.device).plane_size > 1
+            or gpu_of(as_device(self.device)) is not None
+        )
+
+    @property
+    def all_filters(self) -> int:
+        """Filters of all groups."""
+        return self.groups * self.filters
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel has a filter of its own."""
+        return self.channels == self.filters == 1
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether a window is one place, and all places are seen."""
+        shape = shape_of(self)
+        return shape.window == shape.stride == (1, 1, 1) and not any(shape.pad)
+
+    @property
+    def panel(self) -> int:
+        """Filters of a panel."""
+        _, lines, lanes = tile_for(self.filters)
+        return lines * lanes
+
+
+@lru_cache(maxsize=1024)
+def shape_of(p: Convolution) -> Problem:
+    """Sizes along the axes, with those of the result."""
+    size, window, step = (p.depth, p.height, p.width), (p.kd, p.kh, p.kw), (p.sd, p.sh, p.sw)
+    edge, apart = (p.pd, p.ph, p.pw), (p.dd, p.dh, p.dw)
+    out = tuple(
+        (n + 2 * e - d * (k - 1) - 1) // s + 1
+        for n, k, s, e, d in zip(size, window, step, edge, apart, strict=True)
+    )  # fmt: skip
+    return Problem(size, window, step, edge, apart, out, p.tf32)  # type: ignore[arg-type]
+
+
+def first_of(view: Any) -> Any:
+    """(N, C, *size) of (N, *size, C)."""
+    return view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
+
+
+def flat_of(p: Convolution, result: Any) -> Any:
+    """(N, places, filters) or (N, filters, places) of a result."""
+    return result.reshape((p.n, -1, p.all_filters) if p.last else (p.n, p.all_filters, -1))

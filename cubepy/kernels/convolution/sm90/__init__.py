@@ -1,0 +1,1 @@
+"""Convolutions on GPUs with a copy engine (TMA) and wgmma."""

@@ -1,0 +1,173 @@
+"""The depthwise convolution's gradient by its filters on Hopper, channels last, from boxes in shared memory.
+
+The copy engine brings a tile of the gradient and the box of the input that it sees (convolution/sm90/depthwise_nhwc.py),
+with zeros beyond the edges. A unit walks down strips of the tile for a line of channels and keeps the sums of all taps
+in registers. A cube does many tiles of the same channels, one after the other (those of other cubes of the core come
+meanwhile), then adds what its units have; a second kernel adds what the cubes have, in an order that never changes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.convolution.gpu.depthwise_strip import (
+    COLUMNS,
+    ROWS,
+    Settings,
+    Strip,
+    add_columns,
+    add_strip,
+    instructions,
+)
+from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.sm90.depthwise_nhwc import (
+    ALIGNED,
+    ROOM,
+    block_of,
+    cost_of,
+    settings_of,
+    tiles_of,
+)
+from cubepy.kernels.convolution.sm90.operand_layout import in_boxes
+from cubepy.runtime import memory
+
+TAPS = 49
+"""Taps of a window, at most: their sums stay in registers."""
+
+
+@cb.func
+def bring_tile(tile, given, x, grad, at, counts, full, plan):
+    """Start bringing a tile of the gradient, and what it sees."""
+    left = at % counts[1] * plan.tile[2]
+    at = at // counts[1]
+    top = at % counts[0] * plan.tile[1]
+    first = at // counts[0] * plan.tile[0]
+    c = cb.CUBE_POS % counts[2] * plan.channels
+    cb.barrier_expect(full, 0, x.nbytes + grad.nbytes)
+    place = (first, top * plan.stride[0] - plan.pad[0], left * plan.stride[1] - plan.pad[1], c)
+    cb.tma_load(tile, 0, x, place, full, 0)
+    cb.tma_load(given, 0, grad, (first, top, left, c), full, 0)
+
+
+@cb.kernel(fast_math=("contract", "nsz"))
+def channelwise_tiles(
+    x: cb.TensorMap, grad: cb.TensorMap, sums: cb.Array, counts, tiles, plan: cb.Comptime[Strip]
+):  # fmt: skip
+    """sums[range, c, tap] = sum over a range's places of grad[place, c] * x[place seen by tap, c].
+
+    x and grad are (N, H, W, C). `counts` are the tiles along height and width, and blocks of channels; these are the
+    fastest of a launch's cubes, and a range has every so many of all `tiles`.
+    """
+    cb.resident(plan.cubes)
+    lanes, channels = plan.lanes, plan.channels
+    high, wide = plan.window
+    images, down, across = plan.strips
+    full = cb.barrier(1, 1)
+    tile, given = cb.shared(room_of(x), x.dtype), cb.shared(room_of(grad), x.dtype)
+    board = cb.shared(plan.units // plan.lines * wide * channels, cb.f32)
+    part, ranges = cb.CUBE_POS // counts[2], cb.CUBE_COUNT // counts[2]
+    if cb.UNIT_POS == 0:
+        bring_tile(tile, given, x, grad, part, counts, full, plan)
+    line, mine = cb.UNIT_POS % plan.lines * lanes, cb.UNIT_POS // plan.lines
+    own = high // plan.parts  # rows of the window that a unit does, from its first on
+    first = mine % plan.parts * own
+    acc = cb.local(own * wide, cb.f32, lanes=lanes)
+    for k in cb.unroll(range(own * wide)):
+        acc[k] = cb.splat(0.0, lanes)
+    phase = 0
+    for at in range(part, tiles, ranges):
+        cb.barrier_wait(full, 0, phase)
+        for strip in range(
+            mine // plan.parts, images * down * across, cb.CUBE_DIM // (plan.lines * plan.parts)
+        ):
+            column = strip % across * plan.places
+            row = strip // across % down * plan.rows
+            image = strip // (across * down)
+            below = row * plan.stride[0] + first * plan.dilation[0]
+            begin = (image * plan.box[1] + below) * plan.box[2] + column * plan.stride[1]
+            beside = (image * plan.tile[1] + row) * plan.tile[2] + column
+            add_strip(acc, tile, begin * channels + line, given, beside * channels + line, plan)
+        cb.sync_cube()
+        if cb.UNIT_POS == 0 and at + ranges < tiles:
+            bring_tile(tile, given, x, grad, at + ranges, counts, full, plan)
+        phase = 1 - phase
+    c = cb.CUBE_POS % counts[2] * channels
+    for u in cb.unroll(range(own)):
+        for v in cb.unroll(range(wide)):
+            board.store((mine * wide + v) * channels + line, acc[u * wide + v])
+        cb.sync_cube()
+        for k in range(cb.UNIT_POS, plan.parts * wide * channels, cb.CUBE_DIM):
+            total = cb.cast(0.0, cb.f32)
+            for n in cb.unroll(range(0, plan.units // plan.lines, plan.parts)):
+                total = total + board[n * wide * channels + k]
+            tap = k // channels
+            if c + k % channels < sums.shape[1]:
+                sums[part, c + k % channels, u * wide + tap] = total
+        cb.sync_cube()
+
+
+@cb.func
+def room_of(x):
+    """Elements of shared memory for a box: a multiple of what the copy engine wants."""
+    return -(-x.nbytes // ALIGNED) * ALIGNED // x.dtype.itemsize
+
+
+@lru_cache(maxsize=1024)
+def plan_for(
+    n: int, places: tuple[int, int], channels: int, itemsize: int, settings: Settings, cores: int
+) -> Strip | None:  # fmt: skip
+    """The blueprint that takes least by an estimate, or None; `settings` are window, stride, dilation and padding."""
+    block = block_of(channels, itemsize)
+    best: tuple[float, Strip] | None = None
+    for plan in tiles_of(n, places, block, itemsize, settings, False, None):
+        size = (math.prod(plan.box) + math.prod(plan.tile) * block) * itemsize
+        if size > ROOM:
+            continue
+        taps, seen = plan.window[1] * (1 if plan.rolled else plan.window[0]), plan.columns_seen
+        rows = 1 if plan.rolled else min(plan.rows, plan.window[0])
+        held = plan.lanes * (taps + rows * plan.places + seen) + 40
+        plan = replace(plan, parts=plan.window[0] if plan.rolled else 1)
+        board = plan.units // plan.lines * plan.window[1] * block * 4
+        cubes = min(
+            8, (224 << 10) // (size + board + 3 * ALIGNED), (1 << 16) // (plan.units * held)
+        )
+        if cubes and plan.units // plan.lines % plan.parts == 0:
+            plan = replace(plan, cubes=cubes)
+            tiles = math.prod(plan.counts(n, places, channels))
+            given = plan.parts * plan.rows * plan.places
+            each = instructions(plan, itemsize, given) / plan.parts
+            cost = cost_of(plan, itemsize, size, each, cores, tiles)
+            if best is None or cost < best[0]:
+                best = cost, plan
+    return best and best[1]
+
+
+def weight_by_boxes(view: Any, grad: Any, out: Any, problem: Problem) -> bool:
+    """out (C, taps) = the gradient by the filters where every channel has its own, if the kernel takes it: view (N,
+    *size, C), grad (N, *out, C), both in any layout."""
+    settings = settings_of(view, problem)
+    if settings is None or view.dtype != grad.dtype or math.prod(problem.window) > TAPS:
+        return False
+    x, seen = in_boxes(view), in_boxes(grad)
+    n, c, cores = x.shape[0], x.shape[3], cb.device_properties_of().cores
+    plan = plan_for(n, problem.out[1:], c, x.itemsize, settings, cores)
+    if plan is None:
+        return False
+    *sides, blocks = plan.counts(n, problem.out[1:], c)
+    tiles = math.prod(sides)
+    ranges = max(1, min(tiles, plan.cubes * cores // blocks))
+    sums = memory.empty((ranges, *out.shape), np.float32)
+    channelwise_tiles[ranges * blocks, plan.units](
+        cb.tensor_map(x, plan.box, swizzle=0), cb.tensor_map(seen, (*plan.tile, plan.channels), swizzle=0), sums,
+        (*sides[1:], blocks), tiles, plan, mode="unchecked",
+    )  # fmt: skip
+    add_columns[-(-out.size // COLUMNS), COLUMNS * ROWS](
+        sums.reshape(ranges, -1), out.reshape(-1), mode="unchecked"
+    )  # fmt: skip
+    return True

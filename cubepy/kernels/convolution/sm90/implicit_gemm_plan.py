@@ -1,0 +1,428 @@
+"""Convolutions on a GPU: as a matrix product where the window is one place, by the Hopper kernel where the copy engine
+can take the input, and else by columns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import TuneError
+from cubepy.kernels.convolution.gpu.depthwise import by_channel_on_gpu
+from cubepy.kernels.convolution.gpu.depthwise_nchw import by_planes_on_gpu
+from cubepy.kernels.convolution.gpu.in_order import in_order
+from cubepy.kernels.convolution.im2col import by_columns
+from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.sm90.depthwise_nhwc import by_boxes_of_channels
+from cubepy.kernels.convolution.sm90.implicit_gemm import HopperWindow, hopper_convolution
+from cubepy.kernels.convolution.sm90.implicit_gemm_simt import FmaWindow, fma_convolution
+from cubepy.kernels.convolution.sm90.operand_layout import (
+    in_blocks,
+    in_boxes,
+    laid_out,
+    starting_well,
+)
+from cubepy.kernels.convolution.sm90.split_k import added
+from cubepy.kernels.entry.shapes import strided
+from cubepy.kernels.matmul.gpu.operands import ALIGNMENT, NARROW_FLOATS, activation_for, place_of
+from cubepy.kernels.matmul.matmul import matmul
+from cubepy.kernels.movement.copy import contiguous, convert_into
+from cubepy.kernels.movement.transpose import transpose
+from cubepy.kernels.primitives.pipeline import BLOCK, ROW_BYTES
+from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime import memory
+
+TILES = {
+    HopperWindow(128, 256, 4, turns=False): (1.57, 0.26, 0.20), HopperWindow(128, 128, 5): (0.87, 0.015, 0.13),
+    HopperWindow(128, 64, 8): (0.68, 0.015, 0.13), HopperWindow(64, 128, 8): (0.62, 0.015, 0.22),
+    HopperWindow(64, 64, 10): (0.48, 0.015, 0.28), HopperWindow(256, 64, 4, turns=False): (1.0, 0.13, 0.20),
+}  # fmt: skip
+"""What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and the launch (measured
+on an H200 with ResNet-50's layers)."""
+PLAIN_TILES = {
+    FmaWindow(128, 128): (15.0, 0.5, 0.2),
+    FmaWindow(128, 64, stages=2, cubes=4): (15.0, 0.5, 0.2),
+}
+"""The same for plain arithmetic."""
+RANGES = 8
+"""Ranges that a sum is cut into, at most."""
+ADDING = 0.25, 5e-8
+"""What adding ranges costs: a launch, and each byte that is written and read (as 1 to 128 images of 7 x 7 took)."""
+PHASES = 2
+"""The largest stride that the kernel takes along height and width."""
+
+SIDES = (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64, 128)
+"""Sides of boxes."""
+
+Four = tuple[int, int, int, int]
+Tile = HopperWindow | FmaWindow
+Part = tuple[Any, Problem, Four]
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """What may be chosen by measuring; zeros leave it to the rules.
+
+    Attributes:
+        rows, columns: places and filters of a tile.
+        ranges: of the sum.
+    """
+
+    rows: int = 0
+    columns: int = 0
+    ranges: int = 0
+
+
+def boxes_for(
+    problem: Problem, dtype: str, weight: str, groups: int, channels: int, filters: int, p: cb.DeviceProperties
+) -> Iterator[Boxes]:  # fmt: skip
+    """Tiles and ranges of the sum that are worth a try where the kernels for Hopper take a convolution.
+
+    `channels` and `filters` of a group; none where every channel has its own.
+    """
+    if not suited(problem, dtype, weight, p) or (groups > 1 and filters == 1):
+        return
+    for tile in PLAIN_TILES if dtype == "f32" and not problem.tf32 else TILES:
+        if groups == 1 or filters % tile.columns == 0:
+            yield Boxes(tile.rows, tile.columns, 1)
+    steps = math.prod(problem.window) * -(-channels // (ROW_BYTES // as_dtype(dtype).itemsize))
+    yield from (Boxes(ranges=ranges) for ranges in (2, 4, 8) if is_whole(steps, ranges))
+
+
+def convolve_on_gpu(
+    view: Any, w: Any, bias: Any, target: Any, problem: Problem, groups: int, channels_last: bool, function: Any,
+    chosen: Boxes = Boxes(),
+) -> None:  # fmt: skip
+    """target = function(convolution + bias): view is (N, *size, C) in any layout, target is contiguous, (N, *out, F) or
+    channels first. If something is chosen, it is done by boxes."""
+    n, filters = view.shape[0], w.shape[0]
+    if groups == 1:
+        view, problem = without_places_between(view, problem)
+        alone = math.prod(problem.window) == math.prod(problem.stride) == 1 and not any(problem.pad)
+        if alone and chosen == Boxes():
+            as_rows = channels_last and view.flags.c_contiguous
+            as_planes = not channels_last and bias is None
+            if as_rows or as_planes or not suits(view, w, problem):
+                by_product(view, w, bias, target, channels_last, function, problem.precision)
+                return
+    elif by_channel(
+        view,
+        w,
+        bias,
+        target,
+        problem,
+        channels_last,
+        activation_for(function, as_dtype(target.dtype)),
+    ):
+        return
+    elif by_channel_on_gpu(view, w, bias, target, problem, channels_last, function):
+        return
+    if suits(view, w, problem):
+        laid = (
+            (*laid_out(view, w, problem), 0) if groups == 1 else in_blocks(view, w, problem, groups)
+        )
+        if laid is not None:
+            x, taps, problem, group = laid
+            direct = channels_last and place_of(target) % ALIGNMENT == 0 and len(taps) == filters
+            spatial = target.shape[1:-1] if channels_last else target.shape[2:]
+            last = target if direct else memory.empty((n, *spatial, len(taps)), target.dtype)
+            by_boxes(x, taps, bias, last, problem, function, group, chosen)
+            if not channels_last:
+                transpose(
+                    last[..., :filters], (0, last.ndim - 1, *range(1, last.ndim - 1)), out=target
+                )
+            elif not direct:
+                convert_into(target, last[..., :filters])
+            return
+    flat = (n, -1, filters) if channels_last else (n, filters, -1)
+    by_columns(view, w, bias, target.reshape(flat), problem, groups, channels_last, function)
+
+
+def by_channel(
+    view: Any, w: Any, bias: Any, target: Any, problem: Problem, channels_last: bool, function: Any
+) -> bool:  # fmt: skip
+    """target = function(convolution + bias) where every channel has one filter, by the kernels that work in shared
+    memory, if one of them takes it; arrays as for `convolve_on_gpu`."""
+    if channels_last:
+        return by_boxes_of_channels(view, w, bias, target, problem, function)
+    first = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
+    return by_planes_on_gpu(first, w, bias, target, problem, function)
+
+
+def without_places_between(view: Any, problem: Problem) -> tuple[Any, Problem]:
+    """Where a window is one place long, a stride only leaves places out: a view without them has a stride of 1."""
+    size, stride, keys = list(problem.size), list(problem.stride), [slice(None)]
+    for axis in range(5 - view.ndim, 3):
+        alone = problem.window[axis] == 1 and problem.pad[axis] == 0
+        keys.append(slice(None, None, stride[axis]) if alone else slice(None))
+        if alone:
+            size[axis], stride[axis] = problem.out[axis], 1
+    if stride == list(problem.stride):
+        return view, problem
+    return view[tuple(keys)], replace(problem, size=tuple(size), stride=tuple(stride))
+
+
+def by_product(
+    view: Any, w: Any, bias: Any, target: Any, channels_last: bool, function: Any, precision: str | None
+) -> None:  # fmt: skip
+    """A window of one place: a product of matrices, whose last step has bias and activation."""
+    n, c = view.shape[0], view.shape[-1]
+    matrix = contiguous(w).reshape(-1, c)
+    if channels_last:
+        rows = in_order(view).reshape(-1, c)
+        matmul(
+            rows,
+            matrix.T,
+            bias=bias,
+            activation=function,
+            out=target.reshape(-1, w.shape[0]),
+            precision=precision,
+        )
+    elif bias is None:
+        planes = contiguous(view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))).reshape(
+            n, c, -1
+        )
+        matmul(
+            matrix,
+            planes,
+            activation=function,
+            out=target.reshape(n, w.shape[0], -1),
+            precision=precision,
+        )
+    else:
+        done = matmul(
+            in_order(view).reshape(-1, c),
+            matrix.T,
+            bias=bias,
+            activation=function,
+            precision=precision,
+        )
+        transpose(done.reshape(n, -1, w.shape[0]), (0, 2, 1), out=target.reshape(n, w.shape[0], -1))
+
+
+def suits(view: Any, w: Any, problem: Problem) -> bool:
+    """Whether the kernels for Hopper take a convolution, if need be laid out anew."""
+    return suited(
+        problem, as_dtype(view.dtype).name, as_dtype(w.dtype).name, cb.device_properties_of()
+    )
+
+
+def suited(problem: Problem, dtype: str, weight: str, p: cb.DeviceProperties) -> bool:
+    """The same by names of dtypes, on a device."""
+    depth, tall, wide = problem.stride
+    return (
+        {"wgmma", "tma"} <= p.features
+        and dtype in (*NARROW_FLOATS, "f32")
+        and dtype == weight
+        and depth == 1
+        and max(tall, wide) <= PHASES
+        and all(n >= s for n, s in zip(problem.size, problem.stride, strict=True))
+    )
+
+
+def by_boxes(
+    x: Any,
+    taps: Any,
+    bias: Any,
+    out: Any,
+    problem: Problem,
+    function: Any,
+    group: int = 0,
+    chosen: Boxes = Boxes(),
+) -> None:
+    """out (N, *out, F), contiguous, by the kernels for Hopper; the rest as for `prepared`."""
+    cores, n = cb.device_properties_of().cores, x.shape[0]
+    c = taps.shape[2] if group else x.shape[-1]
+    steps = math.prod(problem.window) * -(-c // (ROW_BYTES // x.itemsize))
+    plan, ranges = plan_for(
+        n, problem.out, out.shape[-1], steps, cores, group, RANGES, is_plain(x, problem), chosen
+    )
+    if ranges == 1:
+        launch(*prepared(x, taps, bias, out, problem, function, cores, plan, group))
+        return
+    box, counts = box_for(n, problem.out, plan.rows)
+    sums = memory.empty((ranges * counts[0] * box[0], *out.shape[1:]), np.float32)
+    launch(*prepared(x, taps, None, sums, problem, None, cores, plan, group, ranges))
+    added(sums, bias, out, ranges, activation_for(function, as_dtype(out.dtype)))
+
+
+def is_plain(x: Any, problem: Problem) -> bool:
+    """Whether products are f32's, without matrix units."""
+    return x.itemsize == 4 and not problem.tf32
+
+
+def launch(cubes: int, arguments: tuple[Any, ...]) -> None:
+    """Run what `prepared` gives."""
+    plan = arguments[-1]
+    kernel: Any = fma_convolution if isinstance(plan, FmaWindow) else hopper_convolution
+    kernel[cubes, plan.units](*arguments, mode="unchecked")
+
+
+def prepared(
+    x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, cores: int, plan: Any = None,
+    group: int = 0, ranges: int = 1,
+) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
+    """Cubes and arguments of a launch: out (N, *out, F), x (N, *size, C), taps (F, taps, C of `group` filters). The
+    plan is chosen by what its tiles cost, unless one is given.
+
+    So many filters as `group` see the same channels (0: all do). With several `ranges` of the sum, out has images for
+    each, whole boxes.
+    """
+    part = out, problem, (0, *steps_of(problem.window))
+    return prepared_parts(x, taps, bias, (part,), function, cores, plan, group, ranges)
+
+
+def prepared_parts(
+    x: Any, taps: Any, bias: Any, parts: Sequence[Part], function: Any, cores: int, plan: Any = None, group: int = 0,
+    ranges: int = 1, across: bool = False,
+) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
+    """As `prepared`, for one to four convolutions of one input in a launch, with outputs of much the same sizes.
+
+    taps are (F, taps, C), or (C, taps, F) of 16 bits if they lie `across`. A part is an output, its convolution, and
+    the walk over the window: the first tap and the steps to the next ones along its axes.
+    """
+    out, problem, _ = parts[0]
+    n, c, filters = (
+        x.shape[0],
+        taps.shape[2] if group else x.shape[-1],
+        taps.shape[2 if across else 0],
+    )
+    depth = ROW_BYTES // x.itemsize
+    places: Any = tuple(max(p.out[axis] for _, p, _ in parts) for axis in range(3))
+    steps = -(-sum(math.prod(p.window) for _, p, _ in parts) * -(-c // depth) // len(parts))
+    if plan is None:
+        plan = tile_for(n * len(parts), places, filters, steps, cores, group, is_plain(x, problem))
+    if isinstance(plan, HopperWindow):
+        two = (
+            plan.turns and plan.columns == BLOCK and out.itemsize == 4
+        )  # f32 goes through two buffers, not one
+        plan = replace(plan, stages=plan.stages - 2 * two, transpose_b=across)
+    phases = problem.stride[1:]
+    plan = _with(
+        plan, phases, bias is not None, activation_for(function, as_dtype(out.dtype)), len(parts)
+    )
+    box, counts = box_for(n, places, plan.rows)
+    x = in_boxes(x)
+    views = [
+        x[:, ..., i :: phases[0], j :: phases[1], :]
+        for i in range(phases[0])
+        for j in range(phases[1])
+    ]
+    tf32 = problem.tf32 and x.itemsize == 4
+    maps = [map_of(view, box, tf32) for view in views]
+    outs = [map_of(in_boxes(view), box) for view, _, _ in parts]
+    column_tiles = -(-filters // plan.columns)
+    arguments = (
+        *maps, *[None] * (4 - len(maps)),
+        cb.tensor_map(starting_well(taps), (depth, 1, BLOCK) if across else (plan.columns, 1, depth), tf32=tf32),
+        *outs, *[None] * (4 - len(outs)), bias, counts, column_tiles,
+        tuple((p.window, p.dilation, p.pad, walk) for _, p, walk in parts), c, group or filters, ranges * len(parts),
+        -(-steps // ranges), plan,
+    )  # fmt: skip
+    tiles = math.prod(counts) * column_tiles * ranges * len(parts)
+    return tiles if isinstance(plan, FmaWindow) else min(tiles, cores), arguments
+
+
+def steps_of(window: tuple[int, int, int]) -> tuple[int, int, int]:
+    """From a tap to the next one along the window's axes."""
+    return window[1] * window[2], window[2], 1
+
+
+@lru_cache
+def _with(plan: Tile, phases: tuple[int, int], bias: bool, activation: Any, parts: int) -> Tile:
+    return replace(plan, phases=phases, bias=bias, activation=activation, parts=parts)
+
+
+def map_of(a: Any, box: Four, tf32: bool = False) -> Any:
+    """A tensor map with boxes of `ROW_BYTES` of channels; axes of length 1 get strides that maps allow. `tf32`: f32
+    is rounded on its way."""
+    strides = [a.itemsize]
+    step = -(-a.shape[-1] * a.itemsize // ALIGNMENT) * ALIGNMENT
+    for n, s in zip(a.shape[-2::-1], a.strides[-2::-1], strict=True):
+        strides.append(s if n != 1 else step)
+        step = strides[-1] * n
+    sides = box if a.ndim == 5 else (box[0], *box[2:])
+    return cb.tensor_map(
+        strided(a, a.shape, tuple(strides[::-1])), (*sides, ROW_BYTES // a.itemsize), tf32=tf32
+    )
+
+
+@lru_cache(maxsize=1024)
+def box_for(n: int, places: tuple[int, int, int], rows: int) -> tuple[Four, Four]:
+    """The box of output places (images, depth, height, width) that a tile of so many rows does, and how many boxes
+    there are along each: the fewest tiles, of these the box that sees the least of the input.
+
+    Every box is code of its own, so its sides are chosen from few.
+    """
+    depth, tall, wide = (sides(a) for a in places)
+    best: tuple[tuple[int, int, int], Four, Four] | None = None
+    for d, h, w in itertools.product(depth, tall, wide):
+        for i in sides(n) if d * h * w <= rows else ():
+            if i * d * h * w <= rows:
+                box = (i, d, h, w)
+                counts = tuple(-(-a // b) for a, b in zip((n, *places), box, strict=True))
+                cost = (math.prod(counts), i * (d + 2) * (h + 2) * (w + 2), -w)
+                if best is None or cost < best[0]:
+                    best = cost, box, counts  # type: ignore[assignment]
+    assert best is not None
+    return best[1], best[2]
+
+
+def is_whole(steps: int, ranges: int) -> bool:
+    """Whether none of so many ranges of steps is empty."""
+    return -(-steps // -(-steps // ranges)) == ranges
+
+
+def sides(n: int) -> list[int]:
+    """Sides of boxes along an axis of n places, up to the first that takes all of them."""
+    below = [side for side in SIDES if side < n]
+    return [*below, *SIDES[len(below) : len(below) + 1]]
+
+
+def tile_for(
+    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, plain: bool = False
+) -> Tile:  # fmt: skip
+    """The tile whose rounds cost least, if sums are not cut; a tile's filters are of one group of so many."""
+    return plan_for(n, places, filters, steps, cores, group, 1, plain)[0]
+
+
+@lru_cache(maxsize=1024)
+def plan_for(
+    n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES,
+    plain: bool = False, chosen: Boxes = Boxes(),
+) -> tuple[Tile, int]:  # fmt: skip
+    """The tile, and the ranges of the sum, at most so many, that cost least of those that agree with what is chosen."""
+    depth = steps * ROW_BYTES / 2048
+    costs: dict[Any, tuple[float, float, float]] = PLAIN_TILES if plain else TILES  # type: ignore[assignment]
+
+    def cost(choice: tuple[Tile, int]) -> float:
+        tile, ranges = choice
+        each, end, start = costs[tile]
+        tiles = math.prod(box_for(n, places, tile.rows)[1]) * -(-filters // tile.columns) * ranges
+        rounds = -(-tiles // (cores * tile.cubes))
+        adding = (
+            ADDING[0] + ADDING[1] * n * math.prod(places) * filters * (8 * ranges + 2)
+            if ranges > 1
+            else 0.0
+        )
+        return (each * -(-steps // ranges) / steps + end / depth) * rounds + start + adding / depth
+
+    tiles = [
+        tile for tile in costs
+        if group % tile.columns == 0 and chosen.rows in (0, tile.rows) and chosen.columns in (0, tile.columns)
+    ]  # fmt: skip
+    ranges = range(1, min(most, steps) + 1)
+    if chosen.ranges:
+        ranges = range(chosen.ranges, chosen.ranges + 1)
+    found = [(t, r) for t in tiles for r in ranges if is_whole(steps, r)]
+    if not found:
+        raise TuneError(
+            f"{chosen} does not fit a sum of {steps} steps for groups of {group} filters"
+        )
+    return min(found, key=cost)

@@ -1,0 +1,123 @@
+"""Convolutions of f32 that is not to be rounded, where a copy engine brings the tiles: plain arithmetic.
+
+What is brought is what convolution/sm90/implicit_gemm.py brings, boxes of places with 32 channels; how it is multiplied is the
+matmul's (matmul/sm90/tma_simt.py). A cube makes a tile, and several cubes share a core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cubepy as cb
+from cubepy.kernels.convolution.sm90.implicit_gemm import (
+    box_of,
+    box_start,
+    bring_tap,
+    place_in,
+    range_of,
+    step_place,
+    store_part,
+    view_of,
+)
+from cubepy.kernels.matmul.sm90.persistent import tile_place
+from cubepy.kernels.matmul.sm90.tma_simt import DEPTH, WIDE, Fma, seat, stage_sums
+from cubepy.kernels.primitives.pipeline import next_slot
+
+
+@dataclass(frozen=True)
+class FmaWindow(Fma):
+    """What changes the code, beside what changes the matmul's.
+
+    Attributes:
+        phases: strides along height and width, 1 or 2; so many maps of the input there are, their product.
+        parts: convolutions of the same input in one launch, at most 4, each with a map and a window of its own.
+    """
+
+    phases: tuple[int, int] = (1, 1)
+    parts: int = 1
+
+
+@cb.func
+def bring_step(ring, slot, xs, weight, place, column, near, step, view, channels, full, plan):
+    """Start bringing a step of the sum: what a tap sees of some channels, and the filters' values for them."""
+    rows, columns = plan.rows, plan.columns
+    window, dilation, pad, walk = view
+    at = slot * (rows + columns) * DEPTH
+    (t, u, v), channel = step_place(step, window, channels, DEPTH)
+    seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
+    tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
+    cb.barrier_expect(full, slot, xs[0].nbytes + weight.nbytes)
+    bring_tap(ring, at, xs, place, seen, near + channel, full, slot, plan.phases)
+    cb.tma_load(ring, at + rows * DEPTH, weight, (column, tap, channel), full, slot)
+
+
+@cb.kernel(fast_math=("contract", "nsz"))
+def fma_convolution(
+    x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, out1, out2, out3, bias, counts, column_tiles,
+    views, channels, group, ranges, per, blueprint: cb.Comptime,
+):  # fmt: skip
+    """As `hopper_convolution`; a launch has a cube for every tile."""
+    cb.resident(blueprint.cubes)
+    rows, columns, stages, high = (
+        blueprint.rows,
+        blueprint.columns,
+        blueprint.stages,
+        blueprint.high,
+    )
+    full = cb.barrier(stages, 1)
+    ring = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
+    row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
+    part, row, column = tile_place(cb.CUBE_POS, row_tiles, column_tiles, blueprint.band)
+    column = column * columns
+    place = box_start(row, counts, box_of(x))
+    near = column // group * channels
+    view = view_of(views, part, blueprint)
+    first, count = range_of(part, per, view[0], channels, DEPTH, blueprint)
+    xs, outs = (x, x1, x2, x3), (out, out1, out2, out3)
+    if cb.UNIT_POS == 0:
+        for s in range(cb.min(count, stages)):
+            bring_step(
+                ring, s, xs, weight, place, column, near, first + s, view, channels, full, blueprint
+            )
+    top, left = seat(columns, high)
+    acc = cb.local(high, cb.f32, lanes=WIDE)
+    for i in cb.unroll(range(high)):
+        acc[i] = cb.splat(0.0, WIDE)
+    slot = 0
+    phase = 0
+    for step in range(count):
+        cb.barrier_wait(full, slot, phase)
+        at = slot * (rows + columns) * DEPTH
+        stage_sums(acc, ring, at + top * DEPTH, at + (rows + left) * DEPTH, top % 8, left % 8, high)
+        cb.sync_cube()
+        if cb.UNIT_POS == 0 and step + stages < count:
+            bring_step(
+                ring, slot, xs, weight, place, column, near, first + step + stages, view, channels, full, blueprint
+            )  # fmt: skip
+        slot, phase = next_slot(slot, phase, stages)
+    shift = cb.local(WIDE, cb.f32)
+    for j in cb.unroll(range(WIDE)):
+        shift[j] = 0.0
+        if blueprint.bias:
+            if column + left + 8 * j < bias.shape[0]:
+                shift[j] = cb.cast(bias[column + left + 8 * j], cb.f32)
+    for i in cb.unroll(
+        range(high)
+    ):  # the sums go where the stages were, 32 columns beside each other
+        value = acc[i] + shift.load(0, WIDE)
+        if blueprint.activation is not None:
+            value = blueprint.activation(value)
+        r = top + 8 * i
+        for j in cb.unroll(range(WIDE)):
+            c = left + 8 * j
+            ring[(c // DEPTH * rows + r) * DEPTH + (c % DEPTH // 4 ^ (r % 8)) * 4 + c % 4] = value[
+                j
+            ]
+    cb.fence_async()
+    cb.sync_cube()
+    if cb.UNIT_POS == 0:
+        place = place_in(outs, part, row, counts, blueprint)
+        for n in cb.unroll(range(columns // DEPTH)):
+            store_part(outs, part, place, column + n * DEPTH, ring, n * rows * DEPTH, blueprint)
+        cb.tma_commit()
+        cb.tma_wait(0)

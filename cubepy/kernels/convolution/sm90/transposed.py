@@ -1,0 +1,125 @@
+"""Transposed convolutions by the Hopper kernel (gradients by the input too), without zeros between the elements.
+
+Place i of the input and tap k go to place s i + d k - p of the result. So the places of the result that leave one
+remainder by the stride see some taps of the window, in opposite order: a convolution of stride 1 with a negative
+dilation, whose results lie `s` apart in memory. One launch does up to four remainders, those with most taps first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.convolution.gpu.in_order import in_order
+from cubepy.kernels.convolution.problem import Problem
+from cubepy.kernels.convolution.sm90.implicit_gemm_plan import (
+    Part,
+    launch,
+    prepared_parts,
+    steps_of,
+    suits,
+)
+from cubepy.kernels.convolution.sm90.operand_layout import MEASURE, in_boxes
+from cubepy.runtime import memory
+
+TOGETHER = 4
+"""Remainders of a launch, at most."""
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What the places of the result with one remainder see along an axis.
+
+    Attributes:
+        start, places: the first place, and how many there are.
+        first, step, taps: of the window, the first tap, from it to the next one, and how many there are.
+        dilation, pad: tap j of place q sees place q + j * dilation - pad.
+    """
+
+    start: int
+    places: int
+    first: int
+    step: int
+    taps: int
+    dilation: int
+    pad: int
+
+
+@lru_cache(maxsize=1024)
+def remainders(
+    size: int, window: int, stride: int, dilation: int, cut: int
+) -> tuple[Remainder, ...]:
+    """All of an axis of `size` places of the result."""
+    found = []
+    for start in range(min(stride, size)):
+        seen = [k for k in range(window) if (start + cut - k * dilation) % stride == 0]
+        first, step = (seen[0] if seen else 0), (seen[1] - seen[0] if len(seen) > 1 else 1)
+        found.append(
+            Remainder(
+                start, -(-(size - start) // stride), first, step, len(seen), -(step * dilation // stride),
+                -((start + cut - first * dilation) // stride),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def parts_of(
+    x: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, tf32: bool = False
+) -> Iterator[Part]:
+    """The parts that make out (N, *sizes, F) of x (N, *size, C): views of out, each with its convolution and how that
+    walks over the window. Places that no tap goes to are in none."""
+    axes = out.ndim - 2
+    ones, zeros = (1,) * (3 - axes), (0,) * (3 - axes)
+    size: Any = (1,) * (5 - x.ndim) + tuple(x.shape[1:-1])
+    window, sizes = ones + tuple(window), ones + tuple(out.shape[1:-1])
+    steps = steps_of(window)
+    axis = zip(sizes, window, ones + stride, ones + dilation, zeros + cut, strict=True)
+    for some in itertools.product(*(remainders(*numbers) for numbers in axis)):
+        if math.prod(r.taps for r in some):
+            problem = Problem(
+                size, tuple(r.taps for r in some), (1, 1, 1), tuple(r.pad for r in some),
+                tuple(r.dilation for r in some), tuple(r.places for r in some), tf32,
+            )  # type: ignore[arg-type]  # fmt: skip
+            first = sum(r.first * s for r, s in zip(some, steps, strict=True))
+            walk: Any = (first, *(r.step * s for r, s in zip(some, steps, strict=True)))
+            keys = (slice(r.start, None, s) for r, s in zip(some[3 - axes :], stride, strict=True))
+            yield out[(slice(None), *keys)], problem, walk
+
+
+def by_remainders(
+    view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any, tf32: bool
+) -> Any:  # fmt: skip
+    """(N, *sizes, filters), or None where the kernel does not take it: view (N, *size, C), w (C, filters, *window)."""
+    size: Any = (1,) * (5 - view.ndim) + tuple(view.shape[1:-1])
+    plain = Problem(size, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), size, tf32)
+    if not suits(view, w, plain) or w.shape[0] % MEASURE or w.shape[1] % MEASURE:
+        return None
+    window = w.shape[2:]
+    empty = any(
+        r.taps == 0
+        for numbers in zip(sizes, window, stride, dilation, cut, strict=True)
+        for r in remainders(*numbers)
+    )  # fmt: skip
+    if empty and bias is not None:
+        return None
+    across = w.itemsize == 2  # matrix units take 16 bits in either order
+    order = (0, *range(2, w.ndim), 1) if across else (1, *range(2, w.ndim), 0)
+    taps = in_order(w.transpose(order)).reshape(w.shape[order[0]], -1, w.shape[order[-1]])
+    out = memory.empty((view.shape[0], *sizes, w.shape[1]), view.dtype)
+    if empty:
+        out[...] = 0
+    x = in_boxes(view)
+    parts = sorted(
+        parts_of(x, out, window, stride, cut, dilation, tf32),
+        key=lambda part: -math.prod(part[1].window),
+    )
+    cores = cb.device_properties_of().cores
+    for first in range(0, len(parts), TOGETHER):
+        some = parts[first : first + TOGETHER]
+        launch(*prepared_parts(x, taps, bias, some, None, cores, across=across))
+    return out

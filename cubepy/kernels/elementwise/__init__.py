@@ -1,0 +1,1 @@
+"""Any function of the elements of arrays, with broadcasting, in one pass over memory."""

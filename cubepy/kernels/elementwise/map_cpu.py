@@ -1,0 +1,131 @@
+"""Elementwise work on a CPU: a cube does a run of neighbours, line by line."""
+
+from __future__ import annotations
+
+import cubepy as cb
+from cubepy.kernels.elementwise.map_gpu import converted, unravelled, widened
+
+CHUNK = 8192  # elements of a cube
+CUBES = 32  # at least, so that threads finish together
+
+
+@cb.kernel
+def map_flat(
+    out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]
+):
+    """out[i] = function(inputs[0][i], ...); a cube does `chunk` neighbours."""
+    first = cb.CUBE_POS * chunk
+    map_run(
+        out,
+        inputs,
+        (),
+        function,
+        (False,) * len(inputs),
+        first,
+        cb.min(first + chunk, out.size),
+        lanes,
+        False,
+    )
+
+
+@cb.kernel
+def map_past(
+    out: cb.Array, inputs, function: cb.Comptime, lanes: cb.Comptime[int], chunk: cb.Comptime[int]
+):
+    """The same, stored past the caches: for lines that are aligned."""
+    first = cb.CUBE_POS * chunk
+    map_run(
+        out,
+        inputs,
+        (),
+        function,
+        (False,) * len(inputs),
+        first,
+        cb.min(first + chunk, out.size),
+        lanes,
+        True,
+    )
+
+
+@cb.kernel
+def map_rows(
+    out: cb.Array,
+    inputs,
+    function: cb.Comptime,
+    fixed: cb.Comptime[tuple],
+    rows,
+    lanes: cb.Comptime[int],
+    chunk: cb.Comptime[int],
+):
+    """The same for strided arrays of one shape; `fixed[k]`: input k is constant along the last axis.
+
+    A cube does a piece of a row, or several rows where they are short.
+    """
+    last = out.ndim - 1
+    pieces = (out.shape[last] + chunk - 1) // chunk
+    row = cb.CUBE_POS // pieces * rows
+    first = (cb.CUBE_POS % pieces) * chunk
+    stop = cb.min(first + chunk, out.shape[last])
+    count = cb.min(rows, out.size // out.shape[last] - row)
+    lead = unravelled(row, out.shape, last) if last > 0 else ()
+    for _ in range(count):
+        map_run(out, inputs, lead, function, fixed, first, stop, lanes, False)
+        lead = following(lead, out.shape)
+
+
+@cb.func
+def following(lead, shape):
+    """The coordinates of the next row, without a division."""
+    found = ()
+    carry = True
+    for d in cb.unroll(range(len(lead) - 1, -1, -1)):
+        at = cb.select(carry, lead[d] + 1, lead[d])
+        carry = at >= shape[d]
+        found = (cb.select(carry, 0 * at, at),) + found
+    return found
+
+
+@cb.func
+def map_run(
+    out,
+    inputs,
+    lead,
+    function,
+    fixed: cb.Comptime[tuple],
+    first,
+    stop,
+    lanes: cb.Comptime[int],
+    past: cb.Comptime[bool],
+):
+    """Elements [first, stop) of a row: lines whole, without a look at bounds, and what is left."""
+    whole = first + (stop - first) // lanes * lanes
+    for k in range(first, whole, lanes):
+        line = converted(function(*lines_at(inputs, lead, fixed, k, None, lanes)), out.dtype, lanes)
+        if past:
+            out.store_stream(lead + (k,), line)
+        else:
+            out.store(lead + (k,), line)
+    if whole < stop:
+        values = lines_at(inputs, lead, fixed, whole, stop - whole, lanes)
+        out.store(
+            lead + (whole,), converted(function(*values), out.dtype, lanes), valid=stop - whole
+        )
+
+
+@cb.func
+def lines_at(inputs, lead, fixed: cb.Comptime[tuple], k, count, lanes: cb.Comptime[int]):
+    """What the function takes from place k of a row on: a line of every input; narrow floats as f32."""
+    values = ()
+    for n in cb.unroll(range(len(inputs))):
+        values = values + (widened(line_at(inputs[n], lead, fixed[n], k, count, lanes)),)
+    return values
+
+
+@cb.func
+def line_at(x, lead, fixed: cb.Comptime[bool], k, count, lanes: cb.Comptime[int]):
+    """Neighbours along the last axis; `count` of them are there, None: all."""
+    if fixed:
+        return cb.splat(x[lead + (0,)], lanes)
+    if count is None:
+        return x.load(lead + (k,), lanes)
+    return x.load(lead + (k,), lanes, valid=count)

@@ -1,0 +1,152 @@
+"""Elementwise work by whole cubes, for devices with planes: neighbouring units take neighbouring lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.primitives.functions_half import NARROW
+from cubepy.kernels.primitives.lines import multiple
+from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.lang.dtypes import as_dtype
+
+UNITS = 256  # of a cube
+QUICK = ("contract", "afn", "nsz")
+AHEAD = 4  # lines that a unit reads before it writes the first, of all inputs together
+
+
+@dataclass(frozen=True)
+class LinePlan:
+    """Lanes of a line, lines of a unit, and which inputs are constant along the last axis."""
+
+    lanes: int
+    ahead: int
+    fixed: tuple[bool, ...]
+    across: int = 1
+
+
+@cb.func
+def converted(value, dtype, lanes):
+    """A result as a line of the output's dtype; constants fill the line."""
+    return cb.cast(cb.splat(0, lanes) + value if value.dtype == cb.i32 else value, dtype)
+
+
+@cb.func
+def read_all(inputs, where, count, plan: cb.Comptime[LinePlan]):
+    """A line of every input from the coordinates `where` on; `count` elements are there, None for a whole line."""
+    values = ()
+    for n in cb.unroll(range(len(inputs))):
+        if plan.fixed[n]:
+            values = values + (
+                widened(cb.splat(inputs[n][where[: len(where) - 1] + (0,)], plan.lanes)),
+            )
+        elif count is None:
+            values = values + (widened(inputs[n].load(where, plan.lanes)),)
+        else:
+            values = values + (widened(inputs[n].load(where, plan.lanes, valid=count)),)
+    return values
+
+
+@cb.func
+def widened(line):
+    """Narrow floats as f32: a function of them is computed there and rounded once, when it is stored."""
+    if line.dtype.is_float and line.dtype.bits < 32:
+        return cb.cast(line, cb.f32)
+    return line
+
+
+def lines_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
+    """out[i] = function(inputs[0][i], ...) for arrays of rank 1; a unit's lines are a cube's width apart."""
+    hop = cb.CUBE_DIM * plan.lanes
+    begin = cb.CUBE_POS * (hop * plan.ahead)
+    first = begin + cb.UNIT_POS * plan.lanes
+    many = len(inputs)
+    if begin + hop * plan.ahead <= out.size:
+        values = ()
+        for j in cb.unroll(range(plan.ahead)):
+            values = values + read_all(inputs, (first + j * hop,), None, plan)
+        for j in cb.unroll(range(plan.ahead)):
+            result = function(*values[j * many : (j + 1) * many])
+            out.store(first + j * hop, converted(result, out.dtype, plan.lanes))
+    else:
+        for k in range(first, out.size, hop):
+            result = function(*read_all(inputs, (k,), out.size - k, plan))
+            out.store(k, converted(result, out.dtype, plan.lanes), valid=out.size - k)
+
+
+map_lines = cb.kernel(lines_of)
+quick_lines = cb.kernel(fast_math=QUICK)(lines_of)
+"""For functions of `primitives.functions_half`."""
+
+
+@cb.func
+def unravelled(row, shape, axes: cb.Comptime[int]):
+    """The coordinates of the row with this number, along the first `axes` axes."""
+    lead = ()
+    for d in cb.unroll(range(axes - 1, 0, -1)):
+        lead = (row % shape[d],) + lead
+        row = row // shape[d]
+    return (row,) + lead
+
+
+def rows_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
+    """The same for strided arrays of one shape and of rank 2 or more: `plan.across` units lie along the last axis, the
+    others of a cube along the rows."""
+    last = out.ndim - 1
+    n = out.shape[last]
+    width = plan.across * plan.lanes
+    down = cb.CUBE_DIM // plan.across
+    blocks = (n + width - 1) // width
+    k = multiple(cb.CUBE_POS % blocks * width + cb.UNIT_POS % plan.across * plan.lanes, plan.lanes)
+    first = cb.CUBE_POS // blocks * (down * plan.ahead) + cb.UNIT_POS // plan.across
+    rows = 1
+    for d in cb.unroll(range(last)):
+        rows = rows * out.shape[d]
+    many = len(inputs)
+    if k + plan.lanes <= n and first + (plan.ahead - 1) * down < rows:
+        values = ()
+        places = ()
+        for j in cb.unroll(range(plan.ahead)):
+            where = unravelled(first + j * down, out.shape, last) + (k,)
+            places = places + (where,)
+            values = values + read_all(inputs, where, None, plan)
+        for j in cb.unroll(range(plan.ahead)):
+            result = function(*values[j * many : (j + 1) * many])
+            out.store(places[j], converted(result, out.dtype, plan.lanes))
+    elif k < n:
+        for row in range(first, cb.min(first + plan.ahead * down, rows), down):
+            here = unravelled(row, out.shape, last) + (k,)
+            result = function(*read_all(inputs, here, n - k, plan))
+            out.store(here, converted(result, out.dtype, plan.lanes), valid=n - k)
+
+
+map_rows_wide = cb.kernel(rows_of)
+quick_rows = cb.kernel(fast_math=QUICK)(rows_of)
+"""For functions of `primitives.functions_half`."""
+
+
+def run(function: Any, dest: Any, inputs: list[Any], computes: bool = True) -> None:
+    """dest = function(*inputs) for arrays of one shape whose axes are merged where they can be.
+
+    Copies (`computes` is false) are fastest when cubes read few bytes in a row; functions hide their own time behind
+    several reads.
+    """
+    result = as_dtype(dest.dtype)
+    quick = NARROW.get(function) if result.is_float and result.bits == 16 else None
+    fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
+    lanes = line_of(dest, *(a for a, f in zip(inputs, fixed, strict=True) if not f))
+    ahead = max(1, AHEAD // len(inputs)) if computes else 1
+    if dest.ndim == 1:
+        plan = LinePlan(lanes, ahead, fixed)
+        cubes = -(-dest.size // (UNITS * lanes * ahead))
+        kernel = map_lines if quick is None else quick_lines
+        kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")
+        return
+    n = dest.shape[-1]
+    across = min(UNITS, power_of_two(-(-n // lanes)))
+    plan = LinePlan(lanes, ahead, fixed, across)
+    down = UNITS // across * ahead
+    cubes = -(-(dest.size // n) // down) * -(-n // (across * lanes))
+    kernel = map_rows_wide if quick is None else quick_rows
+    kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")

@@ -1,0 +1,1 @@
+"""Between the caller and the first launch: arguments, options, shapes, devices, results."""

@@ -1,0 +1,137 @@
+"""Reading by index on a CPU."""
+
+from __future__ import annotations
+
+import cubepy as cb
+from cubepy.kernels.indexing.bounds import outside
+from cubepy.kernels.indexing.gather_gpu import places_of
+
+CHUNK = 4096  # elements of a cube
+LANES = 8  # elements that are picked for a line
+FEW = (
+    1 << 15
+)  # elements of rows that one thread copies before another one is awake; the table may be large
+UNITS = 256
+AHEAD = 2  # rows that are asked for before they are read
+
+
+@cb.kernel
+def gather_elements(
+    x: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    chunk,
+    single: cb.Comptime[bool],
+    from_end: cb.Comptime[bool],
+):
+    """out[b, j, c] = x[b, index[b, j, c], c]; `single`: there is one column. Neighbouring units do neighbours."""
+    n, m, columns = x.shape[1], out.shape[1], out.shape[2]
+    run = m * columns
+    chunks = (run + chunk - 1) // chunk
+    b = cb.CUBE_POS // chunks
+    first = (cb.CUBE_POS % chunks) * chunk
+    for k in range(first + cb.UNIT_POS, cb.min(first + chunk, run), cb.CUBE_DIM):
+        if single:
+            out[b, k, 0] = x[b, places_of(index[b, k, 0], n, from_end), 0]
+        else:
+            j = k // columns
+            c = k % columns
+            out[b, j, c] = x[b, places_of(index[b, j, c], n, from_end), c]
+
+
+@cb.func
+def picked_line(x, b, places, first, lanes: cb.Comptime[int]):
+    """x[b, places[0]], x[b, places[1]], ...; or, where x has columns, x[b, places[j], first + j]."""
+    line = cb.splat(x[b, places[0]] if first is None else x[b, places[0], first], lanes)
+    for j in cb.unroll(range(1, lanes)):
+        value = x[b, places[j]] if first is None else x[b, places[j], first + j]
+        line = cb.shuffle(
+            line,
+            cb.splat(value, lanes),
+            tuple(range(j)) + (lanes + j,) + tuple(range(j + 1, lanes)),
+        )
+    return line
+
+
+@cb.kernel
+def gather_lines(
+    x: cb.Array, index: cb.Array, out: cb.Array, chunk, flag: cb.Array, low, high, look: cb.Comptime[int],
+    from_end: cb.Comptime[bool], lanes: cb.Comptime[int], past: cb.Comptime[bool],
+):  # fmt: skip
+    """out[b, k] = x[b, index[b, k]] for one unit, eight loads a line; a chunk with an index outside is left out.
+
+    With `past` lines are stored past the caches; they are aligned.
+    """
+    n, m = x.shape[1], out.shape[1]
+    chunks = (m + chunk - 1) // chunk
+    b = cb.CUBE_POS // chunks
+    first = (cb.CUBE_POS % chunks) * chunk
+    stop = cb.min(first + chunk, m)
+    if outside(index, b, first, stop, low, high, look):
+        flag[0] = 1
+        stop = first
+    whole = first + (stop - first) // lanes * lanes
+    for k in range(first, whole, lanes):
+        places = places_of(index.load((b, k), lanes), n, from_end)
+        line = picked_line(x, b, places, None, lanes)
+        if past:
+            out.store_stream((b, k), line)
+        else:
+            out.store((b, k), line)
+    for k in range(whole, stop):
+        out[b, k] = x[b, places_of(index[b, k], n, from_end)]
+
+
+@cb.kernel
+def gather_columns(
+    x: cb.Array, index: cb.Array, out: cb.Array, rows, flag: cb.Array, low, high, look: cb.Comptime[int],
+    from_end: cb.Comptime[bool], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[b, j, c] = x[b, index[b, j * columns + c], c] for one unit, `rows` rows a cube; see `gather_lines`."""
+    n, m, columns = x.shape[1], out.shape[1], out.shape[2]
+    groups = (m + rows - 1) // rows
+    b = cb.CUBE_POS // groups
+    first = (cb.CUBE_POS % groups) * rows
+    stop = cb.min(first + rows, m)
+    whole = columns // lanes * lanes
+    if outside(index, b, first * columns, stop * columns, low, high, look):
+        flag[0] = 1
+        stop = first
+    for j in range(first, stop):
+        for c in range(0, whole, lanes):
+            places = places_of(index.load((b, j * columns + c), lanes), n, from_end)
+            out.store((b, j, c), picked_line(x, b, places, c, lanes))
+        for c in range(whole, columns):
+            out[b, j, c] = x[b, places_of(index[b, j * columns + c], n, from_end), c]
+
+
+@cb.kernel
+def select_slices(
+    x: cb.Array, index: cb.Array, out: cb.Array, rows, flag: cb.Array, low, high, look: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[b, j] = x[b, index[0, j]] for one unit, `rows` rows a cube; see `gather_lines`.
+
+    Rows lie anywhere: nobody but the kernel can ask in time for what is read next.
+    """
+    m, columns = out.shape[1], out.shape[2]
+    groups = (m + rows - 1) // rows
+    b = cb.CUBE_POS // groups
+    first = (cb.CUBE_POS % groups) * rows
+    stop = cb.min(first + rows, m)
+    whole = columns // lanes * lanes
+    if outside(index, 0, first, stop, low, high, look):
+        flag[0] = 1
+        stop = first
+    for j in range(first, stop):
+        row = index[0, j]
+        after = index[0, cb.min(j + AHEAD, stop - 1)]
+        for c in range(0, whole, lanes):
+            x.prefetch((b, after, c))
+            out.store((b, j, c), x.load((b, row, c), lanes))
+        if whole < columns:
+            out.store(
+                (b, j, whole),
+                x.load((b, row, whole), lanes, valid=columns - whole),
+                valid=columns - whole,
+            )

@@ -1,0 +1,176 @@
+"""Writing by index: the kernels of every device."""
+
+from __future__ import annotations
+
+import cubepy as cb
+
+UPDATES = ("assign", "add", "mul", "min", "max")
+COLUMNS = 64  # that one unit owns
+UNITS = 256
+NEAR = 1 << 18  # bytes of a row that stays in a near cache between its copy and its updates
+PARTS = 8  # that columns of one index list are cut into, at most, so that threads share them
+
+
+@cb.func
+def updated(old, new, update: cb.Comptime[str]):
+    """The value of a place after an update; min and max spread NaN."""
+    if update == "assign":
+        return new
+    if update == "add":
+        return old + new
+    if update == "mul":
+        return old * new
+    if old.dtype.is_float:
+        return cb.nan_min(old, new) if update == "min" else cb.nan_max(old, new)
+    return cb.min(old, new) if update == "min" else cb.max(old, new)
+
+
+@cb.func
+def update_place(out, b, row, c, value, update: cb.Comptime[str], atomic: cb.Comptime[bool]):
+    """out[b, row, c] = updated(out[b, row, c], value), at once if other units may do the same."""
+    v = cb.cast(value, out.dtype)
+    if not atomic or update == "assign":
+        out[b, row, c] = updated(out[b, row, c], v, update)
+    elif update == "add":
+        cb.atomic_add(out, (b, row, c), v)
+    else:
+        seen = out[b, row, c]
+        trying = True
+        while trying:
+            before = cb.atomic_compare_exchange(out, (b, row, c), seen, updated(seen, v, update))
+            trying = not (before == seen or (before != before and seen != seen))
+            seen = before
+
+
+@cb.kernel
+def scatter_columns(
+    out: cb.Array,
+    index: cb.Array,
+    src: cb.Array,
+    update: cb.Comptime[str],
+    columns: cb.Comptime[int],
+):
+    """out[b, index[b, j, c], c] is updated with src[b, j, c] for all j in order, by the unit that owns column c."""
+    blocks = (index.shape[2] + columns - 1) // columns
+    b = cb.CUBE_POS // blocks
+    first = (cb.CUBE_POS % blocks) * columns
+    for j in range(index.shape[1]):
+        for c in range(first, cb.min(first + columns, index.shape[2])):
+            update_place(out, b, index[b, j, c], c, src[b, j, c], update, False)
+
+
+@cb.kernel
+def scatter_row(
+    x,
+    out: cb.Array,
+    index: cb.Array,
+    src: cb.Array,
+    update: cb.Comptime[str],
+    lanes: cb.Comptime[int],
+):
+    """The same where there is one column, by a unit for each block: out[b, index[b, j]] is updated with src[b, j].
+    If there is an x, the block is copied from it before, and is in the nearest cache then."""
+    b = cb.CUBE_POS
+    if x is not None:
+        whole = out.shape[1] // lanes * lanes
+        for k in range(0, whole, lanes):
+            out.store((b, k), x.load((b, k), lanes))
+        for k in range(whole, out.shape[1]):
+            out[b, k] = x[b, k]
+    for j in range(index.shape[1]):
+        place = index[b, j]
+        out[b, place] = updated(out[b, place], cb.cast(src[b, j], out.dtype), update)
+
+
+@cb.kernel
+def scatter_elements(out: cb.Array, index: cb.Array, src: cb.Array, update: cb.Comptime[str], size):
+    """The same by a unit for every element of `index`."""
+    i = cb.ABSOLUTE_POS
+    if i < size:
+        columns = index.shape[2]
+        c = i % columns
+        j = (i // columns) % index.shape[1]
+        b = i // (columns * index.shape[1])
+        update_place(out, b, index[b, j, c], c, src[b, j, c], update, True)
+
+
+@cb.kernel
+def put_rows(
+    out: cb.Array, indices, values: cb.Array, sizes, count, update: cb.Comptime[str], columns: cb.Comptime[int],
+    atomic: cb.Comptime[bool], known: cb.Comptime[bool],
+):  # fmt: skip
+    """out[0, row, c] is updated with values[j, c], where row is the place that the j-th indices name together.
+
+    With `atomic` a unit does one (j, c), else one unit does all j of its columns. `known`: the host has looked at the
+    indices.
+    """
+    width = out.shape[2]
+    if atomic:
+        i = cb.ABSOLUTE_POS
+        if i < count * width:
+            j = i // width
+            row = row_of(indices, sizes, j, known)
+            if row >= 0:
+                update_place(out, 0, row, i % width, values[j, i % width], update, True)
+    else:
+        first = cb.CUBE_POS * columns
+        for j in range(count):
+            row = row_of(indices, sizes, j, known)
+            if row >= 0:
+                for c in range(first, cb.min(first + columns, width)):
+                    update_place(out, 0, row, c, values[j, c], update, False)
+
+
+@cb.kernel
+def put_lines(
+    out: cb.Array, indices, values: cb.Array, sizes, columns, update: cb.Comptime[str], lanes: cb.Comptime[int]
+):  # fmt: skip
+    """The same for one unit that owns `columns` columns: out[row] is updated with values[j] for all j in order."""
+    width = out.shape[1]
+    first = cb.CUBE_POS * columns
+    stop = cb.min(first + columns, width)
+    whole = first + (stop - first) // lanes * lanes
+    for j in range(values.shape[0]):
+        row = row_of(indices, sizes, j, True)
+        for c in range(first, whole, lanes):
+            update_line(out, row, c, values.load((j, c), lanes), lanes, update, lanes)
+        if whole < stop:
+            left = stop - whole
+            update_line(
+                out, row, whole, values.load((j, whole), lanes, valid=left), left, update, lanes
+            )
+
+
+@cb.func
+def update_line(out, row, c, line, left, update: cb.Comptime[str], lanes: cb.Comptime[int]):
+    """Update out[row, c], ... with the first `left` lanes of a line."""
+    line = cb.cast(line, out.dtype)
+    if update != "assign":
+        line = updated(out.load((row, c), lanes, valid=left), line, update)
+    out.store((row, c), line, valid=left)
+
+
+@cb.kernel
+def put_elements(out: cb.Array, indices, values: cb.Array, sizes, update: cb.Comptime[str]):
+    """The same where rows are elements, for one unit."""
+    for j in range(values.shape[0]):
+        place = row_of(indices, sizes, j, True)
+        out[place] = updated(out[place], cb.cast(values[j], out.dtype), update)
+
+
+@cb.func
+def row_of(indices, sizes, j, known: cb.Comptime[bool]):
+    """The row, in C order, that the j-th entries of the index lists name; negative ones count from the end. It is -1
+    where one is outside its axis, which the host has looked at if they are `known`."""
+    row = cb.cast(0, cb.i64)
+    inside = True
+    for d in cb.unroll(range(len(indices))):
+        size = cb.cast(sizes[d], cb.i64)
+        at = cb.cast(indices[d][j], cb.i64)
+        at = cb.select(at < 0, at + size, at)
+        row = row * size + at
+        if not known:
+            inside = inside and at >= 0 and at < size
+    if known:
+        return row
+    return cb.select(inside, row, cb.cast(-1, cb.i64))

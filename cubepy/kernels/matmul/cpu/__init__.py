@@ -1,0 +1,1 @@
+"""Products on a CPU, in the words of BLIS: macrokernel, microkernel, packing."""

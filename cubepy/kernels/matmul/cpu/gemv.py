@@ -1,0 +1,251 @@
+"""Products with few rows: the matrix is read once, where it stands; nothing is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.matmul.cpu.blocked import even
+from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_apart
+from cubepy.kernels.matmul.cpu.microkernel import Blueprint, finish_line
+from cubepy.kernels.matmul.problem import Product, result_dtype
+from cubepy.tune import Routine
+
+MOST_ROWS = 4  # rows of b along K are summed lane by lane for up to MOST_DOT_ROWS rows of a
+MOST_DOT_ROWS = 64
+CHANNELS = 16  # results that a cube makes side by side
+MOST_SUMS = 32  # lines of sums of a cube: the longer its part of a row of b, the quicker memory is
+LARGE = 1 << 22  # bytes of b that come from memory
+LARGER = 1 << 24  # the same, for lines of 16
+LONG = 8192  # columns of b from which on parts of rows are too far from each other
+FEW_CORES = 4  # cubes that have parts of K are few
+FOLLOWS = "znver5"  # a CPU that asks ahead for parts of rows as quickly as for whole ones
+
+
+@cb.kernel
+def dot_rows(
+    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, rows: cb.Comptime[int],
+    plan: cb.Comptime,
+):  # fmt: skip
+    """out[0, i, n] = a[i] . b[n], both read along their rows: a is (M, K), b (N, K).
+
+    A cube does `channels` channels for all rows, `rows` x 4 of them at a time; its part of b stays in the cache.
+    """
+    lanes = plan.lanes
+    m, depth, channels = a.shape[0], a.shape[1], b.shape[0]
+    first = cb.CUBE_POS * plan.channels
+    buffer = cb.local((rows, plan.channels), cb.f32)
+    for row in range(0, m, rows):
+        for n in range(0, plan.channels, 4):
+            dot_tile(buffer, a, b, row, first + n, n, m, channels, depth, rows, lanes)
+        for i in range(cb.min(rows, m - row)):
+            for j in range(0, plan.channels, lanes):
+                if first + j < channels:
+                    value = buffer.load((i, j), lanes, valid=plan.channels - j) * alpha
+                    valid = cb.min(channels - first - j, plan.channels - j)
+                    finish_line(
+                        value, out, bias, residual, 0, row + i, first + j, valid, plan, mask, fill
+                    )
+
+
+@cb.func
+def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
+    """buffer[i, n + j] = a[row + i] . b[channel + j] for `rows` x 4 pairs, summed in lines along K."""
+    acc = cb.local((rows, 4), cb.f32, lanes=lanes)
+    strip = cb.local(4, cb.f32, lanes=lanes)
+    for i in range(rows):
+        for j in range(4):
+            acc[i, j] = cb.splat(0.0, lanes)
+    places = ()
+    for j in cb.unroll(range(4)):
+        places = places + (cb.min(channel + j, channels - 1),)
+    sources = ()
+    for i in cb.unroll(range(rows)):
+        sources = sources + (cb.min(row + i, m - 1),)
+    whole = depth // lanes * lanes
+    for k in range(0, whole, lanes):
+        for j in cb.unroll(range(4)):
+            strip[j] = cb.cast(b.load((places[j], k), lanes), cb.f32)
+        for i in cb.unroll(range(rows)):
+            x = cb.cast(a.load((sources[i], k), lanes), cb.f32)
+            for j in range(4):
+                acc[i, j] = cb.fma(x, strip[j], acc[i, j])
+    if whole < depth:
+        for i in cb.unroll(range(rows)):
+            x = cb.cast(a.load((sources[i], whole), lanes, valid=depth - whole), cb.f32)
+            for j in cb.unroll(range(4)):
+                y = cb.cast(b.load((places[j], whole), lanes, valid=depth - whole), cb.f32)
+                acc[i, j] = cb.fma(x, y, acc[i, j])
+    for i in cb.unroll(range(rows)):
+        for j in cb.unroll(range(4)):
+            buffer[i, n + j] = acc[i, j].sum()
+
+
+@cb.kernel
+def sum_rows(
+    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, rows: cb.Comptime[int],
+    plan: cb.Comptime,
+):  # fmt: skip
+    """out[0, i, n] = sum over k of a[i, k] * b[k, n]: lines lie along the rows of b, which is (K, N)."""
+    lanes, lines = plan.lanes, plan.lines
+    columns = b.shape[1]
+    first = cb.CUBE_POS * (lanes * lines)
+    acc = cb.local((rows, lines), cb.f32, lanes=lanes)
+    done = cb.local((rows, lines), cb.f32, lanes=lanes)
+    for i in range(rows):
+        for j in range(lines):
+            acc[i, j] = cb.splat(0.0, lanes)
+    for k in range(a.shape[1]):
+        for j in cb.unroll(range(lines)):
+            y = cb.cast(
+                b.load((k, first + j * lanes), lanes, valid=columns - first - j * lanes), cb.f32
+            )
+            for i in cb.unroll(range(rows)):
+                acc[i, j] = cb.fma(cb.splat(cb.cast(a[i, k], cb.f32), lanes), y, acc[i, j])
+    for i in range(rows):
+        for j in range(lines):
+            done[i, j] = acc[i, j]
+    for i in range(rows):
+        for j in range(lines):
+            at = first + j * lanes
+            if at < columns:
+                finish_line(
+                    done[i, j] * alpha,
+                    out,
+                    bias,
+                    residual,
+                    0,
+                    i,
+                    at,
+                    columns - at,
+                    plan,
+                    mask,
+                    fill,
+                )
+
+
+@dataclass(frozen=True)
+class SkinnyPlan:
+    """What changes the code of a product with few rows.
+
+    Attributes:
+        dot: results are dot products along the rows of b transposed; else lines lie along the rows of b.
+        rows: rows of a that are done together.
+        lines: lines along the rows of b, side by side (without `dot`).
+        lanes: lanes of a line.
+        channels: results that a cube makes side by side (with `dot`).
+        apart: whether the sum over K is cut, so that cubes read whole rows of b (without `dot`).
+    """
+
+    dot: bool
+    rows: int
+    lines: int
+    lanes: int
+    channels: int = 1
+    apart: bool = False
+
+
+@cache
+def blueprint_of(
+    plan: SkinnyPlan, bias: bool, residual: bool, mask: bool, function: Any
+) -> Blueprint:
+    """The kernels' blueprint; the same object every time, so that keys compare quickly."""
+    return Blueprint(
+        plan.rows, plan.lines, plan.lanes, bias, residual, mask, function, channels=plan.channels
+    )
+
+
+def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) -> bool:
+    """Whether cubes should have a part of K and whole rows of b (see `matmul.cpu.gemv_split_k`), as was measured."""
+    size = problem.k * problem.n * result_dtype(problem).itemsize
+    if properties.register_bytes < 64:
+        return size >= LARGE
+    if properties.name == FOLLOWS or properties.cores > FEW_CORES or size < LARGER:
+        return False
+    return problem.n >= LONG or problem.m == MOST_ROWS
+
+
+class Skinny(Routine):
+    """Float products with few rows: b is read once, where it stands."""
+
+    name = "skinny"
+
+    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+        """One product, few rows, and an order of b that lines can follow."""
+        dtype = result_dtype(problem)
+        if not dtype.is_float or dtype.bits > 32:
+            return f"sums are in f32, not {dtype.name}"
+        if problem.packed or problem.batch != 1:
+            return "b is one matrix that is not packed"
+        most = {"columns": MOST_DOT_ROWS, "rows": MOST_ROWS}.get(problem.layout, 0)
+        return None if problem.m <= most else f"at most {most} rows when b lies in {problem.layout}"
+
+    def group(self, key: Product) -> int:
+        """Where it fits, packing b costs more than it brings."""
+        return 1
+
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[SkinnyPlan]:
+        """Enough cubes to fill all cores, each with long parts of the rows of b; then other shares."""
+        lanes = properties.register_bytes // 4
+        if problem.layout == "columns":
+            rows = min(problem.m, 6)
+            for channels in (CHANNELS, 32, 8, 64):
+                yield SkinnyPlan(True, rows, 4, lanes, channels)
+            if problem.m > 4:
+                yield SkinnyPlan(True, 4, 4, lanes, CHANNELS)
+        else:
+            if whole_rows_are_quicker(problem, properties):
+                yield SkinnyPlan(False, problem.m, 1, lanes, apart=True)
+            counts = {
+                n: -(-problem.n // (n * lanes)) for n in (32, 16, 8) if n * problem.m <= MOST_SUMS
+            }
+            long = [
+                n
+                for n, c in counts.items()
+                if c >= 2 * properties.cores and even(c, properties.cores)
+            ]
+            for lines in dict.fromkeys((*long[:1], 4, 2, 8, 1)):
+                yield SkinnyPlan(False, problem.m, lines, lanes)
+
+    def launch(self, blueprint: SkinnyPlan, problem: Product, args: tuple[Any, ...]) -> None:
+        """out (1, M, N) = epilogue(x (1, M, K) @ b (1, K, N))."""
+        x, b, out, bias, residual, function, alpha, mask, fill = (*args, None, 0.0)[:9]
+        x, b, plan = x[0], b[0], blueprint
+        kernel_plan = blueprint_of(
+            plan, bias is not None, residual is not None, mask is not None, function
+        )
+        if plan.dot:
+            cubes = -(-b.shape[1] // plan.channels)
+            dot_rows[cubes, 1](
+                x,
+                b.T,
+                out,
+                bias,
+                residual,
+                mask,
+                float(alpha),
+                float(fill),
+                plan.rows,
+                kernel_plan,
+                mode="unchecked",
+            )
+        elif plan.apart:
+            multiply_apart(x, b, out, bias, residual, mask, float(alpha), float(fill), kernel_plan)
+        else:
+            cubes = -(-b.shape[1] // (plan.lines * plan.lanes))
+            sum_rows[cubes, 1](
+                x,
+                b,
+                out,
+                bias,
+                residual,
+                mask,
+                float(alpha),
+                float(fill),
+                plan.rows,
+                kernel_plan,
+                mode="unchecked",
+            )

@@ -1,0 +1,146 @@
+"""Large products on a CPU with 16 registers: a cube copies a piece of its rows of a, then walks all panels of b.
+
+The rows of a lie far apart, often a multiple of 4 KB, where they share few sets of the caches. Copied in the order in
+which they are multiplied, they stay in the second-level cache while one panel after the other goes by (Goto and van de
+Geijn, 2008). The panels come from further away; while a tile is multiplied, a part of the next panel is asked for.
+"""
+
+from __future__ import annotations
+
+import cubepy as cb
+from cubepy.kernels.matmul.cpu.microkernel import tile_row
+from cubepy.kernels.primitives.register_transpose import transpose_lines
+
+TALL = 12  # tiles of a cube along M, at most: with DEEP numbers of each row 220 KB of a second-level cache of 512
+DEEP = (
+    768  # of a piece of K, at most: such a panel has 48 KB, and the next one comes while it is used
+)
+LINE = 16  # numbers in a line of the caches
+SOON = 128  # numbers that a row is asked for ahead while it is copied
+TURN = (
+    4  # steps along K for one question for the next panel: the first four tiles ask for all of it
+)
+
+
+@cb.kernel
+def gathered_product(
+    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, row_blocks, groups, begin,
+    deep, depth, blueprint: cb.Comptime,
+):  # fmt: skip
+    """out[batch] = epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows, one of `groups` of panels.
+
+    a is (batch, M, K), b (batch or 1, panels, rows * width): `deep` rows of K from `begin` on, perhaps all, and what is
+    not read. A block has at most `TALL` tiles. K is walked in pieces of `depth`, at most `DEEP`, whose sums are added
+    up in out; the epilogue follows the last.
+    """
+    rows, lines, lanes, width = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width
+    m, columns = out.shape[1], out.shape[2]
+    panels = (columns + width - 1) // width
+    group = cb.CUBE_POS % groups
+    block = cb.CUBE_POS // groups % row_blocks
+    batch = cb.CUBE_POS // (groups * row_blocks)
+    batch_b = cb.min(batch, b.shape[0] - 1)
+    tiles = (m + rows - 1) // rows
+    step = cb.cast(cb.min(row_blocks, 1), cb.i64)
+    first_row = block * tiles // row_blocks * rows
+    last_row = cb.min((block + 1) * tiles // row_blocks * rows, m)
+    done = cb.local((rows, lines), cb.f32, lanes=lanes)
+    strip = cb.local((TALL, DEEP * rows + lanes), cb.f32)
+    for piece in range(1 if blueprint.once else (deep + depth - 1) // depth):
+        start = 0 if blueprint.once else piece * depth
+        count = deep if blueprint.once else cb.min(depth, deep - start)
+        first_piece = blueprint.once or begin + start == 0
+        last_piece = blueprint.once or begin + start + count == a.shape[2]
+        gather_rows(strip, a, batch, first_row, last_row, begin + start, count, blueprint)
+        for panel in range(group * panels // groups, (group + 1) * panels // groups):
+            whole = (panel + 1) * width <= columns
+            for tile in range(first_row, last_row, rows):
+                here = cb.min(rows, m - tile)
+                for i in cb.unroll(range(rows)):
+                    out.prefetch((batch, tile + i, panel * width))
+                gathered_tile(
+                    done,
+                    strip,
+                    b,
+                    batch_b,
+                    (tile - first_row) // rows,
+                    panel,
+                    start,
+                    count,
+                    step,
+                    blueprint,
+                )
+                for i in range(here):
+                    if whole:
+                        tile_row(done, i, out, bias, residual, mask, alpha, fill, batch, tile + i, panel, columns,
+                                 not first_piece, last_piece, 0, True, blueprint)  # fmt: skip
+                    else:
+                        tile_row(done, i, out, bias, residual, mask, alpha, fill, batch, tile + i, panel, columns,
+                                 not first_piece, last_piece, 0, False, blueprint)  # fmt: skip
+
+
+@cb.func
+def gather_rows(strip, a, batch, first_row, last_row, start, count, blueprint):
+    """strip[t, k * rows + i] = a[batch, first_row + t * rows + i, start + k]; the last row stands for those beyond.
+
+    Squares are transposed, and what comes `SOON` is asked for. A line is stored for each k; what is too much of it is
+    overwritten by the next.
+    """
+    rows, lanes = blueprint.rows, blueprint.lanes
+    for t in range((last_row - first_row + rows - 1) // rows):
+        for k in range(0, count, lanes):
+            if k % LINE == 0:
+                for r in cb.unroll(range(rows)):
+                    a.prefetch(
+                        (batch, cb.min(first_row + t * rows + r, last_row - 1), start + k + SOON)
+                    )
+            square = ()
+            for r in cb.unroll(range(lanes)):
+                row = cb.min(first_row + t * rows + min(r, rows - 1), last_row - 1)
+                square = square + (a.load((batch, row, start + k), lanes, valid=count - k),)
+            columns = transpose_lines(square, lanes)
+            for c in cb.unroll(range(lanes)):
+                strip.store((t, (k + c) * rows), columns[c])
+
+
+@cb.func
+def gathered_tile(done, strip, b, batch, tile, panel, start, count, step, blueprint):
+    """done = a tile of the strip times `count` rows of a panel from row `start` on; `step` is one."""
+    rows, lines, lanes = blueprint.rows, blueprint.lines, blueprint.lanes
+    acc = cb.local((rows, lines), cb.f32, lanes=lanes)
+    line = cb.local(lines, cb.f32, lanes=lanes)
+    for i in range(rows):
+        for j in range(lines):
+            acc[i, j] = cb.splat(0.0, lanes)
+    k, last = cb.cast(0, cb.i64), cb.cast(count, cb.i64)
+    whole = last // TURN * TURN
+    pace = step * (blueprint.asks * blueprint.width)
+    ask = (start + cb.min(tile * blueprint.asks, TURN) * (count // TURN)) * (step * blueprint.width)
+    pace = pace if tile * blueprint.asks < TURN else 0 * pace
+    while k < whole:
+        for q in cb.unroll(range(blueprint.asks)):
+            b.prefetch((batch, panel + 1, ask + q * blueprint.width))
+        ask = ask + pace
+        for turn in cb.unroll(range(TURN)):
+            gathered_step(
+                acc, line, strip, b, batch, tile, panel, start + k + turn, k + turn, blueprint
+            )
+        k = k + TURN * step
+    while k < last:
+        gathered_step(acc, line, strip, b, batch, tile, panel, start + k, k, blueprint)
+        k = k + step
+    for i in range(rows):
+        for j in range(lines):
+            done[i, j] = acc[i, j]
+
+
+@cb.func
+def gathered_step(acc, line, strip, b, batch, tile, panel, row, k, blueprint):
+    """Add the products of one row of a panel and of one column of the strip."""
+    lanes = blueprint.lanes
+    for j in range(blueprint.lines):
+        line[j] = b.load((batch, panel, row * blueprint.width + j * lanes), lanes)
+    for i in range(blueprint.rows):
+        x = cb.splat(strip[tile, k * blueprint.rows + i], lanes)
+        for j in range(blueprint.lines):
+            acc[i, j] = cb.fma(x, line[j], acc[i, j])

@@ -1,0 +1,224 @@
+"""The inner levels of the CPU matmul: packing all of b, the sums of a tile in registers, the epilogue.
+
+The tile keeps `rows` x `lines` accumulators in vector registers while it walks along K (Goto and van de Geijn,
+2008; BLIS, 2015). A is read where it stands, one broadcast element a row; of b, `width` columns lie side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cubepy as cb
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What changes the matmul's code.
+
+    Attributes:
+        rows: rows of a register tile.
+        lines: lines of a register tile's width.
+        lanes: lanes of a line.
+        bias, residual, mask: whether the epilogue has them.
+        activation: a func of the result, or None.
+        kind: what sums are made of: "f32" one by one, or words of "bf16", "i8" or "u8" (see `matmul.cpu.vnni`).
+        source: how b lies: in "panels", or in "rows" or "columns" that are packed piece by piece.
+        wide: how many panels are packed at a time, which reads as much more of each row of b.
+        channels: with dot products, results that a cube makes side by side.
+        matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`).
+        once: whether K is one piece, so that a sum is finished when it is first written.
+        paired: whether out holds the bits of bf16, and sums of bf16 alone are written: two lines are rounded as one.
+        past: whether whole lines of out are written past the caches.
+        ahead: whether to ask for the piece of the panel that comes next while this one is multiplied.
+        fetched: whether to ask for the part of out that a tile writes before its products, where a row of it is a line.
+        asks: lines of the next panel that are asked for in a turn of the inner loop of `gathered_product`.
+    """
+
+    rows: int
+    lines: int
+    lanes: int
+    bias: bool = False
+    residual: bool = False
+    mask: bool = False
+    activation: Any = None
+    kind: str = "f32"
+    source: str = "panels"
+    wide: int = 1
+    channels: int = 1
+    matrix: bool = False
+    once: bool = False
+    paired: bool = False
+    past: bool = False
+    ahead: bool = False
+    fetched: bool = False
+    asks: int = 1
+
+    @property
+    def exact(self) -> bool:
+        """Whether sums are in i32, without an epilogue."""
+        return self.kind in ("i8", "u8")
+
+    @property
+    def width(self) -> int:
+        """Columns of a register tile."""
+        return self.lines * self.lanes
+
+
+@cb.func
+def finish_line(
+    value,
+    out,
+    bias,
+    residual,
+    batch,
+    row,
+    column,
+    valid,
+    blueprint,
+    mask=None,
+    fill=0.0,
+    past=False,
+):
+    """The epilogue of one line: bias, activation, residual, mask, store; with `past`, past the caches."""
+    if blueprint.bias:
+        value = value + cb.cast(bias.load((column,), blueprint.lanes, valid=valid), cb.f32)
+    if blueprint.activation is not None:
+        value = blueprint.activation(value)
+    if blueprint.residual:
+        value = value + cb.cast(
+            residual.load((batch, row, column), blueprint.lanes, valid=valid), cb.f32
+        )
+    if mask is not None:
+        kept = mask.load((batch, row, column), blueprint.lanes, valid=valid)
+        value = cb.select(kept, value, cb.splat(cb.cast(fill, cb.f32), blueprint.lanes))
+    if past:
+        out.store_stream((batch, row, column), cb.cast(value, out.dtype))
+    else:
+        out.store((batch, row, column), cb.cast(value, out.dtype), valid=valid)
+
+
+@cb.func
+def number(x, lanes, kind):
+    """An element of a, or a word of several, in every lane."""
+    return cb.splat(cb.cast(x, cb.f32), lanes) if kind == "f32" else cb.splat(x, lanes)
+
+
+@cb.func
+def added(acc, x, line, kind):
+    """acc plus the products of x and a line of b; dot products of bytes want one factor unsigned."""
+    if kind == "f32":
+        total = cb.fma(x, line, acc)
+    elif kind == "bf16":
+        total = cb.dot_bf16(acc, x, line)
+    elif kind == "i8":
+        total = cb.dot_i8(acc, cb.bitcast(line, cb.u8), cb.bitcast(x, cb.i8))
+    else:
+        total = cb.dot_i8(acc, cb.bitcast(x, cb.u8), cb.bitcast(line, cb.i8))
+    return total
+
+
+@cb.func
+def tile_product(
+    done, a, b, batch, batch_b, row, panel, first_k, last_k, origin, step, ask, blueprint
+):
+    """done = a tile of rows of a times one panel, which begins with row `origin` of b.
+
+    `acc` is touched by constant loops only, so it stays in registers. `step` is one. `ask` is the column of which lines
+    are asked for ahead; behind a panel's last row lies the next panel.
+    """
+    rows, lines, lanes, kind = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.kind
+    acc = cb.local((rows, lines), done.dtype, lanes=lanes)
+    strip = cb.local(lines, b.dtype, lanes=lanes)
+    for i in range(rows):
+        for j in range(lines):
+            acc[i, j] = cb.splat(cb.cast(0, done.dtype), lanes)
+    k = cb.cast(first_k, cb.i64)
+    after = k + cb.cast(last_k - first_k, cb.i64)
+    while k < last_k:  # of unknown step, so that LLVM does not unroll it and run out of registers
+        if blueprint.ahead:
+            b.prefetch((batch_b, panel, after - origin, ask))
+            after = after + step
+        for j in range(lines):
+            strip[j] = b.load((batch_b, panel, k - origin, j * lanes), lanes)
+        for i in range(rows):
+            x = number(a[batch, row + i, k], lanes, kind)
+            for j in range(lines):
+                acc[i, j] = added(acc[i, j], x, strip[j], kind)
+        k = k + step
+    for i in range(rows):
+        for j in range(lines):
+            done[i, j] = acc[i, j]
+
+
+@cb.func
+def row_product(done, r, a, b, batch, batch_b, row, panel, first_k, last_k, origin, blueprint):
+    """The same for row r alone, where the matrix has fewer rows than a tile."""
+    lines, lanes, kind = blueprint.lines, blueprint.lanes, blueprint.kind
+    acc = cb.local(lines, done.dtype, lanes=lanes)
+    for j in range(lines):
+        acc[j] = cb.splat(cb.cast(0, done.dtype), lanes)
+    for k in range(first_k, last_k):
+        x = number(a[batch, row, k], lanes, kind)
+        for j in range(lines):
+            acc[j] = added(acc[j], x, b.load((batch_b, panel, k - origin, j * lanes), lanes), kind)
+    for j in range(lines):
+        done[r, j] = acc[j]
+
+
+def upper(lanes: int) -> tuple[int, ...]:
+    """The places of the upper halves of the words of two lines."""
+    return tuple(range(1, 4 * lanes, 2))
+
+
+@cb.func
+def nearest(line):
+    """Bits of f32 whose upper halves are the nearest bf16, to even; of NaN, such whose lower half is zero."""
+    bits = cb.bitcast(line, cb.u32)
+    return cb.select((bits & 0x10000) != 0, bits + 0x8000, bits + 0x7FFF)
+
+
+@cb.func
+def paired(one, two, lanes):
+    """The bits of two lines of sums, as one line of bf16: a test for NaN and half of the moves less than two casts.
+
+    Sums of bf16 are NaN of bf16, whose lower half is zero, so that rounding does not carry into the upper one.
+    """
+    return cb.shuffle(
+        cb.bitcast(nearest(one), cb.u16), cb.bitcast(nearest(two), cb.u16), upper(lanes)
+    )
+
+
+@cb.func
+def tile_row(
+    done, i, out, bias, residual, mask, alpha, fill, batch, row, panel, columns, accumulate, last, less, whole,
+    blueprint,
+):  # fmt: skip
+    """Write one row of a tile, with the epilogue when K is done; `whole`: all its columns are there."""
+    if blueprint.paired:
+        for j in cb.unroll(range(0, blueprint.lines, 2)):
+            at = panel * blueprint.width + j * blueprint.lanes
+            bits = paired(done[i, j] * alpha, done[i, j + 1] * alpha, blueprint.lanes)
+            if whole and blueprint.past:
+                out.store_stream((batch, row, at), bits)
+            elif whole:
+                out.store((batch, row, at), bits)
+            elif at < columns:
+                out.store((batch, row, at), bits, valid=columns - at)
+        return
+    for j in cb.unroll(range(blueprint.lines)):
+        at = panel * blueprint.width + j * blueprint.lanes
+        if whole or at < columns:
+            valid = blueprint.lanes if whole else columns - at
+            value = done[i, j]
+            if accumulate:
+                value = value + cb.cast(
+                    out.load((batch, row, at), blueprint.lanes, valid=valid), done.dtype
+                )
+            if not last:
+                out.store((batch, row, at), cb.cast(value, out.dtype), valid=valid)
+            elif blueprint.exact:
+                out.store((batch, row, at), value - less, valid=valid)
+            else:
+                finish_line(value * alpha, out, bias, residual, batch, row, at, valid, blueprint, mask, fill,
+                            whole and blueprint.past)  # fmt: skip

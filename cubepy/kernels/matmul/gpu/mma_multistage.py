@@ -1,0 +1,277 @@
+"""The matmul for matrix units that a plane drives (`cb.mma`, from sm_80 on): any strides, any size, many dtypes.
+
+A ring of stages in shared memory is filled by asynchronous copies of 16 bytes where rows are aligned, and by ordinary
+loads and stores where they are not. Rows of a stage are padded by 16 bytes, so that `load_matrix` meets no bank twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.matmul.gpu.operands import (
+    ALIGNMENT,
+    NARROW_FLOATS,
+    aligned,
+    fitted,
+    once,
+    oriented,
+)
+from cubepy.kernels.matmul.gpu.simt import tile_start
+from cubepy.kernels.matmul.problem import Product, result_dtype
+from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
+from cubepy.tune import Routine
+
+UNITS = 256
+PIECE = 16
+"""Bytes that one copy moves, and by which rows are padded."""
+DEPTH_BYTES = 64
+"""Bytes of K in a stage: two matrix instructions."""
+
+
+@dataclass(frozen=True)
+class Mma(Epilogue):
+    """What changes the code of the matmul with `cb.mma`, beside the epilogue.
+
+    Attributes:
+        rows, columns: a cube's tile; its eight planes stand two by four.
+        stages: stages of the ring.
+        a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own (16-bit dtypes).
+        a_async, b_async: its last axis is contiguous, aligned to 16 bytes, and a multiple of them long.
+    """
+
+    rows: int = 128
+    columns: int = 128
+    stages: int = 3
+    a_along_k: bool = True
+    b_along_k: bool = True
+    a_async: bool = False
+    b_async: bool = False
+
+
+@cb.func
+def pitch_of(count, depth, along_k, size):
+    """Elements from one row of a stage to the next."""
+    return (depth if along_k else count) + PIECE // size
+
+
+@cb.func
+def bring(shared, at, source, batch, first, k, count, depth, along_k, asynchronous):
+    """Start filling a stage of an operand: `count` of its rows from `first` on, and `depth` of K from k on."""
+    size = shared.dtype.itemsize
+    per = PIECE // size
+    pitch = pitch_of(count, depth, along_k, size)
+    width = depth if along_k else count
+    pieces = width // per
+    for turn in cb.unroll(range(count * depth // per // UNITS)):
+        n = turn * UNITS + cb.UNIT_POS
+        line = n // pieces
+        place = n % pieces * per
+        i = (first if along_k else k) + line
+        j = (k if along_k else first) + place
+        left = cb.select(i < source.shape[1], cb.max(source.shape[2] - j, 0), 0)
+        if asynchronous:
+            cb.copy_async(shared, at + line * pitch + place, source, (batch, i, j), PIECE, left > 0)
+        else:
+            shared.store(at + line * pitch + place, source.load((batch, i, j), per, valid=left))
+
+
+@cb.func
+def fragment(shared, at, row, k, pitch, along_k, of_a):
+    """Four 8x8 tiles (of 16-bit elements) of an operand: 16 rows of A or columns of B, and 32 bytes of K."""
+    lane = cb.UNIT_POS_PLANE
+    half = PIECE // shared.dtype.itemsize
+    low = lane // 8 % 2
+    high = lane // 16
+    of_row = (low if of_a else high) * 8 + lane % 8
+    of_k = (high if of_a else low) * half
+    if along_k:
+        found = cb.load_matrix(shared, at + (row + of_row) * pitch + k + of_k, 4)
+        if shared.dtype.itemsize == 4:  # matrix units would cut off what tf32 does not hold
+            found = cb.pack(cb.unpack(found, shared.dtype), shared.dtype)
+        return found
+    of_row = (low if of_a else high) * 8
+    of_k = (high if of_a else low) * 8 + lane % 8
+    return cb.load_matrix(shared, at + (k + of_k) * pitch + row + of_row, 4, transpose=True)
+
+
+@cb.func
+def stage_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, depth, blueprint):
+    """acc += one stage, for a plane's part of the tile: `high` by `wide` from (top, left) on."""
+    size = tiles_a.dtype.itemsize
+    pitch_a = pitch_of(blueprint.rows, depth, blueprint.a_along_k, size)
+    pitch_b = pitch_of(blueprint.columns, depth, blueprint.b_along_k, size)
+    for k in cb.unroll(range(0, depth, 32 // size)):
+        b = ()
+        for j in cb.unroll(range(wide // 16)):
+            b = b + (
+                fragment(tiles_b, at_b, left + j * 16, k, pitch_b, blueprint.b_along_k, False),
+            )
+        for i in cb.unroll(range(high // 16)):
+            a = fragment(tiles_a, at_a, top + i * 16, k, pitch_a, blueprint.a_along_k, True)
+            for j in cb.unroll(range(wide // 8)):
+                pair = cb.slice_line(b[j // 2], j % 2 * 2, 2)
+                acc[i, j] = cb.mma(a, pair, acc[i, j], tiles_a.dtype)
+
+
+@cb.kernel(fast_math=("contract", "afn", "nsz"))
+def mma_product(
+    a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, steps, blueprint: cb.Comptime
+):  # fmt: skip
+    """out[batch] = epilogue(a[batch] @ b[batch]), one cube for each tile.
+
+    a is (batches or 1, M, K) or (.., K, M), b (batches or 1, N, K) or (.., K, N), as the blueprint says.
+    """
+    rows, columns, stages = blueprint.rows, blueprint.columns, blueprint.stages
+    size = a.dtype.itemsize
+    depth = DEPTH_BYTES // size
+    span_a = (rows if blueprint.a_along_k else depth) * pitch_of(
+        rows, depth, blueprint.a_along_k, size
+    )
+    span_b = (columns if blueprint.b_along_k else depth) * pitch_of(
+        columns, depth, blueprint.b_along_k, size
+    )
+    tiles_a = cb.shared(stages * span_a, a.dtype)
+    tiles_b = cb.shared(stages * span_b, b.dtype)
+    batch, row, column = tile_start(out, rows, columns)
+    batch_a = cb.min(batch, a.shape[0] - 1)
+    batch_b = cb.min(batch, b.shape[0] - 1)
+    high = rows // 2
+    wide = columns // 4
+    top = cb.PLANE_POS // 4 * high
+    left = cb.PLANE_POS % 4 * wide
+    sums = cb.i32 if a.dtype.is_int else cb.f32
+    acc = cb.local((high // 16, wide // 8), sums, lanes=4)
+    for i in cb.unroll(range(high // 16)):
+        for j in cb.unroll(range(wide // 8)):
+            acc[i, j] = cb.cast(cb.splat(0, 4), sums)
+    for step in cb.unroll(range(stages - 1)):
+        bring(
+            tiles_a,
+            step * span_a,
+            a,
+            batch_a,
+            row,
+            step * depth,
+            rows,
+            depth,
+            blueprint.a_along_k,
+            blueprint.a_async,
+        )
+        bring(
+            tiles_b, step * span_b, b, batch_b, column, step * depth, columns, depth, blueprint.b_along_k,
+            blueprint.b_async,
+        )  # fmt: skip
+        cb.copy_async_commit()
+    for step in range(steps):
+        cb.copy_async_wait(stages - 2)
+        cb.sync_cube()
+        ahead = step + stages - 1
+        slot = ahead % stages
+        if ahead < steps:
+            bring(
+                tiles_a, slot * span_a, a, batch_a, row, ahead * depth, rows, depth, blueprint.a_along_k,
+                blueprint.a_async,
+            )  # fmt: skip
+            bring(
+                tiles_b, slot * span_b, b, batch_b, column, ahead * depth, columns, depth, blueprint.b_along_k,
+                blueprint.b_async,
+            )  # fmt: skip
+        cb.copy_async_commit()
+        now = step % stages
+        stage_product(
+            acc,
+            tiles_a,
+            now * span_a,
+            tiles_b,
+            now * span_b,
+            top,
+            left,
+            high,
+            wide,
+            depth,
+            blueprint,
+        )
+    lane = cb.UNIT_POS_PLANE
+    for i in cb.unroll(range(high // 16)):
+        for j in cb.unroll(range(wide // 8)):
+            r = row + top + i * 16 + lane // 4
+            c = column + left + j * 8 + lane % 4 * 2
+            finish_line(
+                cb.slice_line(acc[i, j], 0, 2), out, bias, residual, alpha, batch, r, c, blueprint
+            )
+            finish_line(
+                cb.slice_line(acc[i, j], 2, 2),
+                out,
+                bias,
+                residual,
+                alpha,
+                batch,
+                r + 8,
+                c,
+                blueprint,
+            )
+
+
+class MmaRoutine(Routine):
+    """16-bit floats, 8-bit integers and tf32 by `cb.mma`, of any strides."""
+
+    name = "mma"
+
+    def group(self, key: Product) -> int:
+        """After wgmma, before plain arithmetic."""
+        return 2
+
+    def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
+        """The device has mma, and both operands have one of its dtypes."""
+        if not {"mma", "copy_async"} <= properties.features:
+            return "the device has no matrix units"
+        fits = (
+            problem.a in NARROW_FLOATS
+            or problem.a in ("i8", "u8")
+            or (problem.a == "f32" and problem.tf32)
+        )
+        if problem.a != problem.b or not fits:
+            return f"matrix units do not take {problem.a} and {problem.b}"
+        out = result_dtype(problem)
+        if out.is_int and out.bits > 32:
+            return "sums are in 32 bits"
+        return (
+            "there is no epilogue for integers" if problem.epilogue and not out.is_float else None
+        )
+
+    def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Mma]:
+        """Large tiles where they fill the device."""
+        tiles = problem.batch * -(-problem.m // 128) * -(-problem.n // 128)
+        sizes = [Mma(128, 128, 3), Mma(64, 64, 4)]
+        yield from sizes if tiles >= properties.cores else sizes[::-1]
+
+    def launch(self, blueprint: Mma, problem: Product, args: tuple[Any, ...]) -> None:
+        """out (batch, M, N) = epilogue(x (batch, M, K) @ y (batch, K, N))."""
+        x, y, out, bias, residual, _, alpha = args
+        narrow = x.itemsize == 2
+        a, a_along_k = oriented(once(x)) if narrow else (once(x), True)
+        b, b_along_k = (
+            oriented(once(y).transpose(0, 2, 1)) if narrow else (once(y).transpose(0, 2, 1), True)
+        )
+        plan = fitted(
+            blueprint,
+            args,
+            a_along_k=a_along_k,
+            b_along_k=b_along_k,
+            a_async=copies(a),
+            b_async=copies(b),
+        )
+        batch, m, n = out.shape
+        cubes = batch * -(-m // plan.rows) * -(-n // plan.columns)
+        steps = -(-x.shape[2] // (DEPTH_BYTES // x.itemsize))
+        mma_product[cubes, UNITS](
+            a, b, out, bias, residual, float(alpha), steps, plan, mode="unchecked"
+        )
+
+
+def copies(a: Any) -> bool:
+    """Whether copies of 16 bytes suit an operand: aligned rows that are whole numbers of them."""
+    return aligned(a) and a.shape[2] * a.itemsize % ALIGNMENT == 0

@@ -1,0 +1,350 @@
+"""`K.matmul`: batched products of any strides, with bias, activation and residual fused into the last step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import DTypeError, ShapeError
+from cubepy.kernels.elementwise.map import map as map_
+from cubepy.kernels.entry.arguments import array_of, number_of, rounds_to_tf32
+from cubepy.kernels.entry.dispatch import repeated_with
+from cubepy.kernels.entry.results import finish, output, wrapper
+from cubepy.kernels.entry.shapes import view_as
+from cubepy.kernels.matmul.cpu.vnni import widened
+from cubepy.kernels.matmul.gpu.operands import suits_copy_engine
+from cubepy.kernels.matmul.prepack import Packed
+from cubepy.kernels.matmul.problem import Product, layout_of, name_of, result_dtype
+from cubepy.kernels.matmul.routines import MATMUL
+from cubepy.kernels.movement.copy import convert_into, copy
+from cubepy.kernels.primitives.functions import activation_of
+from cubepy.lang.dtypes import DType, as_dtype, promote
+from cubepy.runtime import memory
+from cubepy.runtime.device import current, device_properties
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.tune import choose
+
+
+@repeated_with("b", Packed, "panels", "shape", "dtype")
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    activation: Any = None,
+    residual: Any = None,
+    mask: Any = None,
+    fill: float = 0.0,
+    alpha: float = 1.0,
+    out: Any = None,
+    dtype: Any = None,
+    precision: str | None = None,
+) -> Any:
+    """Matrix product with broadcast batch axes: `activation(alpha * a @ b + bias) + residual`, where a mask allows it.
+
+    Args:
+        a: (..., M, K) or (K,).
+        b: (..., K, N) or (K,); a transposed view is as good as any. Or a matrix from `prepack`.
+        bias: (N,), added to every row.
+        activation: "gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh", or a `@cb.func` of one value.
+        residual: of the result's shape, added last.
+        mask: bools that broadcast to the result's shape; where one is false, the result is `fill`.
+        fill: what the result is where the mask is false, such as `-math.inf` for scores; whatever the sums are there.
+        alpha: factor of the product.
+        out: array to write.
+        dtype: of the result; the promoted dtype by default. f32 for f16 and bf16, i32 for 8-bit integers.
+        precision: "tf32" lets matrix units round f32 operands to 10 bits of fraction; by default they are not used.
+
+    Returns:
+        (..., M, N) in the promoted dtype; sums are in f32 (f64 and integers: exact types, without epilogue tiles).
+
+    Raises:
+        ShapeError: the inner lengths differ, or batches or the mask do not broadcast.
+        DTypeError: the mask does not hold bools.
+
+    Example:
+        >>> import numpy as np
+        >>> x, y = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+        >>> matmul(x, y)
+        array([[3., 3.],
+               [3., 3.]], dtype=float32)
+        >>> matmul(x, y, mask=np.tri(2, dtype=bool), fill=-1)
+        array([[ 3., -1.],
+               [ 3.,  3.]], dtype=float32)
+    """
+    alpha, fill = (
+        number_of(alpha, "alpha"),
+        fill if isinstance(fill, int) else number_of(fill, "fill"),
+    )
+    activation, tf32 = activation_of(activation), rounds_to_tf32(precision)
+    if isinstance(b, Packed) and b.panels.ndim == 2:
+        b = b.panels
+    if isinstance(b, Packed):
+        return _with_packed(a, b, bias, activation, residual, mask, fill, alpha, out, dtype)
+    wrap = wrapper(a, b)
+    x, y = array_of(a, "a"), array_of(b, "b")
+    if x.ndim == 0 or y.ndim == 0:
+        raise ShapeError(
+            f"matmul needs arrays of rank 1 or more, not shapes {x.shape} and {y.shape}"
+        )
+    row, column = x.ndim == 1, y.ndim == 1
+    x = x[None, :] if row else x
+    y = y[:, None] if column else y
+    if x.shape[-1] != y.shape[-2]:
+        raise ShapeError(
+            f"matmul of {array_of(a).shape} and {array_of(b).shape}: "
+            f"the inner lengths are {x.shape[-1]} and {y.shape[-2]}",
+            hint="the last axis of a must be as long as the second last of b",
+        )
+    try:
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        raise ShapeError(
+            f"the batch axes {x.shape[:-2]} and {y.shape[:-2]} do not broadcast together"
+        ) from None
+    m, n = x.shape[-2], y.shape[-1]
+    full = (*batch, m, n)
+    shape = (*batch, *(() if row else (m,)), *(() if column else (n,)))
+    kept = None if mask is None else _mask(mask, shape)
+    dtype = _asked_dtype(x.dtype, y.dtype, dtype)
+    if not dtype.is_float or dtype.bits == 64:
+        result = _general(x, y, shape, full, dtype, bias, activation, residual, alpha, out)
+        if kept is not None and result.size:
+            _fill(result, kept, fill)
+        return finish(result, out, wrap)
+    result = output(out, shape, dtype.numpy, x, y)
+    extra = _epilogue(bias, residual, full)
+    if result.size:
+        on_host = not isinstance(result, DeviceArray)
+        fused = kept.reshape(full) if kept is not None and on_host else None
+        _floats(
+            x, y, result.reshape(full) if result.flags.c_contiguous else result, full, *extra, activation, alpha,
+            tf32, fused, fill,
+        )  # fmt: skip
+        if kept is not None and not on_host:
+            _fill(result, kept, fill)
+    return finish(result, out, wrap)
+
+
+def _asked_dtype(a: Any, b: Any, asked: Any) -> DType:
+    """The dtype of a product of arrays of these dtypes, if need be as it was asked for."""
+    promoted = promote(as_dtype(a).compute, as_dtype(b).compute)
+    dtype = promoted if asked is None else as_dtype(asked)
+    if promoted.is_float != dtype.is_float or dtype.bits < promoted.bits:
+        raise DTypeError(f"the product of {np.dtype(a)} and {np.dtype(b)} cannot be {dtype.name}")
+    return dtype
+
+
+def _mask(mask: Any, shape: tuple[int, ...]) -> Any:
+    """The mask, stretched to the result's shape."""
+    kept = array_of(mask, "mask")
+    if kept.dtype != np.bool_:
+        raise DTypeError(
+            f"the mask of matmul holds bools, not {kept.dtype}", hint="compare it: mask=weights > 0"
+        )
+    try:
+        return np.broadcast_to(kept, shape)
+    except ValueError:
+        raise ShapeError(
+            f"a mask of shape {kept.shape} does not broadcast to the product's {shape}"
+        ) from None
+
+
+@cb.func
+def kept_or(kept, value, fill):
+    """The value where it is kept."""
+    return cb.select(kept, value, fill)
+
+
+def _fill(result: Any, mask: Any, fill: float) -> None:
+    """Write `fill` where the mask is false."""
+    if result.dtype.kind in "iu" and not float(fill).is_integer():
+        raise DTypeError(f"a product of {result.dtype} cannot be filled with {fill}")
+    map_(kept_or, mask, result, np.asarray(fill, result.dtype), out=result)
+
+
+def _with_packed(
+    a: Any, b: Packed, bias: Any, activation: Any, residual: Any, mask: Any, fill: float, alpha: float, out: Any,
+    dtype: Any,
+) -> Any:  # fmt: skip
+    """The product with a matrix that is laid out in panels already."""
+    wrap, x = wrapper(a), array_of(a, "a")
+    rows, columns = b.shape
+    if x.ndim < 1 or x.shape[-1] != rows:
+        raise ShapeError(f"matmul of {x.shape} and a packed {b.shape}: the inner lengths differ")
+    full = (*x.shape[:-1], columns)
+    kept = None if mask is None else _mask(mask, full)
+    dtype = _asked_dtype(x.dtype, b.dtype.numpy, dtype)
+    if dtype.bits == 64:
+        raise DTypeError(
+            f"a packed matrix of {b.dtype.name} does not make products of f64: a holds {x.dtype}",
+            hint="give the matrix itself instead of prepack's, or an a of f32",
+        )
+    result = output(out, full, dtype.numpy, x)
+    add, residual = _epilogue(bias, residual, full)
+    if result.size:
+        if not as_dtype(x.dtype).is_float or as_dtype(x.dtype).storage_only:
+            x, given = memory.empty(x.shape, np.float32), x
+            convert_into(x, given)
+        x3 = _batched(x, (1, math.prod(x.shape[:-1]), rows))
+        if x3.strides[2] != x3.itemsize and rows > 1:
+            x3 = copy(x3)
+        target = result if result.flags.c_contiguous else memory.empty(full, result.dtype)
+        out3 = target.reshape(1, -1, columns)
+        r3 = None if residual is None else _batched(residual, out3.shape)
+        m3 = None if kept is None else _lines(_batched(kept, out3.shape))
+        panels = b.panels
+        if panels.dtype == np.uint32 and x3.dtype != as_dtype("bf16").numpy:
+            panels = widened(panels, rows)
+        _launch(
+            x3, panels, out3, add, r3, activation, alpha, "rows", panels.shape[3], False, m3, fill
+        )
+        if target is not result:
+            convert_into(result, target)
+    return finish(result, out, wrap)
+
+
+def _general(
+    x: np.ndarray,
+    y: np.ndarray,
+    shape: Any,
+    full: Any,
+    dtype: Any,
+    bias: Any,
+    activation: Any,
+    residual: Any,
+    alpha: Any,
+    out: Any,
+) -> np.ndarray:
+    """f64 and integers: the plain kernel, one dot product an element."""
+    if bias is not None or activation is not None or residual is not None or alpha != 1.0:
+        raise DTypeError(f"the epilogue of matmul works on f32, f16 and bf16, not {dtype.name}")
+    result = output(out, shape, dtype.numpy, x, y)
+    if result.size and isinstance(result, DeviceArray):
+        target = result.reshape(full) if result.flags.c_contiguous else result
+        _floats(x, y, target, full, None, None, None, 1.0)
+    elif result.size and result.dtype == np.int32 and _bytes(x, y):
+        target = result.reshape(full) if result.flags.c_contiguous else result
+        _floats(x, y, target, full, None, None, None, 1.0)
+    elif result.size:
+        promoted = promote(as_dtype(x.dtype).compute, as_dtype(y.dtype).compute)
+        problem = Product(
+            str(current()), x.shape[-2], x.shape[-1], y.shape[-1], result.size // (x.shape[-2] * y.shape[-1]),
+            as_dtype(x.dtype).name, as_dtype(y.dtype).name, layout_of(y), out="" if dtype is promoted else dtype.name,
+        )  # fmt: skip
+        choose(MATMUL, problem).launch(problem, x, y, result)
+    return result
+
+
+def _bytes(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether dot products of bytes take a and b."""
+    fit = x.dtype.itemsize == 1 and y.dtype == np.int8 and x.dtype.kind in "iu"
+    return fit and "int8_dot" in device_properties().features
+
+
+def _epilogue(bias: Any, residual: Any, full: tuple[int, ...]) -> tuple[Any, Any]:
+    b = None if bias is None else array_of(bias, "bias")
+    r = None if residual is None else array_of(residual, "residual")
+    if b is not None and b.shape != (full[-1],):
+        raise ShapeError(f"bias has shape {b.shape}, but the product has {full[-1]} columns")
+    if r is not None and r.shape != full and r.size != int(np.prod(full)):
+        raise ShapeError(f"residual has shape {r.shape}, but the product has shape {full}")
+    return b, r
+
+
+def _floats(
+    x: np.ndarray,
+    y: np.ndarray,
+    result: np.ndarray,
+    full: Any,
+    bias: Any,
+    residual: Any,
+    activation: Any,
+    alpha: float,
+    tf32: bool = False,
+    mask: Any = None,
+    fill: float = 0.0,
+) -> None:
+    if y.shape[-2] == 0:  # a sum of nothing is zero; the epilogue still follows
+        x, y = (
+            memory.empty((*x.shape[:-1], 1), x.dtype),
+            memory.empty((*y.shape[:-2], 1, y.shape[-1]), y.dtype),
+        )
+        x[...] = 0
+        y[...] = 0
+    k, n = y.shape[-2:]
+    m = full[-2]
+    if y.ndim == 2 or math.prod(y.shape[:-2]) == 1:  # one matrix for all batches: more rows
+        y3 = y.reshape(1, k, n) if y.ndim > 2 else y[None]
+        x3 = _batched(
+            x if x.shape[:-1] == full[:-1] else np.broadcast_to(x, (*full[:-1], k)), (1, -1, k)
+        )
+        m = x3.shape[1]
+    else:
+        x3 = _batched(np.broadcast_to(x, (*full[:-1], k)), (-1, m, k))
+        y3 = _batched(np.broadcast_to(y, (*full[:-2], k, n)), (-1, k, n))
+    shape = (x3.shape[0], m, n)
+    try:
+        out3, apart = view_as(result, shape), False
+    except AttributeError:  # strides that three axes cannot have
+        out3, apart = memory.empty(shape, result.dtype), True
+    r3 = None if residual is None else _batched(residual, shape)
+    if x3.strides[2] != x3.itemsize and k > 1 and not isinstance(x3, DeviceArray):
+        x3 = copy(x3)
+    m3 = None if mask is None else _lines(_batched(mask, shape))
+    _launch(x3, y3, out3, bias, r3, activation, alpha, layout_of(y3), 0, tf32, m3, fill)
+    if apart:
+        convert_into(result, out3.reshape(result.shape))
+
+
+def _launch(
+    x: Any,
+    y: Any,
+    out: Any,
+    bias: Any,
+    residual: Any,
+    function: Any,
+    alpha: float,
+    layout: str,
+    packed: int,
+    tf32: bool = False,
+    mask: Any = None,
+    fill: float = 0.0,
+) -> None:
+    """out = epilogue(x @ y) by the routine that is chosen: x (batch, M, K), y (batch, K, N) or panels."""
+    batch, m, n = out.shape
+    extras = (
+        bias is not None
+        or residual is not None
+        or function is not None
+        or alpha != 1.0
+        or mask is not None
+    )
+    second = "bf16" if packed and y.dtype == np.uint32 else name_of(y.dtype)
+    problem = Product(
+        str(current()), m, x.shape[2], n, batch, name_of(x.dtype), second, layout, packed, extras
+    )
+    if out.dtype != result_dtype(problem).numpy:
+        problem = problem._replace(out=name_of(out.dtype))
+    if isinstance(out, DeviceArray):
+        problem = problem._replace(aligned=suits_copy_engine(x, y, out, residual), tf32=tf32)
+    masked = () if mask is None else (mask, fill)  # the routines of a CPU know masks
+    choose(MATMUL, problem).launch(problem, x, y, out, bias, residual, function, alpha, *masked)
+
+
+def _lines(mask: Any) -> Any:
+    """The mask with neighbours along its rows, which are read in lines."""
+    return mask if mask.strides[2] == 1 else copy(mask)
+
+
+def _batched(a: np.ndarray, shape: Any) -> np.ndarray:
+    """Reshape to three axes, copying only when strides forbid it."""
+    known = math.prod(s for s in shape if s != -1)
+    shape = tuple(a.size // known if s == -1 else s for s in shape)
+    try:
+        return view_as(a, shape)  # type: ignore[no-any-return]
+    except AttributeError:
+        return copy(a).reshape(shape)

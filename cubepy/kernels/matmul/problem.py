@@ -1,0 +1,65 @@
+"""The products that routines choose between: what describes one, and what a measurement of one needs."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from cubepy.lang.dtypes import as_dtype, promote
+
+Layout = Literal["rows", "columns", "strided"]
+
+
+class Product(NamedTuple):
+    """A batched product (batch, m, k) @ (batch, k, n).
+
+    Attributes:
+        device: such as "cpu".
+        m, k, n: lengths.
+        batch: how many products; one for all batches that share b.
+        a, b: names of the dtypes.
+        layout: of b: "rows" (neighbours along n), "columns" (along k, as a linear layer's weight) or "strided".
+        packed: width of the panels when b comes from `prepack`, else 0; b is then "f32", or "bf16" in words.
+        epilogue: whether bias, activation, residual or a factor follow.
+        out: name of the result's dtype where it is not the promoted one.
+        aligned: whether the copy engine of a GPU can bring all matrices.
+        tf32: whether f32 may be rounded to tf32.
+    """
+
+    device: str
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+    a: str = "f32"
+    b: str = "f32"
+    layout: Layout = "rows"
+    packed: int = 0
+    epilogue: bool = False
+    out: str = ""
+    aligned: bool = False
+    tf32: bool = False
+
+
+def layout_of(b: Any) -> Layout:
+    """How a matrix (..., k, n) lies in memory."""
+    if b.strides[-2] == b.itemsize or b.shape[-2] == 1:
+        return "columns"
+    return "rows" if b.strides[-1] == b.itemsize else "strided"
+
+
+@cache
+def name_of(dtype: np.dtype) -> str:
+    """The language's name of a NumPy dtype."""
+    return as_dtype(dtype).name
+
+
+def result_dtype(problem: Product) -> Any:
+    """The dtype of the product; that of a where b is packed."""
+    if problem.out:
+        return as_dtype(problem.out)
+    if problem.packed:
+        return as_dtype(problem.a)
+    return promote(as_dtype(problem.a).compute, as_dtype(problem.b).compute)

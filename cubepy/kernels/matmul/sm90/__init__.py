@@ -1,0 +1,1 @@
+"""Products on GPUs with a copy engine (TMA) and wgmma."""

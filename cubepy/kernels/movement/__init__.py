@@ -1,0 +1,1 @@
+"""Moving data: copies, transposes, padding, joining."""

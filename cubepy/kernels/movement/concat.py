@@ -1,0 +1,133 @@
+"""Joining arrays along an axis, and reversing axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.errors import ArgumentError, DTypeError, ShapeError
+from cubepy.kernels.entry.arguments import array_of, axes_of, axis_of, home_of
+from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.results import finish, output, wrapper
+from cubepy.kernels.movement import pad_gpu
+from cubepy.kernels.movement.copy import contiguous, convert_into
+from cubepy.kernels.primitives.vector_width import lanes_for
+from cubepy.lang.dtypes import as_dtype, promote
+from cubepy.runtime import memory
+from cubepy.runtime.device import current, use
+
+PIECE = 4096  # elements of a row that a cube reverses
+
+
+def concat(arrays: Any, axis: int = 0, *, out: Any = None) -> Any:
+    """Arrays joined along an axis, as `numpy.concatenate` and `torch.concat`.
+
+    Args:
+        arrays: sequence of arrays that have the same shape but for the axis.
+        axis: int.
+        out: array to write.
+
+    Returns:
+        An array in the promoted dtype.
+
+    Raises:
+        ShapeError: no arrays, or shapes that do not go together.
+
+    Example:
+        >>> import numpy as np
+        >>> concat([np.zeros(2), np.ones(1)])
+        array([0., 0., 1.])
+    """
+    if not isinstance(arrays, (tuple, list)):
+        raise ArgumentError(f"concat needs a list of arrays, not {type(arrays).__name__}")
+    given = list(arrays)
+    if not given:
+        raise ShapeError("concat needs at least one array")
+    with use(home_of(given[0]) or current()):
+        xs = [array_of(a) for a in given]
+        d = axis_of(axis, xs[0].ndim)
+        rest = {(*x.shape[:d], *x.shape[d + 1 :]) for x in xs}
+        if len({x.ndim for x in xs}) > 1 or len(rest) > 1:
+            raise ShapeError(
+                f"concat along axis {d} of the shapes {' and '.join(str(x.shape) for x in xs)}"
+            )
+        dtype = as_dtype(xs[0].dtype)
+        for x in xs[1:]:
+            if as_dtype(x.dtype) != dtype:
+                dtype = promote(dtype.compute, as_dtype(x.dtype).compute)
+        shape = (*xs[0].shape[:d], sum(x.shape[d] for x in xs), *xs[0].shape[d + 1 :])
+        result = output(out, shape, dtype.numpy, *xs)
+        at = 0
+        for x in xs:
+            part = tuple(
+                slice(at, at + x.shape[d]) if k == d else slice(None) for k in range(x.ndim)
+            )
+            if x.size:
+                convert_into(result[part], x)
+            at += x.shape[d]
+        return finish(result, out, wrapper(*given))
+
+
+@cb.kernel
+def reverse_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], piece: cb.Comptime[int]):
+    """out[r, k] = x[r, n - 1 - k], a line at a time: the lanes are turned round in registers."""
+    n = x.shape[1]
+    pieces = (n + piece - 1) // piece
+    row = cb.CUBE_POS // pieces
+    first = (cb.CUBE_POS % pieces) * piece
+    turned = tuple(range(lanes - 1, -1, -1))
+    for k in range(first + cb.UNIT_POS * lanes, cb.min(first + piece, n), cb.CUBE_DIM * lanes):
+        if k + lanes <= n:
+            line = x.load((row, n - k - lanes), lanes)
+            out.store((row, k), cb.shuffle(line, line, turned))
+        else:
+            for j in range(k, n):
+                out[row, j] = x[row, n - 1 - j]
+
+
+@repeated
+def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
+    """A copy with axes reversed (all by default), as `numpy.flip` and `torch.flip`.
+
+    Args:
+        x: array of any dtype and strides.
+        axis: int, tuple of ints, or None.
+        out: array to write.
+
+    Example:
+        >>> import numpy as np
+        >>> flip(np.array([[1, 2], [3, 4]]), 1)
+        array([[2, 1],
+               [4, 3]])
+    """
+    wrap, array = wrapper(x), array_of(x)
+    axes = axes_of(axis, array.ndim)
+    result = output(out, array.shape, array.dtype, *([array] if axes else []))
+    if result.size:
+        last = array.ndim - 1
+        turned = array[
+            tuple(
+                slice(None, None, -1) if d in axes and d != last else slice(None)
+                for d in range(array.ndim)
+            )
+        ]
+        if last in axes:
+            if as_dtype(array.dtype).storage_only:
+                raise DTypeError(
+                    f"flip along the last axis works on dtypes that kernels compute with, not {array.dtype}"
+                )
+            if has_planes():
+                pad_gpu.flip(array, axes, result)
+                return finish(result, out, wrap)
+            rows = contiguous(turned)
+            flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
+            n = array.shape[-1]
+            m = array.size // n
+            reverse_rows[m * -(-n // PIECE), 1](
+                rows.reshape(m, n), flat.reshape(m, n), lanes_for(rows), PIECE, mode="checked"
+            )
+            if flat is not result:
+                convert_into(result, flat)
+        else:
+            convert_into(result, turned)
+    return finish(result, out, wrap)

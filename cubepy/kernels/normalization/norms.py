@@ -1,0 +1,350 @@
+"""More normalisations: log_softmax and rms_norm along a row, group_norm and batch_norm by channel."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.errors import ShapeError
+from cubepy.kernels.elementwise.map import map
+from cubepy.kernels.entry.arguments import array_of, axis_of, float_array, number_of, whole, wholes
+from cubepy.kernels.entry.dispatch import has_planes, placed, repeated
+from cubepy.kernels.entry.results import finish, output, wrapper
+from cubepy.kernels.movement.copy import contiguous, convert_into
+from cubepy.kernels.normalization import moments_gpu, softmax_gpu
+from cubepy.kernels.primitives import functions as f
+from cubepy.kernels.primitives.vector_width import lanes_for
+from cubepy.kernels.reduce.reduce import wide_mean
+from cubepy.kernels.reduce.statistics import UNITS, over_row, wide_var
+from cubepy.kernels.reduce.statistics_cpu import exponential, itself, squared
+from cubepy.lang.dtypes import as_dtype
+from cubepy.runtime import memory
+
+
+@cb.kernel
+def log_softmax_rows(x: cb.Array, out: cb.Array, acc: cb.Comptime, lanes: cb.Comptime[int]):
+    """out[r] = x[r] - log(sum(exp(x[r]))); a cube does a row."""
+    row, n = cb.CUBE_POS, x.shape[1]
+    board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
+    zero = cb.cast(0, acc)
+    top = over_row(x, row, n, itself, f.larger, -float("inf"), acc, lanes, board, zero)
+    log = cb.log(over_row(x, row, n, exponential, f.add, 0, acc, lanes, board, top))
+    for k in range(cb.UNIT_POS * lanes, n, cb.CUBE_DIM * lanes):
+        v = cb.cast(x.load((row, k), lanes), acc)
+        out.store((row, k), cb.cast(v - top - log, out.dtype))
+
+
+@cb.kernel
+def rms_norm_rows(
+    x: cb.Array, weight, out: cb.Array, eps, acc: cb.Comptime, lanes: cb.Comptime[int]
+):
+    """out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; a cube does a row."""
+    row, n = cb.CUBE_POS, x.shape[1]
+    board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
+    square = over_row(x, row, n, squared, f.add, 0, acc, lanes, board, cb.cast(0, acc))
+    scale = 1 / cb.sqrt(square / cb.cast(n, acc) + cb.cast(eps, acc))
+    for k in range(cb.UNIT_POS * lanes, n, cb.CUBE_DIM * lanes):
+        v = cb.cast(x.load((row, k), lanes), acc) * scale
+        if weight is not None:
+            v = v * cb.cast(weight.load(k, lanes), acc)
+        out.store((row, k), cb.cast(v, out.dtype))
+
+
+@cb.kernel
+def group_norm_rows(
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    groups,
+    channels,
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+):
+    """A row is one group of one image, `channels` runs of equal length; each run has its weight and bias."""
+    row, n = cb.CUBE_POS, x.shape[1]
+    board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
+    mean = over_row(x, row, n, itself, f.add, 0, acc, lanes, board, cb.cast(0, acc)) / cb.cast(
+        n, acc
+    )
+    square = over_row(x, row, n, squared, f.add, 0, acc, lanes, board, mean)
+    inverse = 1 / cb.sqrt(square / cb.cast(n, acc) + cb.cast(eps, acc))
+    length = n // channels
+    for c in range(channels):
+        at = (row % groups) * channels + c
+        scale = inverse
+        shift = cb.cast(0, acc)
+        if weight is not None:
+            scale = scale * cb.cast(weight[at], acc)
+        if bias is not None:
+            shift = cb.cast(bias[at], acc)
+        for k in range(cb.UNIT_POS * lanes, length, cb.CUBE_DIM * lanes):
+            v = (
+                cb.cast(x.load((row, c * length + k), lanes, valid=length - k), acc) - mean
+            ) * scale + shift
+            out.store((row, c * length + k), cb.cast(v, out.dtype), valid=length - k)
+
+
+def _by_rows(kernel: Any, rows: Any, *arguments: Any) -> None:
+    """Launch a kernel with a cube for each row."""
+    acc = _sums(rows)
+    wide = has_planes()
+    lanes = max(1, 16 // max(4, rows.itemsize)) if wide else lanes_for(rows)
+    kernel[rows.shape[0], UNITS if wide else 1](rows, *arguments, acc, lanes, mode="checked")
+
+
+def _sums(array: Any) -> Any:
+    """The dtype to compute in."""
+    return cb.f64 if as_dtype(array.dtype) == cb.f64 else cb.f32
+
+
+@repeated
+def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
+    """x - log(sum(exp(x))) along an axis, from the maximum down, as `torch.nn.functional.log_softmax`.
+
+    Args:
+        x: array of floats.
+        axis: the axis whose exponentials sum to one.
+        out: array to write.
+
+    Example:
+        >>> import numpy as np
+        >>> bool(np.allclose(np.exp(log_softmax(np.array([1.0, 2.0, 3.0]))).sum(), 1))
+        True
+    """
+    wrap, array = wrapper(x), float_array(x, "x")
+    d = axis_of(axis, array.ndim)
+    result = output(out, array.shape, array.dtype)
+    if result.size:
+        moved = (*(k for k in range(array.ndim) if k != d), d)
+        rows = contiguous(array.transpose(moved))
+        straight = d == array.ndim - 1 and result.flags.c_contiguous
+        done = result if straight else memory.empty(rows.shape, rows.dtype)
+        n = rows.shape[-1]
+        if has_planes():
+            softmax_gpu.softmax_rows(
+                rows.reshape(-1, n), done.reshape(-1, n), _sums(rows), log=True
+            )
+        else:
+            _by_rows(log_softmax_rows, rows.reshape(-1, n), done.reshape(-1, n))
+        if not straight:
+            convert_into(result, done.transpose(tuple(int(k) for k in np.argsort(moved))))
+    return finish(result, out, wrap)
+
+
+@repeated
+def rms_norm(
+    input: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    eps: float | None = None,
+    *,
+    out: Any = None,
+) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang and Sennrich, 2019), as torch's `rms_norm`.
+
+    Args:
+        input: array of floats whose last axes have the shape `normalized_shape`.
+        normalized_shape: int or tuple.
+        weight: of that shape, or None.
+        eps: added to the mean square; by default the smallest step of the dtype from 1.
+        out: array to write.
+
+    Raises:
+        ShapeError: the last axes of input, or weight, have another shape.
+
+    Example:
+        >>> import numpy as np
+        >>> rms_norm(np.array([[3.0, 4.0]]), 2, eps=0.0).round(3)
+        array([[0.849, 1.131]])
+    """
+    wrap, array = wrapper(input), float_array(input, "input")
+    shape = wholes(normalized_shape, "normalized_shape")
+    if not shape or array.shape[array.ndim - len(shape) :] != shape:
+        raise ShapeError(
+            f"rms_norm over {shape}: the last axes of input {array.shape} are not of that shape"
+        )
+    w = None if weight is None else array_of(weight, "weight")
+    if w is not None and w.shape != shape:
+        raise ShapeError(f"weight has shape {w.shape}, but rms_norm is over {shape}")
+    step = (
+        {8: 2.0**-52, 4: 2.0**-23}.get(array.itemsize, 2.0**-23)
+        if eps is None
+        else number_of(eps, "eps")
+    )
+    result = output(out, array.shape, array.dtype)
+    if result.size:
+        n = math.prod(shape)
+        done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
+        flat = None if w is None else contiguous(w).reshape(n)
+        rows, target = contiguous(array).reshape(-1, n), done.reshape(-1, n)
+        if has_planes():
+            moments_gpu.layer_norm_rows(
+                rows, flat, None, target, float(step), _sums(rows), centred=False
+            )
+        else:
+            _by_rows(rms_norm_rows, rows, flat, target, float(step))
+        if done is not result:
+            convert_into(result, done)
+    return finish(result, out, wrap)
+
+
+def _per_channel(value: Any, name: str, channels: int) -> Any:
+    if value is None:
+        return None
+    array = float_array(value, name)
+    if array.shape != (channels,):
+        raise ShapeError(f"{name} has shape {array.shape}, but there are {channels} channels")
+    return contiguous(array)
+
+
+@repeated
+def group_norm(
+    input: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Any = None,
+) -> Any:
+    """Normalise groups of channels of every image (Wu and He, 2018), as `torch.nn.functional.group_norm`.
+
+    Args:
+        input: (N, C, ...), floats.
+        num_groups: divides C.
+        weight, bias: (C,), or None.
+        eps: added to the variance.
+        out: array to write.
+
+    Raises:
+        ShapeError: groups that do not divide the channels, or parameters of another length.
+
+    Example:
+        >>> import numpy as np
+        >>> group_norm(np.array([[1.0, 3.0]]), 1, eps=0.0)
+        array([[-1.,  1.]])
+    """
+    wrap, array = wrapper(input), float_array(input, "input")
+    num_groups, eps = whole(num_groups, "num_groups"), number_of(eps, "eps")
+    if array.ndim < 2 or num_groups < 1 or array.shape[1] % num_groups:
+        raise ShapeError(f"group_norm of shape {array.shape} in {num_groups} groups")
+    w, b = (
+        _per_channel(v, name, array.shape[1]) for v, name in ((weight, "weight"), (bias, "bias"))
+    )
+    result = output(out, array.shape, array.dtype)
+    if result.size:
+        m = array.shape[0] * num_groups
+        done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
+        per = array.shape[1] // num_groups
+        rows, target = contiguous(array).reshape(m, -1), done.reshape(m, -1)
+        held = has_planes() and moments_gpu.group_norm_rows(
+            rows, w, b, target, eps, num_groups, per, _sums(rows)
+        )
+        if not held:
+            _by_rows(group_norm_rows, rows, w, b, target, eps, num_groups, per)
+        if done is not result:
+            convert_into(result, done)
+    return finish(result, out, wrap)
+
+
+@cb.func
+def scale_of(variance, weight, eps):
+    """weight / sqrt(variance + eps)"""
+    return weight / cb.sqrt(variance + eps)
+
+
+@cb.func
+def shift_of(mean, scale, bias):
+    """bias - mean * scale"""
+    return bias - mean * scale
+
+
+@cb.func
+def scaled(x, scale, shift):
+    """x * scale + shift"""
+    return x * scale + shift
+
+
+@cb.func
+def blended(old, new, momentum):
+    """old moved towards new."""
+    return old + (new - old) * momentum
+
+
+def _one(value: float, dtype: np.dtype) -> Any:
+    """A number as an array on the current device, in f64 beside arrays of f64."""
+    array = memory.empty((1,), np.float64 if dtype == np.float64 else np.float32)
+    array[...] = value
+    return array
+
+
+@placed
+def batch_norm(
+    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
+    momentum: float = 0.1, eps: float = 1e-5, *, out: Any = None,
+) -> Any:  # fmt: skip
+    """Normalise each channel over a batch (Ioffe and Szegedy, 2015), as `torch.nn.functional.batch_norm`.
+
+    Args:
+        input: (N, C, ...), floats.
+        running_mean, running_var: (C,); used as they are, or when `training` moved towards the batch's, in place.
+            None when training without them.
+        weight, bias: (C,), or None.
+        training: normalise by the batch's own mean and variance.
+        momentum: share of the batch's values in the running ones.
+        eps: added to the variance.
+        out: array to write.
+
+    Raises:
+        ShapeError: parameters of another length, or no running values without training.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.array([[1.0], [3.0]], np.float32)
+        >>> batch_norm(x, np.array([2.0], np.float32), np.array([1.0], np.float32), eps=0.0).tolist()
+        [[-1.0], [1.0]]
+    """
+    wrap, array = wrapper(input), float_array(input, "input")
+    if array.ndim < 2:
+        raise ShapeError(f"batch_norm needs 2 axes or more, not shape {array.shape}")
+    channels = array.shape[1]
+    w, b = (_per_channel(v, name, channels) for v, name in ((weight, "weight"), (bias, "bias")))
+    number = lambda value: _one(value, array.dtype)
+    if training:
+        momentum = number_of(momentum, "momentum")
+        axes = tuple(d for d in range(array.ndim) if d != 1)
+        mean, variance = wide_mean(array, axes), wide_var(array, axes)
+        count = array.size // max(channels, 1)
+        for running, fresh, factor in (
+            (running_mean, mean, 1.0),
+            (running_var, variance, count / max(count - 1, 1)),
+        ):
+            if running is not None:
+                map(
+                    blended,
+                    running,
+                    map(f.mul, fresh, number(factor)),
+                    number(momentum),
+                    out=running,
+                )
+    else:
+        mean, variance = (
+            _per_channel(running_mean, "running_mean", channels),
+            _per_channel(running_var, "running_var", channels),
+        )
+        if mean is None or variance is None:
+            raise ShapeError(
+                "batch_norm needs running_mean and running_var where it is not training"
+            )
+    shape = (channels, *(1,) * (array.ndim - 2))
+    scale = map(scale_of, variance, number(1.0) if w is None else w, number(number_of(eps, "eps")))
+    shift = map(shift_of, mean, scale, number(0.0) if b is None else b)
+    result = output(out, array.shape, array.dtype)
+    if result.size:
+        map(scaled, array, scale.reshape(shape), shift.reshape(shape), out=result)
+    return finish(result, out, wrap)

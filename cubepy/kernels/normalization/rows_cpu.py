@@ -1,0 +1,315 @@
+"""softmax and layer_norm on a CPU: a row at a time while it is in the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.entry.shapes import view_as
+from cubepy.kernels.movement.copy import copy
+from cubepy.kernels.primitives.exponentials import exp_below_one
+from cubepy.kernels.primitives.lines import first_lanes
+from cubepy.kernels.primitives.vector_width import PAST, to_line
+from cubepy.lang.dtypes import DType, f32, f64
+
+ROWS = 4  # rows of a cube
+MANY = 16  # where there are many: the first one's largest is looked for alone
+STREAMS = 4  # lines at a time
+ROOM = 8192  # elements of a row whose exponentials wait near the processor
+
+
+@cb.kernel
+def softmax_rows(
+    x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int] = 0,
+):  # fmt: skip
+    """out[r] = exp(x[r] - max) / sum, in f32; x and out are (rows, n).
+
+    While a row's exponentials are computed, the largest of the next row is looked for: its loads come from memory, and
+    there is arithmetic to do meanwhile. A row's exponentials wait for their sum in the result or, where that is narrow
+    and would round them, in a buffer of `room` elements; they are computed again where there is neither.
+    """
+    n = x.shape[1]
+    acc = wide(x.dtype)
+    exact = out.dtype == acc
+    buffer = cb.local((room,), acc) if room else None
+    first = cb.CUBE_POS * rows
+    last = cb.min(first + rows, x.shape[0])
+    whole = n // (STREAMS * lanes) * (STREAMS * lanes)
+    tops = cb.local((STREAMS,), acc, lanes=lanes)
+    lowest(tops, acc, lanes)
+    for k in range(0, whole, STREAMS * lanes):
+        raise_tops(tops, x, first, k, acc, lanes)
+    for row in range(first, last):
+        for k in range(whole, n, lanes):
+            value = cb.cast(x.load((row, k), lanes, valid=n - k), acc)
+            tops[0] = larger(first_lanes(value, n - k, cb.cast(-float("inf"), acc), lanes), tops[0])
+        top = greatest(tops, lanes)
+        lowest(tops, acc, lanes)
+        after = cb.min(row + 1, last - 1)
+        total = cb.cast(cb.splat(0.0, lanes), acc)
+        for k in range(0, whole, STREAMS * lanes):
+            part = cb.cast(cb.splat(0.0, lanes), acc)
+            for j in cb.unroll(range(STREAMS)):
+                e = weight_of(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
+                if exact:
+                    out.store((row, k + j * lanes), e)
+                elif buffer is not None:
+                    buffer.store(k + j * lanes, e)
+                part = part + e
+            total = total + part
+            raise_tops(tops, x, after, k, acc, lanes)
+        for k in range(whole, n, lanes):
+            e = weight_of(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
+            if exact:
+                out.store((row, k), e, valid=n - k)
+            elif buffer is not None:
+                buffer.store(k, e, valid=n - k)
+            total = total + first_lanes(e, n - k, cb.cast(0.0, acc), lanes)
+        scale = 1.0 / total.sum()
+        for k in range(0, whole, STREAMS * lanes):
+            for j in cb.unroll(range(STREAMS)):
+                at = k + j * lanes
+                if exact:
+                    e = out.load((row, at), lanes)
+                elif buffer is not None:
+                    e = buffer.load(at, lanes)
+                else:
+                    e = weight_of(cb.cast(x.load((row, at), lanes), acc) - top)
+                out.store((row, at), cb.cast(e * scale, out.dtype))
+        for k in range(whole, n, lanes):
+            if exact:
+                e = out.load((row, k), lanes, valid=n - k)
+            elif buffer is not None:
+                e = buffer.load(k, lanes, valid=n - k)
+            else:
+                e = weight_of(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
+            out.store((row, k), cb.cast(e * scale, out.dtype), valid=n - k)
+
+
+@cb.kernel
+def softmax_past(
+    x: cb.Array, out: cb.Array, head, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int],
+    early: cb.Comptime[bool], peeled: cb.Comptime[bool],
+):  # fmt: skip
+    """The same for rows of whole groups of lines and at most `room` elements, stored past the caches.
+
+    `peeled`: lines begin after the first `head` elements of each row of the result.
+
+    A row's exponentials wait in a buffer for their sum. The next row's largest is looked for while they are computed
+    (`early`: they take longer than memory) or while they are stored.
+    """
+    n = x.shape[1]
+    acc = wide(x.dtype)
+    first = cb.CUBE_POS * rows
+    last = cb.min(first + rows, x.shape[0])
+    buffer = cb.local((room,), acc)
+    tops = cb.local((STREAMS,), acc, lanes=lanes)
+    lowest(tops, acc, lanes)
+    for k in range(0, n, STREAMS * lanes):
+        raise_tops(tops, x, first, k, acc, lanes)
+    for row in range(first, last):
+        top = greatest(tops, lanes)
+        lowest(tops, acc, lanes)
+        after = cb.min(row + 1, last - 1)
+        total = cb.cast(cb.splat(0.0, lanes), acc)
+        for k in range(0, n, STREAMS * lanes):
+            if early:
+                raise_tops(tops, x, after, k, acc, lanes)
+            part = cb.cast(cb.splat(0.0, lanes), acc)
+            for j in cb.unroll(range(STREAMS)):
+                e = weight_of(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
+                buffer.store(k + j * lanes, e)
+                part = part + e
+            total = total + part
+        scale = 1.0 / total.sum()
+        for k in range(0, n, STREAMS * lanes):
+            if not early:
+                raise_tops(tops, x, after, k, acc, lanes)
+            for j in cb.unroll(range(STREAMS)):
+                at = k + j * lanes
+                if not peeled:
+                    out.store_stream((row, at), cb.cast(buffer.load(at, lanes) * scale, out.dtype))
+                elif at + head + lanes <= n:
+                    value = buffer.load(at + head, lanes) * scale
+                    out.store_stream((row, at + head), cb.cast(value, out.dtype))
+        if peeled:
+            for part in cb.unroll(range(2)):
+                at, count = ends_of(part, n, head, lanes)
+                value = buffer.load(at, lanes, valid=count) * scale
+                out.store((row, at), cb.cast(value, out.dtype), valid=count)
+
+
+@cb.func
+def ends_of(part: cb.Comptime[int], n, head, lanes):
+    """Where a row of n elements begins, or its last whole line ends, and how many are left there: lines begin `head`
+    elements later.
+    """
+    if part == 0:
+        return 0 * n, head
+    return n - lanes + head, lanes - head
+
+
+@cb.func
+def larger(a, b):
+    """The larger one by one comparison; b where one is NaN. (A row with a NaN is NaN by its sum.)"""
+    return cb.select(a > b, a, b)
+
+
+@cb.func
+def weight_of(x):
+    """e ** x for x <= 0: of a number of 32 bits, none of the subnormal ones."""
+    return cb.exp(x) if x.dtype == cb.f64 else exp_below_one(x)
+
+
+@cb.func
+def lowest(tops, acc, lanes):
+    """No number was seen yet."""
+    for j in cb.unroll(range(STREAMS)):
+        tops[j] = cb.cast(cb.splat(-float("inf"), lanes), acc)
+
+
+@cb.func
+def raise_tops(tops, x, row, k, acc, lanes):
+    """Some lines of a row count for the largest."""
+    for j in cb.unroll(range(STREAMS)):
+        tops[j] = larger(cb.cast(x.load((row, k + j * lanes), lanes), acc), tops[j])
+
+
+@cb.func
+def greatest(tops, lanes):
+    """The largest of all lanes."""
+    line = larger(larger(tops[0], tops[1]), larger(tops[2], tops[3]))
+    top = line[0]
+    for j in cb.unroll(range(1, lanes)):
+        top = larger(line[j], top)
+    return top
+
+
+@cb.func
+def wide(dtype):
+    """The dtype to compute in: f32 for narrow floats."""
+    return cb.f64 if dtype == cb.f64 else cb.f32
+
+
+@cb.kernel
+def layer_norm_rows(
+    x: cb.Array, weight, bias, out: cb.Array, eps, head, lanes: cb.Comptime[int], rows: cb.Comptime[int],
+    past: cb.Comptime[bool], peeled: cb.Comptime[bool],
+):  # fmt: skip
+    """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as torch.
+
+    While a row is written, the next one is summed: its loads come from memory, and there is other work meanwhile. With
+    `past` the results are stored past the caches, for lines that are aligned, or with `peeled` would be `head` elements
+    later.
+    """
+    n = x.shape[1]
+    acc = wide(x.dtype)
+    first = cb.CUBE_POS * rows
+    last = cb.min(first + rows, x.shape[0])
+    whole = n // (STREAMS * lanes) * (STREAMS * lanes)
+    zero = cb.cast(cb.splat(0.0, lanes), acc)
+    sums = cb.local((STREAMS,), acc, lanes=lanes)
+    for j in cb.unroll(range(STREAMS)):
+        sums[j] = zero
+    for k in range(0, whole, STREAMS * lanes):
+        for j in cb.unroll(range(STREAMS)):
+            sums[j] = sums[j] + cb.cast(x.load((first, k + j * lanes), lanes), acc)
+    for row in range(first, last):
+        total = (sums[0] + sums[1]) + (sums[2] + sums[3])
+        for k in range(whole, n, lanes):
+            v = cb.cast(x.load((row, k), lanes, valid=n - k), acc)
+            total = total + first_lanes(v, n - k, zero[0], lanes)
+        mean = total.sum() / cb.cast(n, acc)
+        for j in cb.unroll(range(STREAMS)):
+            sums[j] = zero
+        for k in range(0, whole, STREAMS * lanes):
+            for j in cb.unroll(range(STREAMS)):
+                d = cb.cast(x.load((row, k + j * lanes), lanes), acc) - mean
+                sums[j] = cb.fma(d, d, sums[j])
+        square = (sums[0] + sums[1]) + (sums[2] + sums[3])
+        for k in range(whole, n, lanes):
+            d = cb.cast(x.load((row, k), lanes, valid=n - k), acc) - mean
+            square = square + first_lanes(d * d, n - k, zero[0], lanes)
+        scale = 1.0 / cb.sqrt(square.sum() / cb.cast(n, acc) + eps)
+        for j in cb.unroll(range(STREAMS)):
+            sums[j] = zero
+        after = cb.min(row + 1, last - 1)
+        for k in range(0, whole, STREAMS * lanes):
+            for j in cb.unroll(range(STREAMS)):
+                at = k + j * lanes
+                if peeled:
+                    if at + head + lanes <= n:
+                        v = scaled_line(x, weight, bias, row, at + head, mean, scale, acc, lanes)
+                        out.store_stream((row, at + head), cb.cast(v, out.dtype))
+                else:
+                    v = scaled_line(x, weight, bias, row, at, mean, scale, acc, lanes)
+                    if past:
+                        out.store_stream((row, at), cb.cast(v, out.dtype))
+                    else:
+                        out.store((row, at), cb.cast(v, out.dtype))
+                sums[j] = sums[j] + cb.cast(x.load((after, at), lanes), acc)
+        for k in range(whole, n, lanes):
+            at = k + head if peeled else k
+            store_part(x, weight, bias, out, row, at, n - at, mean, scale, acc, lanes)
+        if peeled:
+            for part in cb.unroll(range(2)):
+                at, count = ends_of(part, n, head, lanes)
+                store_part(x, weight, bias, out, row, at, count, mean, scale, acc, lanes)
+
+
+@cb.func
+def scaled_line(x, weight, bias, row, at, mean, scale, acc, lanes: cb.Comptime[int]):
+    """A line of a normalised row."""
+    v = (cb.cast(x.load((row, at), lanes), acc) - mean) * scale
+    if weight is not None:
+        v = v * cb.cast(weight.load(at, lanes), acc)
+    if bias is not None:
+        v = v + cb.cast(bias.load(at, lanes), acc)
+    return v
+
+
+@cb.func
+def store_part(x, weight, bias, out, row, k, count, mean, scale, acc, lanes: cb.Comptime[int]):
+    """The same of `count` elements, written."""
+    v = (cb.cast(x.load((row, k), lanes, valid=count), acc) - mean) * scale
+    if weight is not None:
+        v = v * cb.cast(weight.load(k, lanes, valid=count), acc)
+    if bias is not None:
+        v = v + cb.cast(bias.load(k, lanes, valid=count), acc)
+    out.store((row, k), cb.cast(v, out.dtype), valid=count)
+
+
+def past_caches(rows: np.ndarray, out: np.ndarray, lanes: int) -> int | None:
+    """After how many elements of every row of a result (rows, n) lines are aligned, so that it may be stored past the
+    caches; None where they are nowhere, and where it is small or no new array.
+    """
+    whole = out.shape[1] % lanes == 0 and out.flags.c_contiguous and out.nbytes >= PAST
+    return to_line(out, lanes) if whole and not np.may_share_memory(rows, out) else None
+
+
+def accumulator_of(array: Any) -> DType:
+    """The dtype to compute in."""
+    return f64 if array.dtype == np.float64 else f32
+
+
+def as_rows(array: np.ndarray, axis: int) -> np.ndarray:
+    """(rows, n) with `axis` last and unit stride along it: a view where strides allow it, else a copy."""
+    view = rows_in(array, axis)
+    return copy(last(array, axis)).reshape(-1, array.shape[axis]) if view is None else view
+
+
+def last(array: np.ndarray, axis: int) -> np.ndarray:
+    """The array with an axis last; NumPy is only asked where that is another one."""
+    return array if axis in (-1, array.ndim - 1) else np.moveaxis(array, axis, -1)
+
+
+def rows_in(array: np.ndarray, axis: int) -> np.ndarray | None:
+    """(rows, n) with `axis` last and unit stride along it, as a view; None where strides do not allow it."""
+    n = array.shape[axis]
+    try:
+        view = view_as(last(array, axis), (array.size // n, n) if array.size else (0, n))
+    except AttributeError:
+        return None
+    return view if view.strides[1] == view.itemsize or n <= 1 else None

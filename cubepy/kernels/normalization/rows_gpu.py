@@ -1,0 +1,217 @@
+"""How rows are shared by the units of a GPU, which read each once and hold it in registers while they work on it.
+
+What softmax, log_softmax, layer_norm, rms_norm and group_norm share. A row is held by some units of a cube, by a whole
+cube, or on devices with clusters by several cubes that tell each other what they found. Rows too long even for that are
+read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.primitives.lines import first_lanes
+from cubepy.kernels.primitives.units import over_units
+from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+
+UNITS = 256  # of a cube, at least
+HELD = 64  # bytes of a row that a unit holds, as they are computed with; twice as many where cubes would be too large
+MOST = 512  # units of a cube, at most
+CORE = 1024  # units that should find room on a core
+PARTS = (1, 2, 4, 8)  # cubes of a cluster
+ROOM = 80
+"""Bytes of a row that a unit holds, at most, where some lie behind the row's end and a kernel has more to hold."""
+STEP = 2  # lines, by which the numbers of those that a unit holds differ where they are many
+EXTRA = 1.1  # what more than HELD bytes cost, as a factor, where cubes could be larger instead
+MEETING = 1.04  # the same of a row whose units are not of one plane
+PLANE = 32
+SHARES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512)  # units of a cube that share a row
+RESULTS = 2  # values that the cubes of a cluster tell each other
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """How rows are shared.
+
+    Attributes:
+        lanes: elements of a line.
+        units: units of a cube that share a row.
+        rows: rows of a cube.
+        held: lines that a unit holds; 0: the row is read again instead.
+        whole: together these are exactly the row.
+        even: rows are whole numbers of lines.
+        ragged: of the lines that a unit holds the last ones, which may lie behind the row's end.
+        parts: cubes of a cluster that share a row.
+    """
+
+    lanes: int
+    units: int
+    rows: int
+    held: int
+    whole: bool = False
+    even: bool = False
+    ragged: int = 1
+    parts: int = 1
+
+    @property
+    def hop(self) -> int:
+        """Elements from one of a unit's lines to its next one."""
+        return self.units * self.lanes * self.parts
+
+    def inside(self, j: int) -> bool:
+        """Whether line j of a unit is in the row whatever the unit."""
+        return self.whole or j < self.held - self.ragged
+
+
+@cb.func
+def row_line(
+    x, row, k, n, j: cb.Comptime[int], acc: cb.Comptime, other, plan: cb.Comptime[RowPlan]
+):
+    """A unit's line j, from element k of a row of n on, in the dtype `acc`; `other` behind the row's end."""
+    if plan.inside(j):
+        return cb.cast(x.load((row, k), plan.lanes), acc)
+    if plan.even:
+        value = cb.splat(other, plan.lanes)
+        if k < n:
+            value = cb.cast(x.load((row, k), plan.lanes), acc)
+        return value
+    return first_lanes(
+        cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc), n - k, other, plan.lanes
+    )
+
+
+@cb.func
+def row_of_lines(x, row, at, n, acc: cb.Comptime, other, plan: cb.Comptime[RowPlan]):
+    """All lines of a unit, whose first element is `at`."""
+    values = ()
+    for j in cb.unroll(range(plan.held)):
+        values = values + (row_line(x, row, at + j * plan.hop, n, j, acc, other, plan),)
+    return values
+
+
+@cb.func
+def store_line(out, row, k, n, j: cb.Comptime[int], value, plan: cb.Comptime[RowPlan]):
+    """The part of line j that lies in the row of n elements."""
+    if plan.inside(j):
+        out.store((row, k), cb.cast(value, out.dtype))
+    elif plan.even:
+        if k < n:
+            out.store((row, k), cb.cast(value, out.dtype))
+    else:
+        out.store((row, k), cb.cast(value, out.dtype), valid=n - k)
+
+
+@cb.func
+def part(vector, k, n, j: cb.Comptime[int], acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
+    """Line j of a vector as long as a row."""
+    if plan.inside(j):
+        return cb.cast(vector.load(k, plan.lanes), acc)
+    if plan.even:
+        value = cb.splat(cb.cast(0, acc), plan.lanes)
+        if k < n:
+            value = cb.cast(vector.load(k, plan.lanes), acc)
+        return value
+    return cb.cast(vector.load(k, plan.lanes, valid=n - k), acc)
+
+
+@cb.func
+def only_row(line, k, n, j: cb.Comptime[int], acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
+    """Line j with zeros behind the row's end."""
+    if plan.inside(j):
+        return line
+    if plan.even:
+        return line * cb.cast(k < n, acc)
+    return first_lanes(line, n - k, cb.cast(0, acc), plan.lanes)
+
+
+@cb.func
+def fill_core(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
+    """Room for 1024 units on a core: while a cube waits for memory or its units, others use the core.
+
+    f64, many lines, and rows of narrow floats that are read again need more registers than that leaves.
+    """
+    fits = acc == cb.f32 and plan.held * plan.lanes <= 32 and (plan.held > 0 or plan.lanes <= 4)
+    if fits and "mma" in cb.device_properties().features:
+        cb.resident(max(1, CORE // cb.CUBE_DIM))
+
+
+@cb.func
+def place_of_unit(rows, plan: cb.Comptime[RowPlan]):
+    """Which row a unit works on, whether there is such a row (else it only keeps the others company), and the first
+    of its elements."""
+    if plan.parts > 1:
+        cb.cluster(plan.parts)
+        return (
+            cb.CUBE_POS // plan.parts,
+            True,
+            (cb.CUBE_POS % plan.parts * plan.units + cb.UNIT_POS) * plan.lanes,
+        )
+    if plan.rows == 1:
+        return cb.CUBE_POS, True, cb.UNIT_POS * plan.lanes
+    place = cb.CUBE_POS * plan.rows + cb.UNIT_POS // plan.units
+    return cb.min(place, rows - 1), place < rows, cb.UNIT_POS % plan.units * plan.lanes
+
+
+@cb.func
+def board_of(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
+    """Shared memory through which units of a row meet."""
+    return cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM) + RESULTS, acc)
+
+
+@cb.func
+def over_row_units(value, step, turn: cb.Comptime[int], plan: cb.Comptime[RowPlan], board):
+    """`step` over the values of all units of a row, given to all of them; the `turn`-th time of a kernel."""
+    value = over_units(value, step, plan.units, board)
+    if plan.parts > 1:
+        mine = max(1, cb.CUBE_DIM // cb.PLANE_DIM) + turn
+        if cb.UNIT_POS == 0:
+            board[mine] = value
+        cb.sync_cluster()
+        value = cb.load_cluster(board, mine, 0)
+        for rank in cb.unroll(range(1, plan.parts)):
+            value = step(value, cb.load_cluster(board, mine, rank))
+    return value
+
+
+@cb.func
+def met(plan: cb.Comptime[RowPlan]):
+    """After the last meeting of a row's units, before results are stored: nobody reads what a cube that ended held."""
+    if plan.parts > 1:
+        cb.sync_cluster()
+
+
+def row_plan(n: int, *arrays: Any, most: int = 16, room: int = ROOM) -> RowPlan:
+    """Units for rows of n elements of arrays with unit stride along them, in lines of at most `most` elements; where
+    units hold more than the row, `room` is the most bytes of one."""
+    device = cb.device_properties_of()
+    size = max(4, *(a.itemsize for a in arrays))
+    return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in device.features, room)
+
+
+@cache
+def _row_plan(n: int, lanes: int, size: int, clusters: bool, room: int) -> RowPlan:
+    """The plan that leaves the fewest units without work, in as few cubes as can be."""
+    lines = -(-n // lanes)
+    shares = (power_of_two(lines),) if lines < SHARES[0] else SHARES
+    best, least = RowPlan(lanes, MOST, 1, 0), 0.0
+    for parts in PARTS if clusters else PARTS[:1]:
+        for units in shares:
+            held = -(-lines // (units * parts))
+            if held > 8:
+                held = -(-held // STEP) * STEP
+            cost = units * parts * held / lines
+            cost *= EXTRA if held * lanes * size > HELD else 1.0
+            cost *= MEETING if units > PLANE else 1.0
+            whole = units * parts * held * lanes == n
+            limit = room if clusters and not whole else 2 * HELD
+            if held * lanes * size <= limit and (not least or cost < least):
+                rows, ragged = max(1, UNITS // units) if parts == 1 else 1, STEP if held > 8 else 1
+                best, least = (
+                    RowPlan(lanes, units, rows, held, whole, n % lanes == 0, ragged, parts),
+                    cost,
+                )
+        if least:
+            break
+    return best

@@ -1,0 +1,137 @@
+"""softmax and log_softmax by whole cubes, for devices with planes: a row is read once and stays in registers.
+
+Rows too long for the registers of a cube, or of a cluster where there are such, are read twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.normalization.rows_gpu import (
+    HELD,
+    RowPlan,
+    board_of,
+    fill_core,
+    met,
+    over_row_units,
+    place_of_unit,
+    row_of_lines,
+    row_plan,
+    store_line,
+)
+from cubepy.kernels.primitives import functions as f
+from cubepy.kernels.primitives.lines import first_lanes, over_lanes
+from cubepy.kernels.primitives.units import over_units
+
+
+@cb.func
+def softmax_of_rows(x, out, acc: cb.Comptime, plan: cb.Comptime[RowPlan], log: cb.Comptime[bool]):
+    """What `softmax_held` does."""
+    board = board_of(acc, plan)
+    n = x.shape[1]
+    row, mine, at = place_of_unit(x.shape[0], plan)
+    values = row_of_lines(x, row, at, n, acc, cb.cast(-float("inf"), acc), plan)
+    top = values[0]
+    for j in cb.unroll(range(1, plan.held)):
+        top = cb.nan_max(top, values[j])
+    peak = over_row_units(over_lanes(top, f.larger, plan.lanes), f.larger, 0, plan, board)
+    powers = ()
+    total = cb.splat(cb.cast(0, acc), plan.lanes)
+    for j in cb.unroll(range(plan.held)):
+        e = cb.exp(values[j] - peak)
+        powers = powers + (e,)
+        total = total + e
+    whole = over_row_units(over_lanes(total, f.add, plan.lanes), f.add, 1, plan, board)
+    met(plan)
+    scale = cb.log(whole) if log else 1.0 / whole
+    if mine:
+        for j in cb.unroll(range(plan.held)):
+            done = values[j] - peak - scale if log else powers[j] * scale
+            store_line(out, row, at + j * plan.hop, n, j, done, plan)
+
+
+@cb.kernel
+def softmax_held(
+    x: cb.Array,
+    out: cb.Array,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
+    log: cb.Comptime[bool] = False,
+):
+    """out[r] = exp(x[r] - max) / sum, or its logarithm; x and out are (rows, n)."""
+    fill_core(acc, plan)
+    softmax_of_rows(x, out, acc, plan, log)
+
+
+@cb.kernel(fast_math=("afn", "contract"))
+def softmax_narrow(
+    x: cb.Array,
+    out: cb.Array,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
+    log: cb.Comptime[bool] = False,
+):
+    """The same for results of 16 bits: powers by the special function unit, whose error is far below theirs."""
+    fill_core(acc, plan)
+    softmax_of_rows(x, out, acc, plan, log)
+
+
+@cb.kernel
+def softmax_again(
+    x: cb.Array,
+    out: cb.Array,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
+    log: cb.Comptime[bool] = False,
+):
+    """The same for rows of any length, a cube for each: first the maximum and the sum in one pass, then the values."""
+    fill_core(acc, plan)
+    board = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
+    n = x.shape[1]
+    row = cb.CUBE_POS
+    hop = plan.units * plan.lanes
+    at = cb.UNIT_POS * plan.lanes
+    low = cb.cast(-float("inf"), acc)
+    top = cb.splat(low, plan.lanes)
+    total = cb.splat(cb.cast(0, acc), plan.lanes)
+    k = at
+    while k < n:
+        v0 = x.load((row, k), plan.lanes, valid=n - k)
+        v1 = x.load((row, k + hop), plan.lanes, valid=n - k - hop)
+        v2 = x.load((row, k + 2 * hop), plan.lanes, valid=n - k - 2 * hop)
+        v3 = x.load((row, k + 3 * hop), plan.lanes, valid=n - k - 3 * hop)
+        a0 = first_lanes(cb.cast(v0, acc), n - k, low, plan.lanes)
+        a1 = first_lanes(cb.cast(v1, acc), n - k - hop, low, plan.lanes)
+        a2 = first_lanes(cb.cast(v2, acc), n - k - 2 * hop, low, plan.lanes)
+        a3 = first_lanes(cb.cast(v3, acc), n - k - 3 * hop, low, plan.lanes)
+        peak = cb.nan_max(cb.nan_max(top, cb.nan_max(a0, a1)), cb.nan_max(a2, a3))
+        base = cb.select(peak == low, cb.splat(cb.cast(0, acc), plan.lanes), peak)
+        total = total * cb.exp(top - base)
+        total = total + (
+            (cb.exp(a0 - base) + cb.exp(a1 - base)) + (cb.exp(a2 - base) + cb.exp(a3 - base))
+        )
+        top = peak
+        k += 4 * hop
+    most = over_units(over_lanes(top, f.larger, plan.lanes), f.larger, plan.units, board)
+    lifted = cb.select(
+        top == low, cb.splat(cb.cast(0, acc), plan.lanes), total * cb.exp(top - most)
+    )
+    whole = over_units(over_lanes(lifted, f.add, plan.lanes), f.add, plan.units, board)
+    scale = cb.log(whole) if log else 1.0 / whole
+    for k in range(at, n, hop):
+        v = cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc) - most
+        done = v - scale if log else cb.exp(v) * scale
+        out.store((row, k), cb.cast(done, out.dtype), valid=n - k)
+
+
+def softmax_rows(data: Any, target: Any, acc: Any, log: bool = False) -> None:
+    """Softmax of the rows of (rows, n), or its logarithm, to rows with unit stride."""
+    m, n = data.shape
+    plan = row_plan(n, data, target, room=2 * HELD)
+    kernel = softmax_again
+    if plan.held:
+        kernel = softmax_narrow if target.itemsize == 2 else softmax_held
+    kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
+        data, target, acc, plan, log, mode="unchecked"
+    )

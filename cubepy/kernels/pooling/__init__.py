@@ -1,0 +1,1 @@
+"""Pooling of windows and of equal parts."""

@@ -1,0 +1,1 @@
+"""Max pooling on a CPU."""

@@ -1,0 +1,101 @@
+"""The gradient of largest values with channels last, on a CPU: every place sums over the windows that chose it.
+
+Lines lie along the channels, and windows are taken in their order, so that the sums are those of `pooling.cpu.max_indices`,
+which adds what every window has to the place that it chose, channel by channel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.pooling.naive import windows_over
+from cubepy.kernels.windows.direct_cpu import past
+
+LINES = 4  # that are under way at a time
+MOST = 9  # windows that hold a place
+
+
+@cb.func
+def add_chosen_lines(
+    grad, index, out, at, first, last, here, acc: cb.Comptime, past: cb.Comptime[bool], lines: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[at] = the sum over windows first .. last of the gradients whose index is `here`, for some lines."""
+    n, c, place = at[0], at[4], cb.splat(here, lanes)
+    total = cb.local((lines,), acc, lanes=lanes)
+    for k in cb.unroll(range(lines)):
+        total[k] = cb.cast(cb.splat(0.0, lanes), acc)
+    for h in range(first[0], last[0]):
+        for i in range(first[1], last[1]):
+            for j in range(first[2], last[2]):
+                for k in cb.unroll(range(lines)):
+                    chose = cb.cast(index.load((n, h, i, j, c + k * lanes), lanes), cb.i64) == place
+                    more = total[k] + cb.cast(grad.load((n, h, i, j, c + k * lanes), lanes), acc)
+                    total[k] = cb.select(chose, more, total[k])
+    for k in cb.unroll(range(lines)):
+        if past:
+            out.store_stream(at[:4] + (c + k * lanes,), cb.cast(total[k], out.dtype))
+        else:
+            out.store(at[:4] + (c + k * lanes,), cb.cast(total[k], out.dtype))
+
+
+@cb.kernel
+def add_windows(
+    grad: cb.Array, index: cb.Array, out: cb.Array, kernel, stride, pad, dilation, acc: cb.Comptime,
+    parts: cb.Comptime[bool], past: cb.Comptime[bool], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """grad, index, out of (batch, depth, height, width, channels); a cube does a row of places."""
+    z = cb.CUBE_POS % out.shape[2]
+    y = cb.CUBE_POS // out.shape[2] % out.shape[1]
+    n = cb.CUBE_POS // out.shape[2] // out.shape[1]
+    a0, a1 = windows_over(
+        y, out.shape[1], grad.shape[1], kernel[0], stride[0], pad[0], dilation[0], parts
+    )
+    b0, b1 = windows_over(
+        z, out.shape[2], grad.shape[2], kernel[1], stride[1], pad[1], dilation[1], parts
+    )
+    channels, row = out.shape[4], (y * out.shape[2] + z) * out.shape[3]
+    span = (kernel[2] - 1) * dilation[2]
+    many = LINES * lanes
+    begin = channels // many * many
+    c0, c1 = 0, 0
+    for q in range(out.shape[3]):
+        if parts:
+            c0, c1 = windows_over(
+                q, out.shape[3], grad.shape[3], kernel[2], stride[2], pad[2], dilation[2], parts
+            )
+        else:
+            while c1 < grad.shape[3] and c1 * stride[2] - pad[2] <= q:
+                c1 += 1
+            while c0 < c1 and c0 * stride[2] - pad[2] + span < q:
+                c0 += 1
+        first, last, here = (a0, b0, c0), (a1, b1, c1), cb.cast(row + q, cb.i64)
+        for c in range(0, begin, many):
+            add_chosen_lines(
+                grad, index, out, (n, y, z, q, c), first, last, here, acc, past, LINES, lanes
+            )
+        for k in range(begin, channels, lanes):
+            c = cb.min(k, channels - lanes)  # the last line overlaps the one before
+            add_chosen_lines(
+                grad, index, out, (n, y, z, q, c), first, last, here, acc, past, 1, lanes
+            )
+
+
+def run(grad: Any, index: Any, out: Any, how: tuple[tuple[int, ...], ...], parts: bool) -> bool:
+    """The gradient by the input into `out`, all of (batch, depth, height, width, channels); whether it was done.
+
+    An index outside of its window counts nowhere.
+    """
+    acc = cb.f64 if out.itemsize == 8 else cb.f32
+    lanes = max(1, cb.device_properties_of().register_bytes // acc.itemsize)
+    windows = 1
+    for k, s, d in zip(how[0], how[1], how[3], strict=True):
+        windows *= -(-((k - 1) * d + 1) // s)
+    if out.shape[4] < lanes or windows > MOST:
+        return False
+    cubes = out.shape[0] * out.shape[1] * out.shape[2]
+    add_windows[cubes, 1](
+        grad, index, out, *how, acc, parts, past(out, lanes, grad, index), lanes, mode="unchecked"
+    )
+    return True

@@ -1,0 +1,347 @@
+"""Largest values and where they are, on a CPU, and gradients by such places.
+
+With channels last lines lie along the channels. With channels first the largest of each column of a window comes
+first, in lines along the width, with its place; then the largest of neighbouring columns: of equals the first place
+counts and of several NaN the last, as if the window had been read row by row. The gradient adds what every window has
+to the place that it chose: a unit owns a plane, or a line of channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.movement.copy import convert_into
+from cubepy.kernels.windows.window import window
+from cubepy.runtime import memory
+
+TOGETHER = 4  # planes, where cubes have as many each
+ROOM = 4096  # places of a row of windows, at most
+CUBES = 8  # at least, where channels can be shared
+FAR = (1 << 31) - 1  # a place behind all others
+
+
+@cb.func
+def reach(first, spread, count, size):
+    """From which member of a window on, and up to which, its places are inside."""
+    if first >= 0 and first + (count - 1) * spread < size:  # most are, and divisions take long
+        return 0 * count, count
+    low = (cb.max(0, -first) + spread - 1) // spread
+    return low, cb.max(low, cb.min(count, (size - 1 - first) // spread + 1))
+
+
+@cb.func
+def better_of(value, best):
+    """Where a value counts that is read after the best so far."""
+    if value.dtype.is_float:
+        return (value > best) | (value != value)
+    return value > best
+
+
+@cb.func
+def better_at(value, place, best, spot):
+    """Where a value counts, of two that may have been read in any order."""
+    sooner = (value > best) | ((value == best) & (place < spot))
+    if value.dtype.is_float:
+        wrong = value != value
+        return (wrong & ((best == best) | (place > spot))) | (
+            sooner & (best == best) & (value == value)
+        )
+    return sooner
+
+
+@cb.func
+def largest_pixel(
+    x, out, index, n, h, i, j, c, corner, low, high, dilation, least: cb.Comptime, part: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """A line of channels of one window; with `part` it hangs over the end."""
+    many = x.shape[4] - c
+    start = (
+        (corner[0] + low[0] * dilation[0]) * x.shape[2] + corner[1] + low[1] * dilation[1]
+    ) * x.shape[3]
+    best = cb.splat(cb.cast(least, x.dtype), lanes)
+    spot = cb.splat(cb.cast(start + corner[2] + low[2] * dilation[2], cb.i32), lanes)
+    for u in range(low[0], high[0]):
+        y = corner[0] + u * dilation[0]
+        for v in range(low[1], high[1]):
+            z = corner[1] + v * dilation[1]
+            row = (y * x.shape[2] + z) * x.shape[3]
+            for w in range(low[2], high[2]):
+                q = corner[2] + w * dilation[2]
+                if part:
+                    value = x.load((n, y, z, q, c), lanes, valid=many)
+                else:
+                    value = x.load((n, y, z, q, c), lanes)
+                better = better_of(value, best)
+                best = cb.select(better, value, best)
+                spot = cb.select(better, cb.splat(cb.cast(row + q, cb.i32), lanes), spot)
+    if part:
+        out.store((n, h, i, j, c), best, valid=many)
+        if index is not None:
+            index.store((n, h, i, j, c), cb.cast(spot, cb.i64), valid=many)
+    else:
+        out.store((n, h, i, j, c), best)
+        if index is not None:
+            index.store((n, h, i, j, c), cb.cast(spot, cb.i64))
+
+
+@cb.kernel
+def largest_pixels(
+    x: cb.Array, out: cb.Array, index, kernel, stride, pad, dilation, least: cb.Comptime, parts: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """x, out, index of (batch, depth, height, width, channels); a cube does a row of windows."""
+    i = cb.CUBE_POS % out.shape[2]
+    h = cb.CUBE_POS // out.shape[2] % out.shape[1]
+    n = cb.CUBE_POS // out.shape[2] // out.shape[1]
+    a0, ka = window(h, x.shape[1], out.shape[1], kernel[0], stride[0], pad[0], parts)
+    b0, kb = window(i, x.shape[2], out.shape[2], kernel[1], stride[1], pad[1], parts)
+    u0, u1 = reach(a0, dilation[0], ka, x.shape[1])
+    v0, v1 = reach(b0, dilation[1], kb, x.shape[2])
+    whole = x.shape[4] // lanes * lanes
+    wide = x.shape[4] // (4 * lanes) * (4 * lanes)
+    for j in range(out.shape[3]):
+        c0, kc = window(j, x.shape[3], out.shape[3], kernel[2], stride[2], pad[2], parts)
+        w0, w1 = reach(c0, dilation[2], kc, x.shape[3])
+        corner, low, high = (a0, b0, c0), (u0, v0, w0), (u1, v1, w1)
+        for c in range(0, wide, 4 * lanes):
+            largest_pixel(
+                x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, 4 * lanes
+            )
+        for c in range(wide, whole, lanes):
+            largest_pixel(
+                x, out, index, n, h, i, j, c, corner, low, high, dilation, least, False, lanes
+            )
+        if whole < x.shape[4]:
+            largest_pixel(
+                x, out, index, n, h, i, j, whole, corner, low, high, dilation, least, True, lanes
+            )
+
+
+@cb.kernel
+def largest_planes(
+    x: cb.Array, out: cb.Array, index, kernel, stride, pad, dilation, least: cb.Comptime, parts: cb.Comptime[bool],
+    step: cb.Comptime[int], room: cb.Comptime[int], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """x, out, index of (planes, depth, height, width); a cube does a row of windows.
+
+    With `step`, the stride along the width, lines are of neighbouring windows; with 0 windows are done one by one.
+    """
+    i = cb.CUBE_POS % out.shape[2]
+    h = cb.CUBE_POS // out.shape[2] % out.shape[1]
+    p = cb.CUBE_POS // out.shape[2] // out.shape[1]
+    width = x.shape[3]
+    values, places = cb.shared(room, x.dtype), cb.shared(room, cb.i32)
+    a0, ka = window(h, x.shape[1], out.shape[1], kernel[0], stride[0], pad[0], parts)
+    b0, kb = window(i, x.shape[2], out.shape[2], kernel[1], stride[1], pad[1], parts)
+    u0, u1 = reach(a0, dilation[0], ka, x.shape[1])
+    v0, v1 = reach(b0, dilation[1], kb, x.shape[2])
+    first = cb.cast(((a0 + u0 * dilation[0]) * x.shape[2] + b0 + v0 * dilation[1]) * width, cb.i32)
+    counting = cb.cast(0, cb.i32)
+    ahead = 0 if parts else pad[2]
+    whole = width // lanes * lanes
+    for q in range(ahead):
+        values[q] = cb.cast(least, x.dtype)
+        places[q] = cb.cast(FAR, cb.i32)
+    if not parts:
+        for q in range(
+            ahead + width, cb.min(room, ahead + width + kernel[2] * dilation[2] + lanes * stride[2])
+        ):
+            values[q] = cb.cast(least, x.dtype)
+            places[q] = cb.cast(FAR, cb.i32)
+    column = cb.splat(counting, lanes)
+    for k in cb.unroll(range(1, lanes)):
+        number = cb.splat(cb.cast(k, cb.i32), lanes)
+        column = cb.shuffle(column, number, tuple(range(k)) + tuple(range(lanes + k, 2 * lanes)))
+    for q in range(0, whole, lanes):
+        best = cb.splat(cb.cast(least, x.dtype), lanes)
+        spot = column + (first + cb.cast(q, cb.i32))
+        for u in range(u0, u1):
+            y = a0 + u * dilation[0]
+            for v in range(v0, v1):
+                z = b0 + v * dilation[1]
+                value = x.load((p, y, z, q), lanes)
+                better = better_of(value, best)
+                best = cb.select(better, value, best)
+                spot = cb.select(
+                    better, column + cb.cast((y * x.shape[2] + z) * width + q, cb.i32), spot
+                )
+        values.store(ahead + q, best)
+        places.store(ahead + q, spot)
+    for q in range(whole, width):
+        one = cb.splat(cb.cast(least, x.dtype), 1)
+        at = cb.splat(first + cb.cast(q, cb.i32), 1)
+        for u in range(u0, u1):
+            y = a0 + u * dilation[0]
+            for v in range(v0, v1):
+                z = b0 + v * dilation[1]
+                element = x.load((p, y, z, q), 1)
+                wins = better_of(element, one)
+                one = cb.select(wins, element, one)
+                at = cb.select(
+                    wins, cb.splat(cb.cast((y * x.shape[2] + z) * width + q, cb.i32), 1), at
+                )
+        values.store(ahead + q, one)
+        places.store(ahead + q, at)
+    if step > 0:
+        for j in range(0, out.shape[3], lanes):
+            best, spot = (
+                spaced(values, j * step, step, lanes),
+                spaced(places, j * step, step, lanes),
+            )
+            for w in range(1, kernel[2]):
+                value = spaced(values, j * step + w * dilation[2], step, lanes)
+                place = spaced(places, j * step + w * dilation[2], step, lanes)
+                better = better_at(value, place, best, spot)
+                best = cb.select(better, value, best)
+                spot = cb.select(better, place, spot)
+            many = out.shape[3] - j
+            if many >= lanes:
+                out.store((p, h, i, j), best)
+                if index is not None:
+                    index.store((p, h, i, j), cb.cast(spot, cb.i64))
+            else:
+                out.store((p, h, i, j), best, valid=many)
+                if index is not None:
+                    index.store((p, h, i, j), cb.cast(spot, cb.i64), valid=many)
+    else:
+        for j in range(out.shape[3]):
+            c0, kc = window(j, width, out.shape[3], kernel[2], stride[2], pad[2], parts)
+            one, at = values.load(ahead + c0, 1), places.load(ahead + c0, 1)
+            for w in range(1, kc):
+                element = values.load(ahead + c0 + w * dilation[2], 1)
+                spot_of = places.load(ahead + c0 + w * dilation[2], 1)
+                wins = better_at(element, spot_of, one, at)
+                one = cb.select(wins, element, one)
+                at = cb.select(wins, spot_of, at)
+            out.store((p, h, i, j), one)
+            if index is not None:
+                index.store((p, h, i, j), cb.cast(at, cb.i64))
+
+
+@cb.func
+def spaced(a, first, step: cb.Comptime[int], lanes: cb.Comptime[int]):
+    """Every step-th place."""
+    line = a.load(first, lanes * step)
+    if step > 1:
+        return cb.shuffle(line, line, tuple(range(0, lanes * step, step)))
+    return line
+
+
+@cb.func
+def fill_zeros(a, first, count, lanes: cb.Comptime[int]):
+    """Zeros in a flat array."""
+    whole = count // lanes * lanes
+    for k in range(first, first + whole, lanes):
+        a.store(k, cb.cast(cb.splat(0.0, lanes), a.dtype))
+    for k in range(first + whole, first + count):
+        a[k] = cb.cast(0, a.dtype)
+
+
+@cb.func
+def add_at(grad, index, out, k, first, size, channels):
+    """out[first + index[k] * channels] += grad[k], if the index is one of `size`."""
+    place = cb.cast(index[k], cb.u64)
+    if place < cb.cast(size, cb.u64):
+        at = first + cb.cast(place, cb.i64) * channels
+        out[at] = out[at] + cb.cast(grad[k], out.dtype)
+
+
+@cb.kernel
+def add_chosen_planes(
+    grad: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    size,
+    count,
+    together: cb.Comptime[int],
+    lanes: cb.Comptime[int],
+):
+    """out[b, index[b, k]] += grad[b, k] in flat arrays of (batch, size) and (batch, count).
+
+    A cube does some planes side by side: neighbours often chose one place, and a sum there waits for the one before.
+    """
+    first = cb.CUBE_POS * together
+    last = cb.min(first + together, out.size // size)
+    fill_zeros(out, first * size, (last - first) * size, lanes)
+    if first + together == last:
+        for k in range(count):
+            for j in cb.unroll(range(together)):
+                add_at(grad, index, out, (first + j) * count + k, (first + j) * size, size, 1)
+    else:
+        for b in range(first, last):
+            for k in range(count):
+                add_at(grad, index, out, b * count + k, b * size, size, 1)
+
+
+@cb.kernel
+def add_chosen(
+    grad: cb.Array,
+    index: cb.Array,
+    out: cb.Array,
+    size,
+    count,
+    channels,
+    width,
+    lanes: cb.Comptime[int],
+):
+    """out[b, index[b, k, c], c] += grad[b, k, c] in flat arrays of (batch, size) and (batch, count, channels).
+
+    A cube owns `width` of the channels of a batch. What an index outside has is dropped.
+    """
+    blocks = (channels + width - 1) // width
+    b = cb.CUBE_POS // blocks
+    first = cb.CUBE_POS % blocks * width
+    many = cb.min(width, channels - first)
+    for k in range(size):
+        fill_zeros(out, (b * size + k) * channels + first, many, lanes)
+    for k in range(b * count, (b + 1) * count):
+        for c in range(first, first + many):
+            add_at(grad, index, out, k * channels + c, b * size * channels + c, size, channels)
+
+
+def largest(
+    x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], least: Any, parts: bool
+) -> bool:
+    """Windows of x into `out`, their places into `index` (or None); whether there was room for it."""
+    lanes = max(1, cb.device_properties_of().register_bytes // max(4, x.itemsize))
+    if x[0, ..., 0].size > FAR:
+        return False
+    rows = out.shape[0] * out.shape[1] * out.shape[2]
+    if x.shape[4] > 1:
+        largest_pixels[rows, 1](x, out, index, *how, least, parts, lanes, mode="unchecked")
+        return True
+    kernel, stride, pad, dilation = (part[2] for part in how)
+    reached = (out.shape[3] + lanes) * stride + kernel * dilation
+    if max(x.shape[3] + 2 * pad + kernel * dilation + lanes * stride, reached) > ROOM:
+        return False
+    step = stride if not parts and lanes * stride <= 64 else 0
+    planes = [None if a is None else a.reshape(a.shape[:4]) for a in (x, out, index)]
+    largest_planes[rows, 1](*planes, *how, least, parts, step, ROOM, lanes, mode="unchecked")
+    return True
+
+
+def largest_back(grad: Any, index: Any, out: Any) -> None:
+    """The gradient by the input into `out`: indices outside of it are dropped."""
+    total = memory.empty(out.shape, "f4") if out.itemsize == 2 else out
+    channels, lanes = (
+        out.shape[4],
+        max(1, cb.device_properties_of().register_bytes // total.itemsize),
+    )
+    sizes = [a[0, ..., 0].size for a in (out, grad)]
+    flat = [a.reshape(-1) for a in (grad, index, total)]
+    if channels == 1:
+        together = max(1, min(TOGETHER, out.shape[0] // CUBES))
+        add_chosen_planes[-(-out.shape[0] // together), 1](
+            *flat, *sizes, together, lanes, mode="unchecked"
+        )
+    else:
+        blocks = min(
+            -(-channels // lanes), -(-CUBES // out.shape[0])
+        )  # neighbours are read together
+        width = -(-channels // (blocks * lanes)) * lanes
+        cubes = out.shape[0] * -(-channels // width)
+        add_chosen[cubes, 1](*flat, *sizes, channels, width, lanes, mode="unchecked")
+    if total is not out:
+        convert_into(out, total)

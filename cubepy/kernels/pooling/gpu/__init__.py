@@ -1,0 +1,1 @@
+"""Max pooling on any GPU."""

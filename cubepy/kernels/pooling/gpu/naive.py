@@ -1,0 +1,86 @@
+"""Max pooling and table look-up by whole cubes, for devices with planes: every unit makes one line of the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.elementwise.map_gpu import unravelled
+from cubepy.kernels.primitives.lines import multiple
+from cubepy.kernels.primitives.vector_width import line_of
+
+UNITS = 256  # of a cube
+AHEAD = 4  # lines of a table that a unit asks for at once
+
+
+@cb.kernel
+def pool_last(
+    x: cb.Array, out: cb.Array, stride_h, stride_w, pad_h, pad_w,
+    kernel: cb.Comptime[tuple], dilation: cb.Comptime[tuple], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[n, i, j, c] = max over the window, for channels last."""
+    lines = (out.shape[3] + lanes - 1) // lanes
+    t = cb.ABSOLUTE_POS
+    if t < out.shape[0] * out.shape[1] * out.shape[2] * lines:
+        n, i, j, line = unravelled(t, (out.shape[0], out.shape[1], out.shape[2], lines), 4)
+        c = multiple(line * lanes, lanes)
+        left = out.shape[3] - c
+        best = cb.cast(cb.splat(-float("inf"), lanes), x.dtype)
+        for u in cb.unroll(range(kernel[0])):
+            y = i * stride_h - pad_h + u * dilation[0]
+            if y >= 0 and y < x.shape[1]:
+                for v in cb.unroll(range(kernel[1])):
+                    z = j * stride_w - pad_w + v * dilation[1]
+                    if z >= 0 and z < x.shape[2]:
+                        best = cb.nan_max(best, x.load((n, y, z, c), lanes, valid=left))
+        out.store((n, i, j, c), best, valid=left)
+
+
+@cb.kernel
+def pool_first(
+    x: cb.Array, out: cb.Array, stride_h, stride_w, pad_h, pad_w,
+    kernel: cb.Comptime[tuple], dilation: cb.Comptime[tuple],
+):  # fmt: skip
+    """out[p, i, j] = max over the window, for planes p = n * C + c."""
+    t = cb.ABSOLUTE_POS
+    if t < out.size:
+        p, i, j = unravelled(t, out.shape, 3)
+        best = cb.cast(-float("inf"), x.dtype)
+        for u in cb.unroll(range(kernel[0])):
+            y = i * stride_h - pad_h + u * dilation[0]
+            if y >= 0 and y < x.shape[1]:
+                for v in cb.unroll(range(kernel[1])):
+                    z = j * stride_w - pad_w + v * dilation[1]
+                    if z >= 0 and z < x.shape[2]:
+                        best = cb.nan_max(best, x[p, y, z])
+        out[p, i, j] = best
+
+
+def channels_last(
+    x: Any,
+    target: Any,
+    step: tuple[int, int],
+    pad: tuple[int, int],
+    kernel: tuple[int, int],
+    dilation: tuple[int, int],
+) -> None:
+    """Max pooling of (N, H, W, C)."""
+    lanes = line_of(x, target)
+    units = target.size // target.shape[3] * -(-target.shape[3] // lanes)
+    pool_last[-(-units // UNITS), UNITS](
+        x, target, *step, *pad, kernel, dilation, lanes, mode="unchecked"
+    )
+
+
+def channels_first(
+    x: Any,
+    target: Any,
+    step: tuple[int, int],
+    pad: tuple[int, int],
+    kernel: tuple[int, int],
+    dilation: tuple[int, int],
+) -> None:
+    """Max pooling of (N * C, H, W)."""
+    pool_first[-(-target.size // UNITS), UNITS](
+        x, target, *step, *pad, kernel, dilation, mode="unchecked"
+    )

@@ -1,0 +1,1 @@
+"""Max pooling on GPUs with a copy engine (TMA)."""

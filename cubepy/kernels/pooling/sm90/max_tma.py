@@ -1,0 +1,442 @@
+"""Largest values of windows in images on Hopper: the copy engine brings rows to shared memory while units work.
+
+A cube makes a band of columns and walks down the image. One unit asks for rows as long as there is room for them; the
+others read what their windows see of a row and find the largest values across (`pool_planes.largest`). Down the image
+rows go by blocks as high as a window: a window is the end of one block and the begin of the next (van Herk, "A fast
+algorithm for local minimum and maximum filters on rectangular and octagonal kernels", 1992). The rows of a block are
+kept, and where it ends they become the largest values from each row to that end. So a result takes two maxima more
+however high its window is, and how much a core has on its way does not depend on how many units find room on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.pooling.gpu.half2 import (
+    join,
+    larger,
+    nothing_of,
+    put_words,
+    two_by_two,
+    words_of,
+    write_words,
+)
+from cubepy.kernels.pooling.gpu.max_sliding import largest
+from cubepy.kernels.pooling.sm90.max_tma_plan import (
+    FOUR,
+    LINE_BYTES,
+    PLANE,
+    ROW_BYTES,
+    BoxPlan,
+    plan_of,
+)
+from cubepy.kernels.primitives.lines import multiple
+from cubepy.kernels.primitives.pipeline import next_slot
+from cubepy.kernels.primitives.vector_width import address
+from cubepy.kernels.windows.rows_gpu import Steps, coordinates
+
+ALIGNED = 1024
+"""Bytes of shared memory that start as the copy engine wants."""
+MEETING = 1
+"""The number of the barrier at which units meet that look at lines for each other."""
+TURNS = 2
+"""Cubes that a core's place for one should do, at least."""
+LEAST_SIZE = 1 << 22
+"""Results, below which a launch takes longer than memory."""
+SHORT, HIGH, HIGH_SINGLE, MOST = 5, 7, 14, (64, 32)
+"""Other kernels are faster for windows that reach over up to SHORT strides, that have less than HIGH rows with channels
+first (HIGH_SINGLE where results are no whole lines), or more than MOST places along an axis (with channels first, and
+last),"""
+HIGH_NARROW = 10
+"""of 16-bit floats with channels first that have less rows, or an odd number of results in a row,"""
+GAPS = 10, 20
+"""and, with channels first, for those with gaps that do not reach over so many places (all measured on an H200)."""
+
+
+@cb.func
+def bring(x, tile, full, empty, rows, first, hop, corner, size, plan: cb.Comptime[BoxPlan]):
+    """Ask for all rows of a cube, one after the other, as room is found."""
+    slot, phase = 0, 0
+    p, z, c = corner
+    for t in range(rows):
+        y = cb.min(cb.max(first + t * hop, 0), size[1] - 1)
+        cb.barrier_wait(empty, slot, 1 - phase)
+        cb.barrier_expect(full, slot, plan.copies * x.nbytes)
+        if plan.last:
+            there = cb.min(cb.max(z, 0), size[2] - plan.box)
+            at = slot * plan.row + multiple(
+                (there - z + plan.before) * plan.channels, ROW_BYTES // x.dtype.itemsize
+            )
+            cb.tma_load(tile, at, x, (p, y, there, c), full, slot)
+        elif plan.copies == 1:
+            cb.tma_load(tile, slot * plan.row, x, (p, y, 0), full, slot)
+        else:
+            for k in range(plan.copies):
+                to = slot * plan.row + k * plan.box
+                cb.tma_load(
+                    tile, to, x, (p + k // plan.boxes, y, k % plan.boxes * plan.box), full, slot
+                )
+        slot, phase = next_slot(slot, phase, plan.stages)
+
+
+@cb.func
+def clear_edges(tile, least, z, size, plan: cb.Comptime[BoxPlan]):
+    """Nothing in the columns that no box fills; a tile sees columns from z on."""
+    first = (cb.min(cb.max(z, 0), size[2] - plan.box) - z + plan.before) * plan.channels
+    for k in range(cb.UNIT_POS, plan.stages * plan.row, cb.CUBE_DIM):
+        place = k % plan.row
+        if place < first or place >= first + plan.box * plan.channels:
+            tile[k] = cb.cast(least, tile.dtype)
+
+
+@cb.func
+def read_boxed(values, tile, at, z, size, none, plan: cb.Comptime[BoxPlan]):
+    """What a unit sees of a row in shared memory. With channels last it begins at element `at`, else at column z, where
+    column 0 is element `at`."""
+    if plan.last:
+        for v in cb.unroll(range(plan.across.places(plan.columns))):
+            place = multiple(at + v * plan.channels, plan.lanes)
+            values.store(v * plan.lanes, cb.cast(tile.load(place, plan.lanes), values.dtype))
+    else:
+        if plan.halves == 2:
+            for m in cb.unroll(range(plan.seen)):
+                values[m] = 0
+        for place, wide, beside in cb.unroll(plan.loads):
+            read_line(
+                values, tile, at, z + place, plan.place_of(place), wide, beside, size, none, plan
+            )
+
+
+@cb.func
+def read_line(
+    values, tile, at, z, to: cb.Comptime[int], wide: cb.Comptime[int], beside: cb.Comptime[bool], size, none,
+    plan: cb.Comptime[BoxPlan],
+):  # fmt: skip
+    """values[to], ... = `wide` neighbours from column z on."""
+    here = cb.min(cb.max(z, 0), size[2] - wide) if beside else z
+    line = tile.load(multiple(at + here, wide), wide)
+    if plan.halves == 2:
+        put_words(values, to, line, here == z if beside and wide > plan.near[1] else None, none)
+    else:
+        line = cb.cast(line, values.dtype)
+        if beside and wide > plan.near[1]:
+            line = cb.select(here == z, line, cb.splat(none, wide))
+        values.store(to, line)
+
+
+@cb.func
+def across_row(found, values, plan: cb.Comptime[BoxPlan]):
+    """found = the largest values of a row in the unit's windows."""
+    if plan.last:
+        for e in cb.unroll(range(plan.lanes)):
+            largest(found, e, values, e, plan.lanes, plan.columns, plan.across, plan.pairs)
+    elif plan.halves == 1:
+        largest(found, 0, values, plan.place_of(plan.across.low), 1, plan.columns, plan.own, None)
+    else:
+        steps = two_by_two(plan.own)
+        joined = cb.local((steps.places(plan.wide),), cb.u32)
+        join(
+            joined, values, plan.place_of(plan.across.low), plan.across.ins, steps.places(plan.wide)
+        )
+        largest(found, 0, joined, 0, 1, plan.wide, steps, plan.pairs)
+
+
+@cb.func
+def mark_lines(marks, tile, row, at, none, plan: cb.Comptime[BoxPlan]):
+    """Keep the largest value of every line of a row that a unit owns, the `row`-th of those that are kept."""
+    member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
+    for turn in cb.unroll(range(-(-plan.whole[2] // plan.groups))):
+        line = group + turn * plan.groups
+        if cb.UNIT_POS < plan.used and line < plan.whole[2]:
+            words = cb.local((plan.wide,), marks.dtype)
+            found = tile.load(multiple(at + line * plan.columns, plan.columns), plan.columns)
+            if plan.halves == 2:
+                put_words(words, 0, found, None, none)
+            else:
+                words.store(0, cb.cast(found, marks.dtype))
+            top = words[0]
+            for q in cb.unroll(range(1, plan.wide)):
+                top = larger(top, words[q], plan.pairs)
+            if plan.halves == 2:
+                top = larger(top, (top >> 16) | (top << 16), plan.pairs)
+            marks[(row * plan.planes + member) * plan.marks + plan.margin + line] = top
+
+
+@cb.func
+def read_marks(values, marks, row, plan: cb.Comptime[BoxPlan]):
+    """The largest value of the lines that are whole in a unit's windows, to its place among values."""
+    member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
+    first, count, _ = plan.whole
+    at = (
+        (row * plan.planes + cb.min(member, plan.planes - 1)) * plan.marks
+        + plan.margin
+        + first
+        + group
+    )
+    top = marks[at]
+    for v in cb.unroll(range(1, count)):
+        top = larger(top, marks[at + v], plan.pairs)
+    values[(plan.place_of((first + count) * plan.columns) - plan.halves) // plan.halves] = top
+
+
+@cb.func
+def kept_at(k, m: cb.Comptime[int], plan: cb.Comptime[BoxPlan]):
+    """Where a unit keeps part m of row k of a block."""
+    line = (k + plan.over) * (plan.numbers // plan.line) + m
+    return multiple((line * plan.workers + cb.UNIT_POS) * plan.line, plan.line)
+
+
+@cb.func
+def end_block(held, none, plan: cb.Comptime[BoxPlan]):
+    """Make what is kept of a block the largest values from each row to its end."""
+    for m in cb.unroll(range(plan.numbers // plan.line)):
+        running = cb.splat(none, plan.line)
+        for k in range(plan.taps - 1, 0, -FOUR):
+            lines = ()
+            for v in cb.unroll(range(FOUR)):
+                lines = lines + (held.load(kept_at(k - v, m, plan), plan.line),)
+            for v in cb.unroll(range(FOUR)):
+                running = larger(running, lines[v], plan.pairs)
+                held.store(kept_at(k - v, m, plan), running)
+
+
+@cb.func
+def write_row(out, made, results, p, i, j, c, plan: cb.Comptime[BoxPlan]):
+    """A unit's results of row i from column j on."""
+    if plan.last:
+        start = (p * made[1] + i) * made[2] * multiple(made[3], plan.lanes) + c
+        if c < made[3]:
+            for q in cb.unroll(range(plan.columns)):
+                if not plan.ragged or j + q < made[2]:
+                    place = start + (j + q) * multiple(made[3], plan.lanes)
+                    out.store(
+                        (place,), cb.cast(results.load(q * plan.lanes, plan.lanes), out.dtype)
+                    )
+    elif cb.UNIT_POS < plan.used and p < made[0]:
+        start = (p * made[1] + i) * multiple(made[2], plan.lined) + multiple(j, plan.lined)
+        if plan.halves == 2:
+            write_words(
+                out, start, results, 0, plan.wide, plan.lined, made[2] - j if plan.ragged else None
+            )
+        else:
+            for q in cb.unroll(range(0, plan.columns, plan.lined)):
+                if not plan.ragged or j + q < made[2]:
+                    out.store((start + q,), cb.cast(results.load(q, plan.lined), out.dtype))
+
+
+@cb.func
+def walk(
+    tile,
+    full,
+    empty,
+    out,
+    mine,
+    at,
+    none,
+    rows,
+    first,
+    window,
+    hop,
+    rest,
+    size,
+    made,
+    plan: cb.Comptime[BoxPlan],
+):
+    """Take in rows as they come, and write those of the results that are done."""
+    p, j, c = mine
+    z = j * plan.across.ins
+    acc, pairs = none.dtype, plan.pairs
+    deep = (made[1] - rest + hop - 1) // hop
+    held = cb.shared(plan.kept, acc)
+    values, found = cb.local((plan.seen,), acc), cb.local((plan.numbers,), acc)
+    running, results = cb.local((plan.numbers,), acc), cb.local((plan.numbers,), acc)
+    for q in cb.unroll(range(plan.numbers)):
+        running[q] = none
+    for m in cb.unroll(range(plan.numbers // plan.line)):
+        held.store(kept_at(plan.taps, m, plan), cb.splat(none, plan.line))
+    marks = cb.shared(max(1, 2 * plan.planes * plan.marks), acc)
+    if plan.marks:
+        for k in range(cb.UNIT_POS, 2 * plan.planes * plan.marks, plan.workers):
+            marks[k] = none
+        cb.sync_group(MEETING, plan.workers)
+    place = 0
+    slot, phase = 0, 0
+    for t in range(rows):
+        cb.barrier_wait(full, slot, phase)
+        read_boxed(values, tile, slot * plan.row + at, z, size, none, plan)
+        if plan.marks:
+            mark_lines(marks, tile, t % 2, slot * plan.row + at, none, plan)
+            cb.sync_group(MEETING, plan.workers)
+            read_marks(values, marks, t % 2, plan)
+        across_row(found, values, plan)
+        cb.fence_async()
+        cb.sync_plane()
+        if cb.UNIT_POS_PLANE == 0:
+            cb.barrier_arrive(empty, slot)
+        slot, phase = next_slot(slot, phase, plan.stages)
+        if not plan.near[0]:
+            y = first + t * hop
+            for q in cb.unroll(range(plan.numbers)):
+                found[q] = cb.select(y >= 0 and y < size[1], found[q], none)
+        for q in cb.unroll(range(plan.numbers)):
+            running[q] = larger(running[q], found[q], pairs)
+        since = t - (plan.taps - 1)
+        i = window + since // plan.ins
+        if since >= 0 and since % plan.ins == 0 and i < deep:
+            for m in cb.unroll(range(plan.numbers // plan.line)):
+                begun = held.load(kept_at(place + 1, m, plan), plan.line)
+                results.store(
+                    m * plan.line, larger(begun, running.load(m * plan.line, plan.line), pairs)
+                )
+            write_row(out, made, results, p, i * hop + rest, j, c, plan)
+        for m in cb.unroll(range(plan.numbers // plan.line)):
+            held.store(kept_at(place, m, plan), found.load(m * plan.line, plan.line))
+        place = place + 1
+        if place == plan.taps:
+            end_block(held, none, plan)
+            place = 0
+            for q in cb.unroll(range(plan.numbers)):
+                running[q] = none
+
+
+@cb.kernel
+def max_boxes(
+    x: cb.TensorMap, size, out: cb.Array, made, low, hop, pieces, windows, bands, blocks, least: cb.Comptime,
+    acc: cb.Comptime, plan: cb.Comptime[BoxPlan],
+):  # fmt: skip
+    """out (planes, height, width), or (batch, height, width, channels), = the largest value of each window of x.
+
+    `size` and `made` are the shapes of x and out; windows begin `low` rows above the image, and their rows are `hop`
+    apart. Cubes, the slowest first: planes or images, `pieces` of `windows` windows along the height, `hop` first rows,
+    `bands` of the width, and `blocks` of channels.
+    """
+    cb.resident(plan.cubes)
+    full = cb.barrier(plan.stages, 1)
+    empty = cb.barrier(plan.stages, plan.workers // PLANE)
+    tile = cb.shared(max(plan.stages * plan.row, ALIGNED // x.dtype.itemsize), x.dtype)
+    teams = (made[0] + plan.planes - 1) // plan.planes
+    team, piece, rest, band, block = coordinates(cb.CUBE_POS, (teams, pieces, hop, bands, blocks))
+    left = 0
+    if bands > 1:
+        left = cb.min(
+            band * plan.tile,
+            (made[2] + plan.columns - 1) // plan.columns * plan.columns - plan.tile,
+        )
+    z = left * plan.across.ins + plan.across.low  # of the first column that is seen
+    if plan.last:
+        clear_edges(tile, least, z, size, plan)
+        cb.sync_cube()
+    window = piece * windows
+    first = window * plan.ins * hop + low + rest
+    rows = (windows - 1) * plan.ins + plan.taps
+    if cb.UNIT_POS >= plan.workers:
+        if cb.UNIT_POS == plan.workers:
+            bring(
+                x,
+                tile,
+                full,
+                empty,
+                rows,
+                first,
+                hop,
+                (team * plan.planes, z, block * plan.channels),
+                size,
+                plan,
+            )
+    else:
+        none = cb.cast(least, acc)
+        if plan.last:
+            group, line = coordinates(cb.UNIT_POS, (plan.groups, plan.channels // plan.lanes))
+            c = multiple(block * plan.channels + line * plan.lanes, plan.lanes)
+            at = (
+                plan.before + group * (plan.columns * plan.across.ins)
+            ) * plan.channels + line * plan.lanes
+            mine = team, left + group * plan.columns, c
+        else:
+            member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
+            at = cb.min(member, plan.planes - 1) * plan.pitch
+            mine = team * plan.planes + member, group * plan.columns, 0
+        walk(
+            tile, full, empty, out, mine, at, none, rows, first, window, hop, rest, size, made, plan
+        )
+
+
+def launch(x: Any, out: Any, down: Steps, least: Any, plan: BoxPlan, pieces: int) -> None:
+    """Run a plan, with the height in so many pieces."""
+    hop = down.apart
+    deep = -(-out.shape[1] // hop)
+    windows = -(-deep // pieces)
+    pieces = -(-deep // windows)
+    teams, bands = -(-x.shape[0] // plan.planes), -(-out.shape[2] // plan.tile)
+    blocks = -(-x.shape[3] // plan.channels) if plan.last else 1
+    box = (
+        (1, 1, plan.box, plan.channels)
+        if plan.last
+        else (plan.planes if plan.copies == 1 else 1, 1, plan.box)
+    )
+    acc = cb.as_dtype(x.dtype) if plan.pairs is None else cb.u32
+    max_boxes[teams * pieces * hop * bands * blocks, plan.workers + PLANE](
+        cb.tensor_map(x, box, swizzle=0), x.shape, out.reshape(-1), out.shape, down.low, hop, pieces, windows, bands,
+        blocks, nothing_of(least, plan.pairs), acc, plan, mode="unchecked",
+    )  # fmt: skip
+
+
+def fits(x: Any, out: Any, down: Steps, across: Steps, last: bool) -> bool:
+    """Whether `run` takes it, and is faster than others are: images whose rows the copy engine takes, large enough to
+    fill a GPU, and windows that reach over many others."""
+    device = cb.device_properties_of()
+    if (
+        "tma" not in device.features
+        or x.itemsize not in (2, 4)
+        or x.dtype.kind in "iu"
+        or out.size < LEAST_SIZE
+    ):
+        return False
+    if (
+        x.shape[-1] * x.itemsize % LINE_BYTES
+        or address(x) % LINE_BYTES
+        or out.size >= 1 << 31
+        or down.taps < 3
+    ):
+        return False
+    if max(down.taps, across.reach) > MOST[last] or (last and x.shape[3] * x.itemsize < ROW_BYTES):
+        return False
+    if others_are_faster(down, across, out.shape[2], x.itemsize, last):
+        return False
+    x, out, pairs = by_words(x, out, across, last)
+    return (
+        plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last, pairs) is not None
+    )
+
+
+def others_are_faster(down: Steps, across: Steps, width: int, itemsize: int, last: bool) -> bool:
+    """Whether windows and results are such, of which there are `width` in a row."""
+    taps, ins = down.taps, max(down.ins, across.ins)
+    narrow, lined = itemsize == 2 and not last, last or width * itemsize % LINE_BYTES == 0
+    if max(down.apart, across.apart) > 1:
+        reach = max(down.reach, across.reach)
+        some = ins == 1 and (last or GAPS[0] <= reach <= GAPS[1])
+        return not some or (narrow and (taps < HIGH_NARROW or not lined))
+    if narrow and not lined:
+        return ins > 1 or width % 2 == 1
+    if max(taps / down.ins, across.taps / across.ins) <= SHORT:
+        return True
+    return not last and taps < (HIGH_NARROW if narrow else HIGH if lined else HIGH_SINGLE)
+
+
+def by_words(x: Any, out: Any, across: Steps, last: bool) -> tuple[Any, Any, Any]:
+    """`pool_pairs.words_of`, but for windows with gaps with channels first."""
+    return words_of(x, out, last) if last or across.apart == 1 else (x, out, None)
+
+
+def run(x: Any, out: Any, down: Steps, across: Steps, least: Any, last: bool) -> None:
+    """Largest values of windows of (planes, height, width), or with `last` of (batch, height, width, channels)."""
+    x, out, pairs = by_words(x, out, across, last)
+    plan = plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last, pairs)
+    assert plan is not None, "ask `fits` first"
+    cubes = -(-x.shape[0] // plan.planes) * down.apart * -(-out.shape[2] // plan.tile)
+    cubes *= -(-x.shape[3] // plan.channels) if last else 1
+    wanted = TURNS * plan.cubes * cb.device_properties_of().cores
+    pieces = min(-(-wanted // cubes), out.shape[1] * down.ins // (down.apart * 2 * down.taps))
+    launch(x, out, down, least, plan, max(1, pieces))

@@ -1,0 +1,39 @@
+"""What kernels share whose cubes work together: values combined over units, and where a device's routine is chosen."""
+
+from __future__ import annotations
+
+import cubepy as cb
+
+
+@cb.func
+def multiple(k, lanes: cb.Comptime[int]):
+    """k, a multiple of a power of two, written so that every compiler knows it: lines there can be read whole."""
+    return k & -lanes if lanes > 1 else k
+
+
+@cb.func
+def over_lanes(line, step, lanes: cb.Comptime[int]):
+    """`step` over the lanes of a line, from the first on."""
+    total = line[0]
+    for j in cb.unroll(range(1, lanes)):
+        total = step(total, line[j])
+    return total
+
+
+@cb.func
+def lane_numbers(dtype: cb.Comptime, lanes: cb.Comptime[int]):
+    """The line 0, 1, 2, ..."""
+    line = cb.splat(cb.cast(0, dtype), lanes)
+    for j in cb.unroll(range(1, lanes)):
+        number = cb.splat(cb.cast(j, dtype), lanes)
+        line = cb.shuffle(line, number, tuple(range(j)) + tuple(range(lanes + j, 2 * lanes)))
+    return line
+
+
+@cb.func
+def first_lanes(line, count, other, lanes: cb.Comptime[int]):
+    """The first `count` lanes of a line; `other` in those behind."""
+    if lanes == 1:
+        return cb.select(count > 0, line, cb.splat(other, 1))
+    inside = lane_numbers(cb.i32, lanes) < cb.splat(cb.cast(cb.min(count, lanes), cb.i32), lanes)
+    return cb.select(inside, line, cb.splat(other, lanes))

@@ -1,0 +1,333 @@
+"""Where the largest elements are, on a CPU: first the largest of a block of lines, as fast as memory gives them, then
+its place, which is looked for only where it is needed. Short rows carry places along: what would end a search cannot
+be foreseen.
+"""
+
+from __future__ import annotations
+
+import cubepy as cb
+from cubepy.kernels.primitives.lines import lane_numbers
+from cubepy.kernels.reduce.reduce_cpu import (
+    NOTES,
+    STREAMS,
+    added,
+    greater,
+    joined,
+    lesser,
+    over_line,
+)
+
+BLOCK = 8  # times STREAMS lines whose largest is found before its place
+SIDE = 4  # lines of a short row that are taken side by side
+AHEAD = 16  # lines of a row that are asked for before they are used
+
+
+@cb.func
+def first_better(v, best, largest):
+    """Whether v is to be taken over best: strictly better, or the first NaN."""
+    if largest:
+        return ~(v <= best) & (best == best) if v.dtype.is_float else v > best
+    return ~(v >= best) & (best == best) if v.dtype.is_float else v < best
+
+
+@cb.func
+def smaller_number(a, b):
+    """The smaller of two integers."""
+    return cb.select(a < b, a, b)
+
+
+@cb.func
+def place_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
+    """The first place in [first, stop) of a row where `value` is (NaN: where NaN is), or the last place."""
+    k = first
+    whole = first + (stop - first) // lanes * lanes
+    found = False
+    while k < whole and not found:
+        line = cb.cast(x.load((row, k), lanes), value.dtype)
+        found = same(line, cb.splat(value, lanes)).any()
+        if not found:
+            k += lanes
+    k = cb.min(k, stop - 1)
+    while k < stop - 1 and not same(cb.cast(x[row, k], value.dtype), value):
+        k += 1
+    return k
+
+
+@cb.func
+def same(a, b):
+    """Equal, or both NaN."""
+    if a.dtype.is_float:
+        return (a == b) | ((a != a) & (b != b))
+    return a == b
+
+
+@cb.kernel
+def arg_rows(
+    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN before all.
+
+    In every lane the best block of lines is kept; only in the best of all is looked for the element.
+    """
+    row = cb.CUBE_POS
+    n = x.shape[1]
+    step = greater if largest else lesser
+    none = cb.cast(cb.splat(start, lanes), acc)
+    zero = cb.cast(cb.splat(0, lanes), acc)
+    seen = cb.local((NOTES,), acc, lanes=lanes)
+    for j in cb.unroll(range(NOTES)):
+        seen[j] = zero
+    best = none
+    block = cb.splat(cb.cast(0, cb.i32), lanes)
+    whole = n // lanes * lanes
+    size = BLOCK * STREAMS * lanes
+    a = cb.local((STREAMS,), acc, lanes=lanes)
+    for first in range(0, whole, size):
+        for j in cb.unroll(range(STREAMS)):
+            a[j] = none
+        stop = cb.min(first + size, whole)
+        full = first + (stop - first) // (STREAMS * lanes) * (STREAMS * lanes)
+        for k in range(first, full, STREAMS * lanes):
+            for j in cb.unroll(range(STREAMS)):
+                line = cb.cast(x.load((row, k + j * lanes), lanes), acc)
+                a[j] = step(line, a[j])
+                if acc.is_float:
+                    seen[j % NOTES] = seen[j % NOTES] + line
+        for k in range(full, stop, lanes):
+            line = cb.cast(x.load((row, k), lanes), acc)
+            a[0] = step(line, a[0])
+            if acc.is_float:
+                seen[0] = seen[0] + line
+        line = joined((a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]), step)
+        take = line > best if largest else line < best
+        best = cb.select(take, line, best)
+        block = cb.select(take, cb.splat(cb.cast(first, cb.i32), lanes), block)
+    top = over_line(best, step, lanes)
+    last = cb.splat(cb.cast(n, cb.i32), lanes)
+    begin = over_line(cb.select(best == top, block, last), smaller_number, lanes)
+    index = place_of(x, row, begin, cb.min(begin + size, n), top, lanes)
+    for k in range(whole, n):
+        value = cb.cast(x[row, k], acc)
+        if first_better(value, top, largest):
+            top = value
+            index = k
+    if acc.is_float:
+        sums = (seen[0] + seen[1]) + (seen[2] + seen[3])
+        if (sums != sums).any():
+            found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+            if x[row, found] != x[row, found]:
+                index = found
+    out[row] = cb.cast(index, out.dtype)
+
+
+@cb.kernel
+def arg_short_rows(
+    x: cb.Array, out: cb.Array, rows, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """The same of short rows, `rows` of them a cube. In every lane the best element is kept, and the line it was in."""
+    n = x.shape[1]
+    step = greater if largest else lesser
+    none = cb.cast(cb.splat(start, lanes), acc)
+    nowhere = cb.splat(cb.cast(n, cb.i32), lanes)
+    whole = n // lanes * lanes
+    best = cb.local((SIDE,), acc, lanes=lanes)
+    at = cb.local((SIDE,), cb.i32, lanes=lanes)
+    begin = cb.CUBE_POS * rows
+    for row in range(begin, cb.min(begin + rows, x.shape[0])):
+        seen = cb.cast(cb.splat(0, lanes), acc)
+        for j in cb.unroll(range(SIDE)):
+            best[j] = none
+            at[j] = nowhere
+        full = n // (SIDE * lanes) * (SIDE * lanes)
+        for k in range(0, full, SIDE * lanes):
+            for j in cb.unroll(range(SIDE)):
+                seen = seen + take_place(x, row, k + j * lanes, best, at, j, step, largest)
+        for k in range(full, whole, lanes):
+            seen = seen + take_place(x, row, k, best, at, 0, step, largest)
+        top = over_line(step(step(best[0], best[1]), step(best[2], best[3])), step, lanes)
+        place = nowhere
+        for j in cb.unroll(range(SIDE)):
+            place = smaller_number(cb.select(best[j] == top, at[j], nowhere), place)
+        place = cb.select(place < nowhere, place + lane_numbers(cb.i32, lanes), nowhere)
+        index = over_line(place, smaller_number, lanes)
+        for k in range(whole, n):
+            value = cb.cast(x[row, k], acc)
+            if first_better(value, top, largest):
+                top = value
+                index = k
+        if acc.is_float and (seen != seen).any():
+            found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+            if x[row, found] != x[row, found]:
+                index = found
+        if index == n:  # nothing is better than `start`
+            index = place_of(x, row, 0, n, top, lanes)
+        out[row] = cb.cast(index, out.dtype)
+
+
+@cb.func
+def take_place(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
+    """The line x[row, k:] counts for the j-th best ones, and its place for theirs; gives the line."""
+    line = cb.cast(x.load((row, k), best[j].lanes), best[j].dtype)
+    take = line > best[j] if largest else line < best[j]
+    at[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), line.lanes), at[j])
+    best[j] = step(line, best[j])
+    return line
+
+
+@cb.kernel
+def arg_pieces(
+    x: cb.Array, values: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int],
+    piece: cb.Comptime[int],
+):  # fmt: skip
+    """The same from values[r, p], the best of the p-th piece of row r."""
+    row = cb.CUBE_POS
+    top = values[row, 0]
+    best = 0
+    for p in range(1, values.shape[1]):
+        if first_better(values[row, p], top, largest):
+            top = values[row, p]
+            best = p
+    first = best * piece
+    out[row] = cb.cast(
+        place_of(x, row, first, cb.min(first + piece, x.shape[1]), top, lanes), out.dtype
+    )
+
+
+@cb.func
+def take_line(line, k, j, best, where, largest):
+    """A line of row k counts for the best ones of the j-th lines."""
+    take = first_better(line, best[j], largest)
+    best[j] = cb.select(take, line, best[j])
+    where[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), line.lanes), where[j])
+
+
+@cb.func
+def better(a, b, largest):
+    """The better of two (line of values, line of places), the first where they are equal."""
+    keep = a[0] >= b[0] if largest else a[0] <= b[0]
+    return greater(b[0], a[0]) if largest else lesser(b[0], a[0]), cb.select(keep, a[1], b[1])
+
+
+@cb.func
+def down_best(
+    x,
+    b,
+    begin,
+    stop,
+    first,
+    lines,
+    best,
+    where,
+    largest: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
+    """The best ones of whole STREAMS of rows [begin, stop), and their places; whether a NaN was seen.
+
+    Without a branch: whether rows hold a new best one cannot be foreseen, and as long as that is not known no rows
+    after them are read from memory.
+    """
+    acc = best[0].dtype
+    step = greater if largest else lesser
+    seen = cb.cast(cb.splat(0, lanes), acc)
+    zero = cb.splat(cb.cast(0, cb.i32), lanes)
+    for k in range(begin, stop, STREAMS):
+        for j in range(lines):
+            v = ()
+            at = ()
+            for r in cb.unroll(range(STREAMS)):
+                v = v + (cb.cast(x.load((b, k + r, first + j * lanes), lanes), acc),)
+                at = at + (cb.splat(cb.cast(r, cb.i32), lanes),)
+                x.prefetch((b, k + r, first + (j + AHEAD) * lanes))
+            p = better((v[0], at[0]), (v[1], at[1]), largest)
+            q = better((v[2], at[2]), (v[3], at[3]), largest)
+            high = better(p, q, largest)
+            p = better((v[4], at[4]), (v[5], at[5]), largest)
+            q = better((v[6], at[6]), (v[7], at[7]), largest)
+            low = better(p, q, largest)
+            top = better(high, low, largest)
+            take = top[0] > best[j] if largest else top[0] < best[j]
+            # Places only grow. A select of what is there already would be stored under a mask, and such a store is
+            # not read before it has reached the cache; for the same reason the best ones are taken in two steps.
+            place = cb.select(take, top[1] + cb.splat(cb.cast(k, cb.i32), lanes), zero)
+            where[j] = cb.max(where[j], place)
+            best[j] = step(step(best[j], high[0]), low[0])
+            if acc.is_float:
+                seen = seen + joined(v, added)
+    return (seen != seen).any()
+
+
+@cb.kernel
+def arg_columns(
+    x: cb.Array, values, out: cb.Array, largest: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
+    room: cb.Comptime[int], width, piece,
+):  # fmt: skip
+    """out[b, p, c] = index of the largest (or smallest) of the p-th piece of x[b, :, c], the first one of equals, NaN
+    before all; values[b, p, c] = that element, if there are `values`.
+
+    A cube does `width` columns, at most `room` lines, STREAMS rows at a time; the best ones and their places stay in
+    the nearest cache. Where one may be NaN, the rows are looked at again one by one.
+    """
+    n, columns = x.shape[1], x.shape[2]
+    pieces = out.shape[1]
+    blocks = (columns + width - 1) // width
+    first = (cb.CUBE_POS % blocks) * width
+    p = (cb.CUBE_POS // blocks) % pieces
+    b = cb.CUBE_POS // (blocks * pieces)
+    begin = p * piece
+    stop = cb.min(begin + piece, n)
+    count = cb.min(width, columns - first)
+    lines = count // lanes
+    rest = count - lines * lanes
+    best = cb.local((room,), acc, lanes=lanes)
+    where = cb.local((room,), cb.i32, lanes=lanes)
+    for j in range((count + lanes - 1) // lanes):
+        best[j] = cb.cast(
+            x.load((b, begin, first + j * lanes), lanes, valid=count - j * lanes), acc
+        )
+        where[j] = cb.splat(cb.cast(begin, cb.i32), lanes)
+    whole = begin + (stop - begin) // STREAMS * STREAMS
+    if down_best(x, b, begin, whole, first, lines, best, where, largest, lanes):
+        for j in range(lines):
+            best[j] = cb.cast(x.load((b, begin, first + j * lanes), lanes), acc)
+            where[j] = cb.splat(cb.cast(begin, cb.i32), lanes)
+        whole = begin
+    for k in range(whole, stop):
+        for j in range(lines):
+            take_line(
+                cb.cast(x.load((b, k, first + j * lanes), lanes), acc), k, j, best, where, largest
+            )
+    if rest > 0:
+        for k in range(begin + 1, stop):
+            line = cb.cast(x.load((b, k, first + lines * lanes), lanes, valid=rest), acc)
+            take_line(line, k, lines, best, where, largest)
+    for j in range((count + lanes - 1) // lanes):
+        out.store((b, p, first + j * lanes), cb.cast(where[j], out.dtype), valid=count - j * lanes)
+        if values is not None:
+            values.store(
+                (b, p, first + j * lanes), cb.cast(best[j], values.dtype), valid=count - j * lanes
+            )
+
+
+@cb.kernel
+def arg_columns_join(
+    values: cb.Array,
+    where: cb.Array,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):
+    """out[b, 0, c] = where[b, p, c] of the best of the pieces p, the first one of equals."""
+    columns = values.shape[2]
+    blocks = (columns + lanes - 1) // lanes
+    b = cb.CUBE_POS // blocks
+    c = cb.CUBE_POS % blocks * lanes
+    best = values.load((b, 0, c), lanes, valid=columns - c)
+    place = where.load((b, 0, c), lanes, valid=columns - c)
+    for p in range(1, values.shape[1]):
+        line = values.load((b, p, c), lanes, valid=columns - c)
+        take = first_better(line, best, largest)
+        best = cb.select(take, line, best)
+        place = cb.select(take, where.load((b, p, c), lanes, valid=columns - c), place)
+    out.store((b, 0, c), place, valid=columns - c)

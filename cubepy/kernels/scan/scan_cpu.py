@@ -1,0 +1,87 @@
+"""Scans along rows on a CPU: a cube is one thread's work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.entry.dispatch import has_planes
+from cubepy.kernels.primitives.lines import first_lanes, over_lanes
+from cubepy.kernels.scan.scan_gpu import along_rows, prefix_line, shifted
+from cubepy.lang.dtypes import DType
+from cubepy.runtime import memory
+
+PIECE = 16384  # elements of a row that a cube of one unit scans
+
+
+@cb.func
+def scanned(line, running, step, nothing, exclusive: cb.Comptime[bool], lanes: cb.Comptime[int]):
+    """A line after `running`, and what the next one comes after."""
+    v = prefix_line(cb.cast(line, nothing.dtype), step, nothing, lanes)
+    done = step(running, v)
+    if exclusive:
+        done = shifted(done, running[0], lanes)
+    return done, step(
+        running, cb.splat(v[lanes - 1], lanes)
+    )  # the last lane of what is done, which comes later
+
+
+@cb.kernel
+def scan_rows(
+    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
+    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece: cb.Comptime[int],
+):  # fmt: skip
+    """out[r, k] = x[r, 0] ... x[r, k] for one piece of a row, a cube of one unit each; `totals`: out[r, piece]."""
+    n = x.shape[1]
+    pieces = (n + piece - 1) // piece
+    row = cb.CUBE_POS // pieces
+    p = cb.CUBE_POS % pieces
+    nothing = cb.cast(start, acc)
+    first = p * piece
+    stop = cb.min(first + piece, n)
+    whole = first + (stop - first) // lanes * lanes
+    if totals:
+        sums = cb.splat(nothing, lanes)
+        for k in range(first, whole, lanes):
+            sums = step(sums, cb.cast(x.load((row, k), lanes), acc))
+        if whole < stop:
+            v = cb.cast(x.load((row, whole), lanes, valid=stop - whole), acc)
+            sums = step(sums, first_lanes(v, stop - whole, nothing, lanes))
+        out[row, p] = over_lanes(sums, step, lanes)
+    else:
+        running = cb.splat(nothing, lanes)
+        if carry is not None:
+            running = cb.splat(carry[row, p], lanes)
+        for k in range(first, whole, lanes):
+            done, running = scanned(
+                x.load((row, k), lanes), running, step, nothing, exclusive, lanes
+            )
+            out.store((row, k), cb.cast(done, out.dtype))
+        if whole < stop:
+            v = x.load((row, whole), lanes, valid=stop - whole)
+            done, running = scanned(v, running, step, nothing, exclusive, lanes)
+            out.store((row, whole), cb.cast(done, out.dtype), valid=stop - whole)
+
+
+def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
+    """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with `start`."""
+    if has_planes():
+        along_rows(x, out, step, start, acc, exclusive)
+        return
+    m, n = x.shape
+    lanes = max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize))
+    piece = PIECE
+    if m >= 64:  # whole rows
+        piece = max(piece, 1 << (n - 1).bit_length())
+    pieces = -(-n // piece)
+    before = None
+    if pieces > 1:
+        ends = memory.empty((m, pieces), acc.numpy)
+        before = memory.empty((m, pieces), acc.numpy)
+        scan_rows[m * pieces, 1](
+            x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="unchecked"
+        )
+        scan_along_rows(ends, before, step, start, acc, True)
+    scan_rows[m * pieces, 1](
+        x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="unchecked"
+    )

@@ -1,0 +1,335 @@
+"""Scans where units work in planes: every element is read once and written once.
+
+A tile of a row stays in the registers of a cube: lines are scanned by their units, units by shuffles, planes through
+shared memory. A row of one tile is then done. The tiles of a longer row pass on what came before them through memory
+(after Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", 2016): a tile shows its own
+total as soon as it has it, and adds up the totals of the tiles before it in its group; the last tile of a group shows
+the sum of everything up to there to the next one. Which numbers are added, and in which order, is a matter of shapes
+only, so results never change from run to run.
+
+What is shown are words of 64 bits: half a mark that they are there, half 32 bits of a number. They are swapped in
+whole, so no order of memory is asked for. Tiles are given out in the order in which cubes start: whoever is waited for
+runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.primitives.lines import first_lanes, multiple
+from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.lang.dtypes import DType
+from cubepy.runtime import memory
+
+UNITS = 512  # of a cube, at most
+CORE = 1024  # units that should find room on a core
+HELD = 128  # bytes of accumulators that a unit holds
+SHARED = 256  # units of a cube that does several rows
+GROUP = 128  # tiles whose totals are added up by each other
+MARK = 1 << 32
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """How rows are cut: `units` units share a row (or a tile of it), a cube does `rows` of them; a unit holds `lines`
+    lines of `lanes` elements; `width` of the units are in one plane. `whole`: together they are exactly the row."""
+
+    lanes: int
+    lines: int
+    units: int
+    width: int
+    rows: int = 1
+    whole: bool = False
+
+    @property
+    def hop(self) -> int:
+        """From one line of a unit to the next."""
+        return self.width * self.lanes
+
+
+@cb.func
+def prefix_line(v, step, start, lanes: cb.Comptime[int]):
+    """The running `step` of a line, in log2(lanes) shifts."""
+    empty = cb.splat(start, lanes)
+    for k in cb.unroll(range(lanes.bit_length() - 1)):
+        by = 1 << k
+        v = step(cb.shuffle(empty, v, tuple(range(by)) + tuple(range(lanes, 2 * lanes - by))), v)
+    return v
+
+
+@cb.func
+def shifted(line, first, lanes: cb.Comptime[int]):
+    """The line moved up by one lane, with `first` in front."""
+    return cb.shuffle(cb.splat(first, lanes), line, (0,) + tuple(range(lanes, 2 * lanes - 1)))
+
+
+@cb.func
+def prefix_units(v, step, width: cb.Comptime[int]):
+    """The running `step` over `width` neighbouring units of a plane, a power of two."""
+    for k in cb.unroll(range(5)):
+        if (1 << k) < width:
+            before = cb.plane_shuffle_up(v, 1 << k)
+            v = cb.select(cb.UNIT_POS_PLANE % width >= (1 << k), step(before, v), v)
+    return v
+
+
+@cb.func
+def prefix_plane(v, step):
+    """The running `step` over the units of a plane."""
+    return prefix_units(v, step, cb.PLANE_DIM)
+
+
+@cb.func
+def fold_plane(v, step):
+    """`step` over the units of a plane, given to all of them."""
+    for k in cb.unroll(range(5)):
+        if (1 << k) < cb.PLANE_DIM:
+            v = step(v, cb.plane_shuffle_xor(v, 1 << k))
+    return v
+
+
+@cb.func
+def read_lines(
+    x, row, first, start, acc: cb.Comptime, whole: cb.Comptime[bool], plan: cb.Comptime[ScanPlan]
+):
+    """The lines of a unit from element `first` on, a plane's width apart; `start` behind the row's end, unless the
+    lines are known to be `whole`."""
+    n = x.shape[1]
+    lines = ()
+    for j in cb.unroll(range(plan.lines)):
+        k = multiple(first + j * plan.hop, plan.lanes)
+        if whole:
+            v = cb.cast(x.load((row, k), plan.lanes), acc)
+        else:
+            v = cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc)
+            if start != 0:
+                v = first_lanes(v, n - k, cb.cast(start, acc), plan.lanes)
+        lines = lines + (v,)
+    return lines
+
+
+@cb.func
+def scan_in_plane(lines, step, start, acc: cb.Comptime, exclusive, plan: cb.Comptime[ScanPlan]):
+    """The lines that `plan.width` units hold, scanned; and their total."""
+    nothing = cb.cast(start, acc)
+    unit = cb.UNIT_POS_PLANE % plan.width
+    running = nothing
+    done = ()
+    for j in cb.unroll(range(plan.lines)):
+        v = prefix_line(lines[j], step, nothing, plan.lanes)
+        ends = v[plan.lanes - 1]
+        before = running
+        if plan.width > 1:
+            ends = prefix_units(ends, step, plan.width)
+            earlier = cb.plane_shuffle_up(ends, 1)
+            before = cb.select(unit > 0, step(running, earlier), running)
+            ends = cb.plane_shuffle(ends, cb.UNIT_POS_PLANE | (plan.width - 1))
+        scanned = step(cb.splat(before, plan.lanes), v)
+        if exclusive:
+            scanned = shifted(scanned, before, plan.lanes)
+        done = done + (scanned,)
+        running = step(running, ends)
+    return done, running
+
+
+@cb.func
+def before_plane(board, place, planes: cb.Comptime[int], step, start, acc: cb.Comptime):
+    """`step` over the totals of those of `planes` neighbours that come before the one at `place`; and over all."""
+    mine = place % planes
+    total = cb.cast(start, acc)
+    before = total
+    for k in cb.unroll(range(planes)):
+        before = cb.select(mine == k, total, before)
+        total = step(total, board[place - mine + k])
+    return before, total
+
+
+@cb.func
+def store_lines(
+    out, row, first, lines, before, step, whole: cb.Comptime[bool], plan: cb.Comptime[ScanPlan]
+):
+    """What a unit holds, behind `before` where there is such a thing."""
+    n = out.shape[1]
+    for j in cb.unroll(range(plan.lines)):
+        k = multiple(first + j * plan.hop, plan.lanes)
+        line = lines[j]
+        if before is not None:
+            line = step(cb.splat(before, plan.lanes), line)
+        if whole:
+            out.store((row, k), cb.cast(line, out.dtype))
+        else:
+            out.store((row, k), cb.cast(line, out.dtype), valid=n - k)
+
+
+@cb.func
+def fill_core(acc: cb.Comptime):
+    """Room for 1024 units on a core: while a cube waits for memory or its units, others use the core."""
+    if acc.bits == 32 and "mma" in cb.device_properties().features:
+        cb.resident(max(1, CORE // cb.CUBE_DIM))
+
+
+@cb.kernel
+def scan_held(
+    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, exclusive: cb.Comptime[bool],
+    plan: cb.Comptime[ScanPlan],
+):  # fmt: skip
+    """out[r, k] = x[r, 0] ... x[r, k] for rows that their units hold."""
+    fill_core(acc)
+    planes = plan.units // plan.width
+    place = cb.CUBE_POS * plan.rows + cb.UNIT_POS // plan.units
+    row = cb.min(place, x.shape[0] - 1)
+    unit = cb.UNIT_POS % plan.units
+    first = unit // plan.width * (plan.lines * plan.hop) + unit % plan.width * plan.lanes
+    lines = read_lines(x, row, first, start, acc, plan.whole, plan)
+    lines, total = scan_in_plane(lines, step, start, acc, exclusive, plan)
+    before = None
+    if planes > 1:
+        board = cb.shared(cb.CUBE_DIM // plan.width, acc)
+        if unit % plan.width == 0:
+            board[cb.UNIT_POS // plan.width] = total
+        cb.sync_cube()
+        before, total = before_plane(board, cb.UNIT_POS // plan.width, planes, step, start, acc)
+    if place < x.shape[0]:
+        store_lines(out, row, first, lines, before, step, plan.whole, plan)
+
+
+@cb.func
+def show(state, at, value):
+    """Let others see a number at `at`."""
+    if value.dtype.bits == 32:
+        cb.atomic_exchange(state, at, cb.cast(cb.bitcast(value, cb.u32), cb.u64) | cb.u64(MARK))
+    else:
+        bits = cb.bitcast(value, cb.u64)
+        cb.atomic_exchange(state, 2 * at, (bits & cb.u64(MARK - 1)) | cb.u64(MARK))
+        cb.atomic_exchange(state, 2 * at + 1, (bits >> 32) | cb.u64(MARK))
+
+
+@cb.func
+def awaited(state, at, wanted):
+    """The word that is shown at `at`, once it is there; 0 for units that want none."""
+    word = cb.u64(0)
+    waiting = wanted
+    while cb.plane_any(waiting):
+        if waiting:
+            word = cb.atomic_or(state, at, cb.u64(0))
+            waiting = word < cb.u64(MARK)
+    return word
+
+
+@cb.func
+def seen(state, at, wanted, nothing):
+    """The number that is shown at `at`, once it is there; `nothing` for units that want none."""
+    if nothing.dtype.bits == 32:
+        value = cb.bitcast(cb.cast(awaited(state, at, wanted), cb.u32), nothing.dtype)
+    else:
+        low = awaited(state, 2 * at, wanted) & cb.u64(MARK - 1)
+        value = cb.bitcast(low | (awaited(state, 2 * at + 1, wanted) << 32), nothing.dtype)
+    return cb.select(wanted, value, nothing)
+
+
+@cb.func
+def look_back(state, row, p, tiles, total, step, nothing, group: cb.Comptime[int]):
+    """`step` over everything before tile p of a row, for the units of one plane, which shows the tile's total.
+
+    Places: how many tiles were given out; a total for every tile; for every group the result up to its end.
+    """
+    lane = cb.UNIT_POS_PLANE
+    inside = p % group
+    here = 1 + row * tiles + p
+    groups = (tiles + group - 1) // group
+    end = 1 + (cb.CUBE_COUNT + row * groups + p // group)
+    if lane == 0:
+        show(state, here, total)
+    before = nothing
+    for j in cb.unroll(range(group // cb.PLANE_DIM)):
+        k = j * cb.PLANE_DIM + lane
+        before = step(before, seen(state, here - inside + k, k < inside, nothing))
+    # all cubes at once wait for the end of a group: one unit of each, or they would mostly wait for each other
+    ahead = seen(state, end - 1, lane == 0 and p >= group, nothing)
+    cb.sync_plane()
+    before = step(cb.plane_shuffle(ahead, 0), fold_plane(before, step))
+    if lane == 0 and inside == group - 1:
+        show(state, end, step(before, total))
+    return before
+
+
+@cb.kernel
+def scan_chained(
+    x: cb.Array, out: cb.Array, state: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
+    exclusive: cb.Comptime[bool], plan: cb.Comptime[ScanPlan], group: cb.Comptime[int],
+):  # fmt: skip
+    """out[r, k] = x[r, 0] ... x[r, k], a tile of a row for a cube; `state` is 0 in the beginning."""
+    fill_core(acc)
+    planes = plan.units // plan.width
+    board = cb.shared(planes + 1, acc)
+    turn = cb.shared(1, cb.i32)
+    size = cb.CUBE_DIM * plan.lines * plan.lanes
+    tiles = (x.shape[1] + size - 1) // size
+    if cb.UNIT_POS == 0:
+        turn[0] = cb.cast(cb.atomic_add(state, 0, cb.u64(1)), cb.i32)
+    cb.sync_cube()
+    t = turn[0]
+    row = t // tiles
+    p = t % tiles
+    first = p * size + cb.PLANE_POS * (plan.lines * plan.hop) + cb.UNIT_POS_PLANE * plan.lanes
+    whole = p * size + size <= x.shape[1]
+    if whole:
+        lines = read_lines(x, row, first, start, acc, True, plan)
+    else:
+        lines = read_lines(x, row, first, start, acc, False, plan)
+    lines, total = scan_in_plane(lines, step, start, acc, exclusive, plan)
+    if cb.UNIT_POS_PLANE == 0:
+        board[cb.PLANE_POS] = total
+    cb.sync_cube()
+    before, total = before_plane(board, cb.PLANE_POS, planes, step, start, acc)
+    if cb.PLANE_POS == 0:
+        ahead = look_back(state, row, p, tiles, total, step, cb.cast(start, acc), group)
+        if cb.UNIT_POS_PLANE == 0:
+            board[planes] = ahead
+    cb.sync_cube()
+    before = step(board[planes], before)
+    if whole:
+        store_lines(out, row, first, lines, before, step, True, plan)
+    else:
+        store_lines(out, row, first, lines, before, step, False, plan)
+
+
+@cb.kernel
+def clear(words: cb.Array):
+    """Nothing has been shown yet."""
+    i = cb.ABSOLUTE_POS
+    if i < words.size:
+        words[i] = cb.u64(0)
+
+
+def cleared(words: int) -> Any:
+    """Memory in which nothing has been shown."""
+    state = memory.empty((words,), np.uint64)
+    clear[-(-words // UNITS), UNITS](state, mode="unchecked")
+    return state
+
+
+def along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
+    """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with `start`."""
+    m, n = x.shape
+    plane = cb.device_properties_of().plane_size
+    lanes = line_of(x, out)
+    most = max(1, HELD // (lanes * acc.itemsize))
+    mode = "unchecked"
+    if n <= UNITS * lanes * most:
+        units = min(UNITS, power_of_two(-(-n // (lanes * most))))
+        lines = power_of_two(-(-n // (lanes * units)))
+        rows = max(1, SHARED // units)
+        plan = ScanPlan(lanes, lines, units, min(units, plane), rows, n == units * lanes * lines)
+        scan_held[-(-m // rows), units * rows](x, out, step, start, acc, exclusive, plan, mode=mode)
+        return
+    plan = ScanPlan(lanes, most, UNITS, plane)
+    tiles = -(-n // (UNITS * lanes * most))
+    words = (1 + m * (tiles + -(-tiles // GROUP))) * (acc.itemsize // 4)
+    scan_chained[m * tiles, UNITS](
+        x, out, cleared(words), step, start, acc, exclusive, plan, GROUP, mode=mode
+    )

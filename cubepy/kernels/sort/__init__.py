@@ -1,0 +1,1 @@
+"""Sorting and the first elements of sorted rows."""

@@ -1,0 +1,124 @@
+"""The first elements of sorted rows by quickselect on lines (Hoare, 1961; see `sort.quicksort_cpu`), for one unit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.sort import quicksort_cpu
+from cubepy.kernels.sort.keys import Keys
+from cubepy.kernels.sort.network_cpu import (
+    all_of,
+    largest,
+    masks_of,
+    network_of,
+    placed_line,
+    sort_lines,
+    store_places,
+)
+from cubepy.kernels.sort.quicksort_cpu import SMALL, part_keys, pivot_of
+from cubepy.runtime import memory
+
+LONGEST = 1 << 16  # row
+WANTED = 1024  # elements of it, at most
+OFTEN = 128  # elements for each that is wanted, at most
+
+
+@cb.func
+def keep(keys, source, a, to, n, lanes: cb.Comptime[int]):
+    """a[to : to + n] = the n keys from `source` on; what is behind is written, too."""
+    for i in range(0, n, lanes):
+        a.store(to + i, keys.load(source + i, lanes))
+
+
+@cb.func
+def choose(
+    x,
+    first,
+    keys,
+    room,
+    a,
+    w,
+    values,
+    indices,
+    to,
+    n,
+    k,
+    levels,
+    same_zeros: cb.Comptime[bool],
+    lanes,
+):
+    """One row: n elements from `first` on, of which k go to place `to`; `keys` is free from `room` on, and behind n
+    keys from there."""
+    other = n + 2 * lanes
+    whole = n // lanes * lanes
+    for i in range(0, whole, lanes):
+        keys.store(room + i, placed_line(x, first + i, i, w, same_zeros, lanes))
+    for i in range(whole, n):
+        keys.store(room + i, placed_line(x, first + i, i, w, same_zeros, 1))
+    begin, end, depth = (
+        0,
+        n,
+        0,
+    )  # what may still be among the first k; after an odd number of steps it is behind
+    while end > k and end - begin > SMALL:
+        here = room + begin + cb.select(depth % 2 == 0, 0, other)
+        there = room + begin + cb.select(depth % 2 == 0, other, 0)
+        pivot = pivot_of(keys, here, end - begin, depth < levels, lanes)
+        middle = begin + part_keys(keys, here, there, end - begin, pivot, lanes)
+        if middle > k:
+            end = middle
+        else:
+            keep(keys, there, a, begin, middle - begin, lanes)
+            begin = middle
+        depth = depth + 1
+    keep(keys, room + begin + cb.select(depth % 2 == 0, 0, other), a, begin, end - begin, lanes)
+    rows, merges = network_of(end, lanes)
+    for i in range(end, rows * lanes):
+        a[i] = largest(cb.i64)
+    sort_lines(a, rows, merges, lanes)
+    store_places(a, rows, x, first, values, indices, to, k, lanes)
+
+
+@cb.kernel
+def top_by_parts(
+    x: cb.Array, masks: cb.Array, keys: cb.Array, values: cb.Array, indices: cb.Array, m, n, k, each, levels,
+    same_zeros: cb.Comptime[bool], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """The first k of the sorted elements of m rows of n, of 32 bits or less, and their places; flat arrays; a cube of
+    one unit does `each` rows, with memory of its own in `keys`."""
+    a = cb.shared(2 * WANTED, cb.i64)
+    w = all_of(masks)
+    room = cb.CUBE_POS * (2 * (n + 2 * lanes))
+    for row in range(cb.CUBE_POS * each, cb.min(cb.CUBE_POS * each + each, m)):
+        choose(
+            x, row * n, keys, room, a, w, values, indices, row * k, n, k, levels, same_zeros, lanes
+        )
+
+
+def worth_it(n: int, k: int, itemsize: int) -> bool:
+    """Whether to look for the first k of rows of n in this way: of many more elements few are better than the worst of
+    those that were found so far (`radix.top_rows`)."""
+    return (
+        quicksort_cpu.quick()
+        and k <= WANTED
+        and 2 * k <= n <= min(LONGEST, OFTEN * k)
+        and itemsize <= 4
+    )
+
+
+def top_by_quickselect(x: Any, values: Any, indices: Any, kinds: Keys) -> None:
+    """`values`, `indices` (rows, k) = the first k of the sorted rows of x (rows, n) and their places; all contiguous;
+    keys of 32 bits or less, k at most WANTED, n at most LONGEST."""
+    (m, n), k, device = x.shape, values.shape[1], cb.device_properties_of()
+    lanes, bits = device.register_bytes // 8, f"u{x.itemsize}"
+    each = -(-m // (4 * device.cores))
+    cubes = -(-m // each)
+    keys = memory.empty((cubes * 2 * (n + 2 * lanes),), np.int64)
+    source, found = (a.view(bits).reshape(-1) for a in (x, values))
+    top_by_parts[cubes, 1](
+        source, masks_of(kinds), keys, found, indices.reshape(-1), m, n, k, each, quicksort_cpu.LEVELS * n.bit_length(),
+        kinds.same_zeros, lanes, mode="unchecked",
+    )  # fmt: skip

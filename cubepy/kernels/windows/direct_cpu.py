@@ -1,0 +1,146 @@
+"""Banded maps with channels last on a CPU, where few places of the input count: all of them are read for each result.
+
+Nothing is kept between, which is less work than one axis after the other where windows hardly overlap (see `pays`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.primitives.vector_width import address
+
+MOST = 16  # places of a result that are written out
+STREAM = 12 << 20  # bytes, read and written, beyond which a result is stored past the caches
+LINE = 64  # bytes of a cache line
+
+
+@cb.func
+def put(out, b, i, at, line, past: cb.Comptime[bool]):
+    """A line of the result."""
+    if past:
+        out.store_stream((b, i, at), cb.cast(line, out.dtype))
+    else:
+        out.store((b, i, at), cb.cast(line, out.dtype))
+
+
+@cb.func
+def all_of(
+    x, b, rows, columns, c, weights, acc: cb.Comptime, even: cb.Comptime[bool], lanes: cb.Comptime[int]
+):  # fmt: skip
+    """The weighted sum of the places rows x columns; with `even` they all have the first weight."""
+    total = cb.cast(cb.splat(0.0, lanes), acc)
+    for u in cb.unroll(range(len(rows))):
+        for v in cb.unroll(range(len(columns))):
+            line = cb.cast(x.load((b, rows[u], columns[v] + c), lanes), acc)
+            if not even:
+                total = cb.fma(line, cb.splat(weights[u * len(columns) + v], lanes), total)
+            else:
+                total = total + line if u + v > 0 else line
+    return total * weights[0] if even else total
+
+
+@cb.func
+def some_of(x, b, rows, columns, c, weights, acc: cb.Comptime, lanes: cb.Comptime[int]):
+    """The same where some weights are zero: what has no part must not spread NaN."""
+    total = cb.cast(cb.splat(0.0, lanes), acc)
+    for u in cb.unroll(range(len(rows))):
+        for v in cb.unroll(range(len(columns))):
+            w = weights[u * len(columns) + v]
+            if w != 0:
+                line = cb.cast(x.load((b, rows[u], columns[v] + c), lanes), acc)
+                total = cb.fma(line, cb.splat(w, lanes), total)
+    return total
+
+
+@cb.func
+def channels_of(
+    x, out, b, i, j, rows, columns, weights, channels, acc: cb.Comptime, careful: cb.Comptime[bool],
+    even: cb.Comptime[bool], past: cb.Comptime[bool], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """All channels of a result, four lines at a time; the last line overlaps the one before."""
+    begin = channels // (4 * lanes) * (4 * lanes)
+    for c in range(0, begin, 4 * lanes):
+        if careful:
+            wide = some_of(x, b, rows, columns, c, weights, acc, 4 * lanes)
+        else:
+            wide = all_of(x, b, rows, columns, c, weights, acc, even, 4 * lanes)
+        for k in cb.unroll(range(0, 4 * lanes, lanes)):
+            put(out, b, i, j * channels + c + k, cb.slice_line(wide, k, lanes), past)
+    for k in range(begin, channels, lanes):
+        c = cb.min(k, channels - lanes)
+        if careful:
+            line = some_of(x, b, rows, columns, c, weights, acc, lanes)
+        else:
+            line = all_of(x, b, rows, columns, c, weights, acc, even, lanes)
+        put(out, b, i, j * channels + c, line, past)
+
+
+@cb.kernel
+def band_places(
+    x: cb.Array, out: cb.Array, channels, down_starts: cb.Array, down: cb.Array, across_starts: cb.Array,
+    across: cb.Array, taps: cb.Comptime[tuple], even: cb.Comptime[bool], acc: cb.Comptime, past: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does a row of the result."""
+    high, wide = taps
+    i = cb.CUBE_POS % out.shape[1]
+    b = cb.CUBE_POS // out.shape[1]
+    width = x.shape[2] // channels
+    rows = ()
+    full_row = True
+    for u in cb.unroll(range(high)):
+        rows = rows + (cb.min(down_starts[i] + u, x.shape[1] - 1),)
+        full_row = full_row and down[i, u] != 0
+    for j in range(out.shape[2] // channels):
+        columns = ()
+        full = full_row
+        for v in cb.unroll(range(wide)):
+            columns = columns + (cb.min(across_starts[j] + v, width - 1) * channels,)
+            full = full and across[j, v] != 0
+        weights = ()
+        for u in cb.unroll(range(high)):
+            for v in cb.unroll(range(wide)):
+                weights = weights + (down[i, u] * across[j, v],)
+        if full:
+            channels_of(
+                x, out, b, i, j, rows, columns, weights, channels, acc, False, even, past, lanes
+            )
+        else:
+            channels_of(
+                x, out, b, i, j, rows, columns, weights, channels, acc, True, False, past, lanes
+            )
+
+
+def pays(x: Any, out: Any, down: Any, across: Any, lanes: int) -> bool:
+    """Whether reading all places of each result costs less than a sum down the rows and one across."""
+    high, wide = down.weights.shape[1], across.weights.shape[1]
+    ratio = x.shape[2] / out.shape[2]  # sums down the rows, for each result
+    return (
+        x.shape[3] >= lanes
+        and high * wide <= MOST
+        and high * wide <= high * ratio + wide + ratio + 1
+    )
+
+
+def run(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
+    """Map (b, height, width, channels) to (b, h, w, channels), both contiguous; whether it was done."""
+    lanes = max(1, cb.device_properties_of().register_bytes // acc.itemsize)
+    if not pays(x, out, down, across, lanes):
+        return False
+    taps = down.weights.shape[1], across.weights.shape[1]
+    even = all(bool((band.weights == band.weights[0, 0]).all()) for band in (down, across))
+    flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
+    tables = (*down.tables(acc), *across.tables(acc))
+    band_places[out.shape[0] * out.shape[1], 1](
+        *flat, x.shape[3], *tables, taps, even, acc, past(out, lanes, x), lanes, mode="unchecked"
+    )
+    return True
+
+
+def past(out: Any, lanes: int, *inputs: Any) -> bool:
+    """Whether lines of channels, which are last, may and should be stored past the caches."""
+    whole = lanes * out.itemsize == LINE and out.shape[-1] % lanes == 0
+    return (
+        whole and out.nbytes + sum(a.nbytes for a in inputs) >= STREAM and address(out) % LINE == 0
+    )

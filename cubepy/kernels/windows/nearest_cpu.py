@@ -1,0 +1,139 @@
+"""Nearest neighbours on a CPU: every result is one place of the input.
+
+A row of results is made once for every row of the input that it comes from, and copied for the others. With channels
+first, results twice or four times as many come from lines that are interleaved with themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.movement.pad import copy_run
+from cubepy.kernels.primitives.vector_width import address, lanes_for
+from cubepy.kernels.windows.banded import noted
+from cubepy.kernels.windows.direct_cpu import LINE, STREAM, past
+
+CUBES = 32  # at least, so that threads finish together
+ROWS = 16  # rows of a cube, at most
+FACTORS = (1, 2, 4)  # by which lines are widened
+
+
+@cb.kernel
+def pick_pixels(
+    x: cb.Array, out: cb.Array, channels, rows: cb.Array, columns: cb.Array, strip, past: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[b, i, j * channels + c] = x[b, rows[i], columns[j] * channels + c]; a cube does `strip` rows."""
+    strips = (out.shape[1] + strip - 1) // strip
+    b = cb.CUBE_POS // strips
+    top = cb.CUBE_POS % strips * strip
+    many = 4 * lanes
+    begin = channels // many * many
+    for i in range(top, cb.min(top + strip, out.shape[1])):
+        y = rows[i]
+        if channels < lanes and i > top and y == rows[cb.max(i - 1, 0)]:
+            copy_run(out, (b, i - 1), 0, out, (b, i), 0, out.shape[2], lanes)
+        else:
+            for j in range(out.shape[2] // channels):
+                at, to = columns[j] * channels, j * channels
+                for c in range(0, begin, many):
+                    wide = x.load((b, y, at + c), many)
+                    for k in cb.unroll(range(0, many, lanes)):
+                        if past:
+                            out.store_stream((b, i, to + c + k), cb.slice_line(wide, k, lanes))
+                        else:
+                            out.store((b, i, to + c + k), cb.slice_line(wide, k, lanes))
+                if past:
+                    for c in range(begin, channels, lanes):
+                        out.store_stream((b, i, to + c), x.load((b, y, at + c), lanes))
+                elif begin < channels:
+                    copy_run(
+                        x, (b, y), at + begin, out, (b, i), to + begin, channels - begin, lanes
+                    )
+
+
+@cb.func
+def widened(line, factor: cb.Comptime[int]):
+    """Every lane `factor` times."""
+    if factor == 1:
+        return line
+    twice = cb.interleave(line, line)
+    return twice if factor == 2 else cb.interleave(twice, twice)
+
+
+@cb.kernel
+def pick_planes(
+    x: cb.Array, out: cb.Array, rows: cb.Array, columns: cb.Array, strip, factor: cb.Comptime[int],
+    past: cb.Comptime[bool], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """out[p, i, j] = x[p, rows[i], columns[j]]; a cube does `strip` rows.
+
+    Unless `factor` is 0, columns[j] = j // factor and a row is whole lines of `factor * lanes`.
+    """
+    strips = (out.shape[1] + strip - 1) // strip
+    p = cb.CUBE_POS // strips
+    top = cb.CUBE_POS % strips * strip
+    for i in range(top, cb.min(top + strip, out.shape[1])):
+        y = rows[i]
+        if factor > 0:
+            for k in range(0, x.shape[2], lanes):
+                wide = widened(x.load((p, y, k), lanes), factor)
+                for q in cb.unroll(range(factor)):
+                    line = cb.slice_line(wide, q * lanes, lanes)
+                    if past:
+                        out.store_stream((p, i, k * factor + q * lanes), line)
+                    else:
+                        out.store((p, i, k * factor + q * lanes), line)
+        elif i > top and y == rows[cb.max(i - 1, 0)]:
+            copy_run(out, (p, i - 1), 0, out, (p, i), 0, out.shape[2], lanes)
+        else:
+            for j in range(out.shape[2]):
+                out[p, i, j] = x[p, y, columns[j]]
+
+
+def _strip(rows: int, images: int) -> int:
+    return max(1, min(ROWS, rows, rows * images // CUBES))
+
+
+def last(x: Any, out: Any, down: Any, across: Any) -> bool:
+    """Pick places of (b, height, width, channels) for (b, h, w, channels), both contiguous; whether it was done."""
+    if not (down.picks and across.picks):
+        return False
+    lanes, strip = lanes_for(x), _strip(out.shape[1], out.shape[0])
+    flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
+    pick_pixels[out.shape[0] * -(-out.shape[1] // strip), 1](
+        *flat,
+        x.shape[3],
+        *noted(down.starts, across.starts),
+        strip,
+        past(out, lanes, x),
+        lanes,
+        mode="unchecked",
+    )
+    return True
+
+
+def first(x: Any, out: Any, down: Any, across: Any) -> bool:
+    """Pick places of (planes, height, width) for (planes, h, w), both contiguous; whether it was done."""
+    if not (down.picks and across.picks):
+        return False
+    lanes, strip = lanes_for(x), _strip(out.shape[1], out.shape[0])
+    width, wide = x.shape[2], out.shape[2]
+    factor = wide // width if width % lanes == 0 and wide % width == 0 else 0
+    if factor not in FACTORS or not np.array_equal(
+        across.starts, np.arange(wide) // max(factor, 1)
+    ):
+        factor = 0
+    stream = (
+        factor > 0
+        and lanes * out.itemsize == LINE
+        and out.nbytes + x.nbytes >= STREAM
+        and address(out) % LINE == 0
+    )
+    pick_planes[out.shape[0] * -(-out.shape[1] // strip), 1](
+        x, out, *noted(down.starts, across.starts), strip, factor, stream, lanes, mode="unchecked"
+    )
+    return True

@@ -1,0 +1,234 @@
+"""Two banded maps at once on a CPU: down the columns of an image into a buffer in cache, then along its rows.
+
+A row of the result is a weighted sum of rows, in which lines lie along the memory, and then every place is a weighted
+sum of neighbours. With channels last those are lines of channels. With channels first a unit does as many rows as a
+line has lanes and turns them, so that a line holds one place of each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.primitives.register_transpose import transpose_lines
+
+SPACE = 1 << 16  # bytes of the buffer of channels last: a part of the second-level cache
+FEW = (1, 2, 4)  # terms of a sum that are written out
+WIDEST = 4096  # columns of channels first, at most
+
+
+@cb.func
+def added(total, line, w, acc: cb.Comptime, sure: cb.Comptime[bool]):
+    """The total and w times a line; what has no part must not spread NaN, unless it is `sure` that there is none."""
+    more = cb.cast(line, acc) * w
+    if sure:
+        return total + more
+    return total + cb.select(w != 0, more, cb.cast(cb.splat(0.0, line.lanes), acc))
+
+
+@cb.func
+def weighted_rows(
+    x, p, first, at, weights, i, taps, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
+    lanes: cb.Comptime[int], valid=None,
+):  # fmt: skip
+    """The sum over k of weights[i, k] * x[p, first + k, at : at + lanes]; `few` sums are written out."""
+    total = cb.cast(cb.splat(0.0, lanes), acc)
+    if few > 0:
+        for k in cb.unroll(range(few)):
+            row = cb.min(first + k, x.shape[1] - 1)
+            if valid is None:
+                total = added(total, x.load((p, row, at), lanes), weights[i, k], acc, sure)
+            else:
+                total = added(
+                    total, x.load((p, row, at), lanes, valid=valid), weights[i, k], acc, sure
+                )
+    else:
+        for k in range(taps):
+            w = weights[i, k]
+            if w != 0:
+                if valid is None:
+                    total = added(total, x.load((p, first + k, at), lanes), w, acc, True)
+                else:
+                    total = added(
+                        total, x.load((p, first + k, at), lanes, valid=valid), w, acc, True
+                    )
+    return total
+
+
+@cb.func
+def row_into(
+    x, p, i, start, count, starts, weights, buffer, to, apart: cb.Comptime[int], few: cb.Comptime[int],
+    sure: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
+):  # fmt: skip
+    """Row i of the columns' map, from `start` on, into the buffer from `to` on; its lines are `apart` there.
+
+    The last line is read whole where memory goes on behind it: what is too much is never looked at.
+    """
+    first = starts[i]
+    taps = cb.min(weights.shape[1], x.shape[1] - first)
+    whole = count if p + 1 < x.shape[0] else count // lanes * lanes
+    many = 4 * lanes
+    begin = 0
+    if apart == lanes:
+        begin = count // many * many
+        for c in range(0, begin, many):
+            buffer.store(
+                to + c,
+                weighted_rows(x, p, first, start + c, weights, i, taps, few, sure, acc, many),
+            )
+    for c in range(begin, whole, lanes):
+        line = weighted_rows(x, p, first, start + c, weights, i, taps, few, sure, acc, lanes)
+        buffer.store(to + c // lanes * apart, line)
+    if whole < count:
+        line = weighted_rows(
+            x, p, first, start + whole, weights, i, taps, few, sure, acc, lanes, count - whole
+        )
+        buffer.store(to + whole // lanes * apart, line)
+
+
+@cb.func
+def weighted_lines(
+    buffer, at, apart, weights, j, taps, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+):  # fmt: skip
+    """The sum over k of weights[j, k] * the line of the buffer at at + k * apart."""
+    total = cb.cast(cb.splat(0.0, lanes), acc)
+    if few > 0:
+        for k in cb.unroll(range(few)):
+            total = added(total, buffer.load(at + k * apart, lanes), weights[j, k], acc, sure)
+    else:
+        for k in range(taps):
+            w = weights[j, k]
+            if w != 0:
+                total = added(total, buffer.load(at + k * apart, lanes), w, acc, True)
+    return total
+
+
+@cb.kernel
+def band_pixels(
+    x: cb.Array, out: cb.Array, channels, down_starts: cb.Array, down: cb.Array, across_starts: cb.Array,
+    across: cb.Array, chunk, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
+    room: cb.Comptime[int], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does `chunk` places of a row."""
+    width, places = x.shape[2] // channels, out.shape[2] // channels
+    chunks = (places + chunk - 1) // chunk
+    j0 = cb.CUBE_POS % chunks * chunk
+    i = cb.CUBE_POS // chunks % out.shape[1]
+    b = cb.CUBE_POS // chunks // out.shape[1]
+    buffer = cb.shared(room, acc)
+    j1 = cb.min(j0 + chunk, places)
+    left = across_starts[j0]
+    right = cb.min(width, across_starts[j1 - 1] + across.shape[1])
+    row_into(
+        x, b, i, left * channels, (right - left) * channels, down_starts, down, buffer, 0, lanes, few, sure, acc, lanes
+    )  # fmt: skip
+    many = 4 * lanes
+    begin, whole = channels // many * many, channels // lanes * lanes
+    for j in range(j0, j1):
+        at = (across_starts[j] - left) * channels
+        taps = cb.min(across.shape[1], width - across_starts[j])
+        for c in range(0, begin, many):
+            wide = weighted_lines(buffer, at + c, channels, across, j, taps, few, sure, acc, many)
+            out.store((b, i, j * channels + c), cb.cast(wide, out.dtype))
+        for c in range(begin, whole, lanes):
+            line = weighted_lines(buffer, at + c, channels, across, j, taps, few, sure, acc, lanes)
+            out.store((b, i, j * channels + c), cb.cast(line, out.dtype))
+        if whole < channels:
+            line = weighted_lines(
+                buffer, at + whole, channels, across, j, taps, few, sure, acc, lanes
+            )
+            out.store(
+                (b, i, j * channels + whole), cb.cast(line, out.dtype), valid=channels - whole
+            )
+
+
+@cb.kernel
+def band_planes(
+    x: cb.Array, out: cb.Array, high, down_starts: cb.Array, down: cb.Array, across_starts: cb.Array, across: cb.Array,
+    few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime, room: cb.Comptime[int], lanes: cb.Comptime[int],
+):  # fmt: skip
+    """x (planes, height, width) -> out (planes * high, w); a cube does `lanes` rows of the result."""
+    width, rows = x.shape[2], out.shape[0]
+    first = cb.CUBE_POS * lanes
+    many = cb.min(lanes, rows - first)
+    buffer = cb.shared(room * lanes, acc)
+    held = cb.local(lanes, acc, lanes=lanes)
+    for r in range(many):
+        t = first + r
+        # squares of lines: line r of the square of columns c, c + 1, ...
+        row = t // high
+        row_into(
+            x, row, t - row * high, 0, width, down_starts, down, buffer, r * lanes, lanes * lanes, few, sure, acc, lanes
+        )  # fmt: skip
+    for c in range(0, width, lanes):
+        lines = ()
+        for r in cb.unroll(range(lanes)):
+            lines = lines + (buffer.load((c + r) * lanes, lanes),)
+        lines = transpose_lines(lines, lanes)
+        for r in cb.unroll(range(lanes)):
+            buffer.store((c + r) * lanes, lines[r])
+    for j0 in range(0, out.shape[1], lanes):
+        wide = cb.min(lanes, out.shape[1] - j0)
+        for q in range(wide):
+            start = across_starts[j0 + q]
+            taps = cb.min(across.shape[1], width - start)
+            held[q] = weighted_lines(
+                buffer, start * lanes, lanes, across, j0 + q, taps, few, sure, acc, lanes
+            )
+        lines = ()
+        for q in cb.unroll(range(lanes)):
+            lines = lines + (held[q],)
+        lines = transpose_lines(lines, lanes)
+        for r in cb.unroll(range(lanes)):
+            held[r] = lines[r]
+        for r in range(many):
+            if wide == lanes:
+                out.store((first + r, j0), cb.cast(held[r], out.dtype))
+            else:
+                out.store((first + r, j0), cb.cast(held[r], out.dtype), valid=wide)
+
+
+def _lanes(acc: Any) -> int:
+    return max(1, cb.device_properties_of().register_bytes // acc.itemsize)
+
+
+def _written_out(*bands: Any) -> tuple[int, bool]:
+    """How many terms of a sum are written out, or 0, and whether all of them count."""
+    taps = max(band.weights.shape[1] for band in bands)
+    few = next((n for n in FEW if n >= taps), 0)
+    return few, few > 0 and all(
+        band.weights.shape[1] == few and band.weights.all() for band in bands
+    )
+
+
+def last(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
+    """Map (b, height, width, channels) to (b, h, w, channels); whether there was room for it."""
+    channels, lanes = x.shape[3], _lanes(acc)
+    few, sure = _written_out(down, across)
+    room = SPACE // acc.itemsize
+    chunk = across.chunk((room - 8 * lanes) // channels - few)
+    if not chunk:
+        return False
+    flat = [a.reshape(*a.shape[:2], -1) for a in (x, out)]
+    tables = (*down.tables(acc, few), *across.tables(acc, few))
+    cubes = out.shape[0] * out.shape[1] * -(-out.shape[2] // chunk)
+    band_pixels[cubes, 1](
+        *flat, channels, *tables, chunk, few, sure, acc, room, lanes, mode="unchecked"
+    )
+    return True
+
+
+def first(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
+    """Map (planes, height, width) to (planes, h, w); whether there was room for it."""
+    lanes = _lanes(acc)
+    few, sure = _written_out(down, across)
+    room = next((n for n in (256, WIDEST) if n >= x.shape[2] + lanes + few), 0)
+    if not room or lanes < 2:
+        return False
+    tables = (*down.tables(acc, few), *across.tables(acc, few))
+    rows = out.reshape(-1, out.shape[2])
+    band_planes[-(-rows.shape[0] // lanes), 1](
+        x, rows, out.shape[1], *tables, few, sure, acc, room, lanes, mode="unchecked"
+    )
+    return True

@@ -1,0 +1,486 @@
+"""Averages of windows, interpolation and the gradients of both for devices with planes: both axes of an image in one
+pass, a line of results and several rows of them at a time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.primitives.functions import add
+from cubepy.kernels.primitives.lines import multiple
+from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.kernels.reduce import reduce_gpu
+from cubepy.kernels.windows import disjoint_gpu
+from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
+    TAPS,
+    UNITS,
+    PlanePlan,
+    Steps,
+    coordinates,
+    lined,
+    nothing,
+    place_in_row,
+    read_row,
+    room,
+    row_loads,
+    store_row,
+    strips_of,
+    values_of,
+)
+from cubepy.runtime import memory
+from cubepy.runtime.device import current, gpu_of
+from cubepy.runtime.memory.device_array import constant_on
+
+ROWS = 4  # of results that a unit makes
+NEAR = 3  # results from an end on that may have weights of their own
+SAME = 1e-11  # by which equal weights may differ, as j * scale rounds
+OWN = 6  # taps, from more on results that share few of them are left to `windows.disjoint_gpu`
+MANY = 8  # with more than 3 taps, where rows share more, and where 64 values make a result
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of an axis: `steady[r][v]` for tap v of result r of a block where they are the same in all blocks, else None and
+    they come from a table. `holes`: some are 0 inside, and must not spread NaN. `ends`: what the first and the last
+    results have more than steady weights: (result, tap, weight), where the last result has number -1."""
+
+    steady: tuple[tuple[float, ...], ...] | None
+    holes: bool
+    ends: tuple[tuple[int, int, float], ...] = ()
+
+    def by_unit(
+        self, results: int, each: int
+    ) -> tuple[tuple[int, tuple[tuple[int, int, float], ...]], ...]:
+        """The ends of so many results for units that make `each`: a unit (the last is -1), and (result of it, tap,
+        weight)."""
+        found: dict[int, list[tuple[int, int, float]]] = {}
+        units = -(-results // each)
+        for r, v, weight in self.ends:
+            unit, at = divmod(r % results, each)
+            found.setdefault(unit if r >= 0 else unit - units, []).append((at, v, weight))
+        return tuple((unit, tuple(terms)) for unit, terms in found.items())
+
+
+@cb.func
+def weighted(total, value, weight, holes: cb.Comptime[bool]):
+    """total + value * weight."""
+    if holes:
+        return cb.select(weight != cb.cast(0, weight.dtype), cb.fma(value, weight, total), total)
+    return cb.fma(value, weight, total)
+
+
+@cb.func
+def sum_up(
+    sums,
+    where,
+    values,
+    taps: cb.Comptime[tuple],
+    weights,
+    first_weight,
+    axis: cb.Comptime[Weights],
+    r,
+    plan,
+):
+    """sums[where] = the sum of values[taps[0]], values[taps[1]], ... with the weights of result r of a block, or with
+    those of a table from `first_weight` on."""
+    if axis.steady is None:
+        sums[where] = weighted(
+            nothing(sums.dtype, plan), values[taps[0]], weights[first_weight], axis.holes
+        )
+        for v in cb.unroll(range(1, len(taps))):
+            sums[where] = weighted(
+                sums[where], values[taps[v]], weights[first_weight + v], axis.holes
+            )
+    else:
+        known = counting(axis.steady[r])
+        sums[where] = nothing(sums.dtype, plan)
+        for v in cb.unroll(known):
+            weight = axis.steady[r][v]
+            if v == known[0]:
+                sums[where] = values[taps[v]] if weight == 1 else values[taps[v]] * weight
+            else:
+                sums[where] = cb.fma(values[taps[v]], weight, sums[where])
+
+
+@cb.func
+def at_ends(
+    sums, first: cb.Comptime[int], values, taps: cb.Comptime, units, unit, ends: cb.Comptime[tuple]
+):
+    """sums[first + q] with what result q of this unit has more than steady weights; taps[q] are its places."""
+    for at, terms in cb.unroll(ends):
+        if unit == (at if at >= 0 else units + at):
+            add_terms(sums, first, values, taps, terms)
+
+
+@cb.func
+def add_terms(sums, first: cb.Comptime[int], values, taps: cb.Comptime, terms: cb.Comptime[tuple]):
+    """Add values with their weights to the results of a unit."""
+    for q, v, weight in cb.unroll(terms):
+        sums[first + q] = cb.fma(values[taps[q][v]], weight, sums[first + q])
+
+
+def counting(weights: tuple[float, ...]) -> tuple[int, ...]:
+    """Those that are not 0."""
+    return tuple(v for v, w in enumerate(weights) if w)
+
+
+def taps_across(plan: PlanePlan, q: int) -> tuple[int, ...]:
+    """The values of a row that result q takes."""
+    return tuple(place_in_row(q, v, plan) for v in range(plan.across.taps))
+
+
+def taps_down(plan: PlanePlan, r: int, q: int) -> tuple[int, ...]:
+    """The rows that result q of row r takes."""
+    first = r // plan.down.outs * plan.down.ins + plan.down.lows[r % plan.down.outs] - plan.down.low
+    return tuple((first + u) * plan.columns + q for u in range(plan.down.taps))
+
+
+def all_taps_across(plan: PlanePlan) -> tuple[tuple[int, ...], ...]:
+    """`taps_across` of all results."""
+    return tuple(taps_across(plan, q) for q in range(plan.columns))
+
+
+def all_taps_down(plan: PlanePlan, r: int) -> tuple[tuple[int, ...], ...]:
+    """`taps_down` of all results of row r."""
+    return tuple(taps_down(plan, r, q) for q in range(plan.columns))
+
+
+def ends_of(ends: tuple[Any, ...], r: int, columns: int) -> tuple[Any, ...]:
+    """Those of row r, for each of its columns."""
+    mine = ((at, [t for t in terms if t[0] == r]) for at, terms in ends)
+    return tuple(
+        (at, tuple((q, v, w) for _, v, w in terms for q in range(columns)))
+        for at, terms in mine
+        if terms
+    )
+
+
+def ready(down: Steps, blocks: int, k: int) -> tuple[int, ...]:
+    """The rows of results whose last row of places is k."""
+    last = lambda r: r // down.outs * down.ins + down.lows[r % down.outs] + down.taps - 1 - down.low
+    return tuple(r for r in range(blocks * down.outs) if last(r) == k)
+
+
+@cb.kernel
+def weighted_windows(
+    x: cb.Array, size, out: cb.Array, made, row_weights, column_weights, row_starts, column_starts, groups, strips,
+    acc: cb.Comptime, plan: cb.Comptime[PlanePlan], downwards: cb.Comptime[Weights], sideways: cb.Comptime[Weights],
+    ends: cb.Comptime[tuple],
+):  # fmt: skip
+    """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window, where x has the shape `size` and out `made`.
+
+    Units lie along channels or columns, of which there are `groups`, then along the `strips` of rows. What weights and
+    starts are not in tables is None. `ends`: of both axes, by unit.
+    """
+    t = cb.ABSOLUTE_POS
+    lines = made[3] // plan.lanes if plan.last else 1
+    if t < made[0] * strips * groups * lines:
+        p, strip, group, line = coordinates(t, (made[0], strips, groups, lines))
+        c = multiple(line * plan.lanes, plan.lanes)
+        j = group * plan.columns
+        if column_starts is None:
+            z = group * (plan.columns // plan.across.outs * plan.across.ins)
+        else:
+            z = column_starts[group]
+        i = strip * (plan.blocks * plan.down.outs)
+        if row_starts is None:
+            y = strip * (plan.blocks * plan.down.ins) + plan.down.low
+        else:
+            y = row_starts[strip]
+        columns = plan.columns
+        weights = cb.local((columns * plan.across.taps,), acc)
+        if sideways.steady is None:
+            for n in cb.unroll(range(columns * plan.across.taps)):
+                weights[n] = column_weights[j * plan.across.taps + n]
+        values = room((values_of(plan),), acc, plan)
+        rows = room((plan.down.places(plan.blocks) * columns,), acc, plan)
+        results = room((columns,), acc, plan)
+        for k in cb.unroll(range(plan.down.places(plan.blocks))):
+            read_row(values, 0, (x, size), p, y + k, z, c, k, 0, (False, False), plan)
+            for q in cb.unroll(range(columns)):
+                first = q * plan.across.taps
+                sum_up(
+                    rows,
+                    k * columns + q,
+                    values,
+                    taps_across(plan, q),
+                    weights,
+                    first,
+                    sideways,
+                    q % plan.across.outs,
+                    plan,
+                )
+            at_ends(rows, k * columns, values, all_taps_across(plan), groups, group, ends[1])
+            for r in cb.unroll(ready(plan.down, plan.blocks, k)):
+                first_row = (i + r) * plan.down.taps
+                for q in cb.unroll(range(columns)):
+                    taps = taps_down(plan, r, q)
+                    sum_up(
+                        results,
+                        q,
+                        rows,
+                        taps,
+                        row_weights,
+                        first_row,
+                        downwards,
+                        r % plan.down.outs,
+                        plan,
+                    )
+                at_ends(
+                    results,
+                    0,
+                    rows,
+                    all_taps_down(plan, r),
+                    strips,
+                    strip,
+                    ends_of(ends[0], r, columns),
+                )
+                store_row((out, made), p, i + r, j, c, results, plan)
+
+
+@dataclass(frozen=True)
+class Regular:
+    """A band as steps, or as a table of starts: with weights to fill a table of rows by taps."""
+
+    steps: Steps
+    weights: Weights
+    table: np.ndarray
+    starts: np.ndarray | None
+
+
+@lru_cache(maxsize=256)
+def regular(band: Any) -> Regular | None:
+    """How the results of a band go; None if they have too many taps."""
+    m, n = band.rows, band.columns
+    used = band.weights != 0
+    some = used.any(1)
+    if not some.any():
+        return None
+    first = band.starts + used.argmax(1)
+    behind = band.starts + band.weights.shape[1] - used[:, ::-1].argmax(1)
+    own = int((behind - first)[some].max())
+    up, by = (
+        ((round(m / n), m // n, -(-m // n)), (1,))
+        if m > n
+        else ((1,), (round(n / m), n // m, -(-n // m)))
+    )
+    best: Steps | None = None
+    for outs in sorted(set(up)):
+        for ins in sorted(set(by)):
+            found = _steps(first, behind, some, outs, ins)
+            if found.taps <= own + (outs == 1 and own > 1) and (
+                best is None or found.taps < best.taps
+            ):
+                best = found
+    starts = None
+    if best is None or best.taps > TAPS or best.outs > TAPS:
+        if own > TAPS:
+            return None
+        best, starts = Steps(1, 1, (0,), own), np.where(some, first, 0).astype(np.int32)
+    block = np.arange(m) // best.outs
+    low = (
+        np.array(best.lows)[np.arange(m) % best.outs] + block * best.ins
+        if starts is None
+        else starts
+    )
+    at = low[:, None] + np.arange(best.taps)
+    column = at - band.starts[:, None]
+    known = (column >= 0) & (column < band.weights.shape[1])
+    filled = np.where(
+        known, np.take_along_axis(band.weights, column.clip(0, band.weights.shape[1] - 1), 1), 0
+    )
+    inside = (at >= 0) & (at < n)
+    return Regular(best, _weights(filled, inside, best, starts is None), filled, starts)
+
+
+def _steps(first: np.ndarray, behind: np.ndarray, some: np.ndarray, outs: int, ins: int) -> Steps:
+    """The steps of so many results and places a block."""
+    m = len(first)
+    base, phase = np.arange(m) // outs * ins, np.arange(m) % outs
+    lows, highs = [], []
+    for r in range(outs):
+        mine = some & (phase == r)
+        lows.append(int((first - base)[mine].min()) if mine.any() else 0)
+        highs.append(int((behind - base)[mine].max()) if mine.any() else 1)
+    taps = max(h - low for h, low in zip(highs, lows, strict=True))
+    return Steps(outs, ins, tuple(lows), taps)
+
+
+def _weights(filled: np.ndarray, inside: np.ndarray, steps: Steps, even: bool) -> Weights:
+    """Whether weights are the same in all blocks, wherever they count, but for the results next to the ends."""
+    holes = Weights(None, bool((inside & (filled == 0)).any()))
+    if not even:
+        return holes
+    outs, taps = steps.outs, steps.taps
+    steady = np.zeros((outs, taps))
+    for r in range(outs):
+        for v in range(taps):
+            values = filled[r::outs, v][inside[r::outs, v]]
+            steady[r, v] = (
+                round(float(values[len(values) // 2]), 12) if values.size else 0.0
+            )  # whatever the size
+    usual = np.resize(steady, filled.shape)
+    other = inside & (np.abs(filled - usual) > SAME)
+    if (other & (filled == 0)).any():  # a sum of steady weights and others would spread NaN
+        return holes
+    rows = np.flatnonzero(other.any(1))
+    m = len(filled)
+    if rows.size and np.minimum(rows, m - 1 - rows).max() >= NEAR:
+        return holes
+    ends = tuple(
+        (int(j if 2 * j < m else j - m), int(v), float(filled[j, v] - usual[j, v]))
+        for j in rows
+        for v in np.flatnonzero(other[j])
+    )
+    return Weights(tuple(map(tuple, steady.tolist())), False, ends)
+
+
+IDENTITY = Regular(Steps(1, 1, (0,), 1), Weights(((1.0,),), False), np.ones((1, 1)), None)
+
+
+def _there(table: np.ndarray) -> Any:
+    """A table on the current device."""
+    where = current()
+    return table if gpu_of(where) is None else constant_on(where, np.ascontiguousarray(table))
+
+
+def _padded(table: np.ndarray, rows: int, acc: Any) -> np.ndarray:
+    """A table of rows by taps, with rows of zeros behind, as one axis."""
+    more = np.zeros((rows - len(table), *table.shape[1:]))
+    return np.concatenate((table, more)).reshape(-1).astype(acc.numpy)
+
+
+def plane_plan(
+    x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
+) -> tuple[PlanePlan, int, int]:
+    """A plan for (planes, height, width) or (batch, height, width, channels), with the numbers of a row's groups of
+    results and of a column's strips."""
+    lanes, columns = 1, across.steps.outs
+    if last:
+        lanes = line_of(x, out)
+        lanes = 1 if out.shape[3] % lanes else lanes
+        if (
+            columns == 1
+            and across.starts is None
+            and across.steps.taps > across.steps.ins
+            and out.shape[2] > 1
+        ):
+            columns = 2
+    elif across.starts is None:
+        lanes = lined(x, out, across.steps)
+        columns = max(lanes, columns)
+    many = not last and x.itemsize == 4 and min(down.steps.taps, across.steps.taps) == TAPS
+    rows = rows or (MANY if many or (down.steps.outs > 1 and down.steps.taps > 3) else ROWS)
+    blocks = 1 if down.starts is not None else max(1, min(rows, out.shape[1]) // down.steps.outs)
+    groups, strips, margin, ragged = strips_of(x, out, down.steps, blocks, columns)
+    outside = (
+        across.starts is not None
+        or groups * (columns // across.steps.outs * across.steps.ins) > x.shape[2]
+    )
+    loads = row_loads(across.steps, columns, 1 if last else lanes, outside)
+    plan = PlanePlan(
+        down.steps,
+        across.steps,
+        blocks,
+        columns,
+        last,
+        lanes,
+        loads,
+        margin or down.starts is not None,
+        ragged,
+    )
+    return plan, groups, strips
+
+
+def window_sums(
+    x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
+) -> None:
+    """Map (planes, height, width), or with `last` (batch, height, width, channels), along height and width."""
+    plan, groups, strips = plane_plan(x, out, down, across, last, rows)
+    high = plan.blocks * plan.down.outs
+    total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
+    tables, acc = [], cb.f64 if x.itemsize == 8 else cb.f32
+    for axis, n in ((down, strips * high), (across, groups * plan.columns)):
+        tables.append(_there(_padded(axis.table, n, acc)) if axis.weights.steady is None else None)
+    for axis in (down, across):
+        tables.append(None if axis.starts is None else _there(axis.starts))
+    ends = (
+        down.weights.by_unit(out.shape[1], high),
+        across.weights.by_unit(out.shape[2], plan.columns),
+    )
+    weights = (
+        replace(axis.weights, ends=()) for axis in (down, across)
+    )  # the same code whatever the size
+    weighted_windows[-(-total // UNITS), UNITS](
+        x.reshape(-1), x.shape, out.reshape(-1), out.shape, *tables, groups, strips, acc, plan, *weights, ends,
+        mode="unchecked",
+    )  # fmt: skip
+
+
+def _whole(bands: list[Any]) -> bool:
+    """Whether the result is the mean of everything."""
+    return all(b.rows == 1 and bool((b.weights[0] == b.weights[0, 0]).all()) for b in bands)
+
+
+def mapped(x: Any, bands: list[Any], last: bool, out: Any = None) -> Any:
+    """The contiguous array x mapped by a band along each of its axes of size, to `out` if that is given.
+
+    None where a result has so many taps that another kernel is better.
+    """
+    size = tuple(b.rows for b in bands)
+    shape = (x.shape[0], *size, x.shape[-1]) if last else (*x.shape[:2], *size)
+    target = memory.empty(shape, x.dtype) if out is None else out
+    if target.size == 0:
+        return target
+    if _whole(bands) and math.prod(b.columns for b in bands) > TAPS:
+        scale = math.prod(float(b.weights[0, 0]) for b in bands)
+        acc = cb.f64 if x.itemsize == 8 else cb.f32
+        if last:
+            reduce_gpu.columns(x.reshape(x.shape[0], -1, x.shape[-1]), target, add, 0, acc, scale)
+        else:
+            reduce_gpu.rows(x.reshape(x.shape[0] * x.shape[1], -1), target, add, 0, acc, scale)
+        return target
+    if all(b.means for b in bands) and any(separate(regular(b)) for b in bands):
+        return target if disjoint_gpu.averages(x, target, bands, last) else None
+    return _windows(x, bands, last, target)
+
+
+def separate(how: Regular | None) -> bool:
+    """Whether results have too many taps to be written out, or many of which they share few with each other."""
+    if how is None:
+        return True
+    return how.steps.taps > OWN and (how.starts is not None or how.steps.taps < 2 * how.steps.ins)
+
+
+def _windows(x: Any, bands: list[Any], last: bool, target: Any) -> Any:
+    lead, tail = (x.shape[0], (x.shape[-1],)) if last else (x.shape[0] * x.shape[1], ())
+    down = IDENTITY if len(bands) == 1 else regular(bands[-2])
+    across = regular(bands[-1])
+    if down is None or across is None:
+        return None
+    if len(bands) == 3:
+        first = regular(bands[0])
+        if first is None:
+            return None
+        depth, high, wide = (b.columns for b in bands)
+        dtype = np.dtype(np.float32) if x.itemsize == 2 else x.dtype
+        between = memory.empty((lead, bands[0].rows, high, wide, *tail), dtype)
+        n = high * wide
+        window_sums(
+            x.reshape(lead, depth, n, *tail),
+            between.reshape(lead, bands[0].rows, n, *tail),
+            first,
+            IDENTITY,
+            last,
+        )
+        x, lead = between, lead * bands[0].rows
+    high = 1 if len(bands) == 1 else bands[-2].columns
+    source = x.reshape(lead, high, bands[-1].columns, *tail)
+    end = target.reshape(lead, 1 if len(bands) == 1 else bands[-2].rows, bands[-1].rows, *tail)
+    window_sums(source, end, down, across, last)
+    return target

@@ -1,0 +1,125 @@
+"""Linear layers with quantized weights by way of a dense copy of the weight, which lives for one call.
+
+Where rows are many, unpacking once and the device's best matmul are faster than unpacking in the product; and any
+group, on any device, can be unpacked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.config import config
+from cubepy.kernels.matmul.matmul import matmul
+from cubepy.kernels.movement.copy import convert_into
+from cubepy.quant.linear.gpu.gemm_mma_int8 import ROW_UNITS, round_rows
+from cubepy.quant.weights.packing import PANEL
+from cubepy.quant.weights.weight import QuantizedWeight
+from cubepy.runtime.memory.device_array import DeviceArray, empty
+
+_UNITS = 256
+
+
+@cb.func
+def word_bytes(word):
+    """The bytes of a word as a line of i32."""
+    low = cb.concat(cb.splat(word & 255, 1), cb.splat((word >> 8) & 255, 1))
+    high = cb.concat(cb.splat((word >> 16) & 255, 1), cb.splat(word >> 24, 1))
+    return cb.cast(cb.concat(low, high), cb.i32)
+
+
+@cb.kernel
+def unpack_int4(
+    codes: cb.Array, scales: cb.Array, minimums, factors: cb.Array, out: cb.Array, gain: cb.f32,
+    group: cb.Comptime[int], symmetric: cb.Comptime[bool], scaled: cb.Comptime[bool],
+):  # fmt: skip
+    """out[n, k] = scale * code + minimum (times factor and gain, if scaled); a unit makes eight neighbours."""
+    at = cb.ABSOLUTE_POS
+    eighths = codes.shape[1]
+    i, n = at % eighths, at // eighths
+    if n < out.shape[0]:
+        word = codes[n // 16, i, n % 16]
+        low = cb.cast(word_bytes(word & cb.u32(0x0F0F0F0F)), cb.f32)
+        high = cb.cast(word_bytes((word >> 4) & cb.u32(0x0F0F0F0F)), cb.f32)
+        g = i * 8 // group
+        scale = cb.cast(scales[n // 16, g, n % 16], cb.f32)
+        least = scale * cb.f32(-8.0)
+        if not symmetric:
+            least = cb.cast(minimums[n // 16, g, n % 16], cb.f32)
+        value = cb.fma(cb.concat(low, high), cb.splat(scale, 8), cb.splat(least, 8))
+        if scaled:
+            value = value * cb.cast(factors.load((i * 8,), 8), cb.f32) * gain
+        out.store((n, i * 8), cb.cast(value, out.dtype))
+
+
+@cb.kernel
+def unpack_int8(
+    codes: cb.Array, scales: cb.Array, factors: cb.Array, out: cb.Array, scaled: cb.Comptime[bool],
+):  # fmt: skip
+    """out[n, k] = scale * code (times factor, if scaled); a unit makes four neighbours."""
+    at = cb.ABSOLUTE_POS
+    fours = codes.shape[1]
+    i, n = at % fours, at // fours
+    if n < out.shape[0]:
+        code = word_bytes(codes[n // 16, i, n % 16] ^ cb.u32(0x80808080)) - 128
+        value = cb.cast(code, cb.f32) * scales[n // 16, n % 16]
+        room = out.shape[1] - i * 4
+        if scaled:
+            value = value * cb.cast(factors.load((i * 4,), 4, valid=room), cb.f32)
+        out.store((n, i * 4), cb.cast(value, out.dtype), valid=room)
+
+
+def dense_copy(weight: QuantizedWeight, dtype: Any, scaled: bool) -> DeviceArray:
+    """The weight as (N, K) of a dtype; unless scaled, it wants activations times `input_scale` and `gain`."""
+    device = weight.codes.device
+    out = empty(weight.shape, dtype, device)
+    words = weight.codes.view(np.uint32).reshape(weight.codes.shape[0], -1, PANEL)
+    cubes = -(-weight.shape[0] * words.shape[1] // _UNITS)
+    if weight.scheme.group is None:
+        unpack_int8[cubes, _UNITS](
+            words, weight.scales, weight.input_scale, out, scaled, mode="unchecked", device=device
+        )
+    else:
+        unpack_int4[cubes, _UNITS](
+            words, weight.scales, weight.minimums, weight.input_scale, out, weight.gain, weight.scheme.group,
+            weight.scheme.symmetric, scaled, mode="unchecked", device=device,
+        )  # fmt: skip
+    return out
+
+
+def dense_rows(
+    x: DeviceArray,
+    weight: QuantizedWeight,
+    bias: Any,
+    residual: Any,
+    function: Any,
+    out: DeviceArray,
+) -> None:
+    """out = `activation(x @ weight.T + bias) + residual`; activations are rounded to bytes where the weight says so.
+
+    Args:
+        x: (M, K), contiguous.
+        weight: on the same device.
+        bias, residual, function: of the epilogue, or None.
+        out: (M, N), written.
+    """
+    floats = weight.scheme.activations == "float"
+    if floats and config.exact_weights and x.dtype.itemsize < 4:
+        narrow, x = x, empty(x.shape, np.float32, x.device)
+        convert_into(x, narrow)
+    if floats:
+        dense = dense_copy(weight, x.dtype, scaled=True)
+    else:
+        rounded = empty(x.shape, np.float32, x.device)
+        round_rows[len(x), ROW_UNITS](
+            x, weight.input_scale, rounded, weight.gain, mode="unchecked", device=x.device
+        )
+        x, dense = rounded, dense_copy(weight, np.float32, scaled=False)
+    # The result may be wider than the activations (f32 of bf16), or narrower (rounded activations are f32).
+    product = empty(out.shape, x.dtype, x.device) if out.dtype.itemsize < x.dtype.itemsize else out
+    dtype = cb.as_dtype(product.dtype)
+    matmul(x, dense.T, bias=bias, activation=function, residual=residual, dtype=dtype, out=product)
+    if product is not out:
+        convert_into(out, product)

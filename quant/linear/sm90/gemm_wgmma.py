@@ -1,0 +1,427 @@
+"""Linear layers with packed weights and 17 rows of float activations or more, for Hopper: `wgmma` with W in registers.
+
+W is the operand with 64 rows (channels), in registers, as `cubepy.quant.linear.gpu.layout` arranges it: the four planes of a
+group take a panel of sixteen channels each, and a 16-byte load of a lane is its part of four products. Codes become
+weights on the way. Activations are the other operand: one launch scales them, rounds them and permutes their inputs as
+the fragments of W want them, and the copy engine brings tiles of them beside the codes. So a weight is read once, and
+the cost of its codes does not grow with the rows. What it is worth is in docs/benchmarks/log/packed-weights-gpu.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.attention.sm90.flash import whole_words
+from cubepy.quant.linear.gpu.blueprint import CHUNK, PANEL
+from cubepy.quant.linear.gpu.gemm_mma import line4, scaled
+
+GROUP = 128
+"""Units that issue a product together: four planes."""
+BLOCK = 64
+"""Channels of one product."""
+ALONE = 118_000
+"""Bytes of shared memory with which no two cubes share a core: if launches overlap they would, unevenly."""
+PADDING = 4
+"""Words between columns of results in shared memory: the lanes of a plane write to different banks."""
+
+
+@dataclass(frozen=True)
+class Wide:
+    """What changes the code of the product.
+
+    Attributes:
+        columns: rows of activations of a cube, a multiple of 8.
+        groups: groups that multiply.
+        blocks: products of 64 channels of each group.
+        splits: cubes of a cluster that share a tile, and each takes inputs of its own.
+        stages: chunks of 64 inputs that are under way.
+        apart: whether the groups share channels, and each takes chunks of its own.
+        group: inputs that share a scale, or 0 (int8).
+        symmetric: whether codes stand for n - 8 (int4).
+        bias, residual, activation: the epilogue.
+        whole: whether results are whole lines of four.
+        early: whether the launch may begin before the one before it has ended.
+    """
+
+    columns: int
+    groups: int
+    blocks: int
+    splits: int
+    stages: int
+    group: int
+    symmetric: bool
+    bias: bool = False
+    residual: bool = False
+    activation: Any = None
+    whole: bool = True
+    early: bool = False
+    apart: bool = False
+
+    @property
+    def teams(self) -> int:
+        """Groups that have channels of their own."""
+        return 1 if self.apart else self.groups
+
+    @property
+    def channels(self) -> int:
+        """Channels of a cube."""
+        return BLOCK * self.teams * self.blocks
+
+    @property
+    def parts(self) -> int:
+        """Groups whose sums belong together."""
+        return self.groups // self.teams
+
+    @property
+    def panels(self) -> int:
+        """Panels of a cube."""
+        return self.channels // PANEL
+
+    @property
+    def units(self) -> int:
+        """Units of a cube: one group brings what the others multiply."""
+        return GROUP * (self.groups + 1)
+
+    @property
+    def halves(self) -> int:
+        """Pieces of four bits of a code."""
+        return 1 if self.group else 2
+
+    @property
+    def per_block(self) -> int:
+        """Chunks that lie together in the weight."""
+        return max(1, self.group // CHUNK)
+
+    @property
+    def fact_words(self) -> int:
+        """Words that say the scales (and minimums) of two channels, for a block."""
+        return max(1, CHUNK // self.group) * (1 if self.symmetric else 2) if self.group else 0
+
+    @property
+    def code_words(self) -> int:
+        """Words of a stage's codes."""
+        return self.panels * self.halves * 128
+
+    @property
+    def slot(self) -> int:
+        """Words of a stage's codes, scales and minimums."""
+        return self.code_words + self.panels * 8 * self.fact_words
+
+    @property
+    def pitch(self) -> int:
+        """Words from one column of results to the next."""
+        return self.channels + PADDING
+
+    @property
+    def ring_words(self) -> int:
+        """Words of stages, where results stand at the end."""
+        rows = self.stages * self.columns * CHUNK * 2
+        return max(
+            self.stages * self.slot, self.parts * self.columns * self.pitch, (ALONE - rows) // 4
+        )
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a cube, with its barriers."""
+        return 4 * self.ring_words + self.stages * self.columns * CHUNK * 2 + 1024
+
+    @property
+    def registers(self) -> tuple[int, int] | None:
+        """Registers of a unit that copies and of one that multiplies, where what all may have is not enough."""
+        needed = self.blocks * self.columns // 2
+        if self.groups == 2:
+            return (40, 232) if needed > 80 else None
+        return (24, 112) if self.groups == 4 and needed > 32 else None
+
+
+SMALLER = 0.125
+"""Of f16 activations: large ones times their factors stay finite, and those of 1e-3 are still as exact as f16 is."""
+
+
+@cb.kernel
+def permute_rows(x: cb.Array, factors: cb.Array, out: cb.Array, early: cb.Comptime[bool]):
+    """out = x * factors as words of two numbers, (M, inputs / 2), zeros beyond the end of a row; f16 an eighth of it.
+
+    Of 32 inputs, the fragments of W have in lane t of four those from 8 t on. So words t, t + 4, t + 8 and t + 12 of
+    each 16 are inputs 8 t to 8 t + 7.
+    """
+    if early:
+        cb.start_next()
+        cb.wait_previous()
+    eighths = out.shape[1] // 4
+    at = cb.ABSOLUTE_POS
+    row, eighth = at // eighths, at % eighths
+    there = row < x.shape[0]
+    values = scaled(x, factors, cb.min(row, x.shape[0] - 1), eighth * 8)
+    if x.dtype == cb.f16:
+        values = values * SMALLER
+    words = cb.pack(values, x.dtype)
+    line = whole_words(words[0], words[1], words[2], words[3], cb.UNIT_POS_PLANE)
+    if there:
+        out.store((row, eighth * 4), line)
+
+
+@cb.func
+def bring_weights(ring, words, facts, full, slot, chunk, panel, plan):
+    """Start copying the codes and scales of a chunk; announces them and the activations."""
+    cb.barrier_expect(full, slot, 4 * plan.slot + plan.columns * CHUNK * 2)
+    block, inside = chunk // plan.per_block, chunk % plan.per_block
+    at = slot * plan.slot
+    cb.tma_load(ring, at, words, (block, panel, inside * plan.halves, 0), full, slot)
+    if plan.group > 0:
+        cb.tma_load(ring, at + plan.code_words, facts, (block, panel, 0), full, slot)
+
+
+@cb.func
+def bring_rows(rows, x, full, slot, chunk, strip, plan):
+    """Start copying the activations of a chunk."""
+    cb.tma_load(
+        rows, slot * plan.columns * CHUNK, x, (strip * plan.columns, chunk * CHUNK), full, slot
+    )
+
+
+@cb.func
+def pairs_of(facts, g: cb.Comptime[int], dtype, plan):
+    """The scales and minimums of a lane's two channels as pairs, in the order of a fragment.
+
+    With bf16, codes are read as subnormal numbers: n in the low four bits is n * 2**-133, and in the four above 16
+    times that. Scales times 2**111 and 2**107, with minimums times 2**-22, give weights times 2**-22.
+    """
+    kinds = 1 if plan.symmetric else 2
+    scale = cb.unpack(cb.slice_line(facts, kinds * g, 1), cb.f16)
+    least = scale * cb.f32(-8.0)
+    if not plan.symmetric:
+        least = cb.unpack(cb.slice_line(facts, kinds * g + 1, 1), cb.f16)
+    low, high = scale[0], scale[1]
+    if dtype == cb.bf16:
+        low, high = low * cb.f32(2.0**111), high * cb.f32(2.0**107)
+        least = least * cb.f32(2.0**-22)
+    scales = cb.pack(line4(low, low, high, high), dtype)
+    leasts = cb.pack(line4(least[0], least[0], least[1], least[1]), dtype)
+    return cb.concat(scales, scales), cb.concat(leasts, leasts)
+
+
+@cb.func
+def weights_of(word, high_word, scales, leasts, magic, dtype, plan):
+    """Eight codes as a fragment of weights.
+
+    f16 has no exponents to spare for scales of subnormal numbers: there a code becomes 1024 + n by its bits (`magic`
+    is 0x64006400, in a register so that `(w & m) | magic` is one instruction), then n, and then a weight.
+    """
+    if plan.group > 0:
+        low, high = cb.u32(0x000F000F), cb.u32(0x00F000F0)
+        codes = line4(word, word, word >> 8, word >> 8) & line4(low, high, low, high)
+        if dtype == cb.f16:
+            one, sixteenth = cb.u32(0x3C003C00), cb.u32(0x2C002C00)
+            a, b = cb.u32(0xE400E400), cb.u32(0xD400D400)
+            codes = cb.packed_fma(
+                codes | cb.splat(magic, 4),
+                line4(one, sixteenth, one, sixteenth),
+                line4(a, b, a, b),
+                dtype,
+            )
+        return cb.packed_fma(codes, scales, leasts, dtype)
+    lower, upper = cb.u32(0x0F0F0F0F), cb.u32(0xF0F0F0F0)
+    first = (word & lower) | ((high_word << 4) & upper)
+    second = ((word >> 4) & lower) | (high_word & upper)
+    codes = line4(first, second, first >> 8, second >> 8) & cb.splat(cb.u32(0x00FF00FF), 4)
+    if dtype == cb.f16:
+        one, low = cb.splat(cb.u32(0x3C003C00), 4), cb.splat(cb.u32(0xE480E480), 4)
+        return cb.packed_fma(codes | cb.splat(magic, 4), one, low, dtype)
+    # b * 2**-133 times 2**127, less 2: exactly the code, b - 128, times 2**-6.
+    return cb.packed_fma(
+        codes, cb.splat(cb.u32(0x7F007F00), 4), cb.splat(cb.u32(0xC000C000), 4), dtype
+    )
+
+
+@cb.kernel
+def wide_product(
+    x: cb.TensorMap, words: cb.TensorMap, facts, scales: cb.Array, bias, residual, out: cb.Array, gain: cb.f32,
+    magic: cb.u32, chunks, strips, plan: cb.Comptime,
+):  # fmt: skip
+    """out = epilogue(gain * x @ W.T): x as `permute_rows` makes it, W as words with facts or, in int8, scales.
+
+    A cube takes a tile of channels and a strip of rows, or with splits a part of their inputs: at least one chunk.
+    """
+    columns, stages, half = plan.columns, plan.stages, plan.columns // 2
+    rank, first, last = 0, 0, chunks
+    job = cb.CUBE_POS_X
+    if plan.splits > 1:
+        cb.cluster(plan.splits)
+        rank = cb.CLUSTER_POS
+        job = job // plan.splits
+        first = chunks * rank // plan.splits
+        last = chunks * (rank + 1) // plan.splits
+    tile, strip = job // strips, job % strips
+    full, empty = cb.barrier(stages, 1), cb.barrier(stages, 4 * plan.teams)
+    ring = cb.shared(plan.ring_words, cb.u32)
+    rows = cb.shared(stages * columns * CHUNK, x.dtype)
+    if plan.early:
+        cb.start_next()
+    lane = cb.UNIT_POS_PLANE
+    slot = 0
+    phase = 0
+    if cb.UNIT_POS < GROUP:
+        if plan.registers is not None:
+            cb.set_registers(plan.registers[0], False)
+        if cb.UNIT_POS == 0:
+            # Codes are asked for before the launch before this one, which makes the activations, has ended.
+            panel = tile * plan.panels
+            begun = cb.min(last, first + stages)
+            for chunk in range(first, begun):
+                bring_weights(ring, words, facts, full, chunk - first, chunk, panel, plan)
+            if plan.early:
+                cb.wait_previous()
+            for chunk in range(first, begun):
+                bring_rows(rows, x, full, chunk - first, chunk, strip, plan)
+            for chunk in range(begun, last):
+                cb.barrier_wait(empty, slot, phase)
+                bring_weights(ring, words, facts, full, slot, chunk, panel, plan)
+                bring_rows(rows, x, full, slot, chunk, strip, plan)
+                slot = slot + 1
+                if slot == stages:
+                    slot = 0
+                    phase = 1 - phase
+    else:
+        if plan.registers is not None:
+            cb.set_registers(plan.registers[1], True)
+        acc = cb.local(plan.blocks * half, cb.f32)
+        a = cb.local((2, 2 * plan.blocks), cb.u32, lanes=4)
+        group = cb.PLANE_POS // 4 - 1
+        mine = cb.PLANE_POS % 4
+        origin = first
+        if plan.apart:
+            origin = first + group
+            slot = slot + group
+        else:
+            mine = mine + group * 4 * plan.blocks
+        leader = lane == 0
+        previous = 0
+        for chunk in range(origin, last, plan.parts):
+            cb.barrier_wait(full, slot, phase)
+            for q in cb.unroll(range(2)):
+                for b in cb.unroll(range(plan.blocks)):
+                    fragments(a, ring, slot, mine + 4 * b, q, b, lane, magic, x.dtype, plan)
+                cb.wgmma_fence()
+                for s in cb.unroll(range(2)):
+                    for b in cb.unroll(range(plan.blocks)):
+                        cb.wgmma(
+                            acc, a[q, 2 * b + s], 0, rows, slot * columns * CHUNK + (2 * q + s) * 16, columns, x.dtype,
+                            accumulate=chunk > origin or q + s > 0, start=b * half,
+                        )  # fmt: skip
+                cb.wgmma_commit()
+                # The products before these are over: their fragments and, once, their stage may be overwritten.
+                cb.wgmma_wait(1)
+                if q == 0:
+                    if leader and chunk > origin:
+                        cb.barrier_arrive(empty, previous)
+            previous = slot
+            slot = slot + plan.parts
+            if slot >= stages:
+                slot = slot - stages
+                phase = 1 - phase
+        cb.wgmma_wait(0, acc)
+        cb.sync_group(1, GROUP * plan.groups)
+        for b in cb.unroll(range(plan.blocks)):
+            place = (lane & 3) * 2 * plan.pitch + (mine + 4 * b) * PANEL + lane // 4
+            if plan.apart:
+                place = place + group * columns * plan.pitch
+            for j in cb.unroll(range(columns // 8)):
+                for e in cb.unroll(range(4)):
+                    value = cb.bitcast(acc[b * half + 4 * j + e], cb.u32)
+                    ring[place + (8 * j + e % 2) * plan.pitch + e // 2 * 8] = value
+    if plan.splits > 1:
+        cb.sync_cluster()
+    else:
+        cb.sync_cube()
+    if cb.UNIT_POS >= GROUP:
+        finish(
+            ring,
+            scales,
+            bias,
+            residual,
+            out,
+            gain,
+            tile * plan.channels,
+            strip * columns,
+            rank,
+            plan,
+        )
+    if plan.splits > 1:
+        cb.sync_cluster()
+
+
+@cb.func
+def fragments(
+    a, ring, slot, panel, q: cb.Comptime[int], b: cb.Comptime[int], lane, magic, dtype, plan
+):
+    """The fragments of 32 inputs of a panel: of two products."""
+    at = slot * plan.slot
+    words = ring.load(at + (panel * plan.halves * 32 + lane) * 4, 4)
+    above = words
+    scales = words
+    leasts = words
+    if plan.group == 0:
+        above = words
+        words = ring.load(at + (panel * 64 + 32 + lane) * 4, 4)
+    else:
+        facts = ring.load(
+            at + plan.code_words + (panel * 8 + lane // 4) * plan.fact_words, plan.fact_words
+        )
+        scales, leasts = pairs_of(facts, q if plan.group == 32 else 0, dtype, plan)
+    for s in cb.unroll(range(2)):
+        a[q, 2 * b + s] = weights_of(
+            words[2 * q + s], above[2 * q + s], scales, leasts, magic, dtype, plan
+        )
+
+
+@cb.func
+def finish(ring, scales, bias, residual, out, gain, left, top, rank, plan):
+    """Add the results of the cubes of the cluster, in their order, and write them, four channels a unit."""
+    units = GROUP * plan.groups
+    quads = plan.channels // 4
+    here = cb.min(plan.columns, out.shape[0] - top)
+    for at in range(rank * units + cb.UNIT_POS - GROUP, here * quads, plan.splits * units):
+        row, inside = at // quads, at % quads * 4
+        channel = left + inside
+        room = out.shape[1] - channel
+        if room > 0:
+            place = row * plan.pitch + inside
+            value = cb.splat(cb.f32(0.0), 4)
+            for k in cb.unroll(range(plan.splits)):
+                for part in cb.unroll(range(plan.parts)):
+                    value = value + sums_of(ring, place + part * plan.columns * plan.pitch, k, plan)
+            value = value * gain
+            if plan.group == 0:
+                value = value * scales.load(channel, 4)
+            if plan.bias:
+                value = value + cb.cast(line_at(bias, (channel,), room, plan), cb.f32)
+            if plan.activation is not None:
+                value = plan.activation(value)
+            if plan.residual:
+                value = value + cb.cast(line_at(residual, (top + row, channel), room, plan), cb.f32)
+            if plan.whole:
+                out.store((top + row, channel), cb.cast(value, out.dtype))
+            else:
+                out.store((top + row, channel), cb.cast(value, out.dtype), valid=room)
+
+
+@cb.func
+def sums_of(ring, place, rank: cb.Comptime[int], plan):
+    """Four sums of a group of a cube of the cluster."""
+    if plan.splits == 1:
+        return cb.bitcast(ring.load(place, 4), cb.f32)
+    four = ()
+    for e in cb.unroll(range(4)):
+        four = four + (cb.load_cluster(ring, place + e, rank),)
+    return cb.bitcast(line4(four[0], four[1], four[2], four[3]), cb.f32)
+
+
+@cb.func
+def line_at(array, place, room, plan):
+    """Four neighbours, as many as there are."""
+    if plan.whole:
+        return array.load(place, 4)
+    return array.load(place, 4, valid=room)

@@ -1,0 +1,159 @@
+"""Launches of the products of `cubepy.quant.linear.sm90.gemm_wgmma`: the shape of a cube, chosen by what it should cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.quant.linear.gpu.blueprint import CHUNK
+from cubepy.quant.linear.gpu.layout import PlaneWeight
+from cubepy.quant.linear.sm90.gemm_wgmma import SMALLER, Wide, permute_rows, wide_product
+from cubepy.runtime.memory.device_array import DeviceArray, empty
+
+MAGIC = 0x64006400
+"""1024 and 1024 as f16."""
+GAINS = {
+    ("bf16", True): 2.0**22,
+    ("bf16", False): 2.0**6,
+    ("f16", True): 1 / SMALLER,
+    ("f16", False): 1 / SMALLER,
+}
+"""What weights and activations are too small by, by the dtype and whether codes have groups."""
+COLUMNS = (32, 64, 96, 128)
+"""Rows of activations that a cube may take."""
+_MOST_STAGES = 16
+_UNITS = 256
+
+
+def wide_rows(
+    x: DeviceArray,
+    weight: PlaneWeight,
+    bias: Any,
+    residual: Any,
+    function: Any,
+    out: DeviceArray,
+    plan: Wide,
+) -> None:
+    """out = `activation(x @ weight.T + bias) + residual`.
+
+    Args:
+        x: bf16 or f16, (M, K), contiguous.
+        weight: arranged for planes, on the same device.
+        bias, residual, function: of the epilogue, or None.
+        out: (M, N), written.
+        plan: of `plan_wide`.
+    """
+    device, dtype = x.device, cb.as_dtype(x.dtype)
+    inputs, blocks = weight.blocks * weight.block, weight.blocks
+    rows = empty((len(x), inputs // 2), np.uint32, device)
+    permute_rows[-(-rows.size // 4 // _UNITS), _UNITS](
+        x, weight.input_scale, rows, plan.early, mode="unchecked", device=device
+    )
+    pieces = plan.per_block * plan.halves
+    words = weight.words[: blocks * weight.panels * pieces * 128].reshape(
+        blocks, weight.panels, pieces, 128
+    )
+    facts = None
+    if plan.group:
+        each = 8 * plan.fact_words
+        lie = weight.facts[: blocks * weight.panels * each].reshape(blocks, weight.panels, each)
+        facts = cb.tensor_map(lie, (1, plan.panels, each), swizzle=0)
+    strips = -(-len(x) // plan.columns)
+    cubes = -(-weight.panels // plan.panels) * strips * plan.splits
+    wide_product[cubes, plan.units](
+        cb.tensor_map(rows.view(x.dtype), (plan.columns, CHUNK)),
+        cb.tensor_map(words, (1, plan.panels, plan.halves, 128), swizzle=0), facts, weight.scales, bias, residual, out,
+        weight.gain * GAINS[dtype.name, plan.group > 0], MAGIC, inputs // CHUNK, strips, plan,
+        mode="unchecked", device=device,
+    )  # fmt: skip
+
+
+def fitted(plan: Wide, chunks: int, shared: int) -> Wide | None:
+    """The plan with as many stages as there is room for, or None without room for two."""
+    stages = min(_MOST_STAGES, max(2, -(-chunks // plan.splits)))
+    while stages > 1 and replace(plan, stages=stages).shared_bytes > shared:
+        stages -= 1
+    return replace(plan, stages=stages) if stages > 1 else None
+
+
+SHAPES = (
+    (2, 1, False, 1),
+    (2, 2, False, 1),
+    (2, 1, True, 1),
+    (2, 2, True, 1),
+    (2, 1, True, 2),
+    (2, 2, False, 2),
+)
+"""Cubes worth trying: groups, products of a group, whether groups take inputs of their own, cubes of a cluster."""
+_CHUNK_COSTS = {
+    (1, True): (0.19, 0.0005), (2, True): (0.19, 0.0016), (2, False): (0.24, 0.0014), (4, False): (0.36, 0.0028),
+}  # fmt: skip
+"""Microseconds of a chunk, and what a column adds, by the products of 64 channels of a cube and whether its groups take
+inputs of their own. Measured on an H200."""
+_APART_COLUMNS = 64
+"""Columns that two products of groups with inputs of their own were measured with."""
+
+
+@cache
+def plan_wide(
+    panels: int, chunks: int, m: int, group: int, symmetric: bool, cores: int, shared: int, early: bool, bias: bool,
+    residual: bool, function: Any, whole: bool,
+) -> tuple[Wide, float] | None:  # fmt: skip
+    """The cube that should be fastest for m rows, and about how long the product takes on an H200, in microseconds.
+
+    None: nothing fits.
+
+    Example:
+        >>> plan, us = plan_wide(896, 64, 128, 32, False, 132, 232448, True, False, False, None, True)
+        >>> plan.columns, plan.channels, plan.splits
+        (128, 128, 1)
+    """
+    strips = -(-m // COLUMNS[-1])
+    columns = next(n for n in COLUMNS if n >= -(-m // strips))
+    found: list[tuple[float, Wide]] = []
+    for groups, blocks, apart, splits in SHAPES:
+        if chunks < splits * (groups if apart else 1) or (
+            apart and blocks > 1 and columns > _APART_COLUMNS
+        ):
+            continue
+        start = Wide(
+            columns,
+            groups,
+            blocks,
+            splits,
+            2,
+            group,
+            symmetric,
+            bias,
+            residual,
+            function,
+            whole,
+            early,
+            apart,
+        )
+        plan = fitted(start, chunks, shared)
+        if plan is not None:
+            found.append((microseconds(plan, panels, chunks, strips, cores), plan))
+    if not found:
+        return None
+    cost, best = min(found, key=lambda each: each[0])
+    return best, cost
+
+
+def microseconds(plan: Wide, panels: int, chunks: int, strips: int, cores: int) -> float:
+    """About how long a product takes on an H200: waves of cubes, each with its chunks, its start and its end.
+
+    The sums of a cluster go through the memory of its cubes, which costs as much as many chunks.
+    """
+    cubes = -(-panels // plan.panels) * strips * plan.splits
+    products = plan.teams * plan.blocks
+    start, column = _CHUNK_COSTS[products, plan.apart]
+    end = 0.04 * plan.columns * products if plan.splits > 1 else 0.0
+    return 3.0 + math.ceil(cubes / cores) * (
+        -(-chunks // plan.splits) * (start + column * plan.columns) + end + 2.5
+    )

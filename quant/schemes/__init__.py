@@ -1,0 +1,1 @@
+"""Schemes and rounding: which numbers represent a weight."""

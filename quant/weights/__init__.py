@@ -1,0 +1,1 @@
+"""A quantized weight and its packing."""

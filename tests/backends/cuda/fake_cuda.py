@@ -1,0 +1,400 @@
+"""A CUDA driver in Python whose streams run their work late and in any order that events allow.
+
+It has the functions that `cubepy.backends.cuda` calls, with host memory as device memory and Python functions as
+kernels. What the runtime does not order, this driver may run in the wrong order: that is what it is for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cubepy.backends.cuda import replay, run
+from cubepy.backends.cuda.native import driver, memory, stream
+from cubepy.kernels.entry import dispatch
+from cubepy.runtime import recording
+from cubepy.runtime.memory import device_array, layout
+from cubepy.tensor import traces
+
+INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 1, 2, 600, 400, 700
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
+LINE = 256  # memory begins at multiples of it
+Kernel = Callable[[list[int]], None]
+
+
+class FakeCuda:
+    """Devices whose kernels may not touch each other's memory; each thread's current context is what was set last.
+
+    Threads may call it at once. What waits for a stream that is being captured, or for a whole device with one, spoils
+    the capture. A stream that was destroyed must not be used.
+
+    Attributes:
+        kernels: by name; each gets the words of its parameters.
+        limit: bytes that can be allocated.
+    """
+
+    def __init__(self, seed: int = 0, limit: int = 1 << 30) -> None:
+        self.random, self.lock = random.Random(seed), threading.RLock()
+        self.numbers = itertools.count(0x1000, 16)
+        self.kernels: dict[str, Kernel] = {}
+        self.functions: dict[int, Kernel] = {}
+        self.blocks: dict[int, np.ndarray] = {}
+        self.queues: dict[int, deque[tuple[str, Any]]] = {}
+        self.recorded: dict[int, int] = {}  # event -> how often it was recorded
+        self.reached: dict[int, int] = {}  # event -> which recording its stream has reached
+        self.capturing: dict[int, list[tuple[str, Any]]] = {}
+        self.forks: dict[
+            int, list[tuple[str, Any]]
+        ] = {}  # event -> the capture that it was recorded in
+        self.graphs: dict[int, list[tuple[str, Any]]] = {}
+        self.limit = limit
+        self.spoiled: list[Any] = []  # captures
+        self.local = threading.local()
+        self.homes: dict[int, int] = {}  # stream or memory -> context
+        self.pointers: dict[str, Any] = {}  # functions for machine code
+
+    @property
+    def contexts(self) -> list[int]:
+        """Those of this thread."""
+        return self.local.__dict__.setdefault("contexts", [])  # type: ignore[no-any-return]
+
+    @contexts.setter
+    def contexts(self, value: list[int]) -> None:
+        self.local.contexts = value
+
+    def pointer(self, name: str) -> int:
+        """Where machine code finds a function of the driver."""
+        if name not in self.pointers:
+            types, function = _FOR_MACHINE_CODE.get(name, ([ctypes.c_int64] * 4, None))
+            run = getattr(self, name) if function is None else lambda *given: function(self, *given)
+            self.pointers[name] = ctypes.CFUNCTYPE(ctypes.c_int, *types)(
+                lambda *given: int(run(*given))
+            )
+        return ctypes.cast(self.pointers[name], ctypes.c_void_p).value or 0
+
+    def __getitem__(self, name: str) -> Any:
+        function = getattr(self, name)
+
+        def call(*arguments: Any) -> int:
+            return int(function(*arguments))
+
+        return call
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("cu"):
+            return lambda *arguments: 0
+        raise AttributeError(name)
+
+    # Running
+
+    def step(self) -> bool:
+        """Run the next piece of work of some stream that may go on; False when there is none."""
+        ready = [q for q in self.queues.values() if q and self._may(q[0])]
+        if not ready:
+            return False
+        kind, what = self.random.choice(ready).popleft()
+        if kind == "run":
+            what()
+        elif kind == "record":
+            event, number = what
+            self.reached[event] = max(self.reached.get(event, 0), number)
+        return True
+
+    def _may(self, task: tuple[str, Any]) -> bool:
+        kind, what = task
+        return kind != "wait" or self.reached.get(what[0], 0) >= what[1]
+
+    def put(self, handle: int, kind: str, what: Any) -> int:
+        """Give work to a stream, or to the capture that it is in."""
+        if handle in self.capturing:
+            self.capturing[handle].append((kind, what))
+        else:
+            self.queues[handle].append((kind, what))
+            for _ in range(self.random.randrange(3)):
+                self.step()
+        return 0
+
+    # Devices and memory
+
+    def cuDeviceGet(self, out: Any, ordinal: int) -> int:
+        out._obj.value = ordinal
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, out: Any, device: int) -> int:
+        out._obj.value = 0x100 + device
+        return 0
+
+    def cuCtxGetCurrent(self, out: Any) -> int:
+        out._obj.value = self.contexts[-1] if self.contexts else None
+        return 0
+
+    def cuCtxSetCurrent(self, context: int) -> int:
+        self.contexts = [context]
+        return 0
+
+    def cuCtxPushCurrent_v2(self, context: int) -> int:
+        self.contexts.append(context)
+        return 0
+
+    def cuCtxPopCurrent_v2(self, out: Any) -> int:
+        out._obj.value = self.contexts.pop()
+        return 0
+
+    def cuDeviceGetAttribute(self, out: Any, number: int, device: int) -> int:
+        out._obj.value = {75: 9, 97: 232448, 1: 1024}.get(number, 1)
+        return 0
+
+    def cuGetErrorName(self, code: int, out: Any) -> int:
+        out._obj.value = b"CUDA_ERROR"
+        return 0
+
+    def cuMemAlloc_v2(self, out: Any, size: int) -> int:
+        if sum(b.nbytes - LINE for b in self.blocks.values()) + size > self.limit:
+            return OUT_OF_MEMORY
+        raw = np.full(size + LINE, 0xAB, np.uint8)
+        out._obj.value = address = -(-raw.ctypes.data // LINE) * LINE
+        self.blocks[address], self.homes[address] = raw, self.contexts[-1]
+        return 0
+
+    def cuMemFree_v2(self, address: int) -> int:
+        del self.blocks[address]
+        return 0
+
+    def cuMemcpyHtoDAsync_v2(self, target: int, source: int, size: int, handle: int) -> int:
+        data = ctypes.string_at(source, size)
+        return self.put(handle, "run", lambda: ctypes.memmove(target, data, size))
+
+    def cuMemcpyDtoHAsync_v2(self, target: Any, source: int, size: int, handle: int) -> int:
+        return self.put(handle, "run", lambda: ctypes.memmove(target, source, size))
+
+    def cuMemcpyDtoDAsync_v2(self, target: int, source: int, size: int, handle: int) -> int:
+        return self.put(handle, "run", lambda: ctypes.memmove(target, source, size))
+
+    def cuMemsetD8Async(self, target: int, value: int, size: int, handle: int) -> int:
+        return self.put(handle, "run", lambda: ctypes.memset(target, value, size))
+
+    def cuMemcpyPeerAsync(
+        self, target: int, to: int, source: int, origin: int, size: int, handle: int
+    ) -> int:
+        assert to != origin
+        return self.cuMemcpyDtoDAsync_v2(target, source, size, handle)
+
+    # Streams and events
+
+    def cuStreamCreateWithPriority(self, out: Any, flags: int, priority: int) -> int:
+        out._obj.value = handle = next(self.numbers)
+        self.queues[handle] = deque()
+        self.homes[handle] = self.contexts[-1]
+        return 0
+
+    def cuStreamDestroy_v2(self, handle: int) -> int:
+        while self.queues.get(handle) and self.step():
+            pass
+        self.queues.pop(handle, None)  # None: of another driver
+        return 0
+
+    def cuStreamSynchronize(self, handle: int) -> int:
+        if handle in self.capturing:
+            return self.spoil(self.capturing[handle])
+        while self.queues[handle]:
+            assert self.step(), "the streams wait for each other"
+        return 0
+
+    def spoil(self, *captures: Any) -> int:
+        """Something was done that no capture survives."""
+        self.spoiled += captures
+        return CAPTURE_UNSUPPORTED
+
+    def cuCtxSynchronize(self) -> int:
+        if self.capturing:
+            return self.spoil(*self.capturing.values())
+        while self.step():
+            pass
+        return 0
+
+    def cuStreamQuery(self, handle: int) -> int:
+        if handle in self.capturing:
+            return self.spoil(self.capturing[handle])
+        return NOT_READY if self.queues[handle] else 0
+
+    def cuEventCreate(self, out: Any, flags: int) -> int:
+        out._obj.value = next(self.numbers)
+        return 0
+
+    def cuEventRecord(self, event: int, handle: int) -> int:
+        if handle in self.capturing:
+            self.forks[event] = self.capturing[handle]
+            return 0
+        self.recorded[event] = number = self.recorded.get(event, 0) + 1
+        return self.put(handle, "record", (event, number))
+
+    def cuStreamWaitEvent(self, handle: int, event: int, flags: int) -> int:
+        if event in self.forks and handle not in self.capturing:
+            self.capturing[handle] = self.forks[event]
+            return 0
+        return (
+            0
+            if handle in self.capturing
+            else self.put(handle, "wait", (event, self.recorded.get(event, 0)))
+        )
+
+    def cuEventQuery(self, event: int) -> int:
+        return NOT_READY if self.reached.get(event, 0) < self.recorded.get(event, 0) else 0
+
+    def cuEventSynchronize(self, event: int) -> int:
+        while self.cuEventQuery(event):
+            assert self.step(), "the streams wait for each other"
+        return 0
+
+    # Kernels
+
+    def cuModuleLoadDataEx(self, out: Any, *rest: Any) -> int:
+        out._obj.value = 1
+        return 0
+
+    def cuModuleGetFunction(self, out: Any, module: int, name: bytes) -> int:
+        out._obj.value = handle = next(self.numbers)
+        self.functions[handle] = self.kernels[name.decode()]
+        return 0
+
+    def cuLaunchKernel(self, function: Any, *rest: Any) -> int:
+        handle, parameters = rest[-3].value, rest[-2].value
+        if self.homes[handle] != self.contexts[-1]:
+            return WRONG_CONTEXT
+        kernel = self.functions[function.value]
+        words = [
+            ctypes.c_int64.from_address(
+                ctypes.c_void_p.from_address(parameters + 8 * n).value or 0
+            ).value
+            for n in range(kernel.words)  # type: ignore[attr-defined]
+        ]
+        others = [
+            (at, at + len(b) - LINE)
+            for at, b in self.blocks.items()
+            if self.homes[at] != self.contexts[-1]
+        ]
+        if any(low <= w < high for w in words for low, high in others):
+            return ILLEGAL_ADDRESS
+        return self.put(handle, "run", lambda: kernel(words))
+
+    # Graphs
+
+    def cuStreamBeginCapture_v2(self, handle: int, mode: int) -> int:
+        if handle in self.capturing:
+            return self.spoil(self.capturing[handle])
+        self.capturing[handle] = []
+        return 0
+
+    def cuStreamEndCapture(self, handle: int, out: Any) -> int:
+        tasks = self.capturing[handle]
+        self.capturing = {h: t for h, t in self.capturing.items() if t is not tasks}
+        self.forks = {e: t for e, t in self.forks.items() if t is not tasks}
+        if any(tasks is t for t in self.spoiled):
+            return CAPTURE_INVALIDATED
+        out._obj.value = graph = next(self.numbers)
+        self.graphs[graph] = tasks
+        return 0
+
+    def cuGraphInstantiateWithFlags(self, out: Any, graph: int, flags: int) -> int:
+        out._obj.value = executable = next(self.numbers)
+        self.graphs[executable] = self.graphs[graph]
+        return 0
+
+    def cuGraphGetNodes(self, graph: int, nodes: Any, count: Any) -> int:
+        if nodes is not None and not count._obj.value:
+            return INVALID_VALUE
+        count._obj.value = len(self.graphs[graph])
+        return 0
+
+    def cuGraphLaunch(self, executable: int, handle: int) -> int:
+        for kind, what in self.graphs[executable]:
+            self.put(handle, kind, what)
+        return 0
+
+
+def _one_at_a_time(name: str) -> None:
+    function = getattr(FakeCuda, name)
+
+    @functools.wraps(function)
+    def locked(self: FakeCuda, *arguments: Any) -> Any:
+        with self.lock:
+            return function(self, *arguments)
+
+    setattr(FakeCuda, name, locked)
+
+
+for _name in [n for n in vars(FakeCuda) if n.startswith("cu")]:
+    _one_at_a_time(_name)
+
+
+def _current(fake: FakeCuda, out: int) -> int:
+    ctypes.c_int64.from_address(out).value = fake.contexts[-1] if fake.contexts else 0
+    return 0
+
+
+def _pop(fake: FakeCuda, out: int) -> int:
+    ctypes.c_int64.from_address(out).value = fake.contexts.pop()
+    return 0
+
+
+def _launch(fake: FakeCuda, function: int, *rest: int) -> int:
+    return fake.cuLaunchKernel(ctypes.c_void_p(function), *map(ctypes.c_void_p, rest))
+
+
+_FOR_MACHINE_CODE: dict[str, tuple[list[Any], Any]] = {
+    "cuCtxGetCurrent": ([ctypes.c_int64], _current),
+    "cuCtxPushCurrent_v2": ([ctypes.c_int64], None),
+    "cuCtxPopCurrent_v2": ([ctypes.c_int64], _pop),
+    "cuLaunchKernel": ([ctypes.c_int64, *[ctypes.c_int32] * 7, *[ctypes.c_int64] * 3], _launch),
+}
+
+
+def kernel(words: int) -> Callable[[Kernel], Kernel]:
+    """Say how many parameters a kernel has."""
+
+    def mark(function: Kernel) -> Kernel:
+        function.words = words  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+@contextlib.contextmanager
+def fake_cuda(
+    monkeypatch: pytest.MonkeyPatch, seed: int = 0, limit: int = 1 << 30, devices: int = 1
+) -> Iterator[FakeCuda]:
+    """Make the driver the fake one."""
+    fake = FakeCuda(seed, limit)
+    _forget()
+    with monkeypatch.context() as m:
+        m.setattr(driver, "_library", fake)
+        m.setattr(driver, "_reason", None)
+        m.setattr(driver, "_count", devices)
+        m.setattr(driver, "_contexts", {})
+        m.setattr(layout, "devices_seen", set())  # a later `cb.sync` waits for none of them
+        m.setattr(memory, "_pools", {})
+        m.setattr(stream.per_thread, "streams", {})
+        m.setattr(stream, "_streams", {})
+        m.setattr(replay, "_address", fake.pointer)
+        yield fake
+        fake.cuCtxSynchronize()
+        _forget()
+
+
+def _forget() -> None:
+    """Nothing that was prepared for another driver is used."""
+    device_array._constants.clear()
+    run.entry.cache_clear()
+    dispatch._traces.known.clear()
+    traces._traces.known.clear()
+    recording.forget()

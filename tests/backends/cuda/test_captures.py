@@ -1,0 +1,451 @@
+"""The lives of streams, events, blocks and graphs when threads share a GPU: see docs/design/cuda-backend.md.
+
+The driver is the one of `tests.backends.cuda.fake_cuda`. It spoils captures where NVIDIA's does, and knows no stream that is gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import cubepy as cb
+from cubepy.backends.cuda.native import memory, stream
+from cubepy.backends.cuda.native.graph import Capture, NativeGraph
+from cubepy.backends.cuda.native.stream import NativeStream, all_streams, thread_stream
+from cubepy.errors import LaunchError
+from cubepy.runtime.device import Device
+from cubepy.runtime.launch.bound import BoundLaunch
+from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.hazards import Tracked, order
+from tests.backends.cuda.fake_cuda import FakeCuda, fake_cuda
+from tests.backends.cuda.test_stream_order import GPU, Adder, add, get, new, put
+
+HERE = Device("cuda")
+
+
+@pytest.fixture(params=range(3))
+def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    """The driver, with another order of work each time."""
+    gc.freeze()
+    with fake_cuda(monkeypatch, request.param) as f:
+        f.kernels["add"] = add
+        yield f
+        gc.collect()
+    gc.unfreeze()
+
+
+def captured(work: Callable[[], None]) -> NativeGraph:
+    """A graph of some work of this thread."""
+    capture = Capture(0)
+    capture.begin()
+    try:
+        work()
+    except BaseException:
+        capture.end(failed=True)
+        raise
+    graph = capture.end(failed=False)
+    assert graph is not None
+    return graph
+
+
+def elsewhere(work: Callable[[], None]) -> None:
+    """Do something in another thread, and wait; what it raises comes here."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+def test_a_stream_that_is_being_destroyed_is_known_to_nobody(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adder, x = Adder(), new()
+    put(x, 1)
+    monkeypatch.setattr(stream, "SPARE", 0)
+    destroy, found = FakeCuda.cuStreamDestroy_v2, []
+
+    def during(self: FakeCuda, handle: int) -> int:
+        found.append(handle in [s.handle for s in all_streams(0)])
+        return destroy(self, handle)
+
+    monkeypatch.setattr(FakeCuda, "cuStreamDestroy_v2", during)
+    for _ in range(3):
+        own = NativeStream(thread_stream(0).context)
+        adder(x, x, new(), own, 2)
+        put(x, 1)  # the stream is not among the users of x any more
+        del own
+        memory.pool(0).trim()
+    assert found and not any(found)
+
+
+def test_a_capture_while_a_stream_is_being_destroyed(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "SPARE", 0)
+    destroy, captures = FakeCuda.cuStreamDestroy_v2, []
+
+    def during(self: FakeCuda, handle: int) -> int:
+        code = destroy(self, handle)
+        if not captures:
+            captures.append(None)
+            elsewhere(lambda: captures.append(captured(lambda: None)))
+        return code
+
+    own = NativeStream(thread_stream(0).context)
+    monkeypatch.setattr(FakeCuda, "cuStreamDestroy_v2", during)
+    del own
+    assert len(captures) == 2
+
+
+def test_streams_of_other_libraries_may_go_after_ours_did(fake: FakeCuda) -> None:
+    """Their work is known by an event: memory that they used is ordered after it, given out again, and captured."""
+    adder, home = Adder(), thread_stream(0)
+    for turn in range(6):
+        theirs = NativeStream(home.context)
+        x, y, z = new(), new(), new()
+        put(x, turn)
+        with cb.Stream(HERE, handle=theirs.handle):
+            for _ in range(3):
+                adder(x, x, y, thread_stream(0), turn % 3)
+            block = new()
+            adder(y, y, block, thread_stream(0), 2)
+            del block
+        del theirs
+        gc.collect()
+        graph = captured(lambda y=y, z=z: adder(y, y, z, thread_stream(0), 2))  # type: ignore[misc]
+        graph.launch(home)
+        assert get(z) == 2 * (2 * turn + 1) + 1
+        kept = [new() for _ in range(4)]
+        for n, k in enumerate(kept):
+            put(k, n)
+        assert [get(k) for k in kept] == list(range(4))
+        elsewhere(lambda y=y: adder(y, y, new(), thread_stream(0), 2))  # type: ignore[misc]
+        memory.pool(0).trim()
+
+
+def test_a_bound_launch_keeps_its_stream(fake: FakeCuda) -> None:
+    theirs = NativeStream(thread_stream(0).context)
+    ours = cb.Stream(HERE, handle=theirs.handle)
+    native = ours.native
+    launch = BoundLaunch(None, None, (), None, ours)  # type: ignore[arg-type]
+    del ours
+    assert native.past is None
+    del launch
+    assert native.past is not None
+
+
+def test_an_empty_capture_is_replayed_as_nothing(fake: FakeCuda) -> None:
+    with cb.capture(HERE) as graph:
+        pass
+    assert graph.nodes == graph.kernels == 0
+    for _ in range(3):
+        graph.replay()
+    with cb.capture(HERE) as graph:
+        kept = new()
+    graph.replay()
+    put(kept, 3)
+    assert get(kept) == 3
+
+
+def test_captures_of_several_threads_go_on_at_once(fake: FakeCuda) -> None:
+    adder, x = Adder(), new()
+    put(x, 1)
+    graphs: list[NativeGraph] = []
+    outs = [new() for _ in range(4)]
+
+    def nested(n: int) -> None:
+        def work() -> None:
+            Adder()(x, x, outs[n], thread_stream(0), 2)
+            if n < 3:
+                elsewhere(lambda: nested(n + 1))
+            Adder()(outs[n], x, outs[n], thread_stream(0), 2)
+
+        graphs.append(captured(work))
+
+    nested(0)
+    assert [g.nodes for g in graphs] == [2] * 4
+    for value in (1, 5):
+        put(x, value)
+        for graph in graphs:
+            graph.launch(thread_stream(0))
+        assert [get(out) for out in outs] == [3 * value + 2] * 4
+    adder(x, x, x, thread_stream(0), 2)
+    assert get(x) == 11
+
+
+def test_others_work_and_wait_while_a_thread_captures(fake: FakeCuda) -> None:
+    adder, x, y = Adder(), new(), new()
+    put(x, 1)
+
+    def others() -> None:
+        a, b = new(), new()
+        put(a, 4)
+        adder(x, a, b, thread_stream(0), 2)
+        cb.sync(HERE)
+        assert get(b) == 6
+        memory.pool(0).trim()
+
+    def work() -> None:
+        adder(x, x, y, thread_stream(0), 2)
+        elsewhere(others)
+        adder(y, y, y, thread_stream(0), 2)
+
+    graph = captured(work)
+    graph.launch(thread_stream(0))
+    assert get(y) == 7
+
+
+def test_nothing_is_waited_for_inside_a_capture(fake: FakeCuda) -> None:
+    x, s = new(), cb.Stream(HERE)
+    put(x, 1)
+    graph = captured(lambda: None)
+    for wait in (
+        lambda: cb.sync(HERE),
+        s.sync,
+        lambda: get(x),
+        lambda: graph.launch(thread_stream(0)),
+    ):
+        adder = Adder()
+
+        def work(wait: Any = wait, adder: Any = adder) -> None:
+            with s:
+                adder(x, x, new(), thread_stream(0), 2)
+                _ = s.done
+                with pytest.raises(LaunchError, match="captured"):
+                    wait()
+
+        assert captured(work).nodes >= 1
+
+
+def test_a_block_under_a_stream_is_captured(fake: FakeCuda) -> None:
+    adder, x, y, s = Adder(), new(), new(), cb.Stream(HERE)
+    put(x, 1)
+    put(y, 0)
+
+    def work() -> None:
+        with s:
+            adder(x, x, y, thread_stream(0), 2)
+        adder(y, y, y, thread_stream(0), 2)
+
+    graph = captured(work)
+    assert get(y) == 0
+    graph.launch(thread_stream(0))
+    assert get(y) == 7
+    put(x, 2)
+    with s:
+        graph.launch(thread_stream(0))
+    assert get(y) == 11
+
+
+def test_a_stream_is_captured_by_one_thread_alone(fake: FakeCuda) -> None:
+    adder, x, y, s = Adder(), new(), new(), cb.Stream(HERE)
+    put(x, 1)
+    adder(x, x, y, s.native, 2)  # what was given before the capture is waited for by others
+
+    def theirs() -> None:
+        z = new()
+        adder(y, y, z, thread_stream(0), 2)
+        assert get(z) == 7
+        for use in (s.__enter__, lambda: s.attach(None)):
+            with pytest.raises(LaunchError, match="another thread"):
+                use()
+            with pytest.raises(LaunchError, match="another thread"):
+                captured(use)  # type: ignore[arg-type]
+
+    def work() -> None:
+        with s:
+            elsewhere(theirs)
+
+    captured(work)
+    with s:
+        assert get(y) == 3
+
+
+def test_a_capture_that_ends_in_another_thread_gives_the_first_its_stream_back(
+    fake: FakeCuda,
+) -> None:
+    own, capture = thread_stream(0), Capture(0)
+    capture.begin()
+    elsewhere(lambda: [capture.end(failed=False), thread_stream(0)] and None)
+    assert thread_stream(0) is own and own.capture is None
+
+
+def test_threads_use_a_stream_in_turns(fake: FakeCuda) -> None:
+    s, own, seen = cb.Stream(HERE), thread_stream(0), []
+
+    def theirs(inside: threading.Event, leave: threading.Event) -> None:
+        mine = thread_stream(0)
+        with s:
+            inside.set()
+            leave.wait()
+        seen.append(thread_stream(0) is mine)
+
+    inside, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=theirs, args=(inside, leave))
+    with s:
+        thread.start()
+        inside.wait()
+    assert thread_stream(0) is own
+    leave.set()
+    thread.join()
+    assert seen == [True]
+
+
+def test_a_capture_that_fails_leaves_nothing(fake: FakeCuda) -> None:
+    adder, x, s = Adder(), new(), cb.Stream(HERE)
+    put(x, 1)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError), cb.capture(HERE):
+            with s:
+                adder(x, x, new(), thread_stream(0), 2)
+            raise ZeroDivisionError
+        assert thread_stream(0).capture is None and s.native.capture is None and not fake.capturing
+    assert thread_stream(0).context.captures == 0
+    with s:
+        assert get(x) == 1
+    cb.sync(HERE)
+
+
+def test_readers_that_come_at_once_are_all_known() -> None:
+    """A call of the driver lets other threads go on: what it is in the middle of must not be lost."""
+
+    class Slow:
+        def __init__(self, meanwhile: Callable[[], None]) -> None:
+            self.meanwhile = meanwhile
+
+        def wait(self, other: Any) -> None:
+            self.meanwhile()
+
+    writer, late = Slow(lambda: None), Slow(lambda: None)
+    block = Tracked(writer)
+    early = Slow(lambda: order(block, late, False))
+    order(block, early, False)
+    assert block.streams() == {writer, early, late}
+    last = Slow(lambda: order(block, Slow(lambda: None), False))
+    order(block, last, True)  # no set changes while it is walked through
+
+
+def test_memory_and_streams_stay_flat(fake: FakeCuda) -> None:
+    """Captures, threads and streams that come and go leave neither blocks nor streams behind."""
+    adder, x = Adder(), new()
+    put(x, 1)
+
+    def turn() -> None:
+        def work() -> None:
+            between, out = new(), new()
+            adder(x, x, between, thread_stream(0), 2)
+            adder(between, x, out, thread_stream(0), 2)
+
+        graph = captured(work)
+        graph.launch(thread_stream(0))
+        with cb.Stream(HERE):
+            adder(x, x, new(), thread_stream(0), 2)
+        fake.cuCtxSynchronize()
+
+    for _ in range(10):
+        elsewhere(turn)
+    gc.collect()
+    blocks = len(fake.blocks)
+    for _ in range(60):
+        elsewhere(turn)
+    gc.collect()
+    assert len(fake.blocks) <= blocks and len(fake.queues) < 40
+
+
+def test_native_streams_are_used_again(fake: FakeCuda) -> None:
+    """A stream that nobody has any more serves the next one of its kind, when its work is done."""
+    where = thread_stream(0).context
+    one = NativeStream(where)
+    handle = one.handle
+    del one
+    assert (
+        NativeStream(where, blocking=False).handle != handle
+        and NativeStream(where, priority=-1).handle != handle
+    )
+    two = NativeStream(where)
+    assert two.handle == handle
+    fake.put(handle, "wait", (99, 1))
+    del two
+    busy = NativeStream(where)
+    assert busy.handle != handle
+    fake.reached[99] = 1
+    fake.cuCtxSynchronize()
+    assert NativeStream(where).handle == handle
+
+
+def test_threads_launch_capture_replay_and_free_at_random(fake: FakeCuda) -> None:
+    """Values are those of one piece of work after the other, and what is read by all is not given out again."""
+    shared = [new() for _ in range(3)]
+    for n, s in enumerate(shared):
+        put(s, n)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        rng, adder = random.Random(seed), Adder()
+        own: list[tuple[DeviceArray, int]] = []
+        streams = [cb.Stream(HERE) for _ in range(2)]
+        try:
+            for step in range(60):
+                choice = rng.random()
+                if choice < 0.25 or len(own) < 3:
+                    own.append((new(), step))
+                    put(own[-1][0], step)
+                elif choice < 0.4:
+                    own.pop(rng.randrange(len(own)))
+                elif choice < 0.5:
+                    a, value = rng.choice(own)
+                    assert get(a) == value
+                elif choice < 0.75:
+                    k, n = rng.randrange(len(own)), rng.randrange(3)
+                    adder(own[k][0], shared[n], own[k][0], rng.choice(streams).native, 2)
+                    own[k] = (own[k][0], own[k][1] + n + 1)
+                else:
+                    k, n, out = rng.randrange(len(own)), rng.randrange(3), new()
+
+                    def recorded(k: int = k, n: int = n, out: DeviceArray = out) -> None:
+                        between = new()
+                        adder(own[k][0], shared[n], between, thread_stream(0), 2)
+                        with rng.choice(streams):
+                            adder(between, shared[n], out, thread_stream(0), 2)
+
+                    graph = captured(recorded)
+                    for _ in range(2):
+                        graph.launch(rng.choice(streams).native)
+                    own.append((out, own[k][1] + 2 * n + 2))
+                if rng.random() < 0.05:
+                    streams[0] = cb.Stream(HERE)
+                    cb.sync(HERE)
+            assert [get(a) for a, _ in own] == [v for _, v in own]
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong, wrong
+    assert [get(s) for s in shared] == [0, 1, 2]
+    assert GPU.stats(0).in_use >= 0 and not [
+        s for s in stream.all_streams(0) if s.capture is not None
+    ]

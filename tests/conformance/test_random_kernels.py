@@ -1,0 +1,37 @@
+"""Random kernels give the same results on compiled backends as on the python backend."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.random_kernels import check, load, random_case
+from tests.staging import gpu_missing, staged
+
+NUMBER = itertools.count()
+FOLDER = Path(tempfile.mkdtemp(prefix="cubepy-random-"))
+SEEDS = range(
+    1, 16
+)  # `scripts/fuzz_kernels.py` draws as many as one likes; --seed 7 --size 3 --count 1 --show prints 7
+
+
+def compare(seed: int, device: str) -> None:
+    """A compiled backend gives what the python backend gives, to the bit."""
+    source, shape = random_case(seed, size=3)
+    found = check(load(source, FOLDER, f"random_kernel_{next(NUMBER)}"), device, shape)
+    assert not found, f"{found}, {shape}\n{source}"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_cpu_agrees_on_random_kernels(seed: int) -> None:
+    compare(seed, "cpu")
+
+
+@pytest.mark.skipif(bool(gpu_missing()), reason=gpu_missing())
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_gpu_agrees_on_random_kernels(seed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch, staged(patch):
+        compare(seed, "cuda")

@@ -1,0 +1,208 @@
+"""The house keeps its shape: floors, siblings, families, targets, lengths and words.
+
+Lists of exceptions may only shrink: a test fails as well where an exception is no longer needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.project.architecture import ROOT, circles, files, identifiers, imports, tree
+
+GROUND = ["errors", "config", "program"]
+FLOORS = ["lang", "compiler", "runtime", "backends", "tune", "kernels", "tensor", "nn", "quant"]
+"""Rooms of the package, lower ones first: an import goes down, or stays in its room."""
+
+FAMILIES = [
+    {"entry", "primitives"},
+    {"elementwise"},
+    {"movement"},
+    {"indexing", "reduce", "scan", "random", "matmul"},
+    {"convolution", "sort", "attention", "normalization", "windows"},
+    {"interpolate", "pooling"},
+]
+"""Families of kernels, lower ones first; those of one line do not know each other."""
+
+TARGETS = {"cpu": {"cpu"}, "gpu": {"gpu"}, "sm90": {"sm90", "gpu"}}
+"""What a family's files for one target may import among its files for targets."""
+
+UPWARD = set()
+SIDEWAYS: set[tuple[str, str]] = set()
+CIRCLES: list[set[str]] = [
+    {"compiler.builtin_calls", "compiler.expressions", "compiler.hardware_calls"},
+    {"tensor.array", "tensor.execute", "tensor.operators", "tensor.record", "tensor.repeats"},
+    {"tensor.infer", "tensor.ir"},
+]
+PRIVATE: set[tuple[str, str]] = set()
+LARGE_FOLDERS: dict[str, int] = {"backends/llvm/ops": 24, "cubepy/compiler": 19, "tests/device": 17}
+LONG: dict[str, int] = {
+    "compiler.builtin_calls": 574,
+    "compiler.expressions": 548,
+    "compiler.hardware_calls": 536,
+    "kernels.attention.gpu.flash_decoding": 540,
+    "kernels.attention.gpu.flash_mma": 501,
+    "kernels.attention.sm90.flash": 466,
+    "kernels.convolution.cpu.transposed": 497,
+    "kernels.convolution.gpu.depthwise": 479,
+    "kernels.matmul.cpu.blocked": 480,
+    "kernels.random.distributions": 483,
+    "kernels.windows.separable_gpu": 486,
+    "lang.declare": 519,
+    "quant.linear.gpu.gemm_mma": 460,
+    "quant.linear.routines": 478,
+    "runtime.memory.device_array": 477,
+    "tensor.array": 519,
+}
+WIDE_LINES = 2714
+FMT_SKIPS = 395
+WORDS: dict[str, int] = {
+    "apart": 51,
+    "board": 44,
+    "bring": 26,
+    "far": 19,
+    "gathered": 7,
+    "leaf": 9,
+    "past": 45,
+    "place": 393,
+    "ring": 77,
+    "skinny": 1,
+    "strip": 127,
+    "tall": 23,
+    "thin": 3,
+    "told": 10,
+    "turn": 73,
+    "woven": 2,
+}
+"""How many names hold a word that the field does not use, or that has two meanings here."""
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def floor(module: str) -> int:
+    """The floor of a module's room: 0 is the ground, the command and the package itself are on top."""
+    if room(module) in GROUND:
+        return 0
+    return FLOORS.index(room(module)) + 1 if room(module) in FLOORS else len(FLOORS) + 1
+
+
+def family(module: str) -> str:
+    """The family of kernels that a module is in, or nothing."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "kernels" and len(parts) > 2 else ""
+
+
+def target(module: str) -> str:
+    """The folder for one target that a module is in, or nothing."""
+    return next((part for part in module.split(".")[:-1] if part in TARGETS), "")
+
+
+def only_these(found: set, allowed: set, what: str) -> None:
+    """Fails where something was found that is not allowed, and where something allowed is gone."""
+    assert not found - allowed, f"{what}: {sorted(found - allowed)}"
+    assert not allowed - found, f"no longer needed, take it off the list: {sorted(allowed - found)}"
+
+
+def test_imports_go_down() -> None:
+    up = {(i.source, i.target) for i in imports() if floor(i.target) > floor(i.source)}
+    only_these(up, UPWARD, "an import from a lower floor to a higher one")
+
+
+def test_backends_are_siblings() -> None:
+    def backend(module: str) -> str:
+        return ".".join(module.split(".")[:2])
+
+    pairs = {
+        (i.source, i.target)
+        for i in imports()
+        if room(i.source) == room(i.target) == "backends"
+        and backend(i.source) != backend(i.target) != "backends.llvm"
+    }
+    only_these(pairs, SIDEWAYS, "a backend that imports its sibling; what two share is in llvm")
+
+
+def test_families_of_kernels_stand_on_each_other() -> None:
+    level = {name: k for k, names in enumerate(FAMILIES) for name in names}
+    assert {family(m) for m in files() if family(m)} == level.keys()
+    wrong = {
+        (i.source, i.target)
+        for i in imports()
+        if family(i.source) and family(i.target) and family(i.source) != family(i.target)
+        if level[family(i.target)] > level[family(i.source)]
+        or (level[family(i.target)] == level[family(i.source)] > 0)
+    }
+    only_these(wrong, set(), "a family that imports one beside or above it")
+
+
+def test_targets_of_a_family_do_not_know_each_other() -> None:
+    wrong = {
+        (i.source, i.target)
+        for i in imports()
+        if family(i.source) == family(i.target)
+        and target(i.source)
+        and target(i.target)
+        and target(i.target) not in TARGETS[target(i.source)]
+    }
+    only_these(wrong, set(), "a target that imports another one")
+
+
+def test_no_circle_of_files() -> None:
+    arrows = {(i.source, i.target) for i in imports()}
+    found = circles(arrows)
+    assert all(group in CIRCLES for group in found), [g for g in found if g not in CIRCLES]
+    assert all(group in found for group in CIRCLES), "no longer needed"
+
+
+def test_private_names_stay_in_their_file() -> None:
+    private = {
+        (i.source, f"{i.target}.{i.name}")
+        for i in imports()
+        if i.name.startswith("_") and not i.name.startswith("__")
+    }
+    only_these(private, PRIVATE, "a private name that another file imports")
+
+
+def test_folders_are_small_rooms() -> None:
+    folders = Counter(path.parent for path in files().values())
+    large = {str(f.relative_to(ROOT)): n for f, n in folders.items() if n > 16}
+    tests = Counter(path.parent for path in (ROOT / "tests").rglob("*.py"))
+    large |= {str(f.relative_to(ROOT)): n for f, n in tests.items() if n > 16}
+    only_these(set(large.items()), set(LARGE_FOLDERS.items()), "a folder of more than 16 files")
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def test_files_are_short() -> None:
+    long = {m: lines_of(p) for m, p in files().items() if lines_of(p) > 450}
+    grown = {m: n for m, n in long.items() if n > LONG.get(m, 0)}
+    assert not grown, f"files of more than 450 lines, or longer than their exception: {grown}"
+    assert not LONG.keys() - long.keys(), "no longer needed"
+
+
+def test_lines_are_short_and_formatted() -> None:
+    texts = [path.read_text().splitlines() for path in files().values()]
+    wide = sum(len(line) > 100 for text in texts for line in text)
+    assert wide <= WIDE_LINES, f"{wide} lines of more than 100 columns"
+    skips = sum("# fmt: skip" in line for text in texts for line in text)
+    assert skips <= FMT_SKIPS, f"{skips} lines that the formatter skips"
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_home_made_words_become_fewer(word: str) -> None:
+    """See docs/reference/glossary.md for the field's words."""
+    pattern = re.compile(rf"(?:^|_){word}s?(?:_|$)", re.IGNORECASE)
+    used = sum(bool(pattern.search(name)) for module in files() for name in identifiers(module))
+    assert used <= WORDS[word], f"{used} names with {word!r}"
+
+
+def test_every_file_says_what_it_is() -> None:
+    silent = [m for m in files() if tree(m).body and not ast.get_docstring(tree(m))]
+    assert not silent
