@@ -63,10 +63,9 @@ class Storage:
         where it is not.
         """
         plan = self.plan()
-        arrays = tuple(self.read())
-        if plan is None or not all(type(v) is np.ndarray for v in arrays):
-            return None
-        return (text_of(plan), *arrays)
+        arrays = () if plan is None else tuple(self.read())
+        known = bool(arrays) and all(type(v) is np.ndarray for v in arrays)
+        return (text_of(plan), *arrays) if known else None
 
     def dense(self) -> Any:
         """The logical elements as one array on the storage's device (a copy, unless the storage is

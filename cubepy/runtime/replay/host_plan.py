@@ -36,9 +36,8 @@ from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 
 LIMIT = 4096
-PEELED = (
-    8 << 20
-)  # bytes of what may be written up to a line of the cache first, and then past the caches
+PEELED = 8 << 20
+"""Bytes of what may be written up to a line of the cache first, and then past the caches."""
 REFUSED = object()
 """What a repetition gives when it does not fit the arrays, or one of its launches raised a flag:
 the call must be done again then."""
@@ -75,9 +74,8 @@ class HostPlan:
         self.out, self.scalar = out, isinstance(result, np.generic)
         self.results = [] if out is not None else _arrays(result, recorded)
         self.pack = type(result) if type(result) in (tuple, list) else None
-        self.known: list[
-            tuple[int, int, int, int]
-        ] = []  # which, address, first byte and one past the last
+        # which, address, first byte and one past the last
+        self.known: list[tuple[int, int, int, int]] = []
         self.sizes: list[int] = []  # of scratch
         self.table = _host().table()
         self.runners: list[Any] = []
@@ -200,19 +198,10 @@ class HostPlan:
     def unguarded(self, go: Any) -> Callable[[tuple[Any, ...]], Any]:
         """The same, while what the kernels read from outside (globals and the like) is what it was."""
         driver = _host().driver() if any(r.parallel for r in self.runners) else None
-        table, steps, kept = (
-            self.table.finished(driver.address if driver else 0),
-            len(self.runners),
-            self.kept,
-        )
+        table = self.table.finished(driver.address if driver else 0)
         at, runners, count = ctypes.addressof(table), self.runners, counters
-        out, written, pack, scalar, sizes = (
-            self.out,
-            self.out or 0,
-            self.pack,
-            self.scalar,
-            self.sizes,
-        )
+        steps, kept, sizes = len(runners), self.kept, self.sizes
+        out, written, pack, scalar = self.out, self.out or 0, self.pack, self.scalar
         layouts = [(v.shape, v.dtype) for v in self.results]
         if driver is not None and driver.lock is not None:
             go = _locked(go, driver.lock)
