@@ -28,7 +28,7 @@ from cubepy.runtime.device import Device, DeviceProperties, devices, use
 from cubepy.runtime.device import current as current_device
 from cubepy.runtime.device import device_properties as device_properties_of
 from cubepy.runtime.launch.launcher import Launcher as _Launcher
-from cubepy.runtime.memory.device_array import set_converter as _set_converter
+from cubepy.runtime.memory.converter import set_converter as _set_converter
 from cubepy.runtime.memory.pool import memory_stats
 from cubepy.runtime.stats import profile, stats
 from cubepy.runtime.streams.graph import capture

@@ -34,13 +34,14 @@ class Quantized(Storage):
     """
 
     kind: ClassVar[str] = "quantized"
-    __slots__ = ("weight",)
+    __slots__ = ("_operands", "weight")
 
     def __init__(
         self, weight: QuantizedWeight, dtype: DType = f32, device: Device | None = None
     ) -> None:
         super().__init__(weight.shape, dtype, home(weight.codes) if device is None else device)
         self.weight = weight
+        self._operands: tuple[Any, tuple[Any, ...] | None] = (None, None)
 
     def arrays(self) -> dict[str, Any]:
         return self.weight.arrays()
@@ -52,6 +53,13 @@ class Quantized(Storage):
     def plan(self) -> Any:
         w = self.weight
         return self.kind, w.shape, w.scheme, w.gain, w.minimums is None, self.dtype
+
+    def operands(self) -> tuple[Any, ...] | None:
+        known, found = self._operands
+        if known is not self.weight:
+            found = super().operands()
+            self._operands = self.weight, found
+        return found
 
     def dense(self) -> Any:
         """A float copy of the whole weight: for looking at it, never for computing."""

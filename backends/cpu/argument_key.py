@@ -1,5 +1,5 @@
-"""Machine code that says what arguments are laid out like: one call, where Python would ask every array for its dtype,
-shape and strides and make a tuple of them.
+"""Machine code that says what arguments are laid out like: one call, where Python would ask every
+array for its dtype, shape and strides and make a tuple of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from cubepy.backends.llvm.machine_code import DATA, ITEMS, builtin
+from cubepy.backends.llvm.machine_code import DATA, ITEMS, loaded
 from cubepy.backends.llvm.word_code import WordCode, number, word
 
 SYMBOL = "cubepy_layouts"
@@ -25,10 +25,12 @@ _int = ir.IntType(32)
 
 
 class _Function(WordCode):
-    """`f(tuple)` as it is written: for each array ARRAY, its dtype, rank, shape and strides; else the object."""
+    """`f(tuple)` as it is written: for each array ARRAY, its dtype, rank, shape and strides; else
+    the object.
+    """
 
     def __init__(self) -> None:
-        self.module = ir.Module(SYMBOL)
+        super().__init__(SYMBOL)
         function = self.begin(SYMBOL)
         self.objects = self.load(function.args[1])
         self.count = self.field(self.objects, COUNT)
@@ -45,7 +47,7 @@ class _Function(WordCode):
 
     def is_array(self, thing: Any) -> Any:
         """Whether an object is an array of NumPy and of no class derived from it."""
-        return self.b.icmp_signed("==", self.field(thing, TYPE), number(id(np.ndarray)))
+        return self.b.icmp_signed("==", self.field(thing, TYPE), self.known("ndarray"))
 
     def put(self, value: Any) -> None:
         """Write a word and go on."""
@@ -56,10 +58,7 @@ class _Function(WordCode):
     def items(self, body: Any) -> None:
         """`body(object)` for every item of the tuple."""
         self.rows(
-            self.b.add(self.objects, number(ITEMS)),
-            self.count,
-            1,
-            lambda row, _: body(self.load(row)),
+            self.b.add(self.objects, number(ITEMS)), self.count, 1, lambda row: body(self.load(row))
         )
 
 
@@ -89,13 +88,13 @@ def text() -> str:
                 for value in (number(ARRAY), f.field(thing, DTYPE), rank):
                     f.put(value)
                 for lengths in (SHAPE, STRIDES):
-                    f.rows(f.field(thing, lengths), rank, 1, lambda row, _: f.put(f.load(row)))
+                    f.rows(f.field(thing, lengths), rank, 1, lambda row: f.put(f.load(row)))
             with other:
                 f.put(thing)
 
     f.items(write)
     b.ret(made)
-    return str(f.module)
+    return f.text()
 
 
 @cache
@@ -111,4 +110,4 @@ def layouts() -> Any:
         return None
     if [word(8 * n, word(SHAPE)) for n in range(4)] != [*probe.shape, *probe.strides]:
         return None
-    return builtin(text(), SYMBOL)
+    return loaded(SYMBOL, text, __file__, ndarray=id(np.ndarray))

@@ -57,6 +57,10 @@ class CpuReplay:
         """What writes a short key for a tuple of arguments, or None."""
         return argument_key.layouts()
 
+    def table(self) -> replay.HostTable:
+        """What the machine code reads, to be filled."""
+        return replay.HostTable()
+
     def driver(self) -> Any:
         """What runs a launch on all threads."""
         return choice.driver()
@@ -77,7 +81,9 @@ class CpuBackend:
         return pretended or _properties()
 
     def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
-        """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
+        """Cubes of 256 units, however few have work: their number is part of the code, a size must
+        not be.
+        """
         return cubes_over(axes, UNITS), UNITS
 
     def executable(
@@ -131,6 +137,8 @@ class CpuExecutable:
             with WAIT.compiling(self.program.name):
                 code = self.translate()[0]
             disk.write(self.key, code)
+            for written in (replay.entry, argument_key.layouts):
+                written()  # what the second call needs, in the cache now: LLVM is at work anyway
         return load_object(code, self.symbol)
 
     def job(self) -> jobs.Job:

@@ -1,18 +1,14 @@
-"""Machine code that repeats recorded launches, written with llvmlite alone.
+"""Machine code that replays launches on arrays of the host (see `llvm.replay_table`), written with
+llvmlite alone.
 
-A call with one table and one tuple of arrays does what takes Python a microsecond for every launch: look at the
-addresses, put them into argument blocks, run. The blocks are copied onto the stack, so that threads can share a table.
-Words of a table, all int64:
+A call with one table and one tuple of arrays does what takes Python a microsecond for every launch.
+An operand is an array of the tuple. The head of a table is the address of the parallel driver, and
+the words of scratch memory, which is on the stack. Rows of this backend are:
 
-    words of all blocks, overlaps, relations, alignments, places, flags, steps, address of the parallel driver
-    the blocks
-    overlaps    written array, its first byte and one past the last, another array and its two: nothing may be in both
-    relations   array, another one, bytes from it to that
-    alignments  array, whose address must be so many bytes past a multiple of 64
-    places      word of the blocks, array, bytes from its start: there goes the address
+    scratch     word of the blocks, byte of the scratch memory: there goes its address
     flags       word of the blocks, another one, which is a flag: there goes its address
-    steps       entry, cubes, word of its block, chunks (0: this thread alone), threads, faults,
-                word of a flag that must be zero then (-1: none)
+    steps       number, entry, cubes, word of its block, chunks (0: this thread alone), threads,
+        faults, word of a flag that must be zero then (-1: none)
 """
 
 from __future__ import annotations
@@ -24,105 +20,82 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from cubepy.backends.llvm.machine_code import DATA, ITEMS, REFUSED, builtin
-from cubepy.backends.llvm.word_code import WordCode, number, word
+from cubepy.backends.llvm.machine_code import DATA, ITEMS, loaded
+from cubepy.backends.llvm.replay_table import LINE, ReplayCode, Table
+from cubepy.backends.llvm.word_code import number
 
-HEAD = 8
-DRIVER = HEAD - 1
 SYMBOL = "cubepy_replay"
+KINDS = {"scratch": 2, "flags": 2, "steps": 8}
+DRIVER, SCRATCH, HEAD = range(3)  # words of the head
+MOST = 4096  # bytes of scratch memory on the stack
 
 
-class _Function(WordCode):
+class _Function(ReplayCode):
     """The function while it is written."""
 
     def __init__(self) -> None:
-        self.module = ir.Module(SYMBOL)
-        self.all = self.begin(f"{SYMBOL}_all", 2, "internal")
-        self.table, self.objects = self.all.args
+        super().__init__(SYMBOL, 2, HEAD, KINDS)
+        self.own = self.room(self.load(self.table, SCRATCH))
 
-    def data(self, which: Any) -> Any:
+    def operand(self, which: Any) -> Any:
         """The address of the elements of an array of the tuple."""
-        item = self.load(self.word_at(self.b.add(self.objects, number(ITEMS)), which))
-        return self.load(self.b.add(item, number(DATA)))
+        items = self.b.add(self.inside.args[1], number(ITEMS))
+        return self.load(self.b.add(self.load(self.word_at(items, which)), number(DATA)))
+
+    def scratch(self, row: Any) -> None:
+        """Where the address of scratch memory goes."""
+        at = self.word_at(self.block, self.load(row))
+        self.store(at, self.b.add(self.own, self.load(row, 1)))
+
+    def flags(self, row: Any) -> None:
+        """Where the address of a flag goes."""
+        at, flag = (self.word_at(self.block, self.load(row, n)) for n in (0, 1))
+        self.store(at, flag)
+
+    def steps(self, row: Any) -> None:
+        """Run a launch, and look at what it reports."""
+        b, load, nothing = self.b, self.load, ir.VoidType()
+        entry, cubes, chunks, threads = (load(row, n) for n in (1, 2, 4, 5))
+        mine = self.word_at(self.block, load(row, 3))
+        with b.if_else(b.icmp_signed("==", chunks, number(0))) as (alone, together):
+            with alone:
+                self.call_at(entry, number(0), cubes, mine, gives=nothing)
+            with together:
+                job = (entry, cubes, chunks, threads, mine, number(0))
+                self.call_at(load(self.table, DRIVER), *job, gives=nothing)
+        faults, judged = load(row, 6), load(row, 7)
+        with b.if_then(b.icmp_signed("!=", faults, number(0))):
+            self.leave(b.icmp_signed("!=", load(faults), number(0)), load(row))
+        with b.if_then(b.icmp_signed(">=", judged, number(0))):
+            raised = load(self.word_at(self.block, judged))
+            self.refuse(b.icmp_signed("!=", raised, number(0)))
 
     def entry(self) -> None:
-        """The function that Python calls."""
-        function = self.begin(SYMBOL)
-        table = self.python("PyLong_AsLongLong", self.load(function.args[1]))
-        objects = self.load(function.args[1], 1)
+        """The function that Python calls; other threads go on meanwhile."""
+        given = self.begin(SYMBOL).args[1]
+        table = self.python("PyLong_AsLongLong", self.load(given))
+        objects = self.load(given, 1)
         thread = self.python("PyEval_SaveThread")
-        code = self.b.call(self.all, (table, objects))
+        code = self.b.call(self.inside, (table, objects))
         self.python("PyEval_RestoreThread", thread, gives=ir.VoidType())
         self.b.ret(self.python("PyLong_FromLongLong", code))
 
 
 def text() -> str:
-    """The function `replay(table, tuple)` of Python's objects as LLVM IR; other threads go on meanwhile.
+    """The function `replay(table, tuple)` of Python's objects as LLVM IR.
 
-    It gives 0, REFUSED with nothing done (or no more than steps up to a flag), or the number of a step, from 1, that
-    reported a fault.
+    It gives 0, REFUSED with nothing done (or no more than steps up to a flag), or the number of a
+    step, from 1, that reported a fault.
     """
     code = _Function()
-    b, load, data, table = code.b, code.load, code.data, code.table
-    words = load(table)
-    block = b.ptrtoint(b.alloca(word, words), word)
-
-    def overlap(row: Any, _: Any) -> None:
-        first, second = data(load(row)), data(load(row, 3))
-        one = b.icmp_signed("<", b.add(first, load(row, 1)), b.add(second, load(row, 5)))
-        two = b.icmp_signed("<", b.add(second, load(row, 4)), b.add(first, load(row, 2)))
-        code.leave(b.and_(one, two), number(REFUSED))
-
-    def relation(row: Any, _: Any) -> None:
-        apart = b.sub(data(load(row, 1)), data(load(row)))
-        code.leave(b.icmp_signed("!=", apart, load(row, 2)), number(REFUSED))
-
-    def alignment(row: Any, _: Any) -> None:
-        code.leave(
-            b.icmp_signed("!=", b.and_(data(load(row)), number(63)), load(row, 1)), number(REFUSED)
-        )
-
-    def place(row: Any, _: Any) -> None:
-        code.store(code.word_at(block, load(row)), b.add(data(load(row, 1)), load(row, 2)))
-
-    def flag(row: Any, _: Any) -> None:
-        code.store(code.word_at(block, load(row)), code.word_at(block, load(row, 1)))
-
-    def step(row: Any, n: Any) -> None:
-        entry, cubes, mine, chunks = (
-            load(row),
-            load(row, 1),
-            code.word_at(block, load(row, 2)),
-            load(row, 3),
-        )
-        with b.if_else(b.icmp_signed("==", chunks, number(0))) as (alone, together):
-            with alone:
-                code.call(entry, number(0), cubes, mine)
-            with together:
-                code.call(load(table, DRIVER), entry, cubes, chunks, load(row, 4), mine, number(0))
-        faults = load(row, 5)
-        with b.if_then(b.icmp_signed("!=", faults, number(0))):
-            code.leave(b.icmp_signed("!=", load(faults), number(0)), b.add(n, number(1)))
-        judged = load(row, 6)
-        with b.if_then(b.icmp_signed(">=", judged, number(0))):
-            code.leave(
-                b.icmp_signed("!=", load(code.word_at(block, judged)), number(0)), number(REFUSED)
-            )
-
-    at = b.add(table, number(8 * HEAD))
-    at = code.rows(at, words, 1, lambda row, k: code.store(code.word_at(block, k), load(row)))
-    for n, (size, body) in enumerate(
-        ((6, overlap), (3, relation), (2, alignment), (3, place), (2, flag), (7, step)), 1
-    ):
-        at = code.rows(at, load(table, n), size, body)
-    b.ret(number(0))
+    code.read()
     code.entry()
-    return str(code.module)
+    return code.text()
 
 
 @cache
 def entry() -> Any:
-    """The machine code `replay(table, tuple of arrays)` for Python, or None.
+    """The machine code for Python, or None.
 
     It reads tuples and arrays where the usual Python and NumPy keep them; None where they do not.
     """
@@ -133,4 +106,51 @@ def entry() -> Any:
     at = [ctypes.c_ssize_t.from_address(id(v) + DATA).value for v in probe]
     if at != [v.__array_interface__["data"][0] for v in probe]:
         return None
-    return builtin(text(), SYMBOL)
+    return loaded(SYMBOL, text, __file__)
+
+
+class HostTable(Table):
+    """A table of launches on the host."""
+
+    def __init__(self) -> None:
+        super().__init__(KINDS)
+        self.taken = 0
+
+    def launch(self, runner: Any, leaves: list[Any], flag: bool) -> tuple[Any, int]:
+        """Add a launch; gives its runner, with a block of its own, and the word at which that
+        begins.
+
+        Args:
+            runner: of arrays with these layouts.
+            leaves: arguments as they were in one call.
+            flag: whether a word before its block is a flag, which must be zero after it.
+        """
+        if flag:
+            self.words([0])
+        twin = runner.twin(leaves)
+        begin = self.words(twin.block)
+        self.step(*twin.step(begin), begin - 1 if flag else -1)
+        self.alive.append(twin)
+        return twin, begin
+
+    def scratch(self, size: int) -> int | None:
+        """Take memory that only the launches see: at which byte it begins, or None where there is
+        no more.
+        """
+        begin = self.taken
+        if begin + size > MOST:
+            return None
+        self.taken += -(-size // LINE) * LINE
+        return begin
+
+    def put_scratch(self, at: int, byte: int) -> None:
+        """A word of the blocks is the address of a byte of the scratch memory."""
+        self.rows["scratch"].append((at, byte))
+
+    def finished(self, driver: int) -> Any:
+        """The words, with the address of the parallel driver."""
+        return self.laid_out([driver, self.taken // 8])
+
+    def flag(self, at: int, which: int) -> None:
+        """A word of the blocks is the address of another one, which is a flag."""
+        self.rows["flags"].append((at, which))

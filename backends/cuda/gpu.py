@@ -24,7 +24,8 @@ from cubepy.backends.cuda.native.stream import (
 from cubepy.backends.cuda.replay import Table
 from cubepy.backends.cuda.torch_key import finder
 from cubepy.errors import LaunchError
-from cubepy.runtime.memory.device_array import converter, empty
+from cubepy.runtime.memory.converter import converter
+from cubepy.runtime.memory.device_array import empty
 from cubepy.runtime.memory.hazards import order
 from cubepy.runtime.memory.pool import MemoryStats
 

@@ -27,8 +27,8 @@ from cubepy.backends.cuda.native.module import (
 from cubepy.backends.cuda.native.stream import NativeEvent, NativeStream, per_thread, thread_stream
 from cubepy.backends.cuda.native.tensor_maps import encoded
 from cubepy.lang.grid import Dim3
+from cubepy.runtime.generated import written
 from cubepy.runtime.memory.hazards import order
-from cubepy.runtime.written import written
 
 INTEGER, F32, F64 = range(3)
 MAP_WORDS = 16

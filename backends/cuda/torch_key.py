@@ -1,9 +1,12 @@
-"""Machine code that knows tensors of PyTorch by their layouts: one look, where Python would ask for four attributes.
+"""Machine code that knows tensors of PyTorch by their layouts: one look, where Python would ask for
+four attributes.
 
-PyTorch says through DLPack's exchange interface what a tensor is, without making an object. The code compares that
-with a table of layouts that were seen, by hash, and gives the token that stands for the layout.
+PyTorch says through DLPack's exchange interface what a tensor is, without making an object. The
+code compares that with a table of layouts that were seen, by hash, and gives the token that stands
+for the layout.
 
-Words of a row of the table: token (0: none), device, rank with dtype, then lengths and strides of up to `AXES` axes.
+Words of a row of the table: token (0: none), device, rank with dtype, then lengths and strides of
+up to `AXES` axes.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.llvm.machine_code import builtin, python_function
+from cubepy.backends.llvm.machine_code import loaded
 from cubepy.backends.llvm.word_code import WordCode
 
 SYMBOL = "cubepy_cuda_layouts"
@@ -29,28 +32,20 @@ class _Function(WordCode):
     """`f(tensor)`, the token or None; `f(tensor, token)` keeps the token."""
 
     def __init__(self) -> None:
-        self.module = ir.Module(SYMBOL)
+        super().__init__(SYMBOL)
         function = self.begin(SYMBOL)
         _, self.values, self.count = function.args
 
-    def call_at(self, address: Any, *arguments: Any, gives: Any = _word) -> Any:
-        """Call a function by its address."""
-        kind = ir.FunctionType(gives, [a.type for a in arguments]).as_pointer()
-        return self.b.call(self.b.inttoptr(address, kind), arguments)
-
     def nothing(self) -> None:
         """Give None."""
-        none = ir.Constant(_word, id(None))
-        self.call_at(python_function("Py_IncRef"), none, gives=ir.VoidType())
+        none = self.known("none")
+        self.python("Py_IncRef", none, gives=ir.VoidType())
         self.b.ret(none)
 
 
-def text(from_object: int, table: int) -> str:
-    """The function as LLVM IR.
-
-    Args:
-        from_object: where PyTorch's function is that describes a tensor.
-        table: where the table is.
+def text() -> str:
+    """The function as LLVM IR; it knows PyTorch's function that describes a tensor, the table, and
+    None.
     """
     f = _Function()
     b, load = f.b, f.load
@@ -60,9 +55,9 @@ def text(from_object: int, table: int) -> str:
 
     told = b.ptrtoint(b.alloca(_word, 6), _word)  # a DLTensor
     mixed = b.alloca(_word)
-    code = f.call_at(number(from_object), load(f.values), told, gives=_int)
+    code = f.call_at(f.known("from_object"), load(f.values), told, gives=_int)
     with b.if_then(b.icmp_signed("!=", code, ir.Constant(_int, 0))):
-        f.call_at(python_function("PyErr_Clear"), gives=ir.VoidType())
+        f.python("PyErr_Clear", gives=ir.VoidType())
         f.nothing()
     device, kind, shape, strides = load(told, 1), load(told, 2), load(told, 3), load(told, 4)
     rank = b.and_(kind, number(0xFFFFFFFF))
@@ -72,25 +67,22 @@ def text(from_object: int, table: int) -> str:
     multiplier = number(0x9E3779B97F4A7C15 - (1 << 64))
     b.store(b.mul(b.xor(b.mul(kind, multiplier), device), multiplier), mixed)
 
-    def mix(row: Any, n: Any) -> None:
-        both = b.xor(load(row), b.mul(load(f.word_at(strides, n)), number(31)))
+    def mix(length: Any) -> None:
+        stride = load(b.add(length, b.sub(strides, shape)))
+        both = b.xor(load(length), b.mul(stride, number(31)))
         now = b.mul(b.xor(b.load(mixed), both), multiplier)
         b.store(b.xor(now, b.lshr(now, number(29))), mixed)
 
     f.rows(shape, rank, 1, mix)
     slot = b.urem(b.lshr(b.load(mixed), number(20)), number(ROWS))
-    row = b.add(number(table), b.mul(slot, number(8 * ROW)))
+    row = b.add(f.known("table"), b.mul(slot, number(8 * ROW)))
     keeps = b.icmp_signed("==", f.count, number(2))
     with b.if_then(keeps):
         for n, value in enumerate((load(f.values, 1), device, kind)):
             f.store(b.add(row, number(8 * n)), value)
 
-        def put(source: Any, n: Any) -> None:
-            at = f.word_at(row, n)
-            f.store(b.add(at, number(24)), load(source))
-            f.store(b.add(at, number(24 + 8 * AXES)), load(f.word_at(strides, n)))
-
-        f.rows(shape, rank, 1, put)
+        f.copy(shape, rank, b.add(row, number(24)))
+        f.copy(strides, rank, b.add(row, number(24 + 8 * AXES)))
         f.nothing()
     same = b.and_(
         b.icmp_signed("==", load(row, 1), device), b.icmp_signed("==", load(row, 2), kind)
@@ -99,24 +91,25 @@ def text(from_object: int, table: int) -> str:
     with b.if_then(b.not_(same)):
         f.nothing()
 
-    def compare(source: Any, n: Any) -> None:
-        at = f.word_at(row, n)
+    def compare(length: Any) -> None:
+        at, stride = (b.add(length, b.sub(start, shape)) for start in (row, strides))
         other = b.or_(
-            b.icmp_signed("!=", load(at, 3), load(source)),
-            b.icmp_signed("!=", load(at, 3 + AXES), load(f.word_at(strides, n))),
+            b.icmp_signed("!=", load(at, 3), load(length)),
+            b.icmp_signed("!=", load(at, 3 + AXES), load(stride)),
         )
         with b.if_then(other):
             f.nothing()
 
     f.rows(shape, rank, 1, compare)
     token = load(row)
-    f.call_at(python_function("Py_IncRef"), token, gives=ir.VoidType())
+    f.python("Py_IncRef", token, gives=ir.VoidType())
     b.ret(token)
-    return str(f.module)
+    return f.text()
 
 
 def finder(tensors: type) -> tuple[Callable[..., Any], Callable[[], None]] | None:
-    """A function that gives the token of a tensor's layout or None, or keeps one; and one that forgets all of them.
+    """A function that gives the token of a tensor's layout or None, or keeps one; and one that
+    forgets all of them.
 
     Args:
         tensors: PyTorch's class of tensors.
@@ -141,7 +134,8 @@ def finder(tensors: type) -> tuple[Callable[..., Any], Callable[[], None]] | Non
     def forget() -> None:
         ctypes.memset(table, 0, ctypes.sizeof(table))
 
-    return builtin(text(from_object, ctypes.addressof(table)), SYMBOL), forget
+    known = {"from_object": from_object, "table": ctypes.addressof(table), "none": id(None)}
+    return loaded(SYMBOL, text, __file__, **known), forget
 
 
 _alive: list[Any] = []

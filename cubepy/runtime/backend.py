@@ -1,7 +1,8 @@
 """What a backend must offer. The floors above know nothing else of it.
 
-The CPU backend prints a `Program` as Python for numba; a GPU backend prints the same program for numba.cuda.
-The python backend runs the user's own function instead, after the same front end has checked it.
+The CPU backend prints a `Program` as Python for numba; a GPU backend prints the same program for
+numba.cuda. The python backend runs the user's own function instead, after the same front end has
+checked it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,23 @@ class HostReplay(Protocol):
     """Machine code of a backend that works in the memory of the host, which replays launches."""
 
     def entry(self) -> Any:
-        """`replay(address of a table, tuple of arrays)`, or None where there is none (see `backends.cpu.replay`)."""
+        """`replay(address of a table, tuple of arrays)`, or None where there is none (see
+        `backends.cpu.replay`).
+        """
         ...
 
     def key(self) -> Any:
-        """What writes a short key for a tuple of arguments, or None (see `backends.cpu.argument_key`)."""
+        """What writes a short key for a tuple of arguments, or None (see
+        `backends.cpu.argument_key`).
+        """
+        ...
+
+    def table(self) -> Any:
+        """What the machine code reads, to be filled: `launch`, `put`, `scratch`, `flag`, `align`,
+        ...
+
+        See `backends.cpu.replay.HostTable`.
+        """
         ...
 
     def driver(self) -> Any:
@@ -44,7 +57,9 @@ class Executable(Protocol):
     program: Program
 
     def prepare(self, leaves: list[Any], values: tuple, cubes: Dim3, ordinal: int = 0) -> Runner:
-        """Lay out a launch: everything that stays the same when only data pointers and scalars change."""
+        """Lay out a launch: everything that stays the same when only data pointers and scalars
+        change.
+        """
         ...
 
     def inspect(self) -> Any:
@@ -56,15 +71,20 @@ class Runner(Protocol):
     """A launch that is laid out."""
 
     def run(self, leaves: list[Any], values: tuple, stream: Any = None) -> None:
-        """Run it with these leaves (arrays and numbers, in the order of `Program.arguments`) on a native stream."""
+        """Run it with these leaves (arrays and numbers, in the order of `Program.arguments`) on a
+        native stream.
+        """
         ...
 
     def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[..., None]:
         """A function without arguments that runs it with these leaves, as fast as the backend can.
 
-        A runner may also have `quick(places, outputs, extents)`, which gives a function of the bound values and a
-        stream that checks, fills and launches in one go (False: the general path must), `numbers`, empty where all
-        leaves are arrays, so that machine code may repeat the launch, and `seconds(run, stream)`, the time that the
+        A runner may also have `quick(places, outputs, extents)`, which gives a function of the
+            bound values and a
+        stream that checks, fills and launches in one go (False: the general path must), `numbers`,
+            empty where all
+        leaves are arrays, so that machine code may repeat the launch, and `seconds(run, stream)`,
+            the time that the
         device takes for it.
         """
         ...
@@ -73,8 +93,9 @@ class Runner(Protocol):
 class Gpu(Protocol):
     """The memory and the streams of devices that have their own; arrays there are `DeviceArray`s.
 
-    A native stream has `wait(other)`, `wait_event(event)`, `synchronize()`, `done()`, `handle`, and `capture` (None,
-    or what records its work). Everything that reads or writes memory is ordered by `cubepy.runtime.memory.hazards`.
+    A native stream has `wait(other)`, `wait_event(event)`, `synchronize()`, `done()`, `handle`, and
+    `capture` (None, or what records its work). Everything that reads or writes memory is ordered by
+    `cubepy.runtime.memory.hazards`.
     """
 
     def allocate(self, ordinal: int, size: int) -> Any:
@@ -118,7 +139,9 @@ class Gpu(Protocol):
         ...
 
     def new_stream(self, ordinal: int, handle: int | None = None, priority: int = 0) -> Any:
-        """A new native stream, or another library's by its handle, which has `retire()` for the time when that goes."""
+        """A new native stream, or another library's by its handle, which has `retire()` for the
+        time when that goes.
+        """
         ...
 
     def new_event(self, ordinal: int) -> Any:
@@ -126,7 +149,9 @@ class Gpu(Protocol):
         ...
 
     def capture(self, ordinal: int) -> Any:
-        """What records the thread's work: `begin()`, `join(stream)`, `end(failed)` -> a graph with `launch(stream)`."""
+        """What records the thread's work: `begin()`, `join(stream)`, `end(failed)` -> a graph with
+        `launch(stream)`.
+        """
         ...
 
     def synchronize(self, ordinal: int) -> None:
@@ -147,8 +172,10 @@ class Backend(Protocol):
 
     Attributes:
         name: such as "cpu".
-        gpu: memory and streams, for a backend whose devices have their own; the attribute is left out otherwise.
-        replay: machine code that replays launches on arrays of the host (`HostReplay`); left out where there is none.
+        gpu: memory and streams, for a backend whose devices have their own; the attribute is left
+            out otherwise.
+        replay: machine code that replays launches on arrays of the host (`HostReplay`); left out
+            where there is none.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""Whether the thread records what it launches, for whoever allocates, launches or waits (see `replay`)."""
+"""Whether the thread records what it launches, for whoever allocates, launches or waits (see
+`replay`).
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,11 @@ from typing import Any
 from cubepy.config import on_change
 
 active = 0
-"""How many calls record now, in all threads: launches look at this before they look at the thread."""
+"""How many calls record now, in all threads: launches look at this before they look at the thread.
+"""
 detours = 0
-"""How many reasons there are, in all threads, to repeat no call from a table of the host: somebody records, profiles
-or forces a routine."""
+"""How many reasons there are, in all threads, to repeat no call from a table of the host: somebody
+records, profiles or forces a routine."""
 generation = 0
 """Traces of another generation are not repeated: `changed` begins a new one."""
 settings = 0
@@ -63,8 +66,8 @@ def spoil() -> None:
 
 
 def judged(flag: Any) -> None:
-    """The call goes on because the last launch left its flag (an int64 that was zero before) as it was: a repetition
-    must look at its own."""
+    """The call goes on because the last launch left its flag (an int64 that was zero before) as it
+    was: a repetition must look at its own."""
     if active:
         recorder = current()
         if recorder is not None:

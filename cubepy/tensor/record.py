@@ -18,13 +18,13 @@ from cubepy.errors import DeviceError, LaunchError, ShapeError
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import recording
 from cubepy.runtime.device import current, gpu_of, use
-from cubepy.runtime.replay.trace import Recorder as LaunchRecorder
+from cubepy.runtime.replay.record import Recorder as LaunchRecorder
 from cubepy.runtime.tables import room
 from cubepy.tensor import traces
 from cubepy.tensor.execute import run
 from cubepy.tensor.infer import Spec, infer
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
-from cubepy.tensor.repeats import HostCall
+from cubepy.tensor.repeats import HostCall, quick
 from cubepy.tensor.traces import Call, keep_view, view_of
 
 if TYPE_CHECKING:
@@ -144,10 +144,13 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         DeviceError: inputs of several devices.
     """
     key = None
-    if traces.seen and not recording.detours:
-        key, values = traces.key_of(op, inputs, attrs)
-        if key is not None and (swift := traces.swift(key, values)) is not None:
-            return _result(op, inputs, attrs, swift)
+    if not recording.detours:
+        found = quick(op, inputs, attrs)
+        if found is None and traces.seen:
+            key, values = traces.key_of(op, inputs, attrs)
+            found = None if key is None else traces.swift(key, values)
+        if found is not None:
+            return _result(op, inputs, attrs, found)
     device = _common_device(op, inputs)
     storages: Sequence[Any] = [None if t is None else t.storage for t in inputs]
     call = None
@@ -163,8 +166,11 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         storages = call.stores
     hosted = HostCall(op, storages, attrs, device) if call is None else None
     if hosted is not None:
-        with nullcontext() if device is current() else use(device):
+        if device is current():
             done = hosted.repeat()
+        else:
+            with use(device):
+                done = hosted.repeat()
         if done is not None:
             return _result(op, inputs, attrs, done)
     spec = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
@@ -183,7 +189,7 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
             hint="the executor of the op disagrees with cubepy.tensor.infer; please report it",
         )
     if hosted is not None:
-        hosted.accept(spec.dtype)
+        hosted.accept(storage, spec.dtype)
     return _result(op, inputs, attrs, storage)
 
 

@@ -1,11 +1,13 @@
 """Where the elements of a tensor are: a plain buffer, or a packed form that only some ops can read.
 
-A storage has a `kind`; ops look up their executor by it (`cubepy.tensor.execute`). A new form of storage, such
-as quantized weights, subclasses `Storage`, names its kind, and registers executors for the ops that read it.
+A storage has a `kind`; ops look up their executor by it (`cubepy.tensor.execute`). A new form of
+storage, such as quantized weights, subclasses `Storage`, names its kind, and registers executors
+for the ops that read it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -15,6 +17,7 @@ from cubepy.errors import DeviceError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime.device import Device, current, gpu_of
 from cubepy.runtime.memory.device_array import DeviceArray, empty, host, upload
+from cubepy.runtime.tables import room
 
 
 class Storage:
@@ -44,15 +47,30 @@ class Storage:
         raise NotImplementedError
 
     def read(self) -> Iterable[Any]:
-        """All arrays that launches may read, in an order that the plan decides; `arrays` and what is made of them."""
+        """All arrays that launches may read, in an order that the plan decides; `arrays` and what
+        is made of them.
+        """
         return self.arrays().values()
 
     def plan(self) -> Any:
-        """What of the storage besides its arrays decides how an op runs: hashable, or None if that is not known."""
+        """What of the storage besides its arrays decides how an op runs: hashable, or None if that
+        is not known.
+        """
         return None
 
+    def operands(self) -> tuple[Any, ...] | None:
+        """A text that stands for the plan, and the arrays: what an op on the host is known by; None
+        where it is not.
+        """
+        plan = self.plan()
+        arrays = () if plan is None else tuple(self.read())
+        known = bool(arrays) and all(type(v) is np.ndarray for v in arrays)
+        return (text_of(plan), *arrays) if known else None
+
     def dense(self) -> Any:
-        """The logical elements as one array on the storage's device (a copy, unless the storage is dense)."""
+        """The logical elements as one array on the storage's device (a copy, unless the storage is
+        dense).
+        """
         raise NotImplementedError
 
     def host(self) -> np.ndarray:
@@ -91,8 +109,29 @@ class Dense(Storage):
         return self if device == self.device else Dense(moved(self.array, device), device)
 
 
+_texts: dict[Any, str] = {}
+_numbers = itertools.count()
+
+
+def text_of(plan: Any) -> str:
+    """One text for equal plans, and another one for each other plan.
+
+    Example:
+        >>> four, eight = text_of(("packed", 4)), text_of(("packed", 8))
+        >>> four is text_of(("packed", 4)), four == eight
+        (True, False)
+    """
+    found = _texts.get(plan)
+    if found is None:
+        room(_texts, 4096)
+        found = _texts.setdefault(plan, f"plan {next(_numbers)}")
+    return found
+
+
 def home(array: Any) -> Device:
-    """The device that a new storage of an array is on; NumPy arrays are at home on any device without own memory."""
+    """The device that a new storage of an array is on; NumPy arrays are at home on any device
+    without own memory.
+    """
     if isinstance(array, DeviceArray):
         return array.device
     here = current()

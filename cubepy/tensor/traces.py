@@ -9,16 +9,19 @@ from cubepy.compiler.signature import exact
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import DeviceArray, constant_on
-from cubepy.runtime.replay import far, trace
-from cubepy.runtime.replay.repeat import REFUSED
+from cubepy.runtime.replay import trace
+from cubepy.runtime.replay.gpu_plan import GpuCalls, view_at
+from cubepy.runtime.replay.host_plan import REFUSED
+from cubepy.runtime.replay.record import Recorder
 from cubepy.runtime.stats import active
 from cubepy.runtime.tables import room
 from cubepy.tensor.storage import Dense, Storage
 
 _traces = trace.Traces()
-_calls = far.Calls()
+_calls = GpuCalls()
 _numbers: dict[tuple[int, int], DeviceArray] = {}
-"""Numbers on the GPUs that they were used on, by the identities of their tensors and the ordinals."""
+"""Numbers on the GPUs that they were used on, by the identities of their tensors and the ordinals.
+"""
 _UNLIKE = frozenset(
     {int, float, tuple}
 )  # types whose values may be equal to others that mean something else
@@ -27,7 +30,9 @@ seen: list[bool] = []
 
 
 def key_of(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any, list[Any]]:
-    """What decides the launches of an op of tensors, and the arrays that it reads; (None, ...) where unknown."""
+    """What decides the launches of an op of tensors, and the arrays that it reads; (None, ...)
+    where unknown.
+    """
     parts: list[Any] = [op]
     values: list[Any] = []
     for t in inputs:
@@ -59,7 +64,9 @@ def key_of(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any, 
 
 
 def _ordinal(inputs: Sequence[Any]) -> int:
-    """Of the GPU that the numbers among the inputs come to: where the other inputs are; -1 where there are none."""
+    """Of the GPU that the numbers among the inputs come to: where the other inputs are; -1 where
+    there are none.
+    """
     for t in inputs:
         if t is not None and t.made_by[0] != "constant":
             return t.storage.device.ordinal  # type: ignore[no-any-return]
@@ -67,7 +74,9 @@ def _ordinal(inputs: Sequence[Any]) -> int:
 
 
 def swift(key: Any, values: list[Any]) -> Dense | None:
-    """The result of an op that came before, by the shortest way; None, with nothing done, where there is none."""
+    """The result of an op that came before, by the shortest way; None, with nothing done, where
+    there is none.
+    """
     again = _calls.ready.get(key)
     if again is None:
         return None
@@ -116,7 +125,9 @@ class Call:
             self.key = (op, tuple(plans), tuple(attrs.items()), trace.settings(device), kind)
 
     def repeat(self, key: Any) -> Dense | None:
-        """The result by the trace of an earlier call, if there is one; `key` is that of the op (`key_of`)."""
+        """The result by the trace of an earlier call, if there is one; `key` is that of the op
+        (`key_of`).
+        """
         known = _traces.known.get(self.key)
         if known is None or active or not known.holds():
             return None
@@ -132,7 +143,7 @@ class Call:
                 room(_numbers, _VIEWS)
                 _numbers[t.id, self.device.ordinal] = store.array
 
-    def keep(self, recorder: trace.Recorder, result: Any) -> None:
+    def keep(self, recorder: Recorder, result: Any) -> None:
         """Keep what was recorded for later calls."""
         if self.key is not None and type(result) is Dense:
             _traces.keep(self.key, recorder, result.array, self.device)
@@ -151,7 +162,9 @@ _VIEWS = 4096
 
 
 def view_of(op: str, storages: Sequence[Any], attrs: dict[str, Any], key: Any) -> Dense | None:
-    """The result of an op that gave a view of such an array before: no launch, and no search for one."""
+    """The result of an op that gave a view of such an array before: no launch, and no search for
+    one.
+    """
     store = storages[0]
     if type(store) is not Dense or type(store.array) is not DeviceArray:
         return None
@@ -160,7 +173,7 @@ def view_of(op: str, storages: Sequence[Any], attrs: dict[str, Any], key: Any) -
     if found is None:
         return None
     if key is not None:
-        _calls.ready[key] = far.view(*found)
+        _calls.ready[key] = view_at(*found)
     return made(DeviceArray(array.address + found[1], found[0], array.owner, array.writeable))
 
 

@@ -13,7 +13,7 @@ from cubepy import kernels as K
 from cubepy.errors import AliasError, LaunchError
 from cubepy.kernels.primitives import functions as f
 from cubepy.nn import functional as F
-from cubepy.runtime.replay import far
+from cubepy.runtime.replay import gpu_plan
 
 CALLS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
     "map": ("float32", lambda x, y: K.map(f.add, x, y), lambda x, y: x + y),
@@ -119,11 +119,11 @@ def test_something_is_repeated() -> None:
     before = cb.stats().launches
     x = cb.tensor(np.ones(100, np.float32), device="cuda").storage.dense()
     calls: list[Any] = []
-    function = far.function
+    function = gpu_plan.replay_of
     try:
-        far.function = lambda *given: calls.append(given) or function(*given)  # type: ignore[func-returns-value]
+        gpu_plan.replay_of = lambda *given: calls.append(given) or function(*given)  # type: ignore[func-returns-value]
         for _ in range(4):
             K.map(f.sub, x, x)
     finally:
-        far.function = function
+        gpu_plan.replay_of = function
     assert len(calls) == 1 and cb.stats().launches == before + 4

@@ -101,7 +101,7 @@ def test_a_change_recompiles_exactly_what_it_touches(tmp_path: Path) -> None:
 def test_damaged_entries_are_made_anew(tmp_path: Path) -> None:
     folder, cache = project(tmp_path), tmp_path / "cache"
     run(folder, cache)
-    first, second = sorted(cache.rglob("*.bin"))
+    first, second = sorted(p.with_suffix(".bin") for p in cache.rglob("*.py"))
     first.write_bytes(first.read_bytes()[:100])
     garbled = bytearray(second.read_bytes())
     garbled[len(garbled) // 2] ^= 0xFF

@@ -20,7 +20,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.llvm.machine_code import python_function
+from cubepy.backends.llvm.machine_code import python_address
 
 LINE = 16
 SHARE, ALONE, WORK = "cubepy_share", "cubepy_share_alone", "cubepy_work"
@@ -36,6 +36,11 @@ word = ir.IntType(64)
 def number(value: int) -> Any:
     """An int64 in code."""
     return ir.Constant(word, value)
+
+
+def _python(name: str) -> Any:
+    """Where a function of Python is."""
+    return number(python_address(name))
 
 
 class Code:
@@ -163,16 +168,14 @@ class Code:
         b = self.b
         words = [
             self.call(
-                python_function("PyLong_AsLongLong"),
-                b.load(self.place(values, number(n))),
-                gives=word,
+                _python("PyLong_AsLongLong"), b.load(self.place(values, number(n))), gives=word
             )
             for n in range(ARGUMENTS)
         ]
-        thread = self.call(python_function("PyEval_SaveThread"), gives=word)
+        thread = self.call(_python("PyEval_SaveThread"), gives=word)
         b.call(self.module.get_global(name), words)
-        self.call(python_function("PyEval_RestoreThread"), thread)
-        b.ret(self.call(python_function("PyLong_FromLongLong"), number(0), gives=word))
+        self.call(_python("PyEval_RestoreThread"), thread)
+        b.ret(self.call(_python("PyLong_FromLongLong"), number(0), gives=word))
 
 
 def text(start: Start, more: Callable[[Code], None] | None = None) -> str:

@@ -30,8 +30,9 @@ from cubepy.runtime.interop.kinds import kind_of, made
 from cubepy.runtime.launch.arguments import HostMemoryError
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.replay import trace
-from cubepy.runtime.replay.far import FAR, WRAPPED, array_in, meet_torch
 from cubepy.runtime.replay.front import Opened, front
+from cubepy.runtime.replay.gpu_arguments import ON_GPU, TENSORS, array_in, note_torch
+from cubepy.runtime.replay.record import Recorder
 from cubepy.runtime.stats import active
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -87,12 +88,12 @@ def repeated(function: F) -> F:
     and options alone: no look at elements on the host, no step of NumPy that writes what a launch writes, too.
     Outputs may begin anywhere; a call that finds one at a line of the cache is repeated for such only.
     """
-    return front(placed(function), _far_away)  # type: ignore[return-value]
+    return front(placed(function), _maybe_on_gpu)  # type: ignore[return-value]
 
 
 def repeated_with(parameter: str, holder: type, *parts: str) -> Callable[[F], F]:
     """`repeated`, where a parameter may also be a `holder`, of which the attributes `parts` decide (see `Opened`)."""
-    return lambda function: front(placed(function), _far_away, Opened(parameter, holder, parts))  # type: ignore[return-value]
+    return lambda function: front(placed(function), _maybe_on_gpu, Opened(parameter, holder, parts))  # type: ignore[return-value]
 
 
 def repeated_back(function: F) -> F:
@@ -131,7 +132,7 @@ def one_object(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _far_away(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen) -> Any:
+def _maybe_on_gpu(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen) -> Any:
     """A call of which an argument may be on a GPU."""
     looked_at(function)(args, kwargs)
     return _at_home(function, args, kwargs, seen)
@@ -156,8 +157,8 @@ def _run_on(
         if array is not None:  # a tensor stays one: it decides what the result is
             given.__cubepy_array__()  # refuses what is being recorded
             wrap = given.__cubepy_wrap__
-            WRAPPED.add(type(given))
-            FAR.add(type(given))
+            TENSORS.add(type(given))
+            ON_GPU.add(type(given))
             arrays.append(array)
             values.append(given)
             parts.append(type(given))
@@ -168,7 +169,7 @@ def _run_on(
             if hasattr(given, "__cubepy_wrap__"):  # a packed tensor
                 return _run_at(where, function, args, kwargs)
             if type(given) is not DeviceArray and hasattr(given, "data_ptr"):
-                meet_torch(type(given), gpu_of(where))
+                note_torch(type(given), gpu_of(where))
             arrays.append(v)
             parts.append(DeviceArray)
         elif isinstance(v, Struct) or (type(v) is tuple and any(type(x) is DeviceArray for x in v)):
@@ -199,10 +200,10 @@ def _run_on(
             else result
         )
     # The arrays themselves, not what they were made of (a tensor of PyTorch): the recorder knows them by their owners.
-    with trace.Recorder(arrays) as recorder:
+    with Recorder(arrays) as recorder:
         options = dict(zip(kwargs, values[len(args) :], strict=True))
         result = _run_at(where, function, tuple(values[: len(args)]), options)
-    done = array_in(result) if wrap is not None and type(result) in WRAPPED else result
+    done = array_in(result) if wrap is not None and type(result) in TENSORS else result
     if out is not None:
         done = next((v for v in arrays if v.address == _address(out)), None)
     kept = _traces.keep(key, recorder, done, where)

@@ -1,4 +1,6 @@
-"""Which arguments are arrays, of whatever library, and the array (of NumPy, or on a device) behind each."""
+"""Which arguments are arrays, of whatever library, and the array (of NumPy, or on a device) behind
+each.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Arrays of other libraries, taken without a copy: PyTorch directly, others by DLPack or the protocol of NumPy or CUDA.
+"""Arrays of other libraries, taken without a copy: PyTorch directly, others by DLPack or the
+protocol of NumPy or CUDA.
 
-Order against work that the other library has not finished: DLPack and the CUDA array interface tell the producer
-or us to wait. PyTorch tensors given to a launch are taken by their address; the streams of cubepy are ordered
-against the default stream, where PyTorch works unless it is told otherwise.
+Order against work that the other library has not finished: DLPack and the CUDA array interface tell
+the producer or us to wait. PyTorch tensors given to a launch are taken by their address; the
+streams of cubepy are ordered against the default stream, where PyTorch works unless it is told
+otherwise.
 """
 
 from __future__ import annotations
@@ -52,10 +54,12 @@ BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 
 
 def host_array(value: Any) -> np.ndarray:
-    """An array of another library in the memory of the host, by DLPack; PyTorch's bf16 and fp8, too.
+    """An array of another library in the memory of the host, by DLPack; PyTorch's bf16 and fp8,
+    too.
 
     Raises:
-        LaunchError: its library does not give it away: it requires a gradient, is sparse, or has no memory.
+        LaunchError: its library does not give it away: it requires a gradient, is sparse, or has no
+        memory.
     """
     torch = sys.modules.get("torch")
     try:

@@ -31,9 +31,11 @@ from cubepy.runtime.launch.bound import BoundLaunch, timed
 from cubepy.runtime.launch.prepared import Prepared
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.spans import ARRAYS
-from cubepy.runtime.replay import far
-from cubepy.runtime.replay.repeat import REFUSED, plain
-from cubepy.runtime.replay.trace import RIPE, Recorder, Trace
+from cubepy.runtime.replay import gpu_arguments
+from cubepy.runtime.replay.gpu_plan import GpuCalls
+from cubepy.runtime.replay.host_plan import REFUSED, plain
+from cubepy.runtime.replay.record import Recorder
+from cubepy.runtime.replay.trace import RIPE, Trace
 from cubepy.runtime.stats import active, counters
 from cubepy.runtime.streams.stream import attached
 from cubepy.runtime.tables import room
@@ -56,7 +58,7 @@ class Launcher:
         self.programs: dict[
             Any, list[tuple[Any, dict[Any, Any]]]
         ] = {}  # with the executables of each
-        self.far: far.Calls | None = None
+        self.replays: GpuCalls | None = None
 
     def bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple, Any, Any, Any]:
         """Arguments in order, their key, mode, device and stream.
@@ -77,15 +79,15 @@ class Launcher:
         """Run the kernel with these arguments."""
         short = None
         if (
-            self.far is not None
+            self.replays is not None
             and not kwargs
             and args
-            and type(args[0]) in far.FAR
+            and type(args[0]) in gpu_arguments.ON_GPU
             and not recording.detours
         ):
-            short = far.key_of(grid, args)
+            short = gpu_arguments.key_of(grid, args)
             try:
-                again = self.far.ready.get(short)
+                again = self.replays.ready.get(short)
             except TypeError:
                 again = short = None
             if again is not None and again(*args) is not REFUSED:
@@ -111,15 +113,15 @@ class Launcher:
             if prepared is None:
                 return
         elif prepared.fresh:
-            prepared.ripen()
+            prepared.write_quick()
             for v in args[:1]:
-                far.meet_argument(v)
+                gpu_arguments.note_type(v)
         quick = prepared.quick
         if quick is not None and not active and not recording.active and quick(values, queue):
             counters.launches += 1
             only_arrays = not kwargs and not getattr(prepared.runner, "numbers", True)
             if only_arrays and short not in prepared.tried and not recording.detours:
-                self.shorten(grid, prepared, args, values)
+                self.plan_replay(grid, prepared, args, values)
             return
         simple = prepared.simple
         if prepared.leaves is not None:
@@ -147,25 +149,29 @@ class Launcher:
         else:
             prepared.runner.run(leaves, values, queue)
 
-    def shorten(self, grid: Any, prepared: Prepared, args: tuple, values: tuple) -> None:
+    def plan_replay(self, grid: Any, prepared: Prepared, args: tuple, values: tuple) -> None:
         """Let a launch that came before be repeated by machine code from now on, if it can be."""
-        key = far.key_of(grid, args)
+        key = gpu_arguments.key_of(grid, args)
         inputs = [v for v in values if type(v) is DeviceArray]
-        suits = key is not None and prepared.simple is not None and type(args[0]) in far.FAR
-        if not suits or not all(type(v) in far.FAR or plain(v) for v in args):
+        suits = (
+            key is not None
+            and prepared.simple is not None
+            and type(args[0]) in gpu_arguments.ON_GPU
+        )
+        if not suits or not all(type(v) in gpu_arguments.ON_GPU or plain(v) for v in args):
             prepared.tried.add(None)
             return
         prepared.tried.add(key)
-        if self.far is None:
-            self.far = far.Calls()
+        if self.replays is None:
+            self.replays = GpuCalls()
         recorder = Recorder(inputs)
         recorder.launch(
             prepared, [values[i] if j < 0 else values[i][j] for i, j in prepared.simple or ()]
         )
-        if not recorder.spoiled:
-            trace = Trace(recorder, (), inputs[0].device)
+        trace = Trace(recorder, (), inputs[0].device)
+        if trace.possible:
             trace.replays = RIPE
-            self.far.keep(key, args, None, trace, inputs)
+            self.replays.keep(key, args, None, trace, inputs)
 
     def bind(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch with its arguments fixed."""

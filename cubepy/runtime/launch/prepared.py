@@ -43,7 +43,7 @@ class Prepared:
         self.tried: set[Any] = set()  # keys of launches that it was tried to repeat by machine code
         self.fresh = simple is not None and not in_place and hasattr(runner, "quick")
 
-    def ripen(self) -> None:
+    def write_quick(self) -> None:
         """The launch came again: it is worth a function of its own, where the runner makes them."""
         self.fresh = False
         self.quick = self.runner.quick(self.simple, self.outputs, self.ranges)

@@ -1,8 +1,9 @@
 """The address of an array's data, quickly.
 
-NumPy's array object begins with the Python object header and then the data pointer (`PyArrayObject_fields`, part
-of its stable C interface). Reading it there costs a seventh of `__array_interface__`. The first use checks that
-it is so on this interpreter, and falls back when it is not.
+NumPy's array object begins with the Python object header and then the data pointer
+(`PyArrayObject_fields`, part of its stable C interface). Reading it there costs a seventh of
+`__array_interface__`. The first use checks that it is so on this interpreter, and falls back when
+it is not.
 """
 
 from __future__ import annotations

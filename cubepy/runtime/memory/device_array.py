@@ -1,7 +1,9 @@
-"""`DeviceArray`: an n-dimensional array in the memory of a device, with the shape operations of a NumPy array.
+"""`DeviceArray`: an n-dimensional array in the memory of a device, with the shape operations of a
+NumPy array.
 
-It is no NumPy array: nothing on the host can touch an element, so nothing can crash by it. Views share memory,
-everything that moves elements is a kernel, and only `numpy()` and `item()` bring elements to the host.
+It is no NumPy array: nothing on the host can touch an element, so nothing can crash by it. Views
+share memory, everything that moves elements is a kernel, and only `numpy()` and `item()` bring
+elements to the host.
 """
 
 from __future__ import annotations
@@ -23,21 +25,6 @@ from cubepy.runtime.tables import room
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """What NumPy's functions do with device arrays (`numpy_protocol` fills it)."""
-
-
-_converter: Callable[[DeviceArray, DeviceArray], None] | None = None
-
-
-def set_converter(function: Callable[[DeviceArray, DeviceArray], None]) -> None:
-    """Install what copies between arrays of a device where layouts or dtypes differ: a kernel, from a floor above."""
-    global _converter
-    _converter = function
-
-
-def converter() -> Callable[[DeviceArray, DeviceArray], None]:
-    """What `set_converter` installed: it gets a target and a source of the same shape."""
-    assert _converter is not None
-    return _converter
 
 
 class Flags(NamedTuple):
@@ -172,7 +159,9 @@ class DeviceArray:
         return aligned(self._view(("view", wanted.num), lambda a: a.view(wanted)))
 
     def reshape(self, *shape: Any) -> DeviceArray:
-        """The elements in another shape: a view where the strides allow one, else a contiguous copy."""
+        """The elements in another shape: a view where the strides allow one, else a contiguous
+        copy.
+        """
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         wanted = tuple(map(operator.index, wanted))
         found = self._in_order((self.layout.size,) if wanted == (-1,) else wanted)

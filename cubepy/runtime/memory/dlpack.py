@@ -1,7 +1,7 @@
 """DLPack: giving device memory to other libraries and taking theirs, without a copy.
 
-The capsule holds a C struct that is made here with ctypes (versions 0 and 1 of the standard). It keeps the array
-alive until its consumer calls the deleter.
+The capsule holds a C struct that is made here with ctypes (versions 0 and 1 of the standard). It
+keeps the array alive until its consumer calls the deleter.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def export(array: Any, versioned: bool, copied: bool = False) -> Any:
         copied: whether the array is a copy made for this.
 
     Raises:
-        BufferError: a read-only array for a consumer that cannot be told, or strides that are no multiple of
-            the element.
+        BufferError: a read-only array for a consumer that cannot be told, or strides that are no
+            multiple of the element.
     """
     layout: Layout = array.layout
     if not array.writeable and not versioned:
@@ -160,7 +160,8 @@ class _Taken(Tracked):
 
 
 def take(capsule: Any) -> tuple[int, Layout, Tracked, bool]:
-    """What a capsule of another library holds: address, layout, owner, and whether it may be written.
+    """What a capsule of another library holds: address, layout, owner, and whether it may be
+    written.
 
     Raises:
         DeviceError: memory of a device that cubepy does not know.

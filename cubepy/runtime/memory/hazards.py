@@ -1,8 +1,9 @@
 """Which streams use a piece of device memory, and what a launch on another stream must wait for.
 
-Work on one stream runs in order. Memory that one stream used is safe for another one only after that work:
-a reader waits for the last writer, a writer for the last writer and all readers since. Every piece of device
-memory therefore remembers its streams; while only one stream ever used it, that costs one comparison a launch.
+Work on one stream runs in order. Memory that one stream used is safe for another one only after
+that work: a reader waits for the last writer, a writer for the last writer and all readers since.
+Every piece of device memory therefore remembers its streams; while only one stream ever used it,
+that costs one comparison a launch.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 MANY = 16
-"""Readers of one piece of memory from which on those are forgotten, now and then, that are done: threads and their
-streams come and go, and what they all read (weights) would keep every stream."""
+"""Readers of one piece of memory from which on those are forgotten, now and then, that are done:
+threads and their streams come and go, and what they all read (weights) would keep every stream."""
 
 
 class Tracked:
@@ -35,15 +36,17 @@ class Tracked:
 
 
 def order(memory: Tracked, stream: Any, writes: bool) -> None:
-    """Let the next work on `stream` come after what it must not overtake, and note that it uses the memory.
+    """Let the next work on `stream` come after what it must not overtake, and note that it uses the
+    memory.
 
-    Callers skip this while `memory.last is stream`. Threads that read the same memory may come here at once: what the
-    memory remembers changes in one piece, before anything waits (a call of the driver lets other threads go on).
+    Callers skip this while `memory.last is stream`. Threads that read the same memory may come here
+    at once: what the memory remembers changes in one piece, before anything waits (a call of the
+    driver lets other threads go on).
 
     Args:
         memory: what the work reads or writes.
-        stream: an object with `wait(other)`, which puts everything that `other` has been given so far before it, and
-            `idle()`, whether there is nothing to wait for.
+        stream: an object with `wait(other)`, which puts everything that `other` has been given so
+            far before it, and `idle()`, whether there is nothing to wait for.
         writes: whether the work writes.
     """
     last = memory.last

@@ -1,7 +1,8 @@
-"""The shape of device memory: everything about an array but its address, shared by all arrays that have it.
+"""The shape of device memory: everything about an array but its address, shared by all arrays that
+have it.
 
-Views are worked out by NumPy, on an array that has the shape and strides but no memory that anyone may touch; each
-layout remembers what it gave, so that slicing in a loop costs one look-up.
+Views are worked out by NumPy, on an array that has the shape and strides but no memory that anyone
+may touch; each layout remembers what it gave, so that slicing in a loop costs one look-up.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _TABLE_LIMIT = 16384
 
 
 class Layout:
-    """Shape, strides in bytes, dtype and device; equal layouts are one object, so `is` compares them.
+    """Shape, strides in bytes, dtype and device; equal layouts are one object, so `is` compares
+    them.
 
     Attributes:
         size: number of elements.
@@ -33,7 +35,8 @@ class Layout:
         contiguous: whether the elements lie in C order without gaps.
         element: the dtype as the language names it, or None if it does not.
         extent: the bytes that an array spans, relative to its address: first and one past the last.
-        spec: what of it decides the code of kernels, as soon as that was asked for and it was found right.
+        spec: what of it decides the code of kernels, as soon as that was asked for and it was found
+            right.
     """
 
     __slots__ = (

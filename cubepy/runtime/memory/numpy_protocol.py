@@ -1,4 +1,5 @@
-"""NumPy's functions on device arrays: those that only look differently at memory, and those that join arrays.
+"""NumPy's functions on device arrays: those that only look differently at memory, and those that
+join arrays.
 
 They are put into the table that `DeviceArray.__array_function__` looks into.
 """

@@ -1,10 +1,10 @@
 """Buffers and the pool that they come from.
 
-A large result that is allocated anew costs a page fault for every 4 KiB that is first touched. The pool keeps
-buffers that were released and gives them out again; sizes are rounded up to eighths of a power of two, so at
-most an eighth is wasted. A buffer goes back when the last array that uses it is collected. What the pool holds, given
-out or waiting, stays within one and a half times the most that was ever given out; the sizes that were used longest ago
-make room first.
+A large result that is allocated anew costs a page fault for every 4 KiB that is first touched. The
+pool keeps buffers that were released and gives them out again; sizes are rounded up to eighths of a
+power of two, so at most an eighth is wasted. A buffer goes back when the last array that uses it is
+collected. What the pool holds, given out or waiting, stays within one and a half times the most
+that was ever given out; the sizes that were used longest ago make room first.
 """
 
 from __future__ import annotations
@@ -88,10 +88,11 @@ class Pool:
         return np.ndarray(shape, dtype, owner(self.take(size)))
 
     def kind(self, size: int) -> tuple[int, Callable[[int], Any]]:
-        """The size class of so many bytes, and what makes their owner: arrays of it keep it alive, then they come back.
+        """The size class of so many bytes, and what makes their owner: arrays of it keep it alive,
+        then they come back.
 
-        Every class has a type of its own: NumPy takes memory from arrays of ctypes in a tenth of the time that the
-        array protocol takes.
+        Every class has a type of its own: NumPy takes memory from arrays of ctypes in a tenth of
+        the time that the array protocol takes.
         """
         whole = size_class(size)
         if whole != size:
@@ -141,8 +142,9 @@ class Pool:
     def make(self, size: int) -> Piece:
         """A new aligned buffer; when there is no memory, what the pool keeps is given back first.
 
-        Processors compare the last 12 bits of addresses first, to find out whether a load has to wait for a store.
-        Large arrays of NumPy begin at byte 16 of a page; were a result to begin soon after, loads would wait.
+        Processors compare the last 12 bits of addresses first, to find out whether a load has to
+        wait for a store. Large arrays of NumPy begin at byte 16 of a page; were a result to begin
+        soon after, loads would wait.
         """
         place = APART * (1 + self.stats.allocations % (PAGE // APART - 1))
         for attempt in range(2):
@@ -200,7 +202,8 @@ host_pool = Pool()
 
 
 def empty(shape: tuple[int, ...], dtype: Any, device: Device | None = None) -> Any:
-    """An uninitialised array of a device (the current one by default): of NumPy on the host, else a `DeviceArray`.
+    """An uninitialised array of a device (the current one by default): of NumPy on the host, else a
+    `DeviceArray`.
 
     Example:
         >>> empty((2, 3), "float32").shape

@@ -46,3 +46,9 @@ def meet(a: Any, b: Any) -> bool:
     here, there = (v.address if type(v) is DeviceArray else address(v) for v in (a, b))
     (low, high), (first, last) = extent(a), extent(b)
     return bool(here + low < there + last and there + first < here + high)
+
+
+def span(array: DeviceArray) -> tuple[int, int]:
+    """The addresses of an array's first byte and of one past its last."""
+    low, high = array.layout.extent
+    return array.address + low, array.address + high

@@ -1,10 +1,11 @@
 """The generated front of a function that is repeated: it forms a key and looks it up, nothing else.
 
-There is one for arrays of the host and, made when the first one comes, one for arrays on a GPU. Their signature is the
-function's own, so Python itself matches arguments to parameters. A key holds the layouts of arrays, 0 for options that
-have their default, and other options with their types. On the host machine code writes a shorter one, in which options
-stand for themselves alone; where that is not known the key is. An object that holds an array and what belongs to it is
-taken apart (`Opened`), so that such objects are alike where their parts are.
+There is one for arrays of the host and, made when the first one comes, one for arrays on a GPU.
+Their signature is the function's own, so Python itself matches arguments to parameters. A key holds
+the layouts of arrays, 0 for options that have their default, and other options with their types. On
+the host machine code writes a shorter one, in which options stand for themselves alone; where that
+is not known the key is. An object that holds an array and what belongs to it is taken apart
+(`Opened`), so that such objects are alike where their parts are.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from cubepy.compiler.signature import exact
 from cubepy.lang.declare import Func
 from cubepy.runtime import device, recording
 from cubepy.runtime.memory.device_array import DeviceArray
-from cubepy.runtime.replay import far
-from cubepy.runtime.replay.repeat import REFUSED, Calls
+from cubepy.runtime.replay import gpu_arguments
+from cubepy.runtime.replay.gpu_plan import GpuCalls
+from cubepy.runtime.replay.host_plan import REFUSED, HostCalls
 
 UNPACKED = 3  # so many of any number of arrays on a GPU are looked at without a loop
 
@@ -34,7 +36,8 @@ class Opened:
     Attributes:
         parameter: which one.
         type: the class.
-        parts: names of attributes: arrays, and options that are the same object where they are equal.
+        parts: names of attributes: arrays, and options that are the same object where they are
+            equal.
     """
 
     parameter: str
@@ -43,34 +46,34 @@ class Opened:
 
 
 def front(
-    function: Callable[..., Any], away: Callable[..., Any], opened: Opened | None = None
+    function: Callable[..., Any], on_gpu: Callable[..., Any], opened: Opened | None = None
 ) -> Callable[..., Any]:
     """The function, repeated where it can be: its parameters are arrays and options.
 
     Args:
         function: gets calls that are not repeated.
-        away: what is called instead of it when the first array may be on a GPU, with (the function inside, args,
-            kwargs, what to call with a trace that was used again).
+        on_gpu: what is called instead of it when the first array may be on a GPU, with (the
+            function inside, args, kwargs, what to call with a trace that was used again).
         opened: what else a parameter may be.
     """
     parameters = list(inspect.signature(function).parameters.values())
-    calls = Calls()
+    calls = HostCalls()
     scope: dict[str, Any] = {  # names that no parameter has
         "_ndarray": np.ndarray,
         "_recording": recording,
         "_here": device._current.get,
         "_other": exact,
         "_Func": Func,
+        "_calls": calls,
+        "_key_of": calls.short_of,
         "_get": calls.ready.get,
         "_REFUSED": REFUSED,
         "_long_way": calls.long_way,
         "_function": function,
-        "_FAR": far.FAR,
-        "_short_of": calls.short_of,
+        "_ON_GPU": gpu_arguments.ON_GPU,
         "_quick": calls.quick.get,
         "_learn": calls.learn,
     }
-    calls.scope = scope
     several = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "")
     first = f"{several} and type({several}[0])" if several else f"type({parameters[0].name})"
     heads, passed = _heads(parameters, scope)
@@ -90,31 +93,31 @@ def {function.__name__}({", ".join(heads)}):
         _where = _here()
         if _where is None or _where.backend == "cpu":
             {again}
-    if {first} in _FAR and not _recording.detours:
-        BRANCH
+    if {first} in _ON_GPU and not _recording.detours:
+        return _calls.on_gpu({", ".join(passed)})
     return {call}
 """
 
-    def write(branch: str) -> Any:
-        code = compile(text.replace("BRANCH", branch), f"<front of {function.__name__}>", "exec")
-        exec(code, scope)  # text made above
-        return scope[function.__name__]
+    def first_on_gpu(*args: Any, **kwargs: Any) -> Any:
+        own = scope | _gpu_scope(parameters, function, on_gpu)
+        head = f"def {function.__name__}({', '.join(heads)}):"
+        calls.on_gpu = _made(f"{head}\n    {_gpu_branch(parameters, call)}", function, own)
+        return calls.on_gpu(*args, **kwargs)
 
-    def first_away(*args: Any, **kwargs: Any) -> Any:
-        scope.update(_far_scope(parameters, function, away))
-        far.SCOPES.append(scope)
-        made.__code__ = write(_far_branch(parameters, call)).__code__  # type: ignore[attr-defined]
-        return made(*args, **kwargs)
+    calls.on_gpu = first_on_gpu
+    return functools.wraps(function)(_made(text, function, scope))  # type: ignore[no-any-return]
 
-    scope["_away"] = first_away
-    made = functools.wraps(function)(write(f"return _away({', '.join(passed)})"))
-    return made  # type: ignore[no-any-return]
+
+def _made(text: str, function: Callable[..., Any], scope: dict[str, Any]) -> Any:
+    """The function that a text made here defines."""
+    exec(compile(text, f"<front of {function.__name__}>", "exec"), scope)
+    return scope[function.__name__]
 
 
 def _again(keys: list[str], values: list[str], call: str, out: int | None) -> str:
     """Lines that look arrays of the host up, as deep in the front as they will be."""
     lines = f"""_values = {", ".join(values)},
-_short = _short_of(_values)
+_short = _key_of[0](_values)
 _known = _quick(_short)
 if _known is not None:
     _result = _known(_values)
@@ -158,11 +161,13 @@ def _heads(
     return heads, passed
 
 
-def _far_scope(
-    parameters: Sequence[inspect.Parameter], function: Callable[..., Any], away: Callable[..., Any]
+def _gpu_scope(
+    parameters: Sequence[inspect.Parameter],
+    function: Callable[..., Any],
+    on_gpu: Callable[..., Any],
 ) -> dict[str, Any]:
     """What the branch for arrays on a GPU needs by name."""
-    calls = far.Calls()
+    calls = GpuCalls()
     inside = inspect.unwrap(function)
     names = [p.name for p in parameters]
     several = next((n for n, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None)
@@ -181,7 +186,7 @@ def _far_scope(
                     key, values, None if out is None or values[out] is None else out, trace, arrays
                 )
 
-        return away(
+        return on_gpu(
             inside,
             values[: cut + more],
             dict(zip(names[cut:], values[cut + more :], strict=True)),
@@ -189,15 +194,15 @@ def _far_scope(
         )
 
     return {
-        "_part": far.part,
-        "_TORCH": far.TORCH,
-        "_Far": DeviceArray,
-        "_far": calls.ready.get,
-        "_far_way": long_way,
+        "_key_part": gpu_arguments.key_part,
+        "_TORCH": gpu_arguments.TORCH,
+        "_DeviceArray": DeviceArray,
+        "_gpu_replay": calls.ready.get,
+        "_gpu_long_way": long_way,
         "_PLAIN": _PLAIN,
         "_int": int,
-        "_lay": far.looks[0],
-        "_meet": far.learn,
+        "_lookups": gpu_arguments.lookups,
+        "_keep_token": gpu_arguments.keep_token,
     }
 
 
@@ -205,43 +210,43 @@ _PLAIN = frozenset({str, type(None), Func})
 """Types of options that are parts of keys as they are."""
 
 
-def _far_branch(parameters: Sequence[inspect.Parameter], call: str) -> str:
+def _gpu_branch(parameters: Sequence[inspect.Parameter], call: str) -> str:
     """Lines that look arrays on a GPU up, as deep in the front as they will be."""
     several = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
     counts: list[int | None] = [None] if several is None else [*range(1, UNPACKED + 1), None]
     text: list[str] = []
     for count in counts:
-        before, keys, values = _far_keys(parameters, count)
+        before, keys, values = _gpu_keys(parameters, count)
         given = ", ".join(values)
         lines = [
             *before,
             "try:",
             f"    _key = {', '.join(keys)},",
-            "    _again = _far(_key)",
+            "    _again = _gpu_replay(_key)",
             "except (TypeError, ValueError):",
             f"    return {call}",
             "if _again is not None:",
             f"    _result = _again({given})",
             "    if _result is not _REFUSED:",
             "        return _result",
-            f"return _far_way(_key, ({given},))",
+            f"return _gpu_long_way(_key, ({given},))",
         ]
         text += (
             lines
             if count is None
             else [f"if len({several}) == {count}:", *(f"    {line}" for line in lines)]
         )
-    return "\n        ".join(text)
+    return "\n    ".join(text)
 
 
-def _far_keys(
+def _gpu_keys(
     parameters: Sequence[inspect.Parameter], count: int | None
 ) -> tuple[list[str], list[str], list[str]]:
     """Lines that come first, the parts of a key, and the values, as `_keys` has them."""
     layout = (
-        "{0}.layout if type({0}) is _Far else {0}.requires_grad or _lay({0}) or _meet({0}) "
+        "{0}.layout if type({0}) is _DeviceArray else {0}.requires_grad or _lookups[0]({0}) or _keep_token({0}) "
         "if type({0}) in _TORCH else {0} if type({0}) in _PLAIN else (int, {0}) "
-        "if type({0}) is int else _part({0})"
+        "if type({0}) is int else _key_part({0})"
     )
     before, keys, values = [], [], []
     for n, p in enumerate(parameters):

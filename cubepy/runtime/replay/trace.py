@@ -1,9 +1,11 @@
-"""Traces: what a library function launched, kept so that the next call of the same kind skips its host code.
+"""Traces: what a library function launched, kept so that the next call of the same kind skips its
+host code.
 
-Choosing a routine, laying out views and checking shapes costs the host tens of microseconds; none of it depends on
-anything but dtypes, shapes, strides, alignment and settings. On a device with its own memory the first call
-therefore records its allocations and launches, and later calls repeat them with the new addresses. What a trace
-cannot repeat (reading elements, taking the time, streams of its own) makes the call keep no trace.
+Choosing a routine, laying out views and checking shapes costs the host tens of microseconds; none
+of it depends on anything but dtypes, shapes, strides, alignment and settings. On a device with its
+own memory the first call therefore records its allocations and launches, and later calls repeat
+them with the new addresses. What a trace cannot repeat (reading elements, taking the time, streams
+of its own) makes the call keep no trace.
 """
 
 from __future__ import annotations
@@ -17,15 +19,21 @@ from cubepy.runtime import recording
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.memory import device_array as da
 from cubepy.runtime.memory.layout import Layout
+from cubepy.runtime.memory.spans import meet, span
+from cubepy.runtime.replay.record import Call, Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 from cubepy.runtime.tensor_map import ArrayMap
 
 CONSTANT = (0, 0)
 RIPE = 3
-"""At which repetition by this way launches get functions of their own: most calls are repeated by machine code then."""
+"""At which repetition by this way launches get functions of their own: most calls are repeated by
+machine code then.
+"""
 Place = tuple[int, int, Layout, bool]
-"""Where a leaf's memory is: which input (0, 1, ...) or allocation (-1, -2, ...), bytes from there, and the view."""
+"""Where a leaf's memory is: which input (0, 1, ...) or allocation (-1, -2, ...), bytes from there,
+and the view.
+"""
 
 
 class MapPlace(NamedTuple):
@@ -37,58 +45,31 @@ class MapPlace(NamedTuple):
     tf32: bool
 
 
-class Recorder:
-    """The launches of one call.
+class _Operands:
+    """Where the arrays of a recorded call are: in its inputs, or in memory that it took.
 
     Attributes:
-        spoiled: whether something happened that cannot be repeated.
+        bound: whether places hold only for inputs that lie to each other as these do.
+        unknown: whether something was met of which that cannot be told.
     """
 
-    def __init__(self, inputs: Sequence[da.DeviceArray]) -> None:
-        self.inputs = inputs
+    def __init__(self, recorder: Recorder) -> None:
+        self.inputs = recorder.inputs
         self.owners: dict[int, tuple[int, int]] = {}  # owner -> (input or allocation, its address)
         self.shared: dict[int, list[int]] = {}  # owner -> its inputs
-        for n, array in enumerate(inputs):
+        for n, array in enumerate(self.inputs):
             self.owners.setdefault(id(array.owner), (n, array.address))
             self.shared.setdefault(id(array.owner), []).append(n)
-        self.guards: list[Any] = []  # of kernels that read globals and the like
-        self.bound = False  # whether places hold only for inputs that lie to each other as these do
-        self.sizes: list[int] = []
-        self.kept: list[Any] = []  # owners stay alive, so that no other gets their identity
-        self.steps: list[Any] = []
-        self.spoiled = False
-
-    def __enter__(self) -> Recorder:
-        self.before = recording.begin(self)
-        if self.before is not None:  # it does not see what this one records
-            self.before.spoiled = True
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        recording.end(self.before)
-
-    def allocation(self, owner: Any, size: int) -> None:
-        """Memory was taken."""
-        self.sizes.append(size)
-        self.kept.append(owner)
-        self.owners[id(owner)] = (-len(self.sizes), owner.address)
-
-    def constant(self, owner: Any) -> None:
-        """Memory was filled with numbers that the host made up: every repetition may read it."""
-        self.kept.append(owner)
-        self.owners[id(owner)] = CONSTANT
-
-    def judged(self, flag: Any) -> None:
-        """The host looked at numbers, which are parts of the key."""
-
-    def number(self, array: Any) -> None:
-        """An array was made of a number; it comes to the device as a constant."""
+        for n, (owner, _) in enumerate(recorder.allocations):
+            self.owners[id(owner)] = (-1 - n, owner.address)
+        self.owners.update((id(owner), CONSTANT) for owner in recorder.constants)
+        self.bound = self.unknown = False
 
     def place(self, array: Any) -> Place | da.DeviceArray:
         """Where an array is; a constant stays the same array."""
         known = self.owners.get(id(array.owner))
         if known is None:  # somebody keeps it; for which inputs it is right is not known here
-            self.spoiled = True
+            self.unknown = True
         if known is None or known is CONSTANT:
             return array  # type: ignore[no-any-return]
         source, address = known
@@ -108,53 +89,50 @@ class Recorder:
             (n for n in inside if self.inputs[n].address == array.address), (inside or inputs)[0]
         )
 
-    def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
-        """A kernel was launched."""
-        runner = prepared.runner
-        if prepared.guard is not None:
-            self.guards.append(prepared.guard)
-        places = tuple(self.leaf(v) for v in leaves)
-        self.steps.append((None if prepared.in_place else prepared, runner, places))
-
     def leaf(self, value: Any) -> Any:
         """What stands for a leaf of a launch."""
         if isinstance(value, da.DeviceArray):
             return self.place(value)
         if isinstance(value, ArrayMap):
             return MapPlace(self.place(value.array), value.box, value.swizzle, value.tf32)
-        self.spoiled |= not isinstance(value, (bool, int, float))
+        self.unknown |= not isinstance(value, (bool, int, float))
         return value
 
-    def call(self, function: Any, *arguments: Any) -> None:
-        """Something else was put on the stream: a copy, a fill."""
-        self.steps.append(
-            (
-                function,
-                None,
-                tuple(self.place(v) if isinstance(v, da.DeviceArray) else v for v in arguments),
-            )
-        )
+    def step(self, step: Launch | Call) -> tuple[Any, Any, tuple[Any, ...]]:
+        """A step as (what was prepared, its runner, places), or (a function, None, places)."""
+        if isinstance(step, Launch):
+            prepared = None if step.prepared.in_place else step.prepared
+            return prepared, step.prepared.runner, tuple(map(self.leaf, step.leaves))
+        places = (self.place(v) if isinstance(v, da.DeviceArray) else v for v in step.arguments)
+        return step.function, None, tuple(places)
 
 
 class Trace:
-    """A recorded call."""
+    """A recorded call, laid out for other arrays of the same layouts.
+
+    Attributes:
+        possible: whether it can be replayed at all.
+    """
 
     def __init__(self, recorder: Recorder, result: Any, device: Device) -> None:
         self.gpu, self.ordinal = gpu_of(device), device.ordinal
-        self.sizes = tuple(recorder.sizes)
-        self.recorded = tuple(recorder.steps)
+        self.sizes = tuple([size for _, size in recorder.allocations])
+        operands = _Operands(recorder)
+        self.recorded = tuple(map(operands.step, recorder.steps))
         self.steps: tuple[Any, ...] = tuple(
             [(None if runner else function, runner, at) for function, runner, at in self.recorded]
         )
-        self.bound, self.wrapped = recorder.bound, False
-        self.guards = tuple(dict.fromkeys(recorder.guards))
+        launched = [step.prepared for step in recorder.steps if isinstance(step, Launch)]
+        self.guards = tuple(dict.fromkeys(p.guard for p in launched if p.guard is not None))
+        self.wrapped = False
         self.tried: set[Any] = (
             set()
-        )  # keys of calls that it was tried to write a function for (`far`)
+        )  # keys of calls that it was tried to plan a replay by machine code for (`gpu_plan`)
         self.replays = 0
         self.launches = sum(runner is not None for _, runner, _ in self.steps)
         self.several = type(result) is tuple
-        self.results = tuple(map(recorder.place, result if type(result) is tuple else (result,)))
+        self.results = tuple(map(operands.place, result if type(result) is tuple else (result,)))
+        self.bound, self.possible = operands.bound, not (recorder.spoiled or operands.unknown)
 
     def holds(self) -> bool:
         """Whether globals and the like, which its kernels read, are what they were."""
@@ -181,8 +159,8 @@ class Trace:
 
 
 def found(place: Any, inputs: Sequence[da.DeviceArray], taken: list[Any]) -> Any:
-    """What is at a place of a call. (No closure: one that calls itself would keep the memory until the next
-    collection of garbage.)"""
+    """What is at a place of a call. (No closure: one that calls itself would keep the memory until
+    the next collection of garbage.)"""
     if type(place) is not tuple:
         if type(place) is MapPlace:
             array = found(place.array, inputs, taken)
@@ -212,7 +190,7 @@ class Traces(threading.local):
         if recorder.spoiled or any(type(r) is not da.DeviceArray for r in results):
             return None
         made = Trace(recorder, result, device)
-        if recorder.spoiled:  # the result is memory that somebody else keeps
+        if not made.possible:
             return None
         room(self.known, self.LIMIT)
         self.known[key] = made
@@ -262,20 +240,8 @@ def kind_of(inputs: Sequence[da.DeviceArray | None]) -> tuple[Any, ...]:
     return tuple(out)
 
 
-def span(array: da.DeviceArray) -> tuple[int, int]:
-    """The addresses of an array's first byte and of one past its last."""
-    low, high = array.layout.extent
-    return array.address + low, array.address + high
-
-
 def near(one: da.DeviceArray, other: da.DeviceArray) -> bool:
     """Whether two arrays are of one piece of memory, or their spans meet."""
     if one.owner is other.owner:
         return True
     return meet(one, other)
-
-
-def meet(one: da.DeviceArray, other: da.DeviceArray) -> bool:
-    """Whether the spans of two arrays have bytes in common."""
-    (low, high), (first, last) = span(one), span(other)
-    return max(low, first) < min(high, last)

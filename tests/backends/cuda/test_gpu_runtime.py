@@ -27,7 +27,8 @@ from cubepy.runtime.memory import dlpack
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.hazards import Tracked, order
 from cubepy.runtime.memory.layout import layout_of
-from cubepy.runtime.replay.trace import Recorder, Trace
+from cubepy.runtime.replay.record import Recorder
+from cubepy.runtime.replay.trace import Trace
 from cubepy.runtime.tensor_map import ArrayMap
 
 
@@ -207,17 +208,19 @@ def test_a_trace_makes_tensor_maps_of_the_new_arrays() -> None:
     prepared = SimpleNamespace(runner=runner, in_place=False, outputs=(), ranges=(), guard=None)
     with Recorder([first]) as recorder:
         recorder.launch(prepared, [ArrayMap(first, first[32:], (16, 64), 128), first, 3])
-    assert not recorder.spoiled
-    Trace(recorder, first, Device("cuda")).replay([second])
+    trace = Trace(recorder, first, Device("cuda"))
+    assert trace.possible
+    trace.replay([second])
     told, array, number = runner.leaves
     assert (told.address, told.box, told.swizzle) == (0x80000 + 32 * 128, (16, 64), 128)
     assert array.address == 0x80000 and number == 3
 
 
 def test_memory_that_nobody_gave_spoils_a_trace() -> None:
-    with Recorder([unreal()]) as recorder:
+    mine = unreal()
+    with Recorder([mine]) as recorder:
         recorder.launch(SimpleNamespace(runner=Runner(), in_place=False, guard=None), [unreal()])
-    assert recorder.spoiled
+    assert not Trace(recorder, mine, Device("cuda")).possible
 
 
 def test_destructors_end_before_modules_are_emptied() -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from cubepy.runtime.generated import written
 from cubepy.runtime.launch import launcher as launch
-from cubepy.runtime.replay import far, trace
-from cubepy.runtime.replay import front as shortcut
+from cubepy.runtime.replay import gpu_arguments, gpu_plan, trace
 from cubepy.runtime.replay.trace import Trace
 from cubepy.runtime.tables import room
-from cubepy.runtime.written import written
 from tests.backends.cuda.fake_cuda import FakeCuda
 from tests.runtime.replay import test_repeat_far as far_tests
 from tests.runtime.replay.test_repeat_far import Repetitions, much, new, plus, same, some, start
@@ -66,7 +65,7 @@ def test_the_first_calls_of_a_length_make_no_functions(
     """What makes later calls quick comes when a length came before: many lengths never come again."""
     made: list[str] = []
     monkeypatch.setattr(
-        far, "written", lambda text, *given: made.append(text) or written(text, *given)
+        gpu_plan, "written", lambda text, *given: made.append(text) or written(text, *given)
     )  # type: ignore[func-returns-value]
     for n in range(10, 20):
         for _ in range(2):
@@ -87,7 +86,7 @@ def test_a_length_that_is_used_between_others_is_known(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
 ) -> None:
     """Tables that are full forget their oldest entries, not all of them."""
-    for module in (far, shortcut.far):
+    for module in (gpu_plan, gpu_arguments):
         monkeypatch.setattr(module, "LIMIT", 16)
     monkeypatch.setattr(trace.Traces, "LIMIT", 16)
     monkeypatch.setattr(launch, "TABLE_LIMIT", 16)

@@ -1,14 +1,17 @@
-"""Calls on the host that are repeated: their launches run again with new addresses, without Python's deliberations.
+"""Calls on the host that are replayed: their launches run again with new addresses, without
+Python's deliberations.
 
-Checking shapes, choosing a routine and laying out views costs tens of microseconds, and none of it depends on anything
-but the layouts of the arrays, the options and the settings. The second call of a kind is therefore recorded: which
-launches it made, and where the memory of each stands in its arguments. From the third call on, one look into a table
-finds them, and one call of machine code (`HostReplay`) runs them.
+Checking shapes, choosing a routine and laying out views costs tens of microseconds, and none of it
+depends on anything but the layouts of the arrays, the options and the settings. The second call of
+a kind is therefore recorded: which launches it made, and where the memory of each stands in its
+arguments. From the third call on, one look into a table finds them, and one call of machine code
+(`HostReplay`) runs them.
 
-Only functions that ask for it are repeated (`kernels.arguments.repeated`), because a step of NumPy between launches is
-not seen here. What is seen is refused: a result or scratch that no launch wrote, memory that nobody knows, launches
-that work in place, results that are no new array in C order. What a launch says by a flag is looked at in every
-repetition (`judged`): one that is raised ends it, and the call goes the long way.
+Only functions that ask for it are repeated (`kernels.entry.dispatch.repeated`), because a step of NumPy
+between launches is not seen here. What is seen is refused: a result or scratch that no launch
+wrote, memory that nobody knows, launches that work in place, results that are no new array in C
+order. What a launch says by a flag is looked at in every repetition (`judged`): one that is raised
+ends it, and the call goes the long way.
 """
 
 from __future__ import annotations
@@ -28,60 +31,20 @@ from cubepy.runtime.memory import pool
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.memory.spans import extent
 from cubepy.runtime.memory.spans import same as alike
+from cubepy.runtime.replay.record import Launch, Recorder
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
 
 LIMIT = 4096
-PEELED = (
-    8 << 20
-)  # bytes of what may be written up to a line of the cache first, and then past the caches
+PEELED = 8 << 20
+"""Bytes of what may be written up to a line of the cache first, and then past the caches."""
 REFUSED = object()
-"""What a repetition gives when it does not fit the arrays, or one of its launches raised a flag: the call must be done
-again then."""
+"""What a repetition gives when it does not fit the arrays, or one of its launches raised a flag:
+the call must be done again then."""
 _OPTIONS = frozenset({int, float, bool, str, type(None), type, Func, Builtin, DType, np.ndarray})
-_WORDS = ("overlaps", "relations", "alignments", "places", "flags", "steps")
 
 
-class Recorder:
-    """The launches of one call: `tracing` shows them to it.
-
-    Attributes:
-        spoiled: whether something happened that cannot be repeated.
-    """
-
-    def __init__(self) -> None:
-        self.launches: list[tuple[Any, list[Any]]] = []
-        self.numbers: list[np.ndarray] = []
-        self.flags: dict[int, np.ndarray] = {}
-        self.spoiled = False
-
-    def launch(self, prepared: Any, leaves: list[Any]) -> None:
-        """A kernel was launched; the arrays are kept alive, so that no other gets their address."""
-        self.launches.append((prepared, list(leaves)))
-
-    def number(self, array: np.ndarray) -> None:
-        """An array was made of a number, which is an option of the call."""
-        self.numbers.append(array)
-
-    def judged(self, flag: np.ndarray) -> None:
-        """The call went on because the last launch left this at zero."""
-        self.spoiled |= len(self.launches) - 1 in self.flags
-        self.flags[len(self.launches) - 1] = flag
-
-    def allocation(self, owner: Any, size: int) -> None:
-        """Memory of a device was taken."""
-        self.spoiled = True
-
-    def constant(self, owner: Any) -> None:
-        """Memory of a device was filled."""
-        self.spoiled = True
-
-    def call(self, function: Any, *arguments: Any) -> None:
-        """Something else was put on a stream."""
-        self.spoiled = True
-
-
-class Again:
+class HostPlan:
     """The launches of a call, laid out for other arrays of the same layouts.
 
     Args:
@@ -105,22 +68,23 @@ class Again:
         same: tuple[int, ...] = (),
     ) -> None:
         self.same = same
-        self.possible = not recorded.spoiled and bool(recorded.launches)
+        launches = [step for step in recorded.steps if isinstance(step, Launch)]
+        seen_all = not recorded.spoiled and not recorded.allocations and not recorded.constants
+        self.possible = seen_all and 0 < len(launches) == len(recorded.steps)
         self.out, self.scalar = out, isinstance(result, np.generic)
         self.results = [] if out is not None else _arrays(result, recorded)
         self.pack = type(result) if type(result) in (tuple, list) else None
-        self.known: list[
-            tuple[int, int, int, int]
-        ] = []  # which, address, first byte and one past the last
+        # which, address, first byte and one past the last
+        self.known: list[tuple[int, int, int, int]] = []
         self.sizes: list[int] = []  # of scratch
-        self.words: list[int] = []
-        self.parts: dict[str, list[Any]] = {name: [] for name in _WORDS}
+        self.table = _host().table()
         self.runners: list[Any] = []
         self.kept, self.written = recorded.numbers, set[int]()
-        self.guards = guards_of(prepared for prepared, _ in recorded.launches)
+        self.guards = guards_of(prepared for prepared, _ in launches)
         self.next = len(values) + len(self.results)
         given = [(n, v) for n, v in enumerate(values) if type(v) is np.ndarray and n not in same]
-        self.parts["relations"] += [(out, n, 0) for n in same]
+        for n in same:
+            self.table.relate(out or 0, n, 0)
         fresh = list(enumerate(self.results, len(values)))
         self.general = self.relate(given)
         wanted = {out} if out is not None else {n for n, _ in fresh}
@@ -128,7 +92,7 @@ class Again:
             self.know(n, v)
         for n, v in fresh if out is None else [(out, values[out])]:
             self.align(n, v)
-        for n, (prepared, leaves) in enumerate(recorded.launches):
+        for n, (prepared, leaves) in enumerate(launches):
             self.add(prepared, leaves, recorded.flags.get(n))
         if out is not None:
             self.overlap(out, values[out], given)
@@ -141,53 +105,60 @@ class Again:
         self.known.append((which, address(array), low, high))
 
     def relate(self, given: list[tuple[int, np.ndarray]]) -> bool:
-        """Arrays that share memory must do so in the same way again: addresses do not tell which of them is read."""
+        """Arrays that share memory must do so in the same way again: addresses do not tell which of
+        them is read.
+        """
+        alone = True
         for k, (n, v) in enumerate(given):
             for m, w in given[:k]:
                 if n != self.out and m != self.out and np.may_share_memory(v, w):
-                    self.parts["relations"].append((m, n, address(v) - address(w)))
-        return len(self.parts["relations"]) == len(self.same)
+                    self.table.relate(m, n, address(v) - address(w))
+                    alone = False
+        return alone
 
     def align(self, which: int, array: np.ndarray) -> None:
-        """What began at a line of the cache may have been written by stores that need it; what is large and was given,
-        by launches that depend on where its first line begins.
+        """What began at a line of the cache may have been written by stores that need it; what is
+        large and was given, by launches that depend on where its first line begins.
         """
         past = address(array) % pool.ALIGNMENT
         if array.nbytes < pool.POOLED or which == self.out:
             if past == 0 or (which == self.out and array.nbytes >= PEELED):
-                self.parts["alignments"].append((which, past))
+                self.table.align(which, pool.ALIGNMENT - 1, past)
 
     def overlap(self, out: int, array: np.ndarray, given: list[tuple[int, np.ndarray]]) -> None:
         """What is written shares no memory with what is read."""
         for n, v in given:
             if n != out:
-                self.parts["overlaps"].append((out, *extent(array), n, *extent(v)))
+                self.table.apart(out, extent(array), n, extent(v))
 
     def add(self, prepared: Any, leaves: list[Any], flag: np.ndarray | None) -> None:
-        """Lay out one launch; its flag is a word of the table, so that every repetition has its own."""
+        """Lay out one launch; its flag is a word of the table, so that every repetition has its
+        own.
+        """
         runner = prepared.runner
         if (prepared.in_place and not self.same) or not hasattr(runner, "step") or runner.trials:
             self.possible = False
             return
-        flags = [] if flag is None else [0]
-        self.words += flags
-        begin = len(self.words)
-        twin = runner.twin(leaves)
-        self.words += twin.block
+        twin, begin = self.table.launch(runner, leaves, flag is not None)
         self.runners.append(twin)
-        self.parts["steps"].append((*twin.step(begin), begin - 1 if flags else -1))
         for n, (value, (slot, is_array, _)) in enumerate(zip(leaves, runner.slots, strict=True)):
             if value is flag and is_array:
-                self.parts["flags"].append((begin + slot, begin - 1))
+                self.table.flag(begin + slot, begin - 1)
             elif is_array:
                 which, offset = self.place(value, n in prepared.outputs)
                 if which >= 0:
-                    self.parts["places"].append((begin + slot, which, offset))
+                    self.table.put(begin + slot, which, offset)
+                elif which < -1:
+                    self.table.put_scratch(begin + slot, -2 - which + offset)
                 else:
                     self.kept = [*self.kept, value]
 
     def place(self, array: np.ndarray, writes: bool) -> tuple[int, int]:
-        """Which array a launch's argument is in: one of the call's, or scratch that a launch wrote; -1: a number."""
+        """Which array a launch's argument is in: one of the call's, or scratch that a launch wrote;
+        -1: a number.
+
+        Scratch on the stack is -2 less the byte at which it begins.
+        """
         at = address(array)
         low, high = extent(array)
         first, last = at + low, at + high
@@ -201,21 +172,20 @@ class Again:
             self.possible &= not writes
             return -1, 0
         self.possible &= writes and array.flags.c_contiguous  # else NumPy filled it
+        byte = self.table.scratch(array.nbytes)
+        if byte is not None:
+            self.know(-2 - byte, array)
+            return -2 - byte, 0
         self.sizes.append(array.nbytes)
         which, self.next = self.next, self.next + 1
         self.know(which, array)
         self.align(which, array)
         return which, 0
 
-    def table(self, driver: int) -> Any:
-        """The words that the machine code reads."""
-        rows = [row for name in _WORDS for row in self.parts[name]]
-        head = [len(self.words), *(len(self.parts[name]) for name in _WORDS), driver]
-        words = [*head, *self.words, *(w for row in rows for w in row)]
-        return (ctypes.c_int64 * len(words))(*words)
-
     def ready(self, go: Any) -> Callable[[tuple[Any, ...]], Any]:
-        """A function of arguments with the same layouts that does what the call did, or gives REFUSED."""
+        """A function of arguments with the same layouts that does what the call did, or gives
+        REFUSED.
+        """
         again, guards = self.unguarded(go), self.guards
         if not guards:
             return again
@@ -228,19 +198,10 @@ class Again:
     def unguarded(self, go: Any) -> Callable[[tuple[Any, ...]], Any]:
         """The same, while what the kernels read from outside (globals and the like) is what it was."""
         driver = _host().driver() if any(r.parallel for r in self.runners) else None
-        table, steps, kept = (
-            self.table(driver.address if driver else 0),
-            len(self.runners),
-            self.kept,
-        )
+        table = self.table.finished(driver.address if driver else 0)
         at, runners, count = ctypes.addressof(table), self.runners, counters
-        out, written, pack, scalar, sizes = (
-            self.out,
-            self.out or 0,
-            self.pack,
-            self.scalar,
-            self.sizes,
-        )
+        steps, kept, sizes = len(runners), self.kept, self.sizes
+        out, written, pack, scalar = self.out, self.out or 0, self.pack, self.scalar
         layouts = [(v.shape, v.dtype) for v in self.results]
         if driver is not None and driver.lock is not None:
             go = _locked(go, driver.lock)
@@ -311,9 +272,12 @@ def _arrays(result: Any, recorded: Recorder) -> list[np.ndarray]:
 
 
 def _number(result: np.generic, recorded: Recorder) -> list[np.ndarray]:
-    """The array of rank 0 that a call took its result from; none, where the host may have gone on computing."""
-    for prepared, leaves in reversed(recorded.launches):
-        for n in prepared.outputs:
+    """The array of rank 0 that a call took its result from; none, where the host may have gone on
+    computing.
+    """
+    for step in reversed(recorded.steps):
+        prepared, leaves = step
+        for n in prepared.outputs if isinstance(step, Launch) else ():
             base = leaves[n].base
             if type(base) is np.ndarray and base.ndim == 0 and base.dtype == result.dtype:
                 plain = result.tobytes() not in [np.array(v, base.dtype).tobytes() for v in (0, 1)]
@@ -329,31 +293,34 @@ def _locked(go: Any, lock: Any) -> Any:
     return run
 
 
-class Calls:
+def _nothing(values: tuple[Any, ...]) -> bytes | None:
+    return None
+
+
+class HostCalls:
     """Calls of one kind of function: those that were seen once, and those that can be repeated.
 
     Attributes:
         ready: by key, functions of a tuple of arguments.
-        quick: the same by what machine code writes of the arguments (`short_of`).
-        scope: where `_short_of` is looked up by those who call.
+        quick: the same (or what the caller keeps beside it) by what machine code writes of the
+            arguments.
+        short_of: [what writes it], layouts of arrays and addresses of options; nothing until a call
+            can be replayed. In a list, because generated code reads that faster than an attribute.
+        on_gpu: the front for arrays on a GPU, which is made when the first one comes.
     """
 
     def __init__(self) -> None:
         self.ready: dict[Any, Callable[[tuple[Any, ...]], Any]] = {}
-        self.quick: dict[bytes, Callable[[tuple[Any, ...]], Any]] = {}
-        self.kept: dict[bytes, list[Any]] = {}  # options, so that no others get their addresses
+        self.quick: dict[bytes | None, Any] = {}
+        self.kept: dict[
+            bytes | None, list[Any]
+        ] = {}  # options, so that no others get their addresses
         self.seen: dict[Any, bool] = {}  # whether to try again
-        self.scope: dict[str, Any] = {}
+        self.on_gpu: Callable[..., Any] | None = None
+        self.short_of: list[Callable[[tuple[Any, ...]], bytes | None]] = [_nothing]
         recording.tables += [self.ready, self.seen, self.quick, self.kept]
 
-    @staticmethod
-    def short_of(values: tuple[Any, ...]) -> bytes | None:
-        """Layouts of arrays and addresses of options: None until machine code takes the place of this."""
-        return None
-
-    def learn(
-        self, short: bytes | None, values: tuple[Any, ...], again: Callable[[tuple[Any, ...]], Any]
-    ) -> None:
+    def learn(self, short: bytes | None, values: tuple[Any, ...], again: Any) -> None:
         """Know a call that could be repeated by its short key from now on."""
         if short is not None and all(
             v.dtype is np.dtype(v.dtype.type) for v in values if type(v) is np.ndarray
@@ -375,9 +342,11 @@ class Calls:
         Args:
             key: what decides the launches, but for settings: layouts of arrays, other values.
             values: the arguments.
-            out: which of them is the array to write, if it is not None; None where no function has one.
+            out: which of them is the array to write, if it is not None; None where no function has
+                one.
             call: the call.
-            short: the short key, by which a call in place is known from now on (it looks for itself whether it is).
+            short: the short key, by which a call in place is known from now on (it looks for itself
+                whether it is).
         """
         if recording.detours or current().backend != "cpu" or not all(map(plain, values)):
             return call()
@@ -406,21 +375,18 @@ class Calls:
                 state = self.seen.setdefault(key, True)
         if not state or _host().entry() is None:
             return call()
-        settings, recorder = recording.settings, Recorder()
-        before = recording.begin(recorder)
-        try:
+        settings = recording.settings
+        with Recorder() as recorder:
             result = call()
-        finally:
-            recording.end(before)
         if settings != recording.settings or any(
-            p.runner.trials for p, _ in recorder.launches if p.runner is not None
+            step.prepared.runner.trials for step in recorder.steps if isinstance(step, Launch)
         ):
             return result
-        made = Again(recorder, values, result, None if written is None else place, same)
+        made = HostPlan(recorder, values, result, None if written is None else place, same)
         if made.possible:
             if made.general or key not in self.ready:
                 self.ready[key] = made.ready(_host().entry())
-                self.scope["_short_of"] = _host().key() or self.short_of
+                self.short_of[0] = _host().key() or _nothing
         elif made.general and not made.scalar:
             self.seen[key] = False
         return result

@@ -1,8 +1,8 @@
 """Functions that are written as text while a program runs, such as the one that repeats a call.
 
-Compiling text to bytecode takes a quarter of a millisecond, as long as all else about a call of a new shape. What is
-written therefore holds names in place of numbers that depend on shapes, so that calls of one structure share the text,
-and its bytecode is made once.
+Compiling text to bytecode takes a quarter of a millisecond, as long as all else about a call of a
+new shape. What is written therefore holds names in place of numbers that depend on shapes, so that
+calls of one structure share the text, and its bytecode is made once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def _code(text: str, file: str) -> CodeType:
 
 
 def written(text: str, file: str, scope: dict[str, Any]) -> Any:
-    """The function that a text defines (one `def` without defaults), with the values of its other names.
+    """The function that a text defines (one `def` without defaults), with the values of its other
+    names.
 
     Args:
         text: equal for all that differ in values alone.

@@ -1,9 +1,11 @@
-"""Calls on a GPU that are repeated: from a trace (`trace`) to one function that does all of the call's host work.
+"""Calls on a GPU that are replayed: from a trace (`trace`) to one function that does all of the
+call's host work.
 
-A trace says what a call launched, for arrays of the same layouts. When it is wanted again, a function is written
-for it that takes the addresses out of the arguments, takes memory, and calls machine code that launches everything
-(`backends.cuda.replay`). The function refuses what it was not made for: other alignments, arrays that share memory in
-another way, a graph that is being captured; then the long way decides.
+A trace says what a call launched, for arrays of the same layouts. When it is wanted again, a
+function is written for it that takes the addresses out of the arguments, takes memory, and calls
+machine code that launches everything (`backends.cuda.replay`). The function refuses what it was not
+made for: other alignments, arrays that share memory in another way, a graph that is being captured;
+then the long way decides.
 """
 
 from __future__ import annotations
@@ -12,134 +14,25 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cubepy.compiler.signature import exact
 from cubepy.errors import OutOfMemoryError
 from cubepy.runtime import recording
 from cubepy.runtime.backend import Unsuitable
-from cubepy.runtime.device import gpu_of
-from cubepy.runtime.interop.arrays import QUICK
+from cubepy.runtime.generated import written
 from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.memory.spans import meet
 from cubepy.runtime.replay import trace as traces
-from cubepy.runtime.replay.repeat import REFUSED, plain
-from cubepy.runtime.replay.trace import MapPlace, Trace, meet
+from cubepy.runtime.replay.gpu_arguments import ON_GPU, TENSORS, TORCH
+from cubepy.runtime.replay.host_plan import REFUSED, plain
+from cubepy.runtime.replay.trace import MapPlace, Trace
 from cubepy.runtime.stats import counters
 from cubepy.runtime.tables import room
-from cubepy.runtime.written import written
 
-TORCH: set[type] = set()
-"""Types of PyTorch's tensors that were met on a GPU."""
-WRAPPED: set[type] = set()
-"""Types of tensors (with a `storage`) that were met on a GPU."""
-FAR: set[type] = {DeviceArray}
-"""All types of arguments that are on a GPU, or may be."""
-SCOPES: list[dict[str, Any]] = []
-"""Names of the fronts that ask for layouts of PyTorch's tensors; `meet_torch` gives them a faster `_lay`."""
 LIMIT = 4096
 VARIANTS = 8
 """Ways of sharing memory and of alignment that are repeated for the same layouts."""
 
 
-def key_of(grid: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """What decides a launch of a kernel with such arguments; None where that is not known."""
-    parts: list[Any] = [grid, type(grid)]
-    look = looks[0]
-    try:
-        for v in args:
-            if type(v) is DeviceArray:
-                parts.append(v.layout)
-            elif type(v) in TORCH:
-                parts.append(v.requires_grad or look(v) or learn(v))
-            else:
-                parts.append(part(v))
-    except TypeError:
-        return None
-    return tuple(parts)
-
-
-def array_in(value: Any) -> DeviceArray | None:
-    """The array of a tensor on a GPU, if the tensor is one plain array there."""
-    array = getattr(getattr(value, "storage", None), "array", None)
-    return array if type(array) is DeviceArray and value.storage.kind == "dense" else None
-
-
-def part(value: Any) -> Any:
-    """What an argument contributes to a key, that is neither a device array nor a known tensor of PyTorch.
-
-    Raises:
-        TypeError: a tensor that is packed, or on the host.
-    """
-    kind = type(value)
-    if kind not in WRAPPED:
-        if kind in _OPTIONS:
-            return exact(value)
-        meet_argument(value)
-    if kind in WRAPPED:
-        array = array_in(value)
-        if array is None:
-            raise TypeError("a tensor that is packed, or on the host")
-        return kind, array.layout
-    if kind in TORCH:
-        return value.requires_grad or looks[0](value) or learn(value)
-    return exact(value)
-
-
-_OPTIONS = frozenset({int, float, bool, str, tuple, type, type(None)})
-_tokens: dict[Any, object] = {}
-_keep: list[Callable[..., Any]] = []
-_forget: list[Callable[[], None]] = []
-
-
-def lay(tensor: Any) -> object | None:
-    """What stands for the layout of a tensor of PyTorch, if it was seen."""
-    return _tokens.get((tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()))
-
-
-looks: list[Callable[..., Any]] = [lay]
-"""The quickest way to do what `lay` does."""
-
-
-def learn(tensor: Any) -> object:
-    """What stands for the layout of a tensor of PyTorch from now on."""
-    key = tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device()
-    if len(_tokens) >= LIMIT and key not in _tokens:
-        for (
-            forget
-        ) in _forget:  # before the tokens go; those that stay are learned again as they are
-            forget()
-        room(_tokens, LIMIT)
-    token = _tokens.setdefault(key, object())
-    for keep in _keep:
-        keep(tensor, token)
-    return token
-
-
-def meet_torch(kind: type, gpu: Any) -> None:
-    """Note a type of PyTorch's tensors; from the first on, machine code looks layouts up where that is possible."""
-    if kind in TORCH:
-        return
-    if not _keep and hasattr(gpu, "layouts") and (found := gpu.layouts(kind)) is not None:
-        _keep.append(found[0])
-        _forget.append(found[1])
-        looks[0] = found[0]
-        for scope in SCOPES:
-            scope["_lay"] = found[0]
-    TORCH.add(kind)
-    FAR.add(kind)
-
-
-def meet_argument(value: Any) -> None:
-    """Note the type of an argument that is a tensor on a GPU."""
-    array = None if type(value) in FAR else array_in(value)
-    if array is not None:
-        WRAPPED.add(type(value))
-        FAR.add(type(value))
-    elif type(value) not in FAR and type(value) in QUICK and hasattr(value, "data_ptr"):
-        found = QUICK[type(value)](value)
-        if type(found) is DeviceArray:
-            meet_torch(type(value), gpu_of(found.device))
-
-
-class Calls:
+class GpuCalls:
     """Calls of one function on GPUs.
 
     Attributes:
@@ -168,12 +61,12 @@ class Calls:
         if (
             trace.replays < 2
             or key in trace.tried
-            or not all(type(v) in FAR or plain(v) for v in values)
+            or not all(type(v) in ON_GPU or plain(v) for v in values)
         ):
             return
         trace.tried.add(key)
         try:
-            made = function(trace, inputs, values, out)
+            made = replay_of(trace, inputs, values, out)
         except (Unsuitable, OutOfMemoryError):
             return
         room(self.variants, LIMIT, self.ready)
@@ -199,10 +92,11 @@ def _any_of(functions: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     return again
 
 
-def function(
+def replay_of(
     trace: Trace, inputs: Sequence[DeviceArray], values: Sequence[Any], out: int | None
 ) -> Any:
-    """A function of the arguments that does what the traced call did, or gives REFUSED with nothing done.
+    """A function of the arguments that does what the traced call did, or gives REFUSED with nothing
+    done.
 
     Raises:
         Unsuitable: there is something in the call that it cannot do.
@@ -210,10 +104,10 @@ def function(
     tables = getattr(trace.gpu, "replays", None)
     if tables is None or trace.bound:
         raise Unsuitable("a device without machine code for this")
-    return _Writer(trace, inputs, tables(trace.ordinal), values, out).function()
+    return GpuPlan(trace, inputs, tables(trace.ordinal), values, out).function()
 
 
-class _Writer:
+class GpuPlan:
     """The table of a call, and the text of its function.
 
     Attributes:
@@ -236,7 +130,7 @@ class _Writer:
             values,
             out,
         )
-        self.arrays = [n for n, v in enumerate(values) if type(v) in FAR]
+        self.arrays = [n for n, v in enumerate(values) if type(v) in ON_GPU]
         if len(self.arrays) != len(inputs) or (out is not None and out not in self.arrays):
             raise Unsuitable("arguments that are not all known")
         self.written = set() if out is None else {self.arrays.index(out)}
@@ -292,7 +186,7 @@ class _Writer:
     def rules(self) -> None:
         """What must hold for the inputs of a repetition."""
         for n, one in enumerate(self.inputs):
-            self.table.align(n, one.address & 127)
+            self.table.align(n, 127, one.address & 127)
             for m, other in enumerate(self.inputs[:n]):
                 if meet(one, other):
                     self.table.relate(m, n, one.address - other.address)
@@ -326,7 +220,7 @@ class _Writer:
             if type(values[n]) in TORCH:
                 lines.append(f"    p{k} = v{n}.data_ptr()")
                 continue
-            lines.append(f"    a = v{n}" + (".storage.array" if type(values[n]) in WRAPPED else ""))
+            lines.append(f"    a = v{n}" + (".storage.array" if type(values[n]) in TENSORS else ""))
             if k in self.written:
                 lines += ["    if not a.writeable:", "        return REFUSED"]
             lines += [
@@ -371,7 +265,7 @@ class _Writer:
                 raise Unsuitable("a result that is not the array that was given for it")
             return f"v{self.out}"
         parts = []
-        wrap = next((f"v{n}.__cubepy_wrap__" for n in arrays if type(values[n]) in WRAPPED), "")
+        wrap = next((f"v{n}.__cubepy_wrap__" for n in arrays if type(values[n]) in TENSORS), "")
         for k, place in enumerate(self.trace.results):
             if type(place) is not tuple or place[0] >= 0:
                 raise Unsuitable("a result that is no new array")
@@ -389,7 +283,9 @@ class _Writer:
 def _settler(
     constants: list[DeviceArray], use: Callable[..., None]
 ) -> tuple[Callable[[Any], None], list[Any]]:
-    """A function that lets a stream come after what filled the constants, and which stream that was done for."""
+    """A function that lets a stream come after what filled the constants, and which stream that was
+    done for.
+    """
     settled = [None]
 
     def settle(stream: Any) -> None:
@@ -401,8 +297,8 @@ def _settler(
     return settle, settled
 
 
-def view(layout: Any, offset: int) -> Callable[[DeviceArray], DeviceArray]:
-    """A function that gives a view of an array, so many bytes from its beginning."""
+def view_at(layout: Any, offset: int) -> Callable[[DeviceArray], DeviceArray]:
+    """A function that gives a view_at of an array, so many bytes from its beginning."""
 
     def again(array: DeviceArray) -> DeviceArray:
         return DeviceArray(array.address + offset, layout, array.owner, array.writeable)

@@ -1,0 +1,88 @@
+"""What a call does, as `recording` shows it: launches, copies and fills, memory that is taken,
+flags that are looked at.
+
+A plan is made of it afterwards (`host_plan`, `trace`); the recorder itself judges nothing. It keeps
+everything alive, so that no other object gets the identity or the address of one that was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from cubepy.runtime import recording
+
+
+class Launch(NamedTuple):
+    """A kernel that was launched."""
+
+    prepared: Any
+    leaves: list[Any]
+
+
+class Call(NamedTuple):
+    """Something else that was put on a stream: a copy, a fill."""
+
+    function: Any
+    arguments: tuple[Any, ...]
+
+
+class Recorder:
+    """What one call does, under `with`.
+
+    Args:
+        inputs: its arrays on a GPU.
+
+    Attributes:
+        steps: launches and other work, in order.
+        allocations: memory of a device that was taken, and the bytes that were asked for.
+        constants: memory of a device that was filled with numbers that the host made up: every
+            replay may read it.
+        numbers: arrays of the host that were made of options of the call.
+        flags: by the launch before it, what had to be zero for the call to go on.
+        spoiled: whether something happened that cannot be replayed.
+    """
+
+    def __init__(self, inputs: Sequence[Any] = ()) -> None:
+        self.inputs = inputs
+        self.steps: list[Launch | Call] = []
+        self.allocations: list[tuple[Any, int]] = []
+        self.constants: list[Any] = []
+        self.numbers: list[Any] = []
+        self.flags: dict[int, Any] = {}
+        self.spoiled = False
+
+    def __enter__(self) -> Recorder:
+        self.before = recording.begin(self)
+        if self.before is not None:  # it does not see what this one records
+            self.before.spoiled = True
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        recording.end(self.before)
+
+    def launch(self, prepared: Any, leaves: Sequence[Any]) -> None:
+        """A kernel was launched."""
+        self.steps.append(Launch(prepared, list(leaves)))
+
+    def call(self, function: Any, *arguments: Any) -> None:
+        """Something else was put on a stream."""
+        self.steps.append(Call(function, arguments))
+
+    def allocation(self, owner: Any, size: int) -> None:
+        """Memory of a device was taken."""
+        self.allocations.append((owner, size))
+
+    def constant(self, owner: Any) -> None:
+        """Memory of a device was filled with numbers that the host made up."""
+        self.constants.append(owner)
+
+    def number(self, array: Any) -> None:
+        """An array was made of a number, which is an option of the call."""
+        self.numbers.append(array)
+
+    def judged(self, flag: Any) -> None:
+        """The call went on because the last launch left this at zero."""
+        at = len(self.steps) - 1
+        self.spoiled |= at in self.flags
+        self.flags[at] = flag
