@@ -13,6 +13,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from cubepy.lang import mathematics
 from cubepy.lang.builtins import ATOMIC_OPS, BUILTINS, FLOAT_MATH, PLANE_OPS, TOPOLOGY
 from cubepy.lang.dtypes import ALL
 from cubepy.runtime.device import DeviceProperties
@@ -30,6 +31,12 @@ PARAMETERS = {
     "max": "x, y, *more",
     "nan_min": "x, y, *more",
     "nan_max": "x, y, *more",
+    "isfinite": "x",
+    "sign": "x",
+    "reverse_bits": "x",
+    "lines": "start, stop, lanes",
+    "line": "*numbers",
+    "range": "start, stop=None, step=None, unroll=True",
     "sync_cube": "",
     "sync_plane": "",
     "device_properties": "",
@@ -64,9 +71,12 @@ RESULTS = {
     "comptime": "T",
     "unroll": "Iterable[T]",
     "device_properties": "DeviceProperties",
+    "lines": "Iterable[tuple[Any, Any]]",
+    "range": "Iterable[Any]",
+    "unravel": "tuple[Any, ...]",
     **dict.fromkeys(("shared", "local", "barrier"), "Array"),
     **dict.fromkeys(
-        "splat concat slice_line interleave partition shuffle dot_i8 dot_bf16 mma load_matrix pack unpack".split(),
+        "splat concat slice_line interleave partition shuffle dot_i8 dot_bf16 mma load_matrix pack unpack iota line".split(),
         "Line",
     ),
     **dict.fromkeys(
@@ -176,7 +186,7 @@ def parameters(name: str, words: str) -> ast.arguments:
         given = PARAMETERS[name]
     elif called:
         given = called[1]
-    elif name in FLOAT_MATH:
+    elif name in FLOAT_MATH or name in mathematics.UNARY:
         given = "x"
     elif name in PLANE_OPS:
         given = "v"
