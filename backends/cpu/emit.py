@@ -111,9 +111,11 @@ class CpuPrinter(WideText):
 
         A loop whose turns all work is one that LLVM moves things out of, and turns into lines.
         """
-        *before, last = body or [Barrier()]
-        guarded = isinstance(last, If) and last.then and not last.orelse
-        if not self.follows or not guarded or not all(isinstance(s, Assign) for s in before):
+        last = body[-1] if body else None
+        before = [s for s in body[:-1] if isinstance(s, Assign)]
+        if not self.follows or not isinstance(last, If) or not last.then or last.orelse:
+            return {}, [], body
+        if len(before) < len(body) - 1:
             return {}, [], body
         known, inner = dict(self.beside), self.inner
         self.inner = written_inside(body)
