@@ -112,12 +112,14 @@ class CpuPrinter(WideText):
         A loop whose turns all work is one that LLVM moves things out of, and turns into lines.
         """
         *before, last = body or [Barrier()]
-        guarded = isinstance(last, If) and last.then and not last.orelse
-        if not self.follows or not guarded or not all(isinstance(s, Assign) for s in before):
+        given = [s for s in before if isinstance(s, Assign)]
+        if not self.follows or len(given) < len(before):
+            return {}, [], body
+        if not isinstance(last, If) or not last.then or last.orelse:
             return {}, [], body
         known, inner = dict(self.beside), self.inner
         self.inner = written_inside(body)
-        for s in before:
+        for s in given:
             found = self.wide(s.value) if self._keeps(s.name) else None
             self.beside.pop(s.name, None)
             if found is not None:

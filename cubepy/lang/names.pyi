@@ -55,8 +55,15 @@ __all__ = [
     "UNIT_POS_Y",
     "UNIT_POS_Z",
     "abs",
+    "acos",
+    "acosh",
     "add_line",
     "arrive_group",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
     "atomic_add",
     "atomic_and",
     "atomic_compare_exchange",
@@ -75,6 +82,7 @@ __all__ = [
     "bitcast",
     "bool_",
     "cast",
+    "cbrt",
     "ceil",
     "clamp",
     "cluster",
@@ -84,7 +92,9 @@ __all__ = [
     "copy_async",
     "copy_async_commit",
     "copy_async_wait",
+    "copysign",
     "cos",
+    "cosh",
     "ctz",
     "debug_assert",
     "debug_print",
@@ -92,6 +102,7 @@ __all__ = [
     "dot_bf16",
     "dot_i8",
     "erf",
+    "erfc",
     "exp",
     "exp2",
     "expm1",
@@ -101,25 +112,36 @@ __all__ = [
     "fence_async",
     "floor",
     "fma",
+    "fmod",
     "fp8_e4m3",
     "fp8_e5m2",
+    "hypot",
     "i16",
     "i32",
     "i64",
     "i8",
     "int4",
     "interleave",
+    "iota",
+    "isfinite",
     "isinf",
     "isnan",
+    "keep_first",
+    "ldexp",
+    "lgamma",
+    "line",
+    "lines",
     "load_cluster",
     "load_matrix",
     "local",
     "log",
+    "log10",
     "log1p",
     "log2",
     "max",
     "min",
     "mma",
+    "mulhi",
     "nan_max",
     "nan_min",
     "pack",
@@ -141,14 +163,18 @@ __all__ = [
     "plane_sum",
     "popcount",
     "pow",
+    "range",
     "resident",
+    "reverse_bits",
     "round",
     "rsqrt",
     "select",
     "set_registers",
     "shared",
     "shuffle",
+    "sign",
     "sin",
+    "sinh",
     "slice_line",
     "splat",
     "sqrt",
@@ -159,6 +185,7 @@ __all__ = [
     "sync_cube",
     "sync_group",
     "sync_plane",
+    "tan",
     "tanh",
     "tile_dot",
     "tma_commit",
@@ -173,6 +200,7 @@ __all__ = [
     "u8",
     "uint4",
     "unpack",
+    "unravel",
     "unroll",
     "wait_previous",
     "wgmma",
@@ -384,6 +412,138 @@ def isinf(x: Line) -> Line:
 @overload
 def isinf(x: Any) -> Any:
     """Whether x is infinite (a bool, or a mask of a line)."""
+@overload
+def tan(x: Line) -> Line:
+    """Tangent of an angle in radians."""
+@overload
+def tan(x: Any) -> Any:
+    """Tangent of an angle in radians."""
+@overload
+def asin(x: Line) -> Line:
+    """The angle from -pi/2 to pi/2 whose sine is x; NaN beyond 1."""
+@overload
+def asin(x: Any) -> Any:
+    """The angle from -pi/2 to pi/2 whose sine is x; NaN beyond 1."""
+@overload
+def acos(x: Line) -> Line:
+    """The angle from 0 to pi whose cosine is x; NaN beyond 1."""
+@overload
+def acos(x: Any) -> Any:
+    """The angle from 0 to pi whose cosine is x; NaN beyond 1."""
+@overload
+def atan(x: Line) -> Line:
+    """The angle from -pi/2 to pi/2 whose tangent is x."""
+@overload
+def atan(x: Any) -> Any:
+    """The angle from -pi/2 to pi/2 whose tangent is x."""
+@overload
+def sinh(x: Line) -> Line:
+    """Hyperbolic sine."""
+@overload
+def sinh(x: Any) -> Any:
+    """Hyperbolic sine."""
+@overload
+def cosh(x: Line) -> Line:
+    """Hyperbolic cosine."""
+@overload
+def cosh(x: Any) -> Any:
+    """Hyperbolic cosine."""
+@overload
+def asinh(x: Line) -> Line:
+    """Inverse hyperbolic sine."""
+@overload
+def asinh(x: Any) -> Any:
+    """Inverse hyperbolic sine."""
+@overload
+def acosh(x: Line) -> Line:
+    """Inverse hyperbolic cosine; NaN below 1."""
+@overload
+def acosh(x: Any) -> Any:
+    """Inverse hyperbolic cosine; NaN below 1."""
+@overload
+def atanh(x: Line) -> Line:
+    """Inverse hyperbolic tangent; NaN beyond 1."""
+@overload
+def atanh(x: Any) -> Any:
+    """Inverse hyperbolic tangent; NaN beyond 1."""
+@overload
+def log10(x: Line) -> Line:
+    """Logarithm to base 10."""
+@overload
+def log10(x: Any) -> Any:
+    """Logarithm to base 10."""
+@overload
+def cbrt(x: Line) -> Line:
+    """Cube root, of negative numbers too."""
+@overload
+def cbrt(x: Any) -> Any:
+    """Cube root, of negative numbers too."""
+@overload
+def erfc(x: Line) -> Line:
+    """1 - erf(x), exact where that is small."""
+@overload
+def erfc(x: Any) -> Any:
+    """1 - erf(x), exact where that is small."""
+@overload
+def lgamma(x: Line) -> Line:
+    """log(|Gamma(x)|); infinite at 0, -1, -2, ..."""
+@overload
+def lgamma(x: Any) -> Any:
+    """log(|Gamma(x)|); infinite at 0, -1, -2, ..."""
+@overload
+def atan2(y: Line, x: Any) -> Line:
+    """`atan2(y, x)`: the angle of the point (x, y), from -pi to pi."""
+@overload
+def atan2(y: Any, x: Any) -> Any:
+    """`atan2(y, x)`: the angle of the point (x, y), from -pi to pi."""
+@overload
+def hypot(x: Line, y: Any) -> Line:
+    """`hypot(x, y)`: sqrt(x*x + y*y), without overflow on the way."""
+@overload
+def hypot(x: Any, y: Any) -> Any:
+    """`hypot(x, y)`: sqrt(x*x + y*y), without overflow on the way."""
+@overload
+def fmod(x: Line, y: Any) -> Line:
+    """`fmod(x, y)`: the exact rest of x / y, with the sign of x (that of `%` is y's)."""
+@overload
+def fmod(x: Any, y: Any) -> Any:
+    """`fmod(x, y)`: the exact rest of x / y, with the sign of x (that of `%` is y's)."""
+@overload
+def copysign(x: Line, y: Any) -> Line:
+    """`copysign(x, y)`: the size of x with the sign of y."""
+@overload
+def copysign(x: Any, y: Any) -> Any:
+    """`copysign(x, y)`: the size of x with the sign of y."""
+@overload
+def sign(x: Line) -> Line:
+    """-1, 0 or 1 with the dtype of x; NaN of NaN."""
+@overload
+def sign(x: Any) -> Any:
+    """-1, 0 or 1 with the dtype of x; NaN of NaN."""
+@overload
+def isfinite(x: Line) -> Line:
+    """Whether x is neither infinite nor NaN (a bool, or a mask of a line)."""
+@overload
+def isfinite(x: Any) -> Any:
+    """Whether x is neither infinite nor NaN (a bool, or a mask of a line)."""
+@overload
+def ldexp(x: Line, n: int) -> Line:
+    """`ldexp(x, n)`: x * 2**n of a float and an integer, rounded once."""
+@overload
+def ldexp(x: Any, n: int) -> Any:
+    """`ldexp(x, n)`: x * 2**n of a float and an integer, rounded once."""
+@overload
+def mulhi(x: Line, y: Any) -> Line:
+    """`mulhi(x, y)`: the upper half of the bits of the product of two integers."""
+@overload
+def mulhi(x: Any, y: Any) -> Any:
+    """`mulhi(x, y)`: the upper half of the bits of the product of two integers."""
+@overload
+def reverse_bits(x: Line) -> Line:
+    """The bits of an integer, the lowest one first."""
+@overload
+def reverse_bits(x: Any) -> Any:
+    """The bits of an integer, the lowest one first."""
 @overload
 def plane_sum(v: Line) -> Line:
     """Sum of `v` over the plane."""
@@ -617,6 +777,27 @@ def partition(v: Any, mask: Any) -> Line:
     """
 def shuffle(a: Any, b: Any, lanes: tuple[int, ...]) -> Line:
     """`shuffle(a, b, lanes)`: a line of lanes picked by a comptime tuple from a, then b."""
+def lines(start: int, stop: Any, lanes: int) -> Iterable[tuple[int, int]]:
+    """`for k, valid in lines(start, stop, lanes)`: k goes from start to stop by comptime `lanes`,
+    and `valid` is how many of the lanes from k on lie before stop: comptime `lanes` in a loop
+    over whole lines, a runtime number in the tail, for which the body is written again.
+    """
+def iota(lanes: int, dtype: DTypeLike = i32) -> Line:
+    """`iota(lanes, dtype=i32)`: the line 0, 1, 2, ...; both are comptime."""
+def line(a: Any, *more: Any) -> Line:
+    """`line(a, b, c, ...)`: a line of 1 to 64 numbers, in the dtype in which they meet."""
+def keep_first(line: Any, n: int, other: Any) -> Line:
+    """`keep_first(line, n, other)`: the first n lanes of a line, and `other` in those behind;
+    `other` is a number or a line and takes the line's dtype.
+    """
+def unravel(position: Any, shape: Any) -> tuple[int, ...]:
+    """`unravel(position, shape)`: the coordinates (a tuple) of a position in the C order of a
+    shape.
+    """
+def range(start: Any, stop: Any = None, step: Any = None, unroll: bool = True) -> Iterable[int]:
+    """`range(start, stop, step, unroll=True)`: Python's; with `unroll=False` compilers keep it a
+    loop.
+    """
 def mma(a: Any, b: Any, c: Any, dtype: DTypeLike, other: Any = None) -> Line:
     """`mma(a, b, c, dtype, other=None)`: c plus the matrix product of the plane's fragments a (4
     words) and b (2 words): 16x8x16 for f16 and bf16, 16x8x8 for f32 (as tf32), 16x8x32 for i8,
