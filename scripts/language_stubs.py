@@ -13,8 +13,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from cubepy.lang import mathematics
-from cubepy.lang.builtins import ATOMIC_OPS, BUILTINS, FLOAT_MATH, PLANE_OPS, TOPOLOGY
+from cubepy.lang.builtins import ATOMIC_OPS, BUILTINS, PLANE_OPS, TOPOLOGY
 from cubepy.lang.dtypes import ALL
 from cubepy.runtime.device import DeviceProperties
 
@@ -22,31 +21,23 @@ FOLDER = Path(__file__).resolve().parent.parent / "cubepy" / "lang"
 MADE = '"""{}\n\nMade by `scripts/language_stubs.py`: change the tables of `cubepy.lang`, not this file.\n"""\n\n'
 
 PARAMETERS = {
-    "abs": "x",
-    "round": "x",
-    "popcount": "x",
-    "clz": "x",
-    "ctz": "x",
     "min": "x, y, *more",
     "max": "x, y, *more",
     "nan_min": "x, y, *more",
     "nan_max": "x, y, *more",
-    "isfinite": "x",
-    "sign": "x",
-    "reverse_bits": "x",
-    "lines": "start, stop, lanes",
-    "line": "*numbers",
-    "range": "start, stop=None, step=None, unroll=True",
     "sync_cube": "",
     "sync_plane": "",
     "device_properties": "",
     "comptime": "expr",
     "unroll": "over",
     "debug_assert": "condition, message='assertion failed'",
+    "lines": "start, stop, lanes",
+    "line": "a, *more",
+    "range": "start, stop=None, step=None, unroll=True",
     "wgmma": "acc, a, ai, b, bi, n, dtype, accumulate=True, transpose_a=False, transpose_b=False, swizzle=128,"
     " swizzle_a=None, swizzle_b=None, start=0, a_lead=0, a_stride=0, b_lead=0, b_stride=0",
 }
-"""The parameters of names whose words do not begin with a call that says them all."""
+"""The parameters of names whose words do not begin with a call that says them all; else it is one, x."""
 
 TYPES = {
     "array": "Array",
@@ -57,6 +48,7 @@ TYPES = {
     "dtype": "DTypeLike",
     "shape": "int | tuple[int, ...]",
     "transpose": "bool",
+    "unroll": "bool",
     "read": "bool",
     "grow": "bool",
     "accumulate": "bool",
@@ -70,13 +62,13 @@ TYPES = {
 RESULTS = {
     "comptime": "T",
     "unroll": "Iterable[T]",
+    "lines": "Iterable[tuple[int, int]]",
+    "range": "Iterable[int]",
+    "unravel": "tuple[int, ...]",
     "device_properties": "DeviceProperties",
-    "lines": "Iterable[tuple[Any, Any]]",
-    "range": "Iterable[Any]",
-    "unravel": "tuple[Any, ...]",
     **dict.fromkeys(("shared", "local", "barrier"), "Array"),
     **dict.fromkeys(
-        "splat concat slice_line interleave partition shuffle dot_i8 dot_bf16 mma load_matrix pack unpack iota line".split(),
+        "splat line iota keep_first concat slice_line interleave partition shuffle dot_i8 dot_bf16 mma load_matrix pack unpack".split(),
         "Line",
     ),
     **dict.fromkeys(
@@ -186,12 +178,8 @@ def parameters(name: str, words: str) -> ast.arguments:
         given = PARAMETERS[name]
     elif called:
         given = called[1]
-    elif name in FLOAT_MATH or name in mathematics.UNARY:
-        given = "x"
-    elif name in PLANE_OPS:
-        given = "v"
     else:
-        raise ValueError(f"cb.{name}: begin its words with `{name}(...)`, or add it to PARAMETERS")
+        given = "v" if name in PLANE_OPS else "x"
     (made,) = ast.parse(f"def f({given}): ...").body
     assert isinstance(made, ast.FunctionDef)
     return made.args
@@ -212,8 +200,13 @@ def signatures(name: str, words: str) -> list[tuple[str, str]]:
         texts = []
         for arg, default in zip(args.args, defaults, strict=True):
             kind = GENERIC.get(name, {}).get(arg.arg) or TYPES.get(arg.arg, "Any")
-            if name in ("splat", "local", "slice_line") and arg.arg in ("lanes", "start"):
+            if name in ("splat", "local", "slice_line", "iota", "lines") and arg.arg in (
+                "lanes",
+                "start",
+            ):
                 kind = "int"
+            elif (name, arg.arg) in (("lines", "start"), ("unravel", "shape")):
+                kind = "Any"
             elif name == "shuffle" and arg.arg == "lanes":
                 kind = "tuple[int, ...]"
             if like and arg.arg == first:

@@ -111,15 +111,15 @@ class CpuPrinter(WideText):
 
         A loop whose turns all work is one that LLVM moves things out of, and turns into lines.
         """
-        last = body[-1] if body else None
-        before = [s for s in body[:-1] if isinstance(s, Assign)]
-        if not self.follows or not isinstance(last, If) or not last.then or last.orelse:
+        *before, last = body or [Barrier()]
+        given = [s for s in before if isinstance(s, Assign)]
+        if not self.follows or len(given) < len(before):
             return {}, [], body
-        if len(before) < len(body) - 1:
+        if not isinstance(last, If) or not last.then or last.orelse:
             return {}, [], body
         known, inner = dict(self.beside), self.inner
         self.inner = written_inside(body)
-        for s in before:
+        for s in given:
             found = self.wide(s.value) if self._keeps(s.name) else None
             self.beside.pop(s.name, None)
             if found is not None:

@@ -76,10 +76,8 @@ class Array(_Field):
 
         def __getitem__(self, index: Any) -> Any: ...
         def __setitem__(self, index: Any, value: Any) -> None: ...
-        def load(self, i: Any, lanes: int, valid: Any = None, other: Any = None) -> Line:
-            """A line from position `i` or from coordinates; lanes from `valid` on are `other`, or
-            zero.
-            """
+        def load(self, i: Any, lanes: int, valid: Any = None, other: Any = 0) -> Line:
+            """A line from position `i` or from coordinates; lanes from `valid` on are `other`."""
 
         def store(self, i: Any, line: Any, valid: Any = None) -> None:
             """Write a line from position `i`, or from coordinates, on; its first `valid` lanes."""

@@ -777,30 +777,24 @@ def partition(v: Any, mask: Any) -> Line:
     """
 def shuffle(a: Any, b: Any, lanes: tuple[int, ...]) -> Line:
     """`shuffle(a, b, lanes)`: a line of lanes picked by a comptime tuple from a, then b."""
-def lines(start: Any, stop: Any, lanes: Any) -> Iterable[tuple[Any, Any]]:
+def lines(start: int, stop: Any, lanes: int) -> Iterable[tuple[int, int]]:
     """`for k, valid in lines(start, stop, lanes)`: k goes from start to stop by comptime `lanes`,
     and `valid` is how many of the lanes from k on lie before stop: comptime `lanes` in a loop
     over whole lines, a runtime number in the tail, for which the body is written again.
     """
-def iota(lanes: Any, dtype: DTypeLike = i32) -> Line:
+def iota(lanes: int, dtype: DTypeLike = i32) -> Line:
     """`iota(lanes, dtype=i32)`: the line 0, 1, 2, ...; both are comptime."""
-def line(*numbers: Any) -> Line:
+def line(a: Any, *more: Any) -> Line:
     """`line(a, b, c, ...)`: a line of 1 to 64 numbers, in the dtype in which they meet."""
-@overload
-def keep_first(line: Line, n: int, other: Any) -> Line:
+def keep_first(line: Any, n: int, other: Any) -> Line:
     """`keep_first(line, n, other)`: the first n lanes of a line, and `other` in those behind;
     `other` is a number or a line and takes the line's dtype.
     """
-@overload
-def keep_first(line: Any, n: int, other: Any) -> Any:
-    """`keep_first(line, n, other)`: the first n lanes of a line, and `other` in those behind;
-    `other` is a number or a line and takes the line's dtype.
-    """
-def unravel(position: Any, shape: int | tuple[int, ...]) -> tuple[Any, ...]:
+def unravel(position: Any, shape: Any) -> tuple[int, ...]:
     """`unravel(position, shape)`: the coordinates (a tuple) of a position in the C order of a
     shape.
     """
-def range(start: Any, stop: Any = None, step: Any = None, unroll: Any = True) -> Iterable[Any]:
+def range(start: Any, stop: Any = None, step: Any = None, unroll: bool = True) -> Iterable[int]:
     """`range(start, stop, step, unroll=True)`: Python's; with `unroll=False` compilers keep it a
     loop.
     """
