@@ -18,7 +18,7 @@ import cubepy as cb
 from cubepy.kernels.convolution.cpu.depthwise_nhwc import add_row
 from cubepy.kernels.convolution.cpu.input_tile import begin_of
 from cubepy.kernels.convolution.cpu.transposed import NUMBERS, Phases, number, phase_of
-from cubepy.kernels.convolution.cpu.weight_gradient import fold_sums
+from cubepy.kernels.convolution.cpu.weight_gradient import fold_sums, sharers
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.runtime import memory
 
@@ -142,7 +142,7 @@ def channels_by_weight(x: Any, grad: Any, result: Any, problem: Problem) -> None
     lanes = p.register_bytes // 4
     lines = 2 if problem.window[2] * 2 <= SPAN and x.shape[4] % (2 * lanes) < lanes else 1
     units = math.prod(grad.shape[:3])
-    parts = min(units, 4 * p.cores)
+    parts = min(units, 4 * sharers())
     taps, wide = math.prod(problem.window), -(-x.shape[4] // lanes) * lanes
     sums = memory.empty((parts, taps, wide), np.float32)
     plan = Sums(problem.window, problem.stride, problem.dilation, lanes, lines)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.config import config
 from cubepy.kernels.convolution.cpu.filters import turn_square
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import computed
 from cubepy.kernels.convolution.cpu.input_tile import begin_of
@@ -29,6 +30,9 @@ from cubepy.runtime import memory
 
 PLACES = 448  # of a block, whose lines the second-level cache holds; fewer cost more sums that come and go
 CHUNK = 1024  # rows of sums that stay in the second-level cache
+
+
+SAME = 16  # threads that a deterministic run divides sums for, whatever the cores
 
 
 @dataclass(frozen=True)
@@ -303,14 +307,18 @@ def fold_sums(sums: cb.Array, out: cb.Array, pieces, lanes: cb.Comptime[int]):
                     )
 
 
+def sharers() -> int:
+    """Threads for which sums are divided: the cores, or as many everywhere for the same bits."""
+    return SAME if config.deterministic else cb.device_properties_of().cores
+
+
 def cuts_of(
-    places: int, blocks: int, tiles: int, many: int, rows: int, lines: int, last: bool
+    places: int, blocks: int, tiles: int, many: int, rows: int, lines: int, last: bool, threads: int
 ) -> tuple[int, int]:
     """Chunks of tiles and parts of places: what threads finish first by an estimate in cycles.
 
     `many`: pairs of a group and a panel.
     """
-    threads = cb.device_properties_of().cores
     copying = lines * (2 if last else 7)
 
     def possible() -> Iterator[tuple[float, int, int]]:
@@ -344,6 +352,7 @@ def plan_of(
     x_last: bool,
     last: bool,
     merged: bool,
+    threads: int,
 ) -> tuple[int, tuple[Any, ...], Plan]:
     """Cubes, integers and blueprint; `merged`: a run is the channels of all taps along the width."""
     rows, lines, lanes = tile_for(filters)
@@ -378,7 +387,7 @@ def plan_of(
     block = max(1, PLACES // out_w)
     runs = window_d * window_h * window_w
     chunks, parts = cuts_of(
-        units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last
+        units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last, threads
     )  # fmt: skip
     numbers: tuple[Any, ...] = (
         *strides, *problem.size, channels, filters, groups, panels, window_d, window_h, window_w, *problem.stride,
@@ -425,7 +434,9 @@ def by_places(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> 
         problem = Problem(
             size, problem.window, problem.stride, (*problem.pad[:2], 0), problem.dilation, problem.out
         )  # fmt: skip
-    cubes, numbers, plan = plan_of(problem, n, groups, channels, filters, x_last, last, merged)
+    cubes, numbers, plan = plan_of(
+        problem, n, groups, channels, filters, x_last, last, merged, sharers()
+    )
     panels, parts, taps = (
         -(-filters // plan.width),
         numbers[NUMBERS.index("parts")],
