@@ -71,9 +71,7 @@ def test_arrays_and_lines_have_the_methods_that_the_compiler_knows() -> None:
 def test_every_name_of_the_language_has_a_signature_and_words() -> None:
     text = (LANG / "names.pyi").read_text()
     for name in BUILTINS:
-        assert re.search(rf'^def {name}\([^"]*?\) -> [\w\[\]]+:\n    """\w?', text, re.MULTILINE), (
-            name
-        )
+        assert re.search(rf'^def {name}\([^"]*?\) -> [^:]+:\n    """\w?', text, re.MULTILINE), name
     for name in TOPOLOGY:
         assert re.search(rf'^{name}: int\n"""\w', text, re.MULTILINE), name
 
