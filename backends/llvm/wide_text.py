@@ -326,14 +326,15 @@ class WideText(Printer):
             self.nested(body)
             del self.facts[count:]
 
-    def stmt_For(self, s: For) -> None:
+    def ranged(self, s: For) -> None:
+        """A loop over a range, whose variable is wide where its ends are."""
         start, stop = self.wide(s.start), self.wide(s.stop)
         step = s.step.attr if s.step.op == "const" else 0
         if start is None or stop is None or type(step) is not int or not step:
-            super().stmt_For(s)
+            super().ranged(s)
             return
         if not self._counts(s):
-            super().stmt_For(s)
+            super().ranged(s)
             return
         name = self.widened(s.var)
         if step > 0:
