@@ -2,11 +2,13 @@
 
     python asv_benchmarks/dashboard.py                          # everything: half an hour and more
     python asv_benchmarks/dashboard.py --bench Softmax          # classes or functions that match
-    python asv_benchmarks/dashboard.py --publish-only           # the page, from the results that are there
+    python asv_benchmarks/dashboard.py --publish-only           # the page, from the results that
+    are there
 
-Benchmarks run in the interpreter that runs this script, with the peers that it has, on the working tree. Times are kept
-in asv's own format in `asv_benchmarks/results`, under the commit that the tree is at, and belong into the repository:
-the page shows their history. A tree with changes that are not committed is measured, too, but not kept.
+Benchmarks run in the interpreter that runs this script, with the peers that it has, on the working
+tree. Times are kept in asv's own format in `asv_benchmarks/results`, under the commit that the tree
+is at, and belong into the repository: the page shows their history. A tree with changes that are
+not committed is measured, too, but not kept.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def cpu_name() -> str:
 
 
 def machine_name() -> str:
-    """A name that the same kind of machine has again: processor and number of cores, not the host's name."""
+    """A name that the same kind of machine has again: processor and number of cores, not the host's
+    name.
+    """
     return (
         re.sub(r"\W+", "-", f"{cpu_name()} {len(os.sched_getaffinity(0))} cores").strip("-").lower()
     )
@@ -99,7 +103,9 @@ def measure(config: Path, bench: list[str], quick: bool) -> int:
 
 
 def without_paths(folder: Path) -> None:
-    """Name results after the version of Python, not after where it lies: that is nobody's business, and changes."""
+    """Name results after the version of Python, not after where it lies: that is nobody's business,
+    and changes.
+    """
     name = f"existing-py{platform.python_version()}"
     for file in folder.glob("*/*-existing-py_*.json"):
         found = json.loads(file.read_text())

@@ -1,11 +1,13 @@
-"""Our times on an NVIDIA GPU beside those of the vendor's libraries: the table of docs/benchmarks/h200.md.
+"""Our times on an NVIDIA GPU beside those of the vendor's libraries: the table of
+docs/benchmarks/h200.md.
 
     python asv_benchmarks/gpu.py                      # print everything
     python asv_benchmarks/gpu.py --only matmul        # one part
     python asv_benchmarks/gpu.py --write out.md       # and write the table as Markdown
 
-Every row is the median of rounds in which each side runs once, timed by events on the GPU, on random data that is
-rotated beyond the second-level cache. The peer is torch unless the row says otherwise; the error is against float64.
+Every row is the median of rounds in which each side runs once, timed by events on the GPU, on
+random data that is rotated beyond the second-level cache. The peer is torch unless the row says
+otherwise; the error is against float64.
 """
 
 from __future__ import annotations

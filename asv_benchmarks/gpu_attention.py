@@ -1,8 +1,10 @@
-"""Attention and its gradients on a GPU beside torch's, through cuDNN: `python asv_benchmarks/gpu.py --only attention`.
+"""Attention and its gradients on a GPU beside torch's, through cuDNN:
+`python asv_benchmarks/gpu.py --only attention`.
 
-Each pair of calls is timed by events on one stream, interleaved, medians; inputs are normal random numbers. Floating
-point operations are counted as usual: 4 B H L S D forward, 10 B H L S D backward, half of it where causal. The error
-is the norm of the difference to float64 on one head, over the norm.
+Each pair of calls is timed by events on one stream, interleaved, medians; inputs are normal random
+numbers. Floating point operations are counted as usual: 4 B H L S D forward, 10 B H L S D backward,
+half of it where causal. The error is the norm of the difference to float64 on one head, over the
+norm.
 """
 
 from __future__ import annotations
@@ -179,7 +181,9 @@ def backward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, s
 
 
 def mask_of(kind: str, b: int, length: int) -> Any:
-    """A mask: of padding (sequences from all to half of the length), random, a window of 512 keys, or added numbers."""
+    """A mask: of padding (sequences from all to half of the length), random, a window of 512 keys,
+    or added numbers.
+    """
     import torch
 
     places = torch.arange(length, device="cuda")

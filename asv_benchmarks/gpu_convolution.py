@@ -1,10 +1,11 @@
 """Convolutions on a GPU beside torch's (cuDNN): `python asv_benchmarks/gpu.py --only convolution`.
 
-The layers of ResNet-50, channels last, with `torch.backends.cudnn.benchmark` (cuDNN measures its kernels and takes the
-fastest) and filters in channels-last memory for both. Inputs are normal random numbers, rotated beyond the second-level
-cache; results are written to new memory. A pause on the GPU before every measurement lets the host run ahead, so that
-events time the GPU alone; rounds are interleaved, medians. Floating-point operations are 2 N places filters channels
-window. The error is the norm of the difference to float64 over the norm, on some images.
+The layers of ResNet-50, channels last, with `torch.backends.cudnn.benchmark` (cuDNN measures its
+kernels and takes the fastest) and filters in channels-last memory for both. Inputs are normal
+random numbers, rotated beyond the second-level cache; results are written to new memory. A pause on
+the GPU before every measurement lets the host run ahead, so that events time the GPU alone; rounds
+are interleaved, medians. Floating-point operations are 2 N places filters channels window. The
+error is the norm of the difference to float64 over the norm, on some images.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def compare(
     batch: int, layer: tuple[int, ...], stream: Any, what: str = "conv2d", groups: int = 1, first: bool = False,
     dtype: str = "float16", fused: bool = False,
 ) -> dict[str, str]:  # fmt: skip
-    """One row: a convolution, with bias and relu if `fused`, or a gradient ("conv_input", "conv_weight"), for which the
-    peer's is convolution_backward.
+    """One row: a convolution, with bias and relu if `fused`, or a gradient ("conv_input",
+    "conv_weight"), for which the peer's is convolution_backward.
 
     The dtype "tf32" is float32 that both may round.
     """
@@ -124,8 +125,9 @@ def compare(
 
 
 def rows() -> Iterator[dict[str, str]]:
-    """ResNet-50's layers at batch 64, its 3x3 layers at other batches, dtypes, layouts and with an epilogue; groups,
-    gradients and f32."""
+    """ResNet-50's layers at batch 64, its 3x3 layers at other batches, dtypes, layouts and with an
+    epilogue; groups, gradients and f32.
+    """
     import torch
 
     import cubepy as cb

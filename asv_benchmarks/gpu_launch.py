@@ -1,4 +1,6 @@
-"""What a launch costs on the host: ours beside a bare call of the driver, Triton and torch, also for new lengths."""
+"""What a launch costs on the host: ours beside a bare call of the driver, Triton and torch, also
+for new lengths.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ def length_calls(
 
 
 def length_rows(torch: Any) -> Iterator[dict[str, str]]:
-    """The first and the second call for lengths that never came before, and the tenth; structures are known."""
+    """The first and the second call for lengths that never came before, and the tenth; structures
+    are known.
+    """
     lengths = [(617 * k) % 1999 + 1 for k in range(1, 401)]
     for name, (make, ours, peer) in length_calls(torch).items():
         for n in lengths[:100]:
@@ -118,7 +122,9 @@ def length_rows(torch: Any) -> Iterator[dict[str, str]]:
 
 
 def rows() -> Iterator[dict[str, str]]:
-    """Bound and unbound launches of a kernel with three arrays of 1024 elements, and calls for new lengths."""
+    """Bound and unbound launches of a kernel with three arrays of 1024 elements, and calls for new
+    lengths.
+    """
     import numpy as np
     import torch
 

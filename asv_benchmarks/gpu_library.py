@@ -1,8 +1,8 @@
 """Order, pools, scans, interpolation, movement and random numbers on a GPU beside torch's:
 `python asv_benchmarks/gpu.py --only library`.
 
-Timed like `gpu_memory_bound`. Bytes are counted once for each input and output, so a sort, which goes over its data
-several times, cannot reach the speed of a copy.
+Timed like `gpu_memory_bound`. Bytes are counted once for each input and output, so a sort, which
+goes over its data several times, cannot reach the speed of a copy.
 """
 
 from __future__ import annotations
@@ -247,7 +247,9 @@ def _random() -> Iterator[Work]:
 
 
 def measured(work: Work, best: float, stream: Any) -> dict[str, str]:
-    """A row of the table, which says so if the work fails; `best` is a copy's speed in bytes per millisecond."""
+    """A row of the table, which says so if the work fails; `best` is a copy's speed in bytes per
+    millisecond.
+    """
     try:
         error = work.error(work.ours())
     except (cb.CubeError, RuntimeError, TypeError, ValueError) as failed:

@@ -1,9 +1,10 @@
 """Matrix products on a GPU beside torch's (cuBLAS): `python asv_benchmarks/gpu.py --only matmul`.
 
-The right matrix is a linear layer's weight (N, K) unless a row says otherwise. Inputs are normal random numbers (int8:
-uniform), rotated beyond the second-level cache. A pause on the GPU before every measurement lets the host run ahead, so
-that events time the GPU alone; rounds are interleaved, medians. Floating-point operations are 2 M N K. The error is the
-norm of the difference to float64 over the norm, on some rows.
+The right matrix is a linear layer's weight (N, K) unless a row says otherwise. Inputs are normal
+random numbers (int8: uniform), rotated beyond the second-level cache. A pause on the GPU before
+every measurement lets the host run ahead, so that events time the GPU alone; rounds are
+interleaved, medians. Floating-point operations are 2 M N K. The error is the norm of the difference
+to float64 over the norm, on some rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Memory-bound work on a GPU beside torch's: `python asv_benchmarks/gpu.py --only memory_bound`.
 
-Inputs are 1 GiB of normal random numbers, twenty times the second-level cache, so every call reads memory. Each pair
-is timed by events on one stream, interleaved, medians. Bytes are counted once for each input and output; the share is
-that of torch's copy of 1 GiB in the same run. The error is the norm of the difference to float64 over the norm, on
-the first rows, or the share of wrong elements where results are exact.
+Inputs are 1 GiB of normal random numbers, twenty times the second-level cache, so every call reads
+memory. Each pair is timed by events on one stream, interleaved, medians. Bytes are counted once for
+each input and output; the share is that of torch's copy of 1 GiB in the same run. The error is the
+norm of the difference to float64 over the norm, on the first rows, or the share of wrong elements
+where results are exact.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The sentence-embedding model of the demo on a GPU: float32, float16, int8 and int4, plain and as a captured graph.
+"""The sentence-embedding model of the demo on a GPU: float32, float16, int8 and int4, plain and as
+a captured graph.
 
-The architecture is that of all-MiniLM-L6-v2 with random weights, so that nothing has to be downloaded; sentences of
-32 tokens. Peers: the same model as a module of torch, eager, in a CUDA graph, and through torch.compile with CUDA
-graphs, its weights as parameters or as constants, its inputs at fixed addresses. The ratio is to the fastest of them.
+The architecture is that of all-MiniLM-L6-v2 with random weights, so that nothing has to be
+downloaded; sentences of 32 tokens. Peers: the same model as a module of torch, eager, in a CUDA
+graph, and through torch.compile with CUDA graphs, its weights as parameters or as constants, its
+inputs at fixed addresses. The ratio is to the fastest of them.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ def _tensor(value: np.ndarray) -> Any:
 def theirs(model: Any, dtype: Any) -> Any:
     """The same model as a module of torch whose parameters are the weights of ours.
 
-    As parameters, because torch.compile copies every other tensor into its graph's memory at each call.
+    As parameters, because torch.compile copies every other tensor into its graph's memory at each
+    call.
     """
     import torch
     from torch import nn
@@ -134,7 +137,8 @@ def theirs(model: Any, dtype: Any) -> Any:
 
 
 def best_forms(model: Any, dtype: Any, inputs: list[Any]) -> dict[str, Callable[[], Any]]:
-    """The ways in which torch may run the model: eager, in a CUDA graph, compiled, compiled with weights as constants.
+    """The ways in which torch may run the model: eager, in a CUDA graph, compiled, compiled with
+    weights as constants.
 
     Raises:
         AssertionError: one of them gives something else.
@@ -166,7 +170,9 @@ def best_forms(model: Any, dtype: Any, inputs: list[Any]) -> dict[str, Callable[
 
 
 def seconds(run: Callable[[], Any], wait: Callable[[], Any]) -> float:
-    """Seconds of one call, host and GPU together: calls follow each other, the last one is waited for."""
+    """Seconds of one call, host and GPU together: calls follow each other, the last one is waited
+    for.
+    """
     wait()
     start = time.perf_counter()
     for _ in range(CALLS):

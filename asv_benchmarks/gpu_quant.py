@@ -1,10 +1,11 @@
 """Linear layers with packed weights on a GPU: `python asv_benchmarks/gpu.py --only quant`.
 
-Peers: torch's bf16 matmul (cuBLAS) with the same shapes, and torch's int4 product (tinygemm) with the same groups.
-Weights are random codes, rotated beyond the second-level cache; activations are normal random numbers. The GPU waits
-before every measurement until the host is ahead, so that events time the GPU alone; rounds are interleaved, medians.
-Bytes are those of codes, scales and minimums. The error is the norm of the difference to float64 over the norm, on some
-channels of the weight.
+Peers: torch's bf16 matmul (cuBLAS) with the same shapes, and torch's int4 product (tinygemm) with
+the same groups. Weights are random codes, rotated beyond the second-level cache; activations are
+normal random numbers. The GPU waits before every measurement until the host is ahead, so that
+events time the GPU alone; rounds are interleaved, medians. Bytes are those of codes, scales and
+minimums. The error is the norm of the difference to float64 over the norm, on some channels of the
+weight.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ OTHERS = (
 def random_weight(
     n: int, k: int, scheme: str, group: int | None, symmetric: bool, activations: str
 ) -> Any:
-    """A packed weight of random codes, on the host and on the GPU; making one from floats would take minutes."""
+    """A packed weight of random codes, on the host and on the GPU; making one from floats would
+    take minutes.
+    """
     from cubepy.quant import QuantizedWeight, parse_scheme
     from cubepy.runtime.device import as_device
 

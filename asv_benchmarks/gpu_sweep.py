@@ -1,12 +1,13 @@
 """Random shapes on a GPU beside torch's: `python asv_benchmarks/gpu.py --only sweep`.
 
-    python asv_benchmarks/gpu_sweep.py                                # 50 shapes a family, the seed of the day
-    python asv_benchmarks/gpu_sweep.py --seed 7 --count 10 --family norms --family "matmul, bf16"
-    python asv_benchmarks/gpu_sweep.py --write sweep.md --json sweep.json
+    python asv_benchmarks/gpu_sweep.py                                # 50 shapes a family, the seed
+    of the day python asv_benchmarks/gpu_sweep.py --seed 7 --count 10 --family norms --family
+    "matmul, bf16" python asv_benchmarks/gpu_sweep.py --write sweep.md --json sweep.json
 
-What counts is the lowest decile of the ratios of a family: the fastest peer's time over ours. Each pair is timed by
-events on one stream, interleaved, medians; a pause on the GPU before every measurement lets the host run ahead. The
-difference is the norm of ours minus the first peer's over the norm; inputs are rotated beyond the second-level cache.
+What counts is the lowest decile of the ratios of a family: the fastest peer's time over ours. Each
+pair is timed by events on one stream, interleaved, medians; a pause on the GPU before every
+measurement lets the host run ahead. The difference is the norm of ours minus the first peer's over
+the norm; inputs are rotated beyond the second-level cache.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def milliseconds(runs: list[Callable[[], Any]], stream: Any) -> list[float]:
 
 
 def difference(mine: Any, other: Any) -> float:
-    """How far two results are apart, relative to the second; of integers the share of elements that differ."""
+    """How far two results are apart, relative to the second; of integers the share of elements that
+    differ.
+    """
     import torch
 
     a = mine if isinstance(mine, torch.Tensor) else torch.as_tensor(mine, device="cuda")
@@ -96,7 +99,9 @@ def difference(mine: Any, other: Any) -> float:
 
 
 def measured(family: str, rng: random.Random, count: int, stream: Any) -> list[dict[str, Any]]:
-    """The cases of one family: label, milliseconds of ours and the peers', the ratio to the fastest, the difference."""
+    """The cases of one family: label, milliseconds of ours and the peers', the ratio to the
+    fastest, the difference.
+    """
     found = []
     for label, ours, peers in families()[family](rng, count):
         apart = difference(ours(), next(iter(peers.values()))())

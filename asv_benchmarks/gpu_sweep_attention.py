@@ -1,7 +1,9 @@
-"""Attention of random shapes for `gpu_sweep.py`: `python asv_benchmarks/gpu_sweep.py --family attention`.
+"""Attention of random shapes for `gpu_sweep.py`:
+`python asv_benchmarks/gpu_sweep.py --family attention`.
 
-Half of the shapes are those of a model that writes word by word, with a query or some and long keys, half those of
-whole sequences. Peers are torch's backends that take the problem; inputs are rotated beyond the second-level cache.
+Half of the shapes are those of a model that writes word by word, with a query or some and long
+keys, half those of whole sequences. Peers are torch's backends that take the problem; inputs are
+rotated beyond the second-level cache.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def between(rng: random.Random, least: int, most: int) -> int:
 
 
 def shape(rng: random.Random) -> tuple[int, ...]:
-    """Batch, query heads, key heads, queries, keys, width; neither too much memory nor work for one call."""
+    """Batch, query heads, key heads, queries, keys, width; neither too much memory nor work for one
+    call.
+    """
     while True:
         few = rng.random() < 0.5
         group = rng.choice((1, 1, 2, 4, 8))

@@ -1,8 +1,9 @@
 """Families of work with random shapes for `gpu_sweep`: what is called, ours and the peers'.
 
-A case is a label, our call, and the peers' calls by their names. Calls take no arguments; each goes through several
-sets of inputs in turn, together larger than the second-level cache. Lengths are uniform in their logarithm; about half
-are rounded up to a multiple of 8, as many sizes of networks are.
+A case is a label, our call, and the peers' calls by their names. Calls take no arguments; each goes
+through several sets of inputs in turn, together larger than the second-level cache. Lengths are
+uniform in their logarithm; about half are rounded up to a multiple of 8, as many sizes of networks
+are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""One page of all results that asv kept: our times, ratios to the peers, their history. No script, no network.
+"""One page of all results that asv kept: our times, ratios to the peers, their history. No script,
+no network.
 
-asv's own pages load scripts from other places and nothing at all from disk; this one is a single file.
+asv's own pages load scripts from other places and nothing at all from disk; this one is a single
+file.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class Row:
         return found[-1][1] if found else None
 
     def ratios(self) -> dict[str, float]:
-        """Peer -> how many times faster ours is, in the youngest commit that has both; the best peer first."""
+        """Peer -> how many times faster ours is, in the youngest commit that has both; the best
+        peer first.
+        """
         ours, found = self.values.get(OURS, {}), {}
         for library in self.values:
             both = [c for c, _ in self.history(library) if c in ours]

@@ -4,11 +4,13 @@
     python asv_benchmarks/ratios.py --only matmul        # rows that begin so, such as "matmul 64x"
     python asv_benchmarks/ratios.py --write out.md       # and write the table as Markdown
 
-    python asv_benchmarks/ratios.py --no-pauses          # as programs call libraries: one right after the other
+    python asv_benchmarks/ratios.py --no-pauses          # as programs call libraries: one right
+    after the other
 
-Every row is the median of several rounds in which each library runs, one after the other. A library that needs more
-than three times as long as the fastest is run no further, and its ratio says "about". The error is against float64.
-What the memory and the multipliers can do is measured by kernels in the same process.
+Every row is the median of several rounds in which each library runs, one after the other. A library
+that needs more than three times as long as the fastest is run no further, and its ratio says
+"about". The error is against float64. What the memory and the multipliers can do is measured by
+kernels in the same process.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ from gpu import write
 PACKAGES = ("numpy", "numba", "torch", "jax", "onnxruntime", "openvino")
 MARK, ALONE = "<!-- cpu table -->", "<!-- cpu table, one thread -->"
 CHOSEN = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-"""Variables that choose NumPy's kernels: some machines set them for old versions, and slow new ones."""
+"""Variables that choose NumPy's kernels: some machines set them for old versions, and slow new
+ones.
+"""
 MIXED = "<!-- cpu table, no pauses -->"
 TURNS = 4  # as many rounds of single calls without pauses
 BUDGET = 1.2  # seconds for all rounds of a row, about
@@ -102,9 +106,11 @@ def first(run: Callable[[], Any]) -> float:
 
 
 def measure(op: str, shape: str, rounds: int, pauses: bool = True) -> dict[str, Any]:
-    """Medians by library, interleaved; a pause after each library lets its idle threads go to sleep.
+    """Medians by library, interleaved; a pause after each library lets its idle threads go to
+    sleep.
 
-    Without pauses, every library is called once in a round, while the threads of the one before still turn.
+    Without pauses, every library is called once in a round, while the threads of the one before
+    still turn.
     """
     runs, once = {}, {}
     for library in LIBRARIES:

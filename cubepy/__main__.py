@@ -1,4 +1,6 @@
-"""`python -m cubepy`: information, the cache, running files on another backend, quantizing model files, tuning."""
+"""`python -m cubepy`: information, the cache, running files on another backend, quantizing model
+files, tuning.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Configuration: one typed object, `cubepy.config`, whose values come from CUBEPY_* variables or are set in code."""
+"""Configuration: one typed object, `cubepy.config`, whose values come from CUBEPY_* variables or
+are set in code.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Every error that cubepy raises, with one way to show rule, place and remedy.
 
-An error states the rule and the offending value; where a kernel's source is to blame it shows the user's
-file and line with a caret; and it says what to do (the hint). Each class also derives from the builtin that
-a caller would expect, so that `except ValueError` keeps working.
+An error states the rule and the offending value; where a kernel's source is to blame it shows the
+user's file and line with a caret; and it says what to do (the hint). Each class also derives from
+the builtin that a caller would expect, so that `except ValueError` keeps working.
 
 Example:
     >>> import cubepy as cb
@@ -185,11 +185,15 @@ class QuantizationWarning(UserWarning):
 
 
 class TuneError(CubeError, ValueError):
-    """An operation or routine that does not exist or does not fit, or a tuned table that cannot be used."""
+    """An operation or routine that does not exist or does not fit, or a tuned table that cannot be
+    used.
+    """
 
 
 class TuneWarning(UserWarning):
-    """A measurement that could not be made, or a candidate whose results are wrong; work goes on without it."""
+    """A measurement that could not be made, or a candidate whose results are wrong; work goes on
+    without it.
+    """
 
 
 class CacheWarning(UserWarning):

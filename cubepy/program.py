@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 
 def run_program(path: str, arguments: Sequence[str] = ()) -> None:
-    """Run a file as `__main__`: modules beside it can be imported, and `sys.argv` is its own meanwhile."""
+    """Run a file as `__main__`: modules beside it can be imported, and `sys.argv` is its own
+    meanwhile.
+    """
     argv, folders = sys.argv, sys.path
     sys.argv, sys.path = [path, *arguments], [os.path.dirname(os.path.abspath(path)), *folders]
     try:

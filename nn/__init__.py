@@ -1,4 +1,5 @@
-"""Neural networks: modules and functions with the names and weight layouts of PyTorch, and model files.
+"""Neural networks: modules and functions with the names and weight layouts of PyTorch, and model
+files.
 
 Example:
     >>> from cubepy import nn

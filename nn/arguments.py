@@ -1,4 +1,5 @@
-"""What layers are made with: sizes, shapes, numbers, switches and paths, looked at where they are given.
+"""What layers are made with: sizes, shapes, numbers, switches and paths, looked at where they are
+given.
 
 A wrong one would otherwise fail later, in another place, or be silently something else.
 """
@@ -106,7 +107,8 @@ def path(name: str, value: Any) -> Path:
 
 
 def widened(x: Tensor) -> Tensor:
-    """Narrow floats in f32, for what takes several steps: nothing is rounded, and no square overflows, in between.
+    """Narrow floats in f32, for what takes several steps: nothing is rounded, and no square
+    overflows, in between.
 
     Example:
         >>> import cubepy as cb

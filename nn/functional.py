@@ -65,9 +65,9 @@ ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh")
 def embedding(input: Any, weight: Any) -> Tensor:
     """Rows of a table: (..., width) for integer indices (...) and a weight (entries, width).
 
-    Raises:
-        OutOfBoundsError: an index is negative or not below the number of entries. On a GPU, which is not waited for,
-            it gives zeros, and this error in validate mode or with CUBEPY_DEBUG=1.
+    Raises: OutOfBoundsError: an index is negative or not below the number of entries. On a GPU,
+        which is not waited for, it gives zeros, and this error in validate mode or with
+        CUBEPY_DEBUG=1.
 
     Example:
         >>> embedding([2, 0], [[1.0, 1.5], [2.0, 2.5], [3.0, 3.5]])
@@ -162,7 +162,8 @@ def softmax(input: Any, dim: int = -1) -> Tensor:
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero each element with probability p and scale the others by 1 / (1 - p); the identity unless training.
+    """Zero each element with probability p and scale the others by 1 / (1 - p); the identity unless
+    training.
 
     Example:
         >>> dropout([1.0, 2.0], training=False)

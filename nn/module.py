@@ -26,8 +26,8 @@ class LoadResult(NamedTuple):
 class Module:
     """Base of all layers and models.
 
-    Assigning a `Parameter` or a `Module` to an attribute registers it; calling the module runs `forward`.
-    Tensors are never changed in place, so copies of a module may share them.
+    Assigning a `Parameter` or a `Module` to an attribute registers it; calling the module runs
+    `forward`. Tensors are never changed in place, so copies of a module may share them.
 
     Attributes:
         training: whether dropout and the like are active.
@@ -98,7 +98,9 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def register_forward_pre_hook(self, hook: Hook) -> Callable[[], None]:
-        """Call `hook(module, args)` before every `forward`; the result removes it again when called."""
+        """Call `hook(module, args)` before every `forward`; the result removes it again when
+        called.
+        """
         if not callable(hook):
             raise ArgumentError(f"hook must be a function of (module, args), not {shown(hook)}")
         key = object()
@@ -194,16 +196,15 @@ class Module:
                     yield (f"{prefix}.{key}" if prefix else key), table, key
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> LoadResult:
-        """Take over tensors by name: shared when the dtype is that of the parameter, else converted to it.
+        """Take over tensors by name: shared when the dtype is that of the parameter, else converted
+        to it.
 
         Args:
             state: tensors or arrays by dotted name, such as `nn.load_safetensors` gives.
             strict: whether every name must be on both sides.
 
-        Raises:
-            FileFormatError: everything that is missing, unexpected (when strict) or of a wrong shape, in one
-                message. Nothing is changed then.
-            ArgumentError: `state` is no mapping.
+        Raises: FileFormatError: everything that is missing, unexpected (when strict) or of a wrong
+            shape, in one message. Nothing is changed then. ArgumentError: `state` is no mapping.
 
         Example:
             >>> from cubepy import nn
@@ -240,11 +241,11 @@ class Module:
         return LoadResult(missing, unexpected)
 
     def to(self, target: Any) -> Module:
-        """Move parameters and buffers to a device, or convert the float ones to a dtype; returns the module.
+        """Move parameters and buffers to a device, or convert the float ones to a dtype; returns
+        the module.
 
-        Args:
-            target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...). Quantized weights move
-                with the others and keep their codes.
+        Args: target: a device ("cuda", "cpu", ...) or a float dtype ("f16", `cb.bf16`, ...).
+            Quantized weights move with the others and keep their codes.
 
         Example:
             >>> from cubepy import nn
@@ -272,7 +273,9 @@ class Module:
         return self.train(False)
 
     def clone(self, _done: dict[int, Module] | None = None) -> Module:
-        """A copy of the tree of modules that shares its tensors; replacing them in one leaves the other alone."""
+        """A copy of the tree of modules that shares its tensors; replacing them in one leaves the
+        other alone.
+        """
         done = {} if _done is None else _done
         if id(self) not in done:
             copy = object.__new__(type(self))

@@ -100,7 +100,8 @@ class _BatchNorm(Module):
         self.register_buffer("num_batches_tracked", np.asarray(0, np.int64))
 
     def forward(self, input: Any) -> Tensor:
-        """(N, num_features, ...) -> the same; training normalises by the batch and moves the running values.
+        """(N, num_features, ...) -> the same; training normalises by the batch and moves the
+        running values.
 
         Raises:
             ShapeError: another number of axes or channels, or one value per channel while training.

@@ -9,7 +9,8 @@ from cubepy.tensor import Tensor, as_tensor
 
 
 class Parameter(Tensor):
-    """A tensor that modules list among their parameters when it is assigned to one of their attributes.
+    """A tensor that modules list among their parameters when it is assigned to one of their
+    attributes.
 
     Args:
         data: a tensor or anything that `cb.tensor` takes; the memory is shared.

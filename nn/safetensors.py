@@ -1,8 +1,8 @@
 """safetensors files: memory-mapped in, atomically out.
 
-The format: eight bytes with the length of a header (little-endian), the header (JSON: name -> dtype, shape,
-offsets; and `__metadata__`, texts), then the bytes of all tensors without gaps. A file comes from anywhere, so
-everything that the header says is checked before any of it is used.
+The format: eight bytes with the length of a header (little-endian), the header (JSON: name ->
+dtype, shape, offsets; and `__metadata__`, texts), then the bytes of all tensors without gaps. A
+file comes from anywhere, so everything that the header says is checked before any of it is used.
 """
 
 from __future__ import annotations
@@ -48,12 +48,11 @@ _CODES = {name: code for code, name in DTYPES.items()}
 
 
 def load_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The tensors of a file, by name: read-only views of the mapped file, of which nothing is read yet.
+    """The tensors of a file, by name: read-only views of the mapped file, of which nothing is read
+    yet.
 
-    Raises:
-        FileFormatError: a file that is truncated or whose header is wrong, with the rule and the value.
-        FileNotFoundError: there is no such file.
-        ArgumentError: `path` is no path.
+    Raises: FileFormatError: a file that is truncated or whose header is wrong, with the rule and
+        the value. FileNotFoundError: there is no such file. ArgumentError: `path` is no path.
 
     Example:
         >>> import numpy as np, tempfile
@@ -97,7 +96,9 @@ Entry = tuple[str, tuple[int, ...], int, int]
 
 
 def _open(path: str | os.PathLike[str]) -> tuple[mmap.mmap, dict[str, Entry], dict[str, str], int]:
-    """The mapped file, its checked entries (dtype, shape, first byte, last byte), metadata, where data start."""
+    """The mapped file, its checked entries (dtype, shape, first byte, last byte), metadata, where
+    data start.
+    """
 
     def refuse(rule: str, hint: str = DAMAGED) -> NoReturn:
         raise FileFormatError(f"{os.fspath(path)}: {rule}", hint=hint)

@@ -1,8 +1,8 @@
 """Quantized models in safetensors files.
 
-A packed weight "x.weight" is stored as the tensors "x.weight.codes", "x.weight.scales" and so on, just as they
-lie in memory; the metadata entry "cubepy.quant" says what they are. Loading maps them: nothing is unpacked,
-converted or copied.
+A packed weight "x.weight" is stored as the tensors "x.weight.codes", "x.weight.scales" and so on,
+just as they lie in memory; the metadata entry "cubepy.quant" says what they are. Loading maps them:
+nothing is unpacked, converted or copied.
 """
 
 from __future__ import annotations
@@ -82,10 +82,8 @@ def load(model: nn.Module, path: Path, *, strict: bool = True) -> nn.Module:
         path: of the file. Packed weights are mapped from it, never made float.
         strict: whether the file must hold every tensor of the model, and no other.
 
-    Raises:
-        FileFormatError: a damaged file, or tensors that are missing, left over or of another shape. The model
-            is unchanged then.
-        ArgumentError: `model` is no module.
+    Raises: FileFormatError: a damaged file, or tensors that are missing, left over or of another
+        shape. The model is unchanged then. ArgumentError: `model` is no module.
 
     Example:
         >>> import tempfile
@@ -142,13 +140,15 @@ def quantize_file(
     symmetric: bool | None = None,
     skip: Skip = (),
 ) -> QuantizationReport:
-    """Quantize the linear weights of a safetensors file into another one, which appears whole or not at all.
+    """Quantize the linear weights of a safetensors file into another one, which appears whole or
+    not at all.
 
-    Every float matrix named "weight" (after the last dot) is taken for a linear layer's (outputs, inputs), unless its
-    name speaks of an embedding. It stays as it is, and a `QuantizationWarning` and the report name it, if its inputs
-    are no multiple of the group or if it may lie the other way round, as those of GPT-2's `Conv1D` do: its bias is as
-    long as its second axis; or it has none or is square, and its name or the other matrices of the file speak for it.
-    Everything else is written as it is. The source is mapped and read tensor by tensor.
+    Every float matrix named "weight" (after the last dot) is taken for a linear layer's (outputs,
+    inputs), unless its name speaks of an embedding. It stays as it is, and a `QuantizationWarning`
+    and the report name it, if its inputs are no multiple of the group or if it may lie the other
+    way round, as those of GPT-2's `Conv1D` do: its bias is as long as its second axis; or it has
+    none or is square, and its name or the other matrices of the file speak for it. Everything else
+    is written as it is. The source is mapped and read tensor by tensor.
 
     Args:
         source, target: paths; they may be the same.
@@ -158,9 +158,8 @@ def quantize_file(
     Returns:
         A report without times and output errors.
 
-    Raises:
-        FileFormatError: a damaged source.
-        QuantizationError: an unknown scheme, nothing to quantize, or a source that is quantized already.
+    Raises: FileFormatError: a damaged source. QuantizationError: an unknown scheme, nothing to
+        quantize, or a source that is quantized already.
 
     Example:
         >>> import numpy as np, tempfile
@@ -255,7 +254,9 @@ def _packed(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _reason(name: str, tensor: Tensor, skips: Skips) -> str | None:
-    """Why a tensor stays as it is; empty: it is to be quantized; None: it is no matrix of a layer at all."""
+    """Why a tensor stays as it is; empty: it is to be quantized; None: it is no matrix of a layer
+    at all.
+    """
     last = name.rpartition(".")[2]
     if last not in ("weight", "in_proj_weight") or tensor.ndim != 2 or not tensor.dtype.is_float:
         return None

@@ -1,7 +1,9 @@
-"""Which way round the matrices of a file lie: (outputs, inputs), as PyTorch's `Linear` has them, or the other one.
+"""Which way round the matrices of a file lie: (outputs, inputs), as PyTorch's `Linear` has them, or
+the other one.
 
-A file does not say. A bias has as many elements as there are outputs; where there is none, or a matrix is square, the
-other matrices of the file and the names that GPT-2 gave its `Conv1D` layers, which are (inputs, outputs), speak for it.
+A file does not say. A bias has as many elements as there are outputs; where there is none, or a
+matrix is square, the other matrices of the file and the names that GPT-2 gave its `Conv1D` layers,
+which are (inputs, outputs), speak for it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.tensor import Tensor
 from cubepy.tensor.storage import HOST
 
-# Bytes of X^T X that are gathered at once; more layers than fit are calibrated in several runs of the samples.
+# Bytes of X^T X that are gathered at once; more layers than fit are calibrated in several runs of
+# the samples.
 _MOMENT_BYTES = 1 << 30
 
 
@@ -65,26 +66,24 @@ def quantize(
 ) -> QuantizationResult:
     """Pack the weights of a model's linear layers into eight or four bits.
 
-    Args:
-        model: with `nn.Linear` or `nn.MultiHeadAttention` somewhere inside.
-        scheme: "int8" or "int4", or a `Scheme`.
-        group: int4: inputs that share a scale (32), a multiple of 8. Layers whose inputs it does not divide stay in
-            float, and a `QuantizationWarning` and the report name them.
-        symmetric: int4: whether a group has no minimum of its own (smaller, a little less exact).
-        activations: "int8" (by default) or "float", to quantize weights only.
-        skip: layers to leave alone: names, patterns such as "encoder.*.query", or a function of (name, module).
-        calibrate: sample inputs for error-compensated rounding: an iterable of items, each one called as
-            `model(item)`, `model(*item)` for a tuple or list, `model(**item)` for a dict; or one array, a batch.
-        sample: one such item, to report the output error on.
-        inplace: change `model` itself; otherwise a copy is changed that shares what stays float.
-        measure_speed: time each shape of layer, packed and in float.
+    Args: model: with `nn.Linear` or `nn.MultiHeadAttention` somewhere inside. scheme: "int8" or
+        "int4", or a `Scheme`. group: int4: inputs that share a scale (32), a multiple of 8. Layers
+        whose inputs it does not divide stay in float, and a `QuantizationWarning` and the report
+        name them. symmetric: int4: whether a group has no minimum of its own (smaller, a little
+        less exact). activations: "int8" (by default) or "float", to quantize weights only. skip:
+        layers to leave alone: names, patterns such as "encoder.*.query", or a function of (name,
+        module). calibrate: sample inputs for error-compensated rounding: an iterable of items, each
+        one called as `model(item)`, `model(*item)` for a tuple or list, `model(**item)` for a dict;
+        or one array, a batch. sample: one such item, to report the output error on. inplace: change
+        `model` itself; otherwise a copy is changed that shares what stays float. measure_speed:
+        time each shape of layer, packed and in float.
 
     Returns:
         The model and a report.
 
-    Raises:
-        QuantizationError: unknown scheme, a group that fits no layer, weights that are not finite, no layer to
-            quantize, or no calibration inputs in `calibrate`. The model is unchanged then.
+    Raises: QuantizationError: unknown scheme, a group that fits no layer, weights that are not
+        finite, no layer to quantize, or no calibration inputs in `calibrate`. The model is
+        unchanged then.
 
     Example:
         >>> from cubepy import nn
@@ -179,7 +178,9 @@ def _calls(calibrate: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
 def _pack(
     model: nn.Module, todo: Sequence[Candidate], scheme: Scheme, calls: Any, shown: Any, timed: bool
 ) -> tuple[dict[int, Quantized], dict[int, LayerReport]]:
-    """The packed storage of every parameter (by id: layers may share one), and a report for every candidate."""
+    """The packed storage of every parameter (by id: layers may share one), and a report for every
+    candidate.
+    """
     packed: dict[int, Quantized] = {}
     reports: dict[int, LayerReport] = {}
     speeds: dict[tuple[int, ...], tuple[float, float]] = {}

@@ -24,12 +24,10 @@ _WEIGHTS: dict[type, tuple[str, ...]] = {
 class Candidate:
     """A matrix of a model.
 
-    Attributes:
-        name: of the module; of the parameter where the module has several.
-        module: that owns it.
-        key: its name in the module.
-        reason: why it stays as it is; empty: it is to be quantized.
-        unasked: whether that is nobody's wish and follows neither from what it is: something to warn of.
+    Attributes: name: of the module; of the parameter where the module has several. module: that
+        owns it. key: its name in the module. reason: why it stays as it is; empty: it is to be
+        quantized. unasked: whether that is nobody's wish and follows neither from what it is:
+        something to warn of.
     """
 
     name: str
@@ -47,9 +45,8 @@ class Candidate:
 class Skips:
     """What the user wants left alone: names, patterns, or a predicate.
 
-    Args:
-        skip: names of modules or parameters, with the wildcards of the shell (`*`, `?`, `[...]`), or a function
-            of name and module.
+    Args: skip: names of modules or parameters, with the wildcards of the shell (`*`, `?`, `[...]`),
+        or a function of name and module.
 
     Raises:
         QuantizationError: neither of them.
@@ -123,7 +120,9 @@ def _keys(module: nn.Module) -> tuple[str, ...]:
 
 
 def warn_of(left: Sequence[tuple[str, str]]) -> list[str]:
-    """Warn of layers that stay in float though nobody asked for it, by name and reason; gives notes for the report."""
+    """Warn of layers that stay in float though nobody asked for it, by name and reason; gives notes
+    for the report.
+    """
     if not left:
         return []
     named = "; ".join(f"{name!r}: {reason}" for name, reason in left[:8])

@@ -89,7 +89,9 @@ def _linear(inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
 
 @register("slice", "quantized")
 def _slice(inputs: Sequence[Any], attrs: dict[str, Any]) -> Quantized:
-    """Some rows of a weight, as attention takes its query, key and value projections from one weight."""
+    """Some rows of a weight, as attention takes its query, key and value projections from one
+    weight.
+    """
     storage = inputs[0]
     index = attrs["index"]
     whole = all(isinstance(part, tuple) for part in index) and all(

@@ -4,8 +4,8 @@
     python scripts/fuzz_kernels.py --seed 1 --count 1000 --backend cuda --seconds 120 --jobs 16
     python scripts/fuzz_kernels.py --seed 1234 --count 1 --show          # print one kernel
 
-A kernel is its seed: --seed 1 --count 1000 are the kernels 1 to 1000. Those that differ, or that a backend refuses, are
-kept in the folder --out; the exit status says whether there are any.
+A kernel is its seed: --seed 1 --count 1000 are the kernels 1 to 1000. Those that differ, or that a
+backend refuses, are kept in the folder --out; the exit status says whether there are any.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ Job = tuple[int, str, int, str, float]
 
 
 def one(job: Job) -> tuple[int, str | None, str]:
-    """Run the kernel of a seed; gives the seed, what went wrong (None: there was no time for it), and the source."""
+    """Run the kernel of a seed; gives the seed, what went wrong (None: there was no time for it),
+    and the source.
+    """
     seed, device, size, folder, end = job
     if time.time() > end:
         return seed, None, ""

@@ -1,13 +1,15 @@
-"""Everything that needs an NVIDIA GPU, with one command: the tests, the sanitizers, the table of benchmarks.
+"""Everything that needs an NVIDIA GPU, with one command: the tests, the sanitizers, the table of
+benchmarks.
 
     python scripts/gpu_check.py                            # the tests
     python scripts/gpu_check.py --sanitize --benchmarks    # and races, memory, speed
     python scripts/gpu_check.py --only tests --only racecheck --out logs
 
-What each step printed is in the folder `--out`, beside `summary.json`; the exit status is the number of failed steps.
-The sanitizers are compute-sanitizer of the CUDA toolkit; a machine without it skips them and says so. They run at the
-same time, each in several processes, after a run without them has compiled the kernels; arrays do not share memory
-then, so that what lies beyond an array is nobody's. A planted mistake must be found each time.
+What each step printed is in the folder `--out`, beside `summary.json`; the exit status is the
+number of failed steps. The sanitizers are compute-sanitizer of the CUDA toolkit; a machine without
+it skips them and says so. They run at the same time, each in several processes, after a run without
+them has compiled the kernels; arrays do not share memory then, so that what lies beyond an array is
+nobody's. A planted mistake must be found each time.
 """
 
 from __future__ import annotations
@@ -177,7 +179,9 @@ def gpus() -> list[str]:
 
 
 def together(steps: list[Step], out: Path) -> list[dict[str, object]]:
-    """Run the commands of several steps; for each step its status, its time and what its last lines count."""
+    """Run the commands of several steps; for each step its status, its time and what its last lines
+    count.
+    """
     jobs = [
         (step, n, out / f"{step.name}.{n}.log") for step in steps for n in range(len(step.commands))
     ]

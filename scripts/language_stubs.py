@@ -1,7 +1,9 @@
-"""Write what editors and type checkers know of the language: `cubepy/lang/names.pyi` and `scalars.pyi`.
+"""Write what editors and type checkers know of the language: `cubepy/lang/names.pyi` and
+`scalars.pyi`.
 
-The names, their words and their parameters come from the tables of `cubepy.lang`: a docstring that begins with a
-call in backticks says the parameters. A test fails where the files are not what this script makes.
+The names, their words and their parameters come from the tables of `cubepy.lang`: a docstring that
+begins with a call in backticks says the parameters. A test fails where the files are not what this
+script makes.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ PARAMETERS = {
     "wgmma": "acc, a, ai, b, bi, n, dtype, accumulate=True, transpose_a=False, transpose_b=False, swizzle=128,"
     " swizzle_a=None, swizzle_b=None, start=0, a_lead=0, a_stride=0, b_lead=0, b_stride=0",
 }
-"""The parameters of names whose words do not begin with a call that says them all; else it is one, x."""
+"""The parameters of names whose words do not begin with a call that says them all; else it is one,
+x.
+"""
 
 TYPES = {
     "array": "Array",
@@ -79,7 +83,9 @@ RESULTS = {
         "None",
     ),
 }
-"""What names return that do not return a value like their first argument: a line of a line, else a number."""
+"""What names return that do not return a value like their first argument: a line of a line, else a
+number.
+"""
 
 GENERIC = {"comptime": {"expr": "T"}, "unroll": {"over": "Iterable[T]"}}
 

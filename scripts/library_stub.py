@@ -1,7 +1,8 @@
 """Write what editors and type checkers know of the kernel library: `cubepy/kernels/__init__.pyi`.
 
-Every public function gives back the kind of array that it was given. Its stub says so by overloads, one for each kind,
-made of the function's own signature. A test fails where the file is not what this script makes.
+Every public function gives back the kind of array that it was given. Its stub says so by overloads,
+one for each kind, made of the function's own signature. A test fails where the file is not what
+this script makes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ LEADS = ("grad_output", "x", "input", "a", "query", "grad", "arrays")
 """The parameters whose kind decides."""
 
 SCALARS = "keepdims"
-"""Functions with this parameter give a NumPy scalar where they reduce a host's array along all axes."""
+"""Functions with this parameter give a NumPy scalar where they reduce a host's array along all
+axes.
+"""
 
 
 def annotation(parameter: Any) -> str:

@@ -1,16 +1,16 @@
 """Whether two commits generate the same code: the proof of a refactoring.
 
 Runs the test suite on both commits and notes every program that a backend is asked to compile: the
-generated text, the options and the parameters, which is what names an entry of the cache (without the
-versions of the packages and of the ops, which belong to the installation). A commit that only moves or
-renames leaves the set as it is.
+generated text, the options and the parameters, which is what names an entry of the cache (without
+the versions of the packages and of the ops, which belong to the installation). A commit that only
+moves or renames leaves the set as it is.
 
     python scripts/same_code.py HEAD~1 HEAD
     python scripts/same_code.py main my-branch -- -n 2 tests/kernels tests/conformance
 
-Everything behind `--` goes to pytest. The exit status is 0 when the sets are equal. Random numbers that
-tests draw without a seed are given one, and tests of a file run in order in one process, so that a second
-run of the same commit gives the same set.
+Everything behind `--` goes to pytest. The exit status is 0 when the sets are equal. Random numbers
+that tests draw without a seed are given one, and tests of a file run in order in one process, so
+that a second run of the same commit gives the same set.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Threads that launch, capture, replay and free on one GPU at once: `python scripts/stress_gpu.py --seconds 600`.
+"""Threads that launch, capture, replay and free on one GPU at once:
+`python scripts/stress_gpu.py --seconds 600`.
 
-Every thread works on arrays of its own and on weights that all of them read, with streams and threads that come and go,
-streams of PyTorch and CuPy among them where these are installed, and lengths that vary. Every value is checked. At
-intervals it prints what was done, errors and memory; the exit status says whether there were errors or memory grew.
+Every thread works on arrays of its own and on weights that all of them read, with streams and
+threads that come and go, streams of PyTorch and CuPy among them where these are installed, and
+lengths that vary. Every value is checked. At intervals it prints what was done, errors and memory;
+the exit status says whether there were errors or memory grew.
 """
 
 from __future__ import annotations
@@ -240,7 +242,9 @@ def _imported(name: str) -> Any:
 
 
 def memory_now() -> dict[str, int]:
-    """Bytes: what arrays use, what the pool keeps, what the GPU gave to anybody, what the process has of the host."""
+    """Bytes: what arrays use, what the pool keeps, what the GPU gave to anybody, what the process
+    has of the host.
+    """
     stats = cb.memory_stats("cuda")
     free, total = context(0).memory()
     with open("/proc/self/statm") as file:

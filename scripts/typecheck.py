@@ -1,4 +1,6 @@
-"""Run mypy over the package as it is imported: a folder of links puts backends, nn and quant inside it."""
+"""Run mypy over the package as it is imported: a folder of links puts backends, nn and quant inside
+it.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from pathlib import Path
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "tests"
 os.environ.setdefault("CUBEPY_CACHE_DIR", str(CACHE))
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-    # Processes that tests start would compile all of Numba's modules each; nothing is written beside sources.
+    # Processes that tests start would compile all of Numba's modules each; nothing is written
+    # beside sources.
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(CACHE / "bytecode"))
 
 from hypothesis import HealthCheck, settings

@@ -1,6 +1,7 @@
-"""A device whose memory is its own in name only: arrays on it are `DeviceArray`s over the host's memory, kernels run
-on the CPU. It lets everything above a GPU backend be tested without a GPU: whatever touches an element on the host
-without asking fails here as it would there."""
+"""A device whose memory is its own in name only: arrays on it are `DeviceArray`s over the host's
+memory, kernels run on the CPU. It lets everything above a GPU backend be tested without a GPU:
+whatever touches an element on the host without asking fails here as it would there.
+"""
 
 from __future__ import annotations
 

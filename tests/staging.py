@@ -1,4 +1,5 @@
-"""Running launches of NumPy arrays on a GPU: the arrays' memory is copied there before and back after.
+"""Running launches of NumPy arrays on a GPU: the arrays' memory is copied there before and back
+after.
 
 cubepy itself never copies behind a user's back; tests that are written once for every backend may.
 """
@@ -91,7 +92,9 @@ class Stage:
         return v
 
     def result(self, v: Any) -> Any:
-        """What a function gave, with every device array in it copied to the host; an argument is itself again."""
+        """What a function gave, with every device array in it copied to the host; an argument is
+        itself again.
+        """
         if isinstance(v, da.DeviceArray):
             given = next((a for a, there in self.given if there is v), None)
             return _as_there(v) if given is None else given
@@ -162,7 +165,9 @@ _inside: list[str] = []
 
 
 def moved(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays that takes NumPy arrays, works where the current device is, and gives NumPy arrays."""
+    """A function of arrays that takes NumPy arrays, works where the current device is, and gives
+    NumPy arrays.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

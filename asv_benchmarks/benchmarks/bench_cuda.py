@@ -1,7 +1,7 @@
 """What a GPU does, beside torch: host time and the GPU's together, waited for after each call.
 
-Cells are skipped where there is no GPU or no torch. The table of docs/benchmarks/h200.md (`gpu.py`) times by events and has
-many more rows; these follow the main ones over commits.
+Cells are skipped where there is no GPU or no torch. The table of docs/benchmarks/h200.md (`gpu.py`)
+times by events and has many more rows; these follow the main ones over commits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Work to time: `case(op, library, shape)` builds the data once, runs it once and gives a function without arguments.
+"""Work to time: `case(op, library, shape)` builds the data once, runs it once and gives a function
+without arguments.
 
-A library that is not installed or does not have the operation raises NotImplementedError, which asv shows as a skipped
-cell. Large buffers of all libraries stay with the process when they are freed: what is compared is the work, not the
-page faults of memory that is fetched anew each time.
+A library that is not installed or does not have the operation raises NotImplementedError, which asv
+shows as a skipped cell. Large buffers of all libraries stay with the process when they are freed:
+what is compared is the work, not the page faults of memory that is fetched anew each time.
 """
 
 from __future__ import annotations
@@ -33,13 +34,16 @@ WARM = 4
 
 
 def keep_memory(reserve: int = 0) -> None:
-    """Tell the C library to keep what is freed (glibc's M_ARENA_MAX = -8, M_MMAP_MAX = -4 and M_TRIM_THRESHOLD = -1).
+    """Tell the C library to keep what is freed (glibc's M_ARENA_MAX = -8, M_MMAP_MAX = -4 and
+    M_TRIM_THRESHOLD = -1).
 
-    Threads share one arena, for which this comes before they start: a thread with an arena of its own gives every large
+    Threads share one arena, for which this comes before they start: a thread with an arena of its
+        own gives every large
     buffer back to the system, and fetching new pages made JAX up to 13 times slower than it is.
 
-    The reserve, in bytes, is fetched now for results that do not fit where the last one was, because something small
-    has come there: seven microseconds for each page of 4 KiB made torch.compile 40 times slower than it is.
+    The reserve, in bytes, is fetched now for results that do not fit where the last one was,
+    because something small has come there: seven microseconds for each page of 4 KiB made
+    torch.compile 40 times slower than it is.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -62,8 +66,9 @@ def data(op: str, shape: str) -> tuple[Any, ...]:
 def warmed(run: Callable[[], Any]) -> Callable[[], Any]:
     """The same function, after a few runs.
 
-    The first compile and read files; the second and third of a process learn that a call comes again and make the short
-    way for it. What is measured is the call that a program makes a thousand times.
+    The first compile and read files; the second and third of a process learn that a call comes
+    again and make the short way for it. What is measured is the call that a program makes a
+    thousand times.
     """
     for _ in range(WARM):
         run()

@@ -1,8 +1,8 @@
-"""The libraries that ours is compared with: each is imported when it is first asked for, and left out where it is not
-installed.
+"""The libraries that ours is compared with: each is imported when it is first asked for, and left
+out where it is not installed.
 
-Every peer gets the same number of threads, takes its data as it likes it best, and prepares before the clock what a
-user would prepare once: graphs are compiled, constant weights packed.
+Every peer gets the same number of threads, takes its data as it likes it best, and prepares before
+the clock what a user would prepare once: graphs are compiled, constant weights packed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ Run = Callable[[], Any]
 Make = Callable[..., Run]  # takes the data, prepares what is prepared once, and gives what is timed
 
 SETTLE = {"numpy": 0.005, "torch": 0.02, "torch.compile": 0.02, "onnxruntime": 0.05}
-"""Seconds for which threads of a library keep turning after its last call; those of the others sleep at once."""
+"""Seconds for which threads of a library keep turning after its last call; those of the others
+sleep at once.
+"""
 
 
 def threads() -> int:
@@ -62,8 +64,8 @@ def compiled(make: Make) -> Make:
 
 
 def frozen(layer: Callable[..., Any]) -> Make:
-    """torch.compile of a layer whose weights are constants, so that it packs them: takes the data, gives the layer and
-    its input.
+    """torch.compile of a layer whose weights are constants, so that it packs them: takes the data,
+    gives the layer and its input.
     """
 
     def prepare(*tensors: Any) -> Run:
@@ -127,7 +129,9 @@ class Graph:
         return lambda: session.run(None, self.feed)[0]
 
     def openvino(self) -> Run:
-        """Run by OpenVINO on the CPU in float32: one request at a time, inputs and results not copied."""
+        """Run by OpenVINO on the CPU in float32: one request at a time, inputs and results not
+        copied.
+        """
         request = _openvino().compile_model(_openvino().read_model(self.model), "CPU", {
             "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads(), "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": 1,
@@ -169,7 +173,9 @@ def serialised(
 def node(
     kind: str, outputs: int = 1, result: Any = np.float32, constant: bool = True, **attributes: Any
 ) -> Callable[..., Graph]:
-    """An ONNX graph of one node; the first array is its input, and so are the others unless they are constants."""
+    """An ONNX graph of one node; the first array is its input, and so are the others unless they
+    are constants.
+    """
 
     def graph(*arrays: np.ndarray) -> Graph:
         onnx = onnx_module()

@@ -1,4 +1,6 @@
-"""Matrix products: square, skinny, one row, batched, bfloat16; of two matrices, and of one with a constant."""
+"""Matrix products: square, skinny, one row, batched, bfloat16; of two matrices, and of one with a
+constant.
+"""
 
 from __future__ import annotations
 

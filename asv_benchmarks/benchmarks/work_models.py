@@ -1,6 +1,8 @@
-"""Whole networks from library kernels, random weights: ResNet-50 (batch norm folded) and a RoBERTa-base encoder.
+"""Whole networks from library kernels, random weights: ResNet-50 (batch norm folded) and a
+RoBERTa-base encoder.
 
-A network is written once over a few operations; each library has its own. Weights are laid out once, before the clock.
+A network is written once over a few operations; each library has its own. Weights are laid out
+once, before the clock.
 """
 
 from __future__ import annotations

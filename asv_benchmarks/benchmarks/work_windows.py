@@ -1,4 +1,6 @@
-"""Windows over images: convolutions of ResNet-50, of Burn's suite, in groups; pooling; NCHW unless said otherwise."""
+"""Windows over images: convolutions of ResNet-50, of Burn's suite, in groups; pooling; NCHW unless
+said otherwise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Leave to use the matrix unit of an Intel CPU: its registers are large, and Linux keeps them for who asks."""
+"""Leave to use the matrix unit of an Intel CPU: its registers are large, and Linux keeps them for
+who asks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ _ARCH_PRCTL, _REQUEST, _TILE_DATA = (
 
 @cache
 def tiles_granted() -> bool:
-    """Whether this process, with all its threads, may use the tiles' registers; the first call asks the system.
+    """Whether this process, with all its threads, may use the tiles' registers; the first call asks
+    the system.
 
     Source: the Linux kernel's documentation, arch/x86/xstate.
     """

@@ -1,7 +1,8 @@
-"""From generated source to machine code: numba types and lowers it, LLVM optimises it, an object file results.
+"""From generated source to machine code: numba types and lowers it, LLVM optimises it, an object
+file results.
 
-The object is kept in the cache on disk. Loading needs llvmlite only (`backends.llvm.machine_code`), so a warm process
-never imports numba, unless numba starts its threads (see `threads`).
+The object is kept in the cache on disk. Loading needs llvmlite only (`backends.llvm.machine_code`),
+so a warm process never imports numba, unless numba starts its threads (see `threads`).
 """
 
 from __future__ import annotations

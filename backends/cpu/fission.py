@@ -1,8 +1,8 @@
 """Barriers on a CPU: a kernel is split at them, and each piece runs over all units of a cube.
 
-This is loop fission as in MCUDA (Stratton et al., 2008): control flow around a barrier is uniform, so it moves
-out to the cube and what lies between barriers becomes a loop over units. Values that live across a barrier are
-kept per unit.
+This is loop fission as in MCUDA (Stratton et al., 2008): control flow around a barrier is uniform,
+so it moves out to the cube and what lies between barriers becomes a loop over units. Values that
+live across a barrier are kept per unit.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Split:
 
 
 def split(program: Program) -> Split:
-    """Split a program into loops over units; one loop when it has no barrier, or a cube has one unit."""
+    """Split a program into loops over units; one loop when it has no barrier, or a cube has one
+    unit.
+    """
     if not program.has_barrier or program.units == (1, 1, 1):
         return Split([Units(program.body)], set(), set())
     cube = _cube_variables(program.body)
@@ -97,8 +99,8 @@ def split(program: Program) -> Split:
 def _recomputable(program: Program, cube: set[str]) -> dict[str, Assign]:
     """Assignments that are cheaper to repeat in every loop over units than to keep per unit.
 
-    They stand at the top of the kernel, are the only ones of their variable, and use positions, sizes, constants
-    and each other.
+    They stand at the top of the kernel, are the only ones of their variable, and use positions,
+    sizes, constants and each other.
     """
     count: dict[str, int] = {}
     for s in walk(program.body):
@@ -246,7 +248,8 @@ def _fission(body: list[Stmt], cube: set[str], inside_loop: bool = False) -> lis
             (isinstance(x, Assign) and x.name in cube) or (isinstance(x, For) and x.var in cube)
             for x in walk([s])
         ):
-            # What surrounds an assignment to a variable of the cube is uniform, and decides how often it happens.
+            # What surrounds an assignment to a variable of the cube is uniform, and decides how
+            # often it happens.
             flush()
             out.append(_outer(s, cube, inside_loop))
         else:

@@ -22,9 +22,11 @@ _prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int
 
 
 class CpuRunner:
-    """A launch whose argument block is laid out: shapes and strides are in it, pointers come at every run.
+    """A launch whose argument block is laid out: shapes and strides are in it, pointers come at
+    every run.
 
-    The executable gives `entry` (the address of its code), `program`, and `emitted.sites` (what can fail).
+    The executable gives `entry` (the address of its code), `program`, and `emitted.sites` (what can
+    fail).
     """
 
     def __init__(self, exe: Any, leaves: list[Any], cubes: Dim3) -> None:
@@ -127,7 +129,9 @@ class CpuRunner:
         )
 
     def twin(self, leaves: list[Any]) -> CpuRunner:
-        """The same launch with an argument block of its own, filled with these leaves; it does not keep them alive."""
+        """The same launch with an argument block of its own, filled with these leaves; it does not
+        keep them alive.
+        """
         twin = CpuRunner.__new__(CpuRunner)
         twin.__dict__.update(self.__dict__)
         size = len(self.block)
@@ -138,7 +142,9 @@ class CpuRunner:
         return twin
 
     def step(self, begin: int) -> tuple[int, ...]:
-        """What machine code needs to run this, when the block begins at a word of its own (see `replay`)."""
+        """What machine code needs to run this, when the block begins at a word of its own (see
+        `replay`).
+        """
         faults = 0 if self.faults is None else ctypes.addressof(self.faults)
         chunks = self.chunks() if self.parallel else 0
         return self.exe.entry, self.cubes, begin, chunks, choice.threads(), faults

@@ -1,7 +1,9 @@
-"""The CUDA backend: generated Python, compiled by numba-cuda to a cubin, launched through the driver.
+"""The CUDA backend: generated Python, compiled by numba-cuda to a cubin, launched through the
+driver.
 
-The journey of a program: emit.py prints it, lowering.py has numba-cuda lower it and NVIDIA's libraries compile it,
-compile.py keeps the result on disk, module.py loads it, run.py lays out launches and puts them on streams.
+The journey of a program: emit.py prints it, lowering.py has numba-cuda lower it and NVIDIA's
+libraries compile it, compile.py keeps the result on disk, module.py loads it, run.py lays out
+launches and puts them on streams.
 """
 
 from __future__ import annotations

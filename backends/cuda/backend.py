@@ -46,7 +46,9 @@ class CudaBackend:
         return _properties(ordinal)
 
     def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
-        """Cubes of 256 units, however few have work: their number is part of the code, a size must not be."""
+        """Cubes of 256 units, however few have work: their number is part of the code, a size must
+        not be.
+        """
         units = UNITS[len(axes)]
         return cubes_over(axes, units), units
 

@@ -64,7 +64,9 @@ class CudaGpu:
         )
 
     def place(self, ordinal: int, source: np.ndarray) -> memory.Block:
-        """New device memory with the bytes of a C-ordered NumPy array; also while a graph is being captured."""
+        """New device memory with the bytes of a C-ordered NumPy array; also while a graph is being
+        captured.
+        """
         stream = thread_stream(ordinal)
         capture = stream.capture
         if capture is not None:  # the copy happens now; the graph only reads what it brought
@@ -108,7 +110,9 @@ class CudaGpu:
         transfer.fill_bytes(target.address, byte, target.nbytes, stream)
 
     def copy(self, target: Any, source: Any) -> None:
-        """Copy an array into another one of the same shape, converting the dtype, from any device to any."""
+        """Copy an array into another one of the same shape, converting the dtype, from any device
+        to any.
+        """
         if source.device != target.device:
             self._between(target, source)
         elif target.dtype == source.dtype and target.layout.contiguous and source.layout.contiguous:
@@ -142,7 +146,9 @@ class CudaGpu:
         return stream
 
     def hand_over(self, array: Any, stream: int | None) -> None:
-        """Let the later work of a consumer's stream (as DLPack numbers them) come after what makes the array."""
+        """Let the later work of a consumer's stream (as DLPack numbers them) come after what makes
+        the array.
+        """
         if stream == -1:
             return
         if stream == 0:
@@ -187,7 +193,8 @@ class CudaGpu:
     def synchronize(self, ordinal: int) -> None:
         """Wait for the device; errors that kernels reported surface here.
 
-        While another thread captures a graph, only the streams that are known here can be waited for.
+        While another thread captures a graph, only the streams that are known here can be waited
+        for.
 
         Raises:
             LaunchError: this thread captures a graph.

@@ -23,16 +23,13 @@ def compile_for(
     aligned: bool = True,
     **kwargs: Any,
 ) -> Code:
-    """Compile a kernel for an architecture; host arrays stand for device arrays, and only their kind matters.
+    """Compile a kernel for an architecture; host arrays stand for device arrays, and only their
+    kind matters.
 
-    Args:
-        architecture: such as "sm_90a".
-        kernel: the kernel.
-        units: units of a cube.
-        args, kwargs: the kernel's arguments.
-        mode: "checked", "validate" or "unchecked".
-        wide: index with 64 bits.
-        aligned: assume that arrays, and the rows of those whose strides allow it, start at multiples of 16 bytes.
+    Args: architecture: such as "sm_90a". kernel: the kernel. units: units of a cube. args, kwargs:
+        the kernel's arguments. mode: "checked", "validate" or "unchecked". wide: index with 64
+        bits. aligned: assume that arrays, and the rows of those whose strides allow it, start at
+        multiples of 16 bytes.
 
     Raises:
         BackendCompileError: the code cannot be compiled, or numba-cuda is not installed.

@@ -1,9 +1,11 @@
-"""Laying out and running launches on a GPU: one prepared block of arguments, one call of the driver.
+"""Laying out and running launches on a GPU: one prepared block of arguments, one call of the
+driver.
 
-A parameter of a generated kernel is one 64-bit word (a tensor map: 16 of them): for an array its pointer, its sizes
-and its strides (in elements); for a number its value (a float of 32 bits or less as the 32 bits of its f32 in the low
-half, a float of 64 bits as its bits); at the end, when the kernel reports faults, the address of the record for them.
-The driver gets the address of every word, which was 0.5 us faster on an H200's host than one buffer with its size.
+A parameter of a generated kernel is one 64-bit word (a tensor map: 16 of them): for an array its
+pointer, its sizes and its strides (in elements); for a number its value (a float of 32 bits or less
+as the 32 bits of its f32 in the low half, a float of 64 bits as its bits); at the end, when the
+kernel reports faults, the address of the record for them. The driver gets the address of every
+word, which was 0.5 us faster on an H200's host than one buffer with its size.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ MAP_WORDS = 16
 
 @cache
 def entry(name: str) -> Any:
-    """A driver function without declared types: ctypes calls it faster; pass pointers as `c_void_p`."""
+    """A driver function without declared types: ctypes calls it faster; pass pointers as
+    `c_void_p`.
+    """
     function = api()[
         name
     ]  # indexing makes a new object, without the types that attribute access keeps
@@ -47,10 +51,10 @@ def entry(name: str) -> Any:
 class CudaRunner:
     """A launch whose block of arguments is laid out; pointers and numbers come at every run.
 
-    The executable gives `loadable` (its code), `program`, `units`, `shared_bytes`, `cluster` (None or three numbers),
-    `overlap` (whether it may begin before the launch before it has ended),
-    `sites` (what can fail; empty when nothing is reported), `loose` (bits that no address may have set), and `whole`
-    (what gives the variant for other addresses).
+    The executable gives `loadable` (its code), `program`, `units`, `shared_bytes`, `cluster` (None
+    or three numbers), `overlap` (whether it may begin before the launch before it has ended),
+    `sites` (what can fail; empty when nothing is reported), `loose` (bits that no address may have
+    set), and `whole` (what gives the variant for other addresses).
     """
 
     def __init__(self, exe: Any, leaves: Sequence[Any], cubes: Dim3, ordinal: int = 0) -> None:
@@ -117,7 +121,8 @@ class CudaRunner:
         self.parameters = ctypes.c_void_p(ctypes.addressof(self.pointers))
 
     def fill(self, leaves: Sequence[Any], stream: NativeStream) -> int:
-        """Put pointers and numbers into the block, and order the launch against other users of the memory.
+        """Put pointers and numbers into the block, and order the launch against other users of the
+        memory.
 
         Gives the bits that any address has set.
         """
@@ -267,17 +272,17 @@ def generated(
     extents: Sequence[Any],
     apart: bool = False,
 ) -> Quick | None:
-    """A function of the bound values and a stream that launches; it gives False when the general path must.
+    """A function of the bound values and a stream that launches; it gives False when the general
+    path must.
 
-    It does what the general path does (pointers and numbers into the block, overlap, order between streams), without
-    its loops: on an H200's host that is the difference between being slower and being faster than Triton.
+    It does what the general path does (pointers and numbers into the block, overlap, order between
+    streams), without its loops: on an H200's host that is the difference between being slower and
+    being faster than Triton.
 
-    Args:
-        runner: of the launch.
-        places: where each leaf is among the values: (argument, -1), or (argument, place in its tuple).
-        outputs: leaves that are written.
-        extents: of each leaf that is an array: first byte and one past the last, relative to its address.
-        apart: whether the arrays of tensor maps are known not to overlap what is written.
+    Args: runner: of the launch. places: where each leaf is among the values: (argument, -1), or
+        (argument, place in its tuple). outputs: leaves that are written. extents: of each leaf that
+        is an array: first byte and one past the last, relative to its address. apart: whether the
+        arrays of tensor maps are known not to overlap what is written.
     """
     if runner.empty or runner.fault_word >= 0 or runner.many or (runner.maps and not apart):
         return None

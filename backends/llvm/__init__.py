@@ -1,1 +1,3 @@
-"""What the compiled backends share: the ops of generated code as LLVM IR, and the printing of programs."""
+"""What the compiled backends share: the ops of generated code as LLVM IR, and the printing of
+programs.
+"""

@@ -1,4 +1,6 @@
-"""The names that generated code uses, without importing numba to learn them (a test compares with `ops.OPS`)."""
+"""The names that generated code uses, without importing numba to learn them (a test compares with
+`ops.OPS`).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Printing a program as one Python function that numba compiles: statements and expressions of every target.
+"""Printing a program as one Python function that numba compiles: statements and expressions of
+every target.
 
-The text is complete: every comptime value stands in it. Integer arithmetic goes through functions that wrap in
-their own dtype; index arithmetic inside brackets is done in 64 bits, where it cannot wrap. A backend adds what
-surrounds the body (loops over units, or a position read from the hardware), memory and barriers.
+The text is complete: every comptime value stands in it. Integer arithmetic goes through functions
+that wrap in their own dtype; index arithmetic inside brackets is done in 64 bits, where it cannot
+wrap. A backend adds what surrounds the body (loops over units, or a position read from the
+hardware), memory and barriers.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ NARROW = ("f16", "bf16")
 
 
 def carrier(dtype: DType) -> str:
-    """The dtype in which generated code holds values: f16 and bf16 are held in f32, rounded after each step."""
+    """The dtype in which generated code holds values: f16 and bf16 are held in f32, rounded after
+    each step.
+    """
     name = dtype.compute.name
     return "f32" if name in NARROW else name
 

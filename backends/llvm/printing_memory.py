@@ -1,4 +1,5 @@
-"""Printing accesses to memory: offsets, bounds, lines that hang over an end, strided lines, atomics.
+"""Printing accesses to memory: offsets, bounds, lines that hang over an end, strided lines,
+atomics.
 
 Checked mode never touches memory outside an array: a read there gives zero and a write is dropped.
 """
@@ -196,7 +197,9 @@ class MemoryText:
     def line_place(
         self, mem: Mem, args: tuple[Expr, ...], linear: bool, lanes: int
     ) -> tuple[str, str, str | None]:
-        """Where a line starts, how many places follow there, and its lanes' offsets if they are not neighbours."""
+        """Where a line starts, how many places follow there, and its lanes' offsets if they are not
+        neighbours.
+        """
         unit = self.stride(mem, mem.ndim - 1) == "1" and not (
             mem.kind == "local" and self.locals_per_unit
         )
@@ -290,7 +293,9 @@ class MemoryText:
 
 
 def all_of(tests: list[str]) -> str:
-    """Conditions joined without branches: numba's analysis stumbles over many `and` inside arguments of calls."""
+    """Conditions joined without branches: numba's analysis stumbles over many `and` inside
+    arguments of calls.
+    """
     text = tests[0] if tests else "True"
     for t in tests[1:]:
         text = f"and_({text}, {t})"

@@ -39,8 +39,9 @@ class PythonBackend:
         )
 
     def units(self, axes: tuple[int, ...]) -> tuple[Dim3, Dim3]:
-        """Small cubes, so that stepping through one is quick, and no units without work where few have any: there is no
-        code to be made again."""
+        """Small cubes, so that stepping through one is quick, and no units without work where few
+        have any: there is no code to be made again.
+        """
         units = (min(16, max(1, axes[0])), 1, 1)
         return cubes_over(axes, units), units
 

@@ -277,7 +277,9 @@ class _Place:
 
 
 def _ordered(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
-    """Whether access a certainly happened before access b: the same unit, or an earlier phase of the same cube."""
+    """Whether access a certainly happened before access b: the same unit, or an earlier phase of
+    the same cube.
+    """
     return a[0] == b[0] and (a[2] == b[2] or a[1] < b[1])
 
 

@@ -1,4 +1,6 @@
-"""Globals and the like of a bound launch: as they were when it was bound, whatever they are when it runs."""
+"""Globals and the like of a bound launch: as they were when it was bound, whatever they are when it
+runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Running a launch as plain Python: every unit is a generator that stops at barriers; cubes go one after the other."""
+"""Running a launch as plain Python: every unit is a generator that stops at barriers; cubes go one
+after the other.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +151,9 @@ class Run(Sides):
         return value
 
     def bind_parts(self, function: str, name: str, value: Any) -> Any:
-        """A part of an aggregate that is assigned to a variable, in the dtype that it has in compiled code, if any."""
+        """A part of an aggregate that is assigned to a variable, in the dtype that it has in
+        compiled code, if any.
+        """
         if isinstance(value, tuple):
             return tuple(self.bind_parts(function, f"{name}.{i}", v) for i, v in enumerate(value))
         if isinstance(value, Struct):

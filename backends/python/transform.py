@@ -1,7 +1,8 @@
-"""The user's function as a generator: same file, same lines, so that pdb and tracebacks show the user's source.
+"""The user's function as a generator: same file, same lines, so that pdb and tracebacks show the
+user's source.
 
-Calls go through `__call__`, which may suspend the unit (barriers, funcs that hold barriers); names of topology
-become the unit's own values; assigned names keep one dtype.
+Calls go through `__call__`, which may suspend the unit (barriers, funcs that hold barriers); names
+of topology become the unit's own values; assigned names keep one dtype.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from cubepy.compiler.source import source_of
 
 @lru_cache(maxsize=4096)
 def generator_of(fn: Callable) -> Callable[..., Any]:
-    """The function as a generator function whose first parameter is the run; it sees the same globals and cells."""
+    """The function as a generator function whose first parameter is the run; it sees the same
+    globals and cells.
+    """
     free = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
     return with_names(code_of(fn), fn.__globals__, free)
 

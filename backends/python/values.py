@@ -1,4 +1,5 @@
-"""Typed values of the reference: a number (or a line of them) with its dtype, and the language's arithmetic.
+"""Typed values of the reference: a number (or a line of them) with its dtype, and the language's
+arithmetic.
 
 Plain Python numbers are weak. f16 and bf16 are computed in f32 and rounded after every operation.
 """
@@ -185,7 +186,9 @@ def _yielding(other: DType, weak: Any) -> DType:
 
 @kept
 def convert(v: Any, dtype: DType) -> Value:
-    """Convert: integers wrap, floats truncate and saturate into integers (NaN gives 0) and round to nearest even."""
+    """Convert: integers wrap, floats truncate and saturate into integers (NaN gives 0) and round to
+    nearest even.
+    """
     if is_weak(v):
         if dtype.is_int and isinstance(v, int):
             if not dt.fits(v, dtype):
@@ -315,7 +318,9 @@ def _power(x: Value, y: Value) -> Value:
 
 
 def _float_power(x: Value, y: Value) -> Value:
-    """NumPy makes a square root of a power with a scalar exponent 1/2, which differs for -inf and -0.0."""
+    """NumPy makes a square root of a power with a scalar exponent 1/2, which differs for -inf and
+    -0.0.
+    """
     base, exponent = np.broadcast_arrays(np.atleast_1d(x.wide), np.atleast_1d(y.wide))
     powers = np.power(np.array(base), np.array(exponent))
     return Value(

@@ -1,4 +1,6 @@
-"""Walking calls: funcs and methods are inlined, builtins lowered, host functions of comptime values run now."""
+"""Walking calls: funcs and methods are inlined, builtins lowered, host functions of comptime values
+run now.
+"""
 
 from __future__ import annotations
 

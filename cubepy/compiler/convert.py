@@ -1,4 +1,6 @@
-"""Conversions and operators on values: weak numbers, promotion, folding (language reference, "Types")."""
+"""Conversions and operators on values: weak numbers, promotion, folding (language reference,
+"Types").
+"""
 
 from __future__ import annotations
 

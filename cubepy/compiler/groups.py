@@ -1,9 +1,10 @@
 """Which conditions are the same for all units of a plane, or of a group of four planes.
 
-Matrix instructions are executed by whole planes or groups. A condition may split a cube into such groups, as warp
-specialisation does; it must not split a group. For every value the analysis finds its *grain*: the size of aligned
-blocks of units in which it is the same. 0 stands for a value that is the same in the whole cube, and 1 for one that
-may differ between neighbours; grains meet in their greatest common divisor.
+Matrix instructions are executed by whole planes or groups. A condition may split a cube into such
+groups, as warp specialisation does; it must not split a group. For every value the analysis finds
+its *grain*: the size of aligned blocks of units in which it is the same. 0 stands for a value that
+is the same in the whole cube, and 1 for one that may differ between neighbours; grains meet in
+their greatest common divisor.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ SAME_IN_A_PLANE = (
 
 @dataclass(frozen=True)
 class Look:
-    """What is known of a value: its grain, and whether it is the unit's position divided by `scale`."""
+    """What is known of a value: its grain, and whether it is the unit's position divided by
+    `scale`.
+    """
 
     grain: int
     scale: int = 0
@@ -77,9 +80,8 @@ class Guard:
 def check_groups(program: Program, plane: int) -> None:
     """Prove that planes and groups reach their instructions together.
 
-    Raises:
-        BarrierError: a matrix instruction stands under a condition that may differ between its units, or its
-            operand's place may.
+    Raises: BarrierError: a matrix instruction stands under a condition that may differ between its
+        units, or its operand's place may.
     """
     if any(
         isinstance(s, Hardware) or (isinstance(s, Barrier) and s.plane) for s in walk(program.body)
@@ -96,7 +98,9 @@ def joined(a: Look, b: Look, grain: int = 0) -> Look:
 
 
 class Groups:
-    """Walks a program with what is known of its variables; a value is judged among the units that compute it."""
+    """Walks a program with what is known of its variables; a value is judged among the units that
+    compute it.
+    """
 
     def __init__(self, program: Program, plane: int) -> None:
         self.units, self.plane = program.units, plane
@@ -256,7 +260,9 @@ class Groups:
         )
 
     def needs(self, op: str) -> tuple[int, str]:
-        """How many units execute an instruction together (0: the cube; -1: each its own), in words too."""
+        """How many units execute an instruction together (0: the cube; -1: each its own), in words
+        too.
+        """
         if op in PLANE_OPS:
             return self.plane, f"all {self.plane} units of a plane"
         if op in GROUP_OPS:

@@ -1,7 +1,7 @@
 """How the builtins of matrix units and asynchronous copies become `Hardware` statements.
 
-Each rule checks that the device has the feature, and the shapes and dtypes that the instruction takes; the backend
-only prints the call. Options that an instruction encodes are comptime.
+Each rule checks that the device has the feature, and the shapes and dtypes that the instruction
+takes; the backend only prints the call. Options that an instruction encodes are comptime.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def barrier(s: Lowering, value: Value, name: str) -> Mem:
 
 
 def element(s: Lowering, mem: Mem, where: Value, what: str) -> Expr:
-    """Where an element is, in elements from the start of its memory: from its indices or its place in C order."""
+    """Where an element is, in elements from the start of its memory: from its indices or its place
+    in C order.
+    """
     several = isinstance(where, TupleValue) or (
         isinstance(where, Const) and isinstance(where.value, tuple)
     )
@@ -174,7 +176,9 @@ def matrix_dtype(
 
 
 def holds(mem: Mem, dtype: DType) -> bool:
-    """Whether shared memory holds elements of a dtype; those without arithmetic of their own lie there as bytes."""
+    """Whether shared memory holds elements of a dtype; those without arithmetic of their own lie
+    there as bytes.
+    """
     return mem.dtype is dtype or (dtype.storage_only and mem.dtype is dt.u8 and dtype.itemsize == 1)
 
 

@@ -1,7 +1,7 @@
 """The typed statements that backends print: expressions are trees without side effects.
 
-Loads are expressions; whatever orders them against stores is a statement, and the front end puts a loaded
-value into a variable before any later statement can change the memory that it came from.
+Loads are expressions; whatever orders them against stores is a statement, and the front end puts a
+loaded value into a variable before any later statement can change the memory that it came from.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class VType:
 class Mem:
     """A piece of memory that a kernel names: an array argument, shared or local memory.
 
-    `kind` is "global", "shared", "local", or "map" for a tensor map (its `shape` is the box that it copies).
-    `shape` is comptime for shared and local memory and None for arguments. `layout` of an argument is
-    "contiguous" (C order), "last" (unit stride on the last axis) or "strided". Elements of local memory may
-    be lines of `lanes`.
+    `kind` is "global", "shared", "local", or "map" for a tensor map (its `shape` is the box that it
+    copies). `shape` is comptime for shared and local memory and None for arguments. `layout` of an
+    argument is "contiguous" (C order), "last" (unit stride on the last axis) or "strided". Elements
+    of local memory may be lines of `lanes`.
     """
 
     name: str
@@ -51,7 +51,9 @@ class Mem:
 
 @dataclass(frozen=True)
 class Expr:
-    """An operation on values; `attr` holds what is not a value (a name, a constant, a memory, an axis)."""
+    """An operation on values; `attr` holds what is not a value (a name, a constant, a memory, an
+    axis).
+    """
 
     op: str
     type: VType
@@ -101,7 +103,9 @@ class Store(Stmt):
 
 @dataclass
 class Prefetch(Stmt):
-    """A hint that `mem[indices]` is wanted soon; `linear`: `indices` is one position in the C order."""
+    """A hint that `mem[indices]` is wanted soon; `linear`: `indices` is one position in the C
+    order.
+    """
 
     mem: Mem
     indices: tuple[Expr, ...]
@@ -123,8 +127,9 @@ class Atomic(Stmt):
 class Hardware(Stmt):
     """`target = op(mems, args, attrs)`: an instruction of matrix units or asynchronous copies.
 
-    Printed as a call with the pointers of `mems`, the values of `args` (integers in 64 bits) and the literals of
-    `attrs`, in this order. It reads and writes memory, or waits; nothing moves past it.
+    Printed as a call with the pointers of `mems`, the values of `args` (integers in 64 bits) and
+    the literals of `attrs`, in this order. It reads and writes memory, or waits; nothing moves past
+    it.
     """
 
     op: str
@@ -210,25 +215,17 @@ class Argument:
 class Program:
     """A specialised kernel.
 
-    Attributes:
-        name: the kernel's name.
-        arguments: the leaves of its runtime arguments.
-        body: what every unit does.
-        variables: the type of every variable.
-        shared: shared memory of a cube.
-        units: units of a cube along x, y, z.
-        index: dtype of topology and sizes.
-        mode: "checked", "validate" or "unchecked".
-        outputs: names of the argument memories that are written.
-        reads: names of the argument memories that are read.
-        has_barrier: whether units meet at barriers.
-        cluster: cubes of a cluster along x, y, z.
-        resident: how many cubes must fit on a core at once.
-        overlap: whether a launch may begin before the one before it has ended.
-        properties: of the device that it is made for.
-        axes: whether it asks for positions or counts along Y or Z.
+    Attributes: name: the kernel's name. arguments: the leaves of its runtime arguments. body: what
+        every unit does. variables: the type of every variable. shared: shared memory of a cube.
+        units: units of a cube along x, y, z. index: dtype of topology and sizes. mode: "checked",
+        "validate" or "unchecked". outputs: names of the argument memories that are written. reads:
+        names of the argument memories that are read. has_barrier: whether units meet at barriers.
+        cluster: cubes of a cluster along x, y, z. resident: how many cubes must fit on a core at
+        once. overlap: whether a launch may begin before the one before it has ended. properties: of
+        the device that it is made for. axes: whether it asks for positions or counts along Y or Z.
         typed: the dtype of runtime variables by function and name, where all calls agree on it.
-        guard: what says whether globals and the like are what they were (`reads.Guard`); None where none were read.
+        guard: what says whether globals and the like are what they were (`reads.Guard`); None where
+        none were read.
     """
 
     name: str

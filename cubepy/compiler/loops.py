@@ -81,7 +81,9 @@ class Loops(Statements):
         return paths
 
     def bind_item(self, target: ast.expr, value: Value, rebound: frozenset[str]) -> None:
-        """Bind the variable of an unrolled loop; a comptime one stays so in its turn, whatever it is after the loop."""
+        """Bind the variable of an unrolled loop; a comptime one stays so in its turn, whatever it
+        is after the loop.
+        """
         if isinstance(target, ast.Name) and isinstance(value, Const) and target.id not in rebound:
             self.frame.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
@@ -93,7 +95,9 @@ class Loops(Statements):
             self.bind_target(target, value)
 
     def after_unrolled(self, name: str, paths: list[Path]) -> None:
-        """Bind the variable of an unrolled loop at its end, where a runtime condition may have left it sooner."""
+        """Bind the variable of an unrolled loop at its end, where a runtime condition may have left
+        it sooner.
+        """
         bound = [path for path in paths if name in path.env]
         key = (*self.frame.path, name)
         if not bound or any(isinstance(path.env[name], Undecided) for path in bound):

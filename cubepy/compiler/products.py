@@ -133,7 +133,9 @@ def split(e: Expr) -> tuple[Expr | None, int]:
 
 
 def base_and_offset(s: Lowering, at: Expr, dtype: DType) -> tuple[Expr, int]:
-    """Where an operand starts: an element, and a comptime distance in whole blocks of 16 bytes beyond it."""
+    """Where an operand starts: an element, and a comptime distance in whole blocks of 16 bytes
+    beyond it.
+    """
     varies, rest = split(at)
     if rest * dtype.itemsize % BLOCK or rest < 0:
         return at, 0

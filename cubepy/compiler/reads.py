@@ -1,12 +1,15 @@
-"""What a kernel read from outside while it was compiled, and whether all of that still is what it was.
+"""What a kernel read from outside while it was compiled, and whether all of that still is what it
+was.
 
-A kernel takes globals, closure cells, attributes and items of Python's objects as constants, so its code is right as
-long as they are the same. `Reads` notes each of them, with the value that counted; `Guard` asks again before a launch,
-by identity and in a function written for it: a few nanoseconds a name. Objects that are equal but not the same (a float
-that was computed again) are looked at closer, once.
+A kernel takes globals, closure cells, attributes and items of Python's objects as constants, so its
+code is right as long as they are the same. `Reads` notes each of them, with the value that counted;
+`Guard` asks again before a launch, by identity and in a function written for it: a few nanoseconds
+a name. Objects that are equal but not the same (a float that was computed again) are looked at
+closer, once.
 
-What cubepy's own modules hold is taken not to change. Of an ordinary Python function that ran while the code was made,
-the globals and closure cells that it and the functions it calls name are noted, not what it asked of files or clocks.
+What cubepy's own modules hold is taken not to change. Of an ordinary Python function that ran while
+the code was made, the globals and closure cells that it and the functions it calls name are noted,
+not what it asked of files or clocks.
 """
 
 from __future__ import annotations
@@ -62,10 +65,8 @@ _PYTHON = tuple({os.path.join(sysconfig.get_path(p), "") for p in ("stdlib", "pl
 class Read:
     """One thing that was read.
 
-    Attributes:
-        kind: "global" (`of` is a module's dict), "cell", "attribute", "item", or "contents" (of what changes in place).
-        of, key: where it stands.
-        value: what it was.
+    Attributes: kind: "global" (`of` is a module's dict), "cell", "attribute", "item", or "contents"
+        (of what changes in place). of, key: where it stands. value: what it was.
     """
 
     kind: str
@@ -182,7 +183,9 @@ class Reads:
         self.function(fn)
 
     def function(self, fn: Any) -> None:
-        """Note the globals and cells that a Python function names, and those of the functions among them."""
+        """Note the globals and cells that a Python function names, and those of the functions among
+        them.
+        """
         if isinstance(fn, functools.partial):
             return self.call(fn.func, (*fn.args, *fn.keywords.values()))
         if isinstance(fn, _METHODS):
@@ -293,7 +296,9 @@ class Guard:
         self.holds = _written(self.reads, self.cells, fn.__globals__)
 
     def valid(self) -> bool:
-        """Whether it all means the same; what is equal, but another object, is known by identity from now on."""
+        """Whether it all means the same; what is equal, but another object, is known by identity
+        from now on.
+        """
         if self.holds():
             return True
         try:
@@ -315,7 +320,9 @@ def guard_of(reads: Reads, fn: Callable[..., Any]) -> Guard | None:
 
 
 def _written(reads: list[Read], cells: list[Any], scope: dict[str, Any]) -> Callable[[], bool]:
-    """A function that compares by identity. Its globals are the kernel's own, which Python looks up the quickest."""
+    """A function that compares by identity. Its globals are the kernel's own, which Python looks up
+    the quickest.
+    """
     mark = "_read"
     while any(str(r.key).startswith(mark) for r in reads):
         mark += "_"

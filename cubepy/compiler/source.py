@@ -43,9 +43,8 @@ class Source:
 def source_of(fn: Callable) -> Source:
     """Parse the source of a function.
 
-    Raises:
-        KernelSyntaxError: the source is not available (typed at a prompt, made by exec), or another function stands
-            where it stood when its file was imported.
+    Raises: KernelSyntaxError: the source is not available (typed at a prompt, made by exec), or
+        another function stands where it stood when its file was imported.
     """
     try:
         lines, first = inspect.getsourcelines(fn)

@@ -1,8 +1,8 @@
 """What the front end knows while it walks a kernel, and the facts that survive a restart.
 
-Types are inferred forwards. When a later statement shows that an earlier assumption was too narrow (a
-comptime variable changes in a runtime loop, a weak variable meets a strong value) the fact is noted and the
-walk starts again; facts only grow, so it ends.
+Types are inferred forwards. When a later statement shows that an earlier assumption was too narrow
+(a comptime variable changes in a runtime loop, a weak variable meets a strong value) the fact is
+noted and the walk starts again; facts only grow, so it ends.
 """
 
 from __future__ import annotations
@@ -151,7 +151,9 @@ class State:
         return value
 
     def copied(self, value: Value, variables: set[str] | None = None) -> Value:
-        """The value in variables of its own, which no assignment changes; if given, only what reads some variables."""
+        """The value in variables of its own, which no assignment changes; if given, only what reads
+        some variables.
+        """
         if isinstance(value, Expr):
             names = {e.attr for e in value.walk() if e.op == "var"}
             fixed = value.op == "const" if variables is None else names.isdisjoint(variables)
@@ -178,9 +180,11 @@ class State:
         return value
 
     def keep(self, value: Value, position: int) -> Value:
-        """A value that was evaluated when `position` statements stood, made safe from the writes emitted since.
+        """A value that was evaluated when `position` statements stood, made safe from the writes
+        emitted since.
 
-        Python evaluates from left to right: a load that waits in an expression must not move past a store of an
+        Python evaluates from left to right: a load that waits in an expression must not move past a
+            store of an
         operand to its right.
         """
         if isinstance(value, TupleValue):
@@ -279,7 +283,9 @@ class State:
         return any(len(k) > len(key) and k[: len(key)] == key for k in self.facts.runtime)
 
     def _read_first(self, name: str, value: Any, key: Key) -> Any:
-        """An aggregate whose parts read none of the variables that assigning it to `key` overwrites."""
+        """An aggregate whose parts read none of the variables that assigning it to `key`
+        overwrites.
+        """
         targets = {n for k, n in self.keys.items() if k[: len(key)] == key}
         if targets:
             targets -= self._staying(name, value, key)

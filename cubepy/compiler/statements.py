@@ -1,8 +1,10 @@
-"""Walking statements: comptime branches are taken, unrolled loops written out, runtime ones translated.
+"""Walking statements: comptime branches are taken, unrolled loops written out, runtime ones
+translated.
 
-Walking a piece of code gives the *paths* that reach its end: lists of statements that go on there. What follows is
-written where they meet, once. A path that leaves for elsewhere (a return, or break and continue of an unrolled loop)
-is remembered until it gets there; where others meet before that, it sets a flag which skips what they share.
+Walking a piece of code gives the *paths* that reach its end: lists of statements that go on there.
+What follows is written where they meet, once. A path that leaves for elsewhere (a return, or break
+and continue of an unrolled loop) is remembered until it gets there; where others meet before that,
+it sets a flag which skips what they share.
 """
 
 from __future__ import annotations
@@ -58,9 +60,11 @@ class Loop:
 
 @dataclass
 class Path:
-    """A way through the code so far: the statements that it goes on after, and what names mean there.
+    """A way through the code so far: the statements that it goes on after, and what names mean
+    there.
 
-    `to` says where it goes: on (None), out of the function (RETURN), or to a marker. `flagged`: the flag that says
+    `to` says where it goes: on (None), out of the function (RETURN), or to a marker. `flagged`: the
+        flag that says
     "has returned" is set on it.
     """
 
@@ -72,7 +76,9 @@ class Path:
 
 @dataclass
 class Region:
-    """Where a piece of code began: the list and position of its first statement, and which paths had left before."""
+    """Where a piece of code began: the list and position of its first statement, and which paths
+    had left before.
+    """
 
     out: list[Stmt]
     mark: int
@@ -103,7 +109,9 @@ class Statements(Expressions):
         return [Path(self.out, self.frame.env)]
 
     def branch(self, items: list[Item]) -> tuple[list[Stmt], list[Path]]:
-        """Walk items into a list of their own, from the names of here; gives it and the paths that reach its end."""
+        """Walk items into a list of their own, from the names of here; gives it and the paths that
+        reach its end.
+        """
         saved, env = self.out, dict(self.frame.env)
         out: list[Stmt] = []
         self.out = out
@@ -141,7 +149,8 @@ class Statements(Expressions):
 
     def skip(self, region: Region, gone: list[Path]) -> None:
         """Let paths that have left a region skip what follows it, by a flag."""
-        # a flag of its own: one that units set later, apart from each other, would make barriers here seem unsafe
+        # a flag of its own: one that units set later, apart from each other, would make barriers
+        # here seem unsafe
         returned = all(path.to == RETURN for path in gone) and any(path.flagged for path in gone)
         if returned:
             name = str(self.variable((*self.frame.path, RETURN, "returned"), convert.BOOL).attr)
@@ -325,7 +334,9 @@ class Statements(Expressions):
 
     @property
     def result(self) -> tuple[Any, ...]:
-        """The key of what the current function returns; the user may have a variable of that name, too."""
+        """The key of what the current function returns; the user may have a variable of that name,
+        too.
+        """
         return (*self.frame.path, RETURN, "result")
 
     def bind_return(self, value: Value) -> None:
@@ -337,7 +348,9 @@ class Statements(Expressions):
         self.frame.env[RETURN] = value
 
     def return_from_loop(self, node: ast.Return) -> list[Path]:
-        """Return out of a runtime loop: set a flag, leave the loop; the loop's end looks at the flag."""
+        """Return out of a runtime loop: set a flag, leave the loop; the loop's end looks at the
+        flag.
+        """
         if node.value is not None and self.frame.depth:
             value = self.eval(node.value)
             self.all_runtime(value, self.result, "result")
@@ -390,7 +403,9 @@ class Statements(Expressions):
         return env
 
     def joined(self, name: str, a: Value, b: Value) -> Value:
-        """One binding for a name that two paths leave with `a` and `b`; unusable if they cannot meet."""
+        """One binding for a name that two paths leave with `a` and `b`; unusable if they cannot
+        meet.
+        """
         for value in (a, b):
             if isinstance(value, Undecided):
                 return value

@@ -1,4 +1,6 @@
-"""Which values are the same in every unit of a cube, and whether barriers are reached by all units or none."""
+"""Which values are the same in every unit of a cube, and whether barriers are reached by all units
+or none.
+"""
 
 from __future__ import annotations
 

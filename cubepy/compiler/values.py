@@ -1,4 +1,6 @@
-"""What an expression of a kernel can be while it is compiled: comptime, runtime, or an aggregate of both."""
+"""What an expression of a kernel can be while it is compiled: comptime, runtime, or an aggregate of
+both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The kernel library: functions of NumPy arrays (or tensors) whose work is done by kernels of the language.
+"""The kernel library: functions of NumPy arrays (or tensors) whose work is done by kernels of the
+language.
 
 Every kernel is in the folder of its family; the functions here choose one, lay out its launch and
 check shapes.

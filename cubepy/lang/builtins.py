@@ -1,7 +1,7 @@
 """The functions and topology values that a kernel may use, declared once.
 
-A `Builtin` carries no implementation: the compiler lowers it, and the python backend interprets it through
-the hook `interpreter`. Calling one outside a kernel raises an error that says so.
+A `Builtin` carries no implementation: the compiler lowers it, and the python backend interprets it
+through the hook `interpreter`. Calling one outside a kernel raises an error that says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`@cb.kernel`, `@cb.func`, `@cb.struct` and the annotations of their parameters.
 
-Declaring records a function and nothing else: no source is parsed and no compiler is imported before the
-first launch. The runtime installs itself through `set_launcher`, so that this floor depends on none above.
+Declaring records a function and nothing else: no source is parsed and no compiler is imported
+before the first launch. The runtime installs itself through `set_launcher`, so that this floor
+depends on none above.
 """
 
 from __future__ import annotations
@@ -183,7 +184,9 @@ launcher: Callable[[Kernel], Any] | None = None
 
 
 def set_launcher(factory: Callable[[Kernel], Any]) -> None:
-    """Install what turns a kernel into launches: `factory(kernel)` has `launch`, `bind` and `inspect`."""
+    """Install what turns a kernel into launches: `factory(kernel)` has `launch`, `bind` and
+    `inspect`.
+    """
     global launcher
     launcher = factory
 
@@ -191,8 +194,9 @@ def set_launcher(factory: Callable[[Kernel], Any]) -> None:
 class Kernel:
     """A kernel: `kernel[grid](*args)` launches it.
 
-    The grid is `cb.over(...)`, or `cubes, units` with an int or a tuple of 1 to 3 ints each. The keywords
-    `mode=` ("checked", "validate" or "unchecked"), `device=` and `stream=` belong to the launch.
+    The grid is `cb.over(...)`, or `cubes, units` with an int or a tuple of 1 to 3 ints each. The
+    keywords `mode=` ("checked", "validate" or "unchecked"), `device=` and `stream=` belong to the
+    launch.
     """
 
     def __init__(self, fn: Callable, fast_math: frozenset[str] = frozenset()) -> None:

@@ -13,8 +13,8 @@ from cubepy.errors import KernelTypeError, Location
 def written(fn: Any, decorator: str) -> Callable:
     """What a decorator was given, which must be a function written in Python.
 
-    Raises:
-        KernelTypeError: it is something else: a class, a builtin, a lambda, a `functools.partial`, ...
+    Raises: KernelTypeError: it is something else: a class, a builtin, a lambda, a
+        `functools.partial`, ...
     """
     inner = inspect.unwrap(fn) if callable(fn) else fn
     if not (inspect.isfunction(inner) or inspect.ismethod(inner)):

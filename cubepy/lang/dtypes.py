@@ -1,7 +1,8 @@
 """Element types and the promotion rules of the kernel language.
 
-A dtype is a small immutable object; `cubepy` re-exports each one by name (`cb.f32`). Inside a kernel a
-dtype may be called to convert (`cb.f32(x)` is `cb.cast(x, cb.f32)`) and compared (`x.dtype == cb.bf16`).
+A dtype is a small immutable object; `cubepy` re-exports each one by name (`cb.f32`). Inside a
+kernel a dtype may be called to convert (`cb.f32(x)` is `cb.cast(x, cb.f32)`) and compared
+(`x.dtype == cb.bf16`).
 """
 
 from __future__ import annotations
@@ -251,8 +252,8 @@ def float_for(dtype: DType) -> DType:
 def scalar_dtype(value: Any) -> DType:
     """The dtype that a scalar launch argument takes when its parameter is not annotated.
 
-    Python ints are i32, or i64 (then u64) when they do not fit; Python floats are kept in f64 and are
-    weak in the kernel, as literals are; NumPy scalars keep their dtype.
+    Python ints are i32, or i64 (then u64) when they do not fit; Python floats are kept in f64 and
+    are weak in the kernel, as literals are; NumPy scalars keep their dtype.
     """
     if isinstance(value, np.generic):
         return as_dtype(value.dtype)

@@ -1,7 +1,8 @@
 """The examples that the docstrings of the language's names end with; a test runs each one.
 
-Most names need a whole kernel to be shown. What differs from kernel to kernel is in the tables here: the lines of
-the kernel, its arguments, and what it prints. Names that only a GPU has are in `hardware_examples`.
+Most names need a whole kernel to be shown. What differs from kernel to kernel is in the tables
+here: the lines of the kernel, its arguments, and what it prints. Names that only a GPU has are in
+`hardware_examples`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ def with_example(doc: str, example: str) -> str:
 def kernel_example(
     body: str, *, grid: str = "[1, 1]", out: str, shown: str = "out", shows: str, **inputs: str
 ) -> str:
-    """The lines of an example: a kernel of `inputs` and `out` with this body, launched on `grid`, and what it prints.
+    """The lines of an example: a kernel of `inputs` and `out` with this body, launched on `grid`,
+    and what it prints.
 
     Example:
         >>> kernel_example("out[0] = 2 * x[0]", x="np.ones(1)", out="np.zeros(1)", shows="[2.]").splitlines()[3:]
@@ -48,7 +50,9 @@ def each(
     to: str = "",
     shown: str = "out",
 ) -> str:
-    """The lines of an example of an expression of `x[i]`, with its value for each of a list of numbers."""
+    """The lines of an example of an expression of `x[i]`, with its value for each of a list of
+    numbers.
+    """
     array = f"np.array({values}, {dtype})"
     empty = f"np.zeros({values.count(',') + 1}, {to or dtype})"
     grid = f"[1, {values.count(',') + 1}]"
@@ -57,7 +61,9 @@ def each(
 
 
 def line(expression: str, values: str, lanes: int, shows: str) -> str:
-    """The lines of an example of an expression of a line `v` of four floats, whose value has so many lanes."""
+    """The lines of an example of an expression of a line `v` of four floats, whose value has so
+    many lanes.
+    """
     body = f"v = x.load(0, 4)\nout.store(0, {expression})"
     array = f"np.array({values}, np.float32)"
     return kernel_example(body, x=array, out=f"np.zeros({lanes}, np.float32)", shows=shows)
@@ -237,7 +243,9 @@ ATOMICS = {
 
 
 def position(name: str, shows: str) -> str:
-    """The lines of an example of a topology value: two cubes of three units along the axis that it names."""
+    """The lines of an example of a topology value: two cubes of three units along the axis that it
+    names.
+    """
     axes = {"X": "[2, 3]", "Y": "[(1, 2), (1, 3)]", "Z": "[(1, 1, 2), (1, 1, 3)]"}
     grid = axes.get(name[-1] if name[-2] == "_" else "X", "")
     return kernel_example(

@@ -1,7 +1,8 @@
-"""The examples of what GPUs have: planes, clusters, matrix units, asynchronous copies (see `examples`).
+"""The examples of what GPUs have: planes, clusters, matrix units, asynchronous copies (see
+`examples`).
 
-They need an NVIDIA GPU, most of them a Hopper; the tests run them on an emulated one. Names that work together share
-an example.
+They need an NVIDIA GPU, most of them a Hopper; the tests run them on an emulated one. Names that
+work together share an example.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ def on_gpu(
     shows: str,
     **arguments: str,
 ) -> str:
-    """The lines of an example: a kernel with this body, launched on a GPU, and what it leaves in `out`.
+    """The lines of an example: a kernel with this body, launched on a GPU, and what it leaves in
+    `out`.
 
     Args:
         body: the lines of the kernel.
@@ -45,7 +47,9 @@ def on_gpu(
 def over_plane(
     expression: str, shows: str, values: str = "np.arange(32)", to: str = "np.int32"
 ) -> str:
-    """The lines of an example of an expression of `v`, one value for each unit of a plane; it prints the first four."""
+    """The lines of an example of an expression of `v`, one value for each unit of a plane; it
+    prints the first four.
+    """
     return on_gpu(
         f"v = x[cb.UNIT_POS]\nout[cb.UNIT_POS] = {expression}",
         x=values,

@@ -1,8 +1,9 @@
-"""Views: where a kernel's values come from and go to, composed on the host and inlined in the kernel.
+"""Views: where a kernel's values come from and go to, composed on the host and inlined in the
+kernel.
 
-A kernel that takes a `cb.View` calls `view.read(coords, lanes)` and `view.write(coords, value)`. `lanes` is
-comptime; 0 reads one scalar. Lines lie along the last axis and may hang over its end: what is outside reads
-as zero and is not written.
+A kernel that takes a `cb.View` calls `view.read(coords, lanes)` and `view.write(coords, value)`.
+`lanes` is comptime; 0 reads one scalar. Lines lie along the last axis and may hang over its end:
+what is outside reads as zero and is not written.
 
 Example:
     >>> import numpy as np, cubepy as cb
@@ -136,7 +137,8 @@ class Mapped:
 
 @struct
 class Dequantized:
-    """Integers with a scale for every `group` neighbours along the last axis (and a zero point, or None).
+    """Integers with a scale for every `group` neighbours along the last axis (and a zero point, or
+    None).
 
     `codes` holds one integer an element, or two to a byte when `packed` (low half first).
     """
@@ -216,7 +218,8 @@ def permuted(array: np.ndarray, axes: tuple[int, ...]) -> Any:
 
 
 def mapped(inner: Any, function: Any, *others: Any) -> Any:
-    """A view that applies a `@func` to what is read (or written), with other views as further arguments.
+    """A view that applies a `@func` to what is read (or written), with other views as further
+    arguments.
 
     Example:
         >>> import numpy as np, cubepy as cb

@@ -1,8 +1,8 @@
 """Generated code and machine code on disk, shared by processes.
 
-An entry is named by the hash of everything that went into it, so it is never stale. Writes go to a temporary
-file that is renamed; a damaged entry does not match its own checksum and is made anew. A cache that cannot be
-written costs a warning, once.
+An entry is named by the hash of everything that went into it, so it is never stale. Writes go to a
+temporary file that is renamed; a damaged entry does not match its own checksum and is made anew. A
+cache that cannot be written costs a warning, once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def is_whole(data: bytes) -> bool:
 
 
 def write(key: str, code: bytes) -> None:
-    """Store machine code; a failure costs a warning. No code at all is not stored: to run it would end the process."""
+    """Store machine code; a failure costs a warning. No code at all is not stored: to run it would
+    end the process.
+    """
     if config.cache and code:
         _store(path_of(key, ".bin"), MAGIC + hashlib.sha256(code).digest() + code)
 
@@ -94,8 +96,8 @@ def write_source(key: str, text: str) -> Path:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all, readable by whom new files are readable (a cache may be made
-    by one user, in an image's build, and used by another).
+    """Write a file that appears whole or not at all, readable by whom new files are readable (a
+    cache may be made by one user, in an image's build, and used by another).
 
     Raises:
         OSError: the folder cannot be written.

@@ -1,4 +1,6 @@
-"""Compiling from deep inside a program: the compiler recurses, and its caller may have used the stack up."""
+"""Compiling from deep inside a program: the compiler recurses, and its caller may have used the
+stack up.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _here = threading.local()
 
 
 def with_room(work: Callable[[], Result]) -> Result:
-    """What `work` gives; where it meets Python's recursion limit, it runs again on the empty stack of a new thread.
+    """What `work` gives; where it meets Python's recursion limit, it runs again on the empty stack
+    of a new thread.
 
     Raises:
         NestingError: an empty stack does not hold it either.

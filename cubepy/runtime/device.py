@@ -230,5 +230,7 @@ def device_properties(device: Any = None) -> DeviceProperties:
 
 
 def gpu_of(device: Device) -> Any:
-    """What manages the memory and streams of a device that has its own, or None (see `backend.Gpu`)."""
+    """What manages the memory and streams of a device that has its own, or None (see
+    `backend.Gpu`).
+    """
     return getattr(backend_named(device.backend), "gpu", None)

@@ -32,5 +32,6 @@ def written(text: str, file: str, scope: dict[str, Any]) -> Any:
         5
     """
     scope.setdefault("__builtins__", __builtins__)
-    # A copy, since the interpreter keeps in the bytecode itself where it found names: shared, it would look again.
+    # A copy, since the interpreter keeps in the bytecode itself where it found names: shared, it
+    # would look again.
     return FunctionType(_code(text, file).replace(), scope)

@@ -15,11 +15,9 @@ from cubepy.runtime.notebook import preformatted
 class Stats:
     """Counts since the process began (or since `reset`).
 
-    Attributes:
-        specialised: kernels understood for a new combination of comptime values, dtypes and layouts.
-        compiled: modules that the backend's compiler translated.
-        loaded: modules whose machine code came from the cache on disk.
-        launches: launches of all kernels.
+    Attributes: specialised: kernels understood for a new combination of comptime values, dtypes and
+        layouts. compiled: modules that the backend's compiler translated. loaded: modules whose
+        machine code came from the cache on disk. launches: launches of all kernels.
     """
 
     specialised: int = 0

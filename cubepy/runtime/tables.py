@@ -1,7 +1,8 @@
-"""Tables of what was seen, which forget the oldest: new lengths must not make all that is known be learned again.
+"""Tables of what was seen, which forget the oldest: new lengths must not make all that is known be
+learned again.
 
-Hits change nothing, so they cost what a look into a `dict` costs. What is used all the time is learned again once in a
-while, after as many other entries as seven eighths of the table.
+Hits change nothing, so they cost what a look into a `dict` costs. What is used all the time is
+learned again once in a while, after as many other entries as seven eighths of the table.
 """
 
 from __future__ import annotations

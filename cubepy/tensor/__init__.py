@@ -1,6 +1,8 @@
-"""Tensors: arrays whose operations are nodes of one serialisable op IR, run at once on the kernel library.
+"""Tensors: arrays whose operations are nodes of one serialisable op IR, run at once on the kernel
+library.
 
-The module can be called: `cb.tensor([1.0, 2.0])` makes a tensor, `cubepy.tensor.record` is its recorder.
+The module can be called: `cb.tensor([1.0, 2.0])` makes a tensor, `cubepy.tensor.record` is its
+recorder.
 
 Example:
     >>> import cubepy as cb

@@ -25,11 +25,12 @@ _INPUT: tuple[str, tuple[int, ...], dict[str, Any]] = ("input", (), {})
 
 
 class Tensor(Operators):
-    """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by `nn.load_safetensors`.
+    """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by
+    `nn.load_safetensors`.
 
-    Operators work element by element and broadcast; Python numbers take the tensor's dtype. Reductions are
-    those of NumPy (`axis`, `keepdims`), everything else is named as in PyTorch. `reshape`, `transpose` and
-    slices share memory. A tensor is never changed in place.
+    Operators work element by element and broadcast; Python numbers take the tensor's dtype.
+    Reductions are those of NumPy (`axis`, `keepdims`), everything else is named as in PyTorch.
+    `reshape`, `transpose` and slices share memory. A tensor is never changed in place.
 
     Attributes:
         storage: where the elements are.
@@ -114,7 +115,8 @@ class Tensor(Operators):
     # Out of cubepy
 
     def numpy(self) -> np.ndarray:
-        """The elements as a NumPy array: the tensor's own memory when it is dense and on the CPU, else a copy.
+        """The elements as a NumPy array: the tensor's own memory when it is dense and on the CPU,
+        else a copy.
 
         On a GPU it waits for the work that makes them; errors of that work are raised here.
         """
@@ -416,7 +418,9 @@ def _ints(values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _axis(axis: Any, dtype: None = None, out: None = None) -> Any:
-    """An axis as ops take it. `np.sum(t)` and the like ask the tensor, and pass a dtype and an output, too."""
+    """An axis as ops take it. `np.sum(t)` and the like ask the tensor, and pass a dtype and an
+    output, too.
+    """
     if dtype is not None or out is not None:
         raise ArgumentError(
             "a tensor is reduced without dtype= and out=",
@@ -433,17 +437,14 @@ def as_tensor(value: Any) -> Tensor:
 def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of an array, nested lists or a number.
 
-    Args:
-        data: a NumPy array (shared, not copied, unless `dtype` differs), anything with the array or DLPack
-            protocol, a tensor, or Python numbers (floats give f32, integers i64). Arrays of other libraries on a
-            GPU are shared, too, and stay there.
-        dtype: element type; by default that of the data.
-        device: by default the current one; data of the host are copied to a GPU.
+    Args: data: a NumPy array (shared, not copied, unless `dtype` differs), anything with the array
+        or DLPack protocol, a tensor, or Python numbers (floats give f32, integers i64). Arrays of
+        other libraries on a GPU are shared, too, and stay there. dtype: element type; by default
+        that of the data. device: by default the current one; data of the host are copied to a GPU.
 
-    Raises:
-        DTypeError: data that are no numbers, or of a dtype that kernels do not know.
-        ShapeError: nested lists of different lengths.
-        LaunchError: an array that its library does not give away: one that requires a gradient, a sparse one.
+    Raises: DTypeError: data that are no numbers, or of a dtype that kernels do not know.
+        ShapeError: nested lists of different lengths. LaunchError: an array that its library does
+        not give away: one that requires a gradient, a sparse one.
 
     Example:
         >>> tensor([1, 2, 3])
@@ -482,7 +483,9 @@ def tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 def operand(value: Any, other: Tensor) -> Tensor:
-    """The other side of an operator: a Python number takes the tensor's dtype (as far as it can hold it)."""
+    """The other side of an operator: a Python number takes the tensor's dtype (as far as it can
+    hold it).
+    """
     if isinstance(value, Tensor):
         return value
     if not isinstance(value, (bool, int, float)):

@@ -1,13 +1,13 @@
 """Running ops: which function computes an op, by the kinds of storage that it reads.
 
-Dense tensors run on the kernel library. A package that brings a storage of its own, such as quantized weights,
-registers an executor for each op that can read it:
+Dense tensors run on the kernel library. A package that brings a storage of its own, such as
+quantized weights, registers an executor for each op that can read it:
 
     @register("linear", "quantized")
     def quantized_linear(inputs, attrs): ...
 
-An executor gets the storages (None for absent inputs) and the attributes, and returns an array or a Storage. The
-device of the inputs is the current one while it runs.
+An executor gets the storages (None for absent inputs) and the attributes, and returns an array or a
+Storage. The device of the inputs is the current one while it runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _EXECUTORS: dict[tuple[str, str], Executor] = {}
 
 
 def register(op: str, kind: str) -> Callable[[Executor], Executor]:
-    """Register an executor of `op` for inputs of which some have storage of this kind (the others are dense)."""
+    """Register an executor of `op` for inputs of which some have storage of this kind (the others
+    are dense).
+    """
 
     def put(function: Executor) -> Executor:
         _EXECUTORS[op, kind] = function
@@ -79,17 +81,18 @@ def run(
 
 
 def dense_op(op: str) -> Callable[..., Any]:
-    """What computes an op of dense arrays: a function of the result's dtype, the arrays, and the attributes."""
+    """What computes an op of dense arrays: a function of the result's dtype, the arrays, and the
+    attributes.
+    """
     return _DENSE[op]
 
 
 def execute(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
     """Replay a graph on tensors (or arrays) and return its outputs as tensors.
 
-    Args:
-        graph: recorded by `record`, or read by `Graph.from_json`.
-        inputs: one value for each of `graph.inputs`; the shapes may differ from the recorded ones as far as
-            every op accepts them.
+    Args: graph: recorded by `record`, or read by `Graph.from_json`. inputs: one value for each of
+        `graph.inputs`; the shapes may differ from the recorded ones as far as every op accepts
+        them.
 
     Raises:
         ShapeError: too few or too many inputs, or shapes that an op refuses.
@@ -100,7 +103,9 @@ def execute(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _map(function: str) -> Callable[..., np.ndarray]:
-    """An elementwise op on `function`: "f:name" of the kernel library, "t:name" of this package, "b:name" a builtin."""
+    """An elementwise op on `function`: "f:name" of the kernel library, "t:name" of this package,
+    "b:name" a builtin.
+    """
 
     def run_map(dtype: np.dtype, *xs: np.ndarray) -> np.ndarray:
         return kernels().map(_function(function), *xs, dtype=dtype)  # type: ignore[no-any-return]

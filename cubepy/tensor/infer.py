@@ -52,7 +52,9 @@ def infer(op: str, specs: Sequence[Spec | None], attrs: dict[str, Any]) -> Spec:
 
 
 def check_graph(graph: Graph) -> None:
-    """Raise FileFormatError unless ops are known, inputs come first, and shapes are those of the rules."""
+    """Raise FileFormatError unless ops are known, inputs come first, and shapes are those of the
+    rules.
+    """
     for at, n in enumerate(graph.nodes):
         where = f"node {at} ({n.op})"
         if n.op != "input" and n.op not in RULES:
@@ -289,7 +291,9 @@ def _expand(x: Spec, shape: tuple[int, ...]) -> Spec:
 
 @rule("slice")
 def _slice(x: Spec, index: tuple[Any, ...]) -> Spec:
-    """`index`: an int, "new", or (start, stop, step) for each axis, as `Tensor.__getitem__` wrote it."""
+    """`index`: an int, "new", or (start, stop, step) for each axis, as `Tensor.__getitem__` wrote
+    it.
+    """
     shape, d = [], 0
     for part in index:
         if part == "new":

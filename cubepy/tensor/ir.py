@@ -1,7 +1,8 @@
 """The op IR: what was computed, as plain data.
 
-A node names an op, the nodes that it reads and its plain attributes; a graph is a list of nodes in an order in
-which they can run. Nothing in it refers to memory, so that it can be stored, sent, fused or differentiated.
+A node names an op, the nodes that it reads and its plain attributes; a graph is a list of nodes in
+an order in which they can run. Nothing in it refers to memory, so that it can be stored, sent,
+fused or differentiated.
 """
 
 from __future__ import annotations
@@ -22,12 +23,9 @@ ABSENT = -1  # an optional input that was not given
 class Node:
     """One op.
 
-    Attributes:
-        op: its name (a key of `cubepy.tensor.infer.RULES`).
-        inputs: the nodes that it reads: positions in a graph, or identities of live tensors; -1 for none.
-        attrs: (name, plain value) pairs, sorted by name.
-        shape: of the result.
-        dtype: of the result.
+    Attributes: op: its name (a key of `cubepy.tensor.infer.RULES`). inputs: the nodes that it
+        reads: positions in a graph, or identities of live tensors; -1 for none. attrs: (name, plain
+        value) pairs, sorted by name. shape: of the result. dtype: of the result.
     """
 
     op: str
@@ -73,7 +71,8 @@ class Graph:
 
     @staticmethod
     def from_json(text: str) -> Graph:
-        """Read a graph and check it: known ops, order, and that every stated shape is the inferred one.
+        """Read a graph and check it: known ops, order, and that every stated shape is the inferred
+        one.
 
         Raises:
             FileFormatError: the text is no graph of this version, or is inconsistent.

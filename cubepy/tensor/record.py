@@ -1,7 +1,8 @@
 """Applying ops: infer and check, compute at once, and keep the op in the IR when somebody records.
 
-Every tensor knows the node that made it; a node names its inputs by the identities of their tensors, so that
-it keeps no memory alive. `with record(...)` collects the nodes of a block into a graph.
+Every tensor knows the node that made it; a node names its inputs by the identities of their
+tensors, so that it keeps no memory alive. `with record(...)` collects the nodes of a block into a
+graph.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ blocks: list[Recorder] = []
 class Recorder:
     """The ops of a block.
 
-    Attributes:
-        inputs: the tensors that the block read but did not make: those that were announced, then the others
-            (parameters, mostly) in the order of first use. Replaying takes one value for each.
+    Attributes: inputs: the tensors that the block read but did not make: those that were announced,
+        then the others (parameters, mostly) in the order of first use. Replaying takes one value
+        for each.
     """
 
     def __init__(self, announced: Sequence[Tensor]) -> None:
@@ -84,9 +85,9 @@ class Recorder:
 def record(*inputs: Tensor) -> Iterator[Recorder]:
     """Collect the ops of a block (of this thread) as a graph.
 
-    Ops are the operators and methods of tensors, and what `nn` and `nn.functional` have. Functions of `cubepy.kernels`,
-    kernels and NumPy are not recorded; they refuse tensors inside the block. What `x.numpy()` or `float(x)` gives is a
-    number of this run, not of the graph.
+    Ops are the operators and methods of tensors, and what `nn` and `nn.functional` have. Functions
+    of `cubepy.kernels`, kernels and NumPy are not recorded; they refuse tensors inside the block.
+    What `x.numpy()` or `float(x)` gives is a number of this run, not of the graph.
 
     Args:
         inputs: tensors that become the graph's first inputs, in this order.

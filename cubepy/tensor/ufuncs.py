@@ -1,4 +1,6 @@
-"""NumPy's functions of elements on tensors: those that tensors have give tensors, where the elements are."""
+"""NumPy's functions of elements on tensors: those that tensors have give tensors, where the
+elements are.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Autotune: which routine, with which blueprint, is the fastest for a problem on this device.
 
-An operation (`Op`) has routines; a routine offers blueprints; `choose(op, problem)` gives the candidate to launch.
-Without tuning that is the first blueprint of the first routine that fits. `config.tune` gives leave to measure.
+An operation (`Op`) has routines; a routine offers blueprints; `choose(op, problem)` gives the
+candidate to launch. Without tuning that is the first blueprint of the first routine that fits.
+`config.tune` gives leave to measure.
 
 Example:
     >>> from cubepy import tune

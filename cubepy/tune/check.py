@@ -14,7 +14,9 @@ def on_host(array: Any) -> np.ndarray:
 
 
 def poison(arrays: Sequence[Any]) -> None:
-    """Fill outputs with what no candidate writes by chance, so that one that writes nothing is found out."""
+    """Fill outputs with what no candidate writes by chance, so that one that writes nothing is
+    found out.
+    """
     for a in arrays:
         kind = a.dtype.kind
         if kind in "iu":

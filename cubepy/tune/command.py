@@ -1,4 +1,6 @@
-"""`python -m cubepy tune`: measure an operation, or everything that a program or a model file needs."""
+"""`python -m cubepy tune`: measure an operation, or everything that a program or a model file
+needs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Problems and their keys: sizes rounded up to powers of two, so that near problems share a measured choice."""
+"""Problems and their keys: sizes rounded up to powers of two, so that near problems share a
+measured choice.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ def bucket(n: int) -> int:
 
 
 def factor(n: int, most: int = 16) -> int:
-    """The largest power of two that divides n, at most `most`: what a problem may keep of a length's alignment.
+    """The largest power of two that divides n, at most `most`: what a problem may keep of a
+    length's alignment.
 
     Example:
         >>> [factor(n) for n in (3, 12, 96, 0)]

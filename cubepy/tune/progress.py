@@ -1,4 +1,6 @@
-"""Progress of long measurements: a bar where `rich` is installed and a person watches, lines of text otherwise."""
+"""Progress of long measurements: a bar where `rich` is installed and a person watches, lines of
+text otherwise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The race: candidates take turns, the slow ones drop out early, and it ends when nothing more is to be gained."""
+"""The race: candidates take turns, the slow ones drop out early, and it ends when nothing more is
+to be gained.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,11 @@ from cubepy.tune.stopwatch import Stopwatch
 class Limits:
     """How much a race may cost.
 
-    Attributes:
-        seconds: time for compiling, checking and sampling, once the first candidate is compiled.
-        prepare: share of the time after which no further candidate is compiled.
-        least, most: samples of a candidate that stays in.
-        share: of the roofline at which the leader is good enough.
-        factors: after the n-th sample a candidate this many times slower than the leader drops out (the last holds on).
-        sample: seconds that one sample should last at least.
+    Attributes: seconds: time for compiling, checking and sampling, once the first candidate is
+        compiled. prepare: share of the time after which no further candidate is compiled. least,
+        most: samples of a candidate that stays in. share: of the roofline at which the leader is
+        good enough. factors: after the n-th sample a candidate this many times slower than the
+        leader drops out (the last holds on). sample: seconds that one sample should last at least.
         all_groups: race every priority group, not only the highest that works.
     """
 
@@ -57,7 +57,9 @@ LONG = 0.05
 
 @dataclass
 class Entrant:
-    """A candidate on the start line: `run(i)` works on the i-th set of arguments, `count` runs make a sample."""
+    """A candidate on the start line: `run(i)` works on the i-th set of arguments, `count` runs make
+    a sample.
+    """
 
     trial: Trial
     run: Callable[[int], Any]
@@ -133,9 +135,11 @@ def reason_of(error: BaseException) -> str:
 
 
 def winner(trials: list[Trial]) -> Trial | None:
-    """The first in order of preference whose median is as good as the quickest; None when none works.
+    """The first in order of preference whose median is as good as the quickest; None when none
+    works.
 
-    For the guess its best sample is enough: where noise is larger than the differences it stays. Another candidate does
+    For the guess its best sample is enough: where noise is larger than the differences it stays.
+        Another candidate does
     not win by one lucky sample.
     """
     usable = [t for t in trials if t.seconds < math.inf]

@@ -1,4 +1,6 @@
-"""What a device can do at most, measured once: bytes read and fused multiply-adds, by kernels of the language."""
+"""What a device can do at most, measured once: bytes read and fused multiply-adds, by kernels of
+the language.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ _measured: dict[str, Peaks] = {}
 
 
 def peaks_of(device: str, watch: Stopwatch) -> Peaks:
-    """The limits of a device: measured once in a process that tunes; the best of all processes is kept on disk."""
+    """The limits of a device: measured once in a process that tunes; the best of all processes is
+    kept on disk.
+    """
     path = Table(device).folder / "peaks.json"
     known = _measured.get(str(path))
     if known is None:

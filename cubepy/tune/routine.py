@@ -13,7 +13,8 @@ from cubepy.tune.keys import key_of
 
 
 class Routine:
-    """One way to do an operation: it adapts blueprints to a problem and launches them; it does not decide.
+    """One way to do an operation: it adapts blueprints to a problem and launches them; it does not
+    decide.
 
     Attributes:
         name: what reports and `force` call it.
@@ -28,7 +29,9 @@ class Routine:
         return None
 
     def group(self, key: Any) -> int:
-        """Priority from the bucketed key: higher groups are tried first, negative ones only when forced."""
+        """Priority from the bucketed key: higher groups are tried first, negative ones only when
+        forced.
+        """
         return 0
 
     def blueprints(self, problem: Any, properties: DeviceProperties) -> Iterable[Any]:
@@ -75,23 +78,22 @@ class Work:
 class Op:
     """An operation with several routines.
 
-    Args:
-        name: such as "matmul".
-        routines: in order of preference within a group.
-        problem: a NamedTuple class with a field `device` (a text such as "cpu"), sizes as integers, the rest as texts
-            and booleans. Integers are rounded up to powers of two for the key.
-        make: `make(problem, seed)` gives the arguments of `Routine.launch` for a measurement, outputs included.
-        outputs: which of the arguments are written; the last one when not given.
-        reference: `reference(problem, args)` gives what outputs must hold, as a list of arrays; without one, the first
-            candidate that works is the reference of the others.
-        results: `results(problem, args)` picks the parts of the outputs that the reference speaks of; else all.
-        tolerance: `tolerance(problem)` gives the relative and the absolute tolerance of the comparison.
-        work: `work(problem)` gives the least bytes and operations; without one no race stops at the roofline.
-        typical: problems that `python -m cubepy tune NAME` measures when none is named: `typical(device)`.
-        linear: `linear(device, rows, inputs, outputs)` gives the problem of a linear layer, for tuning model files.
-        exact: fields that are not rounded.
-        in_place: outputs are inputs too, so every check starts from fresh arguments.
-        guess: `guess(problem)` names the routine that is tried before all others, where groups say too little.
+    Args: name: such as "matmul". routines: in order of preference within a group. problem: a
+        NamedTuple class with a field `device` (a text such as "cpu"), sizes as integers, the rest
+        as texts and booleans. Integers are rounded up to powers of two for the key. make:
+        `make(problem, seed)` gives the arguments of `Routine.launch` for a measurement, outputs
+        included. outputs: which of the arguments are written; the last one when not given.
+        reference: `reference(problem, args)` gives what outputs must hold, as a list of arrays;
+        without one, the first candidate that works is the reference of the others. results:
+        `results(problem, args)` picks the parts of the outputs that the reference speaks of; else
+        all. tolerance: `tolerance(problem)` gives the relative and the absolute tolerance of the
+        comparison. work: `work(problem)` gives the least bytes and operations; without one no race
+        stops at the roofline. typical: problems that `python -m cubepy tune NAME` measures when
+        none is named: `typical(device)`. linear: `linear(device, rows, inputs, outputs)` gives the
+        problem of a linear layer, for tuning model files. exact: fields that are not rounded.
+        in_place: outputs are inputs too, so every check starts from fresh arguments. guess:
+        `guess(problem)` names the routine that is tried before all others, where groups say too
+        little.
 
     Raises:
         TuneError: the problem class has no field `device`.
@@ -141,7 +143,8 @@ class Op:
     def candidates(self, problem: Any) -> Iterator[Candidate]:
         """What can do the problem, each routine's blueprints in its order.
 
-        Higher groups come first, and in the highest what is guessed; negative ones are only for those who force them.
+        Higher groups come first, and in the highest what is guessed; negative ones are only for
+        those who force them.
         """
         properties = device_properties(problem.device)
         for group, routine in self.grouped(problem):

@@ -26,7 +26,9 @@ class Stopwatch(Protocol):
         """Seconds on a clock that never goes back."""
 
     def time(self, run: Callable[[int], Any], count: int) -> float:
-        """Seconds of one of the runs `run(0)` to `run(count - 1)`, the work of all of them finished."""
+        """Seconds of one of the runs `run(0)` to `run(count - 1)`, the work of all of them
+        finished.
+        """
 
     def rest(self, spent: float) -> None:
         """Pause after `spent` seconds of work."""
@@ -49,14 +51,17 @@ class HostStopwatch:
         return best
 
     def rest(self, spent: float) -> None:
-        """Pause as long as the work took, at most 20 ms: shared machines slow down those who never pause."""
+        """Pause as long as the work took, at most 20 ms: shared machines slow down those who never
+        pause.
+        """
         time.sleep(min(spent, 0.02))
 
 
 class DeviceStopwatch:
     """The clock of a GPU: events around the runs, so that the host's part is not counted.
 
-    From the second time on a pause on the GPU lets the host run ahead: it launches slower than small kernels run.
+    From the second time on a pause on the GPU lets the host run ahead: it launches slower than
+        small kernels run.
     """
 
     def __init__(self, device: Any) -> None:

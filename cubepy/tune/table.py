@@ -1,7 +1,8 @@
 """Tuned results on disk: a file for each key, in a folder for each package version and device.
 
-A file for each key needs no lock between processes that tune different keys: a file appears whole, by renaming,
-or not at all. An entry carries its own checksum; a damaged one counts as absent and is written anew.
+A file for each key needs no lock between processes that tune different keys: a file appears whole,
+by renaming, or not at all. An entry carries its own checksum; a damaged one counts as absent and is
+written anew.
 """
 
 from __future__ import annotations
@@ -156,9 +157,11 @@ def export_table(path: Any, device: Any = "cpu") -> int:
 
 
 def import_table(path: Any, device: Any = "cpu", *, any_device: bool = False) -> int:
-    """Take the results of a file that `export_table` wrote; better ones that are here already are kept.
+    """Take the results of a file that `export_table` wrote; better ones that are here already are
+    kept.
 
-    A result is used only while its candidates are those of this installation, so a file cannot make a kernel wrong.
+    A result is used only while its candidates are those of this installation, so a file cannot make
+    a kernel wrong.
 
     Args:
         path: the file.

@@ -1,4 +1,6 @@
-"""The tuner: which candidate does a problem, remembered in memory and on disk, measured where there is leave."""
+"""The tuner: which candidate does a problem, remembered in memory and on disk, measured where there
+is leave.
+"""
 
 from __future__ import annotations
 
@@ -165,16 +167,13 @@ class Tuner:
     ) -> Decision:
         """Measure the candidates for a problem now, and keep the result for its key.
 
-        Args:
-            op: the operation.
-            problem: the problem; the result holds for all that share its key.
-            level: "quick" or "full".
-            limits: other limits than those of the level.
-            again: measure although it is known; otherwise the result that another process has found while this one
-                waited for it is taken.
+        Args: op: the operation. problem: the problem; the result holds for all that share its key.
+            level: "quick" or "full". limits: other limits than those of the level. again: measure
+            although it is known; otherwise the result that another process has found while this one
+            waited for it is taken.
 
-        Raises:
-            TuneError: there is no such level, no candidate works, or another process measures and does not end.
+        Raises: TuneError: there is no such level, no candidate works, or another process measures
+            and does not end.
         """
         if level not in LIMITS:
             raise TuneError(
@@ -186,7 +185,9 @@ class Tuner:
     def _tune_alone(
         self, op: Op, problem: Any, level: str, limits: Limits, again: bool, patience: float
     ) -> Decision:
-        """Measure while no other process does; unless `again`, take what another process has found meanwhile."""
+        """Measure while no other process does; unless `again`, take what another process has found
+        meanwhile.
+        """
         with exclusive(Table(problem.device).folder / ".lock", patience) as held:
             if not held:
                 raise TuneError("another process is measuring", hint="try again when it has ended")
@@ -309,7 +310,9 @@ class Bench:
         self.expected = None if op.reference is None else op.reference(problem, first)
 
     def prepared(self, candidate: Candidate, trial: Trial) -> list[Entrant]:
-        """Run a candidate for the first time and compare its results: an entrant, or none if it fails or is wrong."""
+        """Run a candidate for the first time and compare its results: an entrant, or none if it
+        fails or is wrong.
+        """
         op, problem = self.op, self.problem
         args = op.make(problem, 0) if op.in_place else self.sets[0]
         try:

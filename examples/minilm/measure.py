@@ -61,13 +61,17 @@ class Variant:
         return float((mine * other).sum(axis=1).mean())
 
     def ranked(self, rows: Sequence[int] | np.ndarray, count: int) -> np.ndarray:
-        """The indices of the nearest sentences of every query, and of some of the sentences, themselves left out."""
+        """The indices of the nearest sentences of every query, and of some of the sentences,
+        themselves left out.
+        """
         scores = np.concatenate([self.queries, self.sentences[rows]]) @ self.sentences.T
         scores[len(self.queries) + np.arange(len(rows)), rows] = -np.inf
         return np.argsort(-scores, axis=1, kind="stable")[:, :count]
 
     def agreement(self, reference: Variant, rows: Sequence[int] | np.ndarray, count: int) -> float:
-        """How many of the reference's `count` nearest are among the own ones, over queries and some sentences."""
+        """How many of the reference's `count` nearest are among the own ones, over queries and some
+        sentences.
+        """
         mine, other = (v.ranked(rows, count) for v in (self, reference))
         return float((mine[:, :, None] == other[:, None, :]).any(axis=1).mean())
 
@@ -79,7 +83,9 @@ def measure(
     repeats: int,
     step: Callable[[], None],
 ) -> None:
-    """Time every variant on one sentence and on a batch; they take turns, so that the machine's moods are shared."""
+    """Time every variant on one sentence and on a batch; they take turns, so that the machine's
+    moods are shared.
+    """
     for variant in variants:  # the first call of a shape chooses and loads kernels
         variant.model(*one)
         variant.model(*batch).numpy()

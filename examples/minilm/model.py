@@ -1,4 +1,6 @@
-"""all-MiniLM-L6-v2: a BERT encoder that turns sentences into vectors; the names are those of its checkpoint."""
+"""all-MiniLM-L6-v2: a BERT encoder that turns sentences into vectors; the names are those of its
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -239,7 +241,8 @@ def embed(
     batch: int = 32,
     step: Callable[[int], None] = lambda n: None,
 ) -> np.ndarray:
-    """Vectors of sentences, (len(sentences), hidden), in their order; `step(n)` is called after n more are done.
+    """Vectors of sentences, (len(sentences), hidden), in their order; `step(n)` is called after n
+    more are done.
 
     Sentences of about the same length share a batch, so that little is padded.
     """

@@ -1,7 +1,7 @@
 """Calibration: what goes into each linear layer while a model runs on sample inputs.
 
-A watched weight is a tensor of its own storage kind: the op that reads it notes its input and computes as
-usual. So everything that ends in a linear op is seen, in whatever module it stands.
+A watched weight is a tensor of its own storage kind: the op that reads it notes its input and
+computes as usual. So everything that ends in a linear op is seen, in whatever module it stands.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def _slice(inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage:
 def samples(inputs: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The calls that sample inputs stand for, as (args, kwargs).
 
-    A list or iterator holds one call an item: a tuple or list of arguments, a dict of named arguments, or the
+    A list or iterator holds one call an item: a tuple or list of arguments, a dict of named
+        arguments, or the
     only argument. An array or tensor is the only argument, cut into batches along its first axis.
 
     Raises:

@@ -1,7 +1,9 @@
-"""Kernels of linear layers with quantized weights; their meaning is that of `cubepy.quant.linear.reference`.
+"""Kernels of linear layers with quantized weights; their meaning is that of
+`cubepy.quant.linear.reference`.
 
-Activations become bytes first, four neighbours to an i32, so that one broadcast feeds 16 channels; the products
-then read packed weights as they lie (`cubepy.quant.weights.packing`) and never write a float weight anywhere.
+Activations become bytes first, four neighbours to an i32, so that one broadcast feeds 16 channels;
+the products then read packed weights as they lie (`cubepy.quant.weights.packing`) and never write a
+float weight anywhere.
 """
 
 from __future__ import annotations
@@ -51,10 +53,11 @@ def quantize_rows(
     x: cb.Array, factors: cb.Array, codes: cb.Array, facts: cb.Array, gain,
     signed: cb.Comptime[bool], group: cb.Comptime[int], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """One row a cube: codes[m] = bytes of x[m] * factors; facts[m] = scale * gain, zero, the sum of each group.
+    """One row a cube: codes[m] = bytes of x[m] * factors; facts[m] = scale * gain, zero, the sum of
+    each group.
 
-    Bytes are unsigned around zero, or 128 less and signed. Where a row holds NaN or infinity its scale is
-    NaN, and so are its results.
+    Bytes are unsigned around zero, or 128 less and signed. Where a row holds NaN or infinity its
+    scale is NaN, and so are its results.
     """
     row = cb.CUBE_POS
     depth = x.shape[1]
@@ -115,7 +118,9 @@ def int8_product(
     words: cb.Array, facts: cb.Array, codes: cb.Array, scales: cb.Array, sums: cb.Array,
     bias, residual, out: cb.Array, block_rows, plan: cb.Comptime,
 ):  # fmt: skip
-    """out[0] = words (M, K/4 of four u8) times codes (panels, K/4 * 64 of i8), in exact integers, then scaled."""
+    """out[0] = words (M, K/4 of four u8) times codes (panels, K/4 * 64 of i8), in exact integers,
+    then scaled.
+    """
     rows, lines, lanes = plan.rows, plan.lines, plan.lanes
     m, fours, panels = words.shape[0], words.shape[1], codes.shape[0]
     strips = (panels + lines - 1) // lines
@@ -153,7 +158,8 @@ def int4_product(
     words: cb.Array, facts: cb.Array, codes: cb.Array, scales: cb.Array, minimums, sums: cb.Array,
     bias, residual, out: cb.Array, block_rows, plan: cb.Comptime,
 ):  # fmt: skip
-    """out[0] = words (M, K/4 of four i8) times codes (panels, K/8 * 64 of two u4), scaled group by group.
+    """out[0] = words (M, K/4 of four i8) times codes (panels, K/8 * 64 of two u4), scaled group by
+    group.
 
     The codes of a group are summed in exact integers and turned to floats once for each group.
     """

@@ -1,4 +1,6 @@
-"""The routine of linear layers with quantized weights: which tiles for how many rows, and the launches."""
+"""The routine of linear layers with quantized weights: which tiles for how many rows, and the
+launches.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,20 @@ from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.pool import empty
 
-# Rows of a cube. Measured on two Zen 5 cores at M=512, K=N=4096, int8: 1976 GOP/s with 64, 1704 with 512.
+# Rows of a cube. Measured on two Zen 5 cores at M=512, K=N=4096, int8: 1976 GOP/s with 64, 1704
+# with 512.
 _BLOCK_ROWS = 64
 
 
 @cache
 def _tile(backend: str) -> tuple[int, int]:
-    """Rows and panels of the register tile: 4 x 4 sums of a whole register, less where registers are few.
+    """Rows and panels of the register tile: 4 x 4 sums of a whole register, less where registers
+    are few.
 
-    Larger tiles spill: 6 x 4 and 8 x 3 run at a quarter of the speed of 4 x 4. With AVX2 (two Zen 3 cores, int8, M=832,
-    K=384, N=1536) 4 x 1 makes 226 GOP/s, 2 x 2 190, 5 x 1 218: a panel's bytes as i16 take four registers of 16.
+    Larger tiles spill: 6 x 4 and 8 x 3 run at a quarter of the speed of 4 x 4. With AVX2 (two Zen 3
+        cores, int8, M=832,
+    K=384, N=1536) 4 x 1 makes 226 GOP/s, 2 x 2 190, 5 x 1 218: a panel's bytes as i16 take four
+    registers of 16.
     """
     properties = cb.device_properties_of()
     wide = properties.register_bytes >= 4 * PANEL and properties.vector_registers >= 32
@@ -44,13 +50,9 @@ def quantized_linear(
 ) -> np.ndarray:
     """`activation(x @ weight.T + bias) + residual`, with activations quantized row by row.
 
-    Args:
-        x: float, (..., K).
-        weight: quantized, (N, K).
-        bias: (N,), or None.
-        residual: (..., N), or None.
-        activation: a name of `cubepy.kernels.primitives.functions.ACTIVATIONS`, a `@cb.func`, or None.
-        dtype: of the result.
+    Args: x: float, (..., K). weight: quantized, (N, K). bias: (N,), or None. residual: (..., N), or
+        None. activation: a name of `cubepy.kernels.primitives.functions.ACTIVATIONS`, a `@cb.func`,
+        or None. dtype: of the result.
 
     Returns:
         (..., N).

@@ -1,4 +1,5 @@
-"""What a linear layer with a quantized weight computes, in plain NumPy: the meaning that kernels are tested on.
+"""What a linear layer with a quantized weight computes, in plain NumPy: the meaning that kernels
+are tested on.
 
 It also serves where no kernel can. The weight is unpacked some panels at a time, never as a whole.
 """
@@ -23,9 +24,9 @@ def quantize_rows(
         x: float32, (M, K).
         input_scale: float16, (K,).
 
-    Returns:
-        `u` uint8 (M, K), `scale` float32 (M,), `zero` int32 (M,), so that `x * input_scale` is about
-        `scale * (u - zero)`. A row of zeros has scale 0; a row that is not finite has scale NaN.
+    Returns: `u` uint8 (M, K), `scale` float32 (M,), `zero` int32 (M,), so that `x * input_scale` is
+        about `scale * (u - zero)`. A row of zeros has scale 0; a row that is not finite has scale
+        NaN.
 
     Example:
         >>> u, scale, zero = quantize_rows(np.float32([[-1, 0, 1.5]]), np.ones(3, np.float16))

@@ -1,8 +1,9 @@
-"""The routines of linear layers with quantized weights on a GPU: which kernel, its shape, and the launches.
+"""The routines of linear layers with quantized weights on a GPU: which kernel, its shape, and the
+launches.
 
-A device with matrix units of planes takes groups of 32, 64, 128 or 256 inputs, and int8, as they lie packed, and so do
-those of Hopper for rows of 16 bits, however many; other groups, and many rows of floats elsewhere, meet a dense copy of
-the weight that lives for one call.
+A device with matrix units of planes takes groups of 32, 64, 128 or 256 inputs, and int8, as they
+lie packed, and so do those of Hopper for rows of 16 bits, however many; other groups, and many rows
+of floats elsewhere, meet a dense copy of the weight that lives for one call.
 """
 
 from __future__ import annotations
@@ -43,29 +44,37 @@ _FEW_INPUTS = 1 << 15
 """Inputs of all rows of a product of few rows: every cube keeps their digits."""
 _DEEPEST = 8
 _FRAGMENTS_OF_TWO = 8
-"""Fragments of sums of a plane, of which a cube has eight, with which two cubes share the registers of a core."""
+"""Fragments of sums of a plane, of which a cube has eight, with which two cubes share the registers
+of a core.
+"""
 _DEEPEST_ROWS = 4
 """Blocks under way where the ring has rows, too: with five, 16 x 4096 x 14336 took 4% longer."""
 _RING_BYTES = 99 << 10
-"""Bytes of codes that a cube of few rows has under way, if two blocks of a plane are no more. One row of 4096 x 14336
-in groups of 32: 10.7 us with 80 KB, 10.9 with 100, 11.6 with 160; in groups of 128: 9.9 us with 66 KB, 9.6 with 99, 9.9
-with 132. Measured on an H200."""
+"""Bytes of codes that a cube of few rows has under way, if two blocks of a plane are no more. One
+row of 4096 x 14336 in groups of 32: 10.7 us with 80 KB, 10.9 with 100, 11.6 with 160; in groups of
+128: 9.9 us with 66 KB, 9.6 with 99, 9.9 with 132. Measured on an H200.
+"""
 _RING_OF_MANY = 140 << 10
-"""The same for more than 16 planes. One row of 4096 x 14336 in groups of 32 and 28 planes: 10.9, 10.3, 10.0 us with 70,
-105, 140 KB; in groups of 128: 8.9, 9.4 us with 116, 173 KB."""
+"""The same for more than 16 planes. One row of 4096 x 14336 in groups of 32 and 28 planes: 10.9,
+10.3, 10.0 us with 70, 105, 140 KB; in groups of 128: 8.9, 9.4 us with 116, 173 KB.
+"""
 _AHEAD_BYTES = 70 << 10
 """Bytes of codes that a cube of few rows asks for before its rows: these queue behind them."""
 _PANELS_OF_MANY = 2
-"""Panels of a cube up to which its rows take longer than its codes, so that more than 16 planes share them."""
+"""Panels of a cube up to which its rows take longer than its codes, so that more than 16 planes
+share them.
+"""
 _REGISTERS = 1 << 16
 """Registers of a core."""
 _MOST_PANELS = {1: 7, 2: 7, 3: 4, 4: 4}
 """Panels of a cube by the fragments of columns: their sums stay in registers."""
 _DENSE_ROWS = 128
-"""Rows of float activations from which a dense copy of the weight is faster. Measured on an H200."""
+"""Rows of float activations from which a dense copy of the weight is faster. Measured on an H200.
+"""
 _EXACT_ROWS = 1024
-"""The same where codes are not to be rounded: the copy and its matmul are in f32 then. 128 and 256 rows of 4096 x 4096
-took 59 us by planes and 450 us by a copy. Measured on an H200."""
+"""The same where codes are not to be rounded: the copy and its matmul are in f32 then. 128 and 256
+rows of 4096 x 4096 took 59 us by planes and 450 us by a copy. Measured on an H200.
+"""
 _FEW_ROWS = 16
 """Rows that products of planes always take."""
 _WIDE_ROWS = 2048
@@ -73,8 +82,9 @@ _WIDE_ROWS = 2048
 
 
 class Room(NamedTuple):
-    """Cores of a device, bytes of shared memory of a cube, and features: whether launches may overlap, clusters of
-    cubes, products of groups of planes."""
+    """Cores of a device, bytes of shared memory of a cube, and features: whether launches may
+    overlap, clusters of cubes, products of groups of planes.
+    """
 
     cores: int
     shared: int
@@ -93,13 +103,10 @@ def linear_on_gpu(
 ) -> DeviceArray:
     """`activation(x @ weight.T + bias) + residual`, with the activations that the weight asks for.
 
-    Args:
-        x: float, (..., K).
-        weight: quantized, (N, K), on the same device.
-        bias: (N,), or None.
-        residual: (..., N), or None.
-        activation: a name of `cubepy.kernels.primitives.functions.ACTIVATIONS`, a `@cb.func`, or None.
-        dtype: of the result.
+    Args: x: float, (..., K). weight: quantized, (N, K), on the same device. bias: (N,), or None.
+        residual: (..., N), or None. activation: a name of
+        `cubepy.kernels.primitives.functions.ACTIVATIONS`, a `@cb.func`, or None. dtype: of the
+        result.
 
     Returns:
         (..., N).
@@ -137,12 +144,15 @@ def route(
     panels: int, inputs: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
     residual: bool, function: Any, whole: bool, exact: bool = False,
 ) -> Wide | str:  # fmt: skip
-    """What multiplies m rows of float activations: a plan of `quant.linear.sm90.gemm_wgmma`, "planes", or a "dense" copy.
+    """What multiplies m rows of float activations: a plan of `quant.linear.sm90.gemm_wgmma`,
+    "planes", or a "dense" copy.
 
     `exact`: codes are not rounded with their scales, as `quant.linear.sm90.gemm_wgmma` does.
 
-    The costs are microseconds of an H200, by millions of codes: that of planes grows with the columns of bf16 (f16 has
-    two for each row), that of a dense copy is the copy, and a matmul that reads it once or is bound by its products.
+    The costs are microseconds of an H200, by millions of codes: that of planes grows with the
+        columns of bf16 (f16 has
+    two for each row), that of a dense copy is the copy, and a matmul that reads it once or is bound
+    by its products.
 
     Example:
         >>> hopper = Room(132, 232448, True, True, True)
@@ -265,8 +275,8 @@ def plan_few(
     panels: int, blocks: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
     residual: bool, function: Any, whole: bool = False,
 ) -> tuple[FewBlueprint, int] | None:  # fmt: skip
-    """The blueprint for one to four rows of float activations, and the number of cubes; None for more, or without
-    room for their digits.
+    """The blueprint for one to four rows of float activations, and the number of cubes; None for
+    more, or without room for their digits.
 
     `whole`: rows are lines of eight.
 
@@ -320,7 +330,8 @@ def plan_floats(
 ) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
     """The blueprint for m rows of float activations, and cubes along the panels and along the rows.
 
-    `whole`: rows are whole blocks. `exact`: neither codes nor rows times their factors are rounded to bf16.
+    `whole`: rows are whole blocks. `exact`: neither codes nor rows times their factors are rounded
+        to bf16.
 
     Example:
         >>> import cubepy as cb
@@ -376,7 +387,9 @@ def plan_bytes(
     panels: int, blocks: int, m: int, group: int, symmetric: bool, target: Room, bias: bool, residual: bool,
     function: Any,
 ) -> tuple[PlaneBlueprint, tuple[int, int]]:  # fmt: skip
-    """The blueprint for m rows of activations in eight bits, and cubes along the panels and along the rows."""
+    """The blueprint for m rows of activations in eight bits, and cubes along the panels and along
+    the rows.
+    """
     tiles = min(-(-m // COLUMNS), 4)
     strips = -(-m // (COLUMNS * tiles))
     count = best_panels(panels * strips, target.cores, _MOST_PANELS[tiles])
@@ -387,9 +400,11 @@ def plan_bytes(
 
 
 def fitted(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
-    """The plan with as many planes and blocks under way as registers and shared memory have room for.
+    """The plan with as many planes and blocks under way as registers and shared memory have room
+    for.
 
-    Where launches overlap, the cubes of two of them share a core if that costs no planes: the second one fetches
+    Where launches overlap, the cubes of two of them share a core if that costs no planes: the
+        second one fetches
     weights while the first one ends.
     """
     most = _filled(plan, blocks, target)
@@ -418,7 +433,8 @@ def _filled(plan: PlaneBlueprint, blocks: int, target: Room) -> PlaneBlueprint:
 
 
 def best_panels(jobs: int, cores: int, most: int) -> int:
-    """How many panels a cube takes, at most `most`: few waves of cubes, and little idle in the last.
+    """How many panels a cube takes, at most `most`: few waves of cubes, and little idle in the
+    last.
 
     A cube's start and end take about as long as two panels do.
 
@@ -433,10 +449,11 @@ def best_panels(jobs: int, cores: int, most: int) -> int:
 
 
 def best_planes(blocks: int, shaped: Callable[[int], FewBlueprint]) -> int:
-    """How many planes share the blocks of a row: those that take the fewest turns together, and then as many as can be.
+    """How many planes share the blocks of a row: those that take the fewest turns together, and
+    then as many as can be.
 
-    A turn costs about as much where half of its blocks are missing. A plane keeps the activations of its passes in
-    registers, 20 for each, besides 32.
+    A turn costs about as much where half of its blocks are missing. A plane keeps the activations
+    of its passes in registers, 20 for each, besides 32.
     """
 
     def turns(planes: int) -> tuple[int, int]:
@@ -448,10 +465,12 @@ def best_planes(blocks: int, shaped: Callable[[int], FewBlueprint]) -> int:
 
 
 def best_split(jobs: int, chunks: int, cores: int, most: int, tiles: int) -> tuple[int, int]:
-    """How many panels a cube takes, and whether two cubes of a cluster share them: then fewer read all activations.
+    """How many panels a cube takes, and whether two cubes of a cluster share them: then fewer read
+    all activations.
 
-    A chunk of activations costs as much as a panel for each tile of columns, and a cube's start as 32 of them.
-    Clusters of four or more leave cores idle, because groups of cores are not multiples of them.
+    A chunk of activations costs as much as a panel for each tile of columns, and a cube's start as
+    32 of them. Clusters of four or more leave cores idle, because groups of cores are not multiples
+    of them.
 
     Example:
         >>> best_split(896, 64, 132, 7, 2), best_split(256, 64, 132, 7, 2), best_split(24, 6, 132, 7, 2)

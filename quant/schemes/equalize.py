@@ -1,13 +1,15 @@
 """Equalization: one factor for each input, so that no column of a weight stands out.
 
-A linear layer computes the same when its input is multiplied by a factor for each column and the weight is
-divided by it. Quantization is not indifferent: a column that stands out widens the range of every group that
-it lies in, and an input that stands out widens the range of a row of activations. The factors are found from
-the weight alone, by dividing rows and columns by their spread in turn (as Sinkhorn's balancing does); largest
-inputs, where calibration saw them, move the factors half the way towards equal inputs.
+A linear layer computes the same when its input is multiplied by a factor for each column and the
+weight is divided by it. Quantization is not indifferent: a column that stands out widens the range
+of every group that it lies in, and an input that stands out widens the range of a row of
+activations. The factors are found from the weight alone, by dividing rows and columns by their
+spread in turn (as Sinkhorn's balancing does); largest inputs, where calibration saw them, move the
+factors half the way towards equal inputs.
 
-Measured on all-MiniLM-L6-v2 (mean cosine of embeddings to float32, no calibration): int4 in groups of 32 rises
-from 0.977 to 0.988, int8 from 0.9989 to 0.9994. The price is a multiplication where activations are quantized.
+Measured on all-MiniLM-L6-v2 (mean cosine of embeddings to float32, no calibration): int4 in groups
+of 32 rises from 0.977 to 0.988, int8 from 0.9989 to 0.9994. The price is a multiplication where
+activations are quantized.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def input_factors(
 def _column_spread(
     weight: np.ndarray, stretch: np.ndarray, width: int, centred: bool
 ) -> np.ndarray:
-    """The spread of each column once every (row, group) has spread 1; by blocks of rows, to need little memory."""
+    """The spread of each column once every (row, group) has spread 1; by blocks of rows, to need
+    little memory.
+    """
     rows, columns = weight.shape
     total, square = np.zeros(columns), np.zeros(columns)
     step = max(1, (1 << 18) // columns)

@@ -1,8 +1,9 @@
-"""Error-compensated rounding (GPTQ): each rounded column's error is made good by the columns not yet rounded.
+"""Error-compensated rounding (GPTQ): each rounded column's error is made good by the columns not
+yet rounded.
 
-With the inputs X of a layer seen in calibration, the error that matters is that of X W^T, and its curvature is
-H = X^T X. Columns are rounded one by one; the error of each is spread over the later ones as the Cholesky
-factor of H^-1 says (Frantar et al., 2022).
+With the inputs X of a layer seen in calibration, the error that matters is that of X W^T, and its
+curvature is H = X^T X. Columns are rounded one by one; the error of each is spread over the later
+ones as the Cholesky factor of H^-1 says (Frantar et al., 2022).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ def curvature(moments: np.ndarray, count: int) -> np.ndarray:
         moments: float64, (K, K): X^T X over `count` rows.
         count: how many rows were seen.
 
-    Few rows leave H singular, and rounding then fits the sample instead of the task. On all-MiniLM-L6-v2 with
-    119 tokens of calibration, the mean cosine on text of another kind is 0.983 without shrinking (below 0.987,
-    that of rounding without data) and 0.989 with it.
+    Few rows leave H singular, and rounding then fits the sample instead of the task. On
+    all-MiniLM-L6-v2 with 119 tokens of calibration, the mean cosine on text of another kind is
+    0.983 without shrinking (below 0.987, that of rounding without data) and 0.989 with it.
     """
     columns = len(moments)
     keep = count / (count + columns)
@@ -37,7 +38,9 @@ def curvature(moments: np.ndarray, count: int) -> np.ndarray:
 
 
 def compensation(hessian: np.ndarray) -> np.ndarray:
-    """The upper Cholesky factor of the inverse of `hessian`, float64 (K, K); damped more where that is needed."""
+    """The upper Cholesky factor of the inverse of `hessian`, float64 (K, K); damped more where that
+    is needed.
+    """
     damped = hessian.copy()
     damping = 1e-3 * float(np.diag(hessian).mean())
     while True:
@@ -96,7 +99,9 @@ def _sweep(
     start: Callable[[int, np.ndarray], None],
     group: int | None,
 ) -> np.ndarray:
-    """Round the columns in order; returns the codes, (N, K). Works on W^T, where a column lies in one piece."""
+    """Round the columns in order; returns the codes, (N, K). Works on W^T, where a column lies in
+    one piece.
+    """
     columns = weight.shape[1]
     factor = compensation(hessian).astype(np.float32)
     rest = np.ascontiguousarray(weight.T.astype(np.float32))

@@ -1,8 +1,8 @@
 """Rounding: scales, minima and codes that represent float weights with the least squared error.
 
-A grid of ranges is tried for every group; for each the best scale (and minimum) for the codes that it gives is
-found by least squares, and the best of all is kept. Scales are rounded to their stored dtype before the codes
-are made, so that the codes fit what the kernels will read.
+A grid of ranges is tried for every group; for each the best scale (and minimum) for the codes that
+it gives is found by least squares, and the best of all is kept. Scales are rounded to their stored
+dtype before the codes are made, so that the codes fit what the kernels will read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Half a megabyte of floats: a few of them stay in the second-level cache, which makes the search 3x faster.
+# Half a megabyte of floats: a few of them stay in the second-level cache, which makes the search 3x
+# faster.
 _CHUNK = 1 << 17
 _SHRINK_ASYMMETRIC = np.linspace(0.6, 1.05, 12)
 _SHRINK_SYMMETRIC = np.linspace(0.6, 1.25, 16)
@@ -23,9 +24,8 @@ INT4_LEVELS = 15
 class Grid:
     """The values that weights may take: `scale * code + minimum` for codes 0 to 15.
 
-    Args:
-        scale: float32, (N, groups), representable in float16.
-        minimum: float32, (N, groups), representable in float16; `-8 * scale` where the scheme is symmetric.
+    Args: scale: float32, (N, groups), representable in float16. minimum: float32, (N, groups),
+        representable in float16; `-8 * scale` where the scheme is symmetric.
     """
 
     scale: np.ndarray
@@ -49,7 +49,9 @@ class Grid:
 
 
 def fit_int8(weight: np.ndarray) -> np.ndarray:
-    """The scale of every row, float32 (N,), that takes the largest magnitude to 127; 0 for a row of zeros."""
+    """The scale of every row, float32 (N,), that takes the largest magnitude to 127; 0 for a row of
+    zeros.
+    """
     return (np.abs(weight).max(axis=1, initial=0.0) / INT8_LIMIT).astype(np.float32)
 
 
@@ -85,7 +87,9 @@ def fit_int4(
 
 
 def _nearest(values: np.ndarray, scale: np.ndarray, minimum: np.ndarray) -> np.ndarray:
-    """Codes as floats; a group with scale 0 gets the code 8 (any would do: what it stands for is the minimum)."""
+    """Codes as floats; a group with scale 0 gets the code 8 (any would do: what it stands for is
+    the minimum).
+    """
     safe = np.where(scale == 0, np.float32(1), scale)
     return np.where(
         scale == 0, np.float32(8), np.clip(np.rint((values - minimum) / safe), 0, INT4_LEVELS)
@@ -123,7 +127,8 @@ class _Best:
 def _search_symmetric(values: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     best = _Best(values, cost, symmetric=True)
     where = np.abs(values).argmax(axis=-1)[..., None]
-    # The largest magnitude gets the code -8, which has no positive twin: one more level for the same range.
+    # The largest magnitude gets the code -8, which has no positive twin: one more level for the
+    # same range.
     start = np.take_along_axis(values, where, axis=-1) / np.float32(-8)
     for shrink in _SHRINK_SYMMETRIC:
         codes = best.offer(start * np.float32(shrink), start) - 8

@@ -22,13 +22,11 @@ ACTIVATIONS = ("int8", "float")
 class Scheme:
     """How the weights of a linear layer are stored.
 
-    Args:
-        name: "int8" or "int4".
-        bits: of one stored weight.
-        group: how many neighbours along the input axis share a scale; None: a whole row (output channel) does.
-        symmetric: a weight is `scale * code`; otherwise `scale * code + minimum`.
-        activations: "int8": they are quantized to eight bits as they come, one scale and zero point for each row;
-            "float": they stay float, and only weights are quantized. On a GPU that is faster for one row.
+    Args: name: "int8" or "int4". bits: of one stored weight. group: how many neighbours along the
+        input axis share a scale; None: a whole row (output channel) does. symmetric: a weight is
+        `scale * code`; otherwise `scale * code + minimum`. activations: "int8": they are quantized
+        to eight bits as they come, one scale and zero point for each row; "float": they stay float,
+        and only weights are quantized. On a GPU that is faster for one row.
 
     Raises:
         QuantizationError: there is no such scheme, or it does not have such a group.
@@ -109,8 +107,8 @@ class Scheme:
         return f"{self.name}, {kind}, a scale for each group of {self.group}{rest}"
 
 
-# Measured on all-MiniLM-L6-v2 (mean cosine of sentence embeddings to float32, no calibration, group 32):
-# asymmetric 0.988 at 5 bits a weight, symmetric 0.984 at 4.5.
+# Measured on all-MiniLM-L6-v2 (mean cosine of sentence embeddings to float32, no calibration, group
+# 32): asymmetric 0.988 at 5 bits a weight, symmetric 0.984 at 4.5.
 SCHEMES = {"int8": Scheme("int8", 8, None, True), "int4": Scheme("int4", 4, 32, False)}
 
 

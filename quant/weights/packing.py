@@ -1,20 +1,22 @@
 """Packing: where the stored numbers of a quantized weight lie.
 
-A weight has N output channels (rows) and K inputs (columns). Channels are cut into panels of 16, because a
-512-bit register holds 16 sums; N is filled up with zeros to whole panels. Within a panel four neighbours along
-K lie together, because a dot instruction (VNNI on the CPU, dp4a on a GPU) multiplies four pairs of bytes and
-adds them into one 32-bit lane. So one load of 64 bytes is "16 channels x 4 inputs", and meets 4 activations
-that are broadcast to all lanes.
+A weight has N output channels (rows) and K inputs (columns). Channels are cut into panels of 16,
+because a 512-bit register holds 16 sums; N is filled up with zeros to whole panels. Within a panel
+four neighbours along K lie together, because a dot instruction (VNNI on the CPU, dp4a on a GPU)
+multiplies four pairs of bytes and adds them into one 32-bit lane. So one load of 64 bytes is "16
+channels x 4 inputs", and meets 4 activations that are broadcast to all lanes.
 
-    int8    codes  i8 [panels, ceil(K/4), 16, 4]      byte (p, i, c, j) is the code of channel 16p+c, input 4i+j
-    int4    codes  u8 [panels, K/8, 16, 4]            low half: input 8i+j, high half: input 8i+4+j
+    int8    codes  i8 [panels, ceil(K/4), 16, 4]      byte (p, i, c, j) is the code of channel
+    16p+c, input 4i+j int4    codes  u8 [panels, K/8, 16, 4]            low half: input 8i+j, high
+    half: input 8i+4+j
 
-An int4 load of 64 bytes so gives two operands with one `and` and one shift, both of them in the order that the
-dot instruction wants. Values that belong to (channel, group) lie as [panels, groups, 16]: one load of 16
-neighbours beside each block of codes. Values that belong to a channel lie as [panels, 16].
+An int4 load of 64 bytes so gives two operands with one `and` and one shift, both of them in the
+order that the dot instruction wants. Values that belong to (channel, group) lie as [panels, groups,
+16]: one load of 16 neighbours beside each block of codes. Values that belong to a channel lie as
+[panels, 16].
 
-Files hold these very arrays: saving and loading is lossless, and a file can be mapped into memory and used.
-`LAYOUT_VERSION` names this page.
+Files hold these very arrays: saving and loading is lossless, and a file can be mapped into memory
+and used. `LAYOUT_VERSION` names this page.
 """
 
 from __future__ import annotations
@@ -94,7 +96,9 @@ def unpack_int4(packed: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def pack_groups(values: np.ndarray) -> np.ndarray:
-    """Lay out one value for each (channel, group): (N, groups) to (panels, groups, 16), zeros beyond N."""
+    """Lay out one value for each (channel, group): (N, groups) to (panels, groups, 16), zeros
+    beyond N.
+    """
     rows, groups = values.shape
     full = np.zeros((panels(rows) * PANEL, groups), values.dtype)
     full[:rows] = values

@@ -1,17 +1,21 @@
-"""A quantized weight: packed codes with what is needed to use them, and nothing in float beside them.
+"""A quantized weight: packed codes with what is needed to use them, and nothing in float beside
+them.
 
-What a linear layer computes with it, for a row x of activations (`u`, `z` and `s` are made on the fly):
+What a linear layer computes with it, for a row x of activations (`u`, `z` and `s` are made on the
+fly):
 
-    x' = x * input_scale                                   element by element
-    low, high = min(0, min x'), max(0, max x')             s = (high - low) / 255,  z = round(-low / s)
-    u  = clip(round(x' / s) + z, 0, 255)                   unsigned bytes: x' is about s * (u - z)
+    x' = x * input_scale                                   element by element low, high = min(0, min
+    x'), max(0, max x')             s = (high - low) / 255,  z = round(-low / s) u  = clip(round(x'
+    / s) + z, 0, 255)                   unsigned bytes: x' is about s * (u - z)
 
-    int8   y[n] = s * scale[n] * (sum_k u[k] * code[n, k]  -  z * sum[n])                        + bias[n]
-    int4   y[n] = s * gain * (sum_g scale[n, g] * D[n, g] + minimum[n, g] * V[g]  -  z' * sum[n]) + bias[n]
-           with v = u - 128, z' = z - 128 (signed bytes), D[n, g] = sum of code * v and V[g] = sum of v in group g
+    int8   y[n] = s * scale[n] * (sum_k u[k] * code[n, k]  -  z * sum[n])                        +
+    bias[n]
+    int4   y[n] = s * gain * (sum_g scale[n, g] * D[n, g] + minimum[n, g] * V[g]  -  z' * sum[n]) +
+           bias[n] with v = u - 128, z' = z - 128 (signed bytes), D[n, g] = sum of code * v and V[g]
+           = sum of v in group g
 
-`sum[n]` is the sum over k of what the codes of the channel stand for: of the codes themselves in int8, of
-`scale * code + minimum` in int4. Symmetric int4 stores no minimum: it is -8 * scale.
+`sum[n]` is the sum over k of what the codes of the channel stand for: of the codes themselves in
+int8, of `scale * code + minimum` in int4. Symmetric int4 stores no minimum: it is -8 * scale.
 """
 
 from __future__ import annotations
@@ -49,17 +53,16 @@ class Statistics:
 
 @dataclass(frozen=True)
 class QuantizedWeight:
-    """A weight (N, K) of a linear layer, packed; the layouts are those of `cubepy.quant.weights.packing`.
+    """A weight (N, K) of a linear layer, packed; the layouts are those of
+    `cubepy.quant.weights.packing`.
 
-    Args:
-        shape: logical (N, K): outputs, inputs.
-        scheme: how it is quantized.
-        codes: int8 (panels, ceil(K/4), 16, 4) or, two to a byte, uint8 (panels, K/8, 16, 4).
-        scales: int8: float32 (panels, 16); int4: float16 (panels, groups, 16).
-        minimums: float16 (panels, groups, 16); None where symmetric.
-        sums: what a unit of zero point adds to each channel: int32 (int8) or float32 (int4), (panels, 16).
-        input_scale: float16, (K,): activations are multiplied by it before they are quantized.
-        gain: int4: a power of two that all values are multiplied with, so that float16 scales do not underflow.
+    Args: shape: logical (N, K): outputs, inputs. scheme: how it is quantized. codes: int8 (panels,
+        ceil(K/4), 16, 4) or, two to a byte, uint8 (panels, K/8, 16, 4). scales: int8: float32
+        (panels, 16); int4: float16 (panels, groups, 16). minimums: float16 (panels, groups, 16);
+        None where symmetric. sums: what a unit of zero point adds to each channel: int32 (int8) or
+        float32 (int4), (panels, 16). input_scale: float16, (K,): activations are multiplied by it
+        before they are quantized. gain: int4: a power of two that all values are multiplied with,
+        so that float16 scales do not underflow.
 
     Example:
         >>> weight = QuantizedWeight.from_float(np.eye(32, dtype=np.float32), "int4")
@@ -175,8 +178,8 @@ class QuantizedWeight:
     ) -> QuantizedWeight:
         """Rebuild a weight from `arrays()` and `metadata()`; nothing is copied.
 
-        Raises:
-            FileFormatError: another layout version, a missing array, or one whose shape or dtype does not fit.
+        Raises: FileFormatError: another layout version, a missing array, or one whose shape or
+            dtype does not fit.
         """
         try:
             if metadata["layout"] != packing.LAYOUT_VERSION:
@@ -223,7 +226,8 @@ class QuantizedWeight:
         )  # fmt: skip
 
     def rows(self, start: int, stop: int) -> QuantizedWeight:
-        """Channels `start` to `stop` as a weight of their own; shared memory where both are ends of panels.
+        """Channels `start` to `stop` as a weight of their own; shared memory where both are ends of
+        panels.
 
         Example:
             >>> QuantizedWeight.from_float(np.ones((48, 8), np.float32), "int8").rows(16, 32).shape
@@ -231,7 +235,8 @@ class QuantizedWeight:
         """
         if isinstance(self.codes, np.ndarray):
             return self._rows(start, stop)
-        # On a device the part is kept, with what is made of it there: a model takes the same rows at every call.
+        # On a device the part is kept, with what is made of it there: a model takes the same rows
+        # at every call.
         kept = self.__dict__.setdefault("_parts", {})
         if (start, stop) not in kept:
             kept[start, stop] = self._rows(start, stop)
@@ -261,7 +266,8 @@ class QuantizedWeight:
         return replace(self, shape=shape, **cut)
 
     def dequantize(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Channels `start` to `stop` as float32, (stop - start, K): for tests, reports and fallbacks.
+        """Channels `start` to `stop` as float32, (stop - start, K): for tests, reports and
+        fallbacks.
 
         Example:
             >>> w = QuantizedWeight.from_float(np.ones((3, 8), np.float32), "int8")
@@ -273,7 +279,9 @@ class QuantizedWeight:
         )
 
     def even_rows(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Like `dequantize`, but what meets the scaled activations: without `input_scale` and `gain`."""
+        """Like `dequantize`, but what meets the scaled activations: without `input_scale` and
+        `gain`.
+        """
         stop = self.shape[0] if stop is None else min(stop, self.shape[0])
         first, last = start // packing.PANEL, packing.panels(stop)
         rows = min(last * packing.PANEL, self.shape[0]) - first * packing.PANEL
@@ -292,7 +300,9 @@ class QuantizedWeight:
 
 
 def _largest(statistics: Statistics, scheme: Scheme) -> np.ndarray | None:
-    """Seen inputs move the factors of int8 only: there the activations' rounding is most of the error."""
+    """Seen inputs move the factors of int8 only: there the activations' rounding is most of the
+    error.
+    """
     return statistics.largest if scheme.name == "int8" and statistics.count else None
 
 

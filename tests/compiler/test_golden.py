@@ -1,6 +1,8 @@
-"""The generated code of a few small kernels, kept in tests/golden; CUBEPY_UPDATE_GOLDEN=1 rewrites the files.
+"""The generated code of a few small kernels, kept in tests/golden; CUBEPY_UPDATE_GOLDEN=1 rewrites
+the files.
 
-A change of the generated code is often wanted. It should be seen, though: read the difference before updating.
+A change of the generated code is often wanted. It should be seen, though: read the difference
+before updating.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Random kernels: structs and tuples, funcs and methods, early exits, unrolled loops, barriers, cubes of any size.
+"""Random kernels: structs and tuples, funcs and methods, early exits, unrolled loops, barriers,
+cubes of any size.
 
-`Source(random.Random(seed)).text()` is the source of a module with a kernel `random_kernel`, which any backend may run;
-`check(...)` runs one and compares. `scripts/fuzz_kernels.py` does so for as many as one likes.
+`Source(random.Random(seed)).text()` is the source of a module with a kernel `random_kernel`, which
+any backend may run; `check(...)` runs one and compares. `scripts/fuzz_kernels.py` does so for as
+many as one likes.
 """
 
 from __future__ import annotations
@@ -261,7 +263,9 @@ class Source:
         }[returns]
 
     def block(self, depth: int, barriers: bool, indent: str, jump: str = "", loops: int = 0) -> str:
-        """Statements; `barriers`: all units come here together; `jump`: how the loop around may be left, if it may."""
+        """Statements; `barriers`: all units come here together; `jump`: how the loop around may be
+        left, if it may.
+        """
         lines: list[str] = []
         for _ in range(self.rng.randint(1, self.size)):
             lines += self.statement(depth, barriers and self.together, indent, jump, loops)
@@ -460,14 +464,18 @@ RARE_SHAPES: tuple[tuple[int, Any], ...] = ((1, 300), (1, 100), (2, 128), (1, 25
 
 
 def draw_shape(rng: random.Random) -> tuple[int, Any]:
-    """Cubes of a launch, and their units: 1 to 300, mostly few, because the python backend takes them one by one."""
+    """Cubes of a launch, and their units: 1 to 300, mostly few, because the python backend takes
+    them one by one.
+    """
     return rng.choice(RARE_SHAPES if rng.random() < 0.02 else SHAPES)
 
 
 def check(
     module: Any, device: str, shape: tuple[int, Any], levels: tuple[int, ...] = (2, 0, 5)
 ) -> str:
-    """Launch a kernel on a compiled backend and on the python backend, with several inputs; gives how they differ."""
+    """Launch a kernel on a compiled backend and on the python backend, with several inputs; gives
+    how they differ.
+    """
     cubes, units = shape
     count = cubes * int(np.prod(units))
     for seed, level in enumerate(levels):

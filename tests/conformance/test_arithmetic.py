@@ -1,4 +1,6 @@
-"""Numbers: promotion, wrapping, rounding, casts and math, the same on every backend and equal to NumPy in float64."""
+"""Numbers: promotion, wrapping, rounding, casts and math, the same on every backend and equal to
+NumPy in float64.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Barriers inside loops, branches and funcs; what lives across them; shared memory of several kinds."""
+"""Barriers inside loops, branches and funcs; what lives across them; shared memory of several
+kinds.
+"""
 
 from __future__ import annotations
 

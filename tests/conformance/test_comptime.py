@@ -1,4 +1,6 @@
-"""What is known when the code is made: folding, pruning, unrolling, functions and dtypes as arguments."""
+"""What is known when the code is made: folding, pruning, unrolling, functions and dtypes as
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +203,9 @@ def quotient(a: cb.DType, b: cb.DType) -> cb.DType:
 
 
 def test_the_whole_promotion_table(device: str) -> None:
-    """Compiled backends get every pair once: which dtype a result has is found before there is a backend."""
+    """Compiled backends get every pair once: which dtype a result has is found before there is a
+    backend.
+    """
     out = np.zeros((len(DTYPES), len(DTYPES), 3), np.int32)
     for i, a in enumerate(DTYPES):
         first = 0 if device == "python" else i

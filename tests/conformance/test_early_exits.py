@@ -1,4 +1,6 @@
-"""Early returns, break and continue: every backend goes where Python goes, and code grows with the source only."""
+"""Early returns, break and continue: every backend goes where Python goes, and code grows with the
+source only.
+"""
 
 from __future__ import annotations
 

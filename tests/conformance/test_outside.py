@@ -1,4 +1,6 @@
-"""What a kernel reads from outside (globals, closures, attributes, items) counts as it is at the launch."""
+"""What a kernel reads from outside (globals, closures, attributes, items) counts as it is at the
+launch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A parameter, a tuple or a struct that is given another value in a branch or loop has that value after it."""
+"""A parameter, a tuple or a struct that is given another value in a branch or loop has that value
+after it.
+"""
 
 from __future__ import annotations
 
@@ -338,7 +340,9 @@ def test_a_name_that_is_a_tuple_or_a_number_by_a_runtime_condition_is_refused(
 
 @cb.kernel
 def variable_in_itself(x: cb.Array, out: cb.Array):
-    """A loop whose variable is also that of an inner loop, or is assigned, in turns that may end before."""
+    """A loop whose variable is also that of an inner loop, or is assigned, in turns that may end
+    before.
+    """
     i = cb.ABSOLUTE_POS
     for k in range(1, 8, 3):
         if x[i] > k:

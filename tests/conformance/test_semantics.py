@@ -1,4 +1,6 @@
-"""Order of evaluation, variables, loops and functions mean what they mean in Python, on every backend."""
+"""Order of evaluation, variables, loops and functions mean what they mean in Python, on every
+backend.
+"""
 
 from __future__ import annotations
 

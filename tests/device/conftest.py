@@ -1,4 +1,6 @@
-"""Tests that need a GPU: `python -m pytest tests/device`. Without one they are skipped, with the reason."""
+"""Tests that need a GPU: `python -m pytest tests/device`. Without one they are skipped, with the
+reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Mistakes that compute-sanitizer must find: `compute-sanitizer --tool memcheck python -m tests.device.planted memcheck`.
+"""Mistakes that compute-sanitizer must find: `compute-sanitizer --tool memcheck python -m
+tests.device.planted memcheck`.
 
 Without them nobody would know whether a tool that finds nothing has looked.
 """

@@ -1,4 +1,6 @@
-"""Attention on a GPU against float64: every routine, with masks, odd lengths and widths, grouped heads, gradients."""
+"""Attention on a GPU against float64: every routine, with masks, odd lengths and widths, grouped
+heads, gradients.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,8 @@ def test_masks(dtype: Any, kind: str) -> None:
     close(ours, expected(*arrays, mask=mask), TOLERANCE[dtype])
 
 
-# dtype, shape (before queries and keys are 200 and 304), width, causal; blocks of nothing, of everything, of both
+# dtype, shape (before queries and keys are 200 and 304), width, causal; blocks of nothing, of
+# everything, of both
 MASKS = [
     (np.bool_, (2, 1, 1, 304), 64, False), (np.bool_, (2, 1, 1, 304), 256, True), (F32, (1, 8, 1, 304), 128, True),
     (np.bool_, (1, 1, 200, 304), 64, True), (np.bool_, (2, 8, 200, 304), 128, False), (BF16, (1, 1, 200, 304), 128, True),
@@ -205,7 +208,9 @@ def test_splitting_keys_does_not_vary_and_any_parts_agree() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_shapes(seed: int) -> None:
-    """By whatever the rules choose: few queries and many, heads of one key head, lengths that fill no tile."""
+    """By whatever the rules choose: few queries and many, heads of one key head, lengths that fill
+    no tile.
+    """
     rng = np.random.default_rng(seed)
     dtype = (BF16, F16, F32)[seed % 3]
     groups, length = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2, 16, 77, 130, 197, 260]))

@@ -1,4 +1,6 @@
-"""Convolutions on the GPU against float64 (with activations: against the CPU in f32): layouts, strides, edges, dtypes, epilogues."""
+"""Convolutions on the GPU against float64 (with activations: against the CPU in f32): layouts,
+strides, edges, dtypes, epilogues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Random numbers, scans and sorting on a GPU: the same results as on the CPU, over sizes around every edge."""
+"""Random numbers, scans and sorting on a GPU: the same results as on the CPU, over sizes around
+every edge.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Memory shared with other libraries: DLPack and the CUDA array interface, both ways, without a copy."""
+"""Memory shared with other libraries: DLPack and the CUDA array interface, both ways, without a
+copy.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_torch_tensors_go_into_kernels() -> None:
 
 
 def test_work_of_torch_and_cubepy_is_in_order() -> None:
-    """Long work of torch on its default stream comes before a launch that reads its result, and after."""
+    """Long work of torch on its default stream comes before a launch that reads its result, and
+    after.
+    """
     torch = library("torch")
     big = torch.rand(4096, 4096, device="cuda")
     for _ in range(5):

@@ -1,4 +1,6 @@
-"""The library's memory-bound functions on GPU arrays against NumPy in float64: sizes, strides, dtypes, NaN, limits."""
+"""The library's memory-bound functions on GPU arrays against NumPy in float64: sizes, strides,
+dtypes, NaN, limits.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ def on_gpu(a: np.ndarray) -> Any:
 
 
 def close(got: Any, want: np.ndarray, unit: float = 0.0) -> None:
-    """Within `unit` (that of the dtype by default) of the reference, relative to its norm; integers exactly."""
+    """Within `unit` (that of the dtype by default) of the reference, relative to its norm; integers
+    exactly.
+    """
     array = got.numpy()
     assert array.shape == want.shape
     if array.dtype.kind in "iu":
@@ -227,7 +229,9 @@ def test_every_routine_alone(routine: str) -> None:
 
 
 def test_many_tiles_and_stages() -> None:
-    """More tiles than cores, more steps than stages: the ring and the turns of both consumers wrap around."""
+    """More tiles than cores, more steps than stages: the ring and the turns of both consumers wrap
+    around.
+    """
     for m, k, n in [(1000, 1096, 3000), (4096, 200, 4096)]:
         a, b = random((m, k), BF16, 1), random((n, k), BF16, 2)
         got = K.matmul(on_gpu(a), on_gpu(b.T)).numpy()
@@ -294,7 +298,9 @@ def test_few_rows(dtype: Any) -> None:
 @pytest.mark.parametrize("weight", [True, False])
 @pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32], ids=str)
 def test_random_sizes_of_any_alignment(dtype: Any, weight: bool) -> None:
-    """Few rows, few columns, few tiles, operands that are copied first: whatever the routine is that takes them."""
+    """Few rows, few columns, few tiles, operands that are copied first: whatever the routine is
+    that takes them.
+    """
     rng = np.random.default_rng()
     for turn in range(24):
         m, n, k = (int(np.exp(rng.uniform(0, np.log(high)))) for high in (1500, 1500, 5000))

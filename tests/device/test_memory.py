@@ -81,7 +81,9 @@ def test_out_of_memory_leaves_the_device_usable() -> None:
 
 
 def test_spare_memory_is_given_back_before_giving_up() -> None:
-    """A request that only fits when the pool's cache is freed succeeds; another process may take the memory between."""
+    """A request that only fits when the pool's cache is freed succeeds; another process may take
+    the memory between.
+    """
     for last in (False, False, False, True):
         memory.trim("cuda")
         free, _ = gpu_memory()

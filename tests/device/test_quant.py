@@ -1,4 +1,6 @@
-"""Quantized linear layers on a GPU against float64 and against the CPU: all schemes, dtypes and odd shapes."""
+"""Quantized linear layers on a GPU against float64 and against the CPU: all schemes, dtypes and odd
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_groups_of_planes_take_many_rows(
     tolerance: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Scales and minimums are rounded to bf16 there, and weights: hence more than the rounding of results."""
+    """Scales and minimums are rounded to bf16 there, and weights: hence more than the rounding of
+    results.
+    """
     if not routines.room(as_device("cuda")).groups:
         pytest.skip("a GPU without wgmma")
     monkeypatch.setattr(

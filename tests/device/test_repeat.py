@@ -1,4 +1,6 @@
-"""Calls of the library that are repeated: every time they do what PyTorch or NumPy does, whatever came before."""
+"""Calls of the library that are repeated: every time they do what PyTorch or NumPy does, whatever
+came before.
+"""
 
 from __future__ import annotations
 

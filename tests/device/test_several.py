@@ -1,4 +1,6 @@
-"""Two GPUs of one host: everything is on the device that it should be on, and each has its own order of work."""
+"""Two GPUs of one host: everything is on the device that it should be on, and each has its own
+order of work.
+"""
 
 from __future__ import annotations
 

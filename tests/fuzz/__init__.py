@@ -1,1 +1,3 @@
-"""Random calls of every public function against references in float64: see `scripts/fuzz_library.py`."""
+"""Random calls of every public function against references in float64: see
+`scripts/fuzz_library.py`.
+"""

@@ -1,9 +1,9 @@
 """What a result has to be: float64 numbers, and how far from each it may lie.
 
-A bound is made of what a dtype allows: half a unit in the last place of the result for its one rounding, and of the
-sums (f32, or f64 for f64) a unit for each of the roundings that lie on one another, relative to the terms' magnitudes,
-not to the result, in which they may cancel. With n terms in lines and blocks those are fewer than n; `depth` says
-how many are allowed.
+A bound is made of what a dtype allows: half a unit in the last place of the result for its one
+rounding, and of the sums (f32, or f64 for f64) a unit for each of the roundings that lie on one
+another, relative to the terms' magnitudes, not to the result, in which they may cancel. With n
+terms in lines and blocks those are fewer than n; `depth` says how many are allowed.
 """
 
 from __future__ import annotations
@@ -43,12 +43,16 @@ class Want:
 
 
 def depth(n: int) -> float:
-    """How many roundings lie on one another in a sum of n terms that is made in lines and blocks, generously."""
+    """How many roundings lie on one another in a sum of n terms that is made in lines and blocks,
+    generously.
+    """
     return 4 + math.sqrt(max(n, 0)) / 2
 
 
 def summed(value: Any, magnitude: Any, n: int, dtype: np.dtype, extra: float = 0.0) -> Want:
-    """A sum of n terms whose magnitudes add up to `magnitude`; `extra`: more roundings, relative to it."""
+    """A sum of n terms whose magnitudes add up to `magnitude`; `extra`: more roundings, relative to
+    it.
+    """
     return Want(np.asarray(value), dtype, (depth(n) + extra) * sums(dtype) * np.asarray(magnitude))
 
 
@@ -83,7 +87,8 @@ def compare(got: Any, want: Want, where: str = "result") -> None:
         return
     a, b = got.astype(np.float64), want.value.astype(np.float64)
     with np.errstate(all="ignore"):
-        # nothing holds less than the smallest normal number of f32 for sure: subnormal numbers may be taken as zero
+        # nothing holds less than the smallest normal number of f32 for sure: subnormal numbers may
+        # be taken as zero
         limits = np.finfo(np.float32) if want.dtype.itemsize < 8 else np.finfo(np.float64)
         least = max(float(limits.tiny), _smallest(want.dtype))
         error = np.broadcast_to(np.nan_to_num(np.asarray(want.error, np.float64), nan=0.0), b.shape)
@@ -131,7 +136,8 @@ def frames_kept(frames: list[Framed], written: tuple[np.ndarray, ...]) -> None:
             continue
         now = frame.memory.copy()
         if any(frame.array is w for w in written):
-            # what may be written is put back as it was, through a view of the copy that lies as the array does
+            # what may be written is put back as it was, through a view of the copy that lies as the
+            # array does
             offset = (
                 frame.array.__array_interface__["data"][0]
                 - frame.memory.__array_interface__["data"][0]
@@ -190,7 +196,9 @@ def run(d: Draw, call: Call, device: str = "cpu") -> None:
 
 
 def there(call: Call, kwargs: dict[str, Any], device: str) -> Any:
-    """The call with its arrays on a device, their axes in memory in the same order; what it writes comes back."""
+    """The call with its arrays on a device, their axes in memory in the same order; what it writes
+    comes back.
+    """
     import cubepy as cb
     from cubepy.runtime.device import as_device
     from cubepy.runtime.memory.device_array import upload

@@ -1,7 +1,8 @@
-"""Random arguments: one number decides a call, and arrays may lie anywhere, in frames of guard values.
+"""Random arguments: one number decides a call, and arrays may lie anywhere, in frames of guard
+values.
 
-What decides machine code (dtypes, kinds of layout) is drawn from few values, what does not (sizes) from many, so that
-hundreds of thousands of calls share some thousand kernels.
+What decides machine code (dtypes, kinds of layout) is drawn from few values, what does not (sizes)
+from many, so that hundreds of thousands of calls share some thousand kernels.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def is_float(dtype: np.dtype) -> bool:
 
 
 def unit(dtype: np.dtype) -> float:
-    """Half the distance from 1 to the next float: the most that rounding changes, relative to the result."""
+    """Half the distance from 1 to the next float: the most that rounding changes, relative to the
+    result.
+    """
     return 2.0 ** -WIDTHS[dtype] if is_float(dtype) else 0.0
 
 
@@ -53,12 +56,10 @@ class Framed:
 class Call:
     """One call of the library, and what it has to give.
 
-    Attributes:
-        function, args, kwargs: the call.
-        want: computes a `Want` (tests/fuzz/check.py), or a list of them, of arguments as they are before the call.
-        out: whether the function takes `out=`.
-        in_place: the argument that `out` may be.
-        changed: arrays that the call may write besides its result.
+    Attributes: function, args, kwargs: the call. want: computes a `Want` (tests/fuzz/check.py), or
+        a list of them, of arguments as they are before the call. out: whether the function takes
+        `out=`. in_place: the argument that `out` may be. changed: arrays that the call may write
+        besides its result.
     """
 
     function: Callable[..., Any]
@@ -71,8 +72,10 @@ class Call:
 
 
 BLOCK, PALETTES = 100_000, 3
-"""Calls with numbers of one block choose what decides code (dtypes, layouts, ranks, options) from so many palettes for
-each function, so that hundreds of calls share a kernel; lengths and elements are every call's own."""
+"""Calls with numbers of one block choose what decides code (dtypes, layouts, ranks, options) from
+so many palettes for each function, so that hundreds of calls share a kernel; lengths and elements
+are every call's own.
+"""
 
 
 class Draw:
@@ -195,7 +198,9 @@ class Draw:
         return home
 
     def room(self, shape: tuple[int, ...], dtype: Any, plain: bool = False) -> np.ndarray:
-        """Memory for an array: contiguous, permuted, stepped, reversed, a part of more, at any alignment."""
+        """Memory for an array: contiguous, permuted, stepped, reversed, a part of more, at any
+        alignment.
+        """
         dtype = np.dtype(dtype)
         rank = len(shape)
         self.rooms += 1
@@ -248,7 +253,9 @@ LAYOUTS = ("plain",) * 10 + ("permuted",) * 4 + ("stepped", "stepped", "reversed
                                                "shifted", "shifted", "shifted", "odd")  # fmt: skip
 
 DRAWS: dict[str, Callable[[Draw], Call]] = {}
-"""Every function that calls are drawn of: its name in `cubepy.kernels`, or `F.` and its name in `nn.functional`."""
+"""Every function that calls are drawn of: its name in `cubepy.kernels`, or `F.` and its name in
+`nn.functional`.
+"""
 
 COVERED: set[str] = set()
 """Names that are called on the way to others, such as `prepack`."""

@@ -186,7 +186,8 @@ def _(d: Draw, name: str) -> Call:
     return Call(K.pad, (x, [n for pair in pairs for n in pair], mode, value), want)
 
 
-# ------------------------------------------------------------------------------------------------------- by indices
+# -------------------------------------------------------------------------------------------------------
+# by indices
 
 
 def indices(d: Draw, shape: tuple[int, ...], n: int, negative: bool = False) -> np.ndarray:

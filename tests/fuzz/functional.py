@@ -50,7 +50,8 @@ def _(d: Draw, name: str) -> Call:
                 value = softmax(w, axis)
                 return Want(value, dtype, (n + 40) * sums(dtype) * value)
             value = w / np.maximum(np.sqrt((w * w).sum(axis, keepdims=True)), 1e-12)
-            # three operations, each of which rounds to the dtype; squares of 16-bit floats may be subnormal
+            # three operations, each of which rounds to the dtype; squares of 16-bit floats may be
+            # subnormal
             total = np.maximum((w * w).sum(axis, keepdims=True), 1e-12)
             least = x.shape[axis] * 2.0**-25 / total if dtype == F16 else 0.0
             return Want(value, dtype, (4 * unit(dtype) + n * sums(dtype) + least) * np.abs(value))
@@ -111,7 +112,9 @@ def _(d: Draw, name: str) -> Call:
 
 @draws("uniform", "normal", "bernoulli", "randint", also=("Generator", "manual_seed"))
 def _(d: Draw, name: str) -> Call:
-    """The numbers are those that an array of its own gets from the same seed, and lie where they may."""
+    """The numbers are those that an array of its own gets from the same seed, and lie where they
+    may.
+    """
     shape, seed, stream = d.shape(0, 3), d.between(0, 1 << 40), d.between(0, 3)
     dtype = d.one(FLOATS)
     options: dict[str, Any] = {}

@@ -42,7 +42,9 @@ class Conv:
         }
 
     def taps(self) -> Any:
-        """For each place of the window: where it is, and the parts of results and of padded inputs that it joins."""
+        """For each place of the window: where it is, and the parts of results and of padded inputs
+        that it joins.
+        """
         for tap in np.ndindex(*self.w[2:]):
             yield (..., *tap), (..., *(
                 slice(t * e, t * e + (m - 1) * s + 1, s)

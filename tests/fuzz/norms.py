@@ -115,7 +115,8 @@ def _(d: Draw, name: str) -> Call:
         wx, axes = x.astype(np.float64), (0, *range(2, x.ndim))
         sw, sb = (None if v is None else v.astype(np.float64).reshape(per) for v in (w, b))
         if training:
-            # scale and shift are one number each for a channel: x * scale + shift cancels where the mean is far
+            # scale and shift are one number each for a channel: x * scale + shift cancels where the
+            # mean is far
             out = normalised(wx, axes, eps, sw, sb, dtype)
             return Want(out.value, dtype, 2 * out.error)
         factor = (1.0 if sw is None else sw) / np.sqrt(

@@ -72,7 +72,9 @@ class Windows:
         return Windows(places, [[len(q) for q in axis] for axis in places]), {"output_size": wanted}
 
     def matrices(self, size: tuple[int, ...], counted: bool = False) -> list[np.ndarray]:
-        """For each axis the sums over windows, divided by the number of their places (`counted`: padding too)."""
+        """For each axis the sums over windows, divided by the number of their places (`counted`:
+        padding too).
+        """
         out = []
         for n, places, counts in zip(size, self.places, self.counts, strict=True):
             m = np.zeros((len(places), n))
@@ -82,9 +84,12 @@ class Windows:
         return out
 
     def largest(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The maximum of every window, and its place in the plane: the first of equals, the last NaN, as in torch."""
+        """The maximum of every window, and its place in the plane: the first of equals, the last
+        NaN, as in torch.
+        """
         wide = x.astype(np.float64) if is_float(x.dtype) else x
-        # windows at the edges see their last place several times, which changes neither first nor last
+        # windows at the edges see their last place several times, which changes neither first nor
+        # last
         most = [max(map(len, axis)) for axis in self.places]
         at = np.zeros((1,) * 2 * len(most), np.int64)
         for k, (axis, n, width) in enumerate(zip(self.places, x.shape[2:], most, strict=True)):
@@ -221,7 +226,9 @@ def _(d: Draw, name: str) -> Call:
 
 
 def applied(x: np.ndarray, maps: list[np.ndarray], n: int, dtype: np.dtype) -> Want:
-    """Weighted sums of n terms; what is not finite reaches the results that see it with a weight, and no others."""
+    """Weighted sums of n terms; what is not finite reaches the results that see it with a weight,
+    and no others.
+    """
     finite = np.isfinite(x)
     value = along(np.where(finite, x, 0.0), maps)
     size = along(np.where(finite, np.abs(x), 0.0), [np.abs(m) for m in maps])
@@ -292,7 +299,8 @@ def _(d: Draw, name: str) -> Call:
         n = math.prod(int((m != 0).sum(1).max()) for m in maps)
         wide = first(x, layout).astype(np.float64)
         out = applied(wide, maps, n, dtype)
-        # places are computed in float64 and may be off by a rounding, which moves weight between neighbours
+        # places are computed in float64 and may be off by a rounding, which moves weight between
+        # neighbours
         far = 8 * unit(F64) * max(*shape[2:], *size) * np.abs(wide).max(initial=0)
         return as_laid(
             Want(out.value, dtype, out.error + (0.0 if mode in ("nearest", "area") else far)),

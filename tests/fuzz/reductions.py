@@ -167,7 +167,9 @@ def _(d: Draw, name: str) -> Call:
 
 
 def ranks(x: np.ndarray, axis: int) -> np.ndarray:
-    """The place of each element among the different ones, NaN last: ints that compare as the elements do."""
+    """The place of each element among the different ones, NaN last: ints that compare as the
+    elements do.
+    """
     wide = x.astype(np.float64) if is_float(x.dtype) else x
     return np.unique(wide, return_inverse=True)[1].reshape(x.shape)
 

@@ -91,9 +91,11 @@ def work(
 
 
 class Worker:
-    """A process that makes every `step`th call of a range, started again behind a call that ends it.
+    """A process that makes every `step`th call of a range, started again behind a call that ends
+    it.
 
-    So all processes are in one block of numbers, and a kernel that one has compiled is there for the others.
+    So all processes are in one block of numbers, and a kernel that one has compiled is there for
+    the others.
     """
 
     def __init__(
@@ -138,7 +140,9 @@ class Worker:
 
 
 def unreported(w: Worker, names: list[str], number: int) -> list[str]:
-    """The functions that a process called since it last said so, up to the call that it did not finish."""
+    """The functions that a process called since it last said so, up to the call that it did not
+    finish.
+    """
     called = (name_of(n, names) for n in range(w.next, number, w.step))
     return [n for n in called if n in w.options["only"]]
 

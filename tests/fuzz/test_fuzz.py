@@ -1,6 +1,8 @@
-"""Random calls of the library: every public function is drawn, planted faults are found, and a few calls are made.
+"""Random calls of the library: every public function is drawn, planted faults are found, and a few
+calls are made.
 
-Many more are made by `scripts/fuzz_library.py`; here as many as fit into half a minute of a CPU that compiles them.
+Many more are made by `scripts/fuzz_library.py`; here as many as fit into half a minute of a CPU
+that compiles them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Public functions of an array and an axis: tables of calls take those that nobody has listed by themselves."""
+"""Public functions of an array and an axis: tables of calls take those that nobody has listed by
+themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""How many specialisations calls with other shapes need, as JSON: nothing is compiled, and launches do nothing.
+"""How many specialisations calls with other shapes need, as JSON: nothing is compiled, and launches
+do nothing.
 
-A program of its own (`python -m tests.kernels.specialisations`), because kernels remember what was made for them.
+A program of its own (`python -m tests.kernels.specialisations`), because kernels remember what was
+made for them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""How many specialisations each public function needs for arrays of any sizes from 1 to some hundreds, as JSON.
+"""How many specialisations each public function needs for arrays of any sizes from 1 to some
+hundreds, as JSON.
 
-A program of its own (`python -m tests.kernels.specialisations_everywhere`), as `specialisations` is. What decides code
-by design (dtypes, ranks, windows, groups, axes) is the same in all calls of a function; sizes are not.
+A program of its own (`python -m tests.kernels.specialisations_everywhere`), as `specialisations`
+is. What decides code by design (dtypes, ranks, windows, groups, axes) is the same in all calls of a
+function; sizes are not.
 """
 
 from __future__ import annotations

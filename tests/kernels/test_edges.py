@@ -1,5 +1,7 @@
-"""The same questions for every function of one array: does the answer depend on how the array lies in memory, is it right
-on tiny and empty arrays, on NaN and infinity, and is an output refused that overlaps an input?"""
+"""The same questions for every function of one array: does the answer depend on how the array lies
+in memory, is it right on tiny and empty arrays, on NaN and infinity, and is an output refused that
+overlaps an input?
+"""
 
 from __future__ import annotations
 
@@ -345,7 +347,9 @@ def test_an_output_that_is_the_input_is_refused_or_right(name: str) -> None:
 
 
 def test_launches_of_the_library_name_their_bounds_mode() -> None:
-    """What `CUBEPY_MODE` says is for the user's kernels: ours may rely on loads past the end, or on having none."""
+    """What `CUBEPY_MODE` says is for the user's kernels: ours may rely on loads past the end, or on
+    having none.
+    """
     root = Path(__file__).resolve().parents[2]
     unnamed = [
         f"{path.relative_to(root)}:{call.lineno}"

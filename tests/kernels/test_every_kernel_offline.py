@@ -1,7 +1,9 @@
-"""Every kernel that the library launches on a GPU compiles for NVIDIA GPUs and spills nothing; no GPU is needed.
+"""Every kernel that the library launches on a GPU compiles for NVIDIA GPUs and spills nothing; no
+GPU is needed.
 
-Public functions run on devices that keep the code of what is launched on them. A new kernel that no call here reaches
-fails the last test: add a call, or name the kernel below with the reason why no GPU runs it.
+Public functions run on devices that keep the code of what is launched on them. A new kernel that no
+call here reaches fails the last test: add a call, or name the kernel below with the reason why no
+GPU runs it.
 """
 
 from __future__ import annotations
@@ -236,12 +238,14 @@ def has_disassembler() -> bool:
 
 
 ON_THE_STACK = {"attention.flash_lines.attend"}
-"""Written for one unit of a CPU, with its arrays on the stack: right on a GPU, slow, and only for heads so wide that
-planes have no kernel for them."""
+"""Written for one unit of a CPU, with its arrays on the stack: right on a GPU, slow, and only for
+heads so wide that planes have no kernel for them.
+"""
 
 CHECKED = {name_of(call[0]) for *_, call in WIDE.values()}
-"""Keys of code that was read, and kernels: calls share much of theirs, and one kind of each kernel is enough where not
-everything is compiled. Those of `WIDE` have tests of their own machine code."""
+"""Keys of code that was read, and kernels: calls share much of theirs, and one kind of each kernel
+is enough where not everything is compiled. Those of `WIDE` have tests of their own machine code.
+"""
 
 
 @pytest.mark.skipif(not has_disassembler(), reason="reading machine code needs cuobjdump")

@@ -1,4 +1,6 @@
-"""Every gradient kernel agrees with central differences of its forward function along a random direction."""
+"""Every gradient kernel agrees with central differences of its forward function along a random
+direction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every library kernel against NumPy in float64: odd shapes, strides, dtypes, empty and strange values, errors."""
+"""Every library kernel against NumPy in float64: odd shapes, strides, dtypes, empty and strange
+values, errors.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whole functions of the library on an emulated Hopper GPU: what the host chooses, lays out and launches, and its result."""
+"""Whole functions of the library on an emulated Hopper GPU: what the host chooses, lays out and
+launches, and its result.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,9 @@ def test_wide_windows_share_what_the_units_of_a_cube_find() -> None:
 def test_rows_of_a_window_with_few_channels_are_one_tap(
     channels: int, window: int, stride: int
 ) -> None:
-    """They would fill a part of a step each, even where the copy engine could take the channels as they are."""
+    """They would fill a part of a step each, even where the copy engine could take the channels as
+    they are.
+    """
     x, w = (
         draw(2, channels, 7, 9, dtype=np.float16),
         draw(16, channels, window, window, dtype=np.float16, seed=1),

@@ -1,5 +1,6 @@
-"""Every memory-bound kernel of the library compiles for NVIDIA GPUs without spilling, with wide accesses; no GPU is
-needed."""
+"""Every memory-bound kernel of the library compiles for NVIDIA GPUs without spilling, with wide
+accesses; no GPU is needed.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +108,9 @@ UNCHANGED = {
     "transpose_tiles": (transposed_cpu.transpose_tiles, CUBE, CUBE, 4, 4),
     "select_slices": (select_slices, CUBE, I64, CUBE, 16, I64[0], 0, 8, 8, 4),
 }
-"""Kernels written for one unit: right on a GPU too, where the others are faster and are what is launched."""
+"""Kernels written for one unit: right on a GPU too, where the others are faster and are what is
+launched.
+"""
 
 SINGLE = ec.LinePlan(4, 1, (False,))
 ROW = rc.RowPlan(4, 256, 1)

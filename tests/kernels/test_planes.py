@@ -1,4 +1,6 @@
-"""Kernels of whole cubes that scan, move and look up, on backends whose planes have one unit: any size, any tile."""
+"""Kernels of whole cubes that scan, move and look up, on backends whose planes have one unit: any
+size, any tile.
+"""
 
 from __future__ import annotations
 

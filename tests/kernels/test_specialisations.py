@@ -1,4 +1,6 @@
-"""Another shape seldom needs another specialisation: a user with images of many sizes does not compile for each."""
+"""Another shape seldom needs another specialisation: a user with images of many sizes does not
+compile for each.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_other_shapes_seldom_need_other_code(tmp_path: Path) -> None:
 
 
 def test_no_public_function_compiles_for_each_size(tmp_path: Path) -> None:
-    """Sizes from 1 to some hundreds, where classes of sizes and single sizes are hardest to tell apart."""
+    """Sizes from 1 to some hundreds, where classes of sizes and single sizes are hardest to tell
+    apart.
+    """
     found = made("specialisations_everywhere", tmp_path)
     assert found.pop("over") == {"over": 1}, (
         "a size decides how many cubes there are, not how large"

@@ -1,4 +1,6 @@
-"""Every rule of the language that a kernel can break: class, rule and value, line, caret and hint of the error."""
+"""Every rule of the language that a kernel can break: class, rule and value, line, caret and hint
+of the error.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ CASES: list[tuple[Any, type[Exception], str, str, str]] = []
 
 
 def breaks(error: type[Exception], rule: str, at: str, hint: str = "") -> Any:
-    """Declare a kernel that must fail: the rule, the text that the caret points at, and a part of the hint."""
+    """Declare a kernel that must fail: the rule, the text that the caret points at, and a part of
+    the hint.
+    """
 
     def declare(fn: Any) -> Any:
         CASES.append((cb.kernel(fn), error, rule, at, hint))

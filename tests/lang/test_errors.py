@@ -1,4 +1,6 @@
-"""Bad input gives a cubepy error before any backend sees it: rule, value, file and line, caret, hint."""
+"""Bad input gives a cubepy error before any backend sees it: rule, value, file and line, caret,
+hint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Errors name what is wrong: the function, the parameter, the option, the place, and what to write instead."""
+"""Errors name what is wrong: the function, the parameter, the option, the place, and what to write
+instead.
+"""
 
 from __future__ import annotations
 

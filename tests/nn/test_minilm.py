@@ -1,4 +1,6 @@
-"""The real model: embeddings equal those that PyTorch computed (see fixtures/make_minilm_reference.py)."""
+"""The real model: embeddings equal those that PyTorch computed (see
+fixtures/make_minilm_reference.py).
+"""
 
 from __future__ import annotations
 

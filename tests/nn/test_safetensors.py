@@ -1,4 +1,6 @@
-"""safetensors files: mapped without a copy, written whole or not at all, and every lie of a header found."""
+"""safetensors files: mapped without a copy, written whole or not at all, and every lie of a header
+found.
+"""
 
 from __future__ import annotations
 

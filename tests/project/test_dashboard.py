@@ -1,4 +1,6 @@
-"""The page of the asv suite: what it reads of asv's files, which ratios it shows, that it needs nothing else."""
+"""The page of the asv suite: what it reads of asv's files, which ratios it shows, that it needs
+nothing else.
+"""
 
 from __future__ import annotations
 

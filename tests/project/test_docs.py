@@ -1,4 +1,6 @@
-"""The documentation is true: every snippet runs, shows what it says, and every link leads somewhere."""
+"""The documentation is true: every snippet runs, shows what it says, and every link leads
+somewhere.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def name_of(page: Path) -> str:
 def test_snippets_run_and_print_what_the_page_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page is one module, run block by block; an `output` block shows what the block before it prints."""
+    """A page is one module, run block by block; an `output` block shows what the block before it
+    prints.
+    """
     blocks = blocks_of(page)
     file = tmp_path / (re.sub(r"\W", "_", name_of(page)) + ".py")
     file.write_text(as_module(blocks))
@@ -137,7 +141,9 @@ def test_the_debugging_session_goes_as_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_blocks_are_run_or_say_that_they_are_not(page: Path) -> None:
-    """The words after ```` ```python ```` are none or `no-run`, so that no snippet escapes by a spelling."""
+    """The words after ```` ```python ```` are none or `no-run`, so that no snippet escapes by a
+    spelling.
+    """
     for block in blocks_of(page):
         if block.info.startswith(("python", "py")):
             assert block.info in ("python", "python no-run"), (
@@ -162,7 +168,9 @@ def test_relative_links_lead_to_files(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_a_page_names_exist(page: Path) -> None:
-    """`folder/file.py` is a file of the repository, of the package, or of the rooms that pages are about."""
+    """`folder/file.py` is a file of the repository, of the package, or of the rooms that pages are
+    about.
+    """
     rooms = [ROOT, *(ROOT / room for room in ("cubepy", "cubepy/kernels", "backends"))]
     named = re.findall(
         r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|txt|toml|md))`", FENCE.sub("", page.read_text())
@@ -230,9 +238,11 @@ def examples_of(name: str) -> list[doctest.DocTest]:
 
 
 def run_examples(tests: list[doctest.DocTest]) -> None:
-    """Run examples on the python backend, which compiles nothing, or on an emulated GPU where they name one.
+    """Run examples on the python backend, which compiles nothing, or on an emulated GPU where they
+    name one.
 
-    The emulated one has another number than a real one: nothing that was prepared for it is ever launched there.
+    The emulated one has another number than a real one: nothing that was prepared for it is ever
+        launched there.
     """
     runner = doctest.DocTestRunner(optionflags=LOOSE)
     for test in tests:
@@ -256,14 +266,18 @@ def test_examples_in_docstrings_are_true(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*BUILTINS, *TOPOLOGY, *(d.name for d in ALL)])
 def test_examples_of_the_language_are_true(name: str) -> None:
-    """Doctests of the language's names pass; these are objects, whose docstrings no finder looks at."""
+    """Doctests of the language's names pass; these are objects, whose docstrings no finder looks
+    at.
+    """
     text = getattr(cubepy, name).__doc__
     run_examples([doctest.DocTestParser().get_doctest(text, {}, f"cb.{name}", None, 0)])
 
 
 @pytest.mark.parametrize("package", PUBLIC)
 def test_every_public_name_has_an_example_that_is_run(package: str) -> None:
-    """What users import is shown at work: in its own docstring or, where it is no function or class, its package's."""
+    """What users import is shown at work: in its own docstring or, where it is no function or
+    class, its package's.
+    """
     module = PUBLIC[package]
     names = getattr(module, "__all__", None) or [
         n

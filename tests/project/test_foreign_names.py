@@ -1,4 +1,6 @@
-"""What is taken from other projects beyond their interfaces stands on one page, with the versions that have it."""
+"""What is taken from other projects beyond their interfaces stands on one page, with the versions
+that have it.
+"""
 
 from __future__ import annotations
 

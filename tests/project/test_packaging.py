@@ -73,7 +73,9 @@ def test_the_folder_names_alone_cannot_be_imported() -> None:
 
 
 def test_a_checkout_is_complete_wherever_it_lies(tmp_path: Path) -> None:
-    """On PYTHONPATH, not installed: the parts come from the same checkout, not from one that is installed."""
+    """On PYTHONPATH, not installed: the parts come from the same checkout, not from one that is
+    installed.
+    """
     tree, elsewhere = tmp_path / "tree", tmp_path / "elsewhere"
     elsewhere.mkdir()
     for folder in ("cubepy", "backends", "nn", "quant", "tests", "scripts"):
@@ -103,7 +105,9 @@ def test_what_lies_beside_the_package_is_not_in_it(name: str) -> None:
 
 
 def test_extras_are_those_that_users_are_told_of() -> None:
-    """What pages, hints and the Makefile say to install exists, and nothing is offered that nothing speaks of."""
+    """What pages, hints and the Makefile say to install exists, and nothing is offered that nothing
+    speaks of.
+    """
     table = (
         (ROOT / "pyproject.toml")
         .read_text()

@@ -123,7 +123,9 @@ def overrides() -> list[dict]:
 
 
 def test_mypy_looks_at_every_file() -> None:
-    """Errors of own modules are let pass only where a tuple of a kernel grows, and only these kinds."""
+    """Errors of own modules are let pass only where a tuple of a kernel grows, and only these
+    kinds.
+    """
     spared = set()
     for entry in overrides():
         own = {m for m in entry["module"] if m.startswith("cubepy")}

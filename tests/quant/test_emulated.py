@@ -1,4 +1,6 @@
-"""The kernels of quantized linear layers for GPUs, emulated: every scheme, odd shapes, few and several rows."""
+"""The kernels of quantized linear layers for GPUs, emulated: every scheme, odd shapes, few and
+several rows.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def floats(
     seed: int = 0,
     exact: bool = False,
 ) -> tuple[np.ndarray, float]:
-    """The product with float activations, and the error that it may have; `exact`: in f32, without rounding."""
+    """The product with float activations, and the error that it may have; `exact`: in f32, without
+    rounding.
+    """
     w = Arranged(weight)
     m, dtype = len(x), cb.as_dtype(x.dtype)
     shape = (
@@ -189,7 +193,9 @@ def test_many_planes_share_a_row() -> None:
 
 @pytest.mark.parametrize("group", [128, 256])
 def test_the_largest_sums_of_a_group_are_exact(group: int) -> None:
-    """Bytes of 255 times digits of -128: of 128 inputs the sum has room in a float's mantissa, of 256 it would not."""
+    """Bytes of 255 times digits of -128: of 128 inputs the sum has room in a float's mantissa, of
+    256 it would not.
+    """
     scheme = parse_scheme("int4", group=group, symmetric=True, activations="float")
     codes, ones = np.full((1, group // 8, 16, 4), 255, np.uint8), np.ones((1, 1, 16), np.float16)
     sums, factors = np.zeros((1, 16), np.float32), np.ones(group, np.float16)

@@ -1,4 +1,6 @@
-"""Quantized layers on a pretended device with matrix units: the launches of the host, with emulated kernels."""
+"""Quantized layers on a pretended device with matrix units: the launches of the host, with emulated
+kernels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The machine code of quantized linear layers on a GPU: no spills, wide copies, one logical operation for two codes."""
+"""The machine code of quantized linear layers on a GPU: no spills, wide copies, one logical
+operation for two codes.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,8 @@ def test_float_activations_stay_in_registers(
     assert count(sass, "LDL", "STL") == {"LDL": 0, "STL": 0}
     assert "LDGSTS.E.BYPASS.128" in sass and "LDS.128" in sass
     if not plan.rounded:
-        # Four fragments of each chunk and half, by one LOP3 for each register: `(w >> s) & 0x000f000f | magic`.
+        # Four fragments of each chunk and half, by one LOP3 for each register:
+        # `(w >> s) & 0x000f000f | magic`.
         assert sass.count("0xf000f") == 16 * plan.panels * plan.loads * (
             plan.depth if plan.once else 1
         )
@@ -115,7 +118,8 @@ def test_few_rows_stay_in_registers(
     code = few_code(plan, dtype)
     assert usage(code.cubin).stack == 0
     assert code.text.shared_bytes <= H200.shared
-    # One product for 16 channels x 32 inputs, of whole bytes and those with only their low halves; passes are written out.
+    # One product for 16 channels x 32 inputs, of whole bytes and those with only their low halves;
+    # passes are written out.
     blocks = (
         min(plan.turn * -(-plan.depth // plan.turn), plan.each)
         if plan.once

@@ -1,4 +1,6 @@
-"""Schemes, packing, rounding, equalization and the meaning of quantized weights, on plain NumPy arrays."""
+"""Schemes, packing, rounding, equalization and the meaning of quantized weights, on plain NumPy
+arrays.
+"""
 
 from __future__ import annotations
 

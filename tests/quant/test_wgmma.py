@@ -65,7 +65,8 @@ def wide(
     return out
 
 
-# scheme, group, symmetric, dtype, splits, groups, blocks, outputs, rows, tolerance (weights are rounded to the dtype)
+# scheme, group, symmetric, dtype, splits, groups, blocks, outputs, rows, tolerance (weights are
+# rounded to the dtype)
 CASES = [
     ("int4", 32, False, BF16, 2, 1, 2, 136, 11, 8e-3), ("int4", 128, True, BF16, 4, 1, 1, 40, 5, 8e-3),
     ("int8", None, True, BF16, 2, 1, 1, 133, 3, 4e-3), ("int4", 64, True, np.float16, 1, 2, 1, 72, 5, 1e-3),
@@ -140,7 +141,8 @@ def test_products_run_beside_the_work_on_codes(plan: Wide, dtype: Any) -> None:
     )  # fmt: skip
     assert usage(code.cubin).stack == 0 and code.text.shared_bytes <= MOST_SHARED
     assert count(code.sass, "LDL", "STL") == {"LDL": 0, "STL": 0}
-    # One wait after each half of a chunk and one at the end: nothing is waited for between products.
+    # One wait after each half of a chunk and one at the end: nothing is waited for between
+    # products.
     assert count(code.sass, "HGMMA")["HGMMA"] == 4 * plan.blocks
     assert code.sass.count("WARPGROUP.DEPBAR") == 3
 
@@ -182,7 +184,8 @@ def test_seventeen_rows_take_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
             for name in kernels:
                 monkeypatch.setattr(module, name, Launches(getattr(module, name), names))
         monkeypatch.setattr(routines, "takes", lambda weight, device: True)
-        # So small a weight would be left to planes; and plans are kept, so that no other test may ask for such a room.
+        # So small a weight would be left to planes; and plans are kept, so that no other test may
+        # ask for such a room.
         monkeypatch.setattr(gemm_wgmma_plan, "microseconds", lambda *_: 0.0)
         monkeypatch.setattr(
             routines, "room", lambda device: routines.Room(3, MOST_SHARED, True, True, True)

@@ -1,4 +1,6 @@
-"""Arrays in device memory: their shapes, what they refuse, and launches with them. No GPU is needed."""
+"""Arrays in device memory: their shapes, what they refuse, and launches with them. No GPU is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -202,7 +204,9 @@ def test_memory_is_let_go_with_the_last_view(backend: PretendBackend) -> None:
 
 
 def test_streams_wait_for_each_other(backend: PretendBackend) -> None:
-    """A launch on another stream comes after the work that it depends on; one on the same stream waits for nothing."""
+    """A launch on another stream comes after the work that it depends on; one on the same stream
+    waits for nothing.
+    """
     x, out = far(np.ones(5, np.float32)), empty((5,), np.float32, HERE)
     one, two = cb.Stream("pretend"), cb.Stream("pretend")
     scale[cb.over(5)](x, out, 2.0, stream=one)

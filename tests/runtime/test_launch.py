@@ -1,4 +1,6 @@
-"""Launching: binding, statistics, profiles, specialisations that are shared, memory rules, inspection."""
+"""Launching: binding, statistics, profiles, specialisations that are shared, memory rules,
+inspection.
+"""
 
 from __future__ import annotations
 

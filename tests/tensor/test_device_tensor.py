@@ -1,4 +1,6 @@
-"""Tensors, modules and quantized weights on a device with its own memory. No GPU is needed: the device is pretended."""
+"""Tensors, modules and quantized weights on a device with its own memory. No GPU is needed: the
+device is pretended.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def test_every_op_gives_the_same_on_the_device(name: str, backend: PretendBacken
 
 
 def test_a_second_call_of_an_op_repeats_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host code of the library runs once for a kind of inputs; another alignment is another kind."""
+    """The host code of the library runs once for a kind of inputs; another alignment is another
+    kind.
+    """
     x = cb.tensor(floats(4, 12), device=NAME)
     calls = []
     softmax = K.softmax
@@ -260,7 +264,9 @@ def _sum_with_secret(inputs: list[Keeping], attrs: dict[str, object]) -> DeviceA
 
 
 def test_what_somebody_else_keeps_is_not_traced() -> None:
-    """An executor that reads memory of its own runs each time: whose memory it is no trace can know."""
+    """An executor that reads memory of its own runs each time: whose memory it is no trace can
+    know.
+    """
     found = []
     for n in (1.0, 2.0):
         storage = Keeping(cb.tensor(floats(4), device=NAME).storage.dense())
@@ -295,7 +301,9 @@ def test_arrays_of_other_libraries_repeat_their_launches(monkeypatch: pytest.Mon
 
 
 def test_library_functions_repeat_their_launches() -> None:
-    """Functions of arrays, with `out` and with a function as argument, give the same the second time."""
+    """Functions of arrays, with `out` and with a function as argument, give the same the second
+    time.
+    """
     first, second = (cb.tensor(floats(6, 4) * n, device=NAME).storage.dense() for n in (1, 2))
     for x in (first, second, first):
         host = x.numpy()

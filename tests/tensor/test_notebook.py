@@ -1,4 +1,6 @@
-"""Tensors, profiles and reports show themselves in a notebook: short, and with nothing in them taken for HTML."""
+"""Tensors, profiles and reports show themselves in a notebook: short, and with nothing in them
+taken for HTML.
+"""
 
 from __future__ import annotations
 

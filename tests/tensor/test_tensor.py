@@ -1,4 +1,6 @@
-"""Tensors: values against NumPy, views without copies, one IR that records, stores and replays everything."""
+"""Tensors: values against NumPy, views without copies, one IR that records, stores and replays
+everything.
+"""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An example, run as a script, passes its own check and needs nothing from the working directory."""
+    """An example, run as a script, passes its own check and needs nothing from the working
+    directory.
+    """
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")

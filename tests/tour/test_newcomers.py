@@ -1,4 +1,6 @@
-"""What a newcomer does wrong in the first hour is answered by a typed error that says what to write instead."""
+"""What a newcomer does wrong in the first hour is answered by a typed error that says what to write
+instead.
+"""
 
 from __future__ import annotations
 

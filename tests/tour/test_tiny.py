@@ -1,7 +1,8 @@
-"""The whole promise on one page, on every backend: kernels, library calls, a quantized model, an error.
+"""The whole promise on one page, on every backend: kernels, library calls, a quantized model, an
+error.
 
-Read it first, run it before every commit (pre-commit does): `pytest tests/tour` takes seconds. Where
-there is no GPU, its kernels are compiled for one all the same, and their code is emulated.
+Read it first, run it before every commit (pre-commit does): `pytest tests/tour` takes seconds.
+Where there is no GPU, its kernels are compiled for one all the same, and their code is emulated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Tuned results on disk: shared by processes, mended when damaged, carried to other machines; and the command."""
+"""Tuned results on disk: shared by processes, mended when damaged, carried to other machines; and
+the command.
+"""
 
 from __future__ import annotations
 

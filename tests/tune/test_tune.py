@@ -1,4 +1,6 @@
-"""Choosing between routines: by guess, by measurement, by force. Clocks are made up, so nothing here is timed."""
+"""Choosing between routines: by guess, by measurement, by force. Clocks are made up, so nothing
+here is timed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Candidates of convolution and attention on an emulated Hopper GPU: other tiles than the rules' give the same."""
+"""Candidates of convolution and attention on an emulated Hopper GPU: other tiles than the rules'
+give the same.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Threads that run the cubes of a launch: the pool, how it shares work, and numba's layers in its place."""
+"""Threads that run the cubes of a launch: the pool, how it shares work, and numba's layers in its
+place.
+"""

@@ -1,8 +1,8 @@
 """Which threads run cubes, and how they are started.
 
-On Linux a pool of our own waits for launches (see `pool`), and numba need not be imported. Elsewhere, and where
-NUMBA_THREADING_LAYER names a layer of numba, a parallel loop of numba starts threads (see `driver`). What each thread
-does is the same code (see `sharing`).
+On Linux a pool of our own waits for launches (see `pool`), and numba need not be imported.
+Elsewhere, and where NUMBA_THREADING_LAYER names a layer of numba, a parallel loop of numba starts
+threads (see `driver`). What each thread does is the same code (see `sharing`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Driver(NamedTuple):
     address: int
     """The same for machine code."""
     layer: str
-    """Whose threads they are: "own", or numba's "omp", "tbb" or "workqueue"; "none" where there are none."""
+    """Whose threads they are: "own", or numba's "omp", "tbb" or "workqueue"; "none" where there are
+    none.
+    """
     lock: Any
     """A lock where two threads may not run it at once, else None."""
     alone: Driver | None = None
@@ -92,7 +94,8 @@ def _loaded(name: str, layer: str) -> Driver:
 
 
 def _after_fork() -> None:
-    """A forked child has none of the threads, and would wait for those that were at work: it runs launches alone.
+    """A forked child has none of the threads, and would wait for those that were at work: it runs
+    launches alone.
 
     Threads of OpenMP are waited for too. The other layers of numba begin threads anew.
     """

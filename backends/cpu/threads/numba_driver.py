@@ -32,7 +32,8 @@ _compiled: Any = None
 def build(threads: int) -> tuple[int, Any]:
     """Compile `loop(work, job, threads)`, or load it from numba's cache, and start the threads.
 
-    It calls the function `work(thread, job)` of int64 at an address, with each number of a thread once.
+    It calls the function `work(thread, job)` of int64 at an address, with each number of a thread
+    once.
 
     Args:
         threads: how many threads launches use at most.

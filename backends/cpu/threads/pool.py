@@ -1,22 +1,22 @@
 """Threads that wait for launches, written with llvmlite alone, for Linux.
 
-A thread turns in place for a while after a launch, then sleeps until it is woken. A launch waits only for threads that
-have begun to work on it: one that sleeps, or whose core another process has taken, is not missed, since the others do
-its pieces. (A barrier, as in OpenMP, waits for all, which takes milliseconds on a machine that has other work.)
+A thread turns in place for a while after a launch, then sleeps until it is woken. A launch waits
+only for threads that have begun to work on it: one that sleeps, or whose core another process has
+taken, is not missed, since the others do its pieces. (A barrier, as in OpenMP, waits for all, which
+takes milliseconds on a machine that has other work.)
 
-While it turns, a thread offers its core to others now and then, such as the threads of another library. So these are
-not held up, and the thread has used little of the core when a launch comes: the system lets it work instead of taking
-the core away in the middle of a piece, for which all others would wait. (Were it to sleep instead, it would be woken on
-the core of the thread that launches, and take turns with that.)
+While it turns, a thread offers its core to others now and then, such as the threads of another
+library. So these are not held up, and the thread has used little of the core when a launch comes:
+the system lets it work instead of taking the core away in the middle of a piece, for which all
+others would wait. (Were it to sleep instead, it would be woken on the core of the thread that
+launches, and take turns with that.)
 
 Words of the pool, each on a line of its own:
 
-    launches    odd while there is one to work on; one more when it begins, and when it ends
-    job         of the launch (see `sharing`)
-    sleepers    how many threads sleep, or are about to
-    taken       1 while a launch has the threads; another one that begins meanwhile, or inside, runs alone
-    over        1: threads shall end
-    thread t    the launch that it works on, or 0
+    launches    odd while there is one to work on; one more when it begins, and when it ends job
+    of the launch (see `sharing`) sleepers    how many threads sleep, or are about to taken       1
+    while a launch has the threads; another one that begins meanwhile, or inside, runs alone over
+    1: threads shall end thread t    the launch that it works on, or 0
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from llvmlite import ir
 from cubepy.backends.cpu.threads.sharing import LINE, WORK, Code, number, word
 
 TURNS = 200_000
-"""How often a thread looks for a launch before it sleeps, about 5 ms: waking one takes 20 to 70 us."""
+"""How often a thread looks for a launch before it sleeps, about 5 ms: waking one takes 20 to 70 us.
+"""
 OFFER = 256
 """Turns after which a thread offers its core: about 6 us, and a system call takes 0.3."""
 WOKEN = 2
@@ -90,7 +91,9 @@ class Pool:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End the threads: the code that they run goes away with the interpreter. Launches go on alone."""
+        """End the threads: the code that they run goes away with the interpreter. Launches go on
+        alone.
+        """
         made, self.made = self.made, []
         if made and os.getpid() == self.process:
             self.stop()

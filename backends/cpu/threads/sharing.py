@@ -1,15 +1,17 @@
 """Machine code that shares the cubes of a launch among threads, written with llvmlite alone.
 
-Cubes are cut into pieces, and each thread owns neighbouring ones. It does these first, so that the same thread writes
-the same part of a result in every call and finds it in its core's caches. Then it helps: it goes around and takes what
-others have not begun, so that a thread that is held up, or never came, does not hold up the launch. Threads begin at
-different places among their own pieces: often all threads read the same (a product's second matrix), in the order of
-their pieces, and cores that ask for one line at the same time wait for each other.
+Cubes are cut into pieces, and each thread owns neighbouring ones. It does these first, so that the
+same thread writes the same part of a result in every call and finds it in its core's caches. Then
+it helps: it goes around and takes what others have not begun, so that a thread that is held up, or
+never came, does not hold up the launch. Threads begin at different places among their own pieces:
+often all threads read the same (a product's second matrix), in the order of their pieces, and cores
+that ask for one line at the same time wait for each other.
 
-Words of a job, all int64; a counter has a line of the caches to itself, and the next, which CPUs fetch with it:
+Words of a job, all int64; a counter has a line of the caches to itself, and the next, which CPUs
+fetch with it:
 
-    0 to LINE           entry, cubes, pieces, threads, arguments
-    LINE * (1 + t) ...  of thread t: how many of its pieces were taken, how many it has, the first one, where it begins
+    0 to LINE           entry, cubes, pieces, threads, arguments LINE * (1 + t) ...  of thread t:
+    how many of its pieces were taken, how many it has, the first one, where it begins
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ BUILTIN = "_builtin"
 ARGUMENTS = 6
 
 Start = Callable[["Code", Any, Any], None]
-"""`start(code, job, threads)` writes what makes `work(thread, job)` run on every thread, and waits for all."""
+"""`start(code, job, threads)` writes what makes `work(thread, job)` run on every thread, and waits
+for all.
+"""
 
 word = ir.IntType(64)
 
@@ -179,10 +183,12 @@ class Code:
 
 
 def text(start: Start, more: Callable[[Code], None] | None = None) -> str:
-    """The functions SHARE, and ALONE for one thread, as LLVM IR; with BUILTIN behind their names as Python calls them.
+    """The functions SHARE, and ALONE for one thread, as LLVM IR; with BUILTIN behind their names as
+    Python calls them.
 
-    `share(entry, cubes, pieces, threads, arguments, done)` runs `cubes` cubes of the kernel at address `entry` in
-    `pieces` pieces on `threads` threads; the first `done` pieces are done already. `more` writes what `start` needs.
+    `share(entry, cubes, pieces, threads, arguments, done)` runs `cubes` cubes of the kernel at
+    address `entry` in `pieces` pieces on `threads` threads; the first `done` pieces are done
+    already. `more` writes what `start` needs.
     """
     code = Code()
     code.work()

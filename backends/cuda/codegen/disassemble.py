@@ -65,7 +65,9 @@ def sass(cubin: bytes) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """Resources of a kernel: registers of a unit, bytes on the stack, bytes of static shared memory."""
+    """Resources of a kernel: registers of a unit, bytes on the stack, bytes of static shared
+    memory.
+    """
 
     registers: int
     stack: int
@@ -80,7 +82,9 @@ def usage(cubin: bytes) -> Usage:
 
 
 def count(text: str, *names: str) -> dict[str, int]:
-    """How often instructions occur in SASS, by the start of their names: `count(s, "HGMMA", "LDL")`."""
+    """How often instructions occur in SASS, by the start of their names:
+    `count(s, "HGMMA", "LDL")`.
+    """
     words = re.findall(
         r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", text, re.MULTILINE
     )

@@ -1,6 +1,7 @@
 """Printing a program for an NVIDIA GPU: a unit is a thread, so the body is printed as it stands.
 
-Shared memory is one dynamic allocation; every array of a cube has a fixed place in it, known to the text.
+Shared memory is one dynamic allocation; every array of a cube has a fixed place in it, known to the
+text.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ class CudaPrinter(Printer):
         self.block(program.body)
         self.lines[start:end] = needed(self.lines[start:end], self.lines[end:])
         if any(isinstance(s, (Barrier, Hardware)) for s in walk(program.body)):
-            # CPython copies an end of up to four instructions into every branch that leads to it; units that came
-            # different ways would then wait at different copies of a barrier.
+            # CPython copies an end of up to four instructions into every branch that leads to it;
+            # units that came different ways would then wait at different copies of a barrier.
             self.line("_end = 0")
         if self.sites:
             parameters.append(Parameter("err", "ptr", "i64"))
@@ -140,7 +141,9 @@ class CudaPrinter(Printer):
         self.line("sync_plane()" if s.plane else "sync_cube()")
 
     def value(self, e: Expr) -> str:
-        """An expression; some functions of f32 take fewer instructions where the kernel takes liberties."""
+        """An expression; some functions of f32 take fewer instructions where the kernel takes
+        liberties.
+        """
         if e.op == "call" and e.type.dtype.name == "f32":
             if e.attr in APPROXIMATE and "afn" in self.program.fast_math:
                 return f"approximate_{e.attr}({self.value(e.args[0])})"
@@ -183,7 +186,9 @@ class CudaPrinter(Printer):
 
 
 def needed(definitions: list[str], body: list[str]) -> list[str]:
-    """The definitions, one a line, whose names occur in the body or in a needed definition after them."""
+    """The definitions, one a line, whose names occur in the body or in a needed definition after
+    them.
+    """
     seen = set(re.findall(r"[A-Za-z_]\w*", "\n".join(body)))
     kept = []
     for line in reversed(definitions):

@@ -1,7 +1,9 @@
-"""The meeting with numba-cuda's compiler: one function in, NVVM IR out, then PTX, LTO-IR and a cubin.
+"""The meeting with numba-cuda's compiler: one function in, NVVM IR out, then PTX, LTO-IR and a
+cubin.
 
-No GPU and no driver is needed. The entry point takes one 64-bit word for every parameter of the function (a tensor
-map is 128 bytes), so that the host lays an argument block out without knowing their types.
+No GPU and no driver is needed. The entry point takes one 64-bit word for every parameter of the
+function (a tensor map is 128 bytes), so that the host lays an argument block out without knowing
+their types.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ numpy_for_numba_cuda()
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the code generator may assume of a launch: units of a cube, cubes of a core at least, aligned arrays."""
+    """What the code generator may assume of a launch: units of a cube, cubes of a core at least,
+    aligned arrays.
+    """
 
     units: int
     cubes_of_a_core: int = 0
@@ -132,8 +136,10 @@ def _compile(fn: Any, arguments: tuple[Any, ...], cc: tuple[int, int, str]) -> A
 
 @cache
 def _quick_lowering() -> type:
-    """numba-cuda's pass that makes LLVM of a function, but for its search for variables that are set once, which goes
-    through a block again for each of its variables: half a minute of a kernel of 12000 statements."""
+    """numba-cuda's pass that makes LLVM of a function, but for its search for variables that are
+    set once, which goes through a block again for each of its variables: half a minute of a kernel
+    of 12000 statements.
+    """
     from numba.cuda.compiler import CUDANativeLowering
     from numba.cuda.core import ir as numba_ir
     from numba.cuda.core.analysis import compute_use_defs, must_use_alloca
@@ -246,7 +252,9 @@ def ptx(
 def cubin(
     modules: list[str], cc: tuple[int, int, str], fast_math: frozenset[str] = frozenset()
 ) -> bytes:
-    """Machine code of NVVM IR, by way of LTO-IR (only there ptxas sees the whole program and keeps setmaxnreg)."""
+    """Machine code of NVVM IR, by way of LTO-IR (only there ptxas sees the whole program and keeps
+    setmaxnreg).
+    """
     from cuda.bindings import nvjitlink
     from numba.cuda.cudadrv import nvvm
 

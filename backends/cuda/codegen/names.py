@@ -1,4 +1,6 @@
-"""The names that generated code for a GPU uses, without importing numba to learn them (a test compares)."""
+"""The names that generated code for a GPU uses, without importing numba to learn them (a test
+compares).
+"""
 
 from __future__ import annotations
 

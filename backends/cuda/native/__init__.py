@@ -1,1 +1,3 @@
-"""What the driver offers: contexts, modules, memory, copies, streams, events, graphs, and what goes wrong there."""
+"""What the driver offers: contexts, modules, memory, copies, streams, events, graphs, and what goes
+wrong there.
+"""

@@ -1,7 +1,8 @@
 """The CUDA driver by ctypes: loading it, its errors, its devices and their contexts.
 
-Nothing here needs a package. The library is loaded at first use; where there is none, `missing()` says why.
-Every device's primary context is retained once, the one that PyTorch, CuPy and JAX use too.
+Nothing here needs a package. The library is loaded at first use; where there is none, `missing()`
+says why. Every device's primary context is retained once, the one that PyTorch, CuPy and JAX use
+too.
 """
 
 from __future__ import annotations
@@ -239,7 +240,9 @@ def usable() -> bool:
 
 
 def until_exit(owner: type) -> type:
-    """A class whose destructor stops with the interpreter, which empties modules; the driver frees what is left."""
+    """A class whose destructor stops with the interpreter, which empties modules; the driver frees
+    what is left.
+    """
     atexit.register(setattr, owner, "__del__", lambda _: None)
     return owner
 
@@ -254,14 +257,11 @@ def version() -> tuple[int, int]:
 class Context:
     """The primary context of one GPU, retained for the life of the process.
 
-    Attributes:
-        ordinal: the number of the GPU.
-        handle: the native context.
-        name: of the GPU.
-        memory_bytes: all of its memory.
-        captures: how many graphs are being captured; it changes under `whole`, which is held, too, while somebody
-            waits for all of the GPU: the driver refuses that during a capture, and spoils the graph.
-        streams: native streams that nobody uses, by flags and priority.
+    Attributes: ordinal: the number of the GPU. handle: the native context. name: of the GPU.
+        memory_bytes: all of its memory. captures: how many graphs are being captured; it changes
+        under `whole`, which is held, too, while somebody waits for all of the GPU: the driver
+        refuses that during a capture, and spoils the graph. streams: native streams that nobody
+        uses, by flags and priority.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -325,7 +325,9 @@ class Context:
         return free.value, total.value
 
     def synchronize(self) -> bool:
-        """Wait for everything that the device was given; False, with nothing done, while a graph is being captured."""
+        """Wait for everything that the device was given; False, with nothing done, while a graph is
+        being captured.
+        """
         with self.whole:
             if self.captures:
                 return False

@@ -25,10 +25,9 @@ _KERNEL = 0
 class Capture:
     """Work of this thread on one GPU, recorded instead of run.
 
-    Attributes:
-        stream: where the thread's work goes meanwhile.
-        arena: the memory that is allocated meanwhile.
-        kept: the memory that the recorded work uses, what of the capture uses it, and whether it is written.
+    Attributes: stream: where the thread's work goes meanwhile. arena: the memory that is allocated
+        meanwhile. kept: the memory that the recorded work uses, what of the capture uses it, and
+        whether it is written.
     """
 
     def __init__(self, ordinal: int = 0) -> None:
@@ -93,7 +92,9 @@ class Capture:
             self.members.append(stream)
 
     def use(self, owner: Tracked, stream: NativeStream, writes: bool) -> None:
-        """Order a use of memory against the others of this capture, and keep the memory as long as the graph."""
+        """Order a use of memory against the others of this capture, and keep the memory as long as
+        the graph.
+        """
         if getattr(owner, "arena", None) is self.arena:
             shadow = self._shadows.setdefault(owner.address, Tracked())  # type: ignore[attr-defined]
         else:

@@ -1,7 +1,9 @@
-"""Errors that kernels report: a record for each launch, looked at when somebody waits for the device.
+"""Errors that kernels report: a record for each launch, looked at when somebody waits for the
+device.
 
-A kernel with checks gets the address of four 64-bit words that are zero. Where a check fails, one unit swaps the
-number of the site (from 1) into the first word, if it is still zero, and writes the index and the length behind it.
+A kernel with checks gets the address of four 64-bit words that are zero. Where a check fails, one
+unit swaps the number of the site (from 1) into the first word, if it is still zero, and writes the
+index and the length behind it.
 """
 
 from __future__ import annotations

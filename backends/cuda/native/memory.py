@@ -1,8 +1,9 @@
-"""The memory of a GPU: a pool that gives released blocks out again, in the order of the streams that used them.
+"""The memory of a GPU: a pool that gives released blocks out again, in the order of the streams
+that used them.
 
-A block that is released goes to the list of the stream that used it last; the next request of that stream may
-have it at once, since the stream runs in order. Another stream takes it only when that work is done, or when
-the device has no memory left, and then waits for it.
+A block that is released goes to the list of the stream that used it last; the next request of that
+stream may have it at once, since the stream runs in order. Another stream takes it only when that
+work is done, or when the device has no memory left, and then waits for it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ Waiting = tuple[int, tuple[NativeStream, ...]]
 
 @driver.until_exit
 class Block(Tracked):
-    """A piece of device memory from a pool, which goes back to it when the last array on it is collected.
+    """A piece of device memory from a pool, which goes back to it when the last array on it is
+    collected.
 
     Attributes:
         address: of its first byte.
@@ -71,7 +73,8 @@ class Block(Tracked):
 
 @driver.until_exit
 class Arena:
-    """The memory that was allocated while a graph was captured; it lives as long as the graph and its arrays.
+    """The memory that was allocated while a graph was captured; it lives as long as the graph and
+    its arrays.
 
     Attributes:
         free: released blocks by size, which later work of the same capture may have.
@@ -91,12 +94,15 @@ class Arena:
 
 
 class DevicePool:
-    """Reuses the memory of one GPU by size class and stream; it holds twice as much as was ever in use, at most, or the
-    64th part of the GPU's memory.
+    """Reuses the memory of one GPU by size class and stream; it holds twice as much as was ever in
+    use, at most, or the 64th part of the GPU's memory.
 
-    Blocks come and go without the lock: Python takes from a list, adds to one, and changes a counter in one piece.
-    Whoever gives lists up or counts on what they hold has the lock, and takes from them one by one. Nothing that a
-    destructor does takes a lock: garbage is collected at any time, also by a thread that holds another one.
+    Blocks come and go without the lock: Python takes from a list, adds to one, and changes a
+        counter in one piece.
+    Whoever gives lists up or counts on what they hold has the lock, and takes from them one by one.
+    Nothing that a
+    destructor does takes a lock: garbage is collected at any time, also by a thread that holds
+        another one.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -141,7 +147,8 @@ class DevicePool:
         return Block(address, size, self, stream)
 
     def short_way(self, size: int, name: str) -> tuple[list[str], dict[str, Any]]:
-        """`take` as lines of a function that knows a `stream` without a capture, and what they need by name.
+        """`take` as lines of a function that knows a `stream` without a capture, and what they need
+        by name.
 
         Args:
             size: in bytes.
@@ -175,7 +182,9 @@ class DevicePool:
         ], {**scope, f"size_{name}": size}
 
     def _reuse(self, size: int, stream: NativeStream, wait: bool) -> int | None:
-        """The address of a block that waits. A capture gets one whose work is done: it runs at any time."""
+        """The address of a block that waits. A capture gets one whose work is done: it runs at any
+        time.
+        """
         entry = _taken(self.free.get((stream, size)))
         if entry is None:
             for (owner, n), blocks in list(self.free.items()):
@@ -269,7 +278,8 @@ class DevicePool:
                 self._keep((stream, size), (address, ()))
 
     def trim(self) -> int:
-        """Give everything that waits back to the device, after its work is done; the bytes that were.
+        """Give everything that waits back to the device, after its work is done; the bytes that
+        were.
 
         While a graph is being captured nothing can be waited for, and what is not done stays.
         """
@@ -323,7 +333,8 @@ def rounded(size: int) -> int:
 
 
 def exact(size: int) -> int:
-    """The size of a block that ends where its array ends, so that a memory checker sees what goes beyond.
+    """The size of a block that ends where its array ends, so that a memory checker sees what goes
+    beyond.
 
     Atomics of narrow elements read the whole word, which is theirs.
     """
@@ -331,7 +342,9 @@ def exact(size: int) -> int:
 
 
 def with_room(ordinal: int, call: Callable[[], int]) -> int:
-    """The code of a call of the driver that may need memory; made again when the pool had some to give back."""
+    """The code of a call of the driver that may need memory; made again when the pool had some to
+    give back.
+    """
     code = call()
     return call() if code == OUT_OF_MEMORY and pool(ordinal).trim() else code
 

@@ -228,7 +228,9 @@ class Wish:
 def launch_config(
     cubes: Sequence[int], units: Sequence[int], shared_bytes: int, wish: Wish = Wish()
 ) -> _LaunchConfig:
-    """The native description of a launch, for `cuLaunchKernelEx`; its stream is set before each use."""
+    """The native description of a launch, for `cuLaunchKernelEx`; its stream is set before each
+    use.
+    """
     made = []
     if wish.cluster is not None:
         made.append(_Attribute(4, b"", _AttributeValue(dims=(c_uint * 3)(*wish.cluster))))
@@ -280,16 +282,14 @@ def tensor_map(
 ) -> Any:
     """A tensor map: how the copy engine (TMA) reads boxes of an array.
 
-    Args:
-        address: of the data, a multiple of 16.
-        dtype: name of a dtype of `TENSOR_DTYPES`, or something with a `name`; "tf32" is f32 that copies round.
-        shape: of the array, outermost axis first, 1 to 5 axes.
-        strides: in bytes, outermost first; the last must be the element's size, the others multiples of 16.
-        box: what one copy takes along each axis, at most 256; the last axis at most `swizzle` bytes.
-        swizzle: bytes of the pattern in shared memory: 0, 32, 64 or 128.
-        promotion: bytes that L2 fetches at once: 0, 64, 128 or 256.
-        steps: element stride of a copy along each axis (1).
-        target: a ctypes buffer of 128 bytes at a multiple of 64 to write to.
+    Args: address: of the data, a multiple of 16. dtype: name of a dtype of `TENSOR_DTYPES`, or
+        something with a `name`; "tf32" is f32 that copies round. shape: of the array, outermost
+        axis first, 1 to 5 axes. strides: in bytes, outermost first; the last must be the element's
+        size, the others multiples of 16. box: what one copy takes along each axis, at most 256; the
+        last axis at most `swizzle` bytes. swizzle: bytes of the pattern in shared memory: 0, 32, 64
+        or 128. promotion: bytes that L2 fetches at once: 0, 64, 128 or 256. steps: element stride
+        of a copy along each axis (1). target: a ctypes buffer of 128 bytes at a multiple of 64 to
+        write to.
 
     Returns:
         The buffer of 128 bytes.

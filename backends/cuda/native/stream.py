@@ -1,7 +1,8 @@
 """Streams and events of one GPU: queues of work, points in them, and waiting.
 
-Each thread has a stream of its own on every device, made at first use. It is ordered against the legacy default
-stream, where PyTorch and CuPy work unless they are told otherwise, as the driver orders any blocking stream.
+Each thread has a stream of its own on every device, made at first use. It is ordered against the
+legacy default stream, where PyTorch and CuPy work unless they are told otherwise, as the driver
+orders any blocking stream.
 """
 
 from __future__ import annotations
@@ -26,13 +27,10 @@ SPARE = 64
 class NativeStream:
     """An in-order queue of work on one GPU.
 
-    Attributes:
-        context: of the GPU.
-        handle: the native stream.
-        argument: the same as ctypes passes it fastest.
-        capture: what records the work instead of running it, or None.
-        past: what others wait for where the stream itself cannot be asked: an event after the work that it was given
-            before the capture it is in, or before its library took it back.
+    Attributes: context: of the GPU. handle: the native stream. argument: the same as ctypes passes
+        it fastest. capture: what records the work instead of running it, or None. past: what others
+        wait for where the stream itself cannot be asked: an event after the work that it was given
+        before the capture it is in, or before its library took it back.
     """
 
     __slots__ = (
@@ -80,7 +78,9 @@ class NativeStream:
                 self.wait_event(other.past)
 
     def mark(self) -> NativeEvent:
-        """An event after everything that the stream has been given so far; the next `mark` reuses it."""
+        """An event after everything that the stream has been given so far; the next `mark` reuses
+        it.
+        """
         if self.past is not None and self.capture is None:
             return self.past
         event = self._event
@@ -90,7 +90,9 @@ class NativeStream:
         return event
 
     def retire(self) -> None:
-        """The stream is about to go, as its library wishes: from here on it is known by an event alone."""
+        """The stream is about to go, as its library wishes: from here on it is known by an event
+        alone.
+        """
         if self.past is None and driver.usable():
             with marks:
                 event = NativeEvent(self.context, timed=False)
@@ -107,7 +109,8 @@ class NativeStream:
             )
 
     def synchronize(self) -> None:
-        """Wait until everything that the stream was given is done; errors that kernels reported surface here.
+        """Wait until everything that the stream was given is done; errors that kernels reported
+        surface here.
 
         Raises:
             LaunchError: a graph is being captured on it.
@@ -142,7 +145,8 @@ class NativeStream:
         return bool(self.watched) or (self.faults is not None and bool(self.faults.pending))
 
     def check_faults(self) -> None:
-        """Raise the first error that a kernel of this stream reported; waits only where kernels have checks.
+        """Raise the first error that a kernel of this stream reported; waits only where kernels
+        have checks.
 
         Raises:
             OutOfBoundsError, KernelAssertionError: what the kernel found.
@@ -153,7 +157,9 @@ class NativeStream:
             self.faults.check(self)
 
     def done(self) -> bool:
-        """Whether everything that the stream was given is done; what a capture records is not given yet."""
+        """Whether everything that the stream was given is done; what a capture records is not given
+        yet.
+        """
         with marks:
             if self.past is not None or self.capture is not None:
                 return self.past is None or self.past.done()
@@ -263,7 +269,9 @@ class NativeEvent:
 
 
 marks = threading.RLock()
-"""Held while a stream is asked for what it was given, and while one enters or leaves a capture, or goes."""
+"""Held while a stream is asked for what it was given, and while one enters or leaves a capture, or
+goes.
+"""
 _streams: dict[int, weakref.ref[NativeStream]] = {}
 """All of them; no lock, since memory is collected at any time and in any thread."""
 _numbers = itertools.count()

@@ -1,4 +1,6 @@
-"""The 128 bytes by which the hardware knows a tensor map, made once for each address, shape and box."""
+"""The 128 bytes by which the hardware knows a tensor map, made once for each address, shape and
+box.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Copies between the host and a GPU.
 
-The driver stages copies of ordinary host memory itself; on an H200's host that was as fast as two pinned buffers
-of our own that one thread fills (9 GB/s up) or faster (16 against 9 GB/s down), so there are none.
+The driver stages copies of ordinary host memory itself; on an H200's host that was as fast as two
+pinned buffers of our own that one thread fills (9 GB/s up) or faster (16 against 9 GB/s down), so
+there are none.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def upload(target: int, source: int, size: int, stream: NativeStream) -> None:
 
 
 def _pinned(address: int) -> bool:
-    """Whether host memory is known to the driver (pinned by another library): it is not staged then."""
+    """Whether host memory is known to the driver (pinned by another library): it is not staged
+    then.
+    """
     kind, which = ctypes.c_int(), ctypes.c_int(_MEMORY_TYPE)
     places = (ctypes.c_void_p * 1)(ctypes.addressof(kind))
     # Unlike its singular, it takes memory that the driver does not know for no error.

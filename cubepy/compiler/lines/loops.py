@@ -1,4 +1,5 @@
-"""Walking `for k, valid in cb.lines(...)`: a loop over whole lines, and its body again for the rest.
+"""Walking `for k, valid in cb.lines(...)`: a loop over whole lines, and its body again for the
+rest.
 
 In the loop `valid` is comptime, the lanes of a line, so that what it guards costs nothing there;
 behind the loop it is a runtime count, less than the lanes.

@@ -1,7 +1,7 @@
 """Scaled dot-product attention in one pass over keys and values, in constant extra memory.
 
-The running maximum and sum of each row make the softmax online (Milakov and Gimelshein, 2018), as in
-FlashAttention (Dao et al., 2022): no matrix of scores is ever written.
+The running maximum and sum of each row make the softmax online (Milakov and Gimelshein, 2018), as
+in FlashAttention (Dao et al., 2022): no matrix of scores is ever written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale: float | None = None, *,
     enable_gqa: bool = False, out: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale * query @ key.T + mask) @ value, as `torch.nn.functional.scaled_dot_product_attention`.
+    """softmax(scale * query @ key.T + mask) @ value, as
+    `torch.nn.functional.scaled_dot_product_attention`.
 
     Args:
         query: (B, H, L, D) floats.

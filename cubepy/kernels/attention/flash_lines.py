@@ -1,9 +1,10 @@
 """Attention with queries in the lanes of lines: on any device, made for CPUs.
 
-A strip is as many queries as a register tile has lanes. Its scores stand as one line of queries for each key, so that
-maxima, exponentials and sums need no step across lanes, keys and values are read as they are, a number at a time, and
-only queries and results are turned. The running maximum and sum make the softmax online (Milakov and Gimelshein, 2018),
-as in FlashAttention (Dao et al., 2022): scores of a strip and of a block of keys are all that is ever kept.
+A strip is as many queries as a register tile has lanes. Its scores stand as one line of queries for
+each key, so that maxima, exponentials and sums need no step across lanes, keys and values are read
+as they are, a number at a time, and only queries and results are turned. The running maximum and
+sum make the softmax online (Milakov and Gimelshein, 2018), as in FlashAttention (Dao et al., 2022):
+scores of a strip and of a block of keys are all that is ever kept.
 
 Queries too few for that have a kernel in which keys stand in the lanes (attention/cpu/decode.py).
 """
@@ -89,10 +90,11 @@ def attend(
     q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, scale: cb.f32, shared_heads, tiles,
     plan: cb.Comptime,
 ):  # fmt: skip
-    """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g = h // shared_heads.
+    """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g =
+    h // shared_heads.
 
-    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does `tiles` strips of queries. `lse`
-    (B, H, L), if it is there, gets the log of each row's sum of exponentials.
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does `tiles` strips of
+    queries. `lse` (B, H, L), if it is there, gets the log of each row's sum of exponentials.
     """
     lanes, lines, strip = plan.lanes, plan.lines, plan.strip
     length, heads = q.shape[2], q.shape[1]
@@ -255,7 +257,9 @@ def apply_mask(weights, mask, b, h, row, start, limit, plan):
 
 @cb.func
 def hide_later(weights, r, place, plan):
-    """Hide key r from queries that come before it; `place` is the query of the strip at the key's own place."""
+    """Hide key r from queries that come before it; `place` is the query of the strip at the key's
+    own place.
+    """
     for j in range(plan.lines):
         sees = lane_numbers(cb.i32, plan.lanes) >= cb.splat(place - j * plan.lanes, plan.lanes)
         weights[r, j] = cb.select(sees, weights[r, j], -float("inf"))
@@ -263,7 +267,9 @@ def hide_later(weights, r, place, plan):
 
 @cb.func
 def weigh(weights, top, total, t, limit, plan):
-    """Turn scores into 2 ** (score - maximum), add them up, and give the factor of what was summed before."""
+    """Turn scores into 2 ** (score - maximum), add them up, and give the factor of what was summed
+    before.
+    """
     lanes = plan.lanes
     base = cb.local(plan.lines, cb.f32, lanes=lanes)
     shrink = cb.local(plan.lines, cb.f32, lanes=lanes)
@@ -291,7 +297,9 @@ def weigh(weights, top, total, t, limit, plan):
 
 @cb.func
 def add_values(sums, weights, shrink, values, t, count, e, rows: cb.Comptime, plan):
-    """sums[e + i] = shrink * sums[e + i] + sum over r of values[r, e + i] * weights[r], for one register tile."""
+    """sums[e + i] = shrink * sums[e + i] + sum over r of values[r, e + i] * weights[r], for one
+    register tile.
+    """
     acc = cb.local((rows, plan.lines), cb.f32, lanes=plan.lanes)
     line = cb.local(plan.lines, cb.f32, lanes=plan.lanes)
     at = t * plan.wide + e
@@ -347,8 +355,9 @@ def plan_for(
     p: cb.DeviceProperties,
     chosen: Strips = Strips(),
 ) -> tuple[Blueprint, int]:
-    """The blueprint for arrays of these shapes, and the strips of a cube; results do not depend on how many cores there
-    are."""
+    """The blueprint for arrays of these shapes, and the strips of a cube; results do not depend on
+    how many cores there are.
+    """
     lanes, length = p.register_bytes // 4, q.shape[2]
     depth, width = q.shape[3], v.shape[3]
     wide, narrow = ((6, 4), (12, 2)) if p.vector_registers >= 32 else ((6, 2), (12, 1))

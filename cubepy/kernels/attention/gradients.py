@@ -1,7 +1,8 @@
 """Attention for training: the result with its log-sum-exp, and the gradients.
 
-`attention_forward` keeps the log-sum-exp of each row, `attention_gradients` computes the weights again from it (Dao et
-al., 2022). On a CPU, and with matrix units that the routines use, no matrix of scores is ever written.
+`attention_forward` keeps the log-sum-exp of each row, `attention_gradients` computes the weights
+again from it (Dao et al., 2022). On a CPU, and with matrix units that the routines use, no matrix
+of scores is ever written.
 """
 
 from __future__ import annotations
@@ -91,10 +92,10 @@ def attention_gradients(
         query, key, value, is_causal, scale, attn_mask: as they were given.
         result, lse: what `attention_forward` returned.
 
-    Returns:
-        Arrays like query, key and value, in memory that does not grow with L * S. Devices with `wgmma` have a routine
-        for 16-bit floats whose widths are multiples of 8 up to 256, without a mask or with one that is the same for
-        all heads and queries; its sums are in f32, and the order in which the query's are added varies.
+    Returns: Arrays like query, key and value, in memory that does not grow with L * S. Devices with
+        `wgmma` have a routine for 16-bit floats whose widths are multiples of 8 up to 256, without
+        a mask or with one that is the same for all heads and queries; its sums are in f32, and the
+        order in which the query's are added varies.
 
     Raises:
         ShapeError: shapes that do not go together.

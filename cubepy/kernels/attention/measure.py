@@ -88,7 +88,9 @@ def tolerance(p: Attention) -> tuple[float, float]:
 
 
 def work(p: Attention) -> Work:
-    """Queries, keys and values are read once, results are written once; half of the products where it is causal."""
+    """Queries, keys and values are read once, results are written once; half of the products where
+    it is causal.
+    """
     size, width, groups = as_dtype(p.dtype).itemsize, p.width or p.depth, p.groups or p.heads
     moved = p.batch * (p.depth + width) * (p.heads * p.length + groups * p.keys)
     flops = 2 * p.batch * p.heads * p.length * p.keys * (p.depth + width)

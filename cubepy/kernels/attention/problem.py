@@ -15,17 +15,14 @@ Units = Literal["", "mma", "wgmma"]
 
 
 class Attention(NamedTuple):
-    """Attention of queries (batch, heads, length, depth) to keys (batch, groups, keys, depth) and values.
+    """Attention of queries (batch, heads, length, depth) to keys (batch, groups, keys, depth) and
+    values.
 
-    Attributes:
-        device: such as "cpu".
-        batch, heads, length, keys, depth: lengths.
-        width: of a value, 0: as long as a key.
-        groups: heads of keys and values, 0: as many as of queries.
-        dtype: its name.
-        mask: its kind.
-        causal: whether a query sees keys up to its own place only.
-        units: the matrix units of a GPU that can take the arrays as they are: "mma", or "wgmma" as well.
+    Attributes: device: such as "cpu". batch, heads, length, keys, depth: lengths. width: of a
+        value, 0: as long as a key. groups: heads of keys and values, 0: as many as of queries.
+        dtype: its name. mask: its kind. causal: whether a query sees keys up to its own place only.
+        units: the matrix units of a GPU that can take the arrays as they are: "mma", or "wgmma" as
+        well.
     """
 
     device: str
@@ -61,7 +58,8 @@ def units_for(q: Any, k: Any, v: Any, mask: Any, kind: str, causal: bool, factor
     p = cb.device_properties_of()
     if "mma" not in p.features:
         return ""
-    # A mask is added before scores are scaled there, and hidden scores are less than others before they are.
+    # A mask is added before scores are scaled there, and hidden scores are less than others before
+    # they are.
     if (kind == "none" or factor > 0) and max(q.shape[3], v.shape[3]) % 8 == 0:
         if hopper.plan_for(q, k, v, causal, p, mask, kind) is not None:
             return "wgmma"

@@ -1,4 +1,6 @@
-"""Attention as an operation that is tuned: what describes one, its routines, and what measuring one needs."""
+"""Attention as an operation that is tuned: what describes one, its routines, and what measuring one
+needs.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ class Planes(Routine):
 
 
 class Split(Routine):
-    """Matrix units of a plane, keys split among planes and cubes, query heads of a key head together."""
+    """Matrix units of a plane, keys split among planes and cubes, query heads of a key head
+    together.
+    """
 
     name = "split"
 
@@ -132,7 +136,9 @@ def rows_of(p: Attention) -> int:
 
 
 def planned(p: Attention, properties: cb.DeviceProperties, shape: split.Shape) -> bool:
-    """Whether arrays fit a cube's shared memory however they lie: as words, through registers, of several dtypes."""
+    """Whether arrays fit a cube's shared memory however they lie: as words, through registers, of
+    several dtypes.
+    """
     kinds = ((1, True), (1, False), (3, False)) if as_dtype(p.dtype).bits == 16 else ((3, False),)
     width = p.width or p.depth
     plans = (
@@ -147,7 +153,8 @@ def planned(p: Attention, properties: cb.DeviceProperties, shape: split.Shape) -
 def split_pays(p: Attention) -> bool:
     """Whether queries are few for their keys: by what both ways take on an H200, in microseconds.
 
-    By tiles of 64 or 128 rows a block takes the same time however few rows are there, and cores may stay idle.
+    By tiles of 64 or 128 rows a block takes the same time however few rows are there, and cores may
+    stay idle.
     """
     rows, properties = rows_of(p), device_properties(p.device)
     if rows <= FEW_ROWS:
@@ -215,7 +222,9 @@ class Lines(Routine):
     name = "lines"
 
     def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[Strips]:
-        """By the rules; on a CPU then other blocks of keys, other tiles, other numbers of queries for a cube."""
+        """By the rules; on a CPU then other blocks of keys, other tiles, other numbers of queries
+        for a cube.
+        """
         yield Strips()
         if has_planes(p):
             return

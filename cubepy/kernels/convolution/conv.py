@@ -1,4 +1,6 @@
-"""Convolutions in one, two and three axes: strides, padding, dilation, groups, transposed, and their gradients."""
+"""Convolutions in one, two and three axes: strides, padding, dilation, groups, transposed, and
+their gradients.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,9 @@ _known = repeated_with("weight", PackedFilter, "panels", "shape", "groups")(conv
 
 
 def as_it_lies(input: Any, layout: Any, out: Any, axes: int) -> Any:
-    """The channels-last memory of a view with channels first, whose result is such a view; None for another input."""
+    """The channels-last memory of a view with channels first, whose result is such a view; None for
+    another input.
+    """
     if (
         out is not None
         or type(input) is not np.ndarray
@@ -216,7 +220,9 @@ def _on_cpu(
     channels_last: bool,
     function: Any,
 ) -> None:
-    """view is (N, *size, C) in any layout, target (N, *out, filters) or (N, filters, *out), and add like it."""
+    """view is (N, *size, C) in any layout, target (N, *out, filters) or (N, filters, *out), and add
+    like it.
+    """
     if add is not None and (
         has_few(w.shape[0], groups) or function not in LIGHT
     ):  # no kernel does it on its way
@@ -251,17 +257,14 @@ def conv1d(
 ) -> Any:  # fmt: skip
     """Convolution along one axis, as `torch.nn.functional.conv1d`.
 
-    Args:
-        input: (N, C, L), or (N, L, C) with layout "NLC"; f32, f16 or bf16. Sums are in f32.
-        weight: (filters, channels / groups, L), or what `prepack_filter` gives.
-        bias: (filters,), or None.
-        stride, padding, dilation: int or 1 of them; padding may be "same" or "valid".
-        groups: channels and filters fall into so many groups.
-        layout: "NCL" or "NLC". A NCL view of channels-last memory runs as NLC.
-        activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
-        add: array of the result's shape, added before the activation; None: nothing.
-        precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default they are not used.
-        out: array to write.
+    Args: input: (N, C, L), or (N, L, C) with layout "NLC"; f32, f16 or bf16. Sums are in f32.
+        weight: (filters, channels / groups, L), or what `prepack_filter` gives. bias: (filters,),
+        or None. stride, padding, dilation: int or 1 of them; padding may be "same" or "valid".
+        groups: channels and filters fall into so many groups. layout: "NCL" or "NLC". A NCL view of
+        channels-last memory runs as NLC. activation: a name of `matmul`'s activations, or a
+        `@cb.func` of one value, applied before the result is stored. add: array of the result's
+        shape, added before the activation; None: nothing. precision: "tf32" lets a GPU's matrix
+        units round f32 to 10 bits of fraction; by default they are not used. out: array to write.
 
     Raises:
         ShapeError: shapes that do not go together, or a window that does not fit.
@@ -294,17 +297,15 @@ def conv2d(
 ) -> Any:  # fmt: skip
     """Convolution of images, as `torch.nn.functional.conv2d`.
 
-    Args:
-        input: (N, C, H, W), or (N, H, W, C) with layout "NHWC"; f32, f16 or bf16. Sums are in f32.
-        weight: (filters, channels / groups, kh, kw), or what `prepack_filter` gives.
-        bias: (filters,), or None.
-        stride, padding, dilation: int or 2 of them; padding may be "same" or "valid".
-        groups: channels and filters fall into so many groups.
-        layout: "NCHW" or "NHWC". A NCHW view of channels-last memory runs as NHWC.
-        activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
-        add: array of the result's shape, added before the activation; None: nothing.
-        precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default they are not used.
-        out: array to write.
+    Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC"; f32, f16 or bf16. Sums are in
+        f32. weight: (filters, channels / groups, kh, kw), or what `prepack_filter` gives. bias:
+        (filters,), or None. stride, padding, dilation: int or 2 of them; padding may be "same" or
+        "valid". groups: channels and filters fall into so many groups. layout: "NCHW" or "NHWC". A
+        NCHW view of channels-last memory runs as NHWC. activation: a name of `matmul`'s
+        activations, or a `@cb.func` of one value, applied before the result is stored. add: array
+        of the result's shape, added before the activation; None: nothing. precision: "tf32" lets a
+        GPU's matrix units round f32 to 10 bits of fraction; by default they are not used. out:
+        array to write.
 
     Raises:
         ShapeError: shapes that do not go together, or a window that does not fit.
@@ -337,17 +338,15 @@ def conv3d(
 ) -> Any:  # fmt: skip
     """Convolution of volumes, as `torch.nn.functional.conv3d`.
 
-    Args:
-        input: (N, C, D, H, W), or (N, D, H, W, C) with layout "NDHWC"; f32, f16 or bf16. Sums are in f32.
-        weight: (filters, channels / groups, kd, kh, kw), or what `prepack_filter` gives.
-        bias: (filters,), or None.
-        stride, padding, dilation: int or 3 of them; padding may be "same" or "valid".
-        groups: channels and filters fall into so many groups.
-        layout: "NCDHW" or "NDHWC". A NCDHW view of channels-last memory runs as NDHWC.
-        activation: a name of `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
-        add: array of the result's shape, added before the activation; None: nothing.
-        precision: "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default they are not used.
-        out: array to write.
+    Args: input: (N, C, D, H, W), or (N, D, H, W, C) with layout "NDHWC"; f32, f16 or bf16. Sums are
+        in f32. weight: (filters, channels / groups, kd, kh, kw), or what `prepack_filter` gives.
+        bias: (filters,), or None. stride, padding, dilation: int or 3 of them; padding may be
+        "same" or "valid". groups: channels and filters fall into so many groups. layout: "NCDHW" or
+        "NDHWC". A NCDHW view of channels-last memory runs as NDHWC. activation: a name of
+        `matmul`'s activations, or a `@cb.func` of one value, applied before the result is stored.
+        add: array of the result's shape, added before the activation; None: nothing. precision:
+        "tf32" lets a GPU's matrix units round f32 to 10 bits of fraction; by default they are not
+        used. out: array to write.
 
     Raises:
         ShapeError: shapes that do not go together, or a window that does not fit.

@@ -72,7 +72,8 @@ def conv_input(
     input_size: tuple[int, ...], weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1, *, precision: str | None = None,
 ) -> Any:  # fmt: skip
-    """The gradient of a convolution by its input, as `torch.nn.grad.conv2d_input` (in 1 to 3 axes, channels first).
+    """The gradient of a convolution by its input, as `torch.nn.grad.conv2d_input` (in 1 to 3 axes,
+    channels first).
 
     Args:
         input_size: shape of the input, (N, C, *size).
@@ -183,7 +184,8 @@ def conv_weight(
     input: Any, weight_size: tuple[int, ...], grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1, *, precision: str | None = None,
 ) -> Any:  # fmt: skip
-    """The gradient of a convolution by its filters, as `torch.nn.grad.conv2d_weight` (in 1 to 3 axes, channels first).
+    """The gradient of a convolution by its filters, as `torch.nn.grad.conv2d_weight` (in 1 to 3
+    axes, channels first).
 
     Args:
         input: (N, C, *size).

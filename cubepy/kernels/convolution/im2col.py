@@ -21,7 +21,9 @@ def padded(view: Any, problem: Problem) -> Any:
 
 
 def windows_of(view: Any, problem: Problem) -> Any:
-    """A view (N, *out, *window, C) of what every output place sees; no element is copied but for the padding."""
+    """A view (N, *out, *window, C) of what every output place sees; no element is copied but for
+    the padding.
+    """
     x = padded(view, problem)
     n, d, h, w, c = x.strides
     along = (d, h, w)
@@ -33,7 +35,9 @@ def windows_of(view: Any, problem: Problem) -> Any:
 
 
 def columns_of(view: Any, problem: Problem, first: int, channels: int) -> Any:
-    """The matrix (places, window * channels) of some channels, in memory where strides allow no view."""
+    """The matrix (places, window * channels) of some channels, in memory where strides allow no
+    view.
+    """
     seen = windows_of(view, problem)[..., first : first + channels]
     return contiguous(seen).reshape(-1, math.prod(problem.window) * channels)
 

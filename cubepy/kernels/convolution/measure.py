@@ -1,4 +1,6 @@
-"""The convolutions that routines choose between: what describes one, and what a measurement of one needs."""
+"""The convolutions that routines choose between: what describes one, and what a measurement of one
+needs.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def arguments(p: Convolution, seed: int) -> tuple[Any, ...]:
 
 
 def _checked(p: Convolution) -> np.ndarray:
-    """Some places of a result, the first and the last among them: image, depth, height, width of each."""
+    """Some places of a result, the first and the last among them: image, depth, height, width of
+    each.
+    """
     shape = (p.n, *shape_of(p).out)
     return np.stack(
         np.unravel_index(

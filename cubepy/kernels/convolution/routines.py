@@ -125,7 +125,9 @@ class Tile:
 
 
 class Rows(OnCpu):
-    """Few filters: lanes lie along rows of places, a cube copies the rows that it needs of all channels of a group."""
+    """Few filters: lanes lie along rows of places, a cube copies the rows that it needs of all
+    channels of a group.
+    """
 
     name = "rows"
 
@@ -289,7 +291,9 @@ class Block(OnCpu):
 
 
 class BoxesOnGpu(Routine):
-    """What a GPU does: a matrix product, a kernel for channels with filters of their own, or boxes of places."""
+    """What a GPU does: a matrix product, a kernel for channels with filters of their own, or boxes
+    of places.
+    """
 
     name = "boxes"
 
@@ -336,14 +340,16 @@ class Columns(Routine):
 def is_flat(p: Convolution) -> bool:
     """Whether images have so few channels that places are the longer neighbourhood.
 
-    With 8 lanes and up to 8 filters four times as many channels are few (Zen 3, windows of 3 x 3 and 5 x 5).
+    With 8 lanes and up to 8 filters four times as many channels are few (Zen 3, windows of 3 x 3
+    and 5 x 5).
     """
     short = cb.device_properties_of().register_bytes <= 32 and math.prod(shape_of(p).window) > 1
     return p.channels <= (4 * FLAT if short and p.filters <= 8 else FLAT)
 
 
 def scattered(p: Convolution) -> bool:
-    """Whether windows of one place see so few neighbours in memory that images with channels first are better turned.
+    """Whether windows of one place see so few neighbours in memory that images with channels first
+    are better turned.
 
     So it was with many channels, 8 lanes and 2 threads (Zen 3); with 16 lanes it was not measured.
     """
@@ -360,7 +366,9 @@ def scattered(p: Convolution) -> bool:
 
 
 def guess(p: Convolution) -> str:
-    """The routine that is taken without a measurement, by where lanes are full and little is turned."""
+    """The routine that is taken without a measurement, by where lanes are full and little is
+    turned.
+    """
     if p.on_gpu:
         return "boxes"
     shape = shape_of(p)

@@ -30,7 +30,9 @@ NARROW = 16  # filters of a group that the tiles of phases are too wide for
 
 
 def _turned(w: Any, groups: int) -> Any:
-    """Filters (in, out / groups, *window) as (out, in / groups, *window), with every window reversed."""
+    """Filters (in, out / groups, *window) as (out, in / groups, *window), with every window
+    reversed.
+    """
     axes = w.ndim - 2
     parts = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     back = parts[(slice(None),) * 3 + (slice(None, None, -1),) * axes]
@@ -122,7 +124,9 @@ def transposed_into(
 def _on_cpu(
     x: Any, w: Any, bias: Any, layout: str, axes: int, step: Any, cut: Any, more: Any, dil: Any, groups: int, out: Any
 ) -> Any:  # fmt: skip
-    """The transposed convolution without zeros between the elements of x; None: no cube has the memory for it."""
+    """The transposed convolution without zeros between the elements of x; None: no cube has the
+    memory for it.
+    """
     first, last = LAYOUTS[axes]
     view = x if layout == last else x.transpose(0, *range(2, axes + 2), 1)
     filters, window = w.shape[1] * groups, w.shape[2:]
@@ -199,7 +203,9 @@ def _on_gpu(
     x: Any, w: Any, bias: Any, layout: str, axes: int, step: Any, cut: Any, more: Any, dil: Any, groups: int,
     precision: str | None, out: Any,
 ) -> Any:  # fmt: skip
-    """The transposed convolution without zeros between the elements of x; None: there is no kernel for it."""
+    """The transposed convolution without zeros between the elements of x; None: there is no kernel
+    for it.
+    """
     view = x if layout == LAYOUTS[axes][1] else x.transpose(0, *range(2, axes + 2), 1)
     n, c = view.shape[0], view.shape[-1]
     around = tuple(d * (k - 1) - p for d, k, p in zip(dil, w.shape[2:], cut, strict=True))

@@ -1,4 +1,6 @@
-"""Elementwise work: any function of any number of arrays, with broadcasting, in one pass over memory."""
+"""Elementwise work: any function of any number of arrays, with broadcasting, in one pass over
+memory.
+"""
 
 from __future__ import annotations
 
@@ -180,8 +182,8 @@ def lies_across(x: Any) -> bool:
 
 
 def turned(x: Any) -> Any:
-    """The same numbers with neighbours along the last axis: squares are turned several times as fast as lanes are
-    gathered one by one.
+    """The same numbers with neighbours along the last axis: squares are turned several times as
+    fast as lanes are gathered one by one.
     """
     part = x[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides)]
     made = memory.empty(part.shape, x.dtype)

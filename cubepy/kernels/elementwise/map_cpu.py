@@ -57,7 +57,8 @@ def map_rows(
     lanes: cb.Comptime[int],
     chunk: cb.Comptime[int],
 ):
-    """The same for strided arrays of one shape; `fixed[k]`: input k is constant along the last axis.
+    """The same for strided arrays of one shape; `fixed[k]`: input k is constant along the last
+    axis.
 
     A cube does a piece of a row, or several rows where they are short.
     """
@@ -109,7 +110,9 @@ def map_run(
 
 @cb.func
 def lines_at(inputs, lead, fixed: cb.Comptime[tuple], k, count, lanes: cb.Comptime[int]):
-    """What the function takes from place k of a row on: a line of every input; narrow floats as f32."""
+    """What the function takes from place k of a row on: a line of every input; narrow floats as
+    f32.
+    """
     values = ()
     for n in cb.unroll(range(len(inputs))):
         values = values + (widened(line_at(inputs[n], lead, fixed[n], k, count, lanes)),)

@@ -1,4 +1,6 @@
-"""Elementwise work by whole cubes, for devices with planes: neighbouring units take neighbouring lines."""
+"""Elementwise work by whole cubes, for devices with planes: neighbouring units take neighbouring
+lines.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def converted(value, dtype, lanes):
 
 @cb.func
 def read_all(inputs, where, count, plan: cb.Comptime[LinePlan]):
-    """A line of every input from the coordinates `where` on; `count` elements are there, None for a whole line."""
+    """A line of every input from the coordinates `where` on; `count` elements are there, None for a
+    whole line.
+    """
     values = ()
     for n in cb.unroll(range(len(inputs))):
         if plan.fixed[n]:
@@ -50,14 +54,18 @@ def read_all(inputs, where, count, plan: cb.Comptime[LinePlan]):
 
 @cb.func
 def widened(line):
-    """Narrow floats as f32: a function of them is computed there and rounded once, when it is stored."""
+    """Narrow floats as f32: a function of them is computed there and rounded once, when it is
+    stored.
+    """
     if line.dtype.is_float and line.dtype.bits < 32:
         return cb.cast(line, cb.f32)
     return line
 
 
 def lines_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
-    """out[i] = function(inputs[0][i], ...) for arrays of rank 1; a unit's lines are a cube's width apart."""
+    """out[i] = function(inputs[0][i], ...) for arrays of rank 1; a unit's lines are a cube's width
+    apart.
+    """
     hop = cb.CUBE_DIM * plan.lanes
     begin = cb.CUBE_POS * (hop * plan.ahead)
     first = begin + cb.UNIT_POS * plan.lanes
@@ -91,8 +99,9 @@ def unravelled(row, shape, axes: cb.Comptime[int]):
 
 
 def rows_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
-    """The same for strided arrays of one shape and of rank 2 or more: `plan.across` units lie along the last axis, the
-    others of a cube along the rows."""
+    """The same for strided arrays of one shape and of rank 2 or more: `plan.across` units lie along
+    the last axis, the others of a cube along the rows.
+    """
     last = out.ndim - 1
     n = out.shape[last]
     width = plan.across * plan.lanes
@@ -129,8 +138,8 @@ quick_rows = cb.kernel(fast_math=QUICK)(rows_of)
 def run(function: Any, dest: Any, inputs: list[Any], computes: bool = True) -> None:
     """dest = function(*inputs) for arrays of one shape whose axes are merged where they can be.
 
-    Copies (`computes` is false) are fastest when cubes read few bytes in a row; functions hide their own time behind
-    several reads.
+    Copies (`computes` is false) are fastest when cubes read few bytes in a row; functions hide
+    their own time behind several reads.
     """
     result = as_dtype(dest.dtype)
     quick = NARROW.get(function) if result.is_float and result.bits == 16 else None

@@ -1,5 +1,6 @@
-"""Copies whose axes are swapped, on a CPU: tiles are transposed in registers, so that both sides are read and written
-along their rows."""
+"""Copies whose axes are swapped, on a CPU: tiles are transposed in registers, so that both sides
+are read and written along their rows.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ def transpose_tiles(
 ):  # fmt: skip
     """out[..., i, j] = x[..., j, i]; neighbours lie along the last axis of both.
 
-    A cube does `tile` squares each way; `group` squares, which are a line of the cache in `out`, are written together.
-    With `past` they are stored past the caches, for lines that are aligned.
+    A cube does `tile` squares each way; `group` squares, which are a line of the cache in `out`,
+    are written together. With `past` they are stored past the caches, for lines that are aligned.
     """
     last = out.ndim - 1
     side = lanes * tile
@@ -76,8 +77,9 @@ def turn_edge(x, out, lead, i, j, lanes: cb.Comptime[int]):
 
 
 def woven(m: int, k: int, few: int, lanes: int) -> tuple[int, ...]:
-    """Lanes of the m-th of `few` lines that hold lane after lane of all lines, from those before the k-th and the
-    k-th."""
+    """Lanes of the m-th of `few` lines that hold lane after lane of all lines, from those before
+    the k-th and the k-th.
+    """
     places = range(m * lanes, (m + 1) * lanes)
     if k == 1:
         return tuple(e // few + (lanes if e % few else 0) for e in places)
@@ -110,7 +112,8 @@ def weave(
     chunk,
     lanes: cb.Comptime[int],
 ):
-    """out[b, i * few + j] = x[b, j, i], or with `apart` out[b, j, i] = x[b, i * few + j]; a cube does `chunk` of i.
+    """out[b, i * few + j] = x[b, j, i], or with `apart` out[b, j, i] = x[b, i * few + j]; a cube
+    does `chunk` of i.
 
     The last lines overlap those before.
     """
@@ -153,7 +156,9 @@ def _weave(to: Any, back: Any, lanes: int) -> bool:
 
 
 def squares(dest: Any, source: Any) -> tuple[Any, Any] | None:
-    """(..., I, J) and (..., J, I) views with unit strides at their ends, if two axes are simply swapped."""
+    """(..., I, J) and (..., J, I) views with unit strides at their ends, if two axes are simply
+    swapped.
+    """
     if dest.ndim < 2 or dest.dtype == np.bool_ or dest.strides[-1] != dest.itemsize:
         return None
     if source.strides[-1] == source.itemsize:  # neighbours stay neighbours
@@ -170,7 +175,8 @@ def squares(dest: Any, source: Any) -> tuple[Any, Any] | None:
 
 
 def swapped(dest: Any, source: Any, past: bool) -> bool:
-    """Copy to `dest`, of the same shape and dtype, if two axes are simply swapped; whether it was done.
+    """Copy to `dest`, of the same shape and dtype, if two axes are simply swapped; whether it was
+    done.
 
     `past`: no cache holds `dest`, and it is no part of `source`.
     """

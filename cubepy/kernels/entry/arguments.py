@@ -1,7 +1,9 @@
-"""What the library's functions accept and give back: NumPy arrays in, NumPy arrays out; tensors likewise.
+"""What the library's functions accept and give back: NumPy arrays in, NumPy arrays out; tensors
+likewise.
 
-Arrays on a GPU (`DeviceArray`, or tensors of other libraries) give arrays on that GPU: `placed` makes the device of
-the inputs the current one, and whatever a function allocates or asks of the device follows.
+Arrays on a GPU (`DeviceArray`, or tensors of other libraries) give arrays on that GPU: `placed`
+makes the device of the inputs the current one, and whatever a function allocates or asks of the
+device follows.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def home_of(value: Any) -> Device | None:
 
 
 def array_of(value: Any, name: str = "x") -> Any:
-    """The array (of NumPy, or on a device) behind an argument, without a copy where there is one already."""
+    """The array (of NumPy, or on a device) behind an argument, without a copy where there is one
+    already.
+    """
     found = array_like(value, name)
     if found is not None:
         return found
@@ -134,7 +138,8 @@ def rounds_to_tf32(precision: str | None) -> bool:
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Normalised axes; None means all. An array of rank 0 has none; it may be asked for 0 or -1, as NumPy's may.
+    """Normalised axes; None means all. An array of rank 0 has none; it may be asked for 0 or -1, as
+    NumPy's may.
 
     Raises:
         ShapeError: an axis out of range or named twice.

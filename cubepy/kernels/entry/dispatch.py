@@ -1,7 +1,8 @@
 """Where a library function runs, and calls that repeat the launches of an earlier one.
 
-Arrays on a GPU (`DeviceArray`, or tensors of other libraries) give arrays on that GPU: `placed` makes the device of
-the inputs the current one, and whatever a function allocates or asks of the device follows.
+Arrays on a GPU (`DeviceArray`, or tensors of other libraries) give arrays on that GPU: `placed`
+makes the device of the inputs the current one, and whatever a function allocates or asks of the
+device follows.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ _NOWHERE = frozenset({np.ndarray, int, float, bool, str, tuple, list, type(None)
 def placed(function: F) -> F:
     """Run a library function on the device of its inputs, whatever the current device is.
 
-    On a device with its own memory the second call with arrays of the same layouts repeats the launches of the
-    first one (see `cubepy.runtime.replay.trace`). Options are looked at first (see `cubepy.kernels.entry.options`).
+    On a device with its own memory the second call with arrays of the same layouts repeats the
+    launches of the first one (see `cubepy.runtime.replay.trace`). Options are looked at first (see
+    `cubepy.kernels.entry.options`).
     """
     look = looked_at(function)
 
@@ -82,22 +84,28 @@ def _too_much(function: Any, error: MemoryError) -> OutOfMemoryError:
 
 
 def repeated(function: F) -> F:
-    """`placed`, and on a CPU the launches of an earlier call with arrays of the same layouts are repeated.
+    """`placed`, and on a CPU the launches of an earlier call with arrays of the same layouts are
+    repeated.
 
-    Only for functions whose work is all launches, and whose launches depend on layouts, alignment of what is written,
-    and options alone: no look at elements on the host, no step of NumPy that writes what a launch writes, too.
-    Outputs may begin anywhere; a call that finds one at a line of the cache is repeated for such only.
+    Only for functions whose work is all launches, and whose launches depend on layouts, alignment
+    of what is written, and options alone: no look at elements on the host, no step of NumPy that
+    writes what a launch writes, too. Outputs may begin anywhere; a call that finds one at a line of
+    the cache is repeated for such only.
     """
     return front(placed(function), _maybe_on_gpu)  # type: ignore[return-value]
 
 
 def repeated_with(parameter: str, holder: type, *parts: str) -> Callable[[F], F]:
-    """`repeated`, where a parameter may also be a `holder`, of which the attributes `parts` decide (see `Opened`)."""
+    """`repeated`, where a parameter may also be a `holder`, of which the attributes `parts` decide
+    (see `Opened`).
+    """
     return lambda function: front(placed(function), _maybe_on_gpu, Opened(parameter, holder, parts))  # type: ignore[return-value]
 
 
 def repeated_back(function: F) -> F:
-    """`repeated`, for gradients by an input, whose shape is the first argument and whose first array is the second."""
+    """`repeated`, for gradients by an input, whose shape is the first argument and whose first
+    array is the second.
+    """
     signature = inspect.signature(function)
     size, grad, *rest = signature.parameters.values()
 
@@ -145,7 +153,9 @@ Seen = Callable[[trace.Trace, list[DeviceArray]], None]
 def _run_on(
     where: Device, function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | None = None
 ) -> Any:
-    """Run a function on a device, from a trace where there is one; `seen` gets a trace that was used again."""
+    """Run a function on a device, from a trace where there is one; `seen` gets a trace that was
+    used again.
+    """
     if where.backend == "cpu" or gpu_of(where) is None or active or recording.current() is not None:
         return _run_at(where, function, args, kwargs)
     arrays: list[DeviceArray] = []
@@ -199,7 +209,8 @@ def _run_on(
             if wrap is not None and known.wrapped
             else result
         )
-    # The arrays themselves, not what they were made of (a tensor of PyTorch): the recorder knows them by their owners.
+    # The arrays themselves, not what they were made of (a tensor of PyTorch): the recorder knows
+    # them by their owners.
     with Recorder(arrays) as recorder:
         options = dict(zip(kwargs, values[len(args) :], strict=True))
         result = _run_at(where, function, tuple(values[: len(args)]), options)
@@ -224,5 +235,7 @@ def _run_at(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -
 
 
 def has_planes() -> bool:
-    """Whether units of the current device work in planes, so that kernels of whole cubes are the fast ones."""
+    """Whether units of the current device work in planes, so that kernels of whole cubes are the
+    fast ones.
+    """
     return bool(cb.device_properties_of().plane_size > 1)

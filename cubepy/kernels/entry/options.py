@@ -1,7 +1,8 @@
-"""Options of the library's functions by their annotations: a `bool` is True or False, a `str` is a string.
+"""Options of the library's functions by their annotations: a `bool` is True or False, a `str` is a
+string.
 
-What a flag or a name must be is said once, where a function declares its parameters, and looked at before the function
-runs: an array as a flag would only fail, or would pass, somewhere inside.
+What a flag or a name must be is said once, where a function declares its parameters, and looked at
+before the function runs: an array as a flag would only fail, or would pass, somewhere inside.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _KINDS: dict[str, tuple[type, Callable[[Any], bool], str]] = {
     "str": (str, _name, "a string"),
     "str | None": (str, lambda value: value is None or _name(value), "a string or None"),
 }
-"""The type that nearly all values of an annotation have, whether one fits, and what a message calls that."""
+"""The type that nearly all values of an annotation have, whether one fits, and what a message calls
+that.
+"""
 
 
 @functools.cache

@@ -36,9 +36,8 @@ def wrapper(*values: Any) -> Callable[[Any], Any]:
 def output(out: Any, shape: tuple[int, ...], dtype: Any, *apart: Any) -> Any:
     """The array to write: `out`, checked, or a new one on the current device.
 
-    Args:
-        out, shape, dtype: what was given, and what it has to be.
-        apart: arrays that are read after some of the result is written, so that it cannot be in their memory.
+    Args: out, shape, dtype: what was given, and what it has to be. apart: arrays that are read
+        after some of the result is written, so that it cannot be in their memory.
 
     Raises:
         AliasError: `out` overlaps one of `apart`; of other inputs a launch sees to it.

@@ -28,7 +28,9 @@ def broadcast_shape(*arrays: np.ndarray) -> tuple[int, ...]:
 
 
 def strided(a: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """The memory of an array in another shape, with other strides in bytes; what they reach is not checked."""
+    """The memory of an array in another shape, with other strides in bytes; what they reach is not
+    checked.
+    """
     if isinstance(a, DeviceArray):
         return a.strided(shape, strides)
     return np.lib.stride_tricks.as_strided(a, shape, strides, writeable=a.flags.writeable)
@@ -44,8 +46,8 @@ def view_as(a: Any, shape: tuple[int, ...]) -> Any:
 
 
 def as_new(out: Any, order: tuple[int, ...] | None = None, alone: bool = False) -> Any:
-    """An array to write with its axes in an order (None: as they are), a batch axis before them if `alone`; None if it
-    does not lie in memory as a new array of that shape would.
+    """An array to write with its axes in an order (None: as they are), a batch axis before them if
+    `alone`; None if it does not lie in memory as a new array of that shape would.
     """
     seen = out[None] if alone else out
     seen = seen if order is None else seen.transpose(order)
@@ -53,7 +55,8 @@ def as_new(out: Any, order: tuple[int, ...] | None = None, alone: bool = False) 
 
 
 def merged(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """The same arrays (of one shape) with axes merged wherever all of them allow it, length-1 axes dropped.
+    """The same arrays (of one shape) with axes merged wherever all of them allow it, length-1 axes
+    dropped.
 
     At least one axis remains.
     """

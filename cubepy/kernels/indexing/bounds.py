@@ -1,8 +1,10 @@
-"""Indices that the host can see are looked at before anything is read or written by them; those on a GPU, which would
-have to be waited for, in validate mode or with CUBEPY_DEBUG only: else such a place reads zero and is not written.
+"""Indices that the host can see are looked at before anything is read or written by them; those on
+a GPU, which would have to be waited for, in validate mode or with CUBEPY_DEBUG only: else such a
+place reads zero and is not written.
 
-On the host a launch looks, the one that does the work or one before it, and raises a flag if an index is outside. The
-host looks at the flag, and calls that are repeated look at theirs between launches (`recording.judged`).
+On the host a launch looks, the one that does the work or one before it, and raises a flag if an
+index is outside. The host looks at the flag, and calls that are repeated look at theirs between
+launches (`recording.judged`).
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def look(index: cb.Array, flag: cb.Array, chunk, low, high, lanes: cb.Comptime[i
 
 
 class Look:
-    """What a kernel needs to look at indices for an axis of length n; `from_end`: negative ones count from the end.
+    """What a kernel needs to look at indices for an axis of length n; `from_end`: negative ones
+    count from the end.
 
     Attributes:
         arguments: the flag, `low` and `high`, and the lanes of a line of indices.
@@ -104,7 +107,8 @@ def validating() -> bool:
 
 
 def check_indices(index: Any, n: int, what: str, from_end: bool = False) -> None:
-    """Refuse indices that are no integers or, where the host can see them, outside of an axis of length n.
+    """Refuse indices that are no integers or, where the host can see them, outside of an axis of
+    length n.
 
     On a GPU they are copied to the host when validating, but for a graph that is being captured.
 

@@ -102,10 +102,9 @@ def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
         index: integers of the rank of `input`; along the other axes it may be shorter.
         out: array to write, of the shape of `index`.
 
-    Raises:
-        ShapeError: another rank, or an axis longer than that of `input`.
-        OutOfBoundsError: an index is negative or not below the length of the axis. On a GPU, which is not waited for,
-            such an index gives zero, and this error in validate mode or with CUBEPY_DEBUG=1.
+    Raises: ShapeError: another rank, or an axis longer than that of `input`. OutOfBoundsError: an
+        index is negative or not below the length of the axis. On a GPU, which is not waited for,
+        such an index gives zero, and this error in validate mode or with CUBEPY_DEBUG=1.
 
     Example:
         >>> import numpy as np
@@ -131,8 +130,8 @@ def gather(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
 
 @repeated
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = None) -> Any:
-    """Elements at indices along an axis, as `numpy.take_along_axis`: the other axes broadcast, negative indices count
-    from the end.
+    """Elements at indices along an axis, as `numpy.take_along_axis`: the other axes broadcast,
+    negative indices count from the end.
 
     Args:
         x: array of any dtype; flattened when `axis` is None.
@@ -140,10 +139,8 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, *, out: Any = N
         axis: int or None.
         out: array to write.
 
-    Raises:
-        ShapeError: another rank, or shapes that do not broadcast.
-        OutOfBoundsError: an index below minus the length of the axis, or not below the length. On a GPU as for
-            `gather`.
+    Raises: ShapeError: another rank, or shapes that do not broadcast. OutOfBoundsError: an index
+        below minus the length of the axis, or not below the length. On a GPU as for `gather`.
 
     Example:
         >>> import numpy as np
@@ -234,7 +231,9 @@ def select(input: Any, axis: int, index: Any, *, out: Any = None) -> Any:
 
 
 def select_rows_of(source: Any, places: Any, target: Any, what: str) -> None:
-    """target[b, j] = source[b, places[j]] for contiguous arrays of rank 3; on a CPU with a look at the places."""
+    """target[b, j] = source[b, places[j]] for contiguous arrays of rank 3; on a CPU with a look at
+    the places.
+    """
     blocks, m, columns = target.shape
     lanes = lanes_for(source)
     if has_planes():

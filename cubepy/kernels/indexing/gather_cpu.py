@@ -24,7 +24,9 @@ def gather_elements(
     single: cb.Comptime[bool],
     from_end: cb.Comptime[bool],
 ):
-    """out[b, j, c] = x[b, index[b, j, c], c]; `single`: there is one column. Neighbouring units do neighbours."""
+    """out[b, j, c] = x[b, index[b, j, c], c]; `single`: there is one column. Neighbouring units do
+    neighbours.
+    """
     n, m, columns = x.shape[1], out.shape[1], out.shape[2]
     run = m * columns
     chunks = (run + chunk - 1) // chunk
@@ -58,7 +60,8 @@ def gather_lines(
     x: cb.Array, index: cb.Array, out: cb.Array, chunk, flag: cb.Array, low, high, look: cb.Comptime[int],
     from_end: cb.Comptime[bool], lanes: cb.Comptime[int], past: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[b, k] = x[b, index[b, k]] for one unit, eight loads a line; a chunk with an index outside is left out.
+    """out[b, k] = x[b, index[b, k]] for one unit, eight loads a line; a chunk with an index outside
+    is left out.
 
     With `past` lines are stored past the caches; they are aligned.
     """
@@ -87,7 +90,9 @@ def gather_columns(
     x: cb.Array, index: cb.Array, out: cb.Array, rows, flag: cb.Array, low, high, look: cb.Comptime[int],
     from_end: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[b, j, c] = x[b, index[b, j * columns + c], c] for one unit, `rows` rows a cube; see `gather_lines`."""
+    """out[b, j, c] = x[b, index[b, j * columns + c], c] for one unit, `rows` rows a cube; see
+    `gather_lines`.
+    """
     n, m, columns = x.shape[1], out.shape[1], out.shape[2]
     groups = (m + rows - 1) // rows
     b = cb.CUBE_POS // groups

@@ -1,4 +1,6 @@
-"""Reading by index where units work in planes: a unit looks up a line of indices, so several reads are under way."""
+"""Reading by index where units work in planes: a unit looks up a line of indices, so several reads
+are under way.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def gather_columns_wide(
 
 @cb.func
 def fill_core(size: cb.Comptime[int], dtype: cb.Comptime):
-    """As many cubes on a core as have room for their shared memory: some wait for memory while others work."""
+    """As many cubes on a core as have room for their shared memory: some wait for memory while
+    others work.
+    """
     if "mma" in cb.device_properties().features:
         cb.resident(max(1, min(CORE // cb.CUBE_DIM, ROOM // (size * dtype.itemsize))))
 
@@ -102,8 +106,10 @@ def gather_rows_shared(
     x: cb.Array, index: cb.Array, out: cb.Array, from_end: cb.Comptime[bool], size: cb.Comptime[int],
     lanes: cb.Comptime[int], at_once: cb.Comptime[int],
 ):  # fmt: skip
-    """out[b, k] = x[b, index[b, k]]; a cube reads a row of up to `size` elements in order and looks up what is asked
-    for in shared memory: indices in no order would read most of the row anyway, by pieces of 32 bytes."""
+    """out[b, k] = x[b, index[b, k]]; a cube reads a row of up to `size` elements in order and looks
+    up what is asked for in shared memory: indices in no order would read most of the row anyway, by
+    pieces of 32 bytes.
+    """
     fill_core(size, x.dtype)
     row = cb.shared(size, x.dtype)
     b = cb.CUBE_POS
@@ -166,8 +172,9 @@ def gather_rows_wide(
     indices: cb.Array, table: cb.Array, out: cb.Array, lanes: cb.Comptime[int], across: cb.Comptime[int],
     ahead: cb.Comptime[int], along: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[i] = table[indices[i]]; `across` units lie along a row, the others of a cube along the indices. A unit asks
-    for `ahead` lines before it stores the first: `along` one row that is longer than a cube is wide, else of several.
+    """out[i] = table[indices[i]]; `across` units lie along a row, the others of a cube along the
+    indices. A unit asks for `ahead` lines before it stores the first: `along` one row that is
+    longer than a cube is wide, else of several.
     """
     hop = across * lanes
     down = cb.CUBE_DIM // across

@@ -1,8 +1,10 @@
-"""Writing by index: scatter and index_put, each with an explicit update: assign, add, mul, min or max.
+"""Writing by index: scatter and index_put, each with an explicit update: assign, add, mul, min or
+max.
 
-Where units are not threads, one unit owns its columns and walks the indices in order: the last assignment wins, and
-sums do not depend on the number of threads. On a GPU updates are atomic, in no order, and of several assignments to
-one place any may win, as in torch, unless `cb.config.deterministic` is set.
+Where units are not threads, one unit owns its columns and walks the indices in order: the last
+assignment wins, and sums do not depend on the number of threads. On a GPU updates are atomic, in no
+order, and of several assignments to one place any may win, as in torch, unless
+`cb.config.deterministic` is set.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def _checked(update: str) -> str:
 
 
 def _copy_of(x: Any, out: Any, *apart: Any) -> Any:
-    """What to write: a contiguous copy of x, or `out` itself where that can be used (see `_delivered`)."""
+    """What to write: a contiguous copy of x, or `out` itself where that can be used (see
+    `_delivered`).
+    """
     if out is None:
         return copy(x)
     target = output(out, x.shape, x.dtype, *apart)
@@ -59,7 +63,9 @@ def _copy_of(x: Any, out: Any, *apart: Any) -> Any:
 
 
 def _rounds(x: Any, update: str) -> bool:
-    """Whether updates of one place would each be rounded: sums and products of narrow floats are made in f32."""
+    """Whether updates of one place would each be rounded: sums and products of narrow floats are
+    made in f32.
+    """
     dtype = as_dtype(x.dtype)
     return update in ("add", "mul") and dtype.is_float and dtype.bits < 32
 
@@ -72,7 +78,9 @@ def _delivered(target: Any, out: Any, wrap: Any) -> Any:
 
 
 def _working(x: Any, update: str) -> Any:
-    """The array that the kernels write: narrow floats are added up in f32; on a GPU only some dtypes have atomics."""
+    """The array that the kernels write: narrow floats are added up in f32; on a GPU only some
+    dtypes have atomics.
+    """
     if not x.flags.c_contiguous:
         x = contiguous(x)
     dtype = as_dtype(x.dtype)
@@ -87,7 +95,8 @@ def _working(x: Any, update: str) -> Any:
 def scatter(
     input: Any, axis: int, index: Any, src: Any, update: str = "assign", *, out: Any = None
 ) -> Any:
-    """A copy of `input` where place index[i, j, ...] along an axis is updated with src[i, j, ...], as `torch.scatter`.
+    """A copy of `input` where place index[i, j, ...] along an axis is updated with src[i, j, ...],
+    as `torch.scatter`.
 
     Args:
         input: array of any dtype.
@@ -97,10 +106,9 @@ def scatter(
         update: "assign", "add", "mul", "min" or "max".
         out: array to write; `input` itself to work in place.
 
-    Raises:
-        ShapeError: shapes that do not go together, or an unknown update.
-        OutOfBoundsError: an index is negative or not below the length of the axis. On a GPU, which is not waited for,
-            such an update is dropped, and this is raised in validate mode or with CUBEPY_DEBUG=1.
+    Raises: ShapeError: shapes that do not go together, or an unknown update. OutOfBoundsError: an
+        index is negative or not below the length of the axis. On a GPU, which is not waited for,
+        such an update is dropped, and this is raised in validate mode or with CUBEPY_DEBUG=1.
 
     Example:
         >>> import numpy as np
@@ -166,7 +174,9 @@ def scatter(
 
 
 def _by_rows(x: Any, places: Any, d: int) -> bool:
-    """Whether rows can be copied by the unit that updates them: on a CPU, where the host has looked at the indices."""
+    """Whether rows can be copied by the unit that updates them: on a CPU, where the host has looked
+    at the indices.
+    """
     single = math.prod(x.shape[d + 1 :]) == 1 and x.flags.c_contiguous and x.dtype != np.bool_
     single = single and x.shape[d] * x.itemsize <= NEAR
     same = all(a == b for k, (a, b) in enumerate(zip(x.shape, places.shape, strict=True)) if k != d)
@@ -208,19 +218,17 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 def index_put(
     input: Any, indices: Any, values: Any, update: str = "assign", *, out: Any = None
 ) -> Any:
-    """A copy of `input` where the places `input[indices]` are updated with `values`, as `torch.index_put`.
+    """A copy of `input` where the places `input[indices]` are updated with `values`, as
+    `torch.index_put`.
 
-    Args:
-        input: array of any dtype.
-        indices: tuple of integer arrays for the first axes; they broadcast, negative ones count from the end.
-        values: broadcastable to what `input[indices]` gives.
-        update: "assign", "add" (torch's accumulate), "mul", "min" or "max".
-        out: array to write; `input` itself to work in place.
+    Args: input: array of any dtype. indices: tuple of integer arrays for the first axes; they
+        broadcast, negative ones count from the end. values: broadcastable to what `input[indices]`
+        gives. update: "assign", "add" (torch's accumulate), "mul", "min" or "max". out: array to
+        write; `input` itself to work in place.
 
-    Raises:
-        ShapeError: shapes that do not go together, or an unknown update.
-        OutOfBoundsError: an index below minus the length of its axis, or not below the length. On a GPU as for
-            `scatter`.
+    Raises: ShapeError: shapes that do not go together, or an unknown update. OutOfBoundsError: an
+        index below minus the length of its axis, or not below the length. On a GPU as for
+        `scatter`.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,6 @@
-"""Writing by index where units work in planes: a row is updated in shared memory, so that it moves once each way."""
+"""Writing by index where units work in planes: a row is updated in shared memory, so that it moves
+once each way.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def scatter_rows_shared(
     x: cb.Array, out: cb.Array, index: cb.Array, src: cb.Array, change: cb.Comptime, update: cb.Comptime[str],
     size: cb.Comptime[int], lanes: cb.Comptime[int], at_once: cb.Comptime[int],
 ):  # fmt: skip
-    """out[b] = x[b] where place index[b, j] is updated with src[b, j] for all j; a cube does a row of up to `size`."""
+    """out[b] = x[b] where place index[b, j] is updated with src[b, j] for all j; a cube does a row
+    of up to `size`.
+    """
     fill_core(size, x.dtype)
     row = cb.shared(size, x.dtype)
     b = cb.CUBE_POS
@@ -61,7 +65,9 @@ def scatter_rows_shared(
 
 
 def fits(x: Any, index: Any, axis: int) -> bool:
-    """Whether rows along an axis are next to each other, small enough for shared memory, and indices many enough."""
+    """Whether rows along an axis are next to each other, small enough for shared memory, and
+    indices many enough.
+    """
     n, m = x.shape[axis], index.shape[axis]
     if any(
         k != axis and (a != b or (k > axis and a > 1))
@@ -77,7 +83,9 @@ def fits(x: Any, index: Any, axis: int) -> bool:
 
 
 def scatter(x: Any, out: Any, index: Any, src: Any, axis: int, change: Any, update: str) -> None:
-    """out = x where places along an axis are updated with src, in any order, where `fits` says so; contiguous."""
+    """out = x where places along an axis are updated with src, in any order, where `fits` says so;
+    contiguous.
+    """
     x, out, index, src = (a.reshape(-1, a.shape[axis]) for a in (x, out, index, src))
     size = power_of_two(x.shape[1])
     units = min(UNITS, max(64, size // 16))

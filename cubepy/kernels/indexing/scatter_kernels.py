@@ -50,7 +50,9 @@ def scatter_columns(
     update: cb.Comptime[str],
     columns: cb.Comptime[int],
 ):
-    """out[b, index[b, j, c], c] is updated with src[b, j, c] for all j in order, by the unit that owns column c."""
+    """out[b, index[b, j, c], c] is updated with src[b, j, c] for all j in order, by the unit that
+    owns column c.
+    """
     blocks = (index.shape[2] + columns - 1) // columns
     b = cb.CUBE_POS // blocks
     first = (cb.CUBE_POS % blocks) * columns
@@ -68,8 +70,10 @@ def scatter_row(
     update: cb.Comptime[str],
     lanes: cb.Comptime[int],
 ):
-    """The same where there is one column, by a unit for each block: out[b, index[b, j]] is updated with src[b, j].
-    If there is an x, the block is copied from it before, and is in the nearest cache then."""
+    """The same where there is one column, by a unit for each block: out[b, index[b, j]] is updated
+    with src[b, j]. If there is an x, the block is copied from it before, and is in the nearest
+    cache then.
+    """
     b = cb.CUBE_POS
     if x is not None:
         whole = out.shape[1] // lanes * lanes
@@ -99,10 +103,11 @@ def put_rows(
     out: cb.Array, indices, values: cb.Array, sizes, count, update: cb.Comptime[str], columns: cb.Comptime[int],
     atomic: cb.Comptime[bool], known: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[0, row, c] is updated with values[j, c], where row is the place that the j-th indices name together.
+    """out[0, row, c] is updated with values[j, c], where row is the place that the j-th indices
+    name together.
 
-    With `atomic` a unit does one (j, c), else one unit does all j of its columns. `known`: the host has looked at the
-    indices.
+    With `atomic` a unit does one (j, c), else one unit does all j of its columns. `known`: the host
+    has looked at the indices.
     """
     width = out.shape[2]
     if atomic:
@@ -125,7 +130,9 @@ def put_rows(
 def put_lines(
     out: cb.Array, indices, values: cb.Array, sizes, columns, update: cb.Comptime[str], lanes: cb.Comptime[int]
 ):  # fmt: skip
-    """The same for one unit that owns `columns` columns: out[row] is updated with values[j] for all j in order."""
+    """The same for one unit that owns `columns` columns: out[row] is updated with values[j] for all
+    j in order.
+    """
     width = out.shape[1]
     first = cb.CUBE_POS * columns
     stop = cb.min(first + columns, width)
@@ -155,8 +162,10 @@ def put_elements(out: cb.Array, indices, values: cb.Array, sizes, update: cb.Com
 
 @cb.func
 def row_of(indices, sizes, j, known: cb.Comptime[bool]):
-    """The row, in C order, that the j-th entries of the index lists name; negative ones count from the end. It is -1
-    where one is outside its axis, which the host has looked at if they are `known`."""
+    """The row, in C order, that the j-th entries of the index lists name; negative ones count from
+    the end. It is -1 where one is outside its axis, which the host has looked at if they are
+    `known`.
+    """
     row = cb.cast(0, cb.i64)
     inside = True
     for d in cb.unroll(range(len(indices))):

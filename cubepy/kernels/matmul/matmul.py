@@ -1,4 +1,6 @@
-"""`K.matmul`: batched products of any strides, with bias, activation and residual fused into the last step."""
+"""`K.matmul`: batched products of any strides, with bias, activation and residual fused into the
+last step.
+"""
 
 from __future__ import annotations
 
@@ -43,23 +45,21 @@ def matmul(
     dtype: Any = None,
     precision: str | None = None,
 ) -> Any:
-    """Matrix product with broadcast batch axes: `activation(alpha * a @ b + bias) + residual`, where a mask allows it.
+    """Matrix product with broadcast batch axes: `activation(alpha * a @ b + bias) + residual`,
+    where a mask allows it.
 
-    Args:
-        a: (..., M, K) or (K,).
-        b: (..., K, N) or (K,); a transposed view is as good as any. Or a matrix from `prepack`.
-        bias: (N,), added to every row.
-        activation: "gelu", "gelu_tanh", "relu", "silu", "sigmoid", "tanh", or a `@cb.func` of one value.
-        residual: of the result's shape, added last.
-        mask: bools that broadcast to the result's shape; where one is false, the result is `fill`.
-        fill: what the result is where the mask is false, such as `-math.inf` for scores; whatever the sums are there.
-        alpha: factor of the product.
-        out: array to write.
-        dtype: of the result; the promoted dtype by default. f32 for f16 and bf16, i32 for 8-bit integers.
-        precision: "tf32" lets matrix units round f32 operands to 10 bits of fraction; by default they are not used.
+    Args: a: (..., M, K) or (K,). b: (..., K, N) or (K,); a transposed view is as good as any. Or a
+        matrix from `prepack`. bias: (N,), added to every row. activation: "gelu", "gelu_tanh",
+        "relu", "silu", "sigmoid", "tanh", or a `@cb.func` of one value. residual: of the result's
+        shape, added last. mask: bools that broadcast to the result's shape; where one is false, the
+        result is `fill`. fill: what the result is where the mask is false, such as `-math.inf` for
+        scores; whatever the sums are there. alpha: factor of the product. out: array to write.
+        dtype: of the result; the promoted dtype by default. f32 for f16 and bf16, i32 for 8-bit
+        integers. precision: "tf32" lets matrix units round f32 operands to 10 bits of fraction; by
+        default they are not used.
 
-    Returns:
-        (..., M, N) in the promoted dtype; sums are in f32 (f64 and integers: exact types, without epilogue tiles).
+    Returns: (..., M, N) in the promoted dtype; sums are in f32 (f64 and integers: exact types,
+        without epilogue tiles).
 
     Raises:
         ShapeError: the inner lengths differ, or batches or the mask do not broadcast.
@@ -314,7 +314,9 @@ def _launch(
     mask: Any = None,
     fill: float = 0.0,
 ) -> None:
-    """out = epilogue(x @ y) by the routine that is chosen: x (batch, M, K), y (batch, K, N) or panels."""
+    """out = epilogue(x @ y) by the routine that is chosen: x (batch, M, K), y (batch, K, N) or
+    panels.
+    """
     batch, m, n = out.shape
     extras = (
         bias is not None

@@ -70,7 +70,9 @@ def unpacked(panels: Any, k: int, n: int) -> Any:
 
 
 def reference(problem: Product, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
-    """Some rows of the product, the first and the last among them, in float64 (integers: exactly, wrapping)."""
+    """Some rows of the product, the first and the last among them, in float64 (integers: exactly,
+    wrapping).
+    """
     batches, rows = _rows(problem)
     wide = np.float64 if result_dtype(problem).is_float else result_dtype(problem).numpy
     x, y = (a if isinstance(a, np.ndarray) else a.numpy() for a in args[:2])

@@ -19,11 +19,9 @@ from cubepy.runtime.memory.device_array import DeviceArray
 class Packed:
     """A matrix (K, N) laid out for products: give it to `matmul` as `b` any number of times.
 
-    Attributes:
-        panels: (1, panels, K, width) f32, or half as many words of bf16 pairs; the matrix itself on a GPU, and of f64
-            and integers, which panels do not hold.
-        shape: (K, N), the same object for equal shapes.
-        dtype: of the matrix.
+    Attributes: panels: (1, panels, K, width) f32, or half as many words of bf16 pairs; the matrix
+        itself on a GPU, and of f64 and integers, which panels do not hold. shape: (K, N), the same
+        object for equal shapes. dtype: of the matrix.
     """
 
     panels: np.ndarray | DeviceArray
@@ -37,10 +35,12 @@ class Packed:
 
 @placed
 def prepack(b: Any) -> Packed:
-    """Lay a constant matrix out once, so that later products need not; it takes as much memory as the matrix in f32.
+    """Lay a constant matrix out once, so that later products need not; it takes as much memory as
+    the matrix in f32.
 
-    A matrix of bf16 takes half of that where the machine multiplies pairs of bf16, and is then best for an a of bf16.
-    Products are those of the matrix itself, dtypes too. f64 and integers gain nothing: the matrix is kept as it is.
+    A matrix of bf16 takes half of that where the machine multiplies pairs of bf16, and is then best
+    for an a of bf16. Products are those of the matrix itself, dtypes too. f64 and integers gain
+    nothing: the matrix is kept as it is.
 
     Args:
         b: (K, N), any strides; the transposed view of a linear layer's weight is as good as any.

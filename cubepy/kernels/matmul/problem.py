@@ -1,4 +1,6 @@
-"""The products that routines choose between: what describes one, and what a measurement of one needs."""
+"""The products that routines choose between: what describes one, and what a measurement of one
+needs.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,12 @@ Layout = Literal["rows", "columns", "strided"]
 class Product(NamedTuple):
     """A batched product (batch, m, k) @ (batch, k, n).
 
-    Attributes:
-        device: such as "cpu".
-        m, k, n: lengths.
-        batch: how many products; one for all batches that share b.
-        a, b: names of the dtypes.
-        layout: of b: "rows" (neighbours along n), "columns" (along k, as a linear layer's weight) or "strided".
-        packed: width of the panels when b comes from `prepack`, else 0; b is then "f32", or "bf16" in words.
-        epilogue: whether bias, activation, residual or a factor follow.
-        out: name of the result's dtype where it is not the promoted one.
-        aligned: whether the copy engine of a GPU can bring all matrices.
+    Attributes: device: such as "cpu". m, k, n: lengths. batch: how many products; one for all
+        batches that share b. a, b: names of the dtypes. layout: of b: "rows" (neighbours along n),
+        "columns" (along k, as a linear layer's weight) or "strided". packed: width of the panels
+        when b comes from `prepack`, else 0; b is then "f32", or "bf16" in words. epilogue: whether
+        bias, activation, residual or a factor follow. out: name of the result's dtype where it is
+        not the promoted one. aligned: whether the copy engine of a GPU can bring all matrices.
         tf32: whether f32 may be rounded to tf32.
     """
 

@@ -103,15 +103,12 @@ def pad_rows(
 def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: Any = None) -> Any:
     """Elements added at the ends of axes, as `torch.nn.functional.pad`.
 
-    Args:
-        input: array of any dtype.
-        pad: pairs (before, after), for the last axis first. A constant pad may be negative: elements are cut off.
-        mode: "constant", "reflect" (without the edge itself) or "replicate".
-        value: the constant.
-        out: array to write.
+    Args: input: array of any dtype. pad: pairs (before, after), for the last axis first. A constant
+        pad may be negative: elements are cut off. mode: "constant", "reflect" (without the edge
+        itself) or "replicate". value: the constant. out: array to write.
 
-    Raises:
-        ShapeError: an odd number of ints, more pairs than axes, an unknown mode, or more to reflect than there is.
+    Raises: ShapeError: an odd number of ints, more pairs than axes, an unknown mode, or more to
+        reflect than there is.
 
     Example:
         >>> import numpy as np
@@ -167,7 +164,9 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
 
 
 def _by_rows(x: Any, out: Any, before: tuple[int, ...], value: Any, mode: str) -> None:
-    """Rows on a CPU: a last axis that is not padded is one with the axis before it, whose places it is."""
+    """Rows on a CPU: a last axis that is not padded is one with the axis before it, whose places it
+    is.
+    """
     unit = 1
     if x.ndim > 1 and x.shape[-1] == out.shape[-1] and not before[-1]:
         unit, before = x.shape[-1], before[:-1]

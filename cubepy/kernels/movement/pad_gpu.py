@@ -28,7 +28,9 @@ def reverse_lines(
     across: cb.Comptime[int],
     even: cb.Comptime[bool],
 ):
-    """out[..., k] = x[..., n - 1 - k]; `across` units lie along a row. `even`: rows are whole lines."""
+    """out[..., k] = x[..., n - 1 - k]; `across` units lie along a row. `even`: rows are whole
+    lines.
+    """
     last = out.ndim - 1
     n = out.shape[last]
     width = across * lanes
@@ -62,7 +64,9 @@ def source_of(k, n, mode: cb.Comptime[str]):
 
 @cb.func
 def row_behind(row, x, shape, before, how: cb.Comptime[str]):
-    """The coordinates of the row of x that a row of the result comes from, and whether there is one."""
+    """The coordinates of the row of x that a row of the result comes from, and whether there is
+    one.
+    """
     inside = True
     places = ()
     for d in cb.unroll(range(x.ndim - 2, -1, -1)):
@@ -84,7 +88,9 @@ def pad_lines(
     how: cb.Comptime[str],
     lanes: cb.Comptime[int],
 ):
-    """A line of the result for every unit, wherever its rows end; `flat` is the result with one axis, not `shape`."""
+    """A line of the result for every unit, wherever its rows end; `flat` is the result with one
+    axis, not `shape`.
+    """
     last = x.ndim - 1
     n, total = x.shape[last], shape[last]
     i = multiple(cb.ABSOLUTE_POS * lanes, lanes)
@@ -166,7 +172,9 @@ def flip(x: Any, axes: tuple[int, ...], out: Any) -> None:
 
 
 def pad(x: Any, out: Any, before: tuple[int, ...], value: Any, mode: str) -> None:
-    """out = x with `before` elements in front of each axis, and as many behind as it has room for; contiguous."""
+    """out = x with `before` elements in front of each axis, and as many behind as it has room for;
+    contiguous.
+    """
     if x.ndim == 1:
         x, out, before = x[None], out[None], (0, *before)
     n = out.shape[-1]

@@ -16,7 +16,8 @@ from cubepy.kernels.movement import transpose_gpu
 
 @repeated
 def transpose(x: Any, axes: Any = None, *, out: Any = None) -> Any:
-    """A contiguous copy with the axes permuted (reversed by default), as `numpy.transpose(x, axes).copy()`.
+    """A contiguous copy with the axes permuted (reversed by default), as
+    `numpy.transpose(x, axes).copy()`.
 
     Raises:
         ShapeError: `axes` is no permutation.

@@ -1,5 +1,6 @@
-"""Transposes by whole cubes, for devices with planes: a tile goes through shared memory, so that both sides of it are
-read and written along their rows."""
+"""Transposes by whole cubes, for devices with planes: a tile goes through shared memory, so that
+both sides of it are read and written along their rows.
+"""
 
 from __future__ import annotations
 
@@ -81,8 +82,9 @@ class PairPlan:
 
 @cb.kernel
 def transpose_pairs(x: cb.Array, out: cb.Array, plan: cb.Comptime[PairPlan]):
-    """The same for 16-bit elements, two of which lie in each word of x and out: squares of 2 x 2 elements are turned in
-    registers, so that shared memory holds words."""
+    """The same for 16-bit elements, two of which lie in each word of x and out: squares of 2 x 2
+    elements are turned in registers, so that shared memory holds words.
+    """
     half = plan.height // 2
     tile = cb.shared((2 * plan.width, half + 1), cb.u32)
     last = out.ndim - 1

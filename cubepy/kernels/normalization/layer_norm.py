@@ -33,7 +33,8 @@ def layer_norm(
     *,
     out: Any = None,
 ) -> Any:
-    """Normalise over the last axes to mean 0 and variance 1, then scale and shift (Ba et al., 2016).
+    """Normalise over the last axes to mean 0 and variance 1, then scale and shift (Ba et al.,
+    2016).
 
     Args:
         x: array of floats whose last axes have the shape `normalized_shape`.

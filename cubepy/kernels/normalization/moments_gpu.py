@@ -1,6 +1,7 @@
 """layer_norm, rms_norm and group_norm by whole cubes, for devices with planes: a row is read once.
 
-Rows too long for the registers of a cube, or of a cluster where there are such, are read two or three times.
+Rows too long for the registers of a cube, or of a cluster where there are such, are read two or
+three times.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def held_moments(
     acc: cb.Comptime,
     board,
 ):
-    """The mean (0 unless `centred`) and 1 / sqrt(mean of squared distances to it + eps) over the units of a row; `at`
-    is this unit's first element."""
+    """The mean (0 unless `centred`) and 1 / sqrt(mean of squared distances to it + eps) over the
+    units of a row; `at` is this unit's first element.
+    """
     mean = cb.cast(0, acc)
     count = cb.cast(n, acc)
     if centred:
@@ -75,7 +77,9 @@ def layer_norm_held(
     x: cb.Array, weight, bias, out: cb.Array, eps, acc: cb.Comptime, plan: cb.Comptime[RowPlan],
     centred: cb.Comptime[bool] = True,
 ):  # fmt: skip
-    """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; unless `centred`, the mean counts as 0."""
+    """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; unless `centred`, the mean
+    counts as 0.
+    """
     fill_core(acc, plan)
     board = board_of(acc, plan)
     n = x.shape[1]
@@ -98,8 +102,9 @@ def layer_norm_held(
 def of_channels(
     vector, first, k, length, runs: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int]
 ):
-    """The elements of a vector for a line from element k of a group, whose channels are `length` long and begin at
-    `first` in the vector. A line is in one channel (`runs`), or in two."""
+    """The elements of a vector for a line from element k of a group, whose channels are `length`
+    long and begin at `first` in the vector. A line is in one channel (`runs`), or in two.
+    """
     channel = cb.cast(cb.cast(k, cb.u32) // cb.cast(length, cb.u32), cb.i32)
     here = cb.splat(cb.cast(vector[cb.min(first + channel, vector.shape[0] - 1)], acc), lanes)
     if runs:
@@ -113,7 +118,9 @@ def group_norm_held(
     x: cb.Array, weight, bias, out: cb.Array, eps, groups, length, runs: cb.Comptime[bool], acc: cb.Comptime,
     plan: cb.Comptime[RowPlan],
 ):  # fmt: skip
-    """A row is one group of one image: channels of `length` elements, each with its weight and bias."""
+    """A row is one group of one image: channels of `length` elements, each with its weight and
+    bias.
+    """
     fill_core(acc, plan)
     board = board_of(acc, plan)
     n = x.shape[1]
@@ -198,8 +205,9 @@ def layer_norm_again(
 def layer_norm_rows(
     data: Any, weight: Any, bias: Any, target: Any, eps: float, acc: Any, centred: bool = True
 ) -> None:
-    """Normalise the rows of (rows, n), by their mean squares alone unless `centred`; weight and bias are (n,) or
-    None."""
+    """Normalise the rows of (rows, n), by their mean squares alone unless `centred`; weight and
+    bias are (n,) or None.
+    """
     m, n = data.shape
     arrays = (data, target, *(a for a in (weight, bias) if a is not None))
     plan = row_plan(n, *arrays, room=ROOM if line_of(*arrays) > 1 else SINGLES)
@@ -212,7 +220,9 @@ def layer_norm_rows(
 def group_norm_rows(
     data: Any, weight: Any, bias: Any, target: Any, eps: float, groups: int, channels: int, acc: Any
 ) -> bool:
-    """Normalise rows (images times groups, n) of so many channels each; False where no units can hold a row."""
+    """Normalise rows (images times groups, n) of so many channels each; False where no units can
+    hold a row.
+    """
     m, n = data.shape
     length = n // channels
     plan = row_plan(n, data, target)

@@ -65,7 +65,9 @@ def group_norm_rows(
     acc: cb.Comptime,
     lanes: cb.Comptime[int],
 ):
-    """A row is one group of one image, `channels` runs of equal length; each run has its weight and bias."""
+    """A row is one group of one image, `channels` runs of equal length; each run has its weight and
+    bias.
+    """
     row, n = cb.CUBE_POS, x.shape[1]
     board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
     mean = over_row(x, row, n, itself, f.add, 0, acc, lanes, board, cb.cast(0, acc)) / cb.cast(
@@ -104,7 +106,8 @@ def _sums(array: Any) -> Any:
 
 @repeated
 def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
-    """x - log(sum(exp(x))) along an axis, from the maximum down, as `torch.nn.functional.log_softmax`.
+    """x - log(sum(exp(x))) along an axis, from the maximum down, as
+    `torch.nn.functional.log_softmax`.
 
     Args:
         x: array of floats.
@@ -145,7 +148,8 @@ def rms_norm(
     *,
     out: Any = None,
 ) -> Any:
-    """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang and Sennrich, 2019), as torch's `rms_norm`.
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes (Zhang and Sennrich, 2019), as torch's
+    `rms_norm`.
 
     Args:
         input: array of floats whose last axes have the shape `normalized_shape`.
@@ -212,7 +216,8 @@ def group_norm(
     *,
     out: Any = None,
 ) -> Any:
-    """Normalise groups of channels of every image (Wu and He, 2018), as `torch.nn.functional.group_norm`.
+    """Normalise groups of channels of every image (Wu and He, 2018), as
+    `torch.nn.functional.group_norm`.
 
     Args:
         input: (N, C, ...), floats.
@@ -288,17 +293,14 @@ def batch_norm(
     input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-5, *, out: Any = None,
 ) -> Any:  # fmt: skip
-    """Normalise each channel over a batch (Ioffe and Szegedy, 2015), as `torch.nn.functional.batch_norm`.
+    """Normalise each channel over a batch (Ioffe and Szegedy, 2015), as
+    `torch.nn.functional.batch_norm`.
 
-    Args:
-        input: (N, C, ...), floats.
-        running_mean, running_var: (C,); used as they are, or when `training` moved towards the batch's, in place.
-            None when training without them.
-        weight, bias: (C,), or None.
-        training: normalise by the batch's own mean and variance.
-        momentum: share of the batch's values in the running ones.
-        eps: added to the variance.
-        out: array to write.
+    Args: input: (N, C, ...), floats. running_mean, running_var: (C,); used as they are, or when
+        `training` moved towards the batch's, in place. None when training without them. weight,
+        bias: (C,), or None. training: normalise by the batch's own mean and variance. momentum:
+        share of the batch's values in the running ones. eps: added to the variance. out: array to
+        write.
 
     Raises:
         ShapeError: parameters of another length, or no running values without training.

@@ -26,9 +26,10 @@ def softmax_rows(
 ):  # fmt: skip
     """out[r] = exp(x[r] - max) / sum, in f32; x and out are (rows, n).
 
-    While a row's exponentials are computed, the largest of the next row is looked for: its loads come from memory, and
-    there is arithmetic to do meanwhile. A row's exponentials wait for their sum in the result or, where that is narrow
-    and would round them, in a buffer of `room` elements; they are computed again where there is neither.
+    While a row's exponentials are computed, the largest of the next row is looked for: its loads
+    come from memory, and there is arithmetic to do meanwhile. A row's exponentials wait for their
+    sum in the result or, where that is narrow and would round them, in a buffer of `room` elements;
+    they are computed again where there is neither.
     """
     n = x.shape[1]
     acc = wide(x.dtype)
@@ -93,12 +94,13 @@ def softmax_past(
     x: cb.Array, out: cb.Array, head, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int],
     early: cb.Comptime[bool], peeled: cb.Comptime[bool],
 ):  # fmt: skip
-    """The same for rows of whole groups of lines and at most `room` elements, stored past the caches.
+    """The same for rows of whole groups of lines and at most `room` elements, stored past the
+    caches.
 
     `peeled`: lines begin after the first `head` elements of each row of the result.
 
-    A row's exponentials wait in a buffer for their sum. The next row's largest is looked for while they are computed
-    (`early`: they take longer than memory) or while they are stored.
+    A row's exponentials wait in a buffer for their sum. The next row's largest is looked for while
+    they are computed (`early`: they take longer than memory) or while they are stored.
     """
     n = x.shape[1]
     acc = wide(x.dtype)
@@ -143,8 +145,8 @@ def softmax_past(
 
 @cb.func
 def ends_of(part: cb.Comptime[int], n, head, lanes):
-    """Where a row of n elements begins, or its last whole line ends, and how many are left there: lines begin `head`
-    elements later.
+    """Where a row of n elements begins, or its last whole line ends, and how many are left there:
+    lines begin `head` elements later.
     """
     if part == 0:
         return 0 * n, head
@@ -198,10 +200,13 @@ def layer_norm_rows(
     x: cb.Array, weight, bias, out: cb.Array, eps, head, lanes: cb.Comptime[int], rows: cb.Comptime[int],
     past: cb.Comptime[bool], peeled: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as torch.
+    """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as
+    torch.
 
-    While a row is written, the next one is summed: its loads come from memory, and there is other work meanwhile. With
-    `past` the results are stored past the caches, for lines that are aligned, or with `peeled` would be `head` elements
+    While a row is written, the next one is summed: its loads come from memory, and there is other
+        work meanwhile. With
+    `past` the results are stored past the caches, for lines that are aligned, or with `peeled`
+    would be `head` elements
     later.
     """
     n = x.shape[1]
@@ -282,8 +287,8 @@ def store_part(x, weight, bias, out, row, k, count, mean, scale, acc, lanes: cb.
 
 
 def past_caches(rows: np.ndarray, out: np.ndarray, lanes: int) -> int | None:
-    """After how many elements of every row of a result (rows, n) lines are aligned, so that it may be stored past the
-    caches; None where they are nowhere, and where it is small or no new array.
+    """After how many elements of every row of a result (rows, n) lines are aligned, so that it may
+    be stored past the caches; None where they are nowhere, and where it is small or no new array.
     """
     whole = out.shape[1] % lanes == 0 and out.flags.c_contiguous and out.nbytes >= PAST
     return to_line(out, lanes) if whole and not np.may_share_memory(rows, out) else None
@@ -295,7 +300,9 @@ def accumulator_of(array: Any) -> DType:
 
 
 def as_rows(array: np.ndarray, axis: int) -> np.ndarray:
-    """(rows, n) with `axis` last and unit stride along it: a view where strides allow it, else a copy."""
+    """(rows, n) with `axis` last and unit stride along it: a view where strides allow it, else a
+    copy.
+    """
     view = rows_in(array, axis)
     return copy(last(array, axis)).reshape(-1, array.shape[axis]) if view is None else view
 
@@ -306,7 +313,9 @@ def last(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 def rows_in(array: np.ndarray, axis: int) -> np.ndarray | None:
-    """(rows, n) with `axis` last and unit stride along it, as a view; None where strides do not allow it."""
+    """(rows, n) with `axis` last and unit stride along it, as a view; None where strides do not
+    allow it.
+    """
     n = array.shape[axis]
     try:
         view = view_as(last(array, axis), (array.size // n, n) if array.size else (0, n))

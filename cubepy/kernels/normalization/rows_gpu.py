@@ -1,8 +1,9 @@
-"""How rows are shared by the units of a GPU, which read each once and hold it in registers while they work on it.
+"""How rows are shared by the units of a GPU, which read each once and hold it in registers while
+they work on it.
 
-What softmax, log_softmax, layer_norm, rms_norm and group_norm share. A row is held by some units of a cube, by a whole
-cube, or on devices with clusters by several cubes that tell each other what they found. Rows too long even for that are
-read again.
+What softmax, log_softmax, layer_norm, rms_norm and group_norm share. A row is held by some units of
+a cube, by a whole cube, or on devices with clusters by several cubes that tell each other what they
+found. Rows too long even for that are read again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ MOST = 512  # units of a cube, at most
 CORE = 1024  # units that should find room on a core
 PARTS = (1, 2, 4, 8)  # cubes of a cluster
 ROOM = 80
-"""Bytes of a row that a unit holds, at most, where some lie behind the row's end and a kernel has more to hold."""
+"""Bytes of a row that a unit holds, at most, where some lie behind the row's end and a kernel has
+more to hold.
+"""
 STEP = 2  # lines, by which the numbers of those that a unit holds differ where they are many
 EXTRA = 1.1  # what more than HELD bytes cost, as a factor, where cubes could be larger instead
 MEETING = 1.04  # the same of a row whose units are not of one plane
@@ -69,7 +72,9 @@ class RowPlan:
 def row_line(
     x, row, k, n, j: cb.Comptime[int], acc: cb.Comptime, other, plan: cb.Comptime[RowPlan]
 ):
-    """A unit's line j, from element k of a row of n on, in the dtype `acc`; `other` behind the row's end."""
+    """A unit's line j, from element k of a row of n on, in the dtype `acc`; `other` behind the
+    row's end.
+    """
     if plan.inside(j):
         return cb.cast(x.load((row, k), plan.lanes), acc)
     if plan.even:
@@ -128,9 +133,11 @@ def only_row(line, k, n, j: cb.Comptime[int], acc: cb.Comptime, plan: cb.Comptim
 
 @cb.func
 def fill_core(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
-    """Room for 1024 units on a core: while a cube waits for memory or its units, others use the core.
+    """Room for 1024 units on a core: while a cube waits for memory or its units, others use the
+    core.
 
-    f64, many lines, and rows of narrow floats that are read again need more registers than that leaves.
+    f64, many lines, and rows of narrow floats that are read again need more registers than that
+    leaves.
     """
     fits = acc == cb.f32 and plan.held * plan.lanes <= 32 and (plan.held > 0 or plan.lanes <= 4)
     if fits and "mma" in cb.device_properties().features:
@@ -139,8 +146,9 @@ def fill_core(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
 
 @cb.func
 def place_of_unit(rows, plan: cb.Comptime[RowPlan]):
-    """Which row a unit works on, whether there is such a row (else it only keeps the others company), and the first
-    of its elements."""
+    """Which row a unit works on, whether there is such a row (else it only keeps the others
+    company), and the first of its elements.
+    """
     if plan.parts > 1:
         cb.cluster(plan.parts)
         return (
@@ -162,7 +170,9 @@ def board_of(acc: cb.Comptime, plan: cb.Comptime[RowPlan]):
 
 @cb.func
 def over_row_units(value, step, turn: cb.Comptime[int], plan: cb.Comptime[RowPlan], board):
-    """`step` over the values of all units of a row, given to all of them; the `turn`-th time of a kernel."""
+    """`step` over the values of all units of a row, given to all of them; the `turn`-th time of a
+    kernel.
+    """
     value = over_units(value, step, plan.units, board)
     if plan.parts > 1:
         mine = max(1, cb.CUBE_DIM // cb.PLANE_DIM) + turn
@@ -177,14 +187,17 @@ def over_row_units(value, step, turn: cb.Comptime[int], plan: cb.Comptime[RowPla
 
 @cb.func
 def met(plan: cb.Comptime[RowPlan]):
-    """After the last meeting of a row's units, before results are stored: nobody reads what a cube that ended held."""
+    """After the last meeting of a row's units, before results are stored: nobody reads what a cube
+    that ended held.
+    """
     if plan.parts > 1:
         cb.sync_cluster()
 
 
 def row_plan(n: int, *arrays: Any, most: int = 16, room: int = ROOM) -> RowPlan:
-    """Units for rows of n elements of arrays with unit stride along them, in lines of at most `most` elements; where
-    units hold more than the row, `room` is the most bytes of one."""
+    """Units for rows of n elements of arrays with unit stride along them, in lines of at most
+    `most` elements; where units hold more than the row, `room` is the most bytes of one.
+    """
     device = cb.device_properties_of()
     size = max(4, *(a.itemsize for a in arrays))
     return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in device.features, room)

@@ -1,4 +1,6 @@
-"""Row-wise normalisation: softmax and layer_norm, each a row at a time while the row is in the cache."""
+"""Row-wise normalisation: softmax and layer_norm, each a row at a time while the row is in the
+cache.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ from cubepy.runtime import memory
 
 @repeated
 def softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
-    """exp(x) / sum(exp(x)) along an axis, computed from the maximum down so that it cannot overflow.
+    """exp(x) / sum(exp(x)) along an axis, computed from the maximum down so that it cannot
+    overflow.
 
     Args:
         x: array of floats, any shape and strides; f16 and bf16 are computed in f32.

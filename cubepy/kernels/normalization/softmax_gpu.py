@@ -1,4 +1,5 @@
-"""softmax and log_softmax by whole cubes, for devices with planes: a row is read once and stays in registers.
+"""softmax and log_softmax by whole cubes, for devices with planes: a row is read once and stays in
+registers.
 
 Rows too long for the registers of a cube, or of a cluster where there are such, are read twice.
 """
@@ -72,7 +73,9 @@ def softmax_narrow(
     plan: cb.Comptime[RowPlan],
     log: cb.Comptime[bool] = False,
 ):
-    """The same for results of 16 bits: powers by the special function unit, whose error is far below theirs."""
+    """The same for results of 16 bits: powers by the special function unit, whose error is far
+    below theirs.
+    """
     fill_core(acc, plan)
     softmax_of_rows(x, out, acc, plan, log)
 
@@ -85,7 +88,9 @@ def softmax_again(
     plan: cb.Comptime[RowPlan],
     log: cb.Comptime[bool] = False,
 ):
-    """The same for rows of any length, a cube for each: first the maximum and the sum in one pass, then the values."""
+    """The same for rows of any length, a cube for each: first the maximum and the sum in one pass,
+    then the values.
+    """
     fill_core(acc, plan)
     board = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
     n = x.shape[1]

@@ -1,4 +1,6 @@
-"""Average pooling over 1 to 3 axes, and averages of equal parts, with their gradients, as bands (see `resample`)."""
+"""Average pooling over 1 to 3 axes, and averages of equal parts, with their gradients, as bands
+(see `resample`).
+"""
 
 from __future__ import annotations
 

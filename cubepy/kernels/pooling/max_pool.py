@@ -1,4 +1,6 @@
-"""Max pooling over 1 to 3 axes, of windows or of equal parts, with the places of the maxima, and gradients."""
+"""Max pooling over 1 to 3 axes, of windows or of equal parts, with the places of the maxima, and
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 
 def five(x: Any, axes: int, last: bool) -> Any:
-    """An array with its batch as (batch, depth, height, width, channels); planes are a batch with channels first."""
+    """An array with its batch as (batch, depth, height, width, channels); planes are a batch with
+    channels first.
+    """
     size = x.shape[1:-1] if last else x.shape[2:]
     lead = (x.shape[0],) if last else (x.shape[0] * x.shape[1],)
     return x.reshape(*lead, *(1,) * (3 - axes), *size, x.shape[-1] if last else 1)
@@ -43,7 +47,9 @@ def batched(x: Any, axes: int, layout: str, name: str) -> tuple[Any, bool, bool]
 def windows(
     size: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
 ) -> Any:
-    """Kernel, stride, padding and dilation along three axes, and how many windows there are along each own axis."""
+    """Kernel, stride, padding and dilation along three axes, and how many windows there are along
+    each own axis.
+    """
     axes = len(size)
     ks, ps = per_axis(kernel, axes, "kernel_size", 1), per_axis(padding, axes, "padding", 0)
     ds, ss = (
@@ -183,13 +189,12 @@ def max_pool2d(
 ) -> Any:  # fmt: skip
     """Largest value of every window, as `torch.nn.functional.max_pool2d`.
 
-    Args:
-        input: (N, C, H, W), or (N, H, W, C) with layout "NHWC", or without N; numbers. NaN in a window gives NaN.
-        kernel_size, stride, padding, dilation: int or pair (height, width); stride defaults to the window.
-        ceil_mode: windows may hang over the end.
-        return_indices: also the place of each maximum in its plane, counted in rows; the first of equals, the last NaN.
-        layout: "NCHW" or "NHWC". An NCHW view of channels-last memory runs as NHWC.
-        out: array to write.
+    Args: input: (N, C, H, W), or (N, H, W, C) with layout "NHWC", or without N; numbers. NaN in a
+        window gives NaN. kernel_size, stride, padding, dilation: int or pair (height, width);
+        stride defaults to the window. ceil_mode: windows may hang over the end. return_indices:
+        also the place of each maximum in its plane, counted in rows; the first of equals, the last
+        NaN. layout: "NCHW" or "NHWC". An NCHW view of channels-last memory runs as NHWC. out: array
+        to write.
 
     Raises:
         ShapeError: wrong rank, padding above half the window, or a window that does not fit.

@@ -1,4 +1,5 @@
-"""Max pooling of any kind, place by place: with indices, of equal parts (adaptive), and its gradient.
+"""Max pooling of any kind, place by place: with indices, of equal parts (adaptive), and its
+gradient.
 
 Arrays are (batch, depth, height, width, channels); lines lie along the channels.
 """
@@ -29,7 +30,9 @@ def max_places(
     x: cb.Array, out: cb.Array, index, kernel, stride, pad, dilation, least: cb.Comptime,
     parts: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The largest value of every window, and where it is: the first of equals, the last NaN, as in torch."""
+    """The largest value of every window, and where it is: the first of equals, the last NaN, as in
+    torch.
+    """
     lines = (out.shape[4] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * out.shape[3] * lines:
@@ -66,7 +69,9 @@ def max_places_back(
     grad: cb.Array, index: cb.Array, out: cb.Array, kernel, stride, pad, dilation, acc: cb.Comptime,
     parts: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The gradient of every place: the sum over the windows that chose it, always in the same order."""
+    """The gradient of every place: the sum over the windows that chose it, always in the same
+    order.
+    """
     lines = (out.shape[4] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * out.shape[3] * lines:
@@ -103,7 +108,9 @@ def _lanes(out: Any, *arrays: Any) -> int:
 def largest(
     x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], least: Any, parts: bool
 ) -> None:
-    """Windows of x into `out`, their places into `index` (or None); how: kernel, stride, padding, dilation."""
+    """Windows of x into `out`, their places into `index` (or None); how: kernel, stride, padding,
+    dilation.
+    """
     lanes = _lanes(out, x) if index is None else _lanes(out, x, index)
     count = out.size // out.shape[4] * -(-out.shape[4] // lanes)
     max_places[-(-count // UNITS), UNITS](x, out, index, *how, least, parts, lanes, mode="checked")

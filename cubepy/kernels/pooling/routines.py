@@ -1,7 +1,9 @@
-"""Max pooling for devices with planes: which kernel does it, and wide windows as passes one after another.
+"""Max pooling for devices with planes: which kernel does it, and wide windows as passes one after
+another.
 
-The largest value of a window is that of windows which cover it. So a wide window goes axis by axis; and one with a
-stride s is a window of whole steps over the largest values of windows of s to 2 s places, which are much fewer.
+The largest value of a window is that of windows which cover it. So a wide window goes axis by axis;
+and one with a stride s is a window of whole steps over the largest values of windows of s to 2 s
+places, which are much fewer.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ STEPS = 4  # of a stride, from which on a window is done in two passes
 
 
 def run(x: Any, out: Any, settings: Any, least: Any, parts: bool, last: bool) -> bool:
-    """Largest values of (batch, depth, height, width, channels) in windows or parts; whether it was done."""
+    """Largest values of (batch, depth, height, width, channels) in windows or parts; whether it was
+    done.
+    """
     if parts:
         kernel = tuple(-(-n // m) for n, m in zip(x.shape[1:4], out.shape[1:4], strict=True))
         same = disjoint_gpu.even(x.shape[1:4], out.shape[1:4], settings, True)
@@ -95,15 +99,17 @@ def stepped(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
     rest = tuple(k - (n - 1) * s for k, s, n in zip(kernel, stride, steps, strict=True))
     size = tuple(m + n - 1 for m, n in zip(out.shape[1:4], steps, strict=True))
     between = memory.empty((x.shape[0], *size, x.shape[4]), x.dtype)
-    # windows that are outside have the value of the place at the end, which is also in the windows over them
+    # windows that are outside have the value of the place at the end, which is also in the windows
+    # over them
     return run(x, between, (rest, stride, pad, dilation), least, False, last) and run(
         between, out, (steps, (1, 1, 1), (0, 0, 0), dilation), least, False, last
     )
 
 
 def by_axes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
-    """Windows with stride 1 along one axis after the other; with channels first height and width at once, unless
-    windows are so tall that shared memory holds few of them."""
+    """Windows with stride 1 along one axis after the other; with channels first height and width at
+    once, unless windows are so tall that shared memory holds few of them.
+    """
     kernel, stride, pad, dilation = settings
     axes = [d for d in (1, 2, 3) if kernel[d - 1] > 1]
     plane, gaps = not last and axes[-1] == 3, max(dilation) > 1
@@ -130,8 +136,9 @@ def _planes(a: Any) -> Any:
 
 
 def along(x: Any, d: int, taps: int, pad: int, made: Any, least: Any, apart: int = 1) -> Any:
-    """The largest values of windows along axis d of five, for an array or for how many there are of them. What lies
-    behind the axis are lines of channels."""
+    """The largest values of windows along axis d of five, for an array or for how many there are of
+    them. What lies behind the axis are lines of channels.
+    """
     if isinstance(made, int):
         made = memory.empty((*x.shape[:d], made, *x.shape[d + 1 :]), x.dtype)
     if apart == 1 and taps > ALONE:

@@ -1,4 +1,6 @@
-"""The last step of every matmul on a GPU: scale, bias, activation and residual of a few neighbours of the result."""
+"""The last step of every matmul on a GPU: scale, bias, activation and residual of a few neighbours
+of the result.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ import cubepy as cb
 
 @dataclass(frozen=True, kw_only=True)
 class Epilogue:
-    """The part of a blueprint that says how a product ends: `activation(alpha * sum + bias) + residual`.
+    """The part of a blueprint that says how a product ends:
+    `activation(alpha * sum + bias) + residual`.
 
     Attributes:
         bias, residual: whether there are any.
@@ -26,9 +29,11 @@ class Epilogue:
 
 @cb.func
 def finish_line(value, out, bias, residual, alpha, batch, row, column, blueprint):
-    """out[batch, row, column:] = `activation(alpha * value + bias) + residual` for a line of the sums.
+    """out[batch, row, column:] = `activation(alpha * value + bias) + residual` for a line of the
+    sums.
 
-    The blueprint says which of them there are: `scaled`, `bias`, `activation`, `residual`. What lies beyond the
+    The blueprint says which of them there are: `scaled`, `bias`, `activation`, `residual`. What
+        lies beyond the
     result is not written.
     """
     left = cb.select(row < out.shape[1], cb.max(out.shape[2] - column, 0), 0)

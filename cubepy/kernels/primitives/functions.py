@@ -36,11 +36,12 @@ def gelu_erf(x):
 
 @cb.func
 def gelu_by_root(x):
-    """The same for f32 on a CPU, without a division or an exponential: Phi(-a) is the fourth power of a polynomial.
+    """The same for f32 on a CPU, without a division or an exponential: Phi(-a) is the fourth power
+    of a polynomial.
 
-    The fourth root of Phi(-a) is smooth enough for degree 10 on [0, 5.625], from where on x * Phi(x) is below 6e-8. Our
-    own minimax fit, the error of Phi weighted by max(a, 1): 3e-8. Results are within 8e-8 below zero; above, two units
-    of their last place come to that.
+    The fourth root of Phi(-a) is smooth enough for degree 10 on [0, 5.625], from where on x *
+    Phi(x) is below 6e-8. Our own minimax fit, the error of Phi weighted by max(a, 1): 3e-8. Results
+    are within 8e-8 below zero; above, two units of their last place come to that.
     """
     a = cb.abs(x)
     b = a * a
@@ -54,7 +55,9 @@ def gelu_by_root(x):
 
 @cb.func
 def gelu_tanh(x):
-    """The tanh approximation of gelu, from the same paper: 0.5 * (1 + tanh(u)) is 1 / (1 + exp(-2 * u))."""
+    """The tanh approximation of gelu, from the same paper: 0.5 * (1 + tanh(u)) is 1 / (1 + exp(-2 *
+    u)).
+    """
     if x.dtype == cb.f64:
         return x / (1.0 + cb.exp(x * (-1.5957691216057308 - 0.07135481627260025 * x * x)))
     v = cb.cast(x, cb.f32)
@@ -139,7 +142,8 @@ ACTIVATIONS = {
 
 
 def activation_of(value: Any) -> Any:
-    """The function that an argument `activation` names; a `@cb.func` or a builtin is itself, None none.
+    """The function that an argument `activation` names; a `@cb.func` or a builtin is itself, None
+    none.
 
     Raises:
         ArgumentError: it is none of these.

@@ -1,7 +1,8 @@
-"""Activations for results that are rounded to 16 bits: within 2e-4 of their value, for a third of the instructions.
+"""Activations for results that are rounded to 16 bits: within 2e-4 of their value, for a third of
+the instructions.
 
-They are written with base-2 exponentials and logarithms alone, for which a GPU has instructions (a kernel takes them
-with the liberty "afn"); there is no division and no branch.
+They are written with base-2 exponentials and logarithms alone, for which a GPU has instructions (a
+kernel takes them with the liberty "afn"); there is no division and no branch.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ def logistic(power):
 def gelu_narrow(x):
     """x * Phi(x) as max(x, 0) - |x| * 2**(|x| * P(|x|) - 1), with one function of the special unit.
 
-    P is our own fit of (1 + log2(Phi(-a))) / a on [0, 14]: Phi is within 8e-5 of its value up to 5, 2e-3 up to 14. From
-    15 on the power is 0. Minus infinity times that 0 gives NaN, as the definition does.
+    P is our own fit of (1 + log2(Phi(-a))) / a on [0, 14]: Phi is within 8e-5 of its value up to 5,
+    2e-3 up to 14. From 15 on the power is 0. Minus infinity times that 0 gives NaN, as the
+    definition does.
     """
     a = cb.min(cb.abs(x), 15.0)
     p = cb.fma(a, 3.251365315474867e-08, -2.0139491878979398e-06)

@@ -1,4 +1,6 @@
-"""What kernels share whose cubes work together: values combined over units, and where a device's routine is chosen."""
+"""What kernels share whose cubes work together: values combined over units, and where a device's
+routine is chosen.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ import cubepy as cb
 
 @cb.func
 def multiple(k, lanes: cb.Comptime[int]):
-    """k, a multiple of a power of two, written so that every compiler knows it: lines there can be read whole."""
+    """k, a multiple of a power of two, written so that every compiler knows it: lines there can be
+    read whole.
+    """
     return k & -lanes if lanes > 1 else k
 
 

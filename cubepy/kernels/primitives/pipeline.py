@@ -1,8 +1,9 @@
 """Rings of stages on Hopper, which the copy engine fills and groups of units multiply.
 
-What the kernels of matrix products and of convolutions share. A ring has `stages` slots, each with a tile of both
-operands. Barrier `full` of a slot says that the copy engine has brought them, `empty` that the products have read them;
-who walks the ring keeps the slot and its phase, which changes with every round.
+What the kernels of matrix products and of convolutions share. A ring has `stages` slots, each with
+a tile of both operands. Barrier `full` of a slot says that the copy engine has brought them,
+`empty` that the products have read them; who walks the ring keeps the slot and its phase, which
+changes with every round.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class Stage:
 
 @cb.func
 def load_tile(shared, at, source, batch, along, k, count, depth, transposed, bar, slot):
-    """Bring `count` rows (or, transposed, columns) of an operand, from `along` on, and `depth` of K from k on."""
+    """Bring `count` rows (or, transposed, columns) of an operand, from `along` on, and `depth` of K
+    from k on.
+    """
     if transposed:
         for j in cb.unroll(range(0, count, BLOCK)):
             cb.tma_load(shared, at + j * depth, source, (batch, k, along + j), bar, slot)
@@ -111,7 +114,9 @@ def stage_product(acc, a, at_a, b, at_b, started, blueprint, depth):
 
 @cb.func
 def ring_of(blueprint, a, b):
-    """A ring for two consumers and operands of two dtypes: `full`, `empty`, whose turn it is, tiles of A and of B."""
+    """A ring for two consumers and operands of two dtypes: `full`, `empty`, whose turn it is, tiles
+    of A and of B.
+    """
     stages, depth = blueprint.stages, ROW_BYTES // a.itemsize
     full = cb.barrier(stages, 1)
     empty = cb.barrier(stages, 1 if blueprint.turns else 2)
@@ -125,9 +130,10 @@ def ring_of(blueprint, a, b):
 def multiply_tile(acc, ring, slot, phase, turn, steps, blueprint, behind):
     """acc = the product of a tile, or of this consumer's rows of it: `steps` stages of the ring.
 
-    Consumers that take turns wait for theirs, `turn` being its phase, and hand it over after their last product. A
-    slot is given back when the next one's products are under way (`behind`), or at once: then products are under way
-    only if the other consumer has some. Returns the slot and the phase after the tile.
+    Consumers that take turns wait for theirs, `turn` being its phase, and hand it over after their
+    last product. A slot is given back when the next one's products are under way (`behind`), or at
+    once: then products are under way only if the other consumer has some. Returns the slot and the
+    phase after the tile.
     """
     full, empty, order, tiles_a, tiles_b = ring
     rows, columns = blueprint.rows, blueprint.columns

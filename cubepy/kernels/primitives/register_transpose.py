@@ -11,7 +11,8 @@ SIDE = 8  # rows of b that are packed side by side
 def transpose_lines(lines, lanes: cb.Comptime[int]):
     """Lines as the rows of a lanes x lanes matrix, transposed.
 
-    First squares within the 128 bits that AVX2 shuffles by one instruction, then whole squares change places.
+    First squares within the 128 bits that AVX2 shuffles by one instruction, then whole squares
+    change places.
     """
     w = min(lanes, max(128 // lines[0].dtype.bits, 1))
     for _ in cb.unroll(range(w.bit_length() - 1)):
@@ -47,6 +48,8 @@ def woven_squares(lanes: int, w: int, half: int) -> tuple[int, ...]:
 
 
 def swapped_squares(lanes: int, s: int, k: int) -> tuple[int, ...]:
-    """Of two lines that are s rows apart the even (k: an upper row, the odd) squares of s lanes side by side."""
+    """Of two lines that are s rows apart the even (k: an upper row, the odd) squares of s lanes
+    side by side.
+    """
     odd = 1 if k & s else 0
     return tuple((e & ~s) + odd * s + (lanes if e & s else 0) for e in range(lanes))

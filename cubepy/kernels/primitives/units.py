@@ -7,10 +7,11 @@ import cubepy as cb
 
 @cb.func
 def over_units(value, step, group: cb.Comptime[int], board):
-    """`step` over the values of `group` neighbouring units, given to all of them, in an order that never changes.
+    """`step` over the values of `group` neighbouring units, given to all of them, in an order that
+    never changes.
 
-    `group` is a power of two; `board` is shared memory with a place for every plane of the cube, used only
-    where a group is wider than a plane (then all units of the cube have to call it).
+    `group` is a power of two; `board` is shared memory with a place for every plane of the cube,
+    used only where a group is wider than a plane (then all units of the cube have to call it).
     """
     for k in cb.unroll(range(6)):
         if (32 >> k) < group and (32 >> k) < cb.PLANE_DIM:

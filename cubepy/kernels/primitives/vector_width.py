@@ -15,8 +15,10 @@ LINE_BYTES = 16
 
 
 def line_of(*arrays: Any) -> int:
-    """Lanes of a line along the last axis: 16 bytes of the widest element where every line of every array starts at a
-    multiple of its size, else 1 (neighbouring units then read neighbouring elements, which is as good as it gets)."""
+    """Lanes of a line along the last axis: 16 bytes of the widest element where every line of every
+    array starts at a multiple of its size, else 1 (neighbouring units then read neighbouring
+    elements, which is as good as it gets).
+    """
     widest = max(a.itemsize for a in arrays)
     lanes = max(1, LINE_BYTES // max(widest, 2))
     for a in arrays:
@@ -52,8 +54,8 @@ def lanes_for(*arrays: np.ndarray) -> int:
 
 
 def beside(lanes: int, dest: Any) -> int:
-    """How many registers side by side a function takes that calls others: more is under way in its long chains of
-    instructions. With AVX2 it is four, where rows are not short.
+    """How many registers side by side a function takes that calls others: more is under way in its
+    long chains of instructions. With AVX2 it is four, where rows are not short.
     """
     if dest.shape[-1] < 8 * lanes:
         return 2
@@ -61,8 +63,8 @@ def beside(lanes: int, dest: Any) -> int:
 
 
 def to_line(out: Any, lanes: int = memory.ALIGNMENT) -> int | None:
-    """How many elements of an array on the host come before one where a line of so many, or of the cache, may be stored
-    whole; None where it is nowhere.
+    """How many elements of an array on the host come before one where a line of so many, or of the
+    cache, may be stored whole; None where it is nowhere.
     """
     if not isinstance(out, np.ndarray):
         return None
@@ -73,5 +75,7 @@ def to_line(out: Any, lanes: int = memory.ALIGNMENT) -> int | None:
 
 
 def aligned(out: Any, lanes: int) -> bool:
-    """Whether an array on the host begins where a line of so many elements, or of the cache, may be stored whole."""
+    """Whether an array on the host begins where a line of so many elements, or of the cache, may be
+    stored whole.
+    """
     return to_line(out, lanes) == 0

@@ -1,8 +1,10 @@
-"""Random numbers from a counter: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+"""Random numbers from a counter: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+1, 2, 3", SC 2011).
 
-Block number b of a generator is four words of 32 bits that depend on the seed and b only, so every element is
-computed by itself, and the numbers are the same for any number of units and threads and on every backend. Element i
-of a draw takes word i % 4 of block i // 4 behind what the generator gave out before (two words where it needs 64 bits).
+Block number b of a generator is four words of 32 bits that depend on the seed and b only, so every
+element is computed by itself, and the numbers are the same for any number of units and threads and
+on every backend. Element i of a draw takes word i % 4 of block i // 4 behind what the generator
+gave out before (two words where it needs 64 bits).
 """
 
 from __future__ import annotations
@@ -108,10 +110,11 @@ def fill(
     out: cb.Array, p, state: cb.Array, ends: cb.Array, kind: cb.Comptime[str], each: cb.Comptime[int],
     lanes: cb.Comptime[int], steps,
 ):  # fmt: skip
-    """out[i] = the element that its block gives; a unit makes `steps` lines of `lanes` blocks of `each` elements.
+    """out[i] = the element that its block gives; a unit makes `steps` lines of `lanes` blocks of
+    `each` elements.
 
-    `state` holds the seed, the high half of the counter and the first block, `ends` the two numbers of the
-    distribution: in memory, since a launch that is repeated has the same arguments.
+    `state` holds the seed, the high half of the counter and the first block, `ends` the two numbers
+    of the distribution: in memory, since a launch that is repeated has the same arguments.
     """
     seed, high, first = state[0], state[1], state[2]
     k0, k1 = cb.cast(seed, cb.u32), cb.cast(seed >> 32, cb.u32)
@@ -297,7 +300,8 @@ def uniform(
     low: float = 0.0, high: float = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = cb.f32,
     device: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
-    """Floats spread evenly over [low, high), as `numpy.random.uniform`; rounding may give `high`, as there.
+    """Floats spread evenly over [low, high), as `numpy.random.uniform`; rounding may give `high`,
+    as there.
 
     Args:
         low, high: ends of the interval.
@@ -398,7 +402,8 @@ def randint(
     low: int, high: int | None = None, size: Any = None, *, generator: Generator | None = None, dtype: Any = cb.i64,
     device: Any = None, out: Any = None,
 ) -> Any:  # fmt: skip
-    """Integers of [low, high), all as likely as each other, as `numpy.random.randint` and `torch.randint`.
+    """Integers of [low, high), all as likely as each other, as `numpy.random.randint` and
+    `torch.randint`.
 
     Args:
         low, high: ends of the interval; with `low` alone it is [0, low).

@@ -15,9 +15,11 @@ def filled(
     out: cb.Array, p, seed: cb.u64, high: cb.u64, first: cb.u64, a, b, block_of: cb.Comptime, kind: cb.Comptime[str],
     each: cb.Comptime[int], steps: cb.Comptime[int],
 ):  # fmt: skip
-    """out[i] = the element that its block gives, by `block_of`; a unit makes `steps` blocks of `each` elements.
+    """out[i] = the element that its block gives, by `block_of`; a unit makes `steps` blocks of
+    `each` elements.
 
-    What lies behind the end is computed too: without a branch the blocks are worked on at the same time.
+    What lies behind the end is computed too: without a branch the blocks are worked on at the same
+        time.
     """
     width = cb.CUBE_DIM * steps
     begin = cb.CUBE_POS * width + cb.UNIT_POS
@@ -37,7 +39,9 @@ def filled(
 
 fill_wide = cb.kernel(filled)
 fill_ordinary = cb.kernel(fast_math=("nnan", "ninf"))(filled)
-"""For normal numbers in f32: no square root is of NaN, infinity or of a number below 1e-8 that is not 0."""
+"""For normal numbers in f32: no square root is of NaN, infinity or of a number below 1e-8 that is
+not 0.
+"""
 
 
 def fill(

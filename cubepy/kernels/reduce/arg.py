@@ -107,7 +107,8 @@ def _arg_by_cubes(array: Any, axes: tuple[int, ...], target: Any, largest: bool)
 
 @repeated
 def argmax(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -> Any:
-    """Index of the largest element (i64): the first of equals, the first NaN if any, as `numpy.argmax`.
+    """Index of the largest element (i64): the first of equals, the first NaN if any, as
+    `numpy.argmax`.
 
     Example:
         >>> import numpy as np

@@ -1,6 +1,6 @@
-"""Where the largest elements are, on a CPU: first the largest of a block of lines, as fast as memory gives them, then
-its place, which is looked for only where it is needed. Short rows carry places along: what would end a search cannot
-be foreseen.
+"""Where the largest elements are, on a CPU: first the largest of a block of lines, as fast as
+memory gives them, then its place, which is looked for only where it is needed. Short rows carry
+places along: what would end a search cannot be foreseen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def smaller_number(a, b):
 
 @cb.func
 def place_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
-    """The first place in [first, stop) of a row where `value` is (NaN: where NaN is), or the last place."""
+    """The first place in [first, stop) of a row where `value` is (NaN: where NaN is), or the last
+    place.
+    """
     k = first
     whole = first + (stop - first) // lanes * lanes
     found = False
@@ -66,9 +68,11 @@ def arg_rows(
     x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN before all.
+    """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN
+    before all.
 
-    In every lane the best block of lines is kept; only in the best of all is looked for the element.
+    In every lane the best block of lines is kept; only in the best of all is looked for the
+    element.
     """
     row = cb.CUBE_POS
     n = x.shape[1]
@@ -126,7 +130,9 @@ def arg_short_rows(
     x: cb.Array, out: cb.Array, rows, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The same of short rows, `rows` of them a cube. In every lane the best element is kept, and the line it was in."""
+    """The same of short rows, `rows` of them a cube. In every lane the best element is kept, and
+    the line it was in.
+    """
     n = x.shape[1]
     step = greater if largest else lesser
     none = cb.cast(cb.splat(start, lanes), acc)
@@ -223,9 +229,11 @@ def down_best(
     largest: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):
-    """The best ones of whole STREAMS of rows [begin, stop), and their places; whether a NaN was seen.
+    """The best ones of whole STREAMS of rows [begin, stop), and their places; whether a NaN was
+    seen.
 
-    Without a branch: whether rows hold a new best one cannot be foreseen, and as long as that is not known no rows
+    Without a branch: whether rows hold a new best one cannot be foreseen, and as long as that is
+        not known no rows
     after them are read from memory.
     """
     acc = best[0].dtype
@@ -248,8 +256,9 @@ def down_best(
             low = better(p, q, largest)
             top = better(high, low, largest)
             take = top[0] > best[j] if largest else top[0] < best[j]
-            # Places only grow. A select of what is there already would be stored under a mask, and such a store is
-            # not read before it has reached the cache; for the same reason the best ones are taken in two steps.
+            # Places only grow. A select of what is there already would be stored under a mask, and
+            # such a store is not read before it has reached the cache; for the same reason the best
+            # ones are taken in two steps.
             place = cb.select(take, top[1] + cb.splat(cb.cast(k, cb.i32), lanes), zero)
             where[j] = cb.max(where[j], place)
             best[j] = step(step(best[j], high[0]), low[0])
@@ -263,11 +272,12 @@ def arg_columns(
     x: cb.Array, values, out: cb.Array, largest: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
     room: cb.Comptime[int], width, piece,
 ):  # fmt: skip
-    """out[b, p, c] = index of the largest (or smallest) of the p-th piece of x[b, :, c], the first one of equals, NaN
-    before all; values[b, p, c] = that element, if there are `values`.
+    """out[b, p, c] = index of the largest (or smallest) of the p-th piece of x[b, :, c], the first
+    one of equals, NaN before all; values[b, p, c] = that element, if there are `values`.
 
-    A cube does `width` columns, at most `room` lines, STREAMS rows at a time; the best ones and their places stay in
-    the nearest cache. Where one may be NaN, the rows are looked at again one by one.
+    A cube does `width` columns, at most `room` lines, STREAMS rows at a time; the best ones and
+    their places stay in the nearest cache. Where one may be NaN, the rows are looked at again one
+    by one.
     """
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]

@@ -20,7 +20,9 @@ from cubepy.runtime import memory
 
 @cb.func
 def better(v, i, best, where, largest):
-    """Whether element i is to be taken over the best one: strictly better or the first NaN; of equals the first."""
+    """Whether element i is to be taken over the best one: strictly better or the first NaN; of
+    equals the first.
+    """
     if v.dtype.is_float:
         wins = v > best if largest else v < best
         nan, had = v != v, best != best
@@ -34,9 +36,11 @@ def arg_rows_wide(
     x: cb.Array, given, values, out: cb.Array, largest: cb.Comptime[bool], plan: cb.Comptime[RowPlan],
     index: cb.Comptime, piece,
 ):  # fmt: skip
-    """out[r, p] = index of the best element of the p-th piece of row r, and values[r, p] that element.
+    """out[r, p] = index of the best element of the p-th piece of row r, and values[r, p] that
+    element.
 
-    With `given`, x holds the best of pieces and given[r, i] their indices. Indices are of dtype `index`.
+    With `given`, x holds the best of pieces and given[r, i] their indices. Indices are of dtype
+    `index`.
     """
     planes = max(1, cb.CUBE_DIM // cb.PLANE_DIM)
     tops = cb.shared(planes, x.dtype)
@@ -113,7 +117,9 @@ def arg_columns_wide(
     x: cb.Array, given, values, out: cb.Array, largest: cb.Comptime[bool], plan: cb.Comptime[ColumnPlan],
     index: cb.Comptime, piece,
 ):  # fmt: skip
-    """out[b, p, c] = index of the best element of the p-th piece of x[b, :, c]; `given` and `values` as for rows."""
+    """out[b, p, c] = index of the best element of the p-th piece of x[b, :, c]; `given` and
+    `values` as for rows.
+    """
     down = cb.CUBE_DIM // plan.across
     width = plan.across * plan.lanes
     tops = cb.shared((down, width), x.dtype)
@@ -199,7 +205,9 @@ def arg_rows(data: Any, target: Any, largest: bool) -> None:
 
 
 def arg_columns(data: Any, target: Any, largest: bool) -> None:
-    """Indices of the best elements along the middle axis of (batch, n, columns), to the contiguous `target`."""
+    """Indices of the best elements along the middle axis of (batch, n, columns), to the contiguous
+    `target`.
+    """
     b, n, c = data.shape
     index = cb.i64 if n >= 2**31 else cb.i32
     final = target.reshape(b, 1, c)

@@ -1,7 +1,8 @@
-"""Reductions over any axes: rows (neighbours in memory) and columns (strided), in one or two passes.
+"""Reductions over any axes: rows (neighbours in memory) and columns (strided), in one or two
+passes.
 
-How the work is cut depends on shapes only, never on the number of threads, so results do not either. Sums run
-in f32 (f64 for f64) over several lines of partial sums.
+How the work is cut depends on shapes only, never on the number of threads, so results do not
+either. Sums run in f32 (f64 for f64) over several lines of partial sums.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ CUBES = 32  # as many as columns are cut for, so that threads finish together
 
 
 def arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
-    """The array as (kept, reduced) with unit stride along `reduced`, or as (batch, reduced, columns).
+    """The array as (kept, reduced) with unit stride along `reduced`, or as (batch, reduced,
+    columns).
 
     Copies only when no arrangement of strides will do. The flag says which of the two it is.
     """
@@ -103,7 +105,9 @@ def wide_mean(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def scaled_sum(x: Any, axes: tuple[int, ...], out: Any, scale: float) -> None:
-    """scale * the sum over some axes into `out`, which has the shape of the others, and floats as x has."""
+    """scale * the sum over some axes into `out`, which has the shape of the others, and floats as x
+    has.
+    """
     acc, result = _sum_dtypes(x)
     data, by_rows = arranged(x, axes)
     _run(data, by_rows, out, f.add, 0, acc, result, scale)
@@ -166,7 +170,9 @@ def _columns(
     acc: DType,
     scale: float,
 ) -> None:
-    """The same of (batch, n, columns). Some rows of few columns count as one, so that memory is read in long runs."""
+    """The same of (batch, n, columns). Some rows of few columns count as one, so that memory is
+    read in long runs.
+    """
     b, n, c = data.shape
     solid = data.strides[1] == c * data.itemsize
     lanes = lanes_for(data, np.empty(0, acc.numpy))
@@ -195,7 +201,9 @@ def _columns(
 
 
 def column_cuts(data: np.ndarray, lanes: int) -> tuple[int, int, int, int]:
-    """Columns of a cube, blocks of them in all, pieces of a column, and their length, for (batch, n, columns)."""
+    """Columns of a cube, blocks of them in all, pieces of a column, and their length, for (batch,
+    n, columns).
+    """
     b, n, c = data.shape
     most = WIDE * lanes if b * -(-c // (WIDE * lanes)) * (n // 64) >= CUBES else WIDTH
     width = builtins.min(most, -(-c // lanes) * lanes)

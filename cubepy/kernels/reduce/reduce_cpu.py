@@ -1,10 +1,12 @@
-"""Reductions on a CPU: a cube is one thread's work, and lines of a register's width are taken several at a time.
+"""Reductions on a CPU: a cube is one thread's work, and lines of a register's width are taken
+several at a time.
 
-NaN among extremes: a maximum by one comparison loses NaN, so the sum of the same lines, or of the largest so far, is
-computed on the side, which is NaN when one of them has a NaN (or infinities of both signs). Then the work is done again
-with care. Comparisons would say more, but keep few loads in flight: processors have few registers for masks (Zen 5:
-20 % slower from memory). Along rows it is the largest so far that is added up: the line itself is then an operand in
-memory of a single instruction (Zen 3: 12 % faster from memory).
+NaN among extremes: a maximum by one comparison loses NaN, so the sum of the same lines, or of the
+largest so far, is computed on the side, which is NaN when one of them has a NaN (or infinities of
+both signs). Then the work is done again with care. Comparisons would say more, but keep few loads
+in flight: processors have few registers for masks (Zen 5: 20 % slower from memory). Along rows it
+is the largest so far that is added up: the line itself is then an operand in memory of a single
+instruction (Zen 3: 12 % faster from memory).
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def added(a, b):
 
 @cb.func
 def over_line(line, step, lanes: cb.Comptime[int]):
-    """`step` over the lanes of a line, by halves: a quarter of the time of one lane after the other."""
+    """`step` over the lanes of a line, by halves: a quarter of the time of one lane after the
+    other.
+    """
     for j in cb.unroll(range(6)):
         if (lanes >> j + 1) > 0:
             turned = tuple(range(lanes >> j + 1, lanes)) + tuple(range(lanes >> j + 1))
@@ -108,10 +112,11 @@ def reduce_rows(
     x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, lanes: cb.Comptime[int],
     piece: cb.Comptime[int], runs: cb.Comptime[int], single: cb.Comptime[bool], careful: cb.Comptime[bool], scale,
 ):  # fmt: skip
-    """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along n.
+    """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along
+    n.
 
-    A piece is read along `runs` runs at once, into STREAMS lines that do not wait for each other. With `single` a row
-    is one piece; with `careful` a NaN makes the result NaN.
+    A piece is read along `runs` runs at once, into STREAMS lines that do not wait for each other.
+    With `single` a row is one piece; with `careful` a NaN makes the result NaN.
     """
     row = cb.CUBE_POS if single else cb.CUBE_POS // out.shape[1]
     p = 0 if single else cb.CUBE_POS % out.shape[1]
@@ -140,7 +145,8 @@ def few_lines(
     x, b, begin, stop, sums, step, none, acc: cb.Comptime, lanes: cb.Comptime[int], careful: cb.Comptime[bool],
     few: cb.Comptime[int],
 ):  # fmt: skip
-    """`step` down rows [begin, stop) of `few` lines, which stay in registers, into the first of `sums`.
+    """`step` down rows [begin, stop) of `few` lines, which stay in registers, into the first of
+    `sums`.
 
     What comes back is NaN where, with `careful`, one was seen.
     """
@@ -220,9 +226,9 @@ def reduce_columns(
 ):  # fmt: skip
     """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns).
 
-    A cube does `width` columns, at most `room` lines; with `side` STREAMS rows are read side by side; the sums stay in
-    the nearest cache, or in registers where all columns are `few` lines (0: they are more).
-    Where `right` is another function than `step`, it is what is right for NaN too.
+    A cube does `width` columns, at most `room` lines; with `side` STREAMS rows are read side by
+    side; the sums stay in the nearest cache, or in registers where all columns are `few` lines (0:
+    they are more). Where `right` is another function than `step`, it is what is right for NaN too.
     """
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]

@@ -1,4 +1,5 @@
-"""Reductions by whole cubes, for devices with planes: units of a cube read neighbouring lines of one row.
+"""Reductions by whole cubes, for devices with planes: units of a cube read neighbouring lines of
+one row.
 
 Like the kernels for one unit, the work is cut by shapes only, so results are the same on every run.
 """
@@ -22,7 +23,9 @@ CUBES = 4096  # as many as pieces are cut for: several times what a GPU runs at 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """How rows are cut: `units` units share a row, a cube does `rows` of them; `lanes` elements are a line."""
+    """How rows are cut: `units` units share a row, a cube does `rows` of them; `lanes` elements are
+    a line.
+    """
 
     lanes: int
     units: int
@@ -34,7 +37,9 @@ def reduce_rows_wide(
     x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, plan: cb.Comptime[RowPlan],
     piece, scale,
 ):  # fmt: skip
-    """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along n."""
+    """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along
+    n.
+    """
     board = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
     n = x.shape[1]
     pieces = out.shape[1]
@@ -131,7 +136,9 @@ def reduce_columns_wide(
 
 
 def row_plan(data: Any, n: int) -> RowPlan:
-    """Units for rows of n elements: 16 lines or so for each, a plane at least, a whole cube where rows are long."""
+    """Units for rows of n elements: 16 lines or so for each, a plane at least, a whole cube where
+    rows are long.
+    """
     lanes = line_of(data) if data.shape[0] > 1 else line_of(data[0])
     lines = -(-n // lanes)
     units = min(UNITS, max(power_of_two(-(-lines // 16)), min(32, power_of_two(lines))))
@@ -161,7 +168,9 @@ def rows(data: Any, target: Any, step: Any, start: Any, acc: Any, scale: float) 
 
 
 def column_plan(data: Any) -> tuple[ColumnPlan, int, int, int]:
-    """How the columns of (batch, n, columns) are cut, with the pieces of a column, their length, and all cubes."""
+    """How the columns of (batch, n, columns) are cut, with the pieces of a column, their length,
+    and all cubes.
+    """
     b, n, c = data.shape
     lanes = line_of(data)
     across = min(32, power_of_two(-(-c // lanes)))

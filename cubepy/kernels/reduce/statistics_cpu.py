@@ -1,8 +1,10 @@
-"""Statistics on a CPU: along rows by pieces that the nearest cache holds, down columns by blocks of rows that it holds.
+"""Statistics on a CPU: along rows by pieces that the nearest cache holds, down columns by blocks of
+rows that it holds.
 
-What is known of a part are two numbers, `one` and `two`: its mean and the squares about it, its largest element and the
-sum of exponentials under it, or a sum alone. Parts are joined as by Chan, Golub and LeVeque (1979), so a long axis
-loses no more digits than a short one, and every element is read from memory once.
+What is known of a part are two numbers, `one` and `two`: its mean and the squares about it, its
+largest element and the sum of exponentials under it, or a sum alone. Parts are joined as by Chan,
+Golub and LeVeque (1979), so a long axis loses no more digits than a short one, and every element is
+read from memory once.
 """
 
 from __future__ import annotations
@@ -159,7 +161,9 @@ def statistic_of_rows(
     x: cb.Array, out: cb.Array, kind: cb.Comptime[str], number, acc: cb.Comptime, lanes: cb.Comptime[int],
     piece: cb.Comptime[int], single: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[r, 0] = the statistic of row r if `single`, else out[r, p, :, 0] = what is known of its p-th piece."""
+    """out[r, 0] = the statistic of row r if `single`, else out[r, p, :, 0] = what is known of its
+    p-th piece.
+    """
     n = x.shape[1]
     by = cb.cast(number, acc)
     if single:
@@ -240,7 +244,9 @@ def statistic_of_columns(
     x: cb.Array, out: cb.Array, kind: cb.Comptime[str], number, acc: cb.Comptime, lanes: cb.Comptime[int],
     piece, pieces,
 ):  # fmt: skip
-    """out[b, p, :, c] = what is known of the p-th piece of x[b, :, c]; a cube does LINES lines of columns."""
+    """out[b, p, :, c] = what is known of the p-th piece of x[b, :, c]; a cube does LINES lines of
+    columns.
+    """
     n, columns = x.shape[1], x.shape[2]
     width = LINES * lanes
     blocks = (columns + width - 1) // width
@@ -272,7 +278,9 @@ def statistic_of_columns(
 def join_pieces(
     parts: cb.Array, out: cb.Array, kind: cb.Comptime[str], number, n, piece, lanes: cb.Comptime[int]
 ):  # fmt: skip
-    """out[b, c] = the statistic of n elements of whose pieces parts[b, :, :, c] tells; a cube does `lanes` columns."""
+    """out[b, c] = the statistic of n elements of whose pieces parts[b, :, :, c] tells; a cube does
+    `lanes` columns.
+    """
     columns = out.shape[1]
     blocks = (columns + lanes - 1) // lanes
     b = cb.CUBE_POS // blocks
@@ -299,7 +307,9 @@ def truth_of_rows(
     lanes: cb.Comptime[int],
     piece: cb.Comptime[int],
 ):
-    """out[r, p] = whether some element of the p-th piece of a row is not 0, or with `every` whether none is."""
+    """out[r, p] = whether some element of the p-th piece of a row is not 0, or with `every` whether
+    none is.
+    """
     pieces = out.shape[1]
     row = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces

@@ -1,10 +1,11 @@
 """Scans along columns where units work in planes: every element is read once and written once.
 
-A cube holds a tile of rows and columns in registers, each unit a line of columns of a few rows below each other. What
-comes before a tile is passed on from the tile above it through memory, as in `scan.scan_gpu`: words of 64 bits, half of
-which number the tile (from 1 on) that shows the other half. A tile shows its word only after it has seen that of the
-tile above, so two words for each column do for all tiles, and they stay in the cache: a word is written again by a
-tile after next, when the tile between has read it.
+A cube holds a tile of rows and columns in registers, each unit a line of columns of a few rows
+below each other. What comes before a tile is passed on from the tile above it through memory, as in
+`scan.scan_gpu`: words of 64 bits, half of which number the tile (from 1 on) that shows the other
+half. A tile shows its word only after it has seen that of the tile above, so two words for each
+column do for all tiles, and they stay in the cache: a word is written again by a tile after next,
+when the tile between has read it.
 """
 
 from __future__ import annotations
@@ -78,9 +79,11 @@ def shown(state, at, number, wanted):
 
 @cb.func
 def pass_on(state, at, p, columns, total, step, nothing, inside):
-    """`step` over what comes before tile p in one column, whose `total` is shown to the tile below with it.
+    """`step` over what comes before tile p in one column, whose `total` is shown to the tile below
+    with it.
 
-    `at`: the first of the column's words. For units that are `inside`; the others of a plane come along.
+    `at`: the first of the column's words. For units that are `inside`; the others of a plane come
+        along.
     """
     mine = at + p % 2 * columns
     other = at + (p + 1) % 2 * columns
@@ -170,7 +173,9 @@ def words_of(acc: DType) -> int:
 
 
 def along_columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> bool:
-    """Scan (batch, n, columns) along n; False where the columns are too few for tiles that wait for the ones above."""
+    """Scan (batch, n, columns) along n; False where the columns are too few for tiles that wait for
+    the ones above.
+    """
     b, n, columns = x.shape
     lanes = line_of(x, out)
     across = min(32, power_of_two(-(-columns // lanes)))

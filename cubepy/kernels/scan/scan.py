@@ -1,8 +1,9 @@
 """Scans: running sums and products along an axis.
 
-A long row is cut into pieces: totals of the pieces, a scan of the totals, then a scan of each piece from where the
-ones before it end. How it is cut depends on the shape and the kind of device only, so results never change from run
-to run or with the number of threads. Scans run in f32 (f64 for f64, 64 bits for integers).
+A long row is cut into pieces: totals of the pieces, a scan of the totals, then a scan of each piece
+from where the ones before it end. How it is cut depends on the shape and the kind of device only,
+so results never change from run to run or with the number of threads. Scans run in f32 (f64 for
+f64, 64 bits for integers).
 """
 
 from __future__ import annotations

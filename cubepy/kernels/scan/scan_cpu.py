@@ -31,7 +31,9 @@ def scan_rows(
     x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
     exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece: cb.Comptime[int],
 ):  # fmt: skip
-    """out[r, k] = x[r, 0] ... x[r, k] for one piece of a row, a cube of one unit each; `totals`: out[r, piece]."""
+    """out[r, k] = x[r, 0] ... x[r, k] for one piece of a row, a cube of one unit each; `totals`:
+    out[r, piece].
+    """
     n = x.shape[1]
     pieces = (n + piece - 1) // piece
     row = cb.CUBE_POS // pieces
@@ -56,7 +58,9 @@ def scan_rows(
 
 
 def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
-    """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with `start`."""
+    """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with
+    `start`.
+    """
     if has_planes():
         along_rows(x, out, step, start, acc, exclusive)
         return

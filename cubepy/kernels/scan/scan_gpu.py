@@ -1,15 +1,16 @@
 """Scans where units work in planes: every element is read once and written once.
 
-A tile of a row stays in the registers of a cube: lines are scanned by their units, units by shuffles, planes through
-shared memory. A row of one tile is then done. The tiles of a longer row pass on what came before them through memory
-(after Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", 2016): a tile shows its own
-total as soon as it has it, and adds up the totals of the tiles before it in its group; the last tile of a group shows
-the sum of everything up to there to the next one. Which numbers are added, and in which order, is a matter of shapes
-only, so results never change from run to run.
+A tile of a row stays in the registers of a cube: lines are scanned by their units, units by
+shuffles, planes through shared memory. A row of one tile is then done. The tiles of a longer row
+pass on what came before them through memory (after Merrill and Garland, "Single-pass parallel
+prefix scan with decoupled look-back", 2016): a tile shows its own total as soon as it has it, and
+adds up the totals of the tiles before it in its group; the last tile of a group shows the sum of
+everything up to there to the next one. Which numbers are added, and in which order, is a matter of
+shapes only, so results never change from run to run.
 
-What is shown are words of 64 bits: half a mark that they are there, half 32 bits of a number. They are swapped in
-whole, so no order of memory is asked for. Tiles are given out in the order in which cubes start: whoever is waited for
-runs.
+What is shown are words of 64 bits: half a mark that they are there, half 32 bits of a number. They
+are swapped in whole, so no order of memory is asked for. Tiles are given out in the order in which
+cubes start: whoever is waited for runs.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ MARK = 1 << 32
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """How rows are cut: `units` units share a row (or a tile of it), a cube does `rows` of them; a unit holds `lines`
-    lines of `lanes` elements; `width` of the units are in one plane. `whole`: together they are exactly the row."""
+    """How rows are cut: `units` units share a row (or a tile of it), a cube does `rows` of them; a
+    unit holds `lines` lines of `lanes` elements; `width` of the units are in one plane. `whole`:
+    together they are exactly the row.
+    """
 
     lanes: int
     lines: int
@@ -96,8 +99,9 @@ def fold_plane(v, step):
 def read_lines(
     x, row, first, start, acc: cb.Comptime, whole: cb.Comptime[bool], plan: cb.Comptime[ScanPlan]
 ):
-    """The lines of a unit from element `first` on, a plane's width apart; `start` behind the row's end, unless the
-    lines are known to be `whole`."""
+    """The lines of a unit from element `first` on, a plane's width apart; `start` behind the row's
+    end, unless the lines are known to be `whole`.
+    """
     n = x.shape[1]
     lines = ()
     for j in cb.unroll(range(plan.lines)):
@@ -138,7 +142,9 @@ def scan_in_plane(lines, step, start, acc: cb.Comptime, exclusive, plan: cb.Comp
 
 @cb.func
 def before_plane(board, place, planes: cb.Comptime[int], step, start, acc: cb.Comptime):
-    """`step` over the totals of those of `planes` neighbours that come before the one at `place`; and over all."""
+    """`step` over the totals of those of `planes` neighbours that come before the one at `place`;
+    and over all.
+    """
     mine = place % planes
     total = cb.cast(start, acc)
     before = total
@@ -167,7 +173,9 @@ def store_lines(
 
 @cb.func
 def fill_core(acc: cb.Comptime):
-    """Room for 1024 units on a core: while a cube waits for memory or its units, others use the core."""
+    """Room for 1024 units on a core: while a cube waits for memory or its units, others use the
+    core.
+    """
     if acc.bits == 32 and "mma" in cb.device_properties().features:
         cb.resident(max(1, CORE // cb.CUBE_DIM))
 
@@ -233,9 +241,11 @@ def seen(state, at, wanted, nothing):
 
 @cb.func
 def look_back(state, row, p, tiles, total, step, nothing, group: cb.Comptime[int]):
-    """`step` over everything before tile p of a row, for the units of one plane, which shows the tile's total.
+    """`step` over everything before tile p of a row, for the units of one plane, which shows the
+    tile's total.
 
-    Places: how many tiles were given out; a total for every tile; for every group the result up to its end.
+    Places: how many tiles were given out; a total for every tile; for every group the result up to
+        its end.
     """
     lane = cb.UNIT_POS_PLANE
     inside = p % group
@@ -248,7 +258,8 @@ def look_back(state, row, p, tiles, total, step, nothing, group: cb.Comptime[int
     for j in cb.unroll(range(group // cb.PLANE_DIM)):
         k = j * cb.PLANE_DIM + lane
         before = step(before, seen(state, here - inside + k, k < inside, nothing))
-    # all cubes at once wait for the end of a group: one unit of each, or they would mostly wait for each other
+    # all cubes at once wait for the end of a group: one unit of each, or they would mostly wait for
+    # each other
     ahead = seen(state, end - 1, lane == 0 and p >= group, nothing)
     cb.sync_plane()
     before = step(cb.plane_shuffle(ahead, 0), fold_plane(before, step))
@@ -314,7 +325,9 @@ def cleared(words: int) -> Any:
 
 
 def along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
-    """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with `start`."""
+    """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with
+    `start`.
+    """
     m, n = x.shape
     plane = cb.device_properties_of().plane_size
     lanes = line_of(x, out)

@@ -1,8 +1,10 @@
-"""Sorting what no cache holds: parted by the leading bits of its keys into buckets that one does (see `sort.network_cpu`).
+"""Sorting what no cache holds: parted by the leading bits of its keys into buckets that one does
+(see `sort.network_cpu`).
 
-The range of keys is cut into bins of equal width, the bins are counted, neighbouring bins are joined to buckets of
-about one size, and every key moves to its bucket. A bin that is too full for the cache is parted again, by its own
-range of keys, and needs nothing more when that is one key. Where every bin is one key, the counts say all.
+The range of keys is cut into bins of equal width, the bins are counted, neighbouring bins are
+joined to buckets of about one size, and every key moves to its bucket. A bin that is too full for
+the cache is parted again, by its own range of keys, and needs nothing more when that is one key.
+Where every bin is one key, the counts say all.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ def bins_of(
     fresh: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):
-    """The bins of `count` keys from `first` on into `bins`, the keys themselves into `held` if there is such."""
+    """The bins of `count` keys from `first` on into `bins`, the keys themselves into `held` if
+    there is such.
+    """
     whole = count // lanes * lanes
     for i in range(0, whole, lanes):
         line = key_line(x, first + i, masks, fresh, lanes)
@@ -140,7 +144,9 @@ def fill_bins(
     parts,
     lanes: cb.Comptime[int],
 ):
-    """Every bin is one key, written as often as it was counted; a cube does one of `parts` parts of the bins."""
+    """Every bin is one key, written as often as it was counted; a cube does one of `parts` parts of
+    the bins.
+    """
     s, ways = cb.CUBE_POS // parts, all_of(masks)
     width = counts.shape[2] // parts
     begin = cb.CUBE_POS % parts * width
@@ -163,7 +169,8 @@ def fill_bins(
 
 @cb.kernel
 def join_bins(counts: cb.Array, table: cb.Array, edges: cb.Array, target, lanes: cb.Comptime[int]):
-    """table[s, bin] = the bucket of a bin, edges[s, k] = the place where bucket k begins; one unit does a segment.
+    """table[s, bin] = the bucket of a bin, edges[s, k] = the place where bucket k begins; one unit
+    does a segment.
 
     A bucket holds at most `target` keys, or is one bin.
     """
@@ -205,7 +212,9 @@ def move_to_buckets(
     edges: cb.Array, found: cb.Array, out: cb.Array, room: cb.Comptime[int], masks: cb.Array,
     fresh: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[place] = key, bucket by bucket, within a bucket piece by piece; a cube of one unit does a piece."""
+    """out[place] = key, bucket by bucket, within a bucket piece by piece; a cube of one unit does a
+    piece.
+    """
     pieces = found.shape[1]
     s = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
@@ -258,7 +267,9 @@ def _listed(values: Any) -> Any:
 
 
 def sort_by_buckets(x: Any, out: Any, masks: Any) -> None:
-    """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their `Keys.masks`."""
+    """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their
+    `Keys.masks`.
+    """
     recording.spoil()  # what is launched depends on the keys
     m, n = x.shape
     wide = masks.dtype
@@ -341,7 +352,9 @@ def _moved(
 
 
 def target_of(n: int, itemsize: int) -> int:
-    """Keys of a bucket that is aimed at: few enough for the first-level cache, unless that made too many buckets."""
+    """Keys of a bucket that is aimed at: few enough for the first-level cache, unless that made too
+    many buckets.
+    """
     fits = ROOM // 8 // itemsize
     while n // fits > BUCKETS and 2 * fits * itemsize <= ROOM:
         fits *= 2

@@ -36,7 +36,8 @@ class Keys:
         return 1 << (self.bits - 1)
 
     def masks(self) -> tuple[int, ...]:
-        """Numbers that say the same: `masked_key` and `unmasked_key` take them, so that one code serves all kinds.
+        """Numbers that say the same: `masked_key` and `unmasked_key` take them, so that one code
+        serves all kinds.
 
         Keys of 64 bits are signed here, as bits: units without AVX-512 compare no others.
         """
@@ -73,7 +74,9 @@ def unmasked_key(key, bits: cb.Comptime[int], masks):
 
 @cb.func
 def to_key(value, keys):
-    """The key of an element's bits: larger elements have larger keys, NaN (of any sign) the largest."""
+    """The key of an element's bits: larger elements have larger keys, NaN (of any sign) the
+    largest.
+    """
     wide = cb.u64 if keys.bits == 64 else cb.u32
     v = cb.cast(value, wide)
     if keys.kind == "float":

@@ -1,7 +1,9 @@
-"""Sorting what a few caches hold: runs sorted by networks (see `sort.network_cpu`), then merged in pairs, level by level.
+"""Sorting what a few caches hold: runs sorted by networks (see `sort.network_cpu`), then merged in
+pairs, level by level.
 
-A cube makes one stretch of the result of a pair: a search finds where it begins in both runs (Green, McColl and Bader,
-2012), and lines are merged by a bitonic network in registers (Chhugani et al., 2008). No launch depends on a key.
+A cube makes one stretch of the result of a pair: a search finds where it begins in both runs
+(Green, McColl and Bader, 2012), and lines are merged by a bitonic network in registers (Chhugani et
+al., 2008). No launch depends on a key.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ MOST = 1 << 20  # longest row that is sorted in this way
 def sort_runs(
     x: cb.Array, masks: cb.Array, out: cb.Array, n, length, each, room: cb.Comptime[int], lanes: cb.Comptime[int]
 ):  # fmt: skip
-    """The sorted keys of every run of `length` elements of rows of n, one row after the other in flat arrays; a cube
-    does `each` runs."""
+    """The sorted keys of every run of `length` elements of rows of n, one row after the other in
+    flat arrays; a cube does `each` runs.
+    """
     runs = (n + length - 1) // length
     groups = (runs + each - 1) // each
     row = cb.CUBE_POS // groups
@@ -43,8 +46,9 @@ def sort_runs(
 
 @cb.func
 def taken_before(x, one, two, count, other, wanted):
-    """How many of the first `wanted` of two merged runs, of `count` from `one` on and of `other` from `two` on, come
-    from the first."""
+    """How many of the first `wanted` of two merged runs, of `count` from `one` on and of `other`
+    from `two` on, come from the first.
+    """
     low = cb.max(wanted - other, 0)
     high = cb.min(wanted, count)
     while low < high:
@@ -58,8 +62,9 @@ def taken_before(x, one, two, count, other, wanted):
 
 @cb.func
 def next_line(x, a, a_end, b, b_end, most, lanes: cb.Comptime[int]):
-    """The next line of the run whose next key is smaller, with the largest key behind its end; and whether that is
-    the first run."""
+    """The next line of the run whose next key is smaller, with the largest key behind its end; and
+    whether that is the first run.
+    """
     edge = x.size - 1
     one = cb.select(a < a_end, x[cb.min(a, edge)], most)
     two = cb.select(b < b_end, x[cb.min(b, edge)], most)
@@ -78,8 +83,10 @@ def merge_runs(
     x: cb.Array, masks: cb.Array, out: cb.Array, n, length, parts, last: cb.Comptime[bool], ways: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """Merge pairs of runs of `length` keys of rows of n; a cube does one of `parts` parts of a pair, in `ways`
-    stretches side by side, since each step of one waits for the step before. The `last` launch writes elements."""
+    """Merge pairs of runs of `length` keys of rows of n; a cube does one of `parts` parts of a
+    pair, in `ways` stretches side by side, since each step of one waits for the step before. The
+    `last` launch writes elements.
+    """
     pairs = (n + 2 * length - 1) // (2 * length)
     row = cb.CUBE_POS // (pairs * parts)
     first = cb.CUBE_POS // parts % pairs * (2 * length)
@@ -127,7 +134,9 @@ def merge_runs(
 
 
 def sort_by_runs(x: Any, out: Any, masks: Any) -> None:
-    """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their `Keys.masks`."""
+    """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their
+    `Keys.masks`.
+    """
     m, n = x.shape
     wide = masks.dtype
     lanes, room = cb.device_properties_of().register_bytes // wide.itemsize, RUN // wide.itemsize
@@ -142,7 +151,9 @@ def sort_by_runs(x: Any, out: Any, masks: Any) -> None:
 
 
 def merge(here: Any, there: Any, out: Any, masks: Any, length: int) -> None:
-    """Write the merged runs of `length` keys of `here` to `out` (rows, n); both spare arrays are flat."""
+    """Write the merged runs of `length` keys of `here` to `out` (rows, n); both spare arrays are
+    flat.
+    """
     m, n = out.shape
     lanes = cb.device_properties_of().register_bytes // here.itemsize
     while length < n:

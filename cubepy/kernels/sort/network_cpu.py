@@ -1,9 +1,11 @@
-"""Sorting within the cache by a network on lines, for one unit: no branch and no memory access depends on a key.
+"""Sorting within the cache by a network on lines, for one unit: no branch and no memory access
+depends on a key.
 
-What is sorted is seen as a matrix of `rows` lines. Blocks of 16 lines are sorted down their columns in registers
-(Batcher's odd-even merges, 1968); then sorted parts of columns, and at last whole columns, are merged in pairs: the
-second is taken in reverse, and what came out is bitonic, so that halving the distance sorts it. Steps of several
-distances are done at once on lines that are held in registers.
+What is sorted is seen as a matrix of `rows` lines. Blocks of 16 lines are sorted down their columns
+in registers (Batcher's odd-even merges, 1968); then sorted parts of columns, and at last whole
+columns, are merged in pairs: the second is taken in reverse, and what came out is bitonic, so that
+halving the distance sorts it. Steps of several distances are done at once on lines that are held in
+registers.
 """
 
 from __future__ import annotations
@@ -74,10 +76,11 @@ def swapped(lanes: int, bits: int) -> tuple[int, ...]:
 
 
 def weave(lanes: int, bits: int) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """How two lines are shuffled together so that whole lines are compared at the distances bits, bits / 2, ... 1.
+    """How two lines are shuffled together so that whole lines are compared at the distances bits,
+    bits / 2, ... 1.
 
-    Before each step the first line takes the lanes without the bit from both, the second one those with it; at last
-    every lane goes back to its place.
+    Before each step the first line takes the lanes without the bit from both, the second one those
+    with it; at last every lane goes back to its place.
     """
     steps = []
     at = {(line, c): line * lanes + c for line in range(2) for c in range(lanes)}
@@ -92,7 +95,9 @@ def weave(lanes: int, bits: int) -> tuple[tuple[tuple[int, ...], tuple[int, ...]
 
 
 def chosen(lanes: int, bit: int, second: bool) -> tuple[int, ...]:
-    """Lanes without the bit from the first line and lanes with it from the second, or the other way round."""
+    """Lanes without the bit from the first line and lanes with it from the second, or the other way
+    round.
+    """
     return tuple(c + lanes * ((c & bit != 0) != second) for c in range(lanes))
 
 
@@ -175,9 +180,11 @@ def reverse_lanes(a, rows, group: cb.Comptime[int], lanes: cb.Comptime[int]):
 
 @cb.func
 def sort_lines(a, rows, merges, lanes: cb.Comptime[int]):
-    """Sort the first rows * lanes elements of `a` column by column: a[r, c] is then element c * rows + r.
+    """Sort the first rows * lanes elements of `a` column by column: a[r, c] is then element c *
+    rows + r.
 
-    `rows` is a power of two, at least BLOCK; `merges` is the binary logarithm of rows / BLOCK * lanes.
+    `rows` is a power of two, at least BLOCK; `merges` is the binary logarithm of rows / BLOCK *
+    lanes.
     """
     held = cb.local(BLOCK, a.dtype, lanes=lanes)
     halve(a, held, rows, 1, odd_even_pairs(BLOCK), BLOCK, lanes)
@@ -275,7 +282,9 @@ def store_sorted(a, rows, out, first, n, masks, lanes: cb.Comptime[int]):
 
 @cb.func
 def sort_part(x, first, to, n, out, a, masks, fresh: cb.Comptime[bool], lanes: cb.Comptime[int]):
-    """out[to : to + n] = the sorted elements of x from `first` on, which are keys already unless `fresh`."""
+    """out[to : to + n] = the sorted elements of x from `first` on, which are keys already unless
+    `fresh`.
+    """
     rows, merges = network_of(n, lanes)
     load_keys(x, first, n, a, rows * lanes, masks, fresh, lanes)
     sort_lines(a, rows, merges, lanes)
@@ -286,7 +295,9 @@ def sort_part(x, first, to, n, out, a, masks, fresh: cb.Comptime[bool], lanes: c
 def sort_whole_rows(
     x: cb.Array, masks: cb.Array, out: cb.Array, n, room: cb.Comptime[int], lanes: cb.Comptime[int]
 ):  # fmt: skip
-    """Rows of n elements, at most `room`, one after the other in flat arrays; a cube of one unit does one."""
+    """Rows of n elements, at most `room`, one after the other in flat arrays; a cube of one unit
+    does one.
+    """
     a = cb.shared(room, masks.dtype)
     first = cb.CUBE_POS * n
     sort_part(x, first, first, n, out, a, all_of(masks), True, lanes)
@@ -308,7 +319,9 @@ def placed_line(x, at, i, masks, same_zeros: cb.Comptime[bool], lanes: cb.Compti
 
 @cb.func
 def store_places(a, rows, x, first, values, indices, to, k, lanes: cb.Comptime[int]):
-    """The places of the first k keys of `placed_line`, in the order that `sort_lines` leaves, and the elements."""
+    """The places of the first k keys of `placed_line`, in the order that `sort_lines` leaves, and
+    the elements.
+    """
     held = cb.local(lanes, cb.i64, lanes=lanes)
     for r in range(0, rows, lanes):
         turn_lines(a, r, held, lanes)
@@ -326,8 +339,10 @@ def sort_places(
     x: cb.Array, masks: cb.Array, values, indices: cb.Array, n, k, same_zeros: cb.Comptime[bool],
     room: cb.Comptime[int], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The places of the first k of the sorted elements of rows of n, at most `room`, of 32 bits or less, and the
-    elements into `values` if there is such; flat arrays; a cube of one unit does a row."""
+    """The places of the first k of the sorted elements of rows of n, at most `room`, of 32 bits or
+    less, and the elements into `values` if there is such; flat arrays; a cube of one unit does a
+    row.
+    """
     first, to, w = cb.CUBE_POS * n, cb.CUBE_POS * k, all_of(masks)
     a = cb.shared(room, cb.i64)
     rows, merges = network_of(n, lanes)

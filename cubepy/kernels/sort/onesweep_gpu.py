@@ -1,9 +1,11 @@
-"""Radix sort of long rows where units work in planes: all digits are counted in one look, then one pass a digit.
+"""Radix sort of long rows where units work in planes: all digits are counted in one look, then one
+pass a digit.
 
-A pass neither counts nor scans first ("onesweep", Adinets and Merrill, 2022): a cube sorts a tile by its digit and
-publishes how often it has every digit; where its keys go follows from what the tiles before it published, either their
-own counts or the sums up to them. Cubes draw their tiles by number, so those that a cube waits for are on their way.
-Flag and count share a word, so nothing else has to be seen in order.
+A pass neither counts nor scans first ("onesweep", Adinets and Merrill, 2022): a cube sorts a tile
+by its digit and publishes how often it has every digit; where its keys go follows from what the
+tiles before it published, either their own counts or the sums up to them. Cubes draw their tiles by
+number, so those that a cube waits for are on their way. Flag and count share a word, so nothing
+else has to be seen in order.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ class SweepPlan:
 KEYS = SweepPlan(32, 2, 2)
 PAIRS = SweepPlan(32, 2, 2)
 LONG_KEYS = SweepPlan(16, 2, 2)
-"""What was fastest on an H200, of 12 to 32 keys a unit and 2 to 4 cubes a core: more keys beat more cubes, since more
-neighbours go to neighbouring places."""
+"""What was fastest on an H200, of 12 to 32 keys a unit and 2 to 4 cubes a core: more keys beat more
+cubes, since more neighbours go to neighbouring places.
+"""
 
 
 @cb.kernel
@@ -81,9 +84,11 @@ def count_all_digits(
 
 @cb.func
 def rank_keys(key, place, shift, masks, counts, plan):
-    """place[j] = how many of the plane's keys before key[j] have its digit; counts[plane, digit] = how many have it.
+    """place[j] = how many of the plane's keys before key[j] have its digit; counts[plane, digit] =
+    how many have it.
 
-    A lane sets its bit in the word of its digit; the lane of the lowest bit takes places for all of them.
+    A lane sets its bit in the word of its digit; the lane of the lowest bit takes places for all of
+    them.
     """
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
     for d in cb.unroll(range(256 // cb.PLANE_DIM)):
@@ -134,10 +139,11 @@ def before_unit(value, other, board):
 
 @cb.func
 def places_before(state, turn, t, p, start, count):
-    """Where the keys of tile t, the p-th of its row, with this unit's digit go: publish, and ask the tiles before.
+    """Where the keys of tile t, the p-th of its row, with this unit's digit go: publish, and ask
+    the tiles before.
 
-    A word of `state` is 0 until it is known, then the tile's count with the lower flag, then with the upper one the
-    sum up to and with the tile.
+    A word of `state` is 0 until it is known, then the tile's count with the lower flag, then with
+    the upper one the sum up to and with the tile.
     """
     word = state.dtype
     top = 8 * word.itemsize - 2
@@ -164,7 +170,9 @@ def sweep(
     x: cb.Array, indices, seen: cb.Array, drawn: cb.Array, state: cb.Array, out, out_indices, turn, tiles,
     keys: cb.Comptime, first: cb.Comptime[bool], last: cb.Comptime[bool], plan: cb.Comptime[SweepPlan],
 ):  # fmt: skip
-    """out[row, place] = key (an element again in the last pass), with its index: one digit's pass over all rows."""
+    """out[row, place] = key (an element again in the last pass), with its index: one digit's pass
+    over all rows.
+    """
     cb.resident(plan.resident)
     wide = cb.u64 if keys.bits == 64 else cb.u32
     tile = cb.CUBE_DIM * plan.items
@@ -236,7 +244,9 @@ def sweep(
 
 
 def sort_by_sweeps(x: Any, values: Any, indices: Any, keys: Any) -> None:
-    """Sort (rows, n) of unsigned integers on the current device; `values` and `indices` as in `radix`."""
+    """Sort (rows, n) of unsigned integers on the current device; `values` and `indices` as in
+    `radix`.
+    """
     m, n = x.shape
     passes = -(-keys.bits // 8)
     plan = LONG_KEYS if keys.bits == 64 else KEYS if indices is None else PAIRS

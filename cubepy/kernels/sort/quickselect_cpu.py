@@ -1,4 +1,6 @@
-"""The first elements of sorted rows by quickselect on lines (Hoare, 1961; see `sort.quicksort_cpu`), for one unit."""
+"""The first elements of sorted rows by quickselect on lines (Hoare, 1961; see
+`sort.quicksort_cpu`), for one unit.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,9 @@ def choose(
     same_zeros: cb.Comptime[bool],
     lanes,
 ):
-    """One row: n elements from `first` on, of which k go to place `to`; `keys` is free from `room` on, and behind n
-    keys from there."""
+    """One row: n elements from `first` on, of which k go to place `to`; `keys` is free from `room`
+    on, and behind n keys from there.
+    """
     other = n + 2 * lanes
     whole = n // lanes * lanes
     for i in range(0, whole, lanes):
@@ -87,8 +90,9 @@ def top_by_parts(
     x: cb.Array, masks: cb.Array, keys: cb.Array, values: cb.Array, indices: cb.Array, m, n, k, each, levels,
     same_zeros: cb.Comptime[bool], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The first k of the sorted elements of m rows of n, of 32 bits or less, and their places; flat arrays; a cube of
-    one unit does `each` rows, with memory of its own in `keys`."""
+    """The first k of the sorted elements of m rows of n, of 32 bits or less, and their places; flat
+    arrays; a cube of one unit does `each` rows, with memory of its own in `keys`.
+    """
     a = cb.shared(2 * WANTED, cb.i64)
     w = all_of(masks)
     room = cb.CUBE_POS * (2 * (n + 2 * lanes))
@@ -99,8 +103,9 @@ def top_by_parts(
 
 
 def worth_it(n: int, k: int, itemsize: int) -> bool:
-    """Whether to look for the first k of rows of n in this way: of many more elements few are better than the worst of
-    those that were found so far (`radix.top_rows`)."""
+    """Whether to look for the first k of rows of n in this way: of many more elements few are
+    better than the worst of those that were found so far (`radix.top_rows`).
+    """
     return (
         quicksort_cpu.quick()
         and k <= WANTED
@@ -110,8 +115,9 @@ def worth_it(n: int, k: int, itemsize: int) -> bool:
 
 
 def top_by_quickselect(x: Any, values: Any, indices: Any, kinds: Keys) -> None:
-    """`values`, `indices` (rows, k) = the first k of the sorted rows of x (rows, n) and their places; all contiguous;
-    keys of 32 bits or less, k at most WANTED, n at most LONGEST."""
+    """`values`, `indices` (rows, k) = the first k of the sorted rows of x (rows, n) and their
+    places; all contiguous; keys of 32 bits or less, k at most WANTED, n at most LONGEST.
+    """
     (m, n), k, device = x.shape, values.shape[1], cb.device_properties_of()
     lanes, bits = device.register_bytes // 8, f"u{x.itemsize}"
     each = -(-m // (4 * device.cores))

@@ -1,9 +1,10 @@
-"""Quicksort on lines (Hoare, 1961; on lines Blacher, Giesen and Kühne, 2021), by one unit; runs, one for each
-thread, are merged (see `sort.mergesort_cpu`).
+"""Quicksort on lines (Hoare, 1961; on lines Blacher, Giesen and Kühne, 2021), by one unit; runs,
+one for each thread, are merged (see `sort.mergesort_cpu`).
 
-A line of keys is compared with the pivot at once; `cb.partition` moves its smaller keys to the front, and the line is
-written to both ends of what is left of the other buffer, where the next lines overwrite what does not belong there. So
-no branch depends on a key. Parts that are small enough are sorted by a network (see `sort.network_cpu`).
+A line of keys is compared with the pivot at once; `cb.partition` moves its smaller keys to the
+front, and the line is written to both ends of what is left of the other buffer, where the next
+lines overwrite what does not belong there. So no branch depends on a key. Parts that are small
+enough are sorted by a network (see `sort.network_cpu`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def middle_of(a, b, c):
 
 @cb.func
 def likely_middle(keys, first, n, lanes: cb.Comptime[int]):
-    """A key that is likely to be near the middle: of nine lines the middle of middles, then of three of its lanes."""
+    """A key that is likely to be near the middle: of nine lines the middle of middles, then of
+    three of its lanes.
+    """
     found = ()
     for k in cb.unroll(range(LINES)):
         found = found + (keys.load(first + n // LINES * k, lanes),)
@@ -56,7 +59,9 @@ def ends_of(keys, first, n, lanes: cb.Comptime[int]):
 
 @cb.func
 def pivot_of(keys, first, n, likely, lanes: cb.Comptime[int]):
-    """A key near the middle if `likely`, else one that halves the range of keys, which ends in any case."""
+    """A key near the middle if `likely`, else one that halves the range of keys, which ends in any
+    case.
+    """
     pivot = likely_middle(keys, first, n, lanes)
     if not likely:
         low, high = ends_of(keys, first, n, lanes)
@@ -68,7 +73,9 @@ def pivot_of(keys, first, n, likely, lanes: cb.Comptime[int]):
 
 @cb.func
 def part_keys(keys, source, target, n, pivot, lanes: cb.Comptime[int]):
-    """keys[target : target + n] = the n keys from `source` on, those below the pivot first; gives how many they are."""
+    """keys[target : target + n] = the n keys from `source` on, those below the pivot first; gives
+    how many they are.
+    """
     low = target
     high = target + n
     split = cb.splat(pivot, lanes)
@@ -104,8 +111,10 @@ def write_equal(out, first, n, key, masks, lanes: cb.Comptime[int]):
 
 @cb.func
 def quicksort(keys, other, first, n, out, a, masks, levels, lanes: cb.Comptime[int]):
-    """out[first : first + n] = the elements of the sorted keys[first : first + n]; a part of m keys may use the
-    `other` keys behind. Pivots that halve the range of keys bound what is left after so many `levels`."""
+    """out[first : first + n] = the elements of the sorted keys[first : first + n]; a part of m keys
+    may use the `other` keys behind. Pivots that halve the range of keys bound what is left after so
+    many `levels`.
+    """
     begins = cb.shared(DEPTH, cb.i64)
     ends = cb.shared(DEPTH, cb.i64)
     depths = cb.shared(DEPTH, cb.i32)
@@ -155,8 +164,9 @@ def quicksort_runs(
     x: cb.Array, masks: cb.Array, keys: cb.Array, out: cb.Array, n, length, levels, last: cb.Comptime[bool],
     room: cb.Comptime[int], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The sorted keys (elements if `last`) of every run of `length` elements of rows of n, one row after the other in
-    flat arrays; a cube of one unit does a run. `keys` has room for all twice."""
+    """The sorted keys (elements if `last`) of every run of `length` elements of rows of n, one row
+    after the other in flat arrays; a cube of one unit does a run. `keys` has room for all twice.
+    """
     runs = (n + length - 1) // length
     begin = cb.CUBE_POS % runs * length
     first = cb.CUBE_POS // runs * n + begin
@@ -192,7 +202,9 @@ def quick() -> bool:
 
 
 def sort_by_quicksort(x: Any, out: Any, masks: Any) -> None:
-    """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their `Keys.masks`."""
+    """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their
+    `Keys.masks`.
+    """
     m, n = x.shape
     wide, device = masks.dtype, cb.device_properties_of()
     lanes, pieces = device.register_bytes // wide.itemsize, 1

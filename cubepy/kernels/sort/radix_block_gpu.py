@@ -1,8 +1,8 @@
-"""Radix sort where units work in planes: rows that one cube holds are sorted in shared memory, longer ones by
-`sort.onesweep_gpu`.
+"""Radix sort where units work in planes: rows that one cube holds are sorted in shared memory,
+longer ones by `sort.onesweep_gpu`.
 
-Every plane ranks its own stretch, 32 keys at a time: a lane sets its bit in the word of its digit, and the bits below
-its own tell how many equal digits come before it.
+Every plane ranks its own stretch, 32 keys at a time: a lane sets its bit in the word of its digit,
+and the bits below its own tell how many equal digits come before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ ITEMS = 16  # keys of 32 bits that a unit holds
 
 @cb.func
 def rank_tile(key, place, shift, masks, counts, starts, board, items: cb.Comptime[int]):
-    """place[j] = where key[j] goes in the tile's order by a digit; starts[digit] = where a digit begins."""
+    """place[j] = where key[j] goes in the tile's order by a digit; starts[digit] = where a digit
+    begins.
+    """
     planes = cb.CUBE_DIM // cb.PLANE_DIM
     per = 256 // cb.CUBE_DIM
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE

@@ -1,9 +1,11 @@
-"""Radix sort: elements as unsigned keys whose order is theirs, sorted digit by digit from the lowest, stable.
+"""Radix sort: elements as unsigned keys whose order is theirs, sorted digit by digit from the
+lowest, stable.
 
-One pass counts the digits of every piece of a row, a scan turns the counts into places (digit by digit, and piece by
-piece within a digit), and a second look at the pieces moves keys, with their indices where wanted, to their places.
-A piece is walked by one unit where units are not threads, and ranked by planes where they are: lanes that hold the
-same digit find each other through a word of shared memory (Merrill and Grimshaw, 2011; CUB's match by atomics).
+One pass counts the digits of every piece of a row, a scan turns the counts into places (digit by
+digit, and piece by piece within a digit), and a second look at the pieces moves keys, with their
+indices where wanted, to their places. A piece is walked by one unit where units are not threads,
+and ranked by planes where they are: lanes that hold the same digit find each other through a word
+of shared memory (Merrill and Grimshaw, 2011; CUB's match by atomics).
 """
 
 from __future__ import annotations
@@ -23,10 +25,9 @@ from cubepy.runtime import memory
 class Pass(NamedTuple):
     """What one digit's pass over rows of keys reads and writes.
 
-    Attributes:
-        here, order: keys (elements in the first pass) and their indices, None where they are their own.
-        out, out_order: where both go; None for what nobody wants.
-        first, last: whether elements become keys, and keys elements again.
+    Attributes: here, order: keys (elements in the first pass) and their indices, None where they
+        are their own. out, out_order: where both go; None for what nobody wants. first, last:
+        whether elements become keys, and keys elements again.
     """
 
     here: Any
@@ -38,8 +39,9 @@ class Pass(NamedTuple):
 
 
 def passes_of(x: Any, values: Any, indices: Any, keys: Keys, digits: int) -> Iterator[Pass]:
-    """The passes that sort x (rows, n) into `values` and its permutation into `indices`, either of which may be None:
-    back and forth between two spare arrays."""
+    """The passes that sort x (rows, n) into `values` and its permutation into `indices`, either of
+    which may be None: back and forth between two spare arrays.
+    """
     passes = -(-keys.bits // digits)
     wide = np.uint64 if keys.bits == 64 else np.uint32
     spare = [memory.empty(x.shape, wide) for _ in range(min(passes - 1, 2))]
@@ -62,7 +64,9 @@ def count_digits(
     digits: cb.Comptime[int],
     first: cb.Comptime[bool],
 ):
-    """counts[row, digit, p] = how often the p-th piece of a row has the digit; a cube of one unit does a piece."""
+    """counts[row, digit, p] = how often the p-th piece of a row has the digit; a cube of one unit
+    does a piece.
+    """
     pieces = counts.shape[2]
     row = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
@@ -81,7 +85,9 @@ def move_keys(
     x: cb.Array, indices, places: cb.Array, out, out_indices, shift, piece, keys: cb.Comptime,
     digits: cb.Comptime[int], first: cb.Comptime[bool], last: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[row, place] = key (an element again in the last pass), with its index; a cube of one unit does a piece."""
+    """out[row, place] = key (an element again in the last pass), with its index; a cube of one unit
+    does a piece.
+    """
     pieces = places.shape[2]
     row = cb.CUBE_POS // pieces
     p = cb.CUBE_POS % pieces
@@ -104,7 +110,9 @@ def move_keys(
 
 @cb.func
 def clear_counts(counts, bins):
-    """No digit was seen yet. (The number of digits is no constant here, since LLVM is slow at long constant loops.)"""
+    """No digit was seen yet. (The number of digits is no constant here, since LLVM is slow at long
+    constant loops.)
+    """
     for p in range(counts.shape[0]):
         for d in range(bins):
             counts[p, d] = 0
@@ -129,7 +137,8 @@ def sort_counted(
     digits: cb.Comptime[int],
     indexed: cb.Comptime[bool],
 ):
-    """Sort a[0, :n], whose digits are counted, back and forth between a[0] and a[1]; gives where it ends up.
+    """Sort a[0, :n], whose digits are counted, back and forth between a[0] and a[1]; gives where it
+    ends up.
 
     A digit that all keys have in common costs no pass.
     """
@@ -201,7 +210,8 @@ def sort_short_rows(
     room: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):
-    """Rows of at most `room` elements, `lanes` rows at once, one in each lane: Batcher's odd-even merges (1968).
+    """Rows of at most `room` elements, `lanes` rows at once, one in each lane: Batcher's odd-even
+    merges (1968).
 
     `count` is `room` as a number that the compiler does not know, so that the network stays a loop.
     """
@@ -241,7 +251,9 @@ def top_rows(
     x: cb.Array, out: cb.Array, out_indices: cb.Array, k, bins, keys: cb.Comptime, room: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The k smallest keys of every row: what beats the k-th best so far is collected, and cut to k when room ends."""
+    """The k smallest keys of every row: what beats the k-th best so far is collected, and cut to k
+    when room ends.
+    """
     wide = cb.u64 if keys.bits == 64 else cb.u32
     passes = (keys.bits + 7) // 8
     row, n = cb.CUBE_POS, x.shape[1]
@@ -283,7 +295,9 @@ def top_few(
     x: cb.Array, out: cb.Array, out_indices: cb.Array, k, keys: cb.Comptime, room: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The same for a small k: the best so far are in order all the time, and each new one takes its place there."""
+    """The same for a small k: the best so far are in order all the time, and each new one takes its
+    place there.
+    """
     wide = cb.u64 if keys.bits == 64 else cb.u32
     row, n = cb.CUBE_POS, x.shape[1]
     best = cb.shared(room, wide)

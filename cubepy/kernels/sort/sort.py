@@ -1,7 +1,9 @@
-"""Sorting along an axis: values by networks of lines and buckets, places by radix (stable); NaN last.
+"""Sorting along an axis: values by networks of lines and buckets, places by radix (stable); NaN
+last.
 
-Whole launches wait for the last thread, so a sort of values is few of them: rows that a cache holds take one, longer
-ones one more for every doubling (`sort.mergesort_cpu`), the longest five (`sort.bucketsort_cpu`).
+Whole launches wait for the last thread, so a sort of values is few of them: rows that a cache holds
+take one, longer ones one more for every doubling (`sort.mergesort_cpu`), the longest five
+(`sort.bucketsort_cpu`).
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def keys_of(dtype: Any, descending: bool, same_zeros: bool) -> Keys:
 
 
 def sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
-    """Sort (rows, n), contiguous, into `values` and its permutation into `indices`; either may be None."""
+    """Sort (rows, n), contiguous, into `values` and its permutation into `indices`; either may be
+    None.
+    """
     m, n = x.shape
     keys = keys_of(x.dtype, descending, indices is not None)
     source = x.view(f"u{x.itemsize}")
@@ -104,8 +108,9 @@ def sorted_rows(x: Any, values: Any, indices: Any, descending: bool) -> None:
 
 
 def places_by_network(x: Any, values: Any, indices: Any, k: int, keys: Keys) -> None:
-    """The places of the first k of the sorted elements of rows of x, and the elements, into contiguous arrays; keys of
-    32 bits or less."""
+    """The places of the first k of the sorted elements of rows of x, and the elements, into
+    contiguous arrays; keys of 32 bits or less.
+    """
     m, n = x.shape
     lanes, bits = max(1, cb.device_properties_of().register_bytes // 8), f"u{x.itemsize}"
     found = None if values is None else values.view(bits).reshape(-1)
@@ -204,7 +209,8 @@ def sort(x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None) -
 
 @repeated
 def argsort(x: Any, axis: Any = -1, descending: bool = False, *, out: Any = None) -> Any:
-    """The indices (i64) that sort an axis, as `numpy.argsort(x, axis, stable=True)`: equal elements keep their order.
+    """The indices (i64) that sort an axis, as `numpy.argsort(x, axis, stable=True)`: equal elements
+    keep their order.
 
     Args:
         x, axis, descending, out: as for `sort`.

@@ -1,9 +1,11 @@
-"""The best elements of rows where units work in planes: every plane walks along a piece and keeps what may still count.
+"""The best elements of rows where units work in planes: every plane walks along a piece and keeps
+what may still count.
 
-An element is worth a look when it beats the worst that a plane kept; on numbers in no particular order that is soon
-rare, and most of a row is read once and compared. When a plane's memory is full, it finds a key that leaves enough
-elements by bisection of the keys' range, counting in registers. Planes of a cube merge what they kept, two and two;
-what cubes kept is searched again, until one cube has the row, which puts it in order (Batcher's bitonic sort, 1968).
+An element is worth a look when it beats the worst that a plane kept; on numbers in no particular
+order that is soon rare, and most of a row is read once and compared. When a plane's memory is full,
+it finds a key that leaves enough elements by bisection of the keys' range, counting in registers.
+Planes of a cube merge what they kept, two and two; what cubes kept is searched again, until one
+cube has the row, which puts it in order (Batcher's bitonic sort, 1968).
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ NOWHERE = (1 << 31) - 1  # index of what pads a piece with fewer than k elements
 
 @dataclass(frozen=True)
 class TopPlan:
-    """How a kernel searches: `rounds` lines of `lanes` elements a unit at once, `room` entries a plane, and whether
-    it reads elements (or keys with their indices) and writes elements in order (or keys in any)."""
+    """How a kernel searches: `rounds` lines of `lanes` elements a unit at once, `room` entries a
+    plane, and whether it reads elements (or keys with their indices) and writes elements in order
+    (or keys in any).
+    """
 
     lanes: int
     rounds: int
@@ -69,8 +73,10 @@ def between(low, high, begin, final, wide: cb.Comptime):
 
 @cb.func
 def keep_best(kept, order, count, k, most, keys, room: cb.Comptime[int]):
-    """Cut a plane's `count` entries back to between k and `most` (at least k) best ones: smaller keys, then smaller
-    indices. Gives how many, the largest key and the largest index that an entry of this key may have."""
+    """Cut a plane's `count` entries back to between k and `most` (at least k) best ones: smaller
+    keys, then smaller indices. Gives how many, the largest key and the largest index that an entry
+    of this key may have.
+    """
     wide = cb.u64 if keys.bits == 64 else cb.u32
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
     slots = room // cb.PLANE_DIM
@@ -114,7 +120,9 @@ def keep_best(kept, order, count, k, most, keys, room: cb.Comptime[int]):
 
 @cb.func
 def walk(x, given, row, begin, stop, k, most, kept, order, counts, keys, plan):
-    """Let a plane keep the best of x[row, begin:stop]; gives how many they are (k at least, if there are so many)."""
+    """Let a plane keep the best of x[row, begin:stop]; gives how many they are (k at least, if
+    there are so many).
+    """
     wide = cb.u64 if keys.bits == 64 else cb.u32
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
     lanes = plan.lanes
@@ -180,7 +188,9 @@ def walk(x, given, row, begin, stop, k, most, kept, order, counts, keys, plan):
 
 @cb.func
 def put_in_order(kept, order, padded):
-    """Sort the first `padded` entries (a power of two) of the first plane, by keys and then by indices."""
+    """Sort the first `padded` entries (a power of two) of the first plane, by keys and then by
+    indices.
+    """
     size = 2
     while size <= padded:
         step = size // 2
@@ -205,8 +215,8 @@ def top_of_pieces(
     x: cb.Array, given, out: cb.Array, out_indices: cb.Array, k, most, part, padded, keys: cb.Comptime,
     plan: cb.Comptime[TopPlan],
 ):  # fmt: skip
-    """The k best of every piece of every row (and up to `most`, unless it is the last search), a cube each; each of its
-    planes walks along `part` elements.
+    """The k best of every piece of every row (and up to `most`, unless it is the last search), a
+    cube each; each of its planes walks along `part` elements.
 
     With `given`, x holds keys and given[row, i] the index of each of them.
     """
@@ -259,12 +269,15 @@ def top_of_pieces(
 
 
 def worth_it(elements: int, n: int, k: int, itemsize: int) -> bool:
-    """Whether searching rows of n, so many elements in all, for the k best of each is better than sorting them."""
+    """Whether searching rows of n, so many elements in all, for the k best of each is better than
+    sorting them.
+    """
     return n > 4 * k and k <= MOST[max(32, 8 * itemsize)] and (k <= MANY or elements >= FEW)
 
 
 def top_by_planes(x: Any, values: Any, indices: Any, k: int, keys: Any, given: Any = None) -> None:
-    """The k best of every row of x (rows, n), unsigned integers: `values` and `indices` are (rows, k), in order.
+    """The k best of every row of x (rows, n), unsigned integers: `values` and `indices` are (rows,
+    k), in order.
 
     With `given`, x holds keys, and given[row, i] the index of each of them.
     """

@@ -1,1 +1,3 @@
-"""Linear and largest values of windows along axes: the engine of averages, interpolation and disjoint pools."""
+"""Linear and largest values of windows along axes: the engine of averages, interpolation and
+disjoint pools.
+"""

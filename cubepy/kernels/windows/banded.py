@@ -1,4 +1,6 @@
-"""Banded matrices: averages of windows and of equal parts, and values between places, along one axis."""
+"""Banded matrices: averages of windows and of equal parts, and values between places, along one
+axis.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ def noted(*tables: np.ndarray) -> tuple[np.ndarray, ...]:
 
 @dataclass(frozen=True)
 class Means:
-    """Averages of windows of `kernel` places, or of equal parts if that is 0: divided by the number of places, those
-    outside too if `padded`, or by `divisor`."""
+    """Averages of windows of `kernel` places, or of equal parts if that is 0: divided by the number
+    of places, those outside too if `padded`, or by `divisor`.
+    """
 
     kernel: int = 0
     stride: int = 1
@@ -36,7 +39,9 @@ Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Band:
-    """A banded matrix: row j has `weights[j]` from column `starts[j]` on. `means`: what averages they are, if any."""
+    """A banded matrix: row j has `weights[j]` from column `starts[j]` on. `means`: what averages
+    they are, if any.
+    """
 
     def __init__(
         self, shape: tuple[int, int], entries: Entries, means: Means | None = None
@@ -54,7 +59,9 @@ class Band:
         self.made: dict[Any, Any] = {}
 
     def tables(self, acc: Any, least: int = 0) -> tuple[np.ndarray, ...]:
-        """The starts, and the weights in the dtype that sums have, zeros behind them up to `least` in a row."""
+        """The starts, and the weights in the dtype that sums have, zeros behind them up to `least`
+        in a row.
+        """
         if (acc, least) not in self.made:
             more = max(0, least - self.weights.shape[1])
             self.made[acc, least] = np.pad(self.weights, ((0, 0), (0, more))).astype(acc.numpy)
@@ -78,7 +85,9 @@ class Band:
         return self.made["whole"]  # type: ignore[no-any-return]
 
     def chunk(self, most: int) -> int:
-        """How many neighbouring rows look at `most` columns or fewer; 0 if even one may look at more."""
+        """How many neighbouring rows look at `most` columns or fewer; 0 if even one may look at
+        more.
+        """
         if ("chunk", most) not in self.made:
             ends = np.minimum(self.starts + self.weights.shape[1], self.columns)
             count = self.rows

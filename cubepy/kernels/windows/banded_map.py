@@ -35,7 +35,9 @@ def band_columns(
     acc: cb.Comptime,
     lanes: cb.Comptime[int],
 ):
-    """out[b, j, c] = sum over k of weights[j, k] * x[b, starts[j] + k, c]; lines lie along c, a cube does one j."""
+    """out[b, j, c] = sum over k of weights[j, k] * x[b, starts[j] + k, c]; lines lie along c, a
+    cube does one j.
+    """
     m = out.shape[1]
     j = cb.CUBE_POS % m
     b = cb.CUBE_POS // m
@@ -106,7 +108,9 @@ def _along(x: Any, d: int, band: Band, dtype: Any) -> Any:
 
 
 def _image(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> Any:
-    """A contiguous array mapped along its last two axes of size, or the only one; into `target` if there is such."""
+    """A contiguous array mapped along its last two axes of size, or the only one; into `target` if
+    there is such.
+    """
     axes, shape = len(bands), list(x.shape)
     at = x.ndim - axes - last
     shape[at : at + axes] = [band.rows for band in bands]
@@ -184,7 +188,9 @@ def mapped(x: Any, bands: list[Band], layout: str, out: Any = None, alone: bool 
 
 
 def _on_cpu(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> Any:
-    """The depth alone, where it makes the work less, and the image at once; means of whole images are sums."""
+    """The depth alone, where it makes the work less, and the image at once; means of whole images
+    are sums.
+    """
     first, between = 1 if last else 2, np.dtype(np.float32) if dtype.itemsize == 2 else dtype
     value, deep = x, bands[:-2]
     scale = math.prod(band.whole or 0.0 for band in bands)
@@ -211,7 +217,9 @@ def _on_cpu(x: Any, bands: list[Band], last: bool, dtype: Any, target: Any) -> A
 def checked(
     input: Any, axes: int, layout: str, name: str, either: bool = True
 ) -> tuple[Any, tuple[int, ...], bool]:
-    """The array with a batch axis, its size, and whether that axis was added (`either`: it may be missing)."""
+    """The array with a batch axis, its size, and whether that axis was added (`either`: it may be
+    missing).
+    """
     x = float_array(input, "input")
     if layout not in LAYOUTS[axes]:
         raise ShapeError(f"layout is one of {LAYOUTS[axes]}, not {layout!r}")
@@ -228,7 +236,8 @@ def checked(
 
 
 def size_of(shape: Any, axes: int, layout: str, grad: Any, name: str) -> tuple[int, ...]:
-    """The axes of size of an input of this shape, whose gradient (with its batch axis) has such a batch and channels.
+    """The axes of size of an input of this shape, whose gradient (with its batch axis) has such a
+    batch and channels.
 
     Raises:
         ShapeError: they do not go together.

@@ -1,6 +1,8 @@
-"""Banded maps with channels last on a CPU, where few places of the input count: all of them are read for each result.
+"""Banded maps with channels last on a CPU, where few places of the input count: all of them are
+read for each result.
 
-Nothing is kept between, which is less work than one axis after the other where windows hardly overlap (see `pays`).
+Nothing is kept between, which is less work than one axis after the other where windows hardly
+overlap (see `pays`).
 """
 
 from __future__ import annotations
@@ -124,7 +126,9 @@ def pays(x: Any, out: Any, down: Any, across: Any, lanes: int) -> bool:
 
 
 def run(x: Any, out: Any, down: Any, across: Any, acc: Any) -> bool:
-    """Map (b, height, width, channels) to (b, h, w, channels), both contiguous; whether it was done."""
+    """Map (b, height, width, channels) to (b, h, w, channels), both contiguous; whether it was
+    done.
+    """
     lanes = max(1, cb.device_properties_of().register_bytes // acc.itemsize)
     if not pays(x, out, down, across, lanes):
         return False

@@ -1,7 +1,9 @@
-"""Largest values or means of windows that overlap little, or of parts that are not equal, for devices with planes.
+"""Largest values or means of windows that overlap little, or of parts that are not equal, for
+devices with planes.
 
-With channels first a cube makes rows of results: every column of their windows first, in lines along the width, which
-it leaves in shared memory, and then neighbouring columns. With channels last a unit makes a line of channels.
+With channels first a cube makes rows of results: every column of their windows first, in lines
+along the width, which it leaves in shared memory, and then neighbouring columns. With channels last
+a unit makes a line of channels.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ ROWS = 128  # of results that a cube does, at most
 
 @dataclass(frozen=True)
 class PartPlan:
-    """What is made of windows, from `start` on. `mean`: it is divided by how many places there are, those outside too
-    if `padded`, or by a number. `parts`: windows are equal parts. `ahead`: places along the height and the width that
-    are asked for at once. `room`: numbers in shared memory. `few`: results in a row find room in a table."""
+    """What is made of windows, from `start` on. `mean`: it is divided by how many places there are,
+    those outside too if `padded`, or by a number. `parts`: windows are equal parts. `ahead`: places
+    along the height and the width that are asked for at once. `room`: numbers in shared memory.
+    `few`: results in a row find room in a table.
+    """
 
     start: Any
     mean: bool
@@ -45,7 +49,9 @@ class PartPlan:
 
 @cb.func
 def span(i, n, m, k, s, p, plan: cb.Comptime[PartPlan]):
-    """The first place of window i of m over n places, the one behind its last, of those inside, and how many count."""
+    """The first place of window i of m over n places, the one behind its last, of those inside, and
+    how many count.
+    """
     first, many = window(i, n, m, k, s, p, plan.parts)
     begin, end = cb.max(first, 0), cb.min(first + many, n)
     return begin, end, cb.min(first + many, n + p) - first if plan.padded else end - begin
@@ -56,7 +62,9 @@ def over(
     total, x, start, hop, begin, end, step, plan: cb.Comptime[PartPlan], ahead: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """`step` over `total` and the lines of x at start + k * hop for k from begin to end, not included."""
+    """`step` over `total` and the lines of x at start + k * hop for k from begin to end, not
+    included.
+    """
     k = begin
     while k + ahead <= end:
         for v in cb.unroll(range(ahead)):
@@ -83,8 +91,9 @@ def shared_out(total, count, divisor, acc, plan: cb.Comptime[PartPlan]):
 
 @cb.func
 def look_up_rows(table, first, many, size, made, kernel, stride, pad, plan: cb.Comptime[PartPlan]):
-    """table[:, row] = the plane of a cube's row of results, its places along the depth and the height, and how many of
-    them count, so that units that share a row divide once."""
+    """table[:, row] = the plane of a cube's row of results, its places along the depth and the
+    height, and how many of them count, so that units that share a row divide once.
+    """
     for row in range(cb.UNIT_POS, many, cb.CUBE_DIM):
         p, h, i = coordinates(first + row, (made[0], made[1], made[2]))
         a0, a1, deep = span(h, size[1], made[1], kernel[0], stride[0], pad[0], plan)
@@ -99,7 +108,9 @@ def combine_columns(
     x: cb.Array, size, out: cb.Array, made, kernel, stride, pad, rows, divisor, step: cb.Comptime, acc: cb.Comptime,
     plan: cb.Comptime[PartPlan],
 ):  # fmt: skip
-    """x, out of (planes, depth, height, width), of shapes `size` and `made`; a cube does `rows` rows of windows."""
+    """x, out of (planes, depth, height, width), of shapes `size` and `made`; a cube does `rows`
+    rows of windows.
+    """
     columns = cb.shared(plan.room, acc)
     table = cb.shared((6, ROWS), cb.i32)
     columns_at = cb.shared((3, ROWS), cb.i32)
@@ -175,7 +186,9 @@ def combine_lines(
 
 @lru_cache(maxsize=256)
 def together(n: int, m: int, kernel: int, parts: bool) -> int:
-    """How many places of windows or parts to ask for at once, so that the longest take few turns, all of the same."""
+    """How many places of windows or parts to ask for at once, so that the longest take few turns,
+    all of the same.
+    """
     longest = min(kernel, n)
     if parts:
         longest = max(-(-(j + 1) * n // m) - j * n // m for j in range(m))
@@ -211,7 +224,9 @@ def even(size: tuple[int, ...], made: tuple[int, ...], settings: Any, parts: boo
 
 
 def reduced(x: Any, out: Any, step: Any, start: Any, scale: float) -> None:
-    """Parts of equal size, by reductions along one axis after the other; the result is multiplied by `scale`."""
+    """Parts of equal size, by reductions along one axis after the other; the result is multiplied
+    by `scale`.
+    """
     axes: list[tuple[int, int]] = []
     for n, m in zip(x.shape[1:4], out.shape[1:4], strict=True):
         if axes and m == 1:  # all of it, with what lies around it
@@ -255,8 +270,9 @@ def averages(x: Any, out: Any, bands: list[Any], last: bool) -> bool:
 def run(
     x: Any, out: Any, settings: Any, parts: bool, last: bool, least: Any = None, means: Means | None = None
 ) -> bool:  # fmt: skip
-    """Largest values, from `least` on, or means of (batch, depth, height, width, channels) in windows without gaps;
-    whether it was done."""
+    """Largest values, from `least` on, or means of (batch, depth, height, width, channels) in
+    windows without gaps; whether it was done.
+    """
     kernel, stride, pad, dilation = settings
     if max(dilation) > 1 or (not last and x.shape[3] > ROOMS[-1]):
         return False

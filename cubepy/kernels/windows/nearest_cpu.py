@@ -1,7 +1,8 @@
 """Nearest neighbours on a CPU: every result is one place of the input.
 
-A row of results is made once for every row of the input that it comes from, and copied for the others. With channels
-first, results twice or four times as many come from lines that are interleaved with themselves.
+A row of results is made once for every row of the input that it comes from, and copied for the
+others. With channels first, results twice or four times as many come from lines that are
+interleaved with themselves.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def pick_pixels(
     x: cb.Array, out: cb.Array, channels, rows: cb.Array, columns: cb.Array, strip, past: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[b, i, j * channels + c] = x[b, rows[i], columns[j] * channels + c]; a cube does `strip` rows."""
+    """out[b, i, j * channels + c] = x[b, rows[i], columns[j] * channels + c]; a cube does `strip`
+    rows.
+    """
     strips = (out.shape[1] + strip - 1) // strip
     b = cb.CUBE_POS // strips
     top = cb.CUBE_POS % strips * strip
@@ -99,7 +102,9 @@ def _strip(rows: int, images: int) -> int:
 
 
 def last(x: Any, out: Any, down: Any, across: Any) -> bool:
-    """Pick places of (b, height, width, channels) for (b, h, w, channels), both contiguous; whether it was done."""
+    """Pick places of (b, height, width, channels) for (b, h, w, channels), both contiguous; whether
+    it was done.
+    """
     if not (down.picks and across.picks):
         return False
     lanes, strip = lanes_for(x), _strip(out.shape[1], out.shape[0])
@@ -117,7 +122,9 @@ def last(x: Any, out: Any, down: Any, across: Any) -> bool:
 
 
 def first(x: Any, out: Any, down: Any, across: Any) -> bool:
-    """Pick places of (planes, height, width) for (planes, h, w), both contiguous; whether it was done."""
+    """Pick places of (planes, height, width) for (planes, h, w), both contiguous; whether it was
+    done.
+    """
     if not (down.picks and across.picks):
         return False
     lanes, strip = lanes_for(x), _strip(out.shape[1], out.shape[0])

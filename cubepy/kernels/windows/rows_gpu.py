@@ -1,7 +1,9 @@
-"""Images read by units that make several neighbouring results: where a unit's places lie, and reading a row of them.
+"""Images read by units that make several neighbouring results: where a unit's places lie, and
+reading a row of them.
 
-A map along an axis is regular where `outs` neighbouring results take the same places, shifted by `ins`, as the `outs`
-results before them. Then everything but the first place of a unit is known when the code is made.
+A map along an axis is regular where `outs` neighbouring results take the same places, shifted by
+`ins`, as the `outs` results before them. Then everything but the first place of a unit is known
+when the code is made.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ TAPS = 8  # of a result along an axis, which are written out
 
 @dataclass(frozen=True)
 class Steps:
-    """How results go along an axis: result r of a block of `outs` takes `taps` places, `apart` from each other, from
-    lows[r] on, counted from the first place of the block, which is `ins` behind that of the block before."""
+    """How results go along an axis: result r of a block of `outs` takes `taps` places, `apart` from
+    each other, from lows[r] on, counted from the first place of the block, which is `ins` behind
+    that of the block before.
+    """
 
     outs: int
     ins: int
@@ -52,10 +56,14 @@ class Steps:
 class PlanePlan:
     """What a unit makes: `blocks` blocks of rows by `columns` results in a row.
 
-    `last`: channels are last, and a result is a line of `lanes` of them; otherwise a unit's results in a row are a
-    line if `lanes` is not 1. `loads`: where a unit reads along a row, from the first place of its first block on: the
-    place, how many neighbours at once, and whether they may lie outside. `margin`: rows of a unit's own blocks may lie
-    outside, too. `ragged`: some of a unit's results may lie outside. `resident`: cubes that should find room on a core,
+    `last`: channels are last, and a result is a line of `lanes` of them; otherwise a unit's results
+        in a row are a
+    line if `lanes` is not 1. `loads`: where a unit reads along a row, from the first place of its
+    first block on: the
+    place, how many neighbours at once, and whether they may lie outside. `margin`: rows of a unit's
+    own blocks may lie
+    outside, too. `ragged`: some of a unit's results may lie outside. `resident`: cubes that should
+    find room on a core,
     where that is not left to the compiler.
     """
 
@@ -81,8 +89,9 @@ def fill_core(plan: cb.Comptime[PlanePlan]):
 def row_loads(
     across: Steps, columns: int, lanes: int, margin: bool
 ) -> tuple[tuple[int, int, bool], ...]:
-    """Loads of the places of `columns` results. Those before the unit's first place and behind its last may be outside;
-    with `margin`, all."""
+    """Loads of the places of `columns` results. Those before the unit's first place and behind its
+    last may be outside; with `margin`, all.
+    """
     blocks = columns // across.outs
     width = blocks * across.ins
     low, high = across.low, across.low + across.places(blocks)
@@ -103,8 +112,9 @@ def row_loads(
 def strips_of(
     x: Any, out: Any, down: Steps, blocks: int, columns: int
 ) -> tuple[int, int, bool, bool]:
-    """How many groups of columns and strips of rows there are, and whether their places and their results may lie
-    outside: `margin` and `ragged` of a plan."""
+    """How many groups of columns and strips of rows there are, and whether their places and their
+    results may lie outside: `margin` and `ragged` of a plan.
+    """
     groups, strips = -(-out.shape[2] // columns), -(-out.shape[1] // (blocks * down.outs))
     margin = strips * blocks * down.ins > x.shape[1]
     ragged = strips * blocks * down.outs > out.shape[1] or groups * columns > out.shape[2]
@@ -112,8 +122,9 @@ def strips_of(
 
 
 def lined(x: Any, out: Any, across: Steps) -> int:
-    """How many neighbours of a row of `out` a unit may make as a line of 16 bytes, reading whole lines of x: of arrays
-    (planes, height, width). 1 if rows do not allow it."""
+    """How many neighbours of a row of `out` a unit may make as a line of 16 bytes, reading whole
+    lines of x: of arrays (planes, height, width). 1 if rows do not allow it.
+    """
     lanes = line_of(out)
     if lanes == 1 or lanes % across.outs or out.shape[-1] % lanes:
         return 1
@@ -130,7 +141,9 @@ def lined(x: Any, out: Any, across: Steps) -> int:
 
 @cb.func
 def coordinates(t, shape):
-    """The coordinates of element t of a shape. None of it is negative, so that divisions need not round down."""
+    """The coordinates of element t of a shape. None of it is negative, so that divisions need not
+    round down.
+    """
     kind = cb.u64 if t.dtype == cb.i64 else cb.u32
     rest = cb.cast(t, kind)
     found = ()
@@ -179,11 +192,15 @@ def read_row(
     nearest: cb.Comptime[tuple],
     plan,
 ):
-    """What a unit needs of row y, its k-th: the values from column z + plan.loads[0][0] on, to values[base] and on.
+    """What a unit needs of row y, its k-th: the values from column z + plan.loads[0][0] on, to
+    values[base] and on.
 
-    x: all elements in a row, and the shape: (planes, height, width) or (batch, height, width, channels).
-    `none` where the row or the column is outside. Where nearest[0], rows outside may have the values of the nearest one
-    inside; loads of up to nearest[1] columns may be of the nearest ones inside. Places outside are never read.
+    x: all elements in a row, and the shape: (planes, height, width) or (batch, height, width,
+        channels).
+    `none` where the row or the column is outside. Where nearest[0], rows outside may have the
+    values of the nearest one
+    inside; loads of up to nearest[1] columns may be of the nearest ones inside. Places outside are
+    never read.
     """
     elements, shape = x
     away = plan.margin or k + plan.down.low < 0 or k + plan.down.low >= plan.blocks * plan.down.ins
@@ -216,7 +233,9 @@ def inside(in_rows, in_columns, by_row: cb.Comptime[bool], by_column: cb.Comptim
 
 @cb.func
 def start_of_row(p, i, c, shape, plan):
-    """Where row i of plane p begins, or its channel c, among all elements; lines that start there are aligned."""
+    """Where row i of plane p begins, or its channel c, among all elements; lines that start there
+    are aligned.
+    """
     if plan.last:
         return (p * shape[1] + i) * shape[2] * multiple(shape[3], plan.lanes) + c
     return (p * shape[1] + i) * multiple(shape[2], widest(plan))
@@ -239,8 +258,9 @@ def piece_of(elements, start, here, shape, wide: cb.Comptime[int], acc, plan):
 
 @cb.func
 def behind(start, many):
-    """start + many, as a number of that size. Of sums that cannot overflow compilers make sums of addresses, of twice
-    the size, which take twice as many instructions."""
+    """start + many, as a number of that size. Of sums that cannot overflow compilers make sums of
+    addresses, of twice the size, which take twice as many instructions.
+    """
     kind = cb.u64 if start.dtype == cb.i64 else cb.u32
     return cb.cast(cb.cast(start, kind) + cb.cast(many, kind), start.dtype)
 
@@ -271,8 +291,9 @@ def place_in_row(q: int, v: int, plan: PlanePlan) -> int:
 
 @cb.func
 def store_row(out, p, i, j, c, values, plan, at: cb.Comptime[int] = 0):
-    """A unit's results of row i from column j on: values[at] and following. Nothing where the row or columns are
-    outside. `out`: all elements in a row, and the shape."""
+    """A unit's results of row i from column j on: values[at] and following. Nothing where the row
+    or columns are outside. `out`: all elements in a row, and the shape.
+    """
     elements, shape = out
     if plan.last:
         start = (p * shape[1] + i) * shape[2] * multiple(shape[3], plan.lanes) + c

@@ -1,8 +1,10 @@
-"""Two banded maps at once on a CPU: down the columns of an image into a buffer in cache, then along its rows.
+"""Two banded maps at once on a CPU: down the columns of an image into a buffer in cache, then along
+its rows.
 
-A row of the result is a weighted sum of rows, in which lines lie along the memory, and then every place is a weighted
-sum of neighbours. With channels last those are lines of channels. With channels first a unit does as many rows as a
-line has lanes and turns them, so that a line holds one place of each.
+A row of the result is a weighted sum of rows, in which lines lie along the memory, and then every
+place is a weighted sum of neighbours. With channels last those are lines of channels. With channels
+first a unit does as many rows as a line has lanes and turns them, so that a line holds one place of
+each.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ WIDEST = 4096  # columns of channels first, at most
 
 @cb.func
 def added(total, line, w, acc: cb.Comptime, sure: cb.Comptime[bool]):
-    """The total and w times a line; what has no part must not spread NaN, unless it is `sure` that there is none."""
+    """The total and w times a line; what has no part must not spread NaN, unless it is `sure` that
+    there is none.
+    """
     more = cb.cast(line, acc) * w
     if sure:
         return total + more
@@ -31,7 +35,9 @@ def weighted_rows(
     x, p, first, at, weights, i, taps, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
     lanes: cb.Comptime[int], valid=None,
 ):  # fmt: skip
-    """The sum over k of weights[i, k] * x[p, first + k, at : at + lanes]; `few` sums are written out."""
+    """The sum over k of weights[i, k] * x[p, first + k, at : at + lanes]; `few` sums are written
+    out.
+    """
     total = cb.cast(cb.splat(0.0, lanes), acc)
     if few > 0:
         for k in cb.unroll(range(few)):
@@ -60,7 +66,8 @@ def row_into(
     x, p, i, start, count, starts, weights, buffer, to, apart: cb.Comptime[int], few: cb.Comptime[int],
     sure: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """Row i of the columns' map, from `start` on, into the buffer from `to` on; its lines are `apart` there.
+    """Row i of the columns' map, from `start` on, into the buffer from `to` on; its lines are
+    `apart` there.
 
     The last line is read whole where memory goes on behind it: what is too much is never looked at.
     """
@@ -110,7 +117,9 @@ def band_pixels(
     across: cb.Array, chunk, few: cb.Comptime[int], sure: cb.Comptime[bool], acc: cb.Comptime,
     room: cb.Comptime[int], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does `chunk` places of a row."""
+    """x (b, height, width * channels) -> out (b, h, w * channels); a cube does `chunk` places of a
+    row.
+    """
     width, places = x.shape[2] // channels, out.shape[2] // channels
     chunks = (places + chunk - 1) // chunk
     j0 = cb.CUBE_POS % chunks * chunk

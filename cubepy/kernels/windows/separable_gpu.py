@@ -1,5 +1,6 @@
-"""Averages of windows, interpolation and the gradients of both for devices with planes: both axes of an image in one
-pass, a line of results and several rows of them at a time."""
+"""Averages of windows, interpolation and the gradients of both for devices with planes: both axes
+of an image in one pass, a line of results and several rows of them at a time.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +46,11 @@ MANY = 8  # with more than 3 taps, where rows share more, and where 64 values ma
 
 @dataclass(frozen=True)
 class Weights:
-    """Of an axis: `steady[r][v]` for tap v of result r of a block where they are the same in all blocks, else None and
-    they come from a table. `holes`: some are 0 inside, and must not spread NaN. `ends`: what the first and the last
-    results have more than steady weights: (result, tap, weight), where the last result has number -1."""
+    """Of an axis: `steady[r][v]` for tap v of result r of a block where they are the same in all
+    blocks, else None and they come from a table. `holes`: some are 0 inside, and must not spread
+    NaN. `ends`: what the first and the last results have more than steady weights: (result, tap,
+    weight), where the last result has number -1.
+    """
 
     steady: tuple[tuple[float, ...], ...] | None
     holes: bool
@@ -56,8 +59,9 @@ class Weights:
     def by_unit(
         self, results: int, each: int
     ) -> tuple[tuple[int, tuple[tuple[int, int, float], ...]], ...]:
-        """The ends of so many results for units that make `each`: a unit (the last is -1), and (result of it, tap,
-        weight)."""
+        """The ends of so many results for units that make `each`: a unit (the last is -1), and
+        (result of it, tap, weight).
+        """
         found: dict[int, list[tuple[int, int, float]]] = {}
         units = -(-results // each)
         for r, v, weight in self.ends:
@@ -86,8 +90,9 @@ def sum_up(
     r,
     plan,
 ):
-    """sums[where] = the sum of values[taps[0]], values[taps[1]], ... with the weights of result r of a block, or with
-    those of a table from `first_weight` on."""
+    """sums[where] = the sum of values[taps[0]], values[taps[1]], ... with the weights of result r
+    of a block, or with those of a table from `first_weight` on.
+    """
     if axis.steady is None:
         sums[where] = weighted(
             nothing(sums.dtype, plan), values[taps[0]], weights[first_weight], axis.holes
@@ -111,7 +116,9 @@ def sum_up(
 def at_ends(
     sums, first: cb.Comptime[int], values, taps: cb.Comptime, units, unit, ends: cb.Comptime[tuple]
 ):
-    """sums[first + q] with what result q of this unit has more than steady weights; taps[q] are its places."""
+    """sums[first + q] with what result q of this unit has more than steady weights; taps[q] are its
+    places.
+    """
     for at, terms in cb.unroll(ends):
         if unit == (at if at >= 0 else units + at):
             add_terms(sums, first, values, taps, terms)
@@ -172,10 +179,11 @@ def weighted_windows(
     acc: cb.Comptime, plan: cb.Comptime[PlanePlan], downwards: cb.Comptime[Weights], sideways: cb.Comptime[Weights],
     ends: cb.Comptime[tuple],
 ):  # fmt: skip
-    """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window, where x has the shape `size` and out `made`.
+    """out[p, i, j] or out[n, i, j, c] = the weighted sum of a window, where x has the shape `size`
+    and out `made`.
 
-    Units lie along channels or columns, of which there are `groups`, then along the `strips` of rows. What weights and
-    starts are not in tables is None. `ends`: of both axes, by unit.
+    Units lie along channels or columns, of which there are `groups`, then along the `strips` of
+    rows. What weights and starts are not in tables is None. `ends`: of both axes, by unit.
     """
     t = cb.ABSOLUTE_POS
     lines = made[3] // plan.lanes if plan.last else 1
@@ -312,7 +320,9 @@ def _steps(first: np.ndarray, behind: np.ndarray, some: np.ndarray, outs: int, i
 
 
 def _weights(filled: np.ndarray, inside: np.ndarray, steps: Steps, even: bool) -> Weights:
-    """Whether weights are the same in all blocks, wherever they count, but for the results next to the ends."""
+    """Whether weights are the same in all blocks, wherever they count, but for the results next to
+    the ends.
+    """
     holes = Weights(None, bool((inside & (filled == 0)).any()))
     if not even:
         return holes
@@ -358,8 +368,9 @@ def _padded(table: np.ndarray, rows: int, acc: Any) -> np.ndarray:
 def plane_plan(
     x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
 ) -> tuple[PlanePlan, int, int]:
-    """A plan for (planes, height, width) or (batch, height, width, channels), with the numbers of a row's groups of
-    results and of a column's strips."""
+    """A plan for (planes, height, width) or (batch, height, width, channels), with the numbers of a
+    row's groups of results and of a column's strips.
+    """
     lanes, columns = 1, across.steps.outs
     if last:
         lanes = line_of(x, out)
@@ -400,7 +411,9 @@ def plane_plan(
 def window_sums(
     x: Any, out: Any, down: Regular, across: Regular, last: bool, rows: int = 0
 ) -> None:
-    """Map (planes, height, width), or with `last` (batch, height, width, channels), along height and width."""
+    """Map (planes, height, width), or with `last` (batch, height, width, channels), along height
+    and width.
+    """
     plan, groups, strips = plane_plan(x, out, down, across, last, rows)
     high = plan.blocks * plan.down.outs
     total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
@@ -428,7 +441,8 @@ def _whole(bands: list[Any]) -> bool:
 
 
 def mapped(x: Any, bands: list[Any], last: bool, out: Any = None) -> Any:
-    """The contiguous array x mapped by a band along each of its axes of size, to `out` if that is given.
+    """The contiguous array x mapped by a band along each of its axes of size, to `out` if that is
+    given.
 
     None where a result has so many taps that another kernel is better.
     """
@@ -451,7 +465,9 @@ def mapped(x: Any, bands: list[Any], last: bool, out: Any = None) -> Any:
 
 
 def separate(how: Regular | None) -> bool:
-    """Whether results have too many taps to be written out, or many of which they share few with each other."""
+    """Whether results have too many taps to be written out, or many of which they share few with
+    each other.
+    """
     if how is None:
         return True
     return how.steps.taps > OWN and (how.starts is not None or how.steps.taps < 2 * how.steps.ins)

@@ -34,7 +34,8 @@ def in_place(program: Program, leaves: list[Any]) -> bool:
 
 
 def check(prepared: Any, leaves: list[Any], launcher: Any) -> bool:
-    """Refuse outputs that are read-only or overlap another argument; gives whether one is worked on in place.
+    """Refuse outputs that are read-only or overlap another argument; gives whether one is worked on
+    in place.
 
     Raises:
         ReadOnlyError: an output that cannot be written.

@@ -1,4 +1,6 @@
-"""Taking launch arguments apart: what decides the code (specs) and what is passed at run time (leaves)."""
+"""Taking launch arguments apart: what decides the code (specs) and what is passed at run time
+(leaves).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The generated binder: one small function a kernel that sorts a call's arguments and forms its key.
+"""The generated binder: one small function a kernel that sorts a call's arguments and forms its
+key.
 
-Its signature is the kernel's own with `mode`, `device` and `stream` added, so Python itself matches arguments to
-parameters. It returns the values in order, the key (dtypes, shapes, strides, comptime values) and the keywords.
+Its signature is the kernel's own with `mode`, `device` and `stream` added, so Python itself matches
+arguments to parameters. It returns the values in order, the key (dtypes, shapes, strides, comptime
+values) and the keywords.
 """
 
 from __future__ import annotations

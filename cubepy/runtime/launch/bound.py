@@ -27,7 +27,9 @@ def timed(name: str, runner: Any, run: Any, queue: Any) -> None:
 
 
 class BoundLaunch:
-    """A launch with its arguments fixed: call it with nothing, or with new values of scalar parameters."""
+    """A launch with its arguments fixed: call it with nothing, or with new values of scalar
+    parameters.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """From a call to a run: bind arguments, find or make the code for them, check memory, run.
 
-A launch that was seen before (same dtypes, shapes, strides, comptime values, grid) finds its prepared runner by
-one dictionary lookup in a table of the thread; only data pointers and scalars are new.
+A launch that was seen before (same dtypes, shapes, strides, comptime values, grid) finds its
+prepared runner by one dictionary lookup in a table of the thread; only data pointers and scalars
+are new.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ from cubepy.runtime.tables import room
 MODES = ("checked", "validate", "unchecked")
 TABLE_LIMIT = 4096
 VARIANTS = 64
-"""Programs that are kept for arguments like these, made while globals and the like had other values."""
+"""Programs that are kept for arguments like these, made while globals and the like had other
+values.
+"""
 _specialise_lock = threading.RLock()
 
 
@@ -198,7 +201,8 @@ class Launcher:
         return out
 
     def simple(self, values: tuple, leaves: list[Any]) -> tuple[tuple[int, int], ...] | None:
-        """Where the leaves stand among the values: (argument, -1), or (argument, place in its tuple).
+        """Where the leaves stand among the values: (argument, -1), or (argument, place in its
+        tuple).
 
         None when one of them is made from its argument (a struct's field, a converted number).
         """
@@ -217,7 +221,9 @@ class Launcher:
     def find(
         self, grid: Any, mode: Any, where: Any, values: tuple
     ) -> tuple[Any, Dim3, list[Any], bool, int]:
-        """The executable for these arguments, compiled at first sight, and the ordinal of its device."""
+        """The executable for these arguments, compiled at first sight, and the ordinal of its
+        device.
+        """
         mode = mode or config.mode
         if mode not in MODES:
             raise LaunchError(
@@ -312,7 +318,9 @@ class Launcher:
 
 
 class Same:
-    """A device's properties in a key: by identity, which is quicker than to compare all that a device has."""
+    """A device's properties in a key: by identity, which is quicker than to compare all that a
+    device has.
+    """
 
     __slots__ = ("properties",)
 

@@ -7,8 +7,8 @@ a kind is therefore recorded: which launches it made, and where the memory of ea
 arguments. From the third call on, one look into a table finds them, and one call of machine code
 (`HostReplay`) runs them.
 
-Only functions that ask for it are repeated (`kernels.entry.dispatch.repeated`), because a step of NumPy
-between launches is not seen here. What is seen is refused: a result or scratch that no launch
+Only functions that ask for it are repeated (`kernels.entry.dispatch.repeated`), because a step of
+NumPy between launches is not seen here. What is seen is refused: a result or scratch that no launch
 wrote, memory that nobody knows, launches that work in place, results that are no new array in C
 order. What a launch says by a flag is looked at in every repetition (`judged`): one that is raised
 ends it, and the call goes the long way.

@@ -12,11 +12,13 @@ from cubepy.runtime.streams.stream import Stream
 
 
 class capture:
-    """Record the launches of a `with` block on a GPU instead of running them; `replay` runs them all.
+    """Record the launches of a `with` block on a GPU instead of running them; `replay` runs them
+    all.
 
-    Whatever the block launches or computes with tensors of the device becomes part of the graph; its results have
-    their memory for good, and each replay writes them again; `put` writes new inputs into the arrays that the block
-    read. What the host does (reading elements, Python branches) happens only once, or is refused.
+    Whatever the block launches or computes with tensors of the device becomes part of the graph;
+    its results have their memory for good, and each replay writes them again; `put` writes new
+    inputs into the arrays that the block read. What the host does (reading elements, Python
+    branches) happens only once, or is refused.
 
     Args:
         device: a GPU; by default the current device, or the first GPU when that has none.
@@ -83,9 +85,8 @@ class capture:
     def put(self, target: Any, value: Any) -> None:
         """Write new elements into an array or tensor that the graph reads, before the next replay.
 
-        Args:
-            target: a tensor or array on the graph's device.
-            value: an array of the host or of the device, a tensor, or a number; it is broadcast and converted.
+        Args: target: a tensor or array on the graph's device. value: an array of the host or of the
+            device, a tensor, or a number; it is broadcast and converted.
 
         Raises:
             ShapeError: the value does not fit.

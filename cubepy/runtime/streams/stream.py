@@ -1,7 +1,9 @@
-"""Streams, events, waiting. On the CPU a launch is finished when it returns, so order is trivially kept.
+"""Streams, events, waiting. On the CPU a launch is finished when it returns, so order is trivially
+kept.
 
-On a GPU every thread has a stream of its own that its launches use; a `Stream` is another queue. Order between
-streams is kept by the arrays: a launch waits for the work on other streams that it depends on.
+On a GPU every thread has a stream of its own that its launches use; a `Stream` is another queue.
+Order between streams is kept by the arrays: a launch waits for the work on other streams that it
+depends on.
 """
 
 from __future__ import annotations
@@ -20,14 +22,13 @@ from cubepy.runtime.memory import layout
 class Stream:
     """An in-order queue of launches on one device.
 
-    Args:
-        device: by default the current one.
-        priority: smaller numbers run earlier where the device is contended (GPU only).
-        handle: the native handle of another library's stream, such as `torch.cuda.current_stream().cuda_stream`. That
-            stream must live as long as this object; when this object goes, its work is known by an event.
+    Args: device: by default the current one. priority: smaller numbers run earlier where the device
+        is contended (GPU only). handle: the native handle of another library's stream, such as
+        `torch.cuda.current_stream().cuda_stream`. That stream must live as long as this object;
+        when this object goes, its work is known by an event.
 
-    Under `with stream:` it is the thread's own stream: launches and tensors of the block use it. In a capture of this
-    thread, it is captured, too.
+    Under `with stream:` it is the thread's own stream: launches and tensors of the block use it. In
+    a capture of this thread, it is captured, too.
 
     Example:
         >>> s = Stream()
@@ -45,8 +46,8 @@ class Stream:
     def attach(self, device: Any) -> tuple[Device, Any]:
         """The device and the native stream for a launch.
 
-        Raises:
-            LaunchError: the launch names another device, or a capture of another thread has the stream.
+        Raises: LaunchError: the launch names another device, or a capture of another thread has the
+            stream.
         """
         if device is not None and as_device(device) != self.device:
             raise LaunchError(
@@ -70,7 +71,8 @@ class Stream:
             )
 
     def wait(self, other: Stream | Event) -> None:
-        """Let later launches here come after an event, or after everything that another stream has been given.
+        """Let later launches here come after an event, or after everything that another stream has
+        been given.
 
         Arrays keep this order by themselves; it is needed for memory of other libraries.
         """
@@ -152,7 +154,9 @@ class Event:
         self._time = 0.0
 
     def record(self, stream: Stream | None = None) -> None:
-        """Put the event after everything that a stream (the thread's own by default) has been given so far."""
+        """Put the event after everything that a stream (the thread's own by default) has been given
+        so far.
+        """
         if self.native is None:
             self._time = time.perf_counter()
             return
@@ -181,12 +185,14 @@ class Event:
 
 
 def sync(device: Any = None) -> None:
-    """Wait until every launch on a device is finished (the current device by default, and every GPU in use).
+    """Wait until every launch on a device is finished (the current device by default, and every GPU
+    in use).
 
-    While another thread captures a graph, the work of other libraries on streams of their own is not waited for.
+    While another thread captures a graph, the work of other libraries on streams of their own is
+    not waited for.
 
-    Launches on the CPU are finished when they return; the call is there so that code runs anywhere. Errors that
-    kernels reported (out of bounds in validate mode, `debug_assert`) are raised here.
+    Launches on the CPU are finished when they return; the call is there so that code runs anywhere.
+    Errors that kernels reported (out of bounds in validate mode, `debug_assert`) are raised here.
 
     Example:
         >>> import cubepy as cb

@@ -1,7 +1,8 @@
-"""Linear layers with quantized weights by way of a dense copy of the weight, which lives for one call.
+"""Linear layers with quantized weights by way of a dense copy of the weight, which lives for one
+call.
 
-Where rows are many, unpacking once and the device's best matmul are faster than unpacking in the product; and any
-group, on any device, can be unpacked.
+Where rows are many, unpacking once and the device's best matmul are faster than unpacking in the
+product; and any group, on any device, can be unpacked.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def unpack_int4(
     codes: cb.Array, scales: cb.Array, minimums, factors: cb.Array, out: cb.Array, gain: cb.f32,
     group: cb.Comptime[int], symmetric: cb.Comptime[bool], scaled: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[n, k] = scale * code + minimum (times factor and gain, if scaled); a unit makes eight neighbours."""
+    """out[n, k] = scale * code + minimum (times factor and gain, if scaled); a unit makes eight
+    neighbours.
+    """
     at = cb.ABSOLUTE_POS
     eighths = codes.shape[1]
     i, n = at % eighths, at // eighths
@@ -72,7 +75,9 @@ def unpack_int8(
 
 
 def dense_copy(weight: QuantizedWeight, dtype: Any, scaled: bool) -> DeviceArray:
-    """The weight as (N, K) of a dtype; unless scaled, it wants activations times `input_scale` and `gain`."""
+    """The weight as (N, K) of a dtype; unless scaled, it wants activations times `input_scale` and
+    `gain`.
+    """
     device: Any = weight.codes.device
     out = empty(weight.shape, dtype, device)
     words = weight.codes.view(np.uint32).reshape(weight.codes.shape[0], -1, PANEL)
@@ -97,7 +102,8 @@ def dense_rows(
     function: Any,
     out: DeviceArray,
 ) -> None:
-    """out = `activation(x @ weight.T + bias) + residual`; activations are rounded to bytes where the weight says so.
+    """out = `activation(x @ weight.T + bias) + residual`; activations are rounded to bytes where
+    the weight says so.
 
     Args:
         x: (M, K), contiguous.
@@ -117,7 +123,8 @@ def dense_rows(
             x, weight.input_scale, rounded, weight.gain, mode="unchecked", device=x.device
         )
         x, dense = rounded, dense_copy(weight, np.float32, scaled=False)
-    # The result may be wider than the activations (f32 of bf16), or narrower (rounded activations are f32).
+    # The result may be wider than the activations (f32 of bf16), or narrower (rounded activations
+    # are f32).
     product = empty(out.shape, x.dtype, x.device) if out.dtype.itemsize < x.dtype.itemsize else out
     dtype = cb.as_dtype(product.dtype)
     matmul(x, dense.T, bias=bias, activation=function, residual=residual, dtype=dtype, out=product)

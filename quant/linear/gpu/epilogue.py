@@ -1,4 +1,6 @@
-"""The ends of products of planes with packed weights: sums of planes, and of the cubes of a cluster, become results."""
+"""The ends of products of planes with packed weights: sums of planes, and of the cubes of a
+cluster, become results.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from cubepy.quant.linear.gpu.blueprint import COLUMNS, PANEL
 def finish(ring, sums, facts, weight_sums, scales, bias, residual, out, gain, lane, plane, plan):
     """Put a plane's sums where its blocks were, add up those of all planes, and write the results.
 
-    Of activations in eight bits, `facts` and `weight_sums` say what a unit and a zero are worth; else they are None.
+    Of activations in eight bits, `facts` and `weight_sums` say what a unit and a zero are worth;
+    else they are None.
     """
     for p in range(plan.panels):
         for j in range(plan.tiles):
@@ -30,7 +33,9 @@ def finish(ring, sums, facts, weight_sums, scales, bias, residual, out, gain, la
 
 @cb.func
 def write(ring, top, rows, facts, weight_sums, scales, bias, residual, out, gain, plan):
-    """Add the sums of the planes, in their order, and write `rows` rows of results from row `top` on."""
+    """Add the sums of the planes, in their order, and write `rows` rows of results from row `top`
+    on.
+    """
     width = plan.panels * PANEL
     for at in range(cb.UNIT_POS, rows * width, plan.units):
         row, inside = at // width, at % width
@@ -63,10 +68,12 @@ def worth_of_bytes(ring, place, row, channel, facts, weight_sums, scales, plan):
 
 @cb.func
 def exchange(ring, total, scales, bias, residual, out, gain, lane, plane, plan):
-    """The end of a cube of a cluster of two: each gives the other the sums of half of the channels and adds up its own.
+    """The end of a cube of a cluster of two: each gives the other the sums of half of the channels
+    and adds up its own.
 
-    Sums of eight channels of a panel stay where the plane's blocks were; those of the other eight go to where the
-    other cube expects them, so that one meeting is all that both wait for. A lane has a word of each line of 32.
+    Sums of eight channels of a panel stay where the plane's blocks were; those of the other eight
+    go to where the other cube expects them, so that one meeting is all that both wait for. A lane
+    has a word of each line of 32.
     """
     tiles, rank = plan.tiles, cb.CLUSTER_POS
     landing, step = plan.landing

@@ -1,13 +1,14 @@
 """Kernels of linear layers with packed weights and float activations, for planes with matrix units.
 
-The product is y = W x' with x' = x * input_scale, and W is the operand with sixteen rows, so that a panel of sixteen
-channels is one fragment and eight columns of activations are the smallest piece. A code n becomes the float 128 + n
-by placing its four bits into the mantissa of 128 (bf16), with one logical operation for a pair of codes. What the
-128 adds is taken away where sums start: not at 0 but at -128 times the sum of the group's activations (-136 where
-codes stand for n - 8). So nothing is rounded but activations, and sums as float32.
+The product is y = W x' with x' = x * input_scale, and W is the operand with sixteen rows, so that a
+panel of sixteen channels is one fragment and eight columns of activations are the smallest piece. A
+code n becomes the float 128 + n by placing its four bits into the mantissa of 128 (bf16), with one
+logical operation for a pair of codes. What the 128 adds is taken away where sums start: not at 0
+but at -128 times the sum of the group's activations (-136 where codes stand for n - 8). So nothing
+is rounded but activations, and sums as float32.
 
-Activations become bf16 in one, two or three parts that add up to the value: one for bf16, two for f16, three for
-f32 where columns are free. Weights lie as `cubepy.quant.linear.gpu.layout` says.
+Activations become bf16 in one, two or three parts that add up to the value: one for bf16, two for
+f16, three for f32 where columns are free. Weights lie as `cubepy.quant.linear.gpu.layout` says.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def line4(a, b, c, d):
 
 @cb.func
 def code_fragment(word, magic):
-    """Eight codes as a fragment of 128 + n; `magic` is 0x43004300, in a register so that `(w & m) | magic` is one."""
+    """Eight codes as a fragment of 128 + n; `magic` is 0x43004300, in a register so that
+    `(w & m) | magic` is one.
+    """
     parts = line4(word, word >> 4, word >> 8, word >> 12)
     return (parts & cb.splat(cb.u32(0x000F000F), 4)) | cb.splat(magic, 4)
 
@@ -59,8 +62,8 @@ def arrange_rows(
 ):  # fmt: skip
     """Activations as the fragments of a product, a plane for `width` inputs of eight columns.
 
-    out[k / 32, tile, lane, 4 words]; sums[k / width, tile, column] = the bits of offset times the sum. Columns
-    beyond the rows are zero.
+    out[k / 32, tile, lane, 4 words]; sums[k / width, tile, column] = the bits of offset times the
+    sum. Columns beyond the rows are zero.
     """
     if early:
         cb.start_next()
@@ -96,9 +99,9 @@ def plane_product(
 ):  # fmt: skip
     """out = epilogue(gain * (x * factors) @ W.T); W is words with facts or, in int8, scales.
 
-    Raw, x and factors are the words of (M, K) and (K,), and sums is not read; else x and sums are what `arrange_rows`
-    makes. Everything comes through a ring of blocks in shared memory, of which every lane copies what it reads; with
-    `plan.ahead` rows do not.
+    Raw, x and factors are the words of (M, K) and (K,), and sums is not read; else x and sums are
+    what `arrange_rows` makes. Everything comes through a ring of blocks in shared memory, of which
+    every lane copies what it reads; with `plan.ahead` rows do not.
     """
     lane = cb.UNIT_POS_PLANE
     plane = cb.PLANE_POS
@@ -205,8 +208,9 @@ def load_rows(held, x, block, blocks, turn: cb.Comptime[int], lane, plan):
 def multiply_ahead(total, ring, mine, x, block, blocks, lane, plan):
     """Add all blocks of a plane; rows come to registers, two blocks ahead.
 
-    Codes are there when rows come, because two cubes share a core, of which one is of the next launch. That begins when
-    the first rows of this one are there, so that they do not queue behind its codes.
+    Codes are there when rows come, because two cubes share a core, of which one is of the next
+    launch. That begins when the first rows of this one are there, so that they do not queue behind
+    its codes.
     """
     held = cb.local((2, plan.block // 32, plan.tiles), cb.u32, lanes=4)
     b = cb.local((plan.block // 32, plan.tiles), cb.u32, lanes=4)
@@ -244,7 +248,9 @@ def multiply_block(total, excess, ring, mine, at, lane, magic, plan):
 
 @cb.func
 def fetch(ring, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan):
-    """Start copying a block, if there is one, to piece `at` of the ring: codes, scales, activations, sums."""
+    """Start copying a block, if there is one, to piece `at` of the ring: codes, scales,
+    activations, sums.
+    """
     fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, plan)
     fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan)
 
@@ -399,10 +405,13 @@ def multiply(total, excess, ring, at, lane, magic, plan):
 
 @cb.func
 def pair_up(ring, pairs, at, lane, plan):
-    """The scales and minimums of a block, each twice in a word, where `multiply_rounded` looks for them.
+    """The scales and minimums of a block, each twice in a word, where `multiply_rounded` looks for
+    them.
 
-    Codes are read as the bits of bf16: n in the low four bits is n * 2**-133, and in the four above 16 times that, as
-    subnormal numbers (and those of the smallest exponent) are evenly spaced. So scales times 2**111 and 2**107, with
+    Codes are read as the bits of bf16: n in the low four bits is n * 2**-133, and in the four above
+        16 times that, as
+    subnormal numbers (and those of the smallest exponent) are evenly spaced. So scales times 2**111
+    and 2**107, with
     minimums times 2**-22, give weights times 2**-22, of which the gain of the product takes care.
     """
     groups = plan.block // plan.group
@@ -428,7 +437,9 @@ def pair_up(ring, pairs, at, lane, plan):
 
 @cb.func
 def multiply_rounded(total, b, ring, pairs, at, lane, plan):
-    """Add a block of every panel to the plane's sums, with weights as bf16; b are the fragments of the block."""
+    """Add a block of every panel to the plane's sums, with weights as bf16; b are the fragments of
+    the block.
+    """
     pair_up(ring, pairs, at, lane, plan)
     tiles, steps = plan.tiles, plan.group // 32
     low, high = cb.u32(0x000F000F), cb.u32(0x00F000F0)

@@ -1,7 +1,9 @@
-"""Kernels of linear layers with packed weights and activations in eight bits, for planes with matrix units.
+"""Kernels of linear layers with packed weights and activations in eight bits, for planes with
+matrix units.
 
-They compute what `cubepy.quant.weights.weight` says, in exact integers: four bits of a code are one operand, bytes of
-activations the other. Sums of int4 groups start at 1.5 * 2^23, so that their bits are those of a float.
+They compute what `cubepy.quant.weights.weight` says, in exact integers: four bits of a code are one
+operand, bytes of activations the other. Sums of int4 groups start at 1.5 * 2^23, so that their bits
+are those of a float.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def packed_bytes(code, first: cb.Comptime[int]):
 
 @cb.func
 def row_facts(x, factors, row, depth):
-    """Scale, its inverse, and zero point of a row's bytes, found by a whole cube; NaN as scale if it is not finite."""
+    """Scale, its inverse, and zero point of a row's bytes, found by a whole cube; NaN as scale if
+    it is not finite.
+    """
     low, high, spoilt = cb.f32(0.0), cb.f32(0.0), cb.f32(0.0)
     for k in range(cb.UNIT_POS * 8, depth, ROW_UNITS * 8):
         value = scaled(x, factors, row, k)
@@ -67,9 +71,11 @@ def quantize_rows_for_planes(
     x: cb.Array, factors: cb.Array, codes: cb.Array, facts: cb.Array, gain: cb.f32, signed: cb.Comptime[bool],
     early: cb.Comptime[bool] = False,
 ):  # fmt: skip
-    """One row a cube: codes[k / 64, tile, lane, 4 words] = bytes of x[m] * factors; facts[m] = scale * gain, zero.
+    """One row a cube: codes[k / 64, tile, lane, 4 words] = bytes of x[m] * factors; facts[m] =
+    scale * gain, zero.
 
-    The bytes are those of `cubepy.quant.linear.cpu_kernels.quantize_rows`, and zero beyond the end of a row.
+    The bytes are those of `cubepy.quant.linear.cpu_kernels.quantize_rows`, and zero beyond the end
+    of a row.
     """
     if early:
         cb.start_next()

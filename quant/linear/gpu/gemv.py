@@ -1,16 +1,19 @@
-"""Linear layers with packed weights and one to four rows of float activations, for planes with matrix units.
+"""Linear layers with packed weights and one to four rows of float activations, for planes with
+matrix units.
 
-Activations become integers: 15 bits (f32: 22) of the largest of a column's inputs, which is an exponent and a sum more
-for each 32 inputs, and digits of eight bits. Then codes are operands of `mma` as they lie packed: whole bytes, which
-are 16 * the second channel's code + the first's, and bytes without their higher half. So eight codes cost one logical
-instruction, for floats they cost seven; and the sums of the first channel are taken from those of the second.
+Activations become integers: 15 bits (f32: 22) of the largest of a column's inputs, which is an
+exponent and a sum more for each 32 inputs, and digits of eight bits. Then codes are operands of
+`mma` as they lie packed: whole bytes, which are 16 * the second channel's code + the first's, and
+bytes without their higher half. So eight codes cost one logical instruction, for floats they cost
+seven; and the sums of the first channel are taken from those of the second.
 
-Columns that rows and digits leave free take inputs of their own: with one row, two columns have the digits of 32
-inputs, the next two those of the next 32, and zeros elsewhere. So sums of four groups are one chain of products
-without an instruction between them, and scales meet them once for 128 inputs (a turn), a group in each lane of four.
+Columns that rows and digits leave free take inputs of their own: with one row, two columns have the
+digits of 32 inputs, the next two those of the next 32, and zeros elsewhere. So sums of four groups
+are one chain of products without an instruction between them, and scales meet them once for 128
+inputs (a turn), a group in each lane of four.
 
-Every plane rounds the activations of its own blocks, so that nothing waits for the cube before the end. Codes and
-scales come through a ring as in `cubepy.quant.linear.gpu.gemm_mma`.
+Every plane rounds the activations of its own blocks, so that nothing waits for the cube before the
+end. Codes and scales come through a ring as in `cubepy.quant.linear.gpu.gemm_mma`.
 """
 
 from __future__ import annotations
@@ -58,7 +61,9 @@ def load_factors(factors, depth, k, plan):
 
 @cb.func
 def round_eight(digits, home, value, part: cb.Comptime[int], row: cb.Comptime[int], lane, plan):
-    """Round eight inputs of a row to digits, with what a unit of them is worth and the sum of each group."""
+    """Round eight inputs of a row to digits, with what a unit of them is worth and the sum of each
+    group.
+    """
     bits = cb.bitcast(value, cb.u32) & cb.splat(cb.u32(0x7FFFFFFF), 8)
     top = bits.max()
     for step in cb.unroll(range(plan.reach.bit_length() - 4)):
@@ -70,8 +75,9 @@ def round_eight(digits, home, value, part: cb.Comptime[int], row: cb.Comptime[in
     worth = cb.bitcast((exponent - cb.u32(above)) << 23, cb.f32)
     if exponent == cb.u32(255):
         worth = cb.f32(float("nan"))
-    # Digits but the last are -128 to 127: 128 more is their byte with the highest bit turned over. Four digits need it
-    # added to the integer, because 22 bits and more are beyond the floats that are a unit apart.
+    # Digits but the last are -128 to 127: 128 more is their byte with the highest bit turned over.
+    # Four digits need it added to the integer, because 22 bits and more are beyond the floats that
+    # are a unit apart.
     before, after = (128, 0) if plan.digits == 2 else (0, 32896)
     moved = cb.fma(value, cb.splat(scale, 8), cb.splat(cb.f32(MAGIC_FLOAT + before), 8))
     code = cb.bitcast(moved, cb.i32) - cb.splat(cb.i32(MAGIC - after), 8)
@@ -117,7 +123,9 @@ def few_product(
     x: cb.Array, factors: cb.Array, words: cb.Array, facts: cb.Array, scales: cb.Array, bias, residual, out: cb.Array,
     gain: cb.f32, blocks, panels, plan: cb.Comptime,
 ):  # fmt: skip
-    """out = epilogue(gain * (x * factors) @ W.T) for x of (M, K); W is words with facts or, in int8, scales."""
+    """out = epilogue(gain * (x * factors) @ W.T) for x of (M, K); W is words with facts or, in
+    int8, scales.
+    """
     lane = cb.UNIT_POS_PLANE
     plane = cb.PLANE_POS
     first = cb.CUBE_POS_X * plan.panels
@@ -246,7 +254,9 @@ def begin(acc, b, digits, home, turn, lane, plan):
 
 @cb.func
 def fragment_of(ring, at, p: cb.Comptime[int], k32: cb.Comptime[int], lane, plan):
-    """The codes of 32 inputs of a panel as a fragment of bytes; unshifted, the second channel's are whole bytes."""
+    """The codes of 32 inputs of a panel as a fragment of bytes; unshifted, the second channel's are
+    whole bytes.
+    """
     half = k32 % 2 * 2
     if plan.group > 0:
         four = ring.load((at + lane + (p * plan.loads + k32 // 2) * 32) * 4, 4)
@@ -264,7 +274,9 @@ def fragment_of(ring, at, p: cb.Comptime[int], k32: cb.Comptime[int], lane, plan
 
 @cb.func
 def multiply(acc, held, b, ring, at, i: cb.Comptime[int], lane, plan):
-    """Add block i of a turn to its sums, and keep its scales and minimums where a lane's sums are of it."""
+    """Add block i of a turn to its sums, and keep its scales and minimums where a lane's sums are
+    of it.
+    """
     if plan.group > 0:
         place = ((lane & 3) * 2 >> plan.ranks.bit_length() - 1) * plan.reach
         group = (place & plan.block - 1) >> plan.group.bit_length() - 1
@@ -332,7 +344,9 @@ def conclude(total, acc, held, digits, home, turn, lane, plan):
 
 @cb.func
 def finish(ring, total, scales, bias, residual, out, gain, lane, plane, plan):
-    """Add the sums of columns, then of planes in their order, and write the results; sums go where blocks were."""
+    """Add the sums of columns, then of planes in their order, and write the results; sums go where
+    blocks were.
+    """
     mine = plane * plan.span * 4
     half, pairs = plan.ranks // 2, plan.digits // 2
     row = (lane & half - 1) >> pairs.bit_length() - 1

@@ -1,4 +1,6 @@
-"""The shape of products of packed weights with one to four rows: what a cube holds, and where in its shared memory."""
+"""The shape of products of packed weights with one to four rows: what a cube holds, and where in
+its shared memory.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,15 @@ PASS = 256
 class FewBlueprint:
     """What changes the code of `cubepy.quant.linear.gpu.gemv`.
 
-    Attributes:
-        rows: rows of activations.
-        digits: columns of eight bits that stand for a row: two, or four for f32.
-        group: inputs that share a scale, or 0 (int8).
-        symmetric: whether codes stand for n - 8 (int4).
-        planes: planes of a cube; they share its panels, and each takes blocks of its own.
-        panels: panels of a cube.
-        depth: blocks of a plane that are under way.
-        each: blocks of a plane.
-        ahead: blocks that are asked for before the launch before this one has ended.
-        bias, residual, activation: the epilogue.
-        whole: whether rows of activations are whole lines of eight.
-        early: whether the launch may begin before the one before it has ended.
-        soon: whether the ring's other blocks are asked for before rows are rounded, not after the first pass.
+    Attributes: rows: rows of activations. digits: columns of eight bits that stand for a row: two,
+        or four for f32. group: inputs that share a scale, or 0 (int8). symmetric: whether codes
+        stand for n - 8 (int4). planes: planes of a cube; they share its panels, and each takes
+        blocks of its own. panels: panels of a cube. depth: blocks of a plane that are under way.
+        each: blocks of a plane. ahead: blocks that are asked for before the launch before this one
+        has ended. bias, residual, activation: the epilogue. whole: whether rows of activations are
+        whole lines of eight. early: whether the launch may begin before the one before it has
+        ended. soon: whether the ring's other blocks are asked for before rows are rounded, not
+        after the first pass.
     """
 
     rows: int
@@ -74,10 +71,11 @@ class FewBlueprint:
 
     @property
     def unshifted(self) -> bool:
-        """Whether bytes of two codes are operands as they are, without a shift and a mask for the higher one.
+        """Whether bytes of two codes are operands as they are, without a shift and a mask for the
+        higher one.
 
-        The second channel's sums are then 16 times its own plus those of the first. Of up to 128 inputs they stay below
-        2^22, which the mantissa of `MAGIC_FLOAT` has room for.
+        The second channel's sums are then 16 times its own plus those of the first. Of up to 128
+        inputs they stay below 2^22, which the mantissa of `MAGIC_FLOAT` has room for.
         """
         return self.group > 0 and self.reach // self.spans <= 128
 
@@ -143,9 +141,10 @@ class FewBlueprint:
 
     @property
     def crowded(self) -> bool:
-        """Whether sums and rows fill the registers of a core, so that every pass tests for the end of its row: where
-        only the last one does, ptxas keeps more values at a time. One row of 14336 x 14336 in groups of 32 took 32.0 us
-        with the test, 32.6 us without it and 32 bytes of spills (H200).
+        """Whether sums and rows fill the registers of a core, so that every pass tests for the end
+        of its row: where only the last one does, ptxas keeps more values at a time. One row of
+        14336 x 14336 in groups of 32 took 32.0 us with the test, 32.6 us without it and 32 bytes of
+        spills (H200).
         """
         return self.planes * self.passes * self.panels > 400
 

@@ -1,22 +1,24 @@
-"""Packed weights on a device with matrix units: where the stored numbers lie there, and how they get there.
+"""Packed weights on a device with matrix units: where the stored numbers lie there, and how they
+get there.
 
-Files and the CPU keep the layout of `cubepy.quant.weights.packing`. On a GPU a plane takes a panel of 16 channels and 64
-inputs with one 16-byte load of each lane, and needs no shuffle: lane 4 g + t has channels g and g + 8, and of every 32
-inputs the eight from 8 t on. The four words of a lane are inputs 0-3 and 4-7 of the first 32 and of the second 32;
-within a word
+Files and the CPU keep the layout of `cubepy.quant.weights.packing`. On a GPU a plane takes a panel
+of 16 channels and 64 inputs with one 16-byte load of each lane, and needs no shuffle: lane 4 g + t
+has channels g and g + 8, and of every 32 inputs the eight from 8 t on. The four words of a lane are
+inputs 0-3 and 4-7 of the first 32 and of the second 32; within a word
 
     bits     0-3   4-7   8-11  12-15  16-19  20-23  24-27  28-31
     channel  g     g+8   g     g+8    g      g+8    g      g+8
     input    0     0     2     2      1      1      3      3
 
-so that shifts by 0, 4, 8 and 12 give the four registers of a 16-bit fragment, and 0 and 4 those of an 8-bit one.
+so that shifts by 0, 4, 8 and 12 give the four registers of a 16-bit fragment, and 0 and 4 those of
+an 8-bit one.
 
-    words    u32 [blocks, panels, chunks of 64, halves, 32 lanes, 4]
-    facts    u32 [blocks, panels, 8 g, groups of a block, 1 or 2]    float16 scale (and minimum) of channels g and g + 8
+    words    u32 [blocks, panels, chunks of 64, halves, 32 lanes, 4] facts    u32 [blocks, panels, 8
+    g, groups of a block, 1 or 2]    float16 scale (and minimum) of channels g and g + 8
 
-Eight-bit codes are two halves: code + 128 = 16 * high + low. A block is a group, or 64 inputs where groups are smaller.
-Panels of a block are neighbours, so that one address serves several; both arrays end with room for `SLACK` panels
-more, which a plane may read beyond the last.
+Eight-bit codes are two halves: code + 128 = 16 * high + low. A block is a group, or 64 inputs where
+groups are smaller. Panels of a block are neighbours, so that one address serves several; both
+arrays end with room for `SLACK` panels more, which a plane may read beyond the last.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ def interleaved(low, high):
 
 @cb.kernel
 def arrange_codes(codes: cb.Array, words: cb.Array, chunks, per_block, halves: cb.Comptime[int]):
-    """words = codes: words of eight u4 (panels, K / 8, 16) or, with two halves, of four i8 (panels, K / 4, 16).
+    """words = codes: words of eight u4 (panels, K / 8, 16) or, with two halves, of four i8 (panels,
+    K / 4, 16).
 
     `per_block` chunks are a block. A unit makes one word of each half.
     """
@@ -135,10 +138,11 @@ def arrange_codes(codes: cb.Array, words: cb.Array, chunks, per_block, halves: c
 def arrange_facts(
     scales: cb.Array, minimums, facts: cb.Array, groups, per_block: cb.Comptime[int], kinds: cb.Comptime[int],
 ):  # fmt: skip
-    """facts = scales and, with two kinds, minimums: the bits of f16 as u16, (panels, groups of the weight, 16).
+    """facts = scales and, with two kinds, minimums: the bits of f16 as u16, (panels, groups of the
+    weight, 16).
 
-    `groups` fill whole blocks of `per_block`; zeros stand for those that the weight does not have. A unit takes
-    channels g and g + 8 of a group.
+    `groups` fill whole blocks of `per_block`; zeros stand for those that the weight does not have.
+    A unit takes channels g and g + 8 of a group.
     """
     at = cb.ABSOLUTE_POS
     panels = scales.shape[0]
@@ -170,7 +174,8 @@ def supports(weight: QuantizedWeight) -> bool:
 
 
 def planes_of(weight: QuantizedWeight) -> PlaneWeight:
-    """The weight as the kernels of planes take it: arranged at the first use, and kept with the weight.
+    """The weight as the kernels of planes take it: arranged at the first use, and kept with the
+    weight.
 
     Args:
         weight: on a GPU, and with groups that `supports` accepts.
@@ -200,8 +205,8 @@ def _arranged(weight: QuantizedWeight, device: Device) -> PlaneWeight:
         source, words, chunks, block // CHUNK, halves, mode="unchecked", device=device
     )
     facts = weight_facts(weight, group, block, device) if group else empty((1,), np.uint32, device)
-    # A product that overlaps the launch before it fetches weights at once: that launch must not be the one that made
-    # them, so another one comes between.
+    # A product that overlaps the launch before it fetches weights at once: that launch must not be
+    # the one that made them, so another one comes between.
     none = empty((1, 1), np.uint32, device)
     zeroed[1, 1](none, mode="checked", device=device)
     return PlaneWeight(

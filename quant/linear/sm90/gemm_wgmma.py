@@ -1,10 +1,12 @@
-"""Linear layers with packed weights and 17 rows of float activations or more, for Hopper: `wgmma` with W in registers.
+"""Linear layers with packed weights and 17 rows of float activations or more, for Hopper: `wgmma`
+with W in registers.
 
-W is the operand with 64 rows (channels), in registers, as `cubepy.quant.linear.gpu.layout` arranges it: the four planes of a
-group take a panel of sixteen channels each, and a 16-byte load of a lane is its part of four products. Codes become
-weights on the way. Activations are the other operand: one launch scales them, rounds them and permutes their inputs as
-the fragments of W want them, and the copy engine brings tiles of them beside the codes. So a weight is read once, and
-the cost of its codes does not grow with the rows. What it is worth is in docs/benchmarks/log/packed-weights-gpu.md.
+W is the operand with 64 rows (channels), in registers, as `cubepy.quant.linear.gpu.layout` arranges
+it: the four planes of a group take a panel of sixteen channels each, and a 16-byte load of a lane
+is its part of four products. Codes become weights on the way. Activations are the other operand:
+one launch scales them, rounds them and permutes their inputs as the fragments of W want them, and
+the copy engine brings tiles of them beside the codes. So a weight is read once, and the cost of its
+codes does not grow with the rows. What it is worth is in docs/benchmarks/log/packed-weights-gpu.md.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ GROUP = 128
 BLOCK = 64
 """Channels of one product."""
 ALONE = 118_000
-"""Bytes of shared memory with which no two cubes share a core: if launches overlap they would, unevenly."""
+"""Bytes of shared memory with which no two cubes share a core: if launches overlap they would,
+unevenly.
+"""
 PADDING = 4
-"""Words between columns of results in shared memory: the lanes of a plane write to different banks."""
+"""Words between columns of results in shared memory: the lanes of a plane write to different banks.
+"""
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,9 @@ class Wide:
 
     @property
     def registers(self) -> tuple[int, int] | None:
-        """Registers of a unit that copies and of one that multiplies, where what all may have is not enough."""
+        """Registers of a unit that copies and of one that multiplies, where what all may have is
+        not enough.
+        """
         needed = self.blocks * self.columns // 2
         if self.groups == 2:
             return (40, 232) if needed > 80 else None
@@ -137,15 +144,18 @@ class Wide:
 
 
 SMALLER = 0.125
-"""Of f16 activations: large ones times their factors stay finite, and those of 1e-3 are still as exact as f16 is."""
+"""Of f16 activations: large ones times their factors stay finite, and those of 1e-3 are still as
+exact as f16 is.
+"""
 
 
 @cb.kernel
 def permute_rows(x: cb.Array, factors: cb.Array, out: cb.Array, early: cb.Comptime[bool]):
-    """out = x * factors as words of two numbers, (M, inputs / 2), zeros beyond the end of a row; f16 an eighth of it.
+    """out = x * factors as words of two numbers, (M, inputs / 2), zeros beyond the end of a row;
+    f16 an eighth of it.
 
-    Of 32 inputs, the fragments of W have in lane t of four those from 8 t on. So words t, t + 4, t + 8 and t + 12 of
-    each 16 are inputs 8 t to 8 t + 7.
+    Of 32 inputs, the fragments of W have in lane t of four those from 8 t on. So words t, t + 4, t
+    + 8 and t + 12 of each 16 are inputs 8 t to 8 t + 7.
     """
     if early:
         cb.start_next()
@@ -186,8 +196,10 @@ def bring_rows(rows, x, full, slot, chunk, strip, plan):
 def pairs_of(facts, g: cb.Comptime[int], dtype, plan):
     """The scales and minimums of a lane's two channels as pairs, in the order of a fragment.
 
-    With bf16, codes are read as subnormal numbers: n in the low four bits is n * 2**-133, and in the four above 16
-    times that. Scales times 2**111 and 2**107, with minimums times 2**-22, give weights times 2**-22.
+    With bf16, codes are read as subnormal numbers: n in the low four bits is n * 2**-133, and in
+        the four above 16
+    times that. Scales times 2**111 and 2**107, with minimums times 2**-22, give weights times
+    2**-22.
     """
     kinds = 1 if plan.symmetric else 2
     scale = cb.unpack(cb.slice_line(facts, kinds * g, 1), cb.f16)
@@ -207,8 +219,10 @@ def pairs_of(facts, g: cb.Comptime[int], dtype, plan):
 def weights_of(word, high_word, scales, leasts, magic, dtype, plan):
     """Eight codes as a fragment of weights.
 
-    f16 has no exponents to spare for scales of subnormal numbers: there a code becomes 1024 + n by its bits (`magic`
-    is 0x64006400, in a register so that `(w & m) | magic` is one instruction), then n, and then a weight.
+    f16 has no exponents to spare for scales of subnormal numbers: there a code becomes 1024 + n by
+        its bits (`magic`
+    is 0x64006400, in a register so that `(w & m) | magic` is one instruction), then n, and then a
+    weight.
     """
     if plan.group > 0:
         low, high = cb.u32(0x000F000F), cb.u32(0x00F000F0)
@@ -241,9 +255,11 @@ def wide_product(
     x: cb.TensorMap, words: cb.TensorMap, facts, scales: cb.Array, bias, residual, out: cb.Array, gain: cb.f32,
     magic: cb.u32, chunks, strips, plan: cb.Comptime,
 ):  # fmt: skip
-    """out = epilogue(gain * x @ W.T): x as `permute_rows` makes it, W as words with facts or, in int8, scales.
+    """out = epilogue(gain * x @ W.T): x as `permute_rows` makes it, W as words with facts or, in
+    int8, scales.
 
-    A cube takes a tile of channels and a strip of rows, or with splits a part of their inputs: at least one chunk.
+    A cube takes a tile of channels and a strip of rows, or with splits a part of their inputs: at
+        least one chunk.
     """
     columns, stages, half = plan.columns, plan.stages, plan.columns // 2
     rank, first, last = 0, 0, chunks
@@ -267,7 +283,8 @@ def wide_product(
         if plan.registers is not None:
             cb.set_registers(plan.registers[0], False)
         if cb.UNIT_POS == 0:
-            # Codes are asked for before the launch before this one, which makes the activations, has ended.
+            # Codes are asked for before the launch before this one, which makes the activations,
+            # has ended.
             panel = tile * plan.panels
             begun = cb.min(last, first + stages)
             for chunk in range(first, begun):
@@ -312,7 +329,8 @@ def wide_product(
                             accumulate=chunk > origin or q + s > 0, start=b * half,
                         )  # fmt: skip
                 cb.wgmma_commit()
-                # The products before these are over: their fragments and, once, their stage may be overwritten.
+                # The products before these are over: their fragments and, once, their stage may be
+                # overwritten.
                 cb.wgmma_wait(1)
                 if q == 0:
                     if leader and chunk > origin:
@@ -379,7 +397,9 @@ def fragments(
 
 @cb.func
 def finish(ring, scales, bias, residual, out, gain, left, top, rank, plan):
-    """Add the results of the cubes of the cluster, in their order, and write them, four channels a unit."""
+    """Add the results of the cubes of the cluster, in their order, and write them, four channels a
+    unit.
+    """
     units = GROUP * plan.groups
     quads = plan.channels // 4
     here = cb.min(plan.columns, out.shape[0] - top)

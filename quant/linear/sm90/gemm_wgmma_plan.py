@@ -1,4 +1,6 @@
-"""Launches of the products of `cubepy.quant.linear.sm90.gemm_wgmma`: the shape of a cube, chosen by what it should cost."""
+"""Launches of the products of `cubepy.quant.linear.sm90.gemm_wgmma`: the shape of a cube, chosen by
+what it should cost.
+"""
 
 from __future__ import annotations
 
@@ -89,12 +91,15 @@ SHAPES = (
     (2, 1, True, 2),
     (2, 2, False, 2),
 )
-"""Cubes worth trying: groups, products of a group, whether groups take inputs of their own, cubes of a cluster."""
+"""Cubes worth trying: groups, products of a group, whether groups take inputs of their own, cubes
+of a cluster.
+"""
 _CHUNK_COSTS = {
     (1, True): (0.19, 0.0005), (2, True): (0.19, 0.0016), (2, False): (0.24, 0.0014), (4, False): (0.36, 0.0028),
 }  # fmt: skip
-"""Microseconds of a chunk, and what a column adds, by the products of 64 channels of a cube and whether its groups take
-inputs of their own. Measured on an H200."""
+"""Microseconds of a chunk, and what a column adds, by the products of 64 channels of a cube and
+whether its groups take inputs of their own. Measured on an H200.
+"""
 _APART_COLUMNS = 64
 """Columns that two products of groups with inputs of their own were measured with."""
 
@@ -104,7 +109,8 @@ def plan_wide(
     panels: int, chunks: int, m: int, group: int, symmetric: bool, cores: int, shared: int, early: bool, bias: bool,
     residual: bool, function: Any, whole: bool,
 ) -> tuple[Wide, float] | None:  # fmt: skip
-    """The cube that should be fastest for m rows, and about how long the product takes on an H200, in microseconds.
+    """The cube that should be fastest for m rows, and about how long the product takes on an H200,
+    in microseconds.
 
     None: nothing fits.
 
@@ -146,7 +152,8 @@ def plan_wide(
 
 
 def microseconds(plan: Wide, panels: int, chunks: int, strips: int, cores: int) -> float:
-    """About how long a product takes on an H200: waves of cubes, each with its chunks, its start and its end.
+    """About how long a product takes on an H200: waves of cubes, each with its chunks, its start
+    and its end.
 
     The sums of a cluster go through the memory of its cubes, which costs as much as many chunks.
     """

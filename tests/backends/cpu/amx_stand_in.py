@@ -1,7 +1,8 @@
-"""`cb.tile_dot` without a matrix unit: the function that the op calls, written with dot products of lines.
+"""`cb.tile_dot` without a matrix unit: the function that the op calls, written with dot products of
+lines.
 
-`python -m tests.backends.cpu.amx_stand_in` multiplies matrices with it; a process of its own, since the kernels that it
-compiles are not those of this machine.
+`python -m tests.backends.cpu.amx_stand_in` multiplies matrices with it; a process of its own, since
+the kernels that it compiles are not those of this machine.
 """
 
 from __future__ import annotations

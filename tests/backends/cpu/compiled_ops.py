@@ -1,4 +1,6 @@
-"""Expressions of the functions that generated CPU code calls, compiled; and what Python's integers say they are."""
+"""Expressions of the functions that generated CPU code calls, compiled; and what Python's integers
+say they are.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def run(body: str, *arrays: np.ndarray, n0: int = 0, n1: int = 0) -> Any:
 
 
 def apply(exprs: list[tuple[str, str]], width: int, *inputs: np.ndarray) -> list[np.ndarray]:
-    """Evaluate expressions of a, b, c (the inputs) on scalars (width 0) or lines; each gives an array of a dtype."""
+    """Evaluate expressions of a, b, c (the inputs) on scalars (width 0) or lines; each gives an
+    array of a dtype.
+    """
     outs = [np.zeros(inputs[0].size, NUMPY[d]) for _, d in exprs]
     k = len(inputs)
     reads = [f"load(p{j}, i)" if width == 0 else f"load_line(p{j}, i, {width})" for j in range(k)]

@@ -1,4 +1,6 @@
-"""`cb.tile_dot`: what its rule refuses, its machine code for a CPU with a matrix unit, and products made with it."""
+"""`cb.tile_dot`: what its rule refuses, its machine code for a CPU with a matrix unit, and products
+made with it.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_products_agree_with_numpy(tmp_path: Path) -> None:
-    """In a process of its own where a stand-in takes the matrix unit's place: its kernels are not this machine's."""
+    """In a process of its own where a stand-in takes the matrix unit's place: its kernels are not
+    this machine's.
+    """
     if HERE:
         compare()
         return

@@ -1,4 +1,6 @@
-"""Stores of a few lanes touch those lanes only, whatever LLVM makes of a mask that turns out to be a constant."""
+"""Stores of a few lanes touch those lanes only, whatever LLVM makes of a mask that turns out to be
+a constant.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def put(
     where: cb.Comptime[str],
     dtype: cb.Comptime,
 ):
-    """A line of x to the middle of out, or of memory like it, with a count that is known or tested for."""
+    """A line of x to the middle of out, or of memory like it, with a count that is known or tested
+    for.
+    """
     line = cb.cast(x.load(0, lanes), dtype)
     memory = out
     if where == "shared":

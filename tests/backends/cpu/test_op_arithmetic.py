@@ -1,4 +1,6 @@
-"""Arithmetic, casts and narrow floats of generated CPU code, against NumPy, Python's integers and ml_dtypes."""
+"""Arithmetic, casts and narrow floats of generated CPU code, against NumPy, Python's integers and
+ml_dtypes.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,9 @@ def test_dot_products_of_bytes_are_instructions() -> None:
 
 @cb.kernel
 def turned_about(x: cb.Array, out: cb.Array):
-    """More lines than there are registers, all of which are needed in the end: some are kept on the stack."""
+    """More lines than there are registers, all of which are needed in the end: some are kept on the
+    stack.
+    """
     held = cb.local((40,), cb.f32, lanes=8)
     for j in cb.unroll(range(40)):
         held[j] = x.load((j * 8,), 8)

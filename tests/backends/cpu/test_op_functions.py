@@ -11,7 +11,9 @@ from tests.backends.cpu.compiled_ops import FLOATS, NUMPY, N, apply, compiled, f
 
 
 def spread(dtype: str, low: float, high: float) -> np.ndarray:
-    """Values in a range: evenly spread, and with evenly spread exponents, of both signs where the range has them."""
+    """Values in a range: evenly spread, and with evenly spread exponents, of both signs where the
+    range has them.
+    """
     rng = np.random.default_rng(17)
     even = rng.uniform(low, high, 1500)
     exponents = 10.0 ** rng.uniform(-40 if dtype == "f32" else -300, math.log10(high), 1500)

@@ -102,7 +102,9 @@ Piece = Callable[[int, int, int], None]
 
 
 def shared_out(piece: Piece, cubes: int, pieces: int, team: int, done: int = 0) -> None:
-    """Share a launch whose kernel is a function of Python: (first cube, last, address of the arguments)."""
+    """Share a launch whose kernel is a function of Python: (first cube, last, address of the
+    arguments).
+    """
     entry = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(piece)
     address = ctypes.cast(entry, ctypes.c_void_p).value
     driver = threads.driver()

@@ -1,7 +1,8 @@
 """A CUDA driver in Python whose streams run their work late and in any order that events allow.
 
-It has the functions that `cubepy.backends.cuda` calls, with host memory as device memory and Python functions as
-kernels. What the runtime does not order, this driver may run in the wrong order: that is what it is for.
+It has the functions that `cubepy.backends.cuda` calls, with host memory as device memory and Python
+functions as kernels. What the runtime does not order, this driver may run in the wrong order: that
+is what it is for.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ Kernel = Callable[[list[int]], None]
 
 
 class FakeCuda:
-    """Devices whose kernels may not touch each other's memory; each thread's current context is what was set last.
+    """Devices whose kernels may not touch each other's memory; each thread's current context is
+    what was set last.
 
-    Threads may call it at once. What waits for a stream that is being captured, or for a whole device with one, spoils
-    the capture. A stream that was destroyed must not be used.
+    Threads may call it at once. What waits for a stream that is being captured, or for a whole
+    device with one, spoils the capture. A stream that was destroyed must not be used.
 
     Attributes:
         kernels: by name; each gets the words of its parameters.

@@ -1,4 +1,6 @@
-"""Small kernels that use one feature of matrix units or asynchronous copies each; tests compile and run them."""
+"""Small kernels that use one feature of matrix units or asynchronous copies each; tests compile and
+run them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ def product_of_a_plane(
     a: cb.Array, b: cb.Array, out: cb.Array, rows, *, dtype: cb.Comptime, each: cb.Comptime[int], whole: cb.Comptime,
     other: cb.Comptime = None,
 ):  # fmt: skip
-    """out (16, 8) = a (16, k) times b (8, k) transposed, by one plane; rows of b from `rows` on count as zero.
+    """out (16, 8) = a (16, k) times b (8, k) transposed, by one plane; rows of b from `rows` on
+    count as zero.
 
-    `each`: elements in 16 bytes. `whole`: the dtype of the accumulators. `other`: the dtype of b, if it has its own.
+    `each`: elements in 16 bytes. `whole`: the dtype of the accumulators. `other`: the dtype of b,
+        if it has its own.
     """
     depth = cb.comptime(4 * each)  # two steps of 32 bytes
     sa = cb.shared((16, depth), a.dtype)
@@ -37,7 +41,9 @@ def product_of_a_plane(
 
 @cb.kernel
 def product_transposed(a: cb.Array, b: cb.Array, out: cb.Array, *, dtype: cb.Comptime):
-    """out (16, 8) of 16 bits = a (16, 16) times b (16, 8), both stored row by row; results leave by store_matrix."""
+    """out (16, 8) of 16 bits = a (16, 16) times b (16, 8), both stored row by row; results leave by
+    store_matrix.
+    """
     sa = cb.shared((16, 16), dtype)
     sb = cb.shared((16, 8), dtype)
     so = cb.shared((16, 8), dtype)
@@ -61,7 +67,9 @@ def product_transposed(a: cb.Array, b: cb.Array, out: cb.Array, *, dtype: cb.Com
 
 @cb.kernel
 def boxes(source: cb.TensorMap, target: cb.TensorMap, raw: cb.Array, y, x):
-    """Load the box at (y, x), show shared memory as it lies there, and store the box at the same place."""
+    """Load the box at (y, x), show shared memory as it lies there, and store the box at the same
+    place.
+    """
     tile = cb.shared(source.box, source.dtype)
     full = cb.barrier(1, 1)
     if cb.UNIT_POS == 0:
@@ -79,7 +87,9 @@ def boxes(source: cb.TensorMap, target: cb.TensorMap, raw: cb.Array, y, x):
 
 @cb.kernel
 def volume(source: cb.TensorMap, target: cb.TensorMap, z, y, x):
-    """Double the box at (z, y, x) of an array of rank 3: through shared memory that the units write, too."""
+    """Double the box at (z, y, x) of an array of rank 3: through shared memory that the units
+    write, too.
+    """
     tile = cb.shared(source.box, source.dtype)
     full = cb.barrier(1, 1)
     if cb.UNIT_POS == 0:
@@ -99,7 +109,9 @@ def volume(source: cb.TensorMap, target: cb.TensorMap, z, y, x):
 
 @cb.kernel
 def spread(source: cb.TensorMap, out: cb.Array):
-    """Cube 0 of each cluster of two sends a box to both; cube 1 tells cube 0 when it has it; both write it out."""
+    """Cube 0 of each cluster of two sends a box to both; cube 1 tells cube 0 when it has it; both
+    write it out.
+    """
     cb.cluster(2)
     tile = cb.shared(source.box, source.dtype)
     full = cb.barrier(1, 1)
@@ -187,7 +199,8 @@ def product_of_a_group(
     whole: cb.Comptime,
     bytes_deep: cb.Comptime,
 ):
-    """out (64, n) = a (64, k) times b (n, k) transposed, k being one row of the swizzle; both from shared memory.
+    """out (64, n) = a (64, k) times b (n, k) transposed, k being one row of the swizzle; both from
+    shared memory.
 
     `bytes_deep`: bytes of k in one instruction (32).
     """
@@ -219,7 +232,9 @@ def product_flipped(
     dtype: cb.Comptime,
     flip_a: cb.Comptime[bool],
 ):
-    """out (64, n) = a times b (k, n), b stored row by row; a is (64, k), or (k, 64) with `flip_a`. k is 64."""
+    """out (64, n) = a times b (k, n), b stored row by row; a is (64, k), or (k, 64) with `flip_a`.
+    k is 64.
+    """
     k, n = cb.comptime(64), cb.comptime(out.ndim * 0 + 128)
     sa = cb.shared((64, 64), dtype)
     sb = cb.shared((n // 64, k, 64), dtype)
@@ -245,7 +260,9 @@ def product_flipped(
 
 @cb.kernel
 def product_plain(a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, *, dtype: cb.Comptime):
-    """out (64, 64) = a (64, 64) times b (64, 64) transposed; shared memory without a swizzle, in columns of 16 bytes."""
+    """out (64, 64) = a (64, 64) times b (64, 64) transposed; shared memory without a swizzle, in
+    columns of 16 bytes.
+    """
     sa = cb.shared((8, 64, 8), dtype)
     sb = cb.shared((8, 64, 8), dtype)
     full = cb.barrier(1, 1)
@@ -269,7 +286,9 @@ def product_plain(a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, *, dtype: cb.
 
 @cb.kernel
 def product_from_registers(a: cb.Array, b: cb.TensorMap, out: cb.Array, *, dtype: cb.Comptime):
-    """out (64, 64) = a (64, 64) times b (64, 64) transposed; a comes in fragments, scaled by 2 in registers."""
+    """out (64, 64) = a (64, 64) times b (64, 64) transposed; a comes in fragments, scaled by 2 in
+    registers.
+    """
     sa = cb.shared((64, 64), dtype)
     sb = cb.shared((64, 64), dtype)
     full = cb.barrier(1, 1)
@@ -295,7 +314,9 @@ def product_from_registers(a: cb.Array, b: cb.TensorMap, out: cb.Array, *, dtype
 
 @cb.kernel
 def matmul(a: cb.TensorMap, b: cb.TensorMap, out: cb.TensorMap, k, *, stages: cb.Comptime[int] = 3):
-    """out = a times b transposed, bf16 to f32: a producer plane, two groups that multiply, clusters that share b."""
+    """out = a times b transposed, bf16 to f32: a producer plane, two groups that multiply, clusters
+    that share b.
+    """
     rows, columns, depth = cb.comptime(a.box[0]), cb.comptime(2 * b.box[0]), cb.comptime(a.box[1])
     cb.cluster(1, 2)
     sa = cb.shared((stages, rows, depth), a.dtype)
@@ -369,7 +390,9 @@ def matmul(a: cb.TensorMap, b: cb.TensorMap, out: cb.TensorMap, k, *, stages: cb
 
 @cb.kernel
 def early_layer(x: cb.Array, weight: cb.Array, out: cb.Array):
-    """out = weight @ x, of 128 columns; a cube of one plane makes a channel, and may begin before x is there."""
+    """out = weight @ x, of 128 columns; a cube of one plane makes a channel, and may begin before x
+    is there.
+    """
     cb.start_next()
     row, at = cb.shared(128, cb.f32), cb.UNIT_POS * 4
     cb.copy_async(row, at, weight, (cb.CUBE_POS, at), 16)

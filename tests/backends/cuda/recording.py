@@ -1,4 +1,5 @@
-"""GPUs that keep the code of what is launched on them and run nothing: what the host chooses can be compiled and read.
+"""GPUs that keep the code of what is launched on them and run nothing: what the host chooses can be
+compiled and read.
 
 Memory is the host's and stays zero, so a function whose host part looks at results sees zeros.
 """
@@ -19,7 +20,9 @@ from cubepy.runtime.memory import layout
 from tests.pretend import PretendGpu
 
 ORDINALS = {"sm_80": 70, "sm_90a": 71}
-"""Of the devices; no machine has so many, so that nothing prepared for them is ever launched on a real one."""
+"""Of the devices; no machine has so many, so that nothing prepared for them is ever launched on a
+real one.
+"""
 
 
 class RecordingBackend(CudaBackend):
@@ -78,7 +81,9 @@ class Note:
 
 @contextlib.contextmanager
 def recording(architecture: str) -> Iterator[list[tuple[Any, Code]]]:
-    """Make the devices exist, one of them the current one; gives the list of launches, kernel and code."""
+    """Make the devices exist, one of them the current one; gives the list of launches, kernel and
+    code.
+    """
     import cubepy as cb
 
     known = devices.backend_named

@@ -1,6 +1,8 @@
-"""The lives of streams, events, blocks and graphs when threads share a GPU: see docs/design/cuda-backend.md.
+"""The lives of streams, events, blocks and graphs when threads share a GPU: see
+docs/design/cuda-backend.md.
 
-The driver is the one of `tests.backends.cuda.fake_cuda`. It spoils captures where NVIDIA's does, and knows no stream that is gone.
+The driver is the one of `tests.backends.cuda.fake_cuda`. It spoils captures where NVIDIA's does,
+and knows no stream that is gone.
 """
 
 from __future__ import annotations
@@ -113,7 +115,9 @@ def test_a_capture_while_a_stream_is_being_destroyed(
 
 
 def test_streams_of_other_libraries_may_go_after_ours_did(fake: FakeCuda) -> None:
-    """Their work is known by an event: memory that they used is ordered after it, given out again, and captured."""
+    """Their work is known by an event: memory that they used is ordered after it, given out again,
+    and captured.
+    """
     adder, home = Adder(), thread_stream(0)
     for turn in range(6):
         theirs = NativeStream(home.context)
@@ -389,7 +393,9 @@ def test_native_streams_are_used_again(fake: FakeCuda) -> None:
 
 
 def test_threads_launch_capture_replay_and_free_at_random(fake: FakeCuda) -> None:
-    """Values are those of one piece of work after the other, and what is read by all is not given out again."""
+    """Values are those of one piece of work after the other, and what is read by all is not given
+    out again.
+    """
     shared = [new() for _ in range(3)]
     for n, s in enumerate(shared):
         put(s, n)

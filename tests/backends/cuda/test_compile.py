@@ -1,4 +1,6 @@
-"""Cubins and what decides them: they are kept on disk, and bounds of a launch are told to the code generator."""
+"""Cubins and what decides them: they are kept on disk, and bounds of a launch are told to the code
+generator.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The emulator finds what it is for: kernels that wait too little, meet in vain, or reach outside their arrays."""
+"""The emulator finds what it is for: kernels that wait too little, meet in vain, or reach outside
+their arrays.
+"""
 
 from __future__ import annotations
 

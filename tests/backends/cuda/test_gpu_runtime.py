@@ -1,4 +1,6 @@
-"""What of the NVIDIA runtime can be checked without a GPU: order, errors, layouts, sizes, DLPack's structs."""
+"""What of the NVIDIA runtime can be checked without a GPU: order, errors, layouts, sizes, DLPack's
+structs.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,9 @@ def test_fragments_are_transposed_packed_and_stored(name: str) -> None:
 
 
 def swizzled(tile: np.ndarray, swizzle: int) -> np.ndarray:
-    """How a dense tile lies in shared memory: bits 4 to 6 of an address are combined with bits 7 to 9."""
+    """How a dense tile lies in shared memory: bits 4 to 6 of an address are combined with bits 7 to
+    9.
+    """
     mask = {0: 0, 32: 0x10, 64: 0x30, 128: 0x70}[swizzle]
     flat = tile.reshape(-1).view(np.uint8)
     at = np.arange(flat.size)

@@ -24,7 +24,9 @@ CASES: list[tuple[Any, type[Exception], str, str, str]] = []
 
 
 def breaks(error: type[Exception], rule: str, at: str, hint: str = "") -> Any:
-    """Declare a kernel that must fail: the rule, the text that the caret points at, and a part of the hint."""
+    """Declare a kernel that must fail: the rule, the text that the caret points at, and a part of
+    the hint.
+    """
 
     def declare(fn: Any) -> Any:
         CASES.append((cb.kernel(fn), error, rule, at, hint))

@@ -1,4 +1,6 @@
-"""Kernels with matrix units and asynchronous copies compile to the instructions that they ask for, without a GPU."""
+"""Kernels with matrix units and asynchronous copies compile to the instructions that they ask for,
+without a GPU.
+"""
 
 from __future__ import annotations
 

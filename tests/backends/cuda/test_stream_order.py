@@ -1,4 +1,6 @@
-"""Order between streams, memory that is reused, and graphs, on a driver that runs late and out of order."""
+"""Order between streams, memory that is reused, and graphs, on a driver that runs late and out of
+order.
+"""
 
 from __future__ import annotations
 
@@ -236,7 +238,9 @@ def test_every_array_has_memory_of_its_own_for_a_memory_checker(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_two_devices(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Launches go to their device whatever the thread's context is; copies between devices keep the order."""
+    """Launches go to their device whatever the thread's context is; copies between devices keep the
+    order.
+    """
     with fake_cuda(monkeypatch, seed, devices=2) as fake:
         fake.kernels["add"] = add
         adders = [Adder(0), Adder(1)]

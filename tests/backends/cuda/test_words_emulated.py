@@ -1,4 +1,6 @@
-"""Loops over lines, `other=` and the words beside them on a GPU: the generated text, run by the emulator, and compiled."""
+"""Loops over lines, `other=` and the words beside them on a GPU: the generated text, run by the
+emulator, and compiled.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""How much machine code the tests compile: some of it, or with `CUBEPY_TEST_ARCHITECTURES=all` everything.
+"""How much machine code the tests compile: some of it, or with `CUBEPY_TEST_ARCHITECTURES=all`
+everything.
 
-Compiling takes seconds a kernel and no GPU. By default one architecture and the cases most likely to fail are compiled.
+Compiling takes seconds a kernel and no GPU. By default one architecture and the cases most likely
+to fail are compiled.
 """
 
 from __future__ import annotations

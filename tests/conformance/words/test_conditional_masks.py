@@ -1,4 +1,6 @@
-"""`a if mask else b` takes each lane from one side, on every backend and in funcs that the library is given."""
+"""`a if mask else b` takes each lane from one side, on every backend and in funcs that the library
+is given.
+"""
 
 from __future__ import annotations
 

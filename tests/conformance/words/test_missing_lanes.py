@@ -1,4 +1,6 @@
-"""What lanes of a load get that are not in memory (`other=`), and which reductions validate mode refuses."""
+"""What lanes of a load get that are not in memory (`other=`), and which reductions validate mode
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,9 @@ def test_other_converts_as_a_store_does(device: str, kernel: Any, error: Any) ->
 
 @cb.kernel
 def extremes(x: cb.Array, out: cb.Array, *, way: cb.Comptime[str]):
-    """The largest and the smallest of a row, in ways that take lanes which are not there, and in ways that do not."""
+    """The largest and the smallest of a row, in ways that take lanes which are not there, and in
+    ways that do not.
+    """
     top = cb.splat(cb.cast(-1000, cb.f32), 4)
     low = cb.splat(cb.cast(1000, cb.f32), 4)
     for k, valid in cb.lines(0, x.size, 4):

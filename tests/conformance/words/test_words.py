@@ -1,4 +1,6 @@
-"""Words that save idioms mean the same on every backend: lines and tuples from values, coordinates, loops kept loops."""
+"""Words that save idioms mean the same on every backend: lines and tuples from values, coordinates,
+loops kept loops.
+"""
 
 from __future__ import annotations
 
@@ -216,7 +218,9 @@ def test_compilers_leave_such_a_loop_alone() -> None:
 
 @cb.kernel
 def stored(x: cb.Array, elements, lines, casts):
-    """The numbers of x in arrays of many dtypes: stored one by one, as a line, and as one that was cast."""
+    """The numbers of x in arrays of many dtypes: stored one by one, as a line, and as one that was
+    cast.
+    """
     v = x.load(0, 4)
     for k in range(4):
         for out in elements:

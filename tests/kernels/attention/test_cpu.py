@@ -75,7 +75,9 @@ ROUTINES = [
 def test_every_routine_gives_results_and_sums(
     routine: Any, plan: Any, mask: str, causal: bool
 ) -> None:
-    """Several strips and blocks of keys with rests; depth and width differ, neither is whole lines or tiles."""
+    """Several strips and blocks of keys with rests; depth and width differ, neither is whole lines
+    or tiles.
+    """
     q, k, v = draw(1, 2, 4, 70, 19), draw(2, 2, 2, 150, 19), draw(3, 2, 2, 150, 26)
     given = {
         "none": None,

@@ -1,4 +1,6 @@
-"""Attention with keys split among planes and cubes gives what float64 gives, with its text for a GPU run on the host."""
+"""Attention with keys split among planes and cubes gives what float64 gives, with its text for a
+GPU run on the host.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np
 
 @dataclass(frozen=True)
 class Case:
-    """A problem: heads of queries and of keys, lengths, widths, what may be seen, parts of the keys."""
+    """A problem: heads of queries and of keys, lengths, widths, what may be seen, parts of the
+    keys.
+    """
 
     dtype: np.dtype
     heads: int

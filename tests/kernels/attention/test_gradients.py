@@ -27,7 +27,9 @@ def draw(seed: int, *shape: int) -> np.ndarray:
 def test_gradients(
     heads: int, groups: int, scale: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By blocks (several of queries and of keys), and by matrices of scores of which a head's rows are made in turn."""
+    """By blocks (several of queries and of keys), and by matrices of scores of which a head's rows
+    are made in turn.
+    """
     q, grad = draw(1, 2, heads, 110, 5), draw(2, 2, heads, 110, 7)
     k, v = draw(3, 2, groups, 150, 5), draw(4, 2, groups, 150, 7)
     out, lse = attention_forward(q, k, v, causal, scale)

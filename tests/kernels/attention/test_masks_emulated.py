@@ -31,7 +31,9 @@ DTYPES = {
 
 
 def mask_of(kind: str, heads: int, length: int, seen: int) -> np.ndarray:
-    """A mask with blocks of which nothing, everything or something is seen, and a row that sees nothing."""
+    """A mask with blocks of which nothing, everything or something is seen, and a row that sees
+    nothing.
+    """
     rng = np.random.default_rng(5)
     rows = 1 if kind in masks.BY_KEY else length
     shown = rng.random((1, heads, rows, seen)) < 0.7

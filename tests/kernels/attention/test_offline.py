@@ -1,4 +1,6 @@
-"""The attention kernels compile for their GPUs with the instructions that they ask for, and spill nothing."""
+"""The attention kernels compile for their GPUs with the instructions that they ask for, and spill
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Hopper's attention kernels give what float64 gives, with their text run on the host: tiles, barriers, products."""
+"""Hopper's attention kernels give what float64 gives, with their text run on the host: tiles,
+barriers, products.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Every routine of attention, forced, gives the attention; the guess is what it should be, and what was measured is
-used."""
+"""Every routine of attention, forced, gives the attention; the guess is what it should be, and what
+was measured is used.
+"""
 
 from __future__ import annotations
 

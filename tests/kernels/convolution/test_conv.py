@@ -1,4 +1,6 @@
-"""Convolutions against their definition in float64: axes, layouts, groups, windows, edges, gradients, refusals."""
+"""Convolutions against their definition in float64: axes, layouts, groups, windows, edges,
+gradients, refusals.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,9 @@ def test_columns_in_memory_give_the_same() -> None:
 
 
 def adjoint(x_shape: Any, w: np.ndarray, grad: np.ndarray, *settings: Any) -> np.ndarray:
-    """The gradient by the input: the convolution is linear in it, so its transpose is found by unit vectors."""
+    """The gradient by the input: the convolution is linear in it, so its transpose is found by unit
+    vectors.
+    """
     out = np.zeros(x_shape)
     for at in np.ndindex(*x_shape):
         unit = np.zeros(x_shape)

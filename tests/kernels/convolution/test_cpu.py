@@ -1,4 +1,6 @@
-"""The CPU's kernels for convolutions of few channels or filters, of windows of one place, and calls that repeat."""
+"""The CPU's kernels for convolutions of few channels or filters, of windows of one place, and calls
+that repeat.
+"""
 
 from __future__ import annotations
 
@@ -207,7 +209,9 @@ def test_the_third_call_is_a_repetition(call: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_channels_first_are_turned_whatever_their_number() -> None:
-    """Squares of a cache line, of which the last may be cut, in rows and planes of which some are padding."""
+    """Squares of a cache line, of which the last may be cut, in rows and planes of which some are
+    padding.
+    """
     for shape, window, padding in (
         ((2, 24, 7, 19), (3, 3), 1),  # a line of channels and a half
         ((1, 37, 3, 6), (3, 3), (2, 1)),  # fewer places than lanes; rows above and below

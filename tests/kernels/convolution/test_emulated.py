@@ -32,7 +32,9 @@ def convolution(
     pad: Three = (0, 0, 0), dilation: Three = (1, 1, 1), cores: int = 2, dtype: Any = np.float16, bias: bool = False,
     seed: int = 0, groups: int = 1, ranges: int = 1,
 ) -> float:  # fmt: skip
-    """The relative error of one emulated convolution of (N, D, H, W, C), of rank 4 without D where that is 1."""
+    """The relative error of one emulated convolution of (N, D, H, W, C), of rank 4 without D where
+    that is 1.
+    """
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(shape).astype(dtype)
     w = rng.standard_normal((filters, shape[4] // groups, *window)).astype(dtype)

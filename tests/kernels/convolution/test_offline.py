@@ -1,4 +1,6 @@
-"""The Hopper convolution compiles to the instructions that it is written for; what runs a convolution. No GPU is needed."""
+"""The Hopper convolution compiles to the instructions that it is written for; what runs a
+convolution. No GPU is needed.
+"""
 
 from __future__ import annotations
 

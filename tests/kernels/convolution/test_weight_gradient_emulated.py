@@ -1,4 +1,6 @@
-"""The Hopper gradient by filters, run by the emulator: right whatever the order of units and copies."""
+"""The Hopper gradient by filters, run by the emulator: right whatever the order of units and
+copies.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def gradient(
     chosen: Any, shape: tuple[int, ...], filters: int, window: Three, stride: Three = (1, 1, 1),
     pad: Three = (0, 0, 0), dilation: Three = (1, 1, 1), cores: int = 2, dtype: Any = np.float16, seed: int = 0,
 ) -> float:  # fmt: skip
-    """The relative error of one emulated gradient; the input is (N, D, H, W, C), of rank 4 without D where that is 1."""
+    """The relative error of one emulated gradient; the input is (N, D, H, W, C), of rank 4 without
+    D where that is 1.
+    """
     rng = np.random.default_rng(seed)
     reach = [d * (k - 1) for d, k in zip(dilation, window)]
     places = tuple(

@@ -1,4 +1,6 @@
-"""Arguments that make no sense: every function of the library says so in an error of its own, never in one from inside."""
+"""Arguments that make no sense: every function of the library says so in an error of its own, never
+in one from inside.
+"""
 
 from __future__ import annotations
 

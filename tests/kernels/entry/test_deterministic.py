@@ -1,4 +1,6 @@
-"""`deterministic` on a CPU: the same bits whatever the number of cores is, where sums are divided among them."""
+"""`deterministic` on a CPU: the same bits whatever the number of cores is, where sums are divided
+among them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Arrays on a device give what NumPy arrays give: nothing of the library touches their elements on the host."""
+"""Arrays on a device give what NumPy arrays give: nothing of the library touches their elements on
+the host.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Options that name nothing are refused: by every function, for every option, and where there is nothing to compute."""
+"""Options that name nothing are refused: by every function, for every option, and where there is
+nothing to compute.
+"""
 
 from __future__ import annotations
 

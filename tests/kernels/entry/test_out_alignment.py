@@ -1,4 +1,6 @@
-"""Results that no cache holds are stored past the caches wherever `out` begins: up to a line of the cache first."""
+"""Results that no cache holds are stored past the caches wherever `out` begins: up to a line of the
+cache first.
+"""
 
 from __future__ import annotations
 

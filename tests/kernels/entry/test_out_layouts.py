@@ -1,5 +1,6 @@
-"""`out=` costs nothing: an array of the layout that a function would have chosen is written by the same launches as a new
-result, and one of another layout by these and one copy."""
+"""`out=` costs nothing: an array of the layout that a function would have chosen is written by the
+same launches as a new result, and one of another layout by these and one copy.
+"""
 
 from __future__ import annotations
 

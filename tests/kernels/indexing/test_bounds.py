@@ -1,5 +1,6 @@
-"""Indices outside: one rule for every function that takes some, on the host, on a device with its own memory, and in
-validate mode."""
+"""Indices outside: one rule for every function that takes some, on the host, on a device with its
+own memory, and in validate mode.
+"""
 
 from __future__ import annotations
 

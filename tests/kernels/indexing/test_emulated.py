@@ -1,4 +1,6 @@
-"""Indices outside on an emulated GPU: they read zero and write nothing, and validate mode names them."""
+"""Indices outside on an emulated GPU: they read zero and write nothing, and validate mode names
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""gather, scatter, select, index_put, concat, flip and pad against NumPy: any axis, strides, ties, edges, refusals."""
+"""gather, scatter, select, index_put, concat, flip and pad against NumPy: any axis, strides, ties,
+edges, refusals.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Average pooling and interpolation against their definitions in float64; gradients are the transposed maps."""
+"""Average pooling and interpolation against their definitions in float64; gradients are the
+transposed maps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Products on the CPU: dtypes in words, layouts, tails of tiles, and calls that repeat the launches of earlier ones."""
+"""Products on the CPU: dtypes in words, layouts, tails of tiles, and calls that repeat the launches
+of earlier ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The Hopper matmul and the products of few rows, run by the emulator: right whatever the order of units and copies."""
+"""The Hopper matmul and the products of few rows, run by the emulator: right whatever the order of
+units and copies.
+"""
 
 from __future__ import annotations
 

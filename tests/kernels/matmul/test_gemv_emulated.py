@@ -1,4 +1,6 @@
-"""Products of few rows with matrices along their columns, and of few columns, on an emulated Hopper GPU."""
+"""Products of few rows with matrices along their columns, and of few columns, on an emulated Hopper
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def test_functions_of_few_rows_and_few_columns(dtype: Any) -> None:
 def test_few_columns_are_rows_of_the_transposed_product(
     dtype: Any, most: int, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By dot products; by matrix units where rows can be read 16 bytes at a time, wherever they begin."""
+    """By dot products; by matrix units where rows can be read 16 bytes at a time, wherever they
+    begin.
+    """
     monkeypatch.setattr(gemv_rows, "LEAST_TURNED", 1)
     start = int(RNG.integers(0, 2))
     whole = draw(41 * k + start, dtype=dtype)

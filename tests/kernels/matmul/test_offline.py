@@ -1,4 +1,6 @@
-"""The GPU's matmul kernels compile to the instructions that they are written for, and spill nothing. No GPU is needed."""
+"""The GPU's matmul kernels compile to the instructions that they are written for, and spill
+nothing. No GPU is needed.
+"""
 
 from __future__ import annotations
 

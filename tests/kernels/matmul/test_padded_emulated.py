@@ -1,4 +1,6 @@
-"""Products of any alignment on an emulated Hopper GPU: operands that are copied into aligned rows, results that are not."""
+"""Products of any alignment on an emulated Hopper GPU: operands that are copied into aligned rows,
+results that are not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A product with a packed matrix is the product with the matrix, whatever dtypes meet and whatever is asked for."""
+"""A product with a packed matrix is the product with the matrix, whatever dtypes meet and whatever
+is asked for.
+"""
 
 from __future__ import annotations
 

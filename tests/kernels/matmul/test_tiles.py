@@ -1,4 +1,6 @@
-"""Few tiles, whose depth pairs of cubes share, and f32 with tiles of the copy engine: emulated and compiled."""
+"""Few tiles, whose depth pairs of cubes share, and f32 with tiles of the copy engine: emulated and
+compiled.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ def test_plain_f32(plan: Fma) -> None:
 
 
 def test_planes_share_a_sum_of_plain_f32() -> None:
-    """Planes with one stage more than others, more stages than fit, and tiles that hang over every edge."""
+    """Planes with one stage more than others, more stages than fit, and tiles that hang over every
+    edge.
+    """
     for plan, shape in (
         (FmaPlanes(2, bias=True), (1, 36, 40, 620)), (FmaPlanes(1, 2, scaled=True), (1, 70, 20, 300)),
         (FmaPlanes(2, b_along_k=False), (2, 36, 44, 332)),

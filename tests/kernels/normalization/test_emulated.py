@@ -1,4 +1,6 @@
-"""Normalisations of rows by the emulator: every way of sharing a row, and whole functions of random shapes."""
+"""Normalisations of rows by the emulator: every way of sharing a row, and whole functions of random
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def normalised(x: np.ndarray, centred: bool = True, eps: float = EPS) -> np.ndar
 
 @pytest.mark.parametrize(("n", "plan"), PLANS, ids=str)
 def test_every_way_of_sharing_a_row(n: int, plan: RowPlan) -> None:
-    """Lines that are whole, end in the row or lie behind it; some units, a cube, a cluster; rows that do not exist."""
+    """Lines that are whole, end in the row or lie behind it; some units, a cube, a cluster; rows
+    that do not exist.
+    """
     m = plan.rows + 1
     x, w, b = draw(m, n), draw(n), draw(n)
     cubes, units = -(-m // plan.rows) * plan.parts, plan.units * plan.rows

@@ -1,4 +1,6 @@
-"""What units of planes run for pools and interpolation, on the python backend against window-by-window definitions."""
+"""What units of planes run for pools and interpolation, on the python backend against
+window-by-window definitions.
+"""
 
 from __future__ import annotations
 

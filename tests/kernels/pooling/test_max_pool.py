@@ -1,4 +1,6 @@
-"""Max pooling with indices against a window-by-window definition; gradients are what the indices say."""
+"""Max pooling with indices against a window-by-window definition; gradients are what the indices
+say.
+"""
 
 from __future__ import annotations
 

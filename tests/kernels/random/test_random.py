@@ -1,4 +1,6 @@
-"""Random numbers: the published vectors, moments, the same numbers in any cut of the work, refusals."""
+"""Random numbers: the published vectors, moments, the same numbers in any cut of the work,
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from cubepy import kernels as K
 from cubepy.kernels.random.distributions import fill
 from tests.staging import DEVICES
 
-# Rows "philox4x32 10" of tests/kat_vectors in Random123 1.14.0 (github.com/DEShawResearch/random123):
-# counter (4 words), key (2 words), result (4 words).
+# Rows "philox4x32 10" of tests/kat_vectors in Random123 1.14.0
+# (github.com/DEShawResearch/random123): counter (4 words), key (2 words), result (4 words).
 KNOWN = [
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),

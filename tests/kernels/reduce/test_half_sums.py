@@ -1,5 +1,6 @@
-"""Whatever sums or multiplies f16 and bf16 does so in f32 and rounds once: every such function of the library against
-itself in float64 (or f32), on random shapes, spreads and offsets."""
+"""Whatever sums or multiplies f16 and bf16 does so in f32 and rounds once: every such function of
+the library against itself in float64 (or f32), on random shapes, spreads and offsets.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def case(name: str) -> Callable[[Any], Any]:
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> Array:
-    """Normal numbers with a spread and an offset that f16 holds, but whose squares or sums it does not."""
+    """Normal numbers with a spread and an offset that f16 holds, but whose squares or sums it does
+    not.
+    """
     return rng.standard_normal(shape) * rng.choice([0.1, 1.0, 100.0]) + rng.choice([0.0, 1.0, 50.0])
 
 

@@ -1,4 +1,6 @@
-"""Extremes and their places in every order of lines, pieces and tails: NaN, infinities of both signs, equals."""
+"""Extremes and their places in every order of lines, pieces and tails: NaN, infinities of both
+signs, equals.
+"""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ def test_group_norm() -> None:
             shape
         )
         per = (1, -1, *(1,) * (len(shape) - 2))
-        # What the mean is rounded by counts in units of the deviation: groups of two neighbours have a small one.
+        # What the mean is rounded by counts in units of the deviation: groups of two neighbours
+        # have a small one.
         scale = max(1.0, float((np.abs(d).max(2) / np.sqrt(d.var(2) + 1e-5)).max()) / 10)
         close(K.group_norm(x, groups), want, 3e-6 * scale)
         close(K.group_norm(x, groups, w, b), want * w.reshape(per) + b.reshape(per), 1e-5 * scale)

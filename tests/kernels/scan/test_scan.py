@@ -1,4 +1,6 @@
-"""Scans against NumPy in float64 or 64-bit integers: any axis, odd sizes, strides, NaN, empty arrays."""
+"""Scans against NumPy in float64 or 64-bit integers: any axis, odd sizes, strides, NaN, empty
+arrays.
+"""
 
 from __future__ import annotations
 

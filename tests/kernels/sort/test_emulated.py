@@ -1,4 +1,6 @@
-"""Sorting by sweeps and the best of rows, run by the emulator: right whatever the order of planes and units."""
+"""Sorting by sweeps and the best of rows, run by the emulator: right whatever the order of planes
+and units.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sorting against NumPy: every dtype, short, long and strided axes, NaN and zeros of both signs, stability."""
+"""Sorting against NumPy: every dtype, short, long and strided axes, NaN and zeros of both signs,
+stability.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ LENGTHS = [1, 2, 17, 300, 9001]
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """What a way is chosen by may be changed: no call is repeated that was recorded before, or will be later."""
+    """What a way is chosen by may be changed: no call is repeated that was recorded before, or will
+    be later.
+    """
     recording.forget()
     yield monkeypatch
     recording.forget()
@@ -41,7 +45,8 @@ def draw(dtype: Any, *shape: int) -> np.ndarray:
 
 
 DTYPES = [np.float32, np.float16, np.float64, np.int8, np.uint32, np.int64]
-# By default all lengths of one dtype and one length of all: every dtype and power of two is machine code of its own.
+# By default all lengths of one dtype and one length of all: every dtype and power of two is machine
+# code of its own.
 KINDS = some(itertools.product(DTYPES, LENGTHS), 0, 1, 2, 3, 4, 8, 13, 14, 18, 23, 28, 29)
 
 

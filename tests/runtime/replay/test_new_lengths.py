@@ -1,4 +1,6 @@
-"""Lengths that vary (sentences, serving): a new one is no new structure, and what is known is not forgotten at once."""
+"""Lengths that vary (sentences, serving): a new one is no new structure, and what is known is not
+forgotten at once.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def lengths(n: int) -> None:
-    """Calls of functions, kernels and ops of tensors for arrays of one length, often enough for every way."""
+    """Calls of functions, kernels and ops of tensors for arrays of one length, often enough for
+    every way.
+    """
     for _ in range(6):
         x, y = some(n), some(n)
         same(plus(new(x), new(y)), x + y)

@@ -1,6 +1,8 @@
-"""Calls on a GPU that came before are repeated by machine code: they do what the long way does, or take it.
+"""Calls on a GPU that came before are repeated by machine code: they do what the long way does, or
+take it.
 
-The driver is the one of `tests.backends.cuda.fake_cuda`: it runs work late, and in any order that is not forbidden.
+The driver is the one of `tests.backends.cuda.fake_cuda`: it runs work late, and in any order that
+is not forbidden.
 """
 
 from __future__ import annotations
@@ -524,7 +526,9 @@ FACTOR: Any = 1.0
 def test_a_global_that_changes_is_seen_by_repetitions(
     monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
 ) -> None:
-    """Of launches, and of calls of a function that launches; the library's own kernels ask for nothing."""
+    """Of launches, and of calls of a function that launches; the library's own kernels ask for
+    nothing.
+    """
 
     @cb.kernel
     def multiplied(a: cb.Array, out: cb.Array):

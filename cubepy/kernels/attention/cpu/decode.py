@@ -1,7 +1,7 @@
 """Attention of few queries on a CPU, one at a time: each key and value is read once, as lines.
 
-With a single query, as when a model writes text word by word, the time is that of reading keys and values; strips of
-queries (attention/flash_lines.py) would leave most of their lanes empty.
+With a single query, as when a model writes text word by word, the time is that of reading keys and
+values; strips of queries (attention/flash_lines.py) would leave most of their lanes empty.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class Blueprint:
 def attend(
     q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, scale: cb.f32, shared_heads, plan: cb.Comptime
 ):  # fmt: skip
-    """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g = h // shared_heads.
+    """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j]) * v[b, g, j], with g =
+    h // shared_heads.
 
-    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does one query. `lse` (B, H, L), if it is
-    there, gets the log of each row's sum of exponentials.
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), out (B, H, L, E); a cube does one query. `lse`
+    (B, H, L), if it is there, gets the log of each row's sum of exponentials.
     """
     lanes, width_lines = plan.lanes, -(-plan.width // plan.lanes)
     length, heads = q.shape[2], q.shape[1]
@@ -110,7 +111,9 @@ def score(query, k, b, g, place, plan):
 
 @cb.func
 def masked(line, mask, b, h, i, place, left, plan):
-    """Scores (in units of log 2) of keys from `place` on as the mask leaves them; those past the end are hidden."""
+    """Scores (in units of log 2) of keys from `place` on as the mask leaves them; those past the
+    end are hidden.
+    """
     lanes = plan.lanes
     low = cb.splat(-float("inf"), lanes)
     if plan.mask == "float":

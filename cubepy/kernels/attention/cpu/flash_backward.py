@@ -1,9 +1,11 @@
-"""The gradients of attention on a CPU, block by block in the caches: no matrix of scores is written.
+"""The gradients of attention on a CPU, block by block in the caches: no matrix of scores is
+written.
 
-A cube has a key head (or a part of its keys) to itself. For each block of keys it walks over the queries that see them
-and makes the weights again from their log-sum-exp (Dao et al., 2022): five products of a block, each as a tile in
-registers. What keys and values get stays on the stack until the block is done; what queries get is added up in memory
-that no other cube writes. Parts of the keys have sums of their own, which are added in order.
+A cube has a key head (or a part of its keys) to itself. For each block of keys it walks over the
+queries that see them and makes the weights again from their log-sum-exp (Dao et al., 2022): five
+products of a block, each as a tile in registers. What keys and values get stays on the stack until
+the block is done; what queries get is added up in memory that no other cube writes. Parts of the
+keys have sums of their own, which are added in order.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ def attend_back(
     do: cb.Array, q: cb.Array, k: cb.Array, v: cb.Array, lse: cb.Array, delta: cb.Array, mask, dq: cb.Array,
     dk: cb.Array, dv: cb.Array, scale: cb.f32, shared_heads, parts, plan: cb.Comptime,
 ):  # fmt: skip
-    """dq[part, b, h], dk[b, g], dv[b, g]: the gradients of attention; a cube does a part of the keys of a head."""
+    """dq[part, b, h], dk[b, g], dv[b, g]: the gradients of attention; a cube does a part of the
+    keys of a head.
+    """
     lanes, keys, block = plan.lanes, plan.keys, plan.queries
     length, depth, width, seen = q.shape[2], q.shape[3], v.shape[3], k.shape[2]
     part = cb.CUBE_POS % parts
@@ -142,7 +146,9 @@ def attend_back(
 
 @cb.func
 def transpose_keys(columns, k, b, g, start, depth, plan):
-    """columns[d, j] = k[b, g, start + j, d]; keys past the end repeat the last one and are masked later."""
+    """columns[d, j] = k[b, g, start + j, d]; keys past the end repeat the last one and are masked
+    later.
+    """
     for j in range(0, plan.keys, plan.lanes):
         for d in range(0, depth, plan.lanes):
             lines = ()
@@ -285,7 +291,8 @@ def gradients(
     scale: float,
     causal: bool,
 ) -> tuple[Any, Any, Any]:
-    """The gradients by queries, keys and values, and beside them memory like the queries for each part of the keys.
+    """The gradients by queries, keys and values, and beside them memory like the queries for each
+    part of the keys.
 
     Few heads on many cores are divided into parts of their keys.
     """

@@ -1,10 +1,11 @@
-"""Attention of few queries to long keys by the matrix units of a plane: keys are split among planes and cubes.
+"""Attention of few queries to long keys by the matrix units of a plane: keys are split among planes
+and cubes.
 
-The query heads that share a key head are rows of one tile, so that its keys are read once. A cube has some teams of
-planes, each with a ring of blocks of keys and values of its own; what the teams found is added up in shared memory, and
-what the cubes of a tile found by a second kernel, in their order (Flash-Decoding: Dao, Haziza, Massa and Sizov, 2023).
-Neither depends on which came first, so results do not vary. What was measured:
-docs/benchmarks/log/attention-sm90.md.
+The query heads that share a key head are rows of one tile, so that its keys are read once. A cube
+has some teams of planes, each with a ring of blocks of keys and values of its own; what the teams
+found is added up in shared memory, and what the cubes of a tile found by a second kernel, in their
+order (Flash-Decoding: Dao, Haziza, Massa and Sizov, 2023). Neither depends on which came first, so
+results do not vary. What was measured: docs/benchmarks/log/attention-sm90.md.
 """
 
 from __future__ import annotations
@@ -148,7 +149,9 @@ def bring_block(ring, at, source, b, g, first, columns: cb.Comptime[int], plan):
 
 @cb.func
 def bring_queries(queries, q, b, g, first, left, shared_heads, plan):
-    """The tile's rows: the queries of the heads that share a key head, one head after the other; then zeros."""
+    """The tile's rows: the queries of the heads that share a key head, one head after the other;
+    then zeros.
+    """
     stride = plan.depth // 2 + PAD
     lines = plan.depth // 8
     length = q.shape[2]
@@ -217,11 +220,12 @@ def attend_parts(
     q: cb.Array, k: cb.Array, v: cb.Array, mask, out: cb.Array, lse, parts, scale: cb.f32, shared_heads, splits, each,
     plan: cb.Comptime,
 ):  # fmt: skip
-    """Attention of the queries of a key head's query heads to `each` blocks of keys, one of `splits` parts.
+    """Attention of the queries of a key head's query heads to `each` blocks of keys, one of
+    `splits` parts.
 
-    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), the three as words where the plan says so; out (B, H, L, E), lse
-    (B, H, L) f32 or None. With more than one part, `parts` (B * G, splits, H // G * L, width + 4) gets the sums. scale
-    is in units of log 2.
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), the three as words where the plan says so; out
+    (B, H, L, E), lse (B, H, L) f32 or None. With more than one part, `parts` (B * G, splits, H // G
+    * L, width + 4) gets the sums. scale is in units of log 2.
     """
     if plan.early:
         cb.start_next()
@@ -330,7 +334,9 @@ quick_parts = cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))(attend_par
 def combine_parts(
     parts: cb.Array, out: cb.Array, lse, groups, width: cb.Comptime[int], early: cb.Comptime[bool]
 ):
-    """out (B, H, L, E) from parts (B * groups, splits, H // groups * L, width + 4); a cube for a row."""
+    """out (B, H, L, E) from parts (B * groups, splits, H // groups * L, width + 4); a cube for a
+    row.
+    """
     if early:
         cb.start_next()
         cb.wait_previous()
@@ -376,7 +382,9 @@ def combine_parts(
 
 @dataclass(frozen=True)
 class Shape:
-    """What may be chosen by measuring: planes of a team, teams, keys of a block, stages, splits; 0: by the rules."""
+    """What may be chosen by measuring: planes of a team, teams, keys of a block, stages, splits; 0:
+    by the rules.
+    """
 
     row_planes: int = 0
     teams: int = 0
@@ -402,7 +410,9 @@ SHAPES = tuple(
 def plan_for(
     q: Any, k: Any, v: Any, kind: str, causal: bool, p: DeviceProperties, shape: Shape = Shape()
 ) -> SplitAttention | None:
-    """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask: "none", "bool", "float"."""
+    """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask: "none",
+    "bool", "float".
+    """
     narrow = q.dtype.itemsize == 2 and q.dtype == k.dtype == v.dtype
     dtype = "bf16" if not narrow or q.dtype.name == "bfloat16" else "f16"
     words = (
@@ -419,7 +429,9 @@ def planned(
     rows: int, depth: int, width: int, parts: int, dtype: str, causal: bool, kind: str, words: bool,
     p: DeviceProperties, shape: Shape,
 ) -> SplitAttention | None:  # fmt: skip
-    """The blueprint by the rules, where it is not chosen: a team for the rows, of 4 or 8 planes several teams."""
+    """The blueprint by the rules, where it is not chosen: a team for the rows, of 4 or 8 planes
+    several teams.
+    """
     depth, width = -(-depth // 16) * 16, -(-width // 16) * 16
     if "mma" not in p.features or max(depth, width) > 256 or min(depth, width) == 0:
         return None
@@ -448,11 +460,15 @@ def planned(
 
 
 BLOCK_US = 0.19, 0.225
-"""Microseconds of 8 KB of keys and values of a cube that is alone, and for each cube of a core. Measured on an H200."""
+"""Microseconds of 8 KB of keys and values of a cube that is alone, and for each cube of a core.
+Measured on an H200.
+"""
 START_US, COMBINE_US, PART_US = 2.2, 2.5, 0.02
 """Of a cube, of the second launch, and of a part in it."""
 ROW_COST = 0.0375
-"""What a row of a tile costs, where products take longer than copies: in costs of a block of 16 rows."""
+"""What a row of a tile costs, where products take longer than copies: in costs of a block of 16
+rows.
+"""
 
 
 def microseconds(

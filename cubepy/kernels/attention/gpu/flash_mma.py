@@ -1,7 +1,9 @@
-"""Attention by the matrix units of a plane (`cb.mma`), for what the routine of the newest devices does not take.
+"""Attention by the matrix units of a plane (`cb.mma`), for what the routine of the newest devices
+does not take.
 
-Any widths up to 256, any lengths and strides, masks, and f32: an f32 is split into three bf16, whose six largest
-products are added, so that nothing is lost. A plane owns 16 query rows; keys and values pass through shared memory.
+Any widths up to 256, any lengths and strides, masks, and f32: an f32 is split into three bf16,
+whose six largest products are added, so that nothing is lost. A plane owns 16 query rows; keys and
+values pass through shared memory.
 """
 
 from __future__ import annotations
@@ -45,15 +47,12 @@ class Blocks:
 class PlaneAttention(Blocks):
     """What changes the code.
 
-    Attributes:
-        depth, width: columns of queries and keys, and of values, rounded up to 16.
-        planes: planes of a cube, each with 16 query rows.
-        keys: keys of a block, a multiple of 16.
-        parts: 1, or 3 for f32.
-        dtype: of operands: "f16" or "bf16".
-        causal: a query sees keys up to its own place.
-        mask: "none", "bool" (true: may look), "words" (the same, four of them a word) or "float" (added to the scores).
-        words: inputs are whole blocks of 16 bytes and come as arrays of words; one part.
+    Attributes: depth, width: columns of queries and keys, and of values, rounded up to 16. planes:
+        planes of a cube, each with 16 query rows. keys: keys of a block, a multiple of 16. parts:
+        1, or 3 for f32. dtype: of operands: "f16" or "bf16". causal: a query sees keys up to its
+        own place. mask: "none", "bool" (true: may look), "words" (the same, four of them a word) or
+        "float" (added to the scores). words: inputs are whole blocks of 16 bytes and come as arrays
+        of words; one part.
     """
 
     depth: int
@@ -110,7 +109,9 @@ def bring_tile(tile, source, b, h, first, count: cb.Comptime[int], columns: cb.C
 def start_tile(
     tile, at, source, b, h, first, left, count: cb.Comptime[int], columns: cb.Comptime[int]
 ):
-    """The same beside the work, from word `left` on of an array of words in whole blocks of 16 bytes."""
+    """The same beside the work, from word `left` on of an array of words in whole blocks of 16
+    bytes.
+    """
     lines = columns // 8
     for n in range((count * lines + cb.CUBE_DIM - 1) // cb.CUBE_DIM):
         c = n * cb.CUBE_DIM + cb.UNIT_POS
@@ -130,7 +131,9 @@ def copy_words(tile, at, source, b, h, row, d):
 
 @cb.func
 def start_keys(key_tile, value_tile, mask_tile, stage, k, v, mask, b, g, h, row, start, plan):
-    """A block of keys and values, and its part of the mask, to a stage of the ring; one group of copies."""
+    """A block of keys and values, and its part of the mask, to a stage of the ring; one group of
+    copies.
+    """
     start_tile(key_tile, stage * plan.key_words, k, b, g, start, 0, plan.keys, plan.depth)
     start_tile(value_tile, stage * plan.value_words, v, b, g, start, 0, plan.keys, plan.width)
     if plan.mask == "words":
@@ -186,7 +189,8 @@ def scores(s, queries, rows: cb.Comptime[int], first, keys, at, plan):
 def add_values(o, s, grown, values, at, plan):
     """o = o * grown + weights @ values.
 
-    Matrix units truncate as they add; where all bits count, a block's sum starts at zero and is added here.
+    Matrix units truncate as they add; where all bits count, a block's sum starts at zero and is
+    added here.
     """
     stride = plan.width // 2 + PAD
     lane = cb.UNIT_POS_PLANE
@@ -253,7 +257,9 @@ def row_total(x):
 
 @cb.func
 def base_of(top):
-    """What is subtracted from scores: the largest, or nothing while no key was seen, so that weights are 0."""
+    """What is subtracted from scores: the largest, or nothing while no key was seen, so that
+    weights are 0.
+    """
     return cb.select(top <= LOWEST, cb.f32(0.0), top)
 
 
@@ -279,8 +285,9 @@ def weigh(
     scale,
     plan,
 ):
-    """Scores of the keys from `start` on become weights: the largest and the sums of the unit's two rows, and by how
-    much what was summed before shrinks."""
+    """Scores of the keys from `start` on become weights: the largest and the sums of the unit's two
+    rows, and by how much what was summed before shrinks.
+    """
     lane = cb.UNIT_POS_PLANE
     new0, new1 = top0, top1
     for n in range(plan.keys // 8):
@@ -318,10 +325,11 @@ def attend(
     shared_heads,
     plan: cb.Comptime,
 ):
-    """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j] + mask) * v[b, g, j], g = h // shared_heads.
+    """out[b, h, i] = sum over j of softmax(scale * q[b, h, i] . k[b, g, j] + mask) * v[b, g, j], g
+    = h // shared_heads.
 
-    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), the three as words where the plan says so; out (B, H, L, E), lse
-    (B, H, L) f32 or None; a cube for 16 rows a plane. scale is in units of log 2.
+    q (B, H, L, D), k (B, G, S, D), v (B, G, S, E), the three as words where the plan says so; out
+    (B, H, L, E), lse (B, H, L) f32 or None; a cube for 16 rows a plane. scale is in units of log 2.
     """
     keys = plan.keys
     rows = 16 * plan.planes
@@ -441,7 +449,9 @@ quick_attend = cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))(attend)
 
 @dataclass(frozen=True)
 class Shape:
-    """What may be chosen by measuring: planes of a cube and keys of a block; zeros leave it to the rules."""
+    """What may be chosen by measuring: planes of a cube and keys of a block; zeros leave it to the
+    rules.
+    """
 
     planes: int = 0
     keys: int = 0
@@ -463,7 +473,9 @@ def plan_for(
     p: DeviceProperties,
     shape: Shape = Shape(),
 ) -> PlaneAttention | None:
-    """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask as `PlaneAttention.mask`."""
+    """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask as
+    `PlaneAttention.mask`.
+    """
     depth, width = -(-q.shape[3] // 16) * 16, -(-v.shape[3] // 16) * 16
     if "mma" not in p.features or max(depth, width) > 256 or min(depth, width) == 0:
         return None

@@ -6,7 +6,9 @@ from typing import Any
 
 
 def copyable(array: Any, repeats: bool = False) -> bool:
-    """Whether the copy engine can read an array: rows and strides are multiples of 16 bytes, and no axis `repeats`."""
+    """Whether the copy engine can read an array: rows and strides are multiples of 16 bytes, and no
+    axis `repeats`.
+    """
     rows = [s for n, s in zip(array.shape[:-1], array.strides[:-1], strict=True) if n > 1]
     return (
         array.strides[-1] == array.itemsize

@@ -1,8 +1,9 @@
-"""The gradients of attention by matrices of scores, for what no routine without them takes on a GPU: any dtype, width.
+"""The gradients of attention by matrices of scores, for what no routine without them takes on a
+GPU: any dtype, width.
 
-Query heads that share keys lie below each other in memory, so that a key head's queries are the rows of one product,
-and its sums over heads need no work of their own. Two f32 matrices of scores are made at a time, of as many key heads,
-or of as many rows of one, as `MOST` allows.
+Query heads that share keys lie below each other in memory, so that a key head's queries are the
+rows of one product, and its sums over heads need no work of their own. Two f32 matrices of scores
+are made at a time, of as many key heads, or of as many rows of one, as `MOST` allows.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def masked(score, mask, r, j, kind: cb.Comptime):
 def row_log_sums(
     s: cb.Array, lse: cb.Array, mask, scale: cb.f32, length, first, causal: cb.Comptime[bool], kind: cb.Comptime
 ):  # fmt: skip
-    """lse[r] = log of the sum of exp(scale * s[r - first] + mask); row r is query r % length. A unit a row of s."""
+    """lse[r] = log of the sum of exp(scale * s[r - first] + mask); row r is query r % length. A
+    unit a row of s.
+    """
     own = cb.ABSOLUTE_POS
     if own < s.shape[0]:
         stop, r = s.shape[1], first + own
@@ -71,7 +74,9 @@ def score_gradients(
     s: cb.Array, dp: cb.Array, weights: cb.Array, slopes: cb.Array, lse: cb.Array, delta: cb.Array, mask,
     scale: cb.f32, length, first, causal: cb.Comptime[bool], kind: cb.Comptime,
 ):  # fmt: skip
-    """The weights of scores s, and gradients by scores from those by weights, dp. A unit for each element."""
+    """The weights of scores s, and gradients by scores from those by weights, dp. A unit for each
+    element.
+    """
     i = cb.ABSOLUTE_POS
     if i < s.size:
         own, j = i // s.shape[1], i % s.shape[1]
@@ -102,7 +107,9 @@ def pieces(heads: int, rows: int, seen: int) -> Iterator[tuple[slice, slice]]:
 
 
 def log_sums(q: Any, k: Any, mask: Any, kind: str, lse: Any, scale: float, causal: bool) -> None:
-    """Write the log-sum-exp of each row of scores; `kind` of mask (B, H, L, S): "none", "bool" or "float"."""
+    """Write the log-sum-exp of each row of scores; `kind` of mask (B, H, L, S): "none", "bool" or
+    "float".
+    """
     groups, seen = k.shape[1:3]
     queries, keys = grouped(q, groups), grouped(k, groups)
     for heads, rows in pieces(*queries.shape[:2], seen):  # type: ignore[call-arg]

@@ -1,9 +1,10 @@
 """The gradients of attention for Hopper: keys stay in a cube, queries pass by.
 
-The structure is that of FlashAttention-2 and -3 (Dao, 2023; Shah et al., 2024). A cube owns 128 keys and values; two
-groups of 128 units own 64 of them each and keep the gradients of these in registers. For every block of queries the
-scores are computed again, turned over (keys by queries), so that the weights already lie as operands of the next
-product. The gradients of queries are added to an f32 array by all cubes; a last pass rounds them. Measured in
+The structure is that of FlashAttention-2 and -3 (Dao, 2023; Shah et al., 2024). A cube owns 128
+keys and values; two groups of 128 units own 64 of them each and keep the gradients of these in
+registers. For every block of queries the scores are computed again, turned over (keys by queries),
+so that the weights already lie as operands of the next product. The gradients of queries are added
+to an f32 array by all cubes; a last pass rounds them. Measured in
 docs/benchmarks/log/attention-sm90.md.
 """
 
@@ -43,7 +44,9 @@ from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties
 
 CACHE = 24 << 20
-"""Bytes of queries, gradients and sums of heads that are done together: half of the second-level cache."""
+"""Bytes of queries, gradients and sums of heads that are done together: half of the second-level
+cache.
+"""
 PASS_UNITS = 256
 """Units of a cube of the pass before."""
 
@@ -86,11 +89,12 @@ def hopper_gradients(
 ):  # fmt: skip
     """dk and dv of one block of keys, and its part of dq.
 
-    q, grad (B, H, L, D), k, v (B, G, S, D) of 16-bit floats; lse and delta (B * H, steps * queries) f32: log-sum-exp in
-    units of log 2 (infinite beyond L) and the sums of grad * out; dq f32 in the order of accumulators (B * H, steps,
-    2, part / 4, 128, 4), dk and dv (B, G, S, D // 2) words. Where causal, `band` key heads are done together, with
-    the keys that most queries see first. padding: numbers of keys and what is known of blocks, as
-    `attention_hopper_masks.survey_keys` gives them, and the step from batch to batch.
+    q, grad (B, H, L, D), k, v (B, G, S, D) of 16-bit floats; lse and delta (B * H, steps * queries)
+    f32: log-sum-exp in units of log 2 (infinite beyond L) and the sums of grad * out; dq f32 in the
+    order of accumulators (B * H, steps, 2, part / 4, 128, 4), dk and dv (B, G, S, D // 2) words.
+    Where causal, `band` key heads are done together, with the keys that most queries see first.
+    padding: numbers of keys and what is known of blocks, as `attention_hopper_masks.survey_keys`
+    gives them, and the step from batch to batch.
     """
     depth, query_stages, grad_stages, rows = (
         plan.depth,
@@ -260,7 +264,8 @@ def prepare_gradients(
     *,
     lanes: cb.Comptime,
 ):
-    """delta[b * h, i] = sum of grad * out, tops = lse in units of log 2; beyond the length 0 and infinity.
+    """delta[b * h, i] = sum of grad * out, tops = lse in units of log 2; beyond the length 0 and
+    infinity.
 
     A plane for each row; 32 times `lanes` is at least the width.
     """

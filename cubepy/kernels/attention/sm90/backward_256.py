@@ -1,9 +1,11 @@
-"""The gradients of attention 256 wide for Hopper: groups of a cube own different sums, not different keys.
+"""The gradients of attention 256 wide for Hopper: groups of a cube own different sums, not
+different keys.
 
-As in attention/sm90/backward.py keys stay in a cube and queries pass by, but the sums of 64 keys are all that two
-groups' registers hold. So one group has the scores, their weights and the sums for values, one the slopes and the sums
-for keys, and a third, which has few registers left, the products for queries. Each waits only for what the one before
-it leaves in shared memory, and the one that needs a block last has the next one copied. Measured in
+As in attention/sm90/backward.py keys stay in a cube and queries pass by, but the sums of 64 keys
+are all that two groups' registers hold. So one group has the scores, their weights and the sums for
+values, one the slopes and the sums for keys, and a third, which has few registers left, the
+products for queries. Each waits only for what the one before it leaves in shared memory, and the
+one that needs a block last has the next one copied. Measured in
 docs/benchmarks/log/attention-sm90.md.
 """
 
@@ -39,7 +41,9 @@ def following(slot, phase):
 
 @cb.func
 def bring_step(ring, n, walk, plan):
-    """Start copying the n-th step's rows; steps of the query heads that share keys come one after another."""
+    """Start copying the n-th step's rows; steps of the query heads that share keys come one after
+    another.
+    """
     tiles, numbers, source, vector, full, _ = ring
     heads, base, first, steps, _ = walk
     other = n // (steps - first)
@@ -64,10 +68,11 @@ def first_products(s, own, ring, loaded, walk, plan):
 
 @cb.func
 def sums_and_products(sums, p, ring, s, own, next_ring, done, slot, phase, walk, plan):
-    """sums += p @ this step's rows of a ring, then s = own @ the next step's rows of the other ring.T.
+    """sums += p @ this step's rows of a ring, then s = own @ the next step's rows of the other
+    ring.T.
 
-    Of the former rows nothing is needed any more, so the next step but one is copied there. Gives the next place and
-    its phase.
+    Of the former rows nothing is needed any more, so the next step but one is copied there. Gives
+    the next place and its phase.
     """
     tiles, _, _, _, full, free = ring
     total = walk[4]
@@ -90,7 +95,9 @@ def sums_and_products(sums, p, ring, s, own, next_ring, done, slot, phase, walk,
 
 @cb.func
 def start_columns(part, p, keys, c, plan):
-    """part = p @ keys, started: the c-th 32 columns of the queries' gradients; the slopes p are in registers."""
+    """part = p @ keys, started: the c-th 32 columns of the queries' gradients; the slopes p are in
+    registers.
+    """
     cb.wgmma_fence()
     for j in cb.unroll(range(plan.keys // 16)):
         at = (c // 2 * plan.keys + j * 16) * BLOCK + c % 2 * 32
@@ -104,7 +111,9 @@ def hopper_wide_gradients(
     dq: cb.Array, dk: cb.Array, dv: cb.Array, heads, key_heads, batches, length, seen, band, scale: cb.f32,
     plan: cb.Comptime, padding=None,
 ):  # fmt: skip
-    """dk and dv of one block of 64 keys, and its part of dq; arguments as `hopper_gradients` has them."""
+    """dk and dv of one block of 64 keys, and its part of dq; arguments as `hopper_gradients` has
+    them.
+    """
     depth, rows = plan.depth, plan.queries
     size = plan.keys * rows
     loaded = cb.barrier(1, 1)

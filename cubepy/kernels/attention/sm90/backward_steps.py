@@ -1,4 +1,6 @@
-"""What the kernels of attention's gradients on Hopper share: their blueprint, products, and how blocks come and go."""
+"""What the kernels of attention's gradients on Hopper share: their blueprint, products, and how
+blocks come and go.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,11 @@ from cubepy.kernels.attention.sm90.plan import BLOCK, GROUP
 class HopperGradients:
     """What changes the code of the backward pass.
 
-    Attributes:
-        depth: width of queries, keys and values, rounded up to 64, 128, 192 or 256.
-        query_stages, grad_stages: blocks of queries, and of the result's gradient, that are under way.
-        causal: a query sees keys up to its own place.
-        ragged: the keys are no multiple of those of a cube.
-        queries: queries of a step, 64 or, at depth 64, 128.
-        mask: "none", "keys" (bool) or "key bias" (added), the same for all queries and heads.
+    Attributes: depth: width of queries, keys and values, rounded up to 64, 128, 192 or 256.
+        query_stages, grad_stages: blocks of queries, and of the result's gradient, that are under
+        way. causal: a query sees keys up to its own place. ragged: the keys are no multiple of
+        those of a cube. queries: queries of a step, 64 or, at depth 64, 128. mask: "none", "keys"
+        (bool) or "key bias" (added), the same for all queries and heads.
     """
 
     depth: int = 128
@@ -74,7 +74,9 @@ class HopperGradients:
 
 @cb.func
 def hide_turned(s, first, plan):
-    """Give queries before `first` (from the unit's first column; 8 more for the lower row) the lowest score."""
+    """Give queries before `first` (from the unit's first column; 8 more for the lower row) the
+    lowest score.
+    """
     for j in range(plan.queries // 8):
         for e in range(2):
             if 8 * j + e < first:
@@ -85,7 +87,9 @@ def hide_turned(s, first, plan):
 
 @cb.func
 def keys_of_cube(key_heads, owners, length, seen, band, padding, plan):
-    """The cube's block of keys, its batch and key head, and the first and the number of the steps that see it."""
+    """The cube's block of keys, its batch and key head, and the first and the number of the steps
+    that see it.
+    """
     blocks = (seen + plan.keys - 1) // plan.keys
     steps = (length + plan.queries - 1) // plan.queries
     block, owner = cb.CUBE_POS % blocks, cb.CUBE_POS // blocks
@@ -115,7 +119,9 @@ def bring_keys(keys, values, k, v, b, g, block, loaded, plan):
 
 @cb.func
 def bring_rows(tiles, numbers, source, vector, b, h, row, step, full, slot, plan):
-    """Start copying a step's rows of queries, or of gradients, and the number that goes with each row."""
+    """Start copying a step's rows of queries, or of gradients, and the number that goes with each
+    row.
+    """
     rows = plan.queries
     cb.barrier_expect(full, slot, rows * (2 * plan.depth + 4))
     for c in cb.unroll(range(plan.depth // BLOCK)):
@@ -126,7 +132,9 @@ def bring_rows(tiles, numbers, source, vector, b, h, row, step, full, slot, plan
 
 @cb.func
 def shifts_of_keys(row, b, seen, scale, padding, plan):
-    """What is added to the exponents of keys row and row + 8: by a mask, or where they are beyond the end."""
+    """What is added to the exponents of keys row and row + 8: by a mask, or where they are beyond
+    the end.
+    """
     upper, lower = cb.f32(0.0), cb.f32(0.0)
     if plan.mask == "keys":
         upper = cb.min(upper, padding[0][b * padding[2], row])
@@ -142,7 +150,9 @@ def shifts_of_keys(row, b, seen, scale, padding, plan):
 
 @cb.func
 def weigh_turned(s, tops, at, scale, upper, lower, plan):
-    """Scores become weights, 2 ** (scale * score - the top of its query + the shift of its key); tops from `at` on."""
+    """Scores become weights, 2 ** (scale * score - the top of its query + the shift of its key);
+    tops from `at` on.
+    """
     for j in range(plan.queries // 8):
         for e in range(2):
             top = tops[at + 8 * j + e]
@@ -155,13 +165,17 @@ def weigh_turned(s, tops, at, scale, upper, lower, plan):
 
 @cb.func
 def store_slopes(ds, at, words, j, lane):
-    """Put 16 columns of a fragment's rows into a swizzled tile: `at` is that of the unit's row, j which columns."""
+    """Put 16 columns of a fragment's rows into a swizzled tile: `at` is that of the unit's row, j
+    which columns.
+    """
     cb.store_matrix(ds, at + ((2 * (j % 4) + lane // 16) ^ (lane % 8)) * 8, words)
 
 
 @cb.func
 def add_query_grads(dq, part, at):
-    """Add a part of the queries' gradients, in the order of accumulators, from dq[at] on; `at` is the unit's place."""
+    """Add a part of the queries' gradients, in the order of accumulators, from dq[at] on; `at` is
+    the unit's place.
+    """
     for i in range(part.size // 4):
         line = cb.concat(
             line_of(part[4 * i], part[4 * i + 1]), line_of(part[4 * i + 2], part[4 * i + 3])

@@ -1,9 +1,11 @@
-"""Attention for Hopper: one pass over keys and values by `wgmma`, the copy engine and groups with different tasks.
+"""Attention for Hopper: one pass over keys and values by `wgmma`, the copy engine and groups with
+different tasks.
 
-The structure is that of FlashAttention-3 (Shah et al., 2024). One group of 128 units brings tiles of keys and values
-into a ring; two or three other groups each own 64 query rows. Such a group starts the products of the next scores
-before it adds the previous values, so that its matrix units work while it computes exponentials. Cubes stay for the
-whole launch. What was measured, and what did not help, is in docs/benchmarks/log/attention-sm90.md.
+The structure is that of FlashAttention-3 (Shah et al., 2024). One group of 128 units brings tiles
+of keys and values into a ring; two or three other groups each own 64 query rows. Such a group
+starts the products of the next scores before it adds the previous values, so that its matrix units
+work while it computes exponentials. Cubes stay for the whole launch. What was measured, and what
+did not help, is in docs/benchmarks/log/attention-sm90.md.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from cubepy.runtime.device import DeviceProperties
 
 @cb.func
 def place_of(tile, tiles, row_tiles, heads, longest_first: cb.Comptime[bool]):
-    """Batch, head and first tile row: the heads of a row together, longest rows first, where rows differ in work."""
+    """Batch, head and first tile row: the heads of a row together, longest rows first, where rows
+    differ in work.
+    """
     if longest_first:
         every = tiles // row_tiles
         row = row_tiles - 1 - tile // every
@@ -53,7 +57,9 @@ def next_queries(held, turn, plan):
 def bring(
     shared, at, source, b, h, row, count: cb.Comptime[int], depth: cb.Comptime[int], bar, slot, more
 ):
-    """Start copying `count` rows, 64 columns after 64 columns; `more` bytes will arrive beside them."""
+    """Start copying `count` rows, 64 columns after 64 columns; `more` bytes will arrive beside
+    them.
+    """
     cb.barrier_expect(bar, slot, count * depth * 2 + more)
     for c in cb.unroll(range(depth // BLOCK)):
         cb.tma_load(shared, at + c * count * BLOCK, source, (b, h, row, c * BLOCK), bar, slot)
@@ -63,7 +69,9 @@ def bring(
 def bring_keys(
     tiles, masks, told, k, mask, known, place, b, g, h, row, block, after, bar, slot, plan
 ):
-    """Start copying a block of keys and its part of the mask, and say which block it is and whether one comes after."""
+    """Start copying a block of keys and its part of the mask, and say which block it is and whether
+    one comes after.
+    """
     plain = masking.is_plain(known, place, block, plan)
     if plan.chosen:
         told[slot] = block * 4 + cb.cast(after >= 0, cb.i32) * 2 + plain
@@ -88,7 +96,9 @@ def bring_keys(
 
 @cb.func
 def start_products(s, own, rows, group, others, columns, slot, depth, tile=0):
-    """s = own @ others.T, started: 64 rows of a group, of the `rows` of a `tile`, by the `columns` rows of a stage."""
+    """s = own @ others.T, started: 64 rows of a group, of the `rows` of a `tile`, by the `columns`
+    rows of a stage.
+    """
     cb.wgmma_fence()
     for d in cb.unroll(range(depth // 16)):
         inside = d % 4 * 16
@@ -101,7 +111,9 @@ def start_products(s, own, rows, group, others, columns, slot, depth, tile=0):
 
 @cb.func
 def start_sums(sums, p, values, rows, slot, depth):
-    """sums += p @ values, started: the weights p (or slopes) are in registers, the `rows` rows of a stage in a ring."""
+    """sums += p @ values, started: the weights p (or slopes) are in registers, the `rows` rows of a
+    stage in a ring.
+    """
     cb.wgmma_fence(sums)
     for j in cb.unroll(range(rows // 16)):
         cb.wgmma(
@@ -122,7 +134,9 @@ def hide(s, start: cb.Comptime[int], limit, plan):
 
 @cb.func
 def tops_of(s, top0, top1, plan):
-    """The largest of the scores of a unit's two rows, and of what was largest before; a row lies in four units."""
+    """The largest of the scores of a unit's two rows, and of what was largest before; a row lies in
+    four units.
+    """
     for j in range(plan.keys // 8):
         top0 = cb.max(top0, cb.max(s[4 * j], s[4 * j + 1]))
         top1 = cb.max(top1, cb.max(s[4 * j + 2], s[4 * j + 3]))
@@ -153,7 +167,9 @@ def line_of(a, b):
 
 @cb.func
 def fragment(s, at, dtype):
-    """Eight accumulators as four words, an operand of the next product: they lie just as it takes them."""
+    """Eight accumulators as four words, an operand of the next product: they lie just as it takes
+    them.
+    """
     words = ()
     for j in cb.unroll(range(0, 8, 2)):
         words = words + (cb.pack(line_of(s[at + j], s[at + j + 1]), dtype),)
@@ -192,7 +208,9 @@ def whole_words(q0, q1, q2, q3, lane):
 
 @cb.func
 def write_rows(o, out, dtype, b, h, row, lane, upper, lower, first, columns: cb.Comptime[int]):
-    """out[b, h, row and row + 8] = o times a factor a row; `out` holds words of two numbers, from `first` on."""
+    """out[b, h, row and row + 8] = o times a factor a row; `out` holds words of two numbers, from
+    `first` on.
+    """
     for g in range(columns // 32):
         for e in cb.unroll(range(2)):
             factor = upper if e == 0 else lower
@@ -211,11 +229,12 @@ def hopper_attend(
     q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, out: cb.Array, lse, heads, shared_heads, batches, length,
     seen, scale: cb.f32, plan: cb.Comptime, mask=None, known=None,
 ):  # fmt: skip
-    """out[b, h] = softmax(scale * q[b, h] @ k[b, g].T) @ v[b, g] with g = h // shared_heads, and its log-sum-exp.
+    """out[b, h] = softmax(scale * q[b, h] @ k[b, g].T) @ v[b, g] with g = h // shared_heads, and
+    its log-sum-exp.
 
-    q (B, H, L, D), k and v (B, G, S, D) of 16-bit floats; out (B, H, L, D // 2) words; lse (B, H, L) f32 or None. A
-    launch has at most one cube for each core of the device. scale is in units of log 2. `mask` and `known` are what
-    `attention_hopper_masks.prepare` gives.
+    q (B, H, L, D), k and v (B, G, S, D) of 16-bit floats; out (B, H, L, D // 2) words; lse (B, H,
+    L) f32 or None. A launch has at most one cube for each core of the device. scale is in units of
+    log 2. `mask` and `known` are what `attention_hopper_masks.prepare` gives.
     """
     rows, depth, keys, stages = plan.rows, plan.depth, plan.keys, plan.stages
     if plan.resident > 1:
@@ -400,7 +419,8 @@ def hopper_attend(
                 )
                 top0, top1 = new0, new1
                 sum0, sum1 = weigh(s, scale, base0, base1, sum0 * grown0, sum1 * grown1, plan)
-                # Nothing to wait for here; but without a branch ptxas moves the wait for o before the exponentials.
+                # Nothing to wait for here; but without a branch ptxas moves the wait for o before
+                # the exponentials.
                 cb.barrier_wait(value_full, last, last_phase)
                 cb.wgmma_wait(0, o)
                 if leader:

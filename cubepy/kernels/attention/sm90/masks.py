@@ -1,9 +1,11 @@
-"""Masks of the attention for Hopper: how they come to shared memory, what is known of them before, and their use.
+"""Masks of the attention for Hopper: how they come to shared memory, what is known of them before,
+and their use.
 
-A mask that is the same for all query rows (of padding) becomes one number a key. Other masks come as they are, in tiles
-beside the keys, by the copy engine. Where several heads share a mask, a pass before says of every tile of rows and
-keys whether anything in it is seen, or everything: tiles of which nothing is seen are left out of the attention, and
-where all is seen the mask is not read again.
+A mask that is the same for all query rows (of padding) becomes one number a key. Other masks come
+as they are, in tiles beside the keys, by the copy engine. Where several heads share a mask, a pass
+before says of every tile of rows and keys whether anything in it is seen, or everything: tiles of
+which nothing is seen are left out of the attention, and where all is seen the mask is not read
+again.
 """
 
 from __future__ import annotations
@@ -26,21 +28,27 @@ BY_KEY = ("keys", "key bias")
 ITEM_BYTES = {"bool": 1, "f16": 2, "bf16": 2, "f32": 4}
 """Kinds of mask with a number for each row and key, and the bytes of one."""
 SURVEY = 500
-"""Columns of all heads that share a mask for each of its bytes, from which on the pass before is a twentieth of all."""
+"""Columns of all heads that share a mask for each of its bytes, from which on the pass before is a
+twentieth of all.
+"""
 UNITS = 128
 """Units of a cube of the pass before, for whole masks."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the kernel takes: a mask's map with its steps from batch to batch and head to head, and what is known."""
+    """What the kernel takes: a mask's map with its steps from batch to batch and head to head, and
+    what is known.
+    """
 
     mask: tuple[Any, int, int] | None = None
     known: tuple[Any, Any] | None = None
 
 
 def kind_of(mask: Any, kind: str) -> str | None:
-    """The kind of a mask (B, H, L, S), `kind` "none", "bool" or "float"; None where the kernel does not know it."""
+    """The kind of a mask (B, H, L, S), `kind` "none", "bool" or "float"; None where the kernel does
+    not know it.
+    """
     if kind == "none":
         return kind
     if mask.shape[2] == 1 or mask.strides[2] == 0:
@@ -51,7 +59,9 @@ def kind_of(mask: Any, kind: str) -> str | None:
 
 
 def worth_a_survey(mask: Any, kind: str, width: int) -> bool:
-    """Whether there is a pass before: always where it makes the numbers a key, else where it costs little."""
+    """Whether there is a pass before: always where it makes the numbers a key, else where it costs
+    little.
+    """
     if kind == "none" or kind in BY_KEY:
         return kind != "none"
     shared = int(
@@ -117,7 +127,9 @@ def bring_mask(tiles, slot, mask, b, h, row, block, bar, plan):
 
 @cb.func
 def told_block(told, slot, block, plan):
-    """The block that lies in a slot, how many follow (0 where none does), and whether all of it is seen."""
+    """The block that lies in a slot, how many follow (0 where none does), and whether all of it is
+    seen.
+    """
     follow, plain = block, 0
     if plan.chosen:
         word = told[slot]
@@ -185,8 +197,9 @@ def survey_keys(
 ):
     """bias[m, i]: what is done to key i's scores, for m = b * H + h of a mask (B, H, 1, S).
 
-    A bool becomes infinite, for a minimum; a float is multiplied by `inverse`. known[m, block] is 0 where nothing in a
-    block of keys is seen, 1 where the mask changes nothing, 2 otherwise. A cube of one plane for a block.
+    A bool becomes infinite, for a minimum; a float is multiplied by `inverse`. known[m, block] is 0
+    where nothing in a block of keys is seen, 1 where the mask changes nothing, 2 otherwise. A cube
+    of one plane for a block.
     """
     blocks = known.shape[1]
     m, block = cb.CUBE_POS // blocks, cb.CUBE_POS % blocks
@@ -224,7 +237,9 @@ def survey(
     rows: cb.Comptime,
     keys: cb.Comptime,
 ):
-    """The same for a whole mask (B, H, L, S), in tiles of `rows` by `keys`; bools come as words of four."""
+    """The same for a whole mask (B, H, L, S), in tiles of `rows` by `keys`; bools come as words of
+    four.
+    """
     words = mask.dtype == cb.u32
     lanes = LINE // mask.dtype.itemsize
     lines = keys // 4 // lanes if words else keys // lanes
@@ -288,7 +303,9 @@ def once(mask: Any) -> Any:
 def numbers_of_keys(
     mask: Any, seen: int, scale: float, keys: int, counter: Any, cubes: int
 ) -> tuple[Any, Any, tuple[int, int]]:
-    """What `survey_keys` finds in a mask that is the same for all rows, and its batches and heads that differ."""
+    """What `survey_keys` finds in a mask that is the same for all rows, and its batches and heads
+    that differ.
+    """
     batches, heads = (
         1 if s == 0 else n for n, s in zip(mask.shape[:2], mask.strides[:2], strict=True)
     )
@@ -311,7 +328,8 @@ def numbers_of_keys(
 def prepare(mask: Any, length: int, seen: int, scale: float, cubes: int, plan: Any) -> Prepared:
     """Launch the pass before, if there is one, and say what the kernel takes.
 
-    `scale` is what scores are multiplied with, in units of log 2; `cubes` how many the kernel will have.
+    `scale` is what scores are multiplied with, in units of log 2; `cubes` how many the kernel will
+    have.
     """
     if plan.mask == "none":
         return Prepared()

@@ -12,25 +12,26 @@ from cubepy.runtime.device import DeviceProperties
 GROUP = 128
 """Units that issue a product together: four planes."""
 BLOCK = 64
-"""Rows of a product, and columns of a tile in shared memory: 128 bytes, what the copy engine swizzles."""
+"""Rows of a product, and columns of a tile in shared memory: 128 bytes, what the copy engine
+swizzles.
+"""
 LONG = 4096
-"""Keys from which tiles are large and one of queries is under way; below, two were faster on an H200."""
+"""Keys from which tiles are large and one of queries is under way; below, two were faster on an
+H200.
+"""
 
 
 @dataclass(frozen=True)
 class HopperAttention:
     """What changes the code of the Hopper attention.
 
-    Attributes:
-        depth: width of queries, keys and values, rounded up to 64, 128 or 256.
-        groups: groups of 64 query rows.
-        keys: keys of a block, a multiple of 16.
-        stages: blocks of keys, and of values, that are under way.
-        causal: a query sees keys up to its own place.
-        mask: "none", "keys" (bool) or "key bias" (added), the same for all rows, or "bool", "f16", "bf16", "f32".
-        chosen: blocks that the mask hides are known before and left out, and tiles are given out as cubes are free.
-        queries: tiles of queries that are there or under way: with two, short rows follow each other without a gap.
-        resident: cubes that a core has at once.
+    Attributes: depth: width of queries, keys and values, rounded up to 64, 128 or 256. groups:
+        groups of 64 query rows. keys: keys of a block, a multiple of 16. stages: blocks of keys,
+        and of values, that are under way. causal: a query sees keys up to its own place. mask:
+        "none", "keys" (bool) or "key bias" (added), the same for all rows, or "bool", "f16",
+        "bf16", "f32". chosen: blocks that the mask hides are known before and left out, and tiles
+        are given out as cubes are free. queries: tiles of queries that are there or under way: with
+        two, short rows follow each other without a gap. resident: cubes that a core has at once.
     """
 
     depth: int = 128
@@ -81,7 +82,9 @@ class HopperAttention:
 
     @property
     def mask_stage(self) -> int:
-        """Bytes from a block's part of the mask in shared memory to the next one's; the copy engine's are 128 apart."""
+        """Bytes from a block's part of the mask in shared memory to the next one's; the copy
+        engine's are 128 apart.
+        """
         return -(-self.mask_bytes // ROW_BYTES) * ROW_BYTES
 
     @property
@@ -98,7 +101,8 @@ class HopperAttention:
 
 @dataclass(frozen=True)
 class Shape:
-    """What may be chosen by measuring: groups of queries, keys of a block, tiles of queries under way, cubes of a core.
+    """What may be chosen by measuring: groups of queries, keys of a block, tiles of queries under
+    way, cubes of a core.
 
     Zeros leave it to the rules.
     """
@@ -113,7 +117,8 @@ def plan_for(
     q: Any, k: Any, v: Any, causal: bool, p: DeviceProperties, mask: Any = None, kind: str = "none",
     shape: Shape = Shape(),
 ) -> HopperAttention | None:  # fmt: skip
-    """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask: "none", "bool", "float".
+    """The blueprint for a problem, or None where this routine cannot do it; `kind` of mask: "none",
+    "bool", "float".
 
     Widths up to 256 are rounded up: the copy engine fills with zeros what lies beyond an array.
     """

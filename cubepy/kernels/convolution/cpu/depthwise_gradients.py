@@ -1,8 +1,8 @@
 """The CPU's gradients of depthwise convolutions, channels last: lines lie along the channels.
 
-By the filters: a cube walks rows of places and adds what every tap sees to its sums; the taps of a row of the window
-stay in registers along a row of places. By the input: an output place takes the taps of its phase of the stride (see
-`convolution.cpu.transposed`).
+By the filters: a cube walks rows of places and adds what every tap sees to its sums; the taps of a
+row of the window stay in registers along a row of places. By the input: an output place takes the
+taps of its phase of the stride (see `convolution.cpu.transposed`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Sums:
 
 @cb.func
 def row_sums(x, grad, sums, part, n, at, see, tap, c, lines, edge: cb.Comptime[bool], plan):
-    """Add a row of places to the sums of a row of the window, for `lines` lines of channels from c on.
+    """Add a row of places to the sums of a row of the window, for `lines` lines of channels from c
+    on.
 
     With `edge` there is one line, and not all of its channels may be there.
     """
@@ -106,7 +107,9 @@ def row_sums(x, grad, sums, part, n, at, see, tap, c, lines, edge: cb.Comptime[b
 def sum_channels(
     x: cb.Array, grad: cb.Array, sums: cb.Array, pad_d, pad_h, pad_w, plan: cb.Comptime
 ):
-    """sums[part, tap, c] = the sum over a part of the places of x[.., c] * grad[.., c]; a cube does a part."""
+    """sums[part, tap, c] = the sum over a part of the places of x[.., c] * grad[.., c]; a cube does
+    a part.
+    """
     lanes, lines = plan.lanes, plan.lines
     parts, channels = sums.shape[0], x.shape[4]
     out_d, out_h = grad.shape[1], grad.shape[2]
@@ -137,7 +140,9 @@ def sum_channels(
 
 
 def channels_by_weight(x: Any, grad: Any, result: Any, problem: Problem) -> None:
-    """result (1, channels, taps) = the gradient by depthwise filters; x, grad are (N, D, H, W, C), contiguous."""
+    """result (1, channels, taps) = the gradient by depthwise filters; x, grad are (N, D, H, W, C),
+    contiguous.
+    """
     p = cb.device_properties_of()
     lanes = p.register_bytes // 4
     lines = 2 if problem.window[2] * 2 <= SPAN and x.shape[4] % (2 * lanes) < lanes else 1
@@ -191,7 +196,9 @@ def place_of(
 
 @cb.kernel
 def channel_phases(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, lanes: cb.Comptime[int]):
-    """A transposed depthwise convolution: a cube makes a row of the output; g are `convolution_phases.NUMBERS`."""
+    """A transposed depthwise convolution: a cube makes a row of the output; g are
+    `convolution_phases.NUMBERS`.
+    """
     h = cb.CUBE_POS % out.shape[2]
     d = cb.CUBE_POS // out.shape[2] % out.shape[1]
     n = cb.CUBE_POS // (out.shape[2] * out.shape[1])
@@ -248,7 +255,8 @@ def channel_phases(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, lanes: c
 
 @dataclass(frozen=True)
 class Rows:
-    """What changes the code of a transposed convolution whose columns of the window are written out.
+    """What changes the code of a transposed convolution whose columns of the window are written
+    out.
 
     Attributes:
         places, lanes: of a tile; its places are of one phase of the stride.
@@ -264,7 +272,9 @@ class Rows:
 def phase_tile(
     x, taps, bias, out, n, d, h, w, stride, q, c, see, last, counts, g, products: cb.Comptime, plan
 ):
-    """Places w, w + stride, .. of one phase, which see input from column q on, for a line of channels."""
+    """Places w, w + stride, .. of one phase, which see input from column q on, for a line of
+    channels.
+    """
     places, lanes = plan.places, plan.lanes
     window_h, window_w = number(g, "window_h"), number(g, "window_w")
     start = cb.cast(cb.splat(0.0, lanes), cb.f32)
@@ -297,7 +307,9 @@ def phase_tile(
 
 @cb.kernel
 def channel_rows(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, plan: cb.Comptime):
-    """`channel_phases` with what is known of the columns: tiles of places of a phase, which share their taps."""
+    """`channel_phases` with what is known of the columns: tiles of places of a phase, which share
+    their taps.
+    """
     h = cb.CUBE_POS % out.shape[2]
     d = cb.CUBE_POS // out.shape[2] % out.shape[1]
     n = cb.CUBE_POS // (out.shape[2] * out.shape[1])
@@ -332,8 +344,9 @@ def channel_rows(x: cb.Array, taps: cb.Array, bias, out: cb.Array, g, plan: cb.C
 
 
 def products_of(places: int, taps: list[tuple[int, int]]) -> tuple[Products, ...]:
-    """For each tap and what place 0 sees through it: the tap, columns of a row that are seen for the first time, and
-    pairs of a place and of what it sees, counted in that order."""
+    """For each tap and what place 0 sees through it: the tap, columns of a row that are seen for
+    the first time, and pairs of a place and of what it sees, counted in that order.
+    """
     known: list[int] = []
     found = []
     for v, first in taps:
@@ -365,7 +378,9 @@ def rows_of(problem: Phases, channels: int) -> Rows | None:
 
 
 def channels_by_phases(x: Any, taps: Any, bias: Any, out: Any, problem: Phases) -> None:
-    """out (N, *problem.out, C), of x (N, *problem.size, C) and taps (window, C) in f32, all contiguous."""
+    """out (N, *problem.out, C), of x (N, *problem.size, C) and taps (window, C) in f32, all
+    contiguous.
+    """
     known = {
         f"{name}_{axis}": value
         for name in ("window", "stride", "cut", "dilation", "every", "apart")

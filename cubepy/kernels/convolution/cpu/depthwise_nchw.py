@@ -1,10 +1,11 @@
 """The CPU's depthwise convolution of images with channels first: planes as they lie.
 
-A line of places walks down the rows of its plane. A row of input is loaded once for every column of the window, next to
-the place, and meets the sums of all rows that see it: these stay in registers, and the oldest is done. Columns beyond
-the edges become zeros while a line is shifted in registers. That is known when the kernel is compiled: the first line
-of a row and the last have code of their own, and the last one may begin inside the one before it. So no plane is
-copied, and hardly anything is masked.
+A line of places walks down the rows of its plane. A row of input is loaded once for every column of
+the window, next to the place, and meets the sums of all rows that see it: these stay in registers,
+and the oldest is done. Columns beyond the edges become zeros while a line is shifted in registers.
+That is known when the kernel is compiled: the first line of a row and the last have code of their
+own, and the last one may begin inside the one before it. So no plane is copied, and hardly anything
+is masked.
 """
 
 from __future__ import annotations
@@ -29,15 +30,13 @@ Seen = tuple[int, "tuple[int, ...] | None"]
 class Planes:
     """What changes the code.
 
-    Attributes:
-        lanes: of a line.
-        window, stride, dilation: along height and width.
-        first, middle, last: how the lines of a row see the input, for each column of the window: where a load begins,
-            and which of its elements are taken (None: all); for `first` from the beginning of the row, for `middle`
-            from the line's own beginning, for `last` from the row's end. `first` alone makes rows of one line.
-        valid: columns of a row that is shorter than a load, or 0.
-        places: of a row that is shorter than a line, or 0.
-        activation: a func of the result, or None.
+    Attributes: lanes: of a line. window, stride, dilation: along height and width. first, middle,
+        last: how the lines of a row see the input, for each column of the window: where a load
+        begins, and which of its elements are taken (None: all); for `first` from the beginning of
+        the row, for `middle` from the line's own beginning, for `last` from the row's end. `first`
+        alone makes rows of one line. valid: columns of a row that is shorter than a load, or 0.
+        places: of a row that is shorter than a line, or 0. activation: a func of the result, or
+        None.
     """
 
     lanes: int
@@ -57,7 +56,9 @@ class Planes:
         return -(-(self.window[0] - 1) * self.dilation[0] // self.stride[0])
 
     def met_by(self, i: int, v: int) -> tuple[tuple[int, int], ...]:
-        """The sums that see input row i of a step, the oldest first, each with its tap of column v of the window."""
+        """The sums that see input row i of a step, the oldest first, each with its tap of column v
+        of the window.
+        """
         (rows, columns), skip, apart = self.window, self.stride[0], self.dilation[0]
         return tuple(
             (self.older + (i - u * apart) // skip, u * columns + v)
@@ -129,10 +130,11 @@ def walk(
 def depthwise_planes(
     x: cb.Array, taps: cb.Array, bias, out: cb.Array, cuts, strips, pad_h, pad_w, plan: cb.Comptime
 ):
-    """out[p, h, w] = activation(sum over the window of x[p] * taps[p % channels, tap] + bias[p % channels]).
+    """out[p, h, w] = activation(sum over the window of x[p] * taps[p % channels, tap] + bias[p %
+    channels]).
 
-    x and out (planes, height, width) are contiguous. A cube makes one of `cuts` ranges of planes, and each plane in
-    `strips` ranges of rows.
+    x and out (planes, height, width) are contiguous. A cube makes one of `cuts` ranges of planes,
+    and each plane in `strips` ranges of rows.
     """
     lanes, planes, width = plan.lanes, out.shape[0], out.shape[2]
     begin, end = (
@@ -182,7 +184,8 @@ def depthwise_planes(
 
 
 def seen_from(start: int, low: int, high: int, wide: int, skip: int, count: int) -> Seen:
-    """A load of `wide` elements between columns `low` and `high` that has every `skip`-th column from `start` on.
+    """A load of `wide` elements between columns `low` and `high` that has every `skip`-th column
+    from `start` on.
 
     Of `count` columns; those that are not there are taken from the zeros behind the load.
     """

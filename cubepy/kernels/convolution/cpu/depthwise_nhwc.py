@@ -1,9 +1,9 @@
 """The CPU's depthwise convolution with channels last: lines lie along the channels.
 
-A tile is a few neighbouring places of one line of channels: a line of taps meets all of them, and a line of input all
-places that see it. Rows of the window that lie outside are left out, and so are columns: the first tile of a row and
-the last have code of their own, without the products that are not there. The last tile may begin inside the one before
-it, and so may the last line of channels.
+A tile is a few neighbouring places of one line of channels: a line of taps meets all of them, and a
+line of input all places that see it. Rows of the window that lie outside are left out, and so are
+columns: the first tile of a row and the last have code of their own, without the products that are
+not there. The last tile may begin inside the one before it, and so may the last line of channels.
 """
 
 from __future__ import annotations
@@ -44,15 +44,12 @@ ANYWHERE = (0, 1 << 30)  # columns of a tile's rows, none of which is outside
 class Places:
     """What changes the code.
 
-    Attributes:
-        places, lanes: of a tile.
-        window, stride, dilation: along depth, height and width.
-        first, last: columns of the first and of the last tile of a row that are there, or None where every line of
-            every tile may lie outside; a row of one tile has no last.
-        activation: a func of the result, or None.
-        light: whether it is so short that it may be written out for every place.
-        past: whether results are stored past the caches.
-        ahead: whether input is asked for before it is used.
+    Attributes: places, lanes: of a tile. window, stride, dilation: along depth, height and width.
+        first, last: columns of the first and of the last tile of a row that are there, or None
+        where every line of every tile may lie outside; a row of one tile has no last. activation: a
+        func of the result, or None. light: whether it is so short that it may be written out for
+        every place. past: whether results are stored past the caches. ahead: whether input is asked
+        for before it is used.
     """
 
     places: int
@@ -74,8 +71,10 @@ Products = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 def products_of(
     places: int, stride: int, span: int, dilation: int, there: tuple[int, int]
 ) -> tuple[Products, ...]:
-    """For each of `span` columns of the window: columns of a row of input that are seen for the first time, and pairs
-    of a place and of what it sees, counted in that order. Columns that are not there are left out."""
+    """For each of `span` columns of the window: columns of a row of input that are seen for the
+    first time, and pairs of a place and of what it sees, counted in that order. Columns that are
+    not there are left out.
+    """
     columns: list[int] = []
     found = []
     for v in range(span):
@@ -98,7 +97,9 @@ def add_row(acc, lines, tap, which: cb.Comptime):
 def tile_of(
     x, taps, bias, out, n, d, h, w, c, first, edge: cb.Comptime[bool], there: cb.Comptime, plan
 ):  # fmt: skip
-    """The places from w on for the channels from c on; with `edge` some columns or channels may not be there."""
+    """The places from w on for the channels from c on; with `edge` some columns or channels may not
+    be there.
+    """
     places, lanes = plan.places, plan.lanes
     kd, kh, kw = plan.window
     dd, dh, dw = plan.dilation
@@ -318,7 +319,9 @@ def plan_for(
 
 
 def by_channel(x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any) -> None:
-    """Every channel has one filter: x (N, d, h, w, C) and out (N, *out, C) are contiguous, w is (C, 1, 1, window)."""
+    """Every channel has one filter: x (N, d, h, w, C) and out (N, *out, C) are contiguous, w is (C,
+    1, 1, window).
+    """
     taps = w[:, 0, 0].T
     if not taps.flags.c_contiguous or taps.dtype != np.float32:
         taps = memory.empty(taps.shape, np.float32)

@@ -1,8 +1,10 @@
-"""The CPU's convolution of groups with few filters (depthwise too) with channels first: lines lie along rows of places.
+"""The CPU's convolution of groups with few filters (depthwise too) with channels first: lines lie
+along rows of places.
 
-A cube copies the input rows that it needs into memory of its own, with zeros for the padding. The columns of a stride
-lie apart there, so that every tap reads neighbours. A tile makes `rows` rows of one line for `block` filters: a line of
-input is loaded once and meets all rows and filters that see it, and taps are numbers that are the same for all lanes.
+A cube copies the input rows that it needs into memory of its own, with zeros for the padding. The
+columns of a stride lie apart there, so that every tap reads neighbours. A tile makes `rows` rows of
+one line for `block` filters: a line of input is loaded once and meets all rows and filters that see
+it, and taps are numbers that are the same for all lanes.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ def clear(strip, begin, stop, lanes):
 def fill_columns(
     strip, to, x, n, c, d, h, begin, reach, skip: cb.Comptime[int], lanes: cb.Comptime[int]
 ):
-    """Every `skip`-th column of a row of x from `begin` on, then zeros up to place `reach`; they hang over."""
+    """Every `skip`-th column of a row of x from `begin` on, then zeros up to place `reach`; they
+    hang over.
+    """
     width = x.shape[4]
     count = (width - begin + skip - 1) // skip
     whole = 0
@@ -83,7 +87,9 @@ def fill_columns(
 
 @cb.func
 def fill_strip(strip, x, n, channel, channels, first, rows_in, pad_w, head, length, plan):
-    """strip[c, t, i, phase, p]: padded column p * stride + phase stands at place head + p of its phase."""
+    """strip[c, t, i, phase, p]: padded column p * stride + phase stands at place head + p of its
+    phase.
+    """
     skip = plan.stride[2]
     d0, h0 = first
     to = 0
@@ -119,9 +125,11 @@ def seen_by(
 def tile_of(
     strip, taps, bias, out, n, group, f, channels, d, row, stop, at, place, rows_in, length, plan
 ):
-    """`rows` rows of one line of places for `block` filters of a group from f on; the last one may be done again.
+    """`rows` rows of one line of places for `block` filters of a group from f on; the last one may
+    be done again.
 
-    Columns of the window are a loop, its rows are written out, so that a line is loaded once for all rows that see it.
+    Columns of the window are a loop, its rows are written out, so that a line is loaded once for
+    all rows that see it.
     """
     rows, block, lanes = plan.rows, plan.block, plan.lanes
     kd, kh, kw = plan.window
@@ -167,10 +175,11 @@ def tile_of(
 def convolve_rows(
     x: cb.Array, taps: cb.Array, bias, out: cb.Array, strip_rows, pad_d, pad_h, pad_w, head, length, plan: cb.Comptime
 ):  # fmt: skip
-    """out[n, f, d, h, w] = activation(sum over channels of the group and window of x * taps + bias[f]).
+    """out[n, f, d, h, w] = activation(sum over channels of the group and window of x * taps +
+    bias[f]).
 
-    x (N, C, D, H, W) and out are contiguous; taps (group, filter, channel, tap). A cube makes `strip_rows`
-    rows for all filters of a group.
+    x (N, C, D, H, W) and out are contiguous; taps (group, filter, channel, tap). A cube makes
+    `strip_rows` rows for all filters of a group.
     """
     strips, groups = (out.shape[3] + strip_rows - 1) // strip_rows, taps.shape[0]
     pos = cb.CUBE_POS
@@ -203,7 +212,9 @@ def convolve_rows(
 
 
 def tile_for(height: int, filters: int, column: int) -> tuple[int, int]:
-    """Rows and filters of a tile: what makes the fewest products and loads, of the tiles that registers hold."""
+    """Rows and filters of a tile: what makes the fewest products and loads, of the tiles that
+    registers hold.
+    """
     most = cb.device_properties_of().vector_registers // SHARE
 
     def cost(tile: tuple[int, int]) -> float:
@@ -226,7 +237,8 @@ def plan_for(
     function: Any,
     tile: tuple[int, int] | None = None,
 ) -> tuple[Rows, int, int, int] | None:
-    """Blueprint, rows of a cube, where padded columns begin, and the length of a row in a phase; None: too large.
+    """Blueprint, rows of a cube, where padded columns begin, and the length of a row in a phase;
+    None: too large.
 
     `tile`: rows and filters of a tile, if they are not to be chosen.
     """
@@ -269,8 +281,8 @@ def by_rows(
 ) -> None:  # fmt: skip
     """Launch the kernel for groups with few filters; `plan_for` says whether there is a plan.
 
-    view is (N, *size, C) in any layout, out (N, places, filters) or the other way, taps (groups, filters of a group,
-    channels of a group, window).
+    view is (N, *size, C) in any layout, out (N, places, filters) or the other way, taps (groups,
+    filters of a group, channels of a group, window).
     """
     groups, filters, channels, _ = taps.shape
     n = out.shape[0]

@@ -25,9 +25,8 @@ FEW = 15  # filters of a group: the lanes of the kernel that makes more lie alon
 class PackedFilter:
     """Filters laid out for convolutions: give them as `weight` any number of times.
 
-    Attributes:
-        panels: (groups, panels, window * channels, width) f32; (groups, filters, channels, window) of groups with few.
-        shape: of the weight, (filters, channels of a group, *window).
+    Attributes: panels: (groups, panels, window * channels, width) f32; (groups, filters, channels,
+        window) of groups with few. shape: of the weight, (filters, channels of a group, *window).
         groups: number of groups.
     """
 
@@ -60,12 +59,16 @@ def prepack_filter(weight: Any, groups: int = 1) -> PackedFilter:
 
 
 def has_few(filters: int, groups: int) -> bool:
-    """Whether groups have so few of all these filters that the lanes of the dense kernel would be empty."""
+    """Whether groups have so few of all these filters that the lanes of the dense kernel would be
+    empty.
+    """
     return 1 < groups and filters <= FEW * groups
 
 
 def _taps(w: Any, groups: int) -> Any:
-    """Filters as (groups, filters of a group, channels, window) f32; depthwise, channels are neighbours in memory."""
+    """Filters as (groups, filters of a group, channels, window) f32; depthwise, channels are
+    neighbours in memory.
+    """
     flat = w.reshape(groups, w.shape[0] // groups, w.shape[1], -1)
     order = (3, 1, 2, 0) if flat.shape[1] == flat.shape[2] == 1 else (0, 1, 2, 3)
     taps = memory.empty(tuple(flat.shape[d] for d in order), np.float32)
@@ -98,7 +101,9 @@ def panels_of(w: Any, groups: int, lines: int = 0) -> PackedFilter:
 
 
 def taps_of(w: Any, groups: int) -> Any:
-    """Filters as (groups, filters of a group, channels, window); packed ones lie in one panel of each group."""
+    """Filters as (groups, filters of a group, channels, window); packed ones lie in one panel of
+    each group.
+    """
     filters, channels = w.shape[0] // groups, w.shape[1]
     if not isinstance(w, PackedFilter):
         return contiguous(w).reshape(groups, filters, channels, -1)
@@ -111,7 +116,9 @@ def taps_of(w: Any, groups: int) -> Any:
 
 @cb.func
 def turn_square(square, lanes):
-    """Local lines as the rows of a square, transposed. What is around is in loops, which compile quickly."""
+    """Local lines as the rows of a square, transposed. What is around is in loops, which compile
+    quickly.
+    """
     lines = ()
     for i in cb.unroll(range(lanes)):
         lines = lines + (square[i],)
@@ -158,9 +165,11 @@ def pack_turned(
     weight: cb.Array, out: cb.Array, pieces, last: cb.Comptime[bool], reverse: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[group, panel, tap, f, j] = weight[group, f, panel * width + j, tap]; with `last` the tap comes before.
+    """out[group, panel, tap, f, j] = weight[group, f, panel * width + j, tap]; with `last` the tap
+    comes before.
 
-    With `reverse` the taps are in reverse. What lies behind the last channel is arbitrary: nobody reads its products.
+    With `reverse` the taps are in reverse. What lies behind the last channel is arbitrary: nobody
+    reads its products.
     """
     panels, taps, filters, width = out.shape[1], out.shape[2], out.shape[3], out.shape[4]
     piece = cb.CUBE_POS % pieces
@@ -197,8 +206,9 @@ def pack_turned(
 
 
 def turned_panels(w: Any, groups: int, reverse: bool, width: int) -> Any:
-    """Filters (in, out / groups, *window) as panels (groups, panels, taps * in / groups, width) of the filters of the
-    transposed convolution, in f32."""
+    """Filters (in, out / groups, *window) as panels (groups, panels, taps * in / groups, width) of
+    the filters of the transposed convolution, in f32.
+    """
     lanes = cb.device_properties_of().register_bytes // 4
     taps, channels, filters = math.prod(w.shape[2:]), w.shape[1], w.shape[0] // groups
     panels = -(-channels // width)

@@ -1,10 +1,12 @@
-"""The CPU's convolution: an implicit matrix product, whose rows are output places and whose depth is the window.
+"""The CPU's convolution: an implicit matrix product, whose rows are output places and whose depth
+is the window.
 
-A cube makes a range of output places for a group of filter panels. It copies the input rows that it needs, with
-their padding, into memory of its own (where they stay in the cache), and walks the window with a register tile
-of `rows` places x `lines` lines of filters: the place's element is broadcast, the panel is read in order. Nothing is
-unrolled into columns in memory, and what lies behind the edge costs no test in the inner loop. Tiles of `rows` and of
-`rows - 1` places cover any range but the shortest without a rest.
+A cube makes a range of output places for a group of filter panels. It copies the input rows that it
+needs, with their padding, into memory of its own (where they stay in the cache), and walks the
+window with a register tile of `rows` places x `lines` lines of filters: the place's element is
+broadcast, the panel is read in order. Nothing is unrolled into columns in memory, and what lies
+behind the edge costs no test in the inner loop. Tiles of `rows` and of `rows - 1` places cover any
+range but the shortest without a rest.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ def tile_of(
     source, bias, add, out, board, panels, base, place, origin, q, here, at_panel, f, group, n, piece, last, g, rows,
     plan,
 ):  # fmt: skip
-    """`rows` output places times one panel, over the window or a piece of it: to the result, or to the board.
+    """`rows` output places times one panel, over the window or a piece of it: to the result, or to
+    the board.
 
     `acc` is touched by constant loops only, so it stays in registers.
     """
@@ -146,7 +149,9 @@ def tile_of(
 
 @cb.func
 def turn_board(board, bias, add, out, n, origin, begin, stop, here, f, group, g, plan):
-    """The board's sums of some places to the result, whose neighbours are places: transposed in registers."""
+    """The board's sums of some places to the result, whose neighbours are places: transposed in
+    registers.
+    """
     lanes = plan.lanes
     filters = number(g, "filters")
     columns = cb.min(plan.width, filters - f)
@@ -200,11 +205,12 @@ def finish_line(value, bias, add, out, n, f, place, valid, plan):
 
 @cb.kernel
 def convolve(x: cb.Array, panels: cb.Array, bias, add, out: cb.Array, g, plan: cb.Comptime):
-    """out[n, place, f] (or [n, f, place]) = activation(sum over the window of x * panels + bias + add).
+    """out[n, place, f] (or [n, f, place]) = activation(sum over the window of x * panels + bias +
+    add).
 
-    x and panels are flat; out and add are (N, places, filters) or (N, filters, places); g has the numbers of
-    `GEOMETRY`. A cube makes one of `cuts` ranges of places (of whole rows where it copies its input) for
-    `block_panels` panels.
+    x and panels are flat; out and add are (N, places, filters) or (N, filters, places); g has the
+    numbers of `GEOMETRY`. A cube makes one of `cuts` ranges of places (of whole rows where it
+    copies its input) for `block_panels` panels.
     """
     rows = plan.rows
     stride_d, stride_h = number(g, "stride_d"), number(g, "stride_h")

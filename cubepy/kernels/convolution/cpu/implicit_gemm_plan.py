@@ -1,4 +1,6 @@
-"""How the CPU's convolution is cut: which places and panels a cube makes, and in which order the window is walked."""
+"""How the CPU's convolution is cut: which places and panels a cube makes, and in which order the
+window is walked.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,12 @@ def strip_of(problem: Problem, channels: int, block: int) -> int:
 
 
 def to_widen(problem: Problem, channels: int, filters: int = 0) -> bool:
-    """Whether padding goes into memory first: where a row is too much for a cube, or there is but a long one.
+    """Whether padding goes into memory first: where a row is too much for a cube, or there is but a
+    long one.
 
-    So it does where cubes would be so many, because their copies are large, that filters beyond the second-level cache
-    are read again and again: 32 elements of them take as long as one of the padding (measured on a Zen 5).
+    So it does where cubes would be so many, because their copies are large, that filters beyond the
+    second-level cache are read again and again: 32 elements of them take as long as one of the
+    padding (measured on a Zen 5).
     """
     _, out_h, out_w = problem.out
     whole, depth = strip_of(problem, channels, out_h), math.prod(problem.window) * channels
@@ -98,10 +102,11 @@ def cuts_of(
     problem: Problem, many: int, panels: int, depth: int, channels: int, direct: bool, tiles: tuple[int, int, int],
     threads: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Ranges of output places and of panels to cut into: what threads finish first by an estimate in cycles.
+    """Ranges of output places and of panels to cut into: what threads finish first by an estimate
+    in cycles.
 
-    A place costs two lines of products a cycle, a line of a panel comes in three cycles, a line of input is copied in
-    five (measured on a Zen 5; what counts is their ratio).
+    A place costs two lines of products a cycle, a line of a panel comes in three cycles, a line of
+    input is copied in five (measured on a Zen 5; what counts is their ratio).
     """
     rows, lines, lanes = tiles
     _, out_h, out_w = problem.out
@@ -138,9 +143,11 @@ def cuts_of(
 
 
 def rooms(strip: int, places: int, width: int) -> tuple[int, int]:
-    """Elements for the cube's copy of the input and places of its board, of `width` sums each, if there are such.
+    """Elements for the cube's copy of the input and places of its board, of `width` sums each, if
+    there are such.
 
-    They are part of the code, so they are as large as usual where both fit: other sizes then need no other code.
+    They are part of the code, so they are as large as usual where both fit: other sizes then need
+        no other code.
     """
     left = cb.device_properties_of().max_shared_memory // 4 - APART
     usual = max(strip, LARGEST_STRIP) if strip else 0
@@ -159,9 +166,12 @@ def plan_of(
 ) -> tuple[int, Any, Plan]:  # fmt: skip
     """Cubes, integers and blueprint of a convolution on this CPU.
 
-    `counts`: groups, panels and width of the packed filters; `last`: channels of the input are neighbours in memory;
-    `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read where it is, unless
-    it would be converted again and again, or its channels lie apart. `finer`: so many times as many ranges of places as
+    `counts`: groups, panels and width of the packed filters; `last`: channels of the input are
+        neighbours in memory;
+    `single`: it is f32; `aligned`: the result begins at a cache line. Input without padding is read
+        where it is, unless
+    it would be converted again and again, or its channels lie apart. `finer`: so many times as many
+    ranges of places as
     the estimate has; `parts`: so many ranges of panels, if not as many as it has.
     """
     groups, panels, width = counts

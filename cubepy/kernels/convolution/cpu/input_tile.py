@@ -15,21 +15,19 @@ LINE = 16  # elements of a cache line
 class Plan:
     """What changes the code of a convolution.
 
-    Attributes:
-        rows, lines, lanes: of the register tile.
-        room: elements of the cube's copy of the input; 0: the input is read where it is.
-        board: places of the cube's board of sums, 0: there is none.
-        filters_last: whether results of neighbouring filters are neighbours in memory (NHWC).
-        pieces: whether the window is walked in pieces, with sums on the board between them.
-        bias, add: whether one is added; whether an array of the result's layout is.
-        activation: a func of the result, or None.
-        light: whether the activation is so short that it may be written out for every line of a tile.
-        past: whether results are stored past the caches.
-        ahead: lines of the filters that come next, asked for with every line of these; 0: they stay in a cache.
-        turned: whether the cube's copy has channels as neighbours, and the input has not.
-        mixed: how many channels do, where they are fewer than lanes; else 0.
-        follow: whether tiles see places one behind the other, so that the next tile's are asked for while one is made.
-        edges: whether rows of the window that all places of a tile see as padding are left out.
+    Attributes: rows, lines, lanes: of the register tile. room: elements of the cube's copy of the
+        input; 0: the input is read where it is. board: places of the cube's board of sums, 0: there
+        is none. filters_last: whether results of neighbouring filters are neighbours in memory
+        (NHWC). pieces: whether the window is walked in pieces, with sums on the board between them.
+        bias, add: whether one is added; whether an array of the result's layout is. activation: a
+        func of the result, or None. light: whether the activation is so short that it may be
+        written out for every line of a tile. past: whether results are stored past the caches.
+        ahead: lines of the filters that come next, asked for with every line of these; 0: they stay
+        in a cache. turned: whether the cube's copy has channels as neighbours, and the input has
+        not. mixed: how many channels do, where they are fewer than lanes; else 0. follow: whether
+        tiles see places one behind the other, so that the next tile's are asked for while one is
+        made. edges: whether rows of the window that all places of a tile see as padding are left
+        out.
     """
 
     rows: int
@@ -61,10 +59,12 @@ GEOMETRY = (
     "pad_d pad_h pad_w out_d out_h out_w channels groups panels taps filters cuts block_panels "
     "walk_d walk_h walk_w step_d step_h step_w run run_step panel_row panel_step panel_run"
 ).split()
-"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c) and of a cube's copy of it (t, h,
-w, c), its extent, the convolution's numbers, the packed filters, the cut of the work, and the walk over the window:
-three loops with their steps in the input, and an innermost run; `panel_row`, `panel_step` and `panel_run` are the steps
-of the second loop, the third and the run in the panel."""
+"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c) and of a cube's
+copy of it (t, h, w, c), its extent, the convolution's numbers, the packed filters, the cut of the
+work, and the walk over the window: three loops with their steps in the input, and an innermost run;
+`panel_row`, `panel_step` and `panel_run` are the steps of the second loop, the third and the run in
+the panel.
+"""
 
 
 @cb.func
@@ -109,9 +109,11 @@ def copy_square(strip, target, x, source, count, g, lanes):
 
 @cb.func
 def copy_turned(strip, target, x, source, count, rows, g, lanes):
-    """Rows of places of all channels, which are as many as lanes at least: strip[r, w, c] = x[c, r, w].
+    """Rows of places of all channels, which are as many as lanes at least: strip[r, w, c] = x[c, r,
+    w].
 
-    A few channels at a time, all rows of them: each channel lies in a page of its own, and its rows one behind the
+    A few channels at a time, all rows of them: each channel lies in a page of its own, and its rows
+        one behind the
     other. The squares of a cache line of the copy are written together.
     """
     channels, sc, tw = number(g, "channels"), number(g, "sc"), number(g, "tw")
@@ -129,7 +131,9 @@ def copy_turned(strip, target, x, source, count, rows, g, lanes):
 
 
 def mixing(channels: int, lanes: int, piece: int, channel: int) -> tuple[int, ...]:
-    """The shuffle that puts a channel's places into a line of a row of mixed channels, over those before it."""
+    """The shuffle that puts a channel's places into a line of a row of mixed channels, over those
+    before it.
+    """
     at = [divmod(piece * lanes + k, channels) for k in range(lanes)]
     return tuple(lanes + place if c == channel else k for k, (place, c) in enumerate(at))
 
@@ -160,7 +164,8 @@ def copy_mixed(strip, target, x, source, count, rows, g, plan):
 
 @cb.func
 def copy_strip(strip, x, n, channel, first, g, plan):
-    """The input rows of a cube with their padding: strip[t, r, w, c], or strip[c, t, r, w] (the strides say which).
+    """The input rows of a cube with their padding: strip[t, r, w, c], or strip[c, t, r, w] (the
+    strides say which).
 
     Everything is written in the order of memory, so that a line may hang over its row.
     """
@@ -217,9 +222,11 @@ def copy_strip(strip, x, n, channel, first, g, plan):
 
 @cb.func
 def starts_of(p, here, rows: cb.Comptime[int], base, g, plan):
-    """Where the input that output places see begins: of p and those behind it, `here` at most; the last is repeated.
+    """Where the input that output places see begins: of p and those behind it, `here` at most; the
+    last is repeated.
 
-    One division gives the row of the first; the others are a step further, or at the beginning of the next row.
+    One division gives the row of the first; the others are a step further, or at the beginning of
+    the next row.
     """
     out_w = number(g, "out_w")
     along_h = number(g, "th" if plan.room else "sh") * number(g, "stride_h")
@@ -242,7 +249,9 @@ def starts_of(p, here, rows: cb.Comptime[int], base, g, plan):
 
 @cb.func
 def rows_seen(first, last, g):
-    """Rows of the window that lie inside the input for one of the places from `first` to `last`: begin and end."""
+    """Rows of the window that lie inside the input for one of the places from `first` to `last`:
+    begin and end.
+    """
     top, bottom = first // number(g, "out_w"), last // number(g, "out_w")
     stride, pad = number(g, "stride_h"), number(g, "pad_h")
     return cb.max(0, pad - bottom * stride), cb.min(

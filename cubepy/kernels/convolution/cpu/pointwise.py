@@ -1,7 +1,8 @@
 """The CPU's convolution with windows of one place and channels first: lines lie along the places.
 
-It is a product of matrices, filters times channels, channels times places, and the result needs no turning. A cube
-copies a block of places of all channels into memory of its own, where it stays while all filters meet it.
+It is a product of matrices, filters times channels, channels times places, and the result needs no
+turning. A cube copies a block of places of all channels into memory of its own, where it stays
+while all filters meet it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def finished(value, bias, add, n, f, place, plan):
 
 @cb.func
 def tile_of(block, panels, bias, add, out, n, at, f, here, place, depth, lines, plan):
-    """`rows` filters from f on, of which `here` are there, times `lines` lines of places; one line may be cut."""
+    """`rows` filters from f on, of which `here` are there, times `lines` lines of places; one line
+    may be cut.
+    """
     rows, lanes = plan.rows, plan.lanes
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     seen = cb.local(lines, cb.f32, lanes=lanes)
@@ -136,8 +139,9 @@ def convolve_points(
 ):
     """out[n, f, p] = activation(sum over c of panels[f, c] * x[n, c, p] + bias[f] + add[n, f, p]).
 
-    The filters of a group see its channels. x (N, C, places), out and add (N, filters, places); panels are flat. A cube
-    does a block of places, the last one of an image what is left, line by line.
+    The filters of a group see its channels. x (N, C, places), out and add (N, filters, places);
+    panels are flat. A cube does a block of places, the last one of an image what is left, line by
+    line.
     """
     tall = plan.lines * plan.lanes
     places = out.shape[2]
@@ -180,7 +184,9 @@ def shapes() -> tuple[tuple[int, int], ...]:
 
 
 def fits(depth: int, width: int, shape: tuple[int, int] | None = None) -> bool:
-    """Whether a cube has the memory for a block of so many channels, and panels of such a width whole tiles."""
+    """Whether a cube has the memory for a block of so many channels, and panels of such a width
+    whole tiles.
+    """
     rows, lines = shape or shapes()[0]
     lanes = cb.device_properties_of().register_bytes // 4
     return depth * lines * lanes <= LARGEST and width % rows == 0
@@ -194,7 +200,9 @@ def blocks_of(places: int, lines: int) -> tuple[int, int]:
 
 
 def suits(images: int, places: int) -> bool:
-    """Whether so many images (of each group) and places make enough cubes, and few lines that are half empty."""
+    """Whether so many images (of each group) and places make enough cubes, and few lines that are
+    half empty.
+    """
     lanes, lines = cb.device_properties_of().register_bytes // 4, shapes()[0][1]
     blocks, left = blocks_of(places, lines)
     return images * (blocks + left) >= LEAST and 16 * places >= 15 * lanes * (blocks * lines + left)
@@ -209,7 +217,8 @@ def by_points(
     function: Any,
     shape: tuple[int, int] | None = None,
 ) -> None:
-    """out (N, filters, places) of x (N, C, places), both contiguous; panels (groups, panels, channels, width).
+    """out (N, filters, places) of x (N, C, places), both contiguous; panels (groups, panels,
+    channels, width).
 
     `shape`: filters and lines of a tile, of which `fits` is true.
     """

@@ -1,9 +1,11 @@
-"""The CPU's transposed convolution: each phase of the stride is a dense convolution with some of the taps.
+"""The CPU's transposed convolution: each phase of the stride is a dense convolution with some of
+the taps.
 
-An output place at + stride * q sees only the taps t whose at + padding - t * dilation is a multiple of the stride. So
-the outputs of one phase `at` are a convolution of stride 1 with every so many taps, in reverse, and no zeros are put
-between the elements of the input. A cube makes all phases of a range of places: it copies the input that they share,
-with zeros around it, into memory of its own, and multiplies as `convolution.cpu.implicit_gemm` does.
+An output place at + stride * q sees only the taps t whose at + padding - t * dilation is a multiple
+of the stride. So the outputs of one phase `at` are a convolution of stride 1 with every so many
+taps, in reverse, and no zeros are put between the elements of the input. A cube makes all phases of
+a range of places: it copies the input that they share, with zeros around it, into memory of its
+own, and multiplies as `convolution.cpu.implicit_gemm` does.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ PLACES = 192  # places of a phase that a cube makes, at most
 class Phases:
     """A transposed convolution in three axes; fewer are axes of length 1.
 
-    Attributes:
-        size, window, stride, cut, dilation, out: along depth, height, width; `cut` is what the padding takes away.
+    Attributes: size, window, stride, cut, dilation, out: along depth, height, width; `cut` is what
+        the padding takes away.
     """
 
     size: tuple[int, int, int]
@@ -57,7 +59,9 @@ class Phases:
         return tuple(d // math.gcd(s, d) for s, d in zip(self.stride, self.dilation, strict=True))
 
     def taps(self, axis: int) -> list[tuple[int, int, int]]:
-        """For each phase of an axis: its last tap, the number of its taps, and where place 0 sees that tap."""
+        """For each phase of an axis: its last tap, the number of its taps, and where place 0 sees
+        that tap.
+        """
         found = []
         s, p, d = self.stride[axis], self.cut[axis], self.dilation[axis]
         for at in range(s):
@@ -66,7 +70,9 @@ class Phases:
         return found
 
     def reach(self, axis: int) -> tuple[int, int]:
-        """The first element that place 0 of any phase sees, and how many elements behind it at most."""
+        """The first element that place 0 of any phase sees, and how many elements behind it at
+        most.
+        """
         own = [
             (first, first + (count - 1) * self.apart[axis])
             for _, count, first in self.taps(axis)
@@ -104,9 +110,10 @@ NUMBERS = (
     "window_w stride_d stride_h stride_w cut_d cut_h cut_w dilation_d dilation_h dilation_w every_d every_h every_w "
     "apart_d apart_h apart_w out_d out_h out_w low_d low_h low_w more_d more_h more_w cuts_h cuts_w"
 ).split()
-"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c), strides of a cube's copy of it,
-the numbers of the convolution and of its phases, the input that place 0 sees, and into how many ranges of rows and of
-columns the places of a phase are cut."""
+"""What the integers of a launch are: sizes and strides of the input (n, d, h, w, c), strides of a
+cube's copy of it, the numbers of the convolution and of its phases, the input that place 0 sees,
+and into how many ranges of rows and of columns the places of a phase are cut.
+"""
 
 
 @cb.func
@@ -194,8 +201,8 @@ def phase_tile(
 ):  # fmt: skip
     """`rows` places of a phase times one panel, to the result or to the board.
 
-    Places of row 0 see row `above` of the input first; taps that all places see behind its edges are left out. `acc`
-    is touched by constant loops only, so it stays in registers.
+    Places of row 0 see row `above` of the input first; taps that all places see behind its edges
+    are left out. `acc` is touched by constant loops only, so it stays in registers.
     """
     lines, lanes = plan.lines, plan.lanes
     window_h, window_w = number(g, "window_h"), number(g, "window_w")
@@ -288,7 +295,8 @@ def turn_rows(board, out, corner, rows, span, channel, left, g, plan):
 
 @cb.kernel
 def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan: cb.Comptime):
-    """A transposed convolution: out is (N, D, H, W, C) or (N, C, D, H, W), x and panels are flat, g are the `NUMBERS`.
+    """A transposed convolution: out is (N, D, H, W, C) or (N, C, D, H, W), x and panels are flat, g
+    are the `NUMBERS`.
 
     A cube makes all phases along height and width of a range of places and a range of panels.
     """
@@ -367,7 +375,8 @@ def convolve_phases(x: cb.Array, panels: cb.Array, bias, out: cb.Array, g, plan:
 def cuts_of(
     problem: Phases, many: int, panels: int, channels: int, last: bool, tiles: tuple[int, int, int]
 ) -> tuple[int, int, int] | None:
-    """Ranges of rows, of columns and of panels to cut into: what threads finish first by an estimate in cycles.
+    """Ranges of rows, of columns and of panels to cut into: what threads finish first by an
+    estimate in cycles.
 
     None: nothing fits into what a cube has of its own.
     """
@@ -426,7 +435,8 @@ def plan_of(
     output_last: bool,
     bias: bool,
 ) -> tuple[int, tuple[Any, ...], Plan] | None:
-    """Cubes, integers and blueprint of a transposed convolution, or None where a cube's memory is too small for it.
+    """Cubes, integers and blueprint of a transposed convolution, or None where a cube's memory is
+    too small for it.
 
     `channels` and `filters`: of a group's input and output.
     """
@@ -474,7 +484,8 @@ def plan_of(
 def by_phases(
     view: Any, w: Any, bias: Any, problem: Phases, groups: int, channels_last: bool, out: Any = None
 ) -> Any:  # fmt: skip
-    """The transposed convolution (N, *problem.out, C) or (N, C, *problem.out) of a view (N, *size, C) in any layout.
+    """The transposed convolution (N, *problem.out, C) or (N, C, *problem.out) of a view (N, *size,
+    C) in any layout.
 
     `out` is an array in C order to write. None: no cube has the memory for it.
     """

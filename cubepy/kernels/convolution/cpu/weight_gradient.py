@@ -1,10 +1,12 @@
-"""The CPU's gradient of a convolution by its filters: products of places, tap by tap, without columns in memory.
+"""The CPU's gradient of a convolution by its filters: products of places, tap by tap, without
+columns in memory.
 
-For a tap, the gradient's lines of filters times the input's elements at the places that the tap sees are summed over
-all places. A cube makes some taps and channels (the rows of register tiles) of a panel of filters (their lines). It
-walks the places in blocks: it copies the gradient's lines of a block into memory of its own, where a cache holds them
-side by side, and all of its tiles read them there. The input is read where it is, one broadcast element a row; places
-that lie behind its edge are left out by the bounds of the loop.
+For a tap, the gradient's lines of filters times the input's elements at the places that the tap
+sees are summed over all places. A cube makes some taps and channels (the rows of register tiles) of
+a panel of filters (their lines). It walks the places in blocks: it copies the gradient's lines of a
+block into memory of its own, where a cache holds them side by side, and all of its tiles read them
+there. The input is read where it is, one broadcast element a row; places that lie behind its edge
+are left out by the bounds of the loop.
 """
 
 from __future__ import annotations
@@ -60,9 +62,11 @@ NUMBERS = (
     "stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w out_d out_h out_w run run_tiles whole_tiles units "
     "block pieces parts chunks"
 ).split()
-"""What the integers of a launch are: strides of the input (n, d, h, w, c) and its sizes, the convolution's numbers (of
-a group), rows of a run and how its tiles are cut, rows of places altogether, how many make a block, into how many
-pieces a row of places is cut, and into how many parts the places and the tiles are."""
+"""What the integers of a launch are: strides of the input (n, d, h, w, c) and its sizes, the
+convolution's numbers (of a group), rows of a run and how its tiles are cut, rows of places
+altogether, how many make a block, into how many pieces a row of places is cut, and into how many
+parts the places and the tiles are.
+"""
 
 
 @cb.func
@@ -73,7 +77,9 @@ def number(numbers, name: cb.Comptime[str]):
 
 @cb.func
 def copy_turned(strip, grad, target, source, plane, left, count, plan):
-    """Lines of filters of `count` neighbouring places, whose filters are planes: transposed in registers."""
+    """Lines of filters of `count` neighbouring places, whose filters are planes: transposed in
+    registers.
+    """
     lanes, width = plan.lanes, plan.width
     whole = source + (cb.min(left, width) - 1) * plane + count + lanes <= grad.size
     square = cb.local(lanes, cb.f32, lanes=lanes)
@@ -92,7 +98,9 @@ def copy_turned(strip, grad, target, source, plane, left, count, plan):
 
 @cb.func
 def copy_block(strip, grad, group, panel, u0, u1, a, b, g, plan):
-    """strip[place, f] of places a to b of some rows; what lies behind the last filter or place is arbitrary."""
+    """strip[place, f] of places a to b of some rows; what lies behind the last filter or place is
+    arbitrary.
+    """
     width, lanes = plan.width, plan.lanes
     filters, out_w = number(g, "filters"), number(g, "out_w")
     all_filters = filters * number(g, "groups")
@@ -193,9 +201,11 @@ def tile_sums(x, strip, sums, at_sums, run, first, group, u0, u1, a, b, started,
 
 @cb.kernel
 def sum_places(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime):
-    """sums[part, group, panel, tap, c, f] = the sum over a part of the places of x[.., c] * grad[.., f].
+    """sums[part, group, panel, tap, c, f] = the sum over a part of the places of x[.., c] *
+    grad[.., f].
 
-    x and grad are flat, g are the `NUMBERS`. A run is the channels of a tap, or of all taps along the width.
+    x and grad are flat, g are the `NUMBERS`. A run is the channels of a tap, or of all taps along
+    the width.
     """
     rows, width = plan.rows, plan.width
     chunks, parts = number(g, "chunks"), number(g, "parts")
@@ -271,7 +281,9 @@ def sum_places(x: cb.Array, grad: cb.Array, sums: cb.Array, g, plan: cb.Comptime
 
 @cb.kernel
 def fold_sums(sums: cb.Array, out: cb.Array, pieces, lanes: cb.Comptime[int]):
-    """out[group, f, c * taps + tap] = the sum over the parts of sums[part, group, panel, tap, c, f]."""
+    """out[group, f, c * taps + tap] = the sum over the parts of sums[part, group, panel, tap, c,
+    f].
+    """
     parts, panels, taps = sums.shape[0], sums.shape[2], sums.shape[3]
     width, filters, total = sums.shape[5], out.shape[1], out.shape[2]
     piece = cb.CUBE_POS % pieces
@@ -412,7 +424,9 @@ def _laid(a: Any) -> tuple[Any, bool]:
 
 
 def by_places(x: Any, grad: Any, result: Any, problem: Problem, groups: int) -> None:
-    """result (groups, filters, channels * taps) = the gradient by the filters; x, grad are (N, C, *size) on the CPU."""
+    """result (groups, filters, channels * taps) = the gradient by the filters; x, grad are (N, C,
+    *size) on the CPU.
+    """
     seen, x_last = _laid(x)
     lines, last = _laid(grad)
     n, channels, filters = x.shape[0], x.shape[1] // groups, result.shape[1]

@@ -1,6 +1,6 @@
-"""A GPU's convolution in which every filter sees one channel (depthwise). It is bound by memory, so a unit makes a
-small box of places for one line of channels (channels last) or of one plane (channels first), and reads what they see
-once.
+"""A GPU's convolution in which every filter sees one channel (depthwise). It is bound by memory, so
+a unit makes a small box of places for one line of channels (channels last) or of one plane
+(channels first), and reads what they see once.
 
 What the boxes of neighbouring units share comes from the first-level cache. Sums are in f32.
 """
@@ -40,14 +40,10 @@ WIDEST = 64  # columns of a window, dilation included
 class Box:
     """What changes the code.
 
-    Attributes:
-        rows, places: of output, which a unit makes.
-        lanes: of a line, along the channels or along the places.
-        window, stride, dilation: along depth, height and width.
-        pad: along the width.
-        filters: of every channel.
-        activation: a func of the result, or None.
-        near: lines of channels and, of each, boxes down the image that neighbouring units make (channels last).
+    Attributes: rows, places: of output, which a unit makes. lanes: of a line, along the channels or
+        along the places. window, stride, dilation: along depth, height and width. pad: along the
+        width. filters: of every channel. activation: a func of the result, or None. near: lines of
+        channels and, of each, boxes down the image that neighbouring units make (channels last).
     """
 
     rows: int
@@ -78,7 +74,9 @@ def reach(plan: Box) -> int:
 
 @cb.func
 def add_lines(acc, x, taps, n, d, h, w, c, first, pairs: cb.Comptime, plan: cb.Comptime[Box]):
-    """A row of the input to the sums of the rows that see it; `first` is the tap in the window's first row."""
+    """A row of the input to the sums of the rows that see it; `first` is the tap in the window's
+    first row.
+    """
     lanes, wide, step = plan.lanes, plan.window[2], plan.dilation[2]
     inside = d >= 0 and d < x.shape[1] and h >= 0 and h < x.shape[2]
     row = cb.clamp(h, 0, x.shape[2] - 1)
@@ -106,7 +104,9 @@ def add_lines(acc, x, taps, n, d, h, w, c, first, pairs: cb.Comptime, plan: cb.C
 def channelwise_last(
     x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pad_h, plan: cb.Comptime[Box]
 ):
-    """out[n, d, h, w, c] = activation(sum over the window of x * taps[tap, c] + bias[c]), channels last; f32 taps."""
+    """out[n, d, h, w, c] = activation(sum over the window of x * taps[tap, c] + bias[c]), channels
+    last; f32 taps.
+    """
     lanes, rows, places = plan.lanes, plan.rows, plan.places
     lines, down = plan.near
     across = out.shape[4] // (lanes * lines)
@@ -165,7 +165,9 @@ def channelwise_last(
 def add_places(
     acc, x, taps, n, c, d, h, w, filter, first, pairs: cb.Comptime, plan: cb.Comptime[Box]
 ):
-    """A row of the input to the sums of the rows that see it: its whole lines, and one by one what hangs over."""
+    """A row of the input to the sums of the rows that see it: its whole lines, and one by one what
+    hangs over.
+    """
     lanes, wide, step = plan.lanes, plan.window[2], plan.dilation[2]
     inside = d >= 0 and d < x.shape[2] and h >= 0 and h < x.shape[3]
     row = cb.clamp(h, 0, x.shape[3] - 1)
@@ -202,7 +204,9 @@ def add_places(
 def channelwise_first(
     x: cb.Array, taps: cb.Array, bias, out: cb.Array, pad_d, pad_h, plan: cb.Comptime[Box]
 ):
-    """out[n, f, d, h, w] = activation(sum over the window of x[n, f // filters] * taps[f, tap] + bias[f])."""
+    """out[n, f, d, h, w] = activation(sum over the window of x[n, f // filters] * taps[f, tap] +
+    bias[f]).
+    """
     rows, places = plan.rows, plan.places
     wide = (out.shape[4] + places - 1) // places
     tall = (out.shape[3] + rows - 1) // rows
@@ -289,7 +293,9 @@ def box_of(problem: Problem, lanes: int, last: bool, filters: int, function: Any
 
 
 def near_of(lines: int, strips: int) -> tuple[int, int]:
-    """Lines of channels and boxes down the image for neighbouring units: what they share is read once into a cache."""
+    """Lines of channels and boxes down the image for neighbouring units: what they share is read
+    once into a cache.
+    """
     return math.gcd(lines, NEAR[0]), math.gcd(strips, NEAR[1])
 
 
@@ -304,7 +310,8 @@ def lanes_of(view: Any, out: Any, problem: Problem) -> int:
 def by_channel_on_gpu(
     view: Any, w: Any, bias: Any, out: Any, problem: Problem, channels_last: bool, function: Any
 ) -> bool:
-    """out = function(convolution + bias) where groups have one channel; False if the window is too wide.
+    """out = function(convolution + bias) where groups have one channel; False if the window is too
+    wide.
 
     view is (N, *size, C) in any layout; out is contiguous, (N, *out, F) or channels first.
     """
@@ -344,7 +351,9 @@ def by_channel_on_gpu(
 
 @cb.func
 def line_at(x, image, row, column, c, edge: cb.Comptime[bool], lanes: cb.Comptime[int]):
-    """A line of channels in f32, with zeros where there is none: then it is the one of the nearest place, not taken."""
+    """A line of channels in f32, with zeros where there is none: then it is the one of the nearest
+    place, not taken.
+    """
     if not edge:
         return cb.cast(x.load((image, row, column, c), lanes), cb.f32)
     there = row >= 0 and row < x.shape[1] and column >= 0 and column < x.shape[2]
@@ -356,7 +365,9 @@ def line_at(x, image, row, column, c, edge: cb.Comptime[bool], lanes: cb.Comptim
 
 @cb.func
 def add_box(acc, x, grad, origin, place, edge: cb.Comptime[bool], plan: cb.Comptime[Box]):
-    """The products of a box of the gradient that starts at `place` with what it sees, from `origin` on."""
+    """The products of a box of the gradient that starts at `place` with what it sees, from `origin`
+    on.
+    """
     lanes, rows, places, wide, step = (
         plan.lanes,
         plan.rows,
@@ -387,11 +398,12 @@ def channelwise_weight(
     x: cb.Array, grad: cb.Array, sums: cb.Array, per, cuts, depth, pad_d, pad_h, tall: cb.Comptime[int],
     plan: cb.Comptime[Box],
 ):  # fmt: skip
-    """sums[range, tap, c] = sum over a range's places of grad[place, c] * x[place seen by tap, c], channels last.
+    """sums[range, tap, c] = sum over a range's places of grad[place, c] * x[place seen by tap, c],
+    channels last.
 
-    x and grad are (N * D, H, W, C), `depth` their two D: with fewer axes the compiler sees that lines are aligned. An
-    image has `cuts` ranges, of `per` boxes. A unit does a line of channels for all rows of the plan's window, which are
-    all `tall` rows of the window, or one of them.
+    x and grad are (N * D, H, W, C), `depth` their two D: with fewer axes the compiler sees that
+    lines are aligned. An image has `cuts` ranges, of `per` boxes. A unit does a line of channels
+    for all rows of the plan's window, which are all `tall` rows of the window, or one of them.
     """
     if "mma" in cb.device_properties().features:
         cb.resident(3)
@@ -439,7 +451,8 @@ def channelwise_weight(
 
 
 def weight_by_channel_on_gpu(view: Any, grad: Any, out: Any, problem: Problem) -> bool:
-    """out (C, taps) = the gradient by the filters where every channel has its own; False if the window is too wide.
+    """out (C, taps) = the gradient by the filters where every channel has its own; False if the
+    window is too wide.
 
     view is (N, *size, C), grad (N, *out, C), both in any layout.
     """

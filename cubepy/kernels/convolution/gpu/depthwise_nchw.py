@@ -1,9 +1,12 @@
-"""A GPU's depthwise convolution, channels first: whole planes lie in shared memory, with zeros around them.
+"""A GPU's depthwise convolution, channels first: whole planes lie in shared memory, with zeros
+around them.
 
-Planes are one run of memory, whose rows begin anywhere, so units bring it in lines of 16 bytes and put every element
-where it belongs. Then a unit does a strip of a plane as in convolution/sm90/depthwise_nhwc.py, for one channel; results
-are gathered in shared memory and leave in lines again. The gradient by the input is such a convolution too, and that by
-the filters sums over strips: a cube has some channels of several images, and a second kernel adds what the cubes have.
+Planes are one run of memory, whose rows begin anywhere, so units bring it in lines of 16 bytes and
+put every element where it belongs. Then a unit does a strip of a plane as in
+convolution/sm90/depthwise_nhwc.py, for one channel; results are gathered in shared memory and leave
+in lines again. The gradient by the input is such a convolution too, and that by the filters sums
+over strips: a cube has some channels of several images, and a second kernel adds what the cubes
+have.
 """
 
 from __future__ import annotations
@@ -79,7 +82,9 @@ def bring_planes(
     tile, x, first, size: cb.Comptime, box: cb.Comptime, corner: cb.Comptime, planes: cb.Comptime[int],
     line: cb.Comptime[int],
 ):  # fmt: skip
-    """Planes of such a size from element `first` of x on, into boxes of zeros, from a corner of each on."""
+    """Planes of such a size from element `first` of x on, into boxes of zeros, from a corner of
+    each on.
+    """
     tall, wide = size
     many = planes * tall * wide // line
     lines = ()
@@ -114,8 +119,9 @@ def bring_planes(
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def channelwise_planes(x: cb.Array, w: cb.Array, bias, out: cb.Array, plan: cb.Comptime[Planes]):
-    """out[n, c] = activation(convolution of x[n, c] with w[c] + bias[c]); x and out are flat, w (C, taps); a cube does
-    some planes."""
+    """out[n, c] = activation(convolution of x[n, c] with w[c] + bias[c]); x and out are flat, w (C,
+    taps); a cube does some planes.
+    """
     if "mma" in cb.device_properties().features:
         cb.resident(plan.cubes)
     planes, taps, line = plan.tile[0], plan.window[0] * plan.window[1], plan.line
@@ -160,8 +166,10 @@ def channelwise_planes(x: cb.Array, w: cb.Array, bias, out: cb.Array, plan: cb.C
 def channelwise_planes_weight(
     x: cb.Array, grad: cb.Array, sums: cb.Array, images, plan: cb.Comptime[Planes]
 ):
-    """sums[range, c, tap] = sum over a range's images of grad[n, c, place] * x[n, c, place seen by tap]; x and grad are
-    flat. A cube does some channels, which run fastest, of every so many of the images."""
+    """sums[range, c, tap] = sum over a range's images of grad[n, c, place] * x[n, c, place seen by
+    tap]; x and grad are flat. A cube does some channels, which run fastest, of every so many of the
+    images.
+    """
     if "mma" in cb.device_properties().features:
         cb.resident(plan.cubes)
     planes, taps, line = plan.tile[0], plan.window[0] * plan.window[1], plan.line
@@ -220,8 +228,9 @@ def shares(count: int, longest: int, skip: int) -> tuple[int, int]:
 
 
 def meeting(plan: Planes, itemsize: int) -> float:
-    """How many words of one bank of shared memory the strips of neighbouring units begin with, at most; half as many
-    where elements of 16 bits come in pairs."""
+    """How many words of one bank of shared memory the strips of neighbouring units begin with, at
+    most; half as many where elements of 16 bits come in pairs.
+    """
     _, down, across = plan.strips
     _, tall, wide, _ = plan.box
     sides = (
@@ -244,10 +253,12 @@ def meeting(plan: Planes, itemsize: int) -> float:
 def cost_of(
     plan: Planes, itemsize: int, whole: int, images: int, cores: int
 ) -> tuple[float, int, int]:
-    """Cycles, about (as on an H200), cubes that a core holds, and ranges of images; 0 cubes if shared memory is short.
+    """Cycles, about (as on an H200), cubes that a core holds, and ranges of images; 0 cubes if
+    shared memory is short.
 
-    There are `whole` cubes for all images, or for one of so many `images`. A core starts 2.6 instructions a cycle and
-    reads shared memory once: words of the same bank one by one, 16 bits in pairs where strips are even.
+    There are `whole` cubes for all images, or for one of so many `images`. A core starts 2.6
+    instructions a cycle and reads shared memory once: words of the same bank one by one, 16 bits in
+    pairs where strips are even.
     """
     taps, strips, (rows, places) = (
         math.prod(plan.window),
@@ -303,9 +314,10 @@ def plan_for(
     count: int, size: tuple[int, int], out: tuple[int, int], itemsize: int, settings: Settings, back: bool,
     function: Any, images: int, line: int, cores: int,
 ) -> tuple[Planes, int] | None:  # fmt: skip
-    """The blueprint for planes that come in multiples of `count`, and how many ranges of images there are, or None:
-    what costs least by an estimate. `settings` are window, stride, dilation and padding; lines of memory have at most
-    `line` elements. For the gradient by the filters `images` is how many sums run over, else 0.
+    """The blueprint for planes that come in multiples of `count`, and how many ranges of images
+    there are, or None: what costs least by an estimate. `settings` are window, stride, dilation and
+    padding; lines of memory have at most `line` elements. For the gradient by the filters `images`
+    is how many sums run over, else 0.
     """
     best: tuple[float, Planes, int] | None = None
     skip = settings[1] if back else (1, 1)
@@ -338,8 +350,9 @@ def plan_for(
 
 
 def flat_settings(problem: Problem, *arrays: Any) -> Any:
-    """Window, stride, dilation and padding of images or lines, channels first and one after the other in memory, and
-    the line that suits them; None for others."""
+    """Window, stride, dilation and padding of images or lines, channels first and one after the
+    other in memory, and the line that suits them; None for others.
+    """
     flat = (
         problem.window[0] == problem.stride[0] == problem.out[0] == problem.size[0] == 1
         and problem.pad[0] == 0
@@ -363,10 +376,11 @@ def flat_settings(problem: Problem, *arrays: Any) -> Any:
 def by_planes_on_gpu(
     x: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any, back: bool = False
 ) -> bool:  # fmt: skip
-    """out = function(convolution + bias) where every channel has one filter, if the kernel takes it.
+    """out = function(convolution + bias) where every channel has one filter, if the kernel takes
+    it.
 
-    x is (N, C, *size), w (C, 1, *window), out (N, C, *out). With `back`, out is the gradient by the input of a
-    convolution as `problem` has it, and x the gradient of its result.
+    x is (N, C, *size), w (C, 1, *window), out (N, C, *out). With `back`, out is the gradient by the
+    input of a convolution as `problem` has it, and x the gradient of its result.
     """
     c = x.shape[1]
     found = flat_settings(problem, x, out)
@@ -387,8 +401,9 @@ def by_planes_on_gpu(
 
 
 def weight_by_planes(x: Any, grad: Any, out: Any, problem: Problem) -> bool:
-    """out (C, taps) = the gradient by the filters where every channel has its own, if the kernel takes it: x (N, C,
-    *size) and grad (N, C, *out)."""
+    """out (C, taps) = the gradient by the filters where every channel has its own, if the kernel
+    takes it: x (N, C, *size) and grad (N, C, *out).
+    """
     found = flat_settings(problem, x, grad)
     if found is None:
         return False
@@ -411,8 +426,9 @@ def weight_by_planes(x: Any, grad: Any, out: Any, problem: Problem) -> bool:
 
 
 def planes_back(x: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any) -> Any:
-    """The transposed convolution (N, C, *sizes) where every channel has one filter, or None where the kernel does not
-    take it: x (N, C, *size), w (C, 1, *window)."""
+    """The transposed convolution (N, C, *sizes) where every channel has one filter, or None where
+    the kernel does not take it: x (N, C, *size), w (C, 1, *window).
+    """
     problem = problem_back(x.shape[2:], w.shape[2:], sizes, stride, cut, dilation)
     out = memory.empty((*x.shape[:2], *sizes), x.dtype)
     return out if by_planes_on_gpu(x, w, bias, out, problem, None, back=True) else None

@@ -1,7 +1,9 @@
-"""The strip of a unit in depthwise convolutions on a GPU: which places see which, and the walk down its rows.
+"""The strip of a unit in depthwise convolutions on a GPU: which places see which, and the walk down
+its rows.
 
-Which places see which is worked out when the kernel is compiled. That serves the gradient by the input too: place i
-sees tap k of the gradient's place (i + pad - k dilation) / stride, if that is whole.
+Which places see which is worked out when the kernel is compiled. That serves the gradient by the
+input too: place i sees tap k of the gradient's place (i + pad - k dilation) / stride, if that is
+whole.
 """
 
 from __future__ import annotations
@@ -47,19 +49,13 @@ def along(count: int, window: int, stride: int, dilation: int, pad: int, back: b
 class Strip:
     """What changes the code.
 
-    Attributes:
-        tile: images, rows and columns of the output that a cube does.
-        channels: of a cube.
-        lanes: of a line of channels.
-        rows, places: of the output, of a unit's strip.
-        window, stride, dilation, pad: along height and width.
-        back: whether the output is the gradient by the input; the input then is the gradient.
-        activation: a func of the result, or None.
-        cubes: of a core.
-        rolled: whether the window's rows are a loop, each of which reads its rows of the box again, instead of all
-            written out.
-        parts: units among which the rows of the window are shared, for the gradient by the filters.
-        exact: whether tiles divide the output.
+    Attributes: tile: images, rows and columns of the output that a cube does. channels: of a cube.
+        lanes: of a line of channels. rows, places: of the output, of a unit's strip. window,
+        stride, dilation, pad: along height and width. back: whether the output is the gradient by
+        the input; the input then is the gradient. activation: a func of the result, or None. cubes:
+        of a core. rolled: whether the window's rows are a loop, each of which reads its rows of the
+        box again, instead of all written out. parts: units among which the rows of the window are
+        shared, for the gradient by the filters. exact: whether tiles divide the output.
     """
 
     tile: tuple[int, int, int]
@@ -79,7 +75,9 @@ class Strip:
     exact: bool = False
 
     def seen(self, axis: int, count: int) -> Pairs:
-        """Triples of a place of the input, one of the first `count` of the output that see it, and the tap."""
+        """Triples of a place of the input, one of the first `count` of the output that see it, and
+        the tap.
+        """
         return along(
             count,
             self.window[axis],
@@ -125,8 +123,9 @@ class Strip:
         return tuple(-(-a // b) for a, b in sides)  # type: ignore[return-value]
 
     def rows_seen(self) -> tuple[Row, ...]:
-        """The rows of a box that a strip sees: each with the rows of the strip that see it first, pairs of a row of the
-        strip and of the window, and the rows of the strip that see it last."""
+        """The rows of a box that a strip sees: each with the rows of the strip that see it first,
+        pairs of a row of the strip and of the window, and the rows of the strip that see it last.
+        """
         pairs, low = self.seen(0, self.rows), self.low(0)
         found = []
         ends = [[i for i, at, _ in pairs if at == r] or [low] for r in range(self.rows)]
@@ -175,8 +174,10 @@ def store_row(acc, r: cb.Comptime[int], out, left, step, corner, plan: cb.Compti
 
 @cb.func
 def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptime[Strip]):
-    """A strip: its box begins at element `at` of the tile, its output at `corner`; `left` rows and columns of it are in
-    the array, where places are `step` elements apart. Taps lie in `scale`, from `line` on."""
+    """A strip: its box begins at element `at` of the tile, its output at `corner`; `left` rows and
+    columns of it are in the array, where places are `step` elements apart. Taps lie in `scale`,
+    from `line` on.
+    """
     wide, pairs = plan.columns_seen, plan.places_seen()
     columns = plan.window[1]
     acc = cb.local(plan.rows * plan.places, cb.f32, lanes=plan.lanes)
@@ -229,7 +230,9 @@ def instructions(plan: Strip, itemsize: int, given: int = 0) -> float:
 def problem_back(
     size: Any, window: Any, sizes: Any, stride: Any, cut: Any, dilation: Any
 ) -> Problem:
-    """A transposed convolution of some size to some sizes in three axes; `cut` is what the padding takes away."""
+    """A transposed convolution of some size to some sizes in three axes; `cut` is what the padding
+    takes away.
+    """
     ones, zeros = (1,) * (3 - len(sizes)), (0,) * (3 - len(sizes))
     settings = (ones + tuple(stride), zeros + tuple(cut), ones + tuple(dilation))
     return Problem(ones + tuple(size), ones + tuple(window), *settings, ones + tuple(sizes))  # type: ignore[arg-type]
@@ -241,7 +244,9 @@ COLUMNS, ROWS = 32, 16
 
 @cb.func
 def add_strip(acc, tile, at, given, beside, plan: cb.Comptime[Strip]):
-    """The products of a strip: its box begins at element `at` of the tile, its gradient at `beside` of the other."""
+    """The products of a strip: its box begins at element `at` of the tile, its gradient at `beside`
+    of the other.
+    """
     places = plan.places
     wide, pairs = plan.columns_seen, plan.places_seen()
     down = plan.box[2] * plan.channels
@@ -267,7 +272,9 @@ def add_strip(acc, tile, at, given, beside, plan: cb.Comptime[Strip]):
 
 @cb.kernel
 def add_columns(sums: cb.Array, out: cb.Array):
-    """out[i] = sum over ranges of sums[range, i]; a cube does a few neighbours, units below each other some ranges."""
+    """out[i] = sum over ranges of sums[range, i]; a cube does a few neighbours, units below each
+    other some ranges.
+    """
     board = cb.shared((ROWS, COLUMNS), cb.f32)
     column, row = cb.UNIT_POS % COLUMNS, cb.UNIT_POS // COLUMNS
     at = cb.CUBE_POS * COLUMNS + column

@@ -20,8 +20,10 @@ TOGETHER, MANY = (
 def fold_ranges(
     sums: cb.Array, out: cb.Array, width, filters, together, lanes: cb.Comptime[int], ahead: cb.Comptime[int]
 ):  # fmt: skip
-    """out[f, c, tap] = sum over ranges of sums[range, f, tap * width + C * j + c] for the j-th of the `together` groups
-    that make a block; a group has so many `filters`, and C channels. A unit does a line of channels."""
+    """out[f, c, tap] = sum over ranges of sums[range, f, tap * width + C * j + c] for the j-th of
+    the `together` groups that make a block; a group has so many `filters`, and C channels. A unit
+    does a line of channels.
+    """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     across = out.shape[1] // lanes
     c = at % across * lanes
@@ -46,7 +48,9 @@ def fold_ranges(
 
 @cb.kernel
 def fold_taps(sums: cb.Array, out: cb.Array, width, taps: cb.Comptime[int]):
-    """out[f, c * taps + tap] = sum over ranges of sums[range, f, tap * width + c]; a unit does four channels."""
+    """out[f, c * taps + tap] = sum over ranges of sums[range, f, tap * width + c]; a unit does four
+    channels.
+    """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     across = out.shape[1] // (4 * taps)
     c, f = at % across * 4, at // across
@@ -67,8 +71,9 @@ def fold_taps(sums: cb.Array, out: cb.Array, width, taps: cb.Comptime[int]):
 
 
 def folded(sums: Any, out: Any, group: int, together: int = 1) -> None:
-    """out (F, C, taps), contiguous, of sums (ranges, F, taps * (C or more)), as `fold_ranges` takes them from blocks of
-    groups of so many filters."""
+    """out (F, C, taps), contiguous, of sums (ranges, F, taps * (C or more)), as `fold_ranges` takes
+    them from blocks of groups of so many filters.
+    """
     filters, channels, taps = out.shape
     width = sums.shape[2] // taps
     lanes = 4 if channels % 4 == 0 else 1

@@ -1,10 +1,12 @@
-"""A GPU's gradient of a convolution by its filters, in which no columns stand in memory: any dtype, stride and groups.
+"""A GPU's gradient of a convolution by its filters, in which no columns stand in memory: any dtype,
+stride and groups.
 
-The sum runs over places. A stage has a few places of a tile's filters and of its columns, which are (tap, channel)
-pairs: asynchronous copies bring them, the input's from the place that the tap sees, with zeros where there is none.
-A unit brings the same columns of one place of every stage, so it works taps out once and then counts places up. There
-are few tiles and many places: these are cut into ranges, which `convolution_weight_hopper.folded` adds in one order.
-Products are plain arithmetic in f32, or matrix units' (16-bit floats; f32 where it may be rounded to tf32).
+The sum runs over places. A stage has a few places of a tile's filters and of its columns, which are
+(tap, channel) pairs: asynchronous copies bring them, the input's from the place that the tap sees,
+with zeros where there is none. A unit brings the same columns of one place of every stage, so it
+works taps out once and then counts places up. There are few tiles and many places: these are cut
+into ranges, which `convolution_weight_hopper.folded` adds in one order. Products are plain
+arithmetic in f32, or matrix units' (16-bit floats; f32 where it may be rounded to tf32).
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ TILES = (
 DEPTH = 16
 """Places of a stage of f32."""
 RATES, STEP = {False: 112, True: 464}, 400
-"""Products of a core and cycle, without matrix units and with them; cycles of a stage beside them."""
+"""Products of a core and cycle, without matrix units and with them; cycles of a stage beside them.
+"""
 ENDS, BYTES = 12, 1300
 """What the ends of a range cost, in steps; bytes a cycle of sums."""
 
@@ -82,8 +85,9 @@ def bring(tiles, at, source, index, left, copies):
 
 @cb.func
 def columns_of_unit(column, lane, width, channels, size, window, dilation, pad, plan):
-    """For every block of columns the shift of this unit's tap, along the axes and of the input's rows, its first
-    channel, and how many channels are left."""
+    """For every block of columns the shift of this unit's tap, along the axes and of the input's
+    rows, its first channel, and how many channels are left.
+    """
     found = ()
     for j in cb.unroll(range(plan.columns // BLOCK)):
         at = column + j * BLOCK + lane
@@ -103,7 +107,8 @@ def columns_of_unit(column, lane, width, channels, size, window, dilation, pad, 
 def bring_stage(
     tiles_a, tiles_b, slot, mine, grad, x, row, place, first, filters, lane, seen, sizes, near, plan
 ):
-    """Start bringing this unit's place of a stage: its pieces of the tile's filters, and of what the tile's taps see.
+    """Start bringing this unit's place of a stage: its pieces of the tile's filters, and of what
+    the tile's taps see.
 
     Gives its row and place of the next stage.
     """
@@ -168,7 +173,9 @@ def further(place, out, count):
 
 @cb.func
 def words_of(tiles, at, down, right):
-    """A fragment of tf32: elements at `at`, and further ones `down` and `right` of it, as matrix units take them."""
+    """A fragment of tf32: elements at `at`, and further ones `down` and `right` of it, as matrix
+    units take them.
+    """
     held = cb.local(2 * len(right), cb.f32)
     for k in cb.unroll(range(2)):
         for j in cb.unroll(range(len(right))):
@@ -178,7 +185,9 @@ def words_of(tiles, at, down, right):
 
 @cb.func
 def tf32_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, depth, plan):
-    """acc += one stage, for a plane's part of the tile, whose operands have the sum's axis outermost."""
+    """acc += one stage, for a plane's part of the tile, whose operands have the sum's axis
+    outermost.
+    """
     pitch_a, pitch_b = plan.rows + PAD, plan.columns + PAD
     lane = cb.UNIT_POS_PLANE
     for k in cb.unroll(range(0, depth, 8)):
@@ -213,10 +222,12 @@ def window_weight(
     x: cb.Array, grad: cb.Array, sums: cb.Array, groups, channels, filters, size, out, window, stride, pad, dilation,
     steps, per, plan: cb.Comptime,
 ):  # fmt: skip
-    """sums[range, f, (tap, channel)] = sum over a range's places of grad[place, f] * x[place seen by tap, channel].
+    """sums[range, f, (tap, channel)] = sum over a range's places of grad[place, f] * x[place seen
+    by tap, channel].
 
-    x (N * D * H * W, C) and grad (places, F) are contiguous, of sizes `size` and `out`; a group has so many `channels`
-    and `filters`. A range has `per` of all `steps`. A cube does a tile of one group and range.
+    x (N * D * H * W, C) and grad (places, F) are contiguous, of sizes `size` and `out`; a group has
+    so many `channels` and `filters`. A range has `per` of all `steps`. A cube does a tile of one
+    group and range.
     """
     cb.resident(plan.cubes)
     rows, columns, stages = plan.rows, plan.columns, plan.stages
@@ -340,9 +351,11 @@ def store_sums(line, sums, part, near, f, filters, column):
 def plan_of(
     filters: int, columns: int, groups: int, steps: int, cores: int, matrix: bool, copies: bool
 ) -> tuple[Window, int, int]:
-    """The tile, the tiles of a range, and the steps of one: what takes the fewest cycles by an estimate.
+    """The tile, the tiles of a range, and the steps of one: what takes the fewest cycles by an
+    estimate.
 
-    Cores make so many products a cycle, ranges have ends, and sums are written and read again (as on an H200).
+    Cores make so many products a cycle, ranges have ends, and sums are written and read again (as
+    on an H200).
     """
     best: tuple[float, Window, int, int] | None = None
     for plan in TILES if filters > BLOCK else TILES[:3]:
@@ -364,8 +377,9 @@ def plan_of(
 
 
 def by_windows_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: int) -> bool:
-    """out (F, C of a group, taps) = the gradient by the filters, if the kernel takes it: view (N, *size, C) and grad
-    (N, *out, F) in any layout."""
+    """out (F, C of a group, taps) = the gradient by the filters, if the kernel takes it: view (N,
+    *size, C) and grad (N, *out, F) in any layout.
+    """
     features = cb.device_properties_of().features
     if not {"mma", "copy_async"} <= features or view.dtype != grad.dtype or view.itemsize > 4:
         return False

@@ -1,10 +1,12 @@
-"""The depthwise convolution on Hopper, channels last: the copy engine brings boxes of the input to shared memory.
+"""The depthwise convolution on Hopper, channels last: the copy engine brings boxes of the input to
+shared memory.
 
-A box is what a tile of the output sees, with zeros beyond the edges, so nobody asks where the edges are; several cubes
-of a core have theirs under way. A unit does a strip of a tile for a line of channels: it walks down the rows of the
-box, reads a row once for all rows of the strip that see it, and writes a row when it is done. Which places see which is
-worked out when the kernel is compiled. That serves the gradient by the input too: place i sees tap k of the gradient's
-place (i + pad - k dilation) / stride, if that is whole.
+A box is what a tile of the output sees, with zeros beyond the edges, so nobody asks where the edges
+are; several cubes of a core have theirs under way. A unit does a strip of a tile for a line of
+channels: it walks down the rows of the box, reads a row once for all rows of the strip that see it,
+and writes a row when it is done. Which places see which is worked out when the kernel is compiled.
+That serves the gradient by the input too: place i sees tap k of the gradient's place (i + pad - k
+dilation) / stride, if that is whole.
 """
 
 from __future__ import annotations
@@ -50,10 +52,12 @@ TAPS = 49
 def channelwise_boxes(
     x: cb.TensorMap, w: cb.Array, bias, out: cb.Array, sizes, counts, plan: cb.Comptime[Strip]
 ):  # fmt: skip
-    """out[n, h, w, c] = activation(sum over the window of x[place seen by tap] * w[c, tap] + bias[c]).
+    """out[n, h, w, c] = activation(sum over the window of x[place seen by tap] * w[c, tap] +
+    bias[c]).
 
-    x (N, H, W, C) has boxes as `Strip.box`; w (C, taps) and out (N * H * W * C) are contiguous. `sizes` are the four of
-    out, `counts` the tiles along its height and width and its blocks of channels, the fastest of a launch's cubes.
+    x (N, H, W, C) has boxes as `Strip.box`; w (C, taps) and out (N * H * W * C) are contiguous.
+    `sizes` are the four of out, `counts` the tiles along its height and width and its blocks of
+    channels, the fastest of a launch's cubes.
     """
     cb.resident(plan.cubes)
     lanes, channels = plan.lanes, plan.channels
@@ -145,8 +149,9 @@ def tiles_of(
 
 
 def cost_of(plan: Strip, itemsize: int, moved: int, each: float, cores: int, tiles: int) -> float:
-    """Cycles of all tiles, about: the bytes that a core moves, the instructions that it starts, or how long a cube
-    waits for its bytes and works alone, whichever takes longest (as on an H200)."""
+    """Cycles of all tiles, about: the bytes that a core moves, the instructions that it starts, or
+    how long a cube waits for its bytes and works alone, whichever takes longest (as on an H200).
+    """
     strips = math.prod(plan.strips) * plan.lines * plan.parts / plan.units
     planes = plan.units / 32
     rate = 2.6 * min(1.0, FETCHED * (plan.window[0] if plan.rolled else 1) / each)
@@ -165,8 +170,9 @@ def block_of(channels: int, itemsize: int) -> int:
 
 
 def settings_of(view: Any, problem: Problem) -> Any:
-    """Window, stride, dilation and padding along height and width, where the copy engine takes view (N, *size, C) and
-    its places in 32 bits; else None."""
+    """Window, stride, dilation and padding along height and width, where the copy engine takes view
+    (N, *size, C) and its places in 32 bits; else None.
+    """
     flat = problem.window[0] == problem.stride[0] == 1 and problem.pad[0] == 0 and view.ndim <= 4
     if not flat or "tma" not in cb.device_properties_of().features or view.itemsize not in (2, 4):
         return None
@@ -182,7 +188,9 @@ def plan_for(
     n: int, places: tuple[int, int], channels: int, itemsize: int, settings: Settings, back: bool, function: Any,
     cores: int,
 ) -> Strip | None:  # fmt: skip
-    """The blueprint that takes least by an estimate, or None; `settings` are window, stride, dilation and padding."""
+    """The blueprint that takes least by an estimate, or None; `settings` are window, stride,
+    dilation and padding.
+    """
     block = block_of(channels, itemsize)
     best: tuple[float, Strip] | None = None
     for plan in tiles_of(n, places, block, itemsize, settings, back, function):
@@ -210,10 +218,11 @@ def plan_for(
 def by_boxes_of_channels(
     view: Any, w: Any, bias: Any, out: Any, problem: Problem, function: Any, back: bool = False
 ) -> bool:  # fmt: skip
-    """out = function(convolution + bias) where every channel has one filter, if the kernel takes it.
+    """out = function(convolution + bias) where every channel has one filter, if the kernel takes
+    it.
 
-    view is (N, *size, C), w (C, 1, *window), out (N, *out, C), contiguous. With `back`, out is the gradient by the
-    input of a convolution as `problem` has it, and view the gradient of its result.
+    view is (N, *size, C), w (C, 1, *window), out (N, *out, C), contiguous. With `back`, out is the
+    gradient by the input of a convolution as `problem` has it, and view the gradient of its result.
     """
     settings, c = settings_of(view, problem), view.shape[-1]
     if settings is None or w.shape[:2] != (c, 1) or view.dtype != w.dtype:
@@ -238,8 +247,9 @@ def by_boxes_of_channels(
 def channels_back(
     view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any
 ) -> Any:
-    """The transposed convolution (N, *sizes, C) where every channel has one filter, or None where the kernel does not
-    take it: view (N, *size, C), w (C, 1, *window)."""
+    """The transposed convolution (N, *sizes, C) where every channel has one filter, or None where
+    the kernel does not take it: view (N, *size, C), w (C, 1, *window).
+    """
     problem = problem_back(view.shape[1:-1], w.shape[2:], sizes, stride, cut, dilation)
     out = memory.empty((view.shape[0], *sizes, view.shape[-1]), view.dtype)
     return out if by_boxes_of_channels(view, w, bias, out, problem, None, back=True) else None

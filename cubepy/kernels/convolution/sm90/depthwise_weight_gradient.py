@@ -1,9 +1,11 @@
-"""The depthwise convolution's gradient by its filters on Hopper, channels last, from boxes in shared memory.
+"""The depthwise convolution's gradient by its filters on Hopper, channels last, from boxes in
+shared memory.
 
-The copy engine brings a tile of the gradient and the box of the input that it sees (convolution/sm90/depthwise_nhwc.py),
-with zeros beyond the edges. A unit walks down strips of the tile for a line of channels and keeps the sums of all taps
-in registers. A cube does many tiles of the same channels, one after the other (those of other cubes of the core come
-meanwhile), then adds what its units have; a second kernel adds what the cubes have, in an order that never changes.
+The copy engine brings a tile of the gradient and the box of the input that it sees
+(convolution/sm90/depthwise_nhwc.py), with zeros beyond the edges. A unit walks down strips of the
+tile for a line of channels and keeps the sums of all taps in registers. A cube does many tiles of
+the same channels, one after the other (those of other cubes of the core come meanwhile), then adds
+what its units have; a second kernel adds what the cubes have, in an order that never changes.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ def channelwise_tiles(
 ):  # fmt: skip
     """sums[range, c, tap] = sum over a range's places of grad[place, c] * x[place seen by tap, c].
 
-    x and grad are (N, H, W, C). `counts` are the tiles along height and width, and blocks of channels; these are the
-    fastest of a launch's cubes, and a range has every so many of all `tiles`.
+    x and grad are (N, H, W, C). `counts` are the tiles along height and width, and blocks of
+    channels; these are the fastest of a launch's cubes, and a range has every so many of all
+    `tiles`.
     """
     cb.resident(plan.cubes)
     lanes, channels = plan.lanes, plan.channels
@@ -122,7 +125,9 @@ def room_of(x):
 def plan_for(
     n: int, places: tuple[int, int], channels: int, itemsize: int, settings: Settings, cores: int
 ) -> Strip | None:  # fmt: skip
-    """The blueprint that takes least by an estimate, or None; `settings` are window, stride, dilation and padding."""
+    """The blueprint that takes least by an estimate, or None; `settings` are window, stride,
+    dilation and padding.
+    """
     block = block_of(channels, itemsize)
     best: tuple[float, Strip] | None = None
     for plan in tiles_of(n, places, block, itemsize, settings, False, None):
@@ -149,8 +154,9 @@ def plan_for(
 
 
 def weight_by_boxes(view: Any, grad: Any, out: Any, problem: Problem) -> bool:
-    """out (C, taps) = the gradient by the filters where every channel has its own, if the kernel takes it: view (N,
-    *size, C), grad (N, *out, C), both in any layout."""
+    """out (C, taps) = the gradient by the filters where every channel has its own, if the kernel
+    takes it: view (N, *size, C), grad (N, *out, C), both in any layout.
+    """
     settings = settings_of(view, problem)
     if settings is None or view.dtype != grad.dtype or math.prod(problem.window) > TAPS:
         return False

@@ -1,12 +1,14 @@
-"""The convolution for Hopper: the matmul of matmul/sm90/persistent.py whose left matrix is never built.
+"""The convolution for Hopper: the matmul of matmul/sm90/persistent.py whose left matrix is never
+built.
 
-A row of that matrix is an output place, a column a tap of the window and a channel. What a step of the sum needs of it
-is a box of the input, shifted by the tap: places of a tile are a box of the output, and the copy engine brings such a
-box with 64 channels (32 of f32, as tf32) in one copy, with zeros beyond the edges, which is the padding. With a stride
-of 2 the input is taken as its even and its odd rows (and columns), each an array of its own: a tap's places all lie in
-one of them.
+A row of that matrix is an output place, a column a tap of the window and a channel. What a step of
+the sum needs of it is a box of the input, shifted by the tap: places of a tile are a box of the
+output, and the copy engine brings such a box with 64 channels (32 of f32, as tf32) in one copy,
+with zeros beyond the edges, which is the padding. With a stride of 2 the input is taken as its even
+and its odd rows (and columns), each an array of its own: a tap's places all lie in one of them.
 
-Cubes, rings of stages, turns and the order of tiles are the matmul's; results go to the array box by box too.
+Cubes, rings of stages, turns and the order of tiles are the matmul's; results go to the array box
+by box too.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ from cubepy.kernels.primitives.pipeline import (
 class HopperWindow(Hopper):
     """What changes the code of the Hopper convolution, beside what changes the matmul's.
 
-    Attributes:
-        phases: strides along height and width, 1 or 2; so many maps of the input there are, their product.
-        parts: convolutions of the same input in one launch, at most 4, each with a map and a window of its own.
+    Attributes: phases: strides along height and width, 1 or 2; so many maps of the input there are,
+        their product. parts: convolutions of the same input in one launch, at most 4, each with a
+        map and a window of its own.
     """
 
     phases: tuple[int, ...] = (1, 1)
@@ -83,7 +85,9 @@ def bring_box(tiles, at, x, place, channel, full, slot):
 
 @cb.func
 def bring_tap(tiles, at, xs, place, shift, channel, full, slot, phases):
-    """Start bringing what a tap sees: the box at `place`, shifted, of the phase in which the tap lies."""
+    """Start bringing what a tap sees: the box at `place`, shifted, of the phase in which the tap
+    lies.
+    """
     tall, wide = phases
     seen = (
         place[0],
@@ -166,8 +170,10 @@ def store_box(out, place, column, staging, first):
 
 @cb.func
 def write_box(acc, staging, shift, consumer, outs, part, place, column, blueprint):
-    """The epilogue, 64 columns after the other: all planes of a tile put theirs into shared memory, as the copy engine
-    swizzles, and one unit has the engine write the box. Where there are several, two buffers take turns."""
+    """The epilogue, 64 columns after the other: all planes of a tile put theirs into shared memory,
+    as the copy engine swizzles, and one unit has the engine write the box. Where there are several,
+    two buffers take turns.
+    """
     width = ROW_BYTES // staging.dtype.itemsize
     pieces = blueprint.columns // width
     team = GROUP if blueprint.turns else 2 * GROUP
@@ -201,15 +207,17 @@ def hopper_convolution(
     x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, out1, out2, out3, bias, counts, column_tiles,
     views, channels, group, ranges, per, blueprint: cb.Comptime,
 ):  # fmt: skip
-    """out[n, d, h, w, f] = function(sum of taps and channels of x * weight[f, tap, channel] + bias[f]).
+    """out[n, d, h, w, f] = function(sum of taps and channels of x * weight[f, tap, channel] +
+    bias[f]).
 
-    x and its further phases (N, D, H, W, C), or without the depth; boxes have `ROW_BYTES` of channels. weight is
-    (filters, taps, channels), or (channels, taps, filters) of 16 bits with `transpose_b`. `counts` are the boxes of the
-    output along images, depth, height and width. `views` are of each part the window, its dilation, the padding, and
-    the walk: the window's first tap and the steps to the next ones along its axes. `group` filters see the same
-    `channels`, the next ones the next. The sum's steps (a tap and a box's channels) are cut into `ranges` of `per`,
-    each with images of its own in out, whole boxes; or there are as many parts, each with an output. A launch has at
-    most one cube for each core of the device.
+    x and its further phases (N, D, H, W, C), or without the depth; boxes have `ROW_BYTES` of
+    channels. weight is (filters, taps, channels), or (channels, taps, filters) of 16 bits with
+    `transpose_b`. `counts` are the boxes of the output along images, depth, height and width.
+    `views` are of each part the window, its dilation, the padding, and the walk: the window's first
+    tap and the steps to the next ones along its axes. `group` filters see the same `channels`, the
+    next ones the next. The sum's steps (a tap and a box's channels) are cut into `ranges` of `per`,
+    each with images of its own in out, whole boxes; or there are as many parts, each with an
+    output. A launch has at most one cube for each core of the device.
     """
     rows, columns, stages, share = (
         blueprint.rows,

@@ -1,5 +1,6 @@
-"""Convolutions on a GPU: as a matrix product where the window is one place, by the Hopper kernel where the copy engine
-can take the input, and else by columns."""
+"""Convolutions on a GPU: as a matrix product where the window is one place, by the Hopper kernel
+where the copy engine can take the input, and else by columns.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +44,9 @@ TILES = {
     HopperWindow(128, 64, 8): (0.68, 0.015, 0.13), HopperWindow(64, 128, 8): (0.62, 0.015, 0.22),
     HopperWindow(64, 64, 10): (0.48, 0.015, 0.28), HopperWindow(256, 64, 4, turns=False): (1.0, 0.13, 0.20),
 }  # fmt: skip
-"""What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and the launch (measured
-on an H200 with ResNet-50's layers)."""
+"""What tiles cost, as of the matmul: a round of them, its end where the sums are 2 KiB long, and
+the launch (measured on an H200 with ResNet-50's layers).
+"""
 PLAIN_TILES = {
     FmaWindow(128, 128): (15.0, 0.5, 0.2),
     FmaWindow(128, 64, stages=2, cubes=4): (15.0, 0.5, 0.2),
@@ -53,7 +55,9 @@ PLAIN_TILES = {
 RANGES = 8
 """Ranges that a sum is cut into, at most."""
 ADDING = 0.25, 5e-8
-"""What adding ranges costs: a launch, and each byte that is written and read (as 1 to 128 images of 7 x 7 took)."""
+"""What adding ranges costs: a launch, and each byte that is written and read (as 1 to 128 images of
+7 x 7 took).
+"""
 PHASES = 2
 """The largest stride that the kernel takes along height and width."""
 
@@ -82,7 +86,8 @@ class Boxes:
 def boxes_for(
     problem: Problem, dtype: str, weight: str, groups: int, channels: int, filters: int, p: cb.DeviceProperties
 ) -> Iterator[Boxes]:  # fmt: skip
-    """Tiles and ranges of the sum that are worth a try where the kernels for Hopper take a convolution.
+    """Tiles and ranges of the sum that are worth a try where the kernels for Hopper take a
+    convolution.
 
     `channels` and `filters` of a group; none where every channel has its own.
     """
@@ -99,8 +104,9 @@ def convolve_on_gpu(
     view: Any, w: Any, bias: Any, target: Any, problem: Problem, groups: int, channels_last: bool, function: Any,
     chosen: Boxes = Boxes(),
 ) -> None:  # fmt: skip
-    """target = function(convolution + bias): view is (N, *size, C) in any layout, target is contiguous, (N, *out, F) or
-    channels first. If something is chosen, it is done by boxes."""
+    """target = function(convolution + bias): view is (N, *size, C) in any layout, target is
+    contiguous, (N, *out, F) or channels first. If something is chosen, it is done by boxes.
+    """
     n, filters = view.shape[0], w.shape[0]
     if groups == 1:
         view, problem = without_places_between(view, problem)
@@ -147,8 +153,9 @@ def convolve_on_gpu(
 def by_channel(
     view: Any, w: Any, bias: Any, target: Any, problem: Problem, channels_last: bool, function: Any
 ) -> bool:  # fmt: skip
-    """target = function(convolution + bias) where every channel has one filter, by the kernels that work in shared
-    memory, if one of them takes it; arrays as for `convolve_on_gpu`."""
+    """target = function(convolution + bias) where every channel has one filter, by the kernels that
+    work in shared memory, if one of them takes it; arrays as for `convolve_on_gpu`.
+    """
     if channels_last:
         return by_boxes_of_channels(view, w, bias, target, problem, function)
     first = view.transpose(0, view.ndim - 1, *range(1, view.ndim - 1))
@@ -156,7 +163,9 @@ def by_channel(
 
 
 def without_places_between(view: Any, problem: Problem) -> tuple[Any, Problem]:
-    """Where a window is one place long, a stride only leaves places out: a view without them has a stride of 1."""
+    """Where a window is one place long, a stride only leaves places out: a view without them has a
+    stride of 1.
+    """
     size, stride, keys = list(problem.size), list(problem.stride), [slice(None)]
     for axis in range(5 - view.ndim, 3):
         alone = problem.window[axis] == 1 and problem.pad[axis] == 0
@@ -268,11 +277,11 @@ def prepared(
     x: Any, taps: Any, bias: Any, out: Any, problem: Problem, function: Any, cores: int, plan: Any = None,
     group: int = 0, ranges: int = 1,
 ) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
-    """Cubes and arguments of a launch: out (N, *out, F), x (N, *size, C), taps (F, taps, C of `group` filters). The
-    plan is chosen by what its tiles cost, unless one is given.
+    """Cubes and arguments of a launch: out (N, *out, F), x (N, *size, C), taps (F, taps, C of
+    `group` filters). The plan is chosen by what its tiles cost, unless one is given.
 
-    So many filters as `group` see the same channels (0: all do). With several `ranges` of the sum, out has images for
-    each, whole boxes.
+    So many filters as `group` see the same channels (0: all do). With several `ranges` of the sum,
+    out has images for each, whole boxes.
     """
     part = out, problem, (0, *steps_of(problem.window))
     return prepared_parts(x, taps, bias, (part,), function, cores, plan, group, ranges)
@@ -282,10 +291,12 @@ def prepared_parts(
     x: Any, taps: Any, bias: Any, parts: Sequence[Part], function: Any, cores: int, plan: Any = None, group: int = 0,
     ranges: int = 1, across: bool = False,
 ) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
-    """As `prepared`, for one to four convolutions of one input in a launch, with outputs of much the same sizes.
+    """As `prepared`, for one to four convolutions of one input in a launch, with outputs of much
+    the same sizes.
 
-    taps are (F, taps, C), or (C, taps, F) of 16 bits if they lie `across`. A part is an output, its convolution, and
-    the walk over the window: the first tap and the steps to the next ones along its axes.
+    taps are (F, taps, C), or (C, taps, F) of 16 bits if they lie `across`. A part is an output, its
+    convolution, and the walk over the window: the first tap and the steps to the next ones along
+    its axes.
     """
     out, problem, _ = parts[0]
     n, c, filters = (
@@ -340,8 +351,9 @@ def _with(plan: Tile, phases: tuple[int, int], bias: bool, activation: Any, part
 
 
 def map_of(a: Any, box: Four, tf32: bool = False) -> Any:
-    """A tensor map with boxes of `ROW_BYTES` of channels; axes of length 1 get strides that maps allow. `tf32`: f32
-    is rounded on its way."""
+    """A tensor map with boxes of `ROW_BYTES` of channels; axes of length 1 get strides that maps
+    allow. `tf32`: f32 is rounded on its way.
+    """
     strides = [a.itemsize]
     step = -(-a.shape[-1] * a.itemsize // ALIGNMENT) * ALIGNMENT
     for n, s in zip(a.shape[-2::-1], a.strides[-2::-1], strict=True):
@@ -355,8 +367,9 @@ def map_of(a: Any, box: Four, tf32: bool = False) -> Any:
 
 @lru_cache(maxsize=1024)
 def box_for(n: int, places: tuple[int, int, int], rows: int) -> tuple[Four, Four]:
-    """The box of output places (images, depth, height, width) that a tile of so many rows does, and how many boxes
-    there are along each: the fewest tiles, of these the box that sees the least of the input.
+    """The box of output places (images, depth, height, width) that a tile of so many rows does, and
+    how many boxes there are along each: the fewest tiles, of these the box that sees the least of
+    the input.
 
     Every box is code of its own, so its sides are chosen from few.
     """
@@ -388,7 +401,9 @@ def sides(n: int) -> list[int]:
 def tile_for(
     n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, plain: bool = False
 ) -> Tile:  # fmt: skip
-    """The tile whose rounds cost least, if sums are not cut; a tile's filters are of one group of so many."""
+    """The tile whose rounds cost least, if sums are not cut; a tile's filters are of one group of
+    so many.
+    """
     return plan_for(n, places, filters, steps, cores, group, 1, plain)[0]
 
 
@@ -397,7 +412,9 @@ def plan_for(
     n: int, places: tuple[int, int, int], filters: int, steps: int, cores: int, group: int = 0, most: int = RANGES,
     plain: bool = False, chosen: Boxes = Boxes(),
 ) -> tuple[Tile, int]:  # fmt: skip
-    """The tile, and the ranges of the sum, at most so many, that cost least of those that agree with what is chosen."""
+    """The tile, and the ranges of the sum, at most so many, that cost least of those that agree
+    with what is chosen.
+    """
     depth = steps * ROW_BYTES / 2048
     costs: dict[Any, tuple[float, float, float]] = PLAIN_TILES if plain else TILES  # type: ignore[assignment]
 

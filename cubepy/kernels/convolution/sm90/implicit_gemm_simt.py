@@ -1,7 +1,9 @@
-"""Convolutions of f32 that is not to be rounded, where a copy engine brings the tiles: plain arithmetic.
+"""Convolutions of f32 that is not to be rounded, where a copy engine brings the tiles: plain
+arithmetic.
 
-What is brought is what convolution/sm90/implicit_gemm.py brings, boxes of places with 32 channels; how it is multiplied is the
-matmul's (matmul/sm90/tma_simt.py). A cube makes a tile, and several cubes share a core.
+What is brought is what convolution/sm90/implicit_gemm.py brings, boxes of places with 32 channels;
+how it is multiplied is the matmul's (matmul/sm90/tma_simt.py). A cube makes a tile, and several
+cubes share a core.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from cubepy.kernels.primitives.pipeline import next_slot
 class FmaWindow(Fma):
     """What changes the code, beside what changes the matmul's.
 
-    Attributes:
-        phases: strides along height and width, 1 or 2; so many maps of the input there are, their product.
-        parts: convolutions of the same input in one launch, at most 4, each with a map and a window of its own.
+    Attributes: phases: strides along height and width, 1 or 2; so many maps of the input there are,
+        their product. parts: convolutions of the same input in one launch, at most 4, each with a
+        map and a window of its own.
     """
 
     phases: tuple[int, ...] = (1, 1)
@@ -39,7 +41,9 @@ class FmaWindow(Fma):
 
 @cb.func
 def bring_step(ring, slot, xs, weight, place, column, near, step, view, channels, full, plan):
-    """Start bringing a step of the sum: what a tap sees of some channels, and the filters' values for them."""
+    """Start bringing a step of the sum: what a tap sees of some channels, and the filters' values
+    for them.
+    """
     rows, columns = plan.rows, plan.columns
     window, dilation, pad, walk = view
     at = slot * (rows + columns) * DEPTH

@@ -1,4 +1,6 @@
-"""Inputs and filters laid out in memory as a GPU's convolution takes them: 16 bytes are the copy engine's measure."""
+"""Inputs and filters laid out in memory as a GPU's convolution takes them: 16 bytes are the copy
+engine's measure.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ROW = 64
 
 @cb.kernel
 def widen(x: cb.Array, out: cb.Array, before, lanes: cb.Comptime[int]):
-    """out[n, h, w, c] = x[n, h, w - before, c], with zeros where x has nothing; a unit does a place."""
+    """out[n, h, w, c] = x[n, h, w - before, c], with zeros where x has nothing; a unit does a
+    place.
+    """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     w = at % out.shape[2]
     h = at // out.shape[2] % out.shape[1]
@@ -39,7 +43,9 @@ def widen(x: cb.Array, out: cb.Array, before, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def lay_filters(w: cb.Array, out: cb.Array, inner):
-    """out[f, t, v * inner + c] = w[f, c, t, v], with zeros where w has nothing; a unit does an element."""
+    """out[f, t, v * inner + c] = w[f, c, t, v], with zeros where w has nothing; a unit does an
+    element.
+    """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     j = at % out.shape[2]
     t = at // out.shape[2] % out.shape[1]
@@ -55,8 +61,10 @@ def lay_filters(w: cb.Array, out: cb.Array, inner):
 
 @cb.kernel
 def lay_blocks(w: cb.Array, out: cb.Array, filters, together):
-    """out[f, t, c] = w[f, c - C * j, t] for the j-th of the `together` groups that make a block, with zeros where w has
-    nothing; a group has so many `filters`, and C channels. A unit does an element."""
+    """out[f, t, c] = w[f, c - C * j, t] for the j-th of the `together` groups that make a block,
+    with zeros where w has nothing; a group has so many `filters`, and C channels. A unit does an
+    element.
+    """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     j = at % out.shape[2]
     t = at // out.shape[2] % out.shape[1]
@@ -71,7 +79,8 @@ def lay_blocks(w: cb.Array, out: cb.Array, filters, together):
 
 @cb.kernel
 def fold(x: cb.Array, out: cb.Array, above, before, few: cb.Comptime[int], lanes: cb.Comptime[int]):
-    """out[n, h, w, (i * 2 + j) * C + c] = x[n, 2 h + i - above, 2 w + j - before, c], with zeros where x has nothing.
+    """out[n, h, w, (i * 2 + j) * C + c] = x[n, 2 h + i - above, 2 w + j - before, c], with zeros
+    where x has nothing.
 
     A unit does a place; C is `few`, and out has `lanes` channels, no less than 4 C.
     """
@@ -94,7 +103,9 @@ def fold(x: cb.Array, out: cb.Array, above, before, few: cb.Comptime[int], lanes
 
 @cb.kernel
 def fold_filters(w: cb.Array, out: cb.Array, inner):
-    """out[f, t, v * inner + (i * 2 + j) * C + c] = w[f, c, 2 t + i, 2 v + j], with zeros where w has nothing."""
+    """out[f, t, v * inner + (i * 2 + j) * C + c] = w[f, c, 2 t + i, 2 v + j], with zeros where w
+    has nothing.
+    """
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     k = at % out.shape[2]
     t = at // out.shape[2] % out.shape[1]
@@ -117,8 +128,9 @@ def measured(n: int) -> int:
 def laid_out(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
     """The input (N, *size, C), filters (F, taps, C) and the convolution that they make together.
 
-    Where the copy engine cannot take so many channels, zeros are put beside them. A window's rows of a few channels are
-    taken as one tap with many: neighbours along the width are channels too, of an array whose places overlap.
+    Where the copy engine cannot take so many channels, zeros are put beside them. A window's rows
+    of a few channels are taken as one tap with many: neighbours along the width are channels too,
+    of an array whose places overlap.
     """
     n, c, filters = view.shape[0], view.shape[-1], w.shape[0]
     if c % MEASURE == 0 and filters % MEASURE == 0:
@@ -163,10 +175,11 @@ def of_a_block(c: int, filters: int, groups: int) -> int:
 def in_blocks(
     view: Any, w: Any, problem: Problem, groups: int
 ) -> tuple[Any, Any, Problem, int] | None:
-    """The input, filters (F, taps, channels of a block), the convolution, and the filters of a block; None: none fits.
+    """The input, filters (F, taps, channels of a block), the convolution, and the filters of a
+    block; None: none fits.
 
-    Groups of few channels make blocks of `ROW`, whose filters are zero for the channels of other groups. So what is not
-    finite in a channel reaches all filters of its block.
+    Groups of few channels make blocks of `ROW`, whose filters are zero for the channels of other
+    groups. So what is not finite in a channel reaches all filters of its block.
     """
     c, filters = w.shape[1], w.shape[0] // groups
     together = of_a_block(c, filters, groups)
@@ -187,13 +200,17 @@ def in_blocks(
 
 
 def folds(problem: Problem, c: int) -> bool:
-    """Whether the input of images is folded: a stride of 2 along both axes, and four places fit 16 channels."""
+    """Whether the input of images is folded: a stride of 2 along both axes, and four places fit 16
+    channels.
+    """
     flat = problem.size[0] == problem.window[0] == problem.dilation[1] == problem.dilation[2] == 1
     return flat and tuple(problem.stride) == (1, 2, 2) and 4 * c <= FOLDED
 
 
 def folded(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
-    """Two by two places become the channels of one, so that the stride is 1 and the window half as tall and wide."""
+    """Two by two places become the channels of one, so that the stride is 1 and the window half as
+    tall and wide.
+    """
     n, c, filters = view.shape[0], view.shape[-1], w.shape[0]
     _, tall, wide = problem.window
     taps, across = -(-tall // 2), -(-wide // 2)
@@ -219,7 +236,9 @@ def folded(view: Any, w: Any, problem: Problem) -> tuple[Any, Any, Problem]:
 
 
 def widened(x: Any, width: int, channels: int, before: int) -> Any:
-    """(N, H, width, channels): x (N, H, W, C) moved by `before` along the width, with zeros around it."""
+    """(N, H, width, channels): x (N, H, W, C) moved by `before` along the width, with zeros around
+    it.
+    """
     out = memory.empty((*x.shape[:2], width, channels), x.dtype)
     widen[-(-math.prod(out.shape[:3]) // UNITS), UNITS](
         x, out, before, math.gcd(channels, MEASURE), mode="unchecked"
@@ -228,15 +247,18 @@ def widened(x: Any, width: int, channels: int, before: int) -> Any:
 
 
 def filters_of(w: Any, channels: int, inner: int) -> Any:
-    """(F, T, channels) of w (F, C, T, V), F a multiple of 8: a tap's V rows of C values have `inner` places each."""
+    """(F, T, channels) of w (F, C, T, V), F a multiple of 8: a tap's V rows of C values have
+    `inner` places each.
+    """
     out = memory.empty((measured(w.shape[0]), w.shape[2], channels), w.dtype)
     lay_filters[-(-out.size // UNITS), UNITS](w, out, inner, mode="unchecked")
     return out
 
 
 def in_boxes(view: Any) -> Any:
-    """(N, H, W, C) of images and lines, (N, D, H, W, C) of volumes, where the copy engine can take it: a copy if it
-    cannot take the array itself."""
+    """(N, H, W, C) of images and lines, (N, D, H, W, C) of volumes, where the copy engine can take
+    it: a copy if it cannot take the array itself.
+    """
     steps = [s for n, s in zip(view.shape[:-1], view.strides[:-1], strict=True) if n != 1]
     fits = view.strides[-1] == view.itemsize and all(s > 0 and s % ALIGNMENT == 0 for s in steps)
     if not fits or place_of(view) % ALIGNMENT:

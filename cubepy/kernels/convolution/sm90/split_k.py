@@ -1,4 +1,5 @@
-"""Convolutions on Hopper whose tiles leave cores idle: the sum is cut into ranges, which a second kernel adds.
+"""Convolutions on Hopper whose tiles leave cores idle: the sum is cut into ranges, which a second
+kernel adds.
 
 Sums are in f32; they are added in an order that never changes.
 """
@@ -18,7 +19,9 @@ LANES = 8
 def add_ranges(
     sums: cb.Array, bias, out: cb.Array, ranges: cb.Comptime[int], function: cb.Comptime
 ):
-    """out[place, f] = function(sum over ranges of sums[range, place, f] + bias[f]); a unit does a line of filters."""
+    """out[place, f] = function(sum over ranges of sums[range, place, f] + bias[f]); a unit does a
+    line of filters.
+    """
     across = out.shape[1] // LANES
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     f, place = at % across * LANES, at // across
@@ -37,7 +40,9 @@ def add_ranges(
 
 
 def added(sums: Any, bias: Any, out: Any, ranges: int, function: Any) -> None:
-    """out (N, *places, F) of sums (ranges of at least N images, *places, F); both are contiguous, F a multiple of 8."""
+    """out (N, *places, F) of sums (ranges of at least N images, *places, F); both are contiguous, F
+    a multiple of 8.
+    """
     filters, places = out.shape[-1], math.prod(out.shape[:-1])
     parts = sums.reshape(ranges, -1, filters)[:, :places]
     add_ranges[-(-places * filters // LANES // UNITS), UNITS](

@@ -1,8 +1,10 @@
-"""Transposed convolutions by the Hopper kernel (gradients by the input too), without zeros between the elements.
+"""Transposed convolutions by the Hopper kernel (gradients by the input too), without zeros between
+the elements.
 
-Place i of the input and tap k go to place s i + d k - p of the result. So the places of the result that leave one
-remainder by the stride see some taps of the window, in opposite order: a convolution of stride 1 with a negative
-dilation, whose results lie `s` apart in memory. One launch does up to four remainders, those with most taps first.
+Place i of the input and tap k go to place s i + d k - p of the result. So the places of the result
+that leave one remainder by the stride see some taps of the window, in opposite order: a convolution
+of stride 1 with a negative dilation, whose results lie `s` apart in memory. One launch does up to
+four remainders, those with most taps first.
 """
 
 from __future__ import annotations
@@ -35,10 +37,9 @@ TOGETHER = 4
 class Remainder:
     """What the places of the result with one remainder see along an axis.
 
-    Attributes:
-        start, places: the first place, and how many there are.
-        first, step, taps: of the window, the first tap, from it to the next one, and how many there are.
-        dilation, pad: tap j of place q sees place q + j * dilation - pad.
+    Attributes: start, places: the first place, and how many there are. first, step, taps: of the
+        window, the first tap, from it to the next one, and how many there are. dilation, pad: tap j
+        of place q sees place q + j * dilation - pad.
     """
 
     start: int
@@ -71,8 +72,9 @@ def remainders(
 def parts_of(
     x: Any, out: Any, window: Any, stride: Any, cut: Any, dilation: Any, tf32: bool = False
 ) -> Iterator[Part]:
-    """The parts that make out (N, *sizes, F) of x (N, *size, C): views of out, each with its convolution and how that
-    walks over the window. Places that no tap goes to are in none."""
+    """The parts that make out (N, *sizes, F) of x (N, *size, C): views of out, each with its
+    convolution and how that walks over the window. Places that no tap goes to are in none.
+    """
     axes = out.ndim - 2
     ones, zeros = (1,) * (3 - axes), (0,) * (3 - axes)
     size: Any = (1,) * (5 - x.ndim) + tuple(x.shape[1:-1])
@@ -94,7 +96,9 @@ def parts_of(
 def by_remainders(
     view: Any, w: Any, bias: Any, sizes: Any, stride: Any, cut: Any, dilation: Any, tf32: bool
 ) -> Any:  # fmt: skip
-    """(N, *sizes, filters), or None where the kernel does not take it: view (N, *size, C), w (C, filters, *window)."""
+    """(N, *sizes, filters), or None where the kernel does not take it: view (N, *size, C), w (C,
+    filters, *window).
+    """
     size: Any = (1,) * (5 - view.ndim) + tuple(view.shape[1:-1])
     plain = Problem(size, (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), size, tf32)
     if not suits(view, w, plain) or w.shape[0] % MEASURE or w.shape[1] % MEASURE:

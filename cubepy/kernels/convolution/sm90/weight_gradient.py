@@ -1,9 +1,11 @@
-"""The gradient of a convolution by its filters on Hopper: a product of matrices whose sum runs over places.
+"""The gradient of a convolution by its filters on Hopper: a product of matrices whose sum runs over
+places.
 
-A row of the result is a filter, a column a tap and a channel. A step of the sum is a box of 64 places: the copy engine
-brings it from the gradient, 64 filters in one copy, and shifted by a tap from the input, 64 channels in one copy, with
-zeros beyond the edges. There are few tiles and many places, so the sum is cut into ranges of boxes, which are added in
-a second kernel, in an order that never changes. Rings of stages and turns are the matmul's (matmul/sm90/persistent.py).
+A row of the result is a filter, a column a tap and a channel. A step of the sum is a box of 64
+places: the copy engine brings it from the gradient, 64 filters in one copy, and shifted by a tap
+from the input, 64 channels in one copy, with zeros beyond the edges. There are few tiles and many
+places, so the sum is cut into ranges of boxes, which are added in a second kernel, in an order that
+never changes. Rings of stages and turns are the matmul's (matmul/sm90/persistent.py).
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ def range_of(item, tiles, per, boxes):
 
 @cb.func
 def view_of(piece, pieces, window, dilation, pad, phases):
-    """What 64 columns are of the input: a tap's shift along depth, height and width, its phase, the first channel."""
+    """What 64 columns are of the input: a tap's shift along depth, height and width, its phase, the
+    first channel.
+    """
     tall, wide = phases
     tap = piece // pieces
     down = tap // window[2] % window[1] * dilation[1] - pad[1]
@@ -75,7 +79,9 @@ def view_of(piece, pieces, window, dilation, pad, phases):
 
 @cb.func
 def bring_view(tiles, at, xs, place, view, near, full, slot, phases):
-    """Start bringing 64 columns: a tap's view of a box, 64 channels of it; those of a block begin at `near`."""
+    """Start bringing 64 columns: a tap's view of a box, 64 channels of it; those of a block begin
+    at `near`.
+    """
     seen = (place[0], place[1] + view[0], place[2] + view[1], place[3] + view[2])
     if phases[0] * phases[1] == 1:
         bring_box(tiles, at, xs[0], seen, near + view[4], full, slot)
@@ -90,12 +96,14 @@ def hopper_weight(
     x: cb.TensorMap, x1, x2, x3, grad: cb.TensorMap, sums: cb.TensorMap, counts, row_tiles, tiles, items, per, window,
     dilation, pad, pieces, group, blueprint: cb.Comptime,
 ):  # fmt: skip
-    """sums[range, f, (tap, channel)] = sum over a range's places of grad[place, f] * x[place seen by tap, channel].
+    """sums[range, f, (tap, channel)] = sum over a range's places of grad[place, f] * x[place seen
+    by tap, channel].
 
-    x and its further phases (N, D, H, W, C), or without the depth; grad alike, places of the output; boxes have 64
-    places and channels. `counts` are the boxes along images, depth, height and width, `per` of a range; a tap has
-    `pieces` of 64 channels, and so many filters as `group` see the same ones, the next ones the next. Items are tiles
-    of every range. A launch has at most one cube for each core of the device.
+    x and its further phases (N, D, H, W, C), or without the depth; grad alike, places of the
+    output; boxes have 64 places and channels. `counts` are the boxes along images, depth, height
+    and width, `per` of a range; a tap has `pieces` of 64 channels, and so many filters as `group`
+    see the same ones, the next ones the next. Items are tiles of every range. A launch has at most
+    one cube for each core of the device.
     """
     rows, columns, stages, share = (
         blueprint.rows,
@@ -192,7 +200,9 @@ def hopper_weight(
 
 @lru_cache(maxsize=1024)
 def box_for(n: int, places: tuple[int, int, int]) -> tuple[Four, Four]:
-    """The box of 64 places, and how many there are along each axis: the fewest, of these the one that sees least."""
+    """The box of 64 places, and how many there are along each axis: the fewest, of these the one
+    that sees least.
+    """
     powers = [1, 2, 4, 8, 16, 32, 64]
     best: tuple[Any, Four, Four] | None = None
     for d, h, w in itertools.product(powers, repeat=3):
@@ -210,10 +220,12 @@ def box_for(n: int, places: tuple[int, int, int]) -> tuple[Four, Four]:
 def plan_of(
     filters: int, pieces: int, boxes: int, cores: int, group: int
 ) -> tuple[HopperWindow, int]:
-    """The tile, of filters of one `group`, and the boxes of a range: what takes the fewest cycles by an estimate.
+    """The tile, of filters of one `group`, and the boxes of a range: what takes the fewest cycles
+    by an estimate.
 
-    A step takes as long as its products or, at 38 bytes a cycle from the second-level cache, as its bytes (measured on
-    an H200 with the forward convolution); the end of an item writes its sums, which are read again.
+    A step takes as long as its products or, at 38 bytes a cycle from the second-level cache, as its
+    bytes (measured on an H200 with the forward convolution); the end of an item writes its sums,
+    which are read again.
     """
     best: tuple[float, HopperWindow, int] | None = None
     for plan in TILES if group == filters else [tile for tile in TILES if group % tile.rows == 0]:
@@ -237,7 +249,8 @@ def prepared(
     chosen: tuple[HopperWindow, int] | None = None,
     blocks: int = 1,
 ) -> tuple[int, tuple[Any, ...], Any]:
-    """Cubes and arguments of a launch, and its sums: x (N, *size, C) and grad (N, *out, F) as `in_boxes` gives them.
+    """Cubes and arguments of a launch, and its sums: x (N, *size, C) and grad (N, *out, F) as
+    `in_boxes` gives them.
 
     Channels and filters fall into so many blocks, of multiples of 64 if there are several.
     """
@@ -264,10 +277,11 @@ def prepared(
 
 
 def by_places_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: int) -> bool:
-    """out (F, C of a group, taps) = the gradient by the filters, if the kernel takes it: view (N, *size, C), grad (N,
-    *out, F).
+    """out (F, C of a group, taps) = the gradient by the filters, if the kernel takes it: view (N,
+    *size, C), grad (N, *out, F).
 
-    Groups of few channels make blocks of 64, of whose products those of a filter with its own group are kept.
+    Groups of few channels make blocks of 64, of whose products those of a filter with its own group
+    are kept.
     """
     filters, c = out.shape[0] // groups, out.shape[1]
     together = 1 if groups == 1 else of_a_block(c, filters, groups)

@@ -48,17 +48,14 @@ SMALL = (
 class TilePlan:
     """What changes the code and the launch of a tiled product.
 
-    Attributes:
-        rows, lines, lanes: the register tile, rows x (lines x lanes).
-        block_rows, block_panels: tiles of a cube along M, at most, and panels along N.
-        depth: K is walked in pieces of this length, 0 for all at once.
-        kind: what sums are made of (see `matmul.cpu.vnni`).
-        wide: panels that are packed at a time.
-        beforehand: whether all of b is packed first.
-        matrix: whether a matrix unit multiplies.
-        ahead: whether panels that are there already are asked for a piece ahead.
-        fetched: whether the part of the result that a tile writes is asked for when the tile begins.
-        gathered: whether cubes copy their rows of a beside each other (see `matmul.cpu.goto`).
+    Attributes: rows, lines, lanes: the register tile, rows x (lines x lanes). block_rows,
+        block_panels: tiles of a cube along M, at most, and panels along N. depth: K is walked in
+        pieces of this length, 0 for all at once. kind: what sums are made of (see
+        `matmul.cpu.vnni`). wide: panels that are packed at a time. beforehand: whether all of b is
+        packed first. matrix: whether a matrix unit multiplies. ahead: whether panels that are there
+        already are asked for a piece ahead. fetched: whether the part of the result that a tile
+        writes is asked for when the tile begins. gathered: whether cubes copy their rows of a
+        beside each other (see `matmul.cpu.goto`).
     """
 
     rows: int
@@ -77,7 +74,9 @@ class TilePlan:
 
 
 def laid_in_panels(b: Any) -> Any:
-    """b (1, K, N) as products on the current device read it most quickly: pairs of bf16 where it multiplies them."""
+    """b (1, K, N) as products on the current device read it most quickly: pairs of bf16 where it
+    multiplies them.
+    """
     p = cb.device_properties_of()
     if name_of(b.dtype) != "bf16" or "bf16_dot" not in p.features:
         return pack(b, *tile_of(p)[1:])
@@ -96,7 +95,8 @@ def tile_of(p: cb.DeviceProperties, kind: str = "f32") -> tuple[int, int, int]:
 def tile_of_few(problem: Product, lanes: int) -> tuple[int, int]:
     """Rows and lines of a tile for few rows, with 16 registers: tiles of six make 36 of 32.
 
-    Four rows of two lines are just as many sums as are under way at a time, so that multipliers wait now and then.
+    Four rows of two lines are just as many sums as are under way at a time, so that multipliers
+    wait now and then.
     """
     tiles = {(6, 2): 1.0, (4, 2): 1.06} if problem.packed else {(6, 2): 1.0, (4, 3): 1.05}
 
@@ -108,10 +108,11 @@ def tile_of_few(problem: Product, lanes: int) -> tuple[int, int]:
 
 
 def pack(b: Any, lines: int, lanes: int, view: bool = False, out: Any = None) -> Any:
-    """Panels of (batch, K, N): shape (batch, panels, K, width), zero where a panel is wider than what is left.
+    """Panels of (batch, K, N): shape (batch, panels, K, width), zero where a panel is wider than
+    what is left.
 
-    With `view`, a small matrix, or one as wide as a panel, is given back as it stands, seen in panels. They are written
-    to `out` if that is given, whose panels may have more rows.
+    With `view`, a small matrix, or one as wide as a panel, is given back as it stands, seen in
+    panels. They are written to `out` if that is given, whose panels may have more rows.
     """
     width = lines * lanes
     batch, k, n = b.shape
@@ -132,14 +133,18 @@ def pack(b: Any, lines: int, lanes: int, view: bool = False, out: Any = None) ->
 
 
 def seen_in_panels(b: Any, width: int) -> bool:
-    """Whether b (batch, K, N) may be read where it stands, since its rows are a panel wide or it is small."""
+    """Whether b (batch, K, N) may be read where it stands, since its rows are a panel wide or it is
+    small.
+    """
     k, n = b.shape[1:]
     fits = b.dtype == np.float32 and b.strides[2] == 4 and n % width == 0
     return fits and (n == width or 4 * k * n <= (SMALL if 4 * width > LINE else SMALL // 2))
 
 
 class Tile(Routine):
-    """Any float product of 32 bits or less, and bytes times signed bytes where the machine has dot products."""
+    """Any float product of 32 bits or less, and bytes times signed bytes where the machine has dot
+    products.
+    """
 
     name = "tile"
 
@@ -154,7 +159,9 @@ class Tile(Routine):
         return 0 if result_dtype(key).is_float else 1
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[TilePlan]:
-        """The tile that fills the registers, in blocks that keep all cores busy; then variations of both."""
+        """The tile that fills the registers, in blocks that keep all cores busy; then variations of
+        both.
+        """
         kind = kind_of(problem, properties) or "f32"
         if kind != "f32" and "tiles" in properties.features:
             base = matrix_blocks(problem, kind, properties.cores)
@@ -215,7 +222,9 @@ class Tile(Routine):
 def blocks(
     problem: Product, rows: int, lines: int, lanes: int, kind: str = "f32", cores: int = 1
 ) -> TilePlan:
-    """A register tile in blocks that give all cores as much to do: the largest, since each packs its panels anew."""
+    """A register tile in blocks that give all cores as much to do: the largest, since each packs
+    its panels anew.
+    """
     tiles, panels = -(-problem.m // rows), -(-problem.n // (lines * lanes))
     depth, beforehand = DEPTH, False
     k = -(-problem.k // PER_WORD[kind])
@@ -285,7 +294,9 @@ def blocks(
 
 
 def pays_gathering(problem: Product) -> bool:
-    """Whether to copy rows of a (with AVX2): where enough panels share them, and enough rows share packing b."""
+    """Whether to copy rows of a (with AVX2): where enough panels share them, and enough rows share
+    packing b.
+    """
     exact = (
         result_dtype(problem).bits == 32 or problem.k <= DEEP
     )  # sums of pieces would be rounded in the result
@@ -296,7 +307,9 @@ def pays_gathering(problem: Product) -> bool:
 
 
 def gathered_blocks(problem: Product, lanes: int, cores: int) -> TilePlan:
-    """Blocks for `gathered_product`: tall ones, and whole rows of the result unless that leaves cores idle."""
+    """Blocks for `gathered_product`: tall ones, and whole rows of the result unless that leaves
+    cores idle.
+    """
     lines, beforehand = LINE // (4 * lanes), not problem.packed
     rows = tile_of_few(problem._replace(packed=lines * lanes), lanes)[0] if problem.m <= FEW else 6
     tiles, panels = -(-problem.m // rows), -(-problem.n // (lines * lanes))
@@ -321,7 +334,9 @@ def gathered_blocks(problem: Product, lanes: int, cores: int) -> TilePlan:
 
 
 def matrix_blocks(problem: Product, kind: str, cores: int) -> TilePlan:
-    """Blocks for a CPU's matrix unit, which is so fast that reading a and b and writing the sums decide."""
+    """Blocks for a CPU's matrix unit, which is so fast that reading a and b and writing the sums
+    decide.
+    """
     panels, batch, k = -(-problem.n // 32), problem.batch, -(-problem.k // PER_WORD[kind])
     if (
         k <= SHALLOW
@@ -400,7 +415,9 @@ def product(
     mask: Any = None,
     fill: float = 0.0,
 ) -> None:
-    """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, out (batch, M, N), b as `block_product` says."""
+    """out = epilogue(x @ b): x (batch, M, K) with unit stride along K, out (batch, M, N), b as
+    `block_product` says.
+    """
     batch, m, n = out.shape
     depth = plan.depth or x.shape[2]
     once, plain = (
@@ -452,7 +469,9 @@ def gathered(
     mask: Any,
     fill: float,
 ) -> None:
-    """The same by `gathered_product`; y is packed for some pieces of K after the other, so that caches hold them."""
+    """The same by `gathered_product`; y is packed for some pieces of K after the other, so that
+    caches hold them.
+    """
     batch, m, n = out.shape
     k, width = x.shape[2], plan.lines * plan.lanes
     blueprint = blueprint_of(

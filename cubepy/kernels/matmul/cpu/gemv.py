@@ -32,7 +32,8 @@ def dot_rows(
 ):  # fmt: skip
     """out[0, i, n] = a[i] . b[n], both read along their rows: a is (M, K), b (N, K).
 
-    A cube does `channels` channels for all rows, `rows` x 4 of them at a time; its part of b stays in the cache.
+    A cube does `channels` channels for all rows, `rows` x 4 of them at a time; its part of b stays
+    in the cache.
     """
     lanes = plan.lanes
     m, depth, channels = a.shape[0], a.shape[1], b.shape[0]
@@ -89,7 +90,9 @@ def sum_rows(
     a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, rows: cb.Comptime[int],
     plan: cb.Comptime,
 ):  # fmt: skip
-    """out[0, i, n] = sum over k of a[i, k] * b[k, n]: lines lie along the rows of b, which is (K, N)."""
+    """out[0, i, n] = sum over k of a[i, k] * b[k, n]: lines lie along the rows of b, which is (K,
+    N).
+    """
     lanes, lines = plan.lanes, plan.lines
     columns = b.shape[1]
     first = cb.CUBE_POS * (lanes * lines)
@@ -131,13 +134,11 @@ def sum_rows(
 class SkinnyPlan:
     """What changes the code of a product with few rows.
 
-    Attributes:
-        dot: results are dot products along the rows of b transposed; else lines lie along the rows of b.
-        rows: rows of a that are done together.
-        lines: lines along the rows of b, side by side (without `dot`).
-        lanes: lanes of a line.
-        channels: results that a cube makes side by side (with `dot`).
-        apart: whether the sum over K is cut, so that cubes read whole rows of b (without `dot`).
+    Attributes: dot: results are dot products along the rows of b transposed; else lines lie along
+        the rows of b. rows: rows of a that are done together. lines: lines along the rows of b,
+        side by side (without `dot`). lanes: lanes of a line. channels: results that a cube makes
+        side by side (with `dot`). apart: whether the sum over K is cut, so that cubes read whole
+        rows of b (without `dot`).
     """
 
     dot: bool
@@ -159,7 +160,9 @@ def blueprint_of(
 
 
 def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) -> bool:
-    """Whether cubes should have a part of K and whole rows of b (see `matmul.cpu.gemv_split_k`), as was measured."""
+    """Whether cubes should have a part of K and whole rows of b (see `matmul.cpu.gemv_split_k`), as
+    was measured.
+    """
     size = problem.k * problem.n * result_dtype(problem).itemsize
     if properties.register_bytes < 64:
         return size >= LARGE

@@ -1,7 +1,9 @@
-"""Products with few rows whose sum is cut along K: a cube streams whole rows of b; sums of cubes are added up after.
+"""Products with few rows whose sum is cut along K: a cube streams whole rows of b; sums of cubes
+are added up after.
 
-A cube that makes a part of the columns jumps to another page with every row of b, where prefetchers begin anew; whole
-rows one after the other are read as fast as memory is, if several of them are under way at a time.
+A cube that makes a part of the columns jumps to another page with every row of b, where prefetchers
+begin anew; whole rows one after the other are read as fast as memory is, if several of them are
+under way at a time.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def sum_apart(
     a: cb.Array, b: cb.Array, sums: cb.Array, length, rows: cb.Comptime[int], count: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """sums[cube] = a[:, part] @ b[part] for the `length` rows of b, which is (K, N), of a cube, `count` at a time."""
+    """sums[cube] = a[:, part] @ b[part] for the `length` rows of b, which is (K, N), of a cube,
+    `count` at a time.
+    """
     first = cb.CUBE_POS * length
     stop = cb.min(first + length, b.shape[0])
     for i in range(rows):

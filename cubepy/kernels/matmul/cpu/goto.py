@@ -1,8 +1,10 @@
-"""Large products on a CPU with 16 registers: a cube copies a piece of its rows of a, then walks all panels of b.
+"""Large products on a CPU with 16 registers: a cube copies a piece of its rows of a, then walks all
+panels of b.
 
-The rows of a lie far apart, often a multiple of 4 KB, where they share few sets of the caches. Copied in the order in
-which they are multiplied, they stay in the second-level cache while one panel after the other goes by (Goto and van de
-Geijn, 2008). The panels come from further away; while a tile is multiplied, a part of the next panel is asked for.
+The rows of a lie far apart, often a multiple of 4 KB, where they share few sets of the caches.
+Copied in the order in which they are multiplied, they stay in the second-level cache while one
+panel after the other goes by (Goto and van de Geijn, 2008). The panels come from further away;
+while a tile is multiplied, a part of the next panel is asked for.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ def gathered_product(
     a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, row_blocks, groups, begin,
     deep, depth, blueprint: cb.Comptime,
 ):  # fmt: skip
-    """out[batch] = epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows, one of `groups` of panels.
+    """out[batch] = epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows, one of
+    `groups` of panels.
 
-    a is (batch, M, K), b (batch or 1, panels, rows * width): `deep` rows of K from `begin` on, perhaps all, and what is
-    not read. A block has at most `TALL` tiles. K is walked in pieces of `depth`, at most `DEEP`, whose sums are added
-    up in out; the epilogue follows the last.
+    a is (batch, M, K), b (batch or 1, panels, rows * width): `deep` rows of K from `begin` on,
+    perhaps all, and what is not read. A block has at most `TALL` tiles. K is walked in pieces of
+    `depth`, at most `DEEP`, whose sums are added up in out; the epilogue follows the last.
     """
     rows, lines, lanes, width = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width
     m, columns = out.shape[1], out.shape[2]
@@ -81,10 +84,11 @@ def gathered_product(
 
 @cb.func
 def gather_rows(strip, a, batch, first_row, last_row, start, count, blueprint):
-    """strip[t, k * rows + i] = a[batch, first_row + t * rows + i, start + k]; the last row stands for those beyond.
+    """strip[t, k * rows + i] = a[batch, first_row + t * rows + i, start + k]; the last row stands
+    for those beyond.
 
-    Squares are transposed, and what comes `SOON` is asked for. A line is stored for each k; what is too much of it is
-    overwritten by the next.
+    Squares are transposed, and what comes `SOON` is asked for. A line is stored for each k; what is
+    too much of it is overwritten by the next.
     """
     rows, lanes = blueprint.rows, blueprint.lanes
     for t in range((last_row - first_row + rows - 1) // rows):

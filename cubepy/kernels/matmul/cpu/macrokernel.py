@@ -1,7 +1,7 @@
 """The outer level of the CPU matmul: a cube does a block of rows times some panels of b.
 
-It packs a piece of a panel on its stack just before it multiplies all its rows with it, so the inner loop reads b in
-order and without bounds, and no packed matrix goes through memory.
+It packs a piece of a panel on its stack just before it multiplies all its rows with it, so the
+inner loop reads b in order and without bounds, and no packed matrix goes through memory.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ def block_product(
     a: cb.Array, b: cb.Array, out: cb.Array, bias, residual, mask, alpha, fill, row_blocks, group, depth,
     most: cb.Comptime[int], blueprint: cb.Comptime,
 ):  # fmt: skip
-    """out[batch] = epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows times `group` panels.
+    """out[batch] = epilogue(a[batch] @ b) for a cube: one of `row_blocks` blocks of rows times
+    `group` panels.
 
-    K is walked in pieces of `depth`, at most `most`, whose sums are added up in out; the epilogue follows the last.
-    b is (batch, K, N), (batch, N, K) or (batch, panels, K, width), as `blueprint.source` says.
+    K is walked in pieces of `depth`, at most `most`, whose sums are added up in out; the epilogue
+    follows the last. b is (batch, K, N), (batch, N, K) or (batch, panels, K, width), as
+    `blueprint.source` says.
     """
     rows, lines, lanes, width, kind = (
         blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.width, blueprint.kind,
@@ -115,7 +117,9 @@ def block_product(
 
 @cb.func
 def byte_sum(a, batch, row, lanes):
-    """128 times the sum of the signed bytes of a row of words: what b + 128 adds to a product with b."""
+    """128 times the sum of the signed bytes of a row of words: what b + 128 adds to a product with
+    b.
+    """
     half = cb.splat(cb.cast(128, cb.u8), 4 * lanes)
     total = cb.splat(cb.i32(0), lanes)
     whole = a.shape[2] // lanes * lanes

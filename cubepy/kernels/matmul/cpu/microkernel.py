@@ -1,7 +1,9 @@
-"""The inner levels of the CPU matmul: packing all of b, the sums of a tile in registers, the epilogue.
+"""The inner levels of the CPU matmul: packing all of b, the sums of a tile in registers, the
+epilogue.
 
-The tile keeps `rows` x `lines` accumulators in vector registers while it walks along K (Goto and van de Geijn,
-2008; BLIS, 2015). A is read where it stands, one broadcast element a row; of b, `width` columns lie side by side.
+The tile keeps `rows` x `lines` accumulators in vector registers while it walks along K (Goto and
+van de Geijn, 2008; BLIS, 2015). A is read where it stands, one broadcast element a row; of b,
+`width` columns lie side by side.
 """
 
 from __future__ import annotations
@@ -16,23 +18,19 @@ import cubepy as cb
 class Blueprint:
     """What changes the matmul's code.
 
-    Attributes:
-        rows: rows of a register tile.
-        lines: lines of a register tile's width.
-        lanes: lanes of a line.
-        bias, residual, mask: whether the epilogue has them.
-        activation: a func of the result, or None.
-        kind: what sums are made of: "f32" one by one, or words of "bf16", "i8" or "u8" (see `matmul.cpu.vnni`).
-        source: how b lies: in "panels", or in "rows" or "columns" that are packed piece by piece.
-        wide: how many panels are packed at a time, which reads as much more of each row of b.
-        channels: with dot products, results that a cube makes side by side.
-        matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`).
-        once: whether K is one piece, so that a sum is finished when it is first written.
-        paired: whether out holds the bits of bf16, and sums of bf16 alone are written: two lines are rounded as one.
-        past: whether whole lines of out are written past the caches.
-        ahead: whether to ask for the piece of the panel that comes next while this one is multiplied.
-        fetched: whether to ask for the part of out that a tile writes before its products, where a row of it is a line.
-        asks: lines of the next panel that are asked for in a turn of the inner loop of `gathered_product`.
+    Attributes: rows: rows of a register tile. lines: lines of a register tile's width. lanes: lanes
+        of a line. bias, residual, mask: whether the epilogue has them. activation: a func of the
+        result, or None. kind: what sums are made of: "f32" one by one, or words of "bf16", "i8" or
+        "u8" (see `matmul.cpu.vnni`). source: how b lies: in "panels", or in "rows" or "columns"
+        that are packed piece by piece. wide: how many panels are packed at a time, which reads as
+        much more of each row of b. channels: with dot products, results that a cube makes side by
+        side. matrix: whether a matrix unit makes the sums of words (`cb.tile_dot`). once: whether K
+        is one piece, so that a sum is finished when it is first written. paired: whether out holds
+        the bits of bf16, and sums of bf16 alone are written: two lines are rounded as one. past:
+        whether whole lines of out are written past the caches. ahead: whether to ask for the piece
+        of the panel that comes next while this one is multiplied. fetched: whether to ask for the
+        part of out that a tile writes before its products, where a row of it is a line. asks: lines
+        of the next panel that are asked for in a turn of the inner loop of `gathered_product`.
     """
 
     rows: int
@@ -80,7 +78,9 @@ def finish_line(
     fill=0.0,
     past=False,
 ):
-    """The epilogue of one line: bias, activation, residual, mask, store; with `past`, past the caches."""
+    """The epilogue of one line: bias, activation, residual, mask, store; with `past`, past the
+    caches.
+    """
     if blueprint.bias:
         value = value + cb.cast(bias.load((column,), blueprint.lanes, valid=valid), cb.f32)
     if blueprint.activation is not None:
@@ -124,8 +124,8 @@ def tile_product(
 ):
     """done = a tile of rows of a times one panel, which begins with row `origin` of b.
 
-    `acc` is touched by constant loops only, so it stays in registers. `step` is one. `ask` is the column of which lines
-    are asked for ahead; behind a panel's last row lies the next panel.
+    `acc` is touched by constant loops only, so it stays in registers. `step` is one. `ask` is the
+    column of which lines are asked for ahead; behind a panel's last row lies the next panel.
     """
     rows, lines, lanes, kind = blueprint.rows, blueprint.lines, blueprint.lanes, blueprint.kind
     acc = cb.local((rows, lines), done.dtype, lanes=lanes)
@@ -173,16 +173,20 @@ def upper(lanes: int) -> tuple[int, ...]:
 
 @cb.func
 def nearest(line):
-    """Bits of f32 whose upper halves are the nearest bf16, to even; of NaN, such whose lower half is zero."""
+    """Bits of f32 whose upper halves are the nearest bf16, to even; of NaN, such whose lower half
+    is zero.
+    """
     bits = cb.bitcast(line, cb.u32)
     return cb.select((bits & 0x10000) != 0, bits + 0x8000, bits + 0x7FFF)
 
 
 @cb.func
 def paired(one, two, lanes):
-    """The bits of two lines of sums, as one line of bf16: a test for NaN and half of the moves less than two casts.
+    """The bits of two lines of sums, as one line of bf16: a test for NaN and half of the moves less
+    than two casts.
 
-    Sums of bf16 are NaN of bf16, whose lower half is zero, so that rounding does not carry into the upper one.
+    Sums of bf16 are NaN of bf16, whose lower half is zero, so that rounding does not carry into the
+    upper one.
     """
     return cb.shuffle(
         cb.bitcast(nearest(one), cb.u16), cb.bitcast(nearest(two), cb.u16), upper(lanes)
@@ -194,7 +198,9 @@ def tile_row(
     done, i, out, bias, residual, mask, alpha, fill, batch, row, panel, columns, accumulate, last, less, whole,
     blueprint,
 ):  # fmt: skip
-    """Write one row of a tile, with the epilogue when K is done; `whole`: all its columns are there."""
+    """Write one row of a tile, with the epilogue when K is done; `whole`: all its columns are
+    there.
+    """
     if blueprint.paired:
         for j in cb.unroll(range(0, blueprint.lines, 2)):
             at = panel * blueprint.width + j * blueprint.lanes

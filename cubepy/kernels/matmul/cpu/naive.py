@@ -1,4 +1,6 @@
-"""The plain product for f64 and integers: a cube does a row of the result, lines lie along its columns."""
+"""The plain product for f64 and integers: a cube does a row of the result, lines lie along its
+columns.
+"""
 
 from __future__ import annotations
 

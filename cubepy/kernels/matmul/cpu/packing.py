@@ -15,8 +15,8 @@ def pieces_of(panels: int, depth: int) -> int:
 def pack_columns(b: cb.Array, out: cb.Array, width: cb.Comptime[int], lanes: cb.Comptime[int]):
     """out[batch, panel, k, j] = b[batch, k, panel * width + j]; rows of b are neighbours in memory.
 
-    A cube reads `SIDE` whole rows of b and writes as many rows of each panel, two panels at a time. One panel after the
-    other takes three times as long, since each row is in another page.
+    A cube reads `SIDE` whole rows of b and writes as many rows of each panel, two panels at a time.
+    One panel after the other takes three times as long, since each row is in another page.
     """
     panels, depth, columns = out.shape[1], b.shape[1], b.shape[2]
     parts = (depth + SIDE - 1) // SIDE
@@ -42,7 +42,9 @@ def pack_part(b, out, batch, panel, k, width, lanes, valid):
 
 @cb.kernel
 def pack_rows(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes: cb.Comptime[int]):
-    """out[batch, panel, k, j] = b[batch, panel * width + j, k]: B given transposed, as a linear layer's weight."""
+    """out[batch, panel, k, j] = b[batch, panel * width + j, k]: B given transposed, as a linear
+    layer's weight.
+    """
     panels, depth = out.shape[1], b.shape[2]
     piece = cb.CUBE_POS % pieces
     panel = cb.CUBE_POS // pieces % panels

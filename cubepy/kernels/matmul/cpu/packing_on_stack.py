@@ -1,7 +1,9 @@
-"""Packing a piece of a panel of b where it is multiplied: on the stack of the thread, line after line.
+"""Packing a piece of a panel of b where it is multiplied: on the stack of the thread, line after
+line.
 
-The inner loop wants `width` neighbouring columns in order, in numbers, or in words of 32 bits that hold neighbours
-along K. Rows of bytes or halves are mixed by two or one shuffle for a register of words; columns are transposed.
+The inner loop wants `width` neighbouring columns in order, in numbers, or in words of 32 bits that
+hold neighbours along K. Rows of bytes or halves are mixed by two or one shuffle for a register of
+words; columns are transposed.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ def high(lanes: int) -> tuple[int, ...]:
 
 @cb.func
 def fill_strip(strip, b, batch, first, count, column, columns, blueprint):
-    """strip[0, w, k] = row first + k of the panel of b that begins at `column` + w * width, for k < count.
+    """strip[0, w, k] = row first + k of the panel of b that begins at `column` + w * width, for k <
+    count.
 
-    b is (batch, K, N), as bits where a row of the strip holds words; where its source is columns it is (batch, N, K),
-    in numbers or in words. What lies beyond b is zero along K; columns beyond its end may hold anything.
+    b is (batch, K, N), as bits where a row of the strip holds words; where its source is columns it
+    is (batch, N, K), in numbers or in words. What lies beyond b is zero along K; columns beyond its
+    end may hold anything.
     """
     width = blueprint.width
     if blueprint.source == "columns":
@@ -65,7 +69,9 @@ def fill_strip(strip, b, batch, first, count, column, columns, blueprint):
 
 @cb.func
 def put_row(strip, w, k, b, batch, row, column, left, masked, blueprint):
-    """One row of a panel from rows of b; with `masked`, only `left` columns and the rows that b has are read."""
+    """One row of a panel from rows of b; with `masked`, only `left` columns and the rows that b has
+    are read.
+    """
     width, lanes, kind = blueprint.width, blueprint.lanes, blueprint.kind
     if kind == "f32":
         for j in cb.unroll(range(0, width, lanes)):
@@ -96,7 +102,9 @@ def put_row(strip, w, k, b, batch, row, column, left, masked, blueprint):
 
 @cb.func
 def part(b, batch, row, column, left, masked, blueprint):
-    """The bits of a row of b; signed bytes grow by 128, since dot products want one factor unsigned."""
+    """The bits of a row of b; signed bytes grow by 128, since dot products want one factor
+    unsigned.
+    """
     if masked:
         here = cb.select(row < b.shape[1], cb.max(left, 0), 0)
         line = b.load((batch, row, column), blueprint.width, valid=here)

@@ -1,4 +1,6 @@
-"""Split-K on a CPU: a product of few tiles and a long K as several products of parts of K, which are then added up."""
+"""Split-K on a CPU: a product of few tiles and a long K as several products of parts of K, which
+are then added up.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def add_parts(
     width: cb.Comptime[int],
     plan: cb.Comptime,
 ):
-    """out[0, row] = epilogue(the sum of parts[:, row]), in order; a cube does `width` columns of a row."""
+    """out[0, row] = epilogue(the sum of parts[:, row]), in order; a cube does `width` columns of a
+    row.
+    """
     lanes, columns = plan.lanes, out.shape[2]
     across = (columns + width - 1) // width
     row, first = cb.CUBE_POS // across, cb.CUBE_POS % across * width
@@ -83,7 +87,9 @@ def cut(x: Any, axis: int, parts: int) -> Any:
 
 
 class Split(Routine):
-    """Products with fewer tiles than cores; unless `cb.config.deterministic` is set, since sums depend on the parts."""
+    """Products with fewer tiles than cores; unless `cb.config.deterministic` is set, since sums
+    depend on the parts.
+    """
 
     name = "split"
 

@@ -1,7 +1,8 @@
-"""Operands of products in words of 32 bits: two bf16 or four bytes, neighbours along K, which one instruction adds up.
+"""Operands of products in words of 32 bits: two bf16 or four bytes, neighbours along K, which one
+instruction adds up.
 
-A is read as words where it stands, if it can be. Dot products of bytes want one factor unsigned: signed bytes of B grow
-by 128 when they are packed, and `byte_sum` gives what that adds to each row.
+A is read as words where it stands, if it can be. Dot products of bytes want one factor unsigned:
+signed bytes of B grow by 128 when they are packed, and `byte_sum` gives what that adds to each row.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ FEATURES = {"bf16": "bf16_dot", "i8": "int8_dot", "u8": "int8_dot"}
 
 
 def kind_of(problem: Product, properties: cb.DeviceProperties) -> str:
-    """What a product's sums are made of: "bf16", "i8" or "u8" in words; "f32" one by one; "" for neither."""
+    """What a product's sums are made of: "bf16", "i8" or "u8" in words; "f32" one by one; "" for
+    neither.
+    """
     result = result_dtype(problem)
     if result.is_float:
         pairs = problem.a == problem.b == "bf16" and "bf16_dot" in properties.features
@@ -72,7 +75,9 @@ def laid(x: Any, dtype: Any, width: int) -> Any:
 
 
 def words_of(x: Any, kind: str) -> Any:
-    """x (batch, M, K), neighbours along K, as words (batch, M, ceil(K / count)); a view where that can be."""
+    """x (batch, M, K), neighbours along K, as words (batch, M, ceil(K / count)); a view where that
+    can be.
+    """
     bits, count = BITS[kind], PER_WORD[kind]
     x, k = x.view(bits), x.shape[2]
     if k % count or any(s % 4 for n, s in zip(x.shape[:2], x.strides) if n > 1):

@@ -1,8 +1,9 @@
 """Products of few rows on a GPU: the matrix is read once, at the speed of memory.
 
-Up to 16 rows of 16-bit floats go through matrix units, without shared memory: a sum over K may be taken in any order,
-so every unit reads 16 neighbours' bytes of a row of A and of B and calls them the parts of K that are its own in the
-fragments. The planes of a cube share K, and their sums meet in shared memory. Up to 4 rows of f32 are dot products.
+Up to 16 rows of 16-bit floats go through matrix units, without shared memory: a sum over K may be
+taken in any order, so every unit reads 16 neighbours' bytes of a row of A and of B and calls them
+the parts of K that are its own in the fragments. The planes of a cube share K, and their sums meet
+in shared memory. Up to 4 rows of f32 are dot products.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ PLANES = 8
 MOST_ROWS = 16
 MOST_DOT_ROWS = 4
 TURN = 64
-"""32-bit words of a row that a plane takes in one turn of its loop: four loads of 16 bytes a unit."""
+"""32-bit words of a row that a plane takes in one turn of its loop: four loads of 16 bytes a unit.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ def words(source, row, at, left, masked):
 def few_rows(
     x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime
 ):  # fmt: skip
-    """out[0] = epilogue(a @ b.T) for x, y: the words (u32) of a (M, K) and b (N, K), K a multiple of 8."""
+    """out[0] = epilogue(a @ b.T) for x, y: the words (u32) of a (M, K) and b (N, K), K a multiple
+    of 8.
+    """
     if blueprint.early:
         cb.start_next()
         cb.wait_previous()
@@ -127,7 +131,9 @@ def dot_step(acc, x, y, column, k, left, n, masked, blueprint):
 def dot_rows(
     x: cb.Array, y: cb.Array, out: cb.Array, bias, residual, alpha: cb.f32, blueprint: cb.Comptime
 ):  # fmt: skip
-    """out[0] = epilogue(x @ y.T) for x (M, K) and y (N, K): a plane has `groups` columns, its units share K."""
+    """out[0] = epilogue(x @ y.T) for x (M, K) and y (N, K): a plane has `groups` columns, its units
+    share K.
+    """
     n, depth = y.shape[0], x.shape[1]
     lane = cb.UNIT_POS_PLANE
     column = (cb.CUBE_POS * PLANES + cb.PLANE_POS) * blueprint.groups
@@ -180,7 +186,8 @@ class FewRoutine(Routine):
         rows = problem.m if dot else 8 if problem.m <= 8 else 16
         for groups in (2, 4, 1):
             plan = Few(problem.a, rows, groups, dot)
-            # of two launches at once, cubes of 8 rows would stand unevenly on the cores, unless there are many
+            # of two launches at once, cubes of 8 rows would stand unevenly on the cores, unless
+            # there are many
             many = rows > 8 or -(-problem.n // plan.columns) > 4 * properties.cores
             yield replace(plan, early="overlap" in properties.features and many and not dot)
 

@@ -1,7 +1,9 @@
-"""Products of few rows with a matrix that lies along its columns (NumPy's own order), on a GPU: it is read once.
+"""Products of few rows with a matrix that lies along its columns (NumPy's own order), on a GPU: it
+is read once.
 
-A unit has some columns and walks down K, so that neighbouring units read neighbours. The planes of a cube and the cubes
-of a cluster share K; their sums meet in shared memory. Rows of the matrix may begin anywhere.
+A unit has some columns and walks down K, so that neighbouring units read neighbours. The planes of
+a cube and the cubes of a cluster share K; their sums meet in shared memory. Rows of the matrix may
+begin anywhere.
 """
 
 from __future__ import annotations
@@ -29,12 +31,15 @@ TURN = 8
 """Rows of the matrix that a unit asks for before it uses the first."""
 MOST_ROWS = 8
 LEAST_TURNED = 1024
-"""Rows of a product that is turned, at least: planes may not share K there, so there must be many of them."""
+"""Rows of a product that is turned, at least: planes may not share K there, so there must be many
+of them.
+"""
 
 
 @dataclass(frozen=True)
 class Across(Epilogue):
-    """What changes the code of a product of few rows with a matrix along its columns, beside the epilogue.
+    """What changes the code of a product of few rows with a matrix along its columns, beside the
+    epilogue.
 
     Attributes:
         rows: a power of two up to 8.
@@ -56,7 +61,9 @@ class Across(Epilogue):
 
 @cb.func
 def bring_rows(staged, x, k, depth, m, blueprint):
-    """A chunk of the rows of x to a plane's shared memory, the rows' elements of one k side by side."""
+    """A chunk of the rows of x to a plane's shared memory, the rows' elements of one k side by
+    side.
+    """
     lane = cb.UNIT_POS_PLANE
     cb.sync_plane()
     for i in cb.unroll(range(blueprint.rows)):
@@ -171,7 +178,9 @@ class AcrossRoutine(Routine):
         return None if problem.m <= MOST_ROWS else f"at most {MOST_ROWS} rows"
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Across]:
-        """As many cubes to a cluster as fill the device twice, and still have a chunk for every plane."""
+        """As many cubes to a cluster as fill the device twice, and still have a chunk for every
+        plane.
+        """
         rows = power_of_two(problem.m)
         size = max(as_dtype(problem.a).itemsize, as_dtype(problem.b).itemsize)
         whole = problem.n * as_dtype(problem.b).itemsize % 16 == 0

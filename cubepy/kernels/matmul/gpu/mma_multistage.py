@@ -1,7 +1,9 @@
-"""The matmul for matrix units that a plane drives (`cb.mma`, from sm_80 on): any strides, any size, many dtypes.
+"""The matmul for matrix units that a plane drives (`cb.mma`, from sm_80 on): any strides, any size,
+many dtypes.
 
-A ring of stages in shared memory is filled by asynchronous copies of 16 bytes where rows are aligned, and by ordinary
-loads and stores where they are not. Rows of a stage are padded by 16 bytes, so that `load_matrix` meets no bank twice.
+A ring of stages in shared memory is filled by asynchronous copies of 16 bytes where rows are
+aligned, and by ordinary loads and stores where they are not. Rows of a stage are padded by 16
+bytes, so that `load_matrix` meets no bank twice.
 """
 
 from __future__ import annotations
@@ -35,11 +37,10 @@ DEPTH_BYTES = 64
 class Mma(Epilogue):
     """What changes the code of the matmul with `cb.mma`, beside the epilogue.
 
-    Attributes:
-        rows, columns: a cube's tile; its eight planes stand two by four.
-        stages: stages of the ring.
-        a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own (16-bit dtypes).
-        a_async, b_async: its last axis is contiguous, aligned to 16 bytes, and a multiple of them long.
+    Attributes: rows, columns: a cube's tile; its eight planes stand two by four. stages: stages of
+        the ring. a_along_k, b_along_k: the operand's last axis is K; otherwise it is its own
+        (16-bit dtypes). a_async, b_async: its last axis is contiguous, aligned to 16 bytes, and a
+        multiple of them long.
     """
 
     rows: int = 128
@@ -59,7 +60,9 @@ def pitch_of(count, depth, along_k, size):
 
 @cb.func
 def bring(shared, at, source, batch, first, k, count, depth, along_k, asynchronous):
-    """Start filling a stage of an operand: `count` of its rows from `first` on, and `depth` of K from k on."""
+    """Start filling a stage of an operand: `count` of its rows from `first` on, and `depth` of K
+    from k on.
+    """
     size = shared.dtype.itemsize
     per = PIECE // size
     pitch = pitch_of(count, depth, along_k, size)
@@ -80,7 +83,9 @@ def bring(shared, at, source, batch, first, k, count, depth, along_k, asynchrono
 
 @cb.func
 def fragment(shared, at, row, k, pitch, along_k, of_a):
-    """Four 8x8 tiles (of 16-bit elements) of an operand: 16 rows of A or columns of B, and 32 bytes of K."""
+    """Four 8x8 tiles (of 16-bit elements) of an operand: 16 rows of A or columns of B, and 32 bytes
+    of K.
+    """
     lane = cb.UNIT_POS_PLANE
     half = PIECE // shared.dtype.itemsize
     low = lane // 8 % 2
@@ -122,7 +127,8 @@ def mma_product(
 ):  # fmt: skip
     """out[batch] = epilogue(a[batch] @ b[batch]), one cube for each tile.
 
-    a is (batches or 1, M, K) or (.., K, M), b (batches or 1, N, K) or (.., K, N), as the blueprint says.
+    a is (batches or 1, M, K) or (.., K, M), b (batches or 1, N, K) or (.., K, N), as the blueprint
+    says.
     """
     rows, columns, stages = blueprint.rows, blueprint.columns, blueprint.stages
     size = a.dtype.itemsize

@@ -19,14 +19,18 @@ ALIGNMENT = 16
 """Bytes by which the copy engine and asynchronous copies want rows to be aligned."""
 NARROW_FLOATS = ("f16", "bf16")
 EARLY_BYTES = 8192, 2048
-"""Bytes of K up to which launches overlap: of several rows of tiles of 128 rows, and of others (measured on an H200).
-Where they do, cubes are not in order on the cores, so that neighbours no longer read together what they share."""
+"""Bytes of K up to which launches overlap: of several rows of tiles of 128 rows, and of others
+(measured on an H200). Where they do, cubes are not in order on the cores, so that neighbours no
+longer read together what they share.
+"""
 FUSED_END = 4
 """How much more a round's end costs with an epilogue, where nothing hides it."""
 
 
 def aligned(a: Any) -> bool:
-    """Whether neighbours lie along the last axis of (batch, rows, columns), and every row starts at 16 bytes."""
+    """Whether neighbours lie along the last axis of (batch, rows, columns), and every row starts at
+    16 bytes.
+    """
     if a.strides[2] != a.itemsize and a.shape[2] != 1:
         return False
     steps = (s for n, s in zip(a.shape[:2], a.strides[:2], strict=True) if n != 1)
@@ -39,8 +43,9 @@ def place_of(a: Any) -> int:
 
 
 def suits_copy_engine(x: Any, y: Any, out: Any, residual: Any) -> bool:
-    """Whether tensor maps can be made of all matrices of a product: only 16-bit operands may lie across K, and b of
-    f32."""
+    """Whether tensor maps can be made of all matrices of a product: only 16-bit operands may lie
+    across K, and b of f32.
+    """
     narrow = x.itemsize == 2
     a, b = once(x), once(y)
     a_fits = aligned(a) or (narrow and aligned(a.transpose(0, 2, 1)))

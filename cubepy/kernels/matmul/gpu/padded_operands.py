@@ -36,7 +36,9 @@ class PadPlan:
 
 @cb.kernel
 def pad_rows(x: cb.Array, out: cb.Array, pieces, plan: cb.Comptime[PadPlan]):
-    """out[b, i, j] = x[b, i, j] in the rows of x, and 0 behind their ends; rows of out are in `pieces` pieces."""
+    """out[b, i, j] = x[b, i, j] in the rows of x, and 0 behind their ends; rows of out are in
+    `pieces` pieces.
+    """
     if plan.early:
         cb.start_next()
         cb.wait_previous()
@@ -62,8 +64,9 @@ def pad_rows(x: cb.Array, out: cb.Array, pieces, plan: cb.Comptime[PadPlan]):
 
 
 def padded(x: Any) -> Any:
-    """(batch, rows, n) with neighbours along the last axis, copied to rows that are whole multiples of 16 bytes, with
-    zeros behind their ends."""
+    """(batch, rows, n) with neighbours along the last axis, copied to rows that are whole multiples
+    of 16 bytes, with zeros behind their ends.
+    """
     batch, rows, n = x.shape
     per = ALIGNMENT // x.itemsize
     out = memory.empty((batch, rows, -(-n // per) * per), x.dtype)
@@ -86,8 +89,9 @@ def padded(x: Any) -> Any:
 
 
 def along_own(a: Any, k_last: bool) -> Any:
-    """An operand (batch, own axis, K) in memory that the copy engine takes, as it is where possible; if `k_last`, with
-    neighbours along K."""
+    """An operand (batch, own axis, K) in memory that the copy engine takes, as it is where
+    possible; if `k_last`, with neighbours along K.
+    """
     a = once(a)
     if aligned(a) or (not k_last and aligned(a.transpose(0, 2, 1))):
         return a

@@ -1,9 +1,10 @@
-"""The matmul of a GPU's plain arithmetic: f32 without tf32, f64, integers and mixed dtypes, of any strides.
+"""The matmul of a GPU's plain arithmetic: f32 without tf32, f64, integers and mixed dtypes, of any
+strides.
 
-A cube has 256 units. Each holds blocks of 4 by 4 elements of the result in registers and reads lines of four of both
-operands, which stand in shared memory with K outermost. The next stage is on its way from memory while one is used. A
-tile of fewer blocks than a cube's units hold is shared by teams of units: each sums its part of every stage, and their
-sums meet in shared memory.
+A cube has 256 units. Each holds blocks of 4 by 4 elements of the result in registers and reads
+lines of four of both operands, which stand in shared memory with K outermost. The next stage is on
+its way from memory while one is used. A tile of fewer blocks than a cube's units hold is shared by
+teams of units: each sums its part of every stage, and their sums meet in shared memory.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Simt(Epilogue):
 
 @cb.func
 def tile_start(out, rows, columns):
-    """Batch, row and column where this cube's tile of the result starts: tiles beside each other come first."""
+    """Batch, row and column where this cube's tile of the result starts: tiles beside each other
+    come first.
+    """
     column_tiles = (out.shape[2] + columns - 1) // columns
     row_tiles = (out.shape[1] + rows - 1) // rows
     row = cb.CUBE_POS // column_tiles % row_tiles * rows
@@ -194,7 +197,9 @@ SIMT_TILES = {
     (128, 128, 8, 2, 2): 135, (64, 64, 16, 1, 1): 44, (64, 32, 32, 1, 1): 24, (32, 32, 64, 2, 1): 13,
     (32, 16, 128, 1, 1): 9.2, (16, 16, 128, 1, 1): 5.2,
 }  # fmt: skip
-"""What a round of tiles of plain arithmetic costs, in ns for every element of K (f32, measured on an H200)."""
+"""What a round of tiles of plain arithmetic costs, in ns for every element of K (f32, measured on
+an H200).
+"""
 
 
 class SimtRoutine(Routine):

@@ -1,10 +1,11 @@
-"""Products of few tiles on Hopper: the cubes of a cluster share K, so that all cores bring the matrices.
+"""Products of few tiles on Hopper: the cubes of a cluster share K, so that all cores bring the
+matrices.
 
-A product of 64 rows has too few tiles for all cores, and a core alone cannot bring its part of the matrix at the speed
-of memory. Every cube of a cluster multiplies the same tile over its own part of K; then each adds up a part of the
-tile, out of the shared memory of all of them. A cube has a group of units for every 64 rows, and one plane that brings
-the operands into a ring which holds much of a cube's part of K. Measured against cuBLAS:
-docs/benchmarks/log/matmul-sm90.md.
+A product of 64 rows has too few tiles for all cores, and a core alone cannot bring its part of the
+matrix at the speed of memory. Every cube of a cluster multiplies the same tile over its own part of
+K; then each adds up a part of the tile, out of the shared memory of all of them. A cube has a group
+of units for every 64 rows, and one plane that brings the operands into a ring which holds much of a
+cube's part of K. Measured against cuBLAS: docs/benchmarks/log/matmul-sm90.md.
 """
 
 from __future__ import annotations
@@ -36,13 +37,11 @@ PAIR = 2
 class Thin(Epilogue):
     """What changes the code of a product of few rows of tiles, beside the epilogue.
 
-    Attributes:
-        rows: rows of a tile, 64 or 128.
-        columns: columns of a tile, a multiple of 16, and of four times the parts where there are several.
-        stages: tiles of A and B that are under way.
-        parts: cubes of a cluster, which share K.
-        transpose_a: A is stored (K, M). 16-bit dtypes only.
-        transpose_b: B is stored (K, N) as NumPy does; then columns are a multiple of 64.
+    Attributes: rows: rows of a tile, 64 or 128. columns: columns of a tile, a multiple of 16, and
+        of four times the parts where there are several. stages: tiles of A and B that are under
+        way. parts: cubes of a cluster, which share K. transpose_a: A is stored (K, M). 16-bit
+        dtypes only. transpose_b: B is stored (K, N) as NumPy does; then columns are a multiple of
+        64.
     """
 
     rows: int = 64
@@ -182,15 +181,23 @@ def thin_product(
 
 
 LEAST_STEPS = 32
-"""Stages of K, at least, for which two cubes are faster than one: their sums take a microsecond to meet."""
+"""Stages of K, at least, for which two cubes are faster than one: their sums take a microsecond to
+meet.
+"""
 SHARED_BY = ((8, 96), (4, 64))
-"""Cubes of larger clusters, and the stages of K, at least, for which they are taken where MOST_SHARED fit."""
+"""Cubes of larger clusters, and the stages of K, at least, for which they are taken where
+MOST_SHARED fit.
+"""
 MOST_SHARED = 64
-"""Cubes of larger clusters that surely find room at once: a cluster wants its cores in one part of the chip."""
+"""Cubes of larger clusters that surely find room at once: a cluster wants its cores in one part of
+the chip.
+"""
 
 
 class ThinRoutine(Routine):
-    """16-bit floats and tf32 where tiles are fewer than cores: cubes share K, so that all cores bring the matrix."""
+    """16-bit floats and tf32 where tiles are fewer than cores: cubes share K, so that all cores
+    bring the matrix.
+    """
 
     name = "thin"
 
@@ -199,7 +206,9 @@ class ThinRoutine(Routine):
         return 3
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
-        """The device has wgmma and clusters, operands are 16-bit floats or tf32, and rows are aligned."""
+        """The device has wgmma and clusters, operands are 16-bit floats or tf32, and rows are
+        aligned.
+        """
         if not {"wgmma", "tma", "cluster", "overlap"} <= properties.features:
             return "the device has no clusters"
         narrow, rounded = problem.a in NARROW_FLOATS, problem.a == "f32" and problem.tf32

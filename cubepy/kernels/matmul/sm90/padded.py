@@ -1,8 +1,10 @@
-"""Products on Hopper whose operands the copy engine cannot take: they are copied into aligned rows first.
+"""Products on Hopper whose operands the copy engine cannot take: they are copied into aligned rows
+first.
 
-Rows that are no multiple of 16 bytes would otherwise go through registers, element by element, for every tile that
-needs them; a copy touches them once, and the matrix units then run as fast as ever. A result of such rows is written
-by the matmul itself. f32 that lies across K is turned on the way, because matrix units take tf32 along K only.
+Rows that are no multiple of 16 bytes would otherwise go through registers, element by element, for
+every tile that needs them; a copy touches them once, and the matrix units then run as fast as ever.
+A result of such rows is written by the matmul itself. f32 that lies across K is turned on the way,
+because matrix units take tf32 along K only.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class PaddedRoutine(HopperRoutine):
     few, thin, wide = FewRoutine(), ThinRoutine(), HopperRoutine()
 
     def supports(self, problem: Product, properties: cb.DeviceProperties) -> str | None:
-        """The device has wgmma, the dtypes are those of its matrix units, and there is work enough for a copy."""
+        """The device has wgmma, the dtypes are those of its matrix units, and there is work enough
+        for a copy.
+        """
         if not {"wgmma", "tma"} <= properties.features:
             return "the device has no wgmma"
         out = result_dtype(problem)

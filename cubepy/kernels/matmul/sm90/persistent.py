@@ -1,9 +1,11 @@
-"""The matmul for Hopper: a persistent, warp-specialised product of tiles that the copy engine brings.
+"""The matmul for Hopper: a persistent, warp-specialised product of tiles that the copy engine
+brings.
 
-A cube has three groups of 128 units. The first brings tiles of A and B into a ring of stages; the other two multiply.
-They take turns with whole tiles of the result (ping-pong: while one finishes its tile, the other's products keep the
-matrix units busy), or share every tile, which may then be larger and needs fewer bytes for a product. Cubes stay for
-the whole launch and walk over tiles in an order that keeps a band of rows in the L2 cache. Measured against cuBLAS in
+A cube has three groups of 128 units. The first brings tiles of A and B into a ring of stages; the
+other two multiply. They take turns with whole tiles of the result (ping-pong: while one finishes
+its tile, the other's products keep the matrix units busy), or share every tile, which may then be
+larger and needs fewer bytes for a product. Cubes stay for the whole launch and walk over tiles in
+an order that keeps a band of rows in the L2 cache. Measured against cuBLAS in
 docs/benchmarks/log/matmul-sm90.md.
 """
 
@@ -47,17 +49,14 @@ PLANE_ROWS = 16
 class Hopper(Epilogue):
     """What changes the code of the Hopper matmul, beside the epilogue.
 
-    Attributes:
-        rows: rows of a tile, 64 or 128.
-        columns: columns of a tile, a multiple of 64.
-        stages: tiles of A and B that are under way.
-        band: rows of tiles that are walked together.
-        turns: the two consumers take turns with whole tiles; otherwise each does half the rows of every tile.
-        transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes only.
-        transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's weight.
-        early: a launch may begin while the one before it ends.
-        plain: the result's rows are not aligned, so units write it, not the copy engine: so many elements at once, to
-            multiples of them (0: the copy engine does).
+    Attributes: rows: rows of a tile, 64 or 128. columns: columns of a tile, a multiple of 64.
+        stages: tiles of A and B that are under way. band: rows of tiles that are walked together.
+        turns: the two consumers take turns with whole tiles; otherwise each does half the rows of
+        every tile. transpose_a: A is stored (K, M), so its tiles have M innermost. 16-bit dtypes
+        only. transpose_b: B is stored (K, N) as NumPy does; else (N, K), as a linear layer's
+        weight. early: a launch may begin while the one before it ends. plain: the result's rows are
+        not aligned, so units write it, not the copy engine: so many elements at once, to multiples
+        of them (0: the copy engine does).
     """
 
     rows: int = 128
@@ -92,7 +91,9 @@ def tile_place(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
 
 @cb.func
 def box_place(n, consumer, plane, width, boxes):
-    """Where a plane's box `n` stands: rows down and columns right in its tile, its buffer, and that one's start."""
+    """Where a plane's box `n` stands: rows down and columns right in its tile, its buffer, and that
+    one's start.
+    """
     buffer = (consumer * 2 + n % 2) * 4 + plane
     return n // boxes * BLOCK, n % boxes * width, buffer, buffer * PLANE_ROWS * width
 
@@ -113,10 +114,11 @@ def write_tile(
     column,
     blueprint,
 ):
-    """The epilogue, box by box of 16 rows a plane: from registers to shared memory, in the order that the copy engine
-    swizzles, and from there by the copy engine. Two buffers take turns.
+    """The epilogue, box by box of 16 rows a plane: from registers to shared memory, in the order
+    that the copy engine swizzles, and from there by the copy engine. Two buffers take turns.
 
-    A residual comes the opposite way: its box is brought to where the result's box will stand. `done` counts the
+    A residual comes the opposite way: its box is brought to where the result's box will stand.
+        `done` counts the
     tiles that this consumer wrote before; it says the parity of `arrived`.
     """
     lane = cb.UNIT_POS_PLANE
@@ -234,8 +236,9 @@ def bring_residual(
 
 @cb.func
 def stage_fragment(acc, first, staging, at, j, lane, shift, left, alpha, blueprint, width):
-    """16 rows by 16 columns, eight elements a unit, to their swizzled place in shared memory: pairs in rows r and
-    r + 8 at one column, then the same 8 columns on, as matrix units lay them out."""
+    """16 rows by 16 columns, eight elements a unit, to their swizzled place in shared memory: pairs
+    in rows r and r + 8 at one column, then the same 8 columns on, as matrix units lay them out.
+    """
     value = acc.load(first, 8)
     if blueprint.scaled:
         value = value * alpha
@@ -267,7 +270,9 @@ def hopper_product(
     a: cb.TensorMap, b: cb.TensorMap, out, bias, residual, alpha: cb.f32, batches, row_tiles,
     column_tiles, steps, batches_a, batches_b, blueprint: cb.Comptime,
 ):  # fmt: skip
-    """out[batch] = epilogue(a[batch] @ b[batch]); a launch has at most one cube for each core of the device."""
+    """out[batch] = epilogue(a[batch] @ b[batch]); a launch has at most one cube for each core of
+    the device.
+    """
     rows, columns, stages, share = (
         blueprint.rows,
         blueprint.columns,
@@ -341,12 +346,15 @@ HOPPER_TILES = {
     Hopper(128, 256, 4, turns=False): (1.57, 0.26, 0.20), Hopper(128, 128, 6): (0.87, 0.015, 0.13),
     Hopper(64, 128, 8): (0.48, 0.015, 0.22), Hopper(64, 64, 10): (0.34, 0.015, 0.28),
 }  # fmt: skip
-"""What tiles cost, in parts of a launch of one round of 128 x 128: a round of them, its end where K is 2 KiB long, and
-the launch (measured on an H200)."""
+"""What tiles cost, in parts of a launch of one round of 128 x 128: a round of them, its end where K
+is 2 KiB long, and the launch (measured on an H200).
+"""
 
 
 class HopperRoutine(Routine):
-    """16-bit floats, 8-bit integers and tf32 by `cb.wgmma`, with operands that the copy engine can take."""
+    """16-bit floats, 8-bit integers and tf32 by `cb.wgmma`, with operands that the copy engine can
+    take.
+    """
 
     name = "hopper"
 

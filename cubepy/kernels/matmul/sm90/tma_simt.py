@@ -1,10 +1,10 @@
 """f32 products by plain arithmetic on a GPU whose copy engine brings the tiles.
 
-Without matrix units a core's limit is what it reads from shared memory, and every instruction that is no product.
-Tiles come to shared memory as they lie in memory, 32 of K at a time, and nothing goes through registers on the way. A
-line that a unit reads is four of K of one row; the copy engine's swizzle keeps lines of eight rows in different banks.
-A unit holds 16 by 8 sums, so it reads one line for every 21 products. Measured against cuBLAS in
-docs/benchmarks/log/matmul-sm90.md.
+Without matrix units a core's limit is what it reads from shared memory, and every instruction that
+is no product. Tiles come to shared memory as they lie in memory, 32 of K at a time, and nothing
+goes through registers on the way. A line that a unit reads is four of K of one row; the copy
+engine's swizzle keeps lines of eight rows in different banks. A unit holds 16 by 8 sums, so it
+reads one line for every 21 products. Measured against cuBLAS in docs/benchmarks/log/matmul-sm90.md.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Fma(Epilogue):
 
 @cb.func
 def lines(ring, at, pick, q, count):
-    """Four of K, line `q` of the stage, of `count` rows that are eight apart; the first begins at `at`."""
+    """Four of K, line `q` of the stage, of `count` rows that are eight apart; the first begins at
+    `at`.
+    """
     held = cb.local(count, cb.f32, lanes=LANES)
     here = at + (q ^ pick) * LANES
     for n in cb.unroll(range(count)):
@@ -122,7 +124,9 @@ def fma_product(
     a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, row_tiles, column_tiles, steps,
     batches_a, batches_b, blueprint: cb.Comptime,
 ):  # fmt: skip
-    """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube makes a tile."""
+    """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube
+    makes a tile.
+    """
     cb.resident(blueprint.cubes)
     rows, columns, stages, high = (
         blueprint.rows,

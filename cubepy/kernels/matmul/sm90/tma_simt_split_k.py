@@ -1,7 +1,8 @@
 """f32 products of a few tiles by plain arithmetic: the planes of a cube share a tile's sum over K.
 
-As `matmul.sm90.tma_simt`, where its tiles would be fewer than a device's cores. A plane takes every eighth stage of K into a ring
-of its own and waits for nobody; a unit holds 4 by 8 sums. At the end the planes' sums meet in shared memory.
+As `matmul.sm90.tma_simt`, where its tiles would be fewer than a device's cores. A plane takes every
+eighth stage of K into a ring of its own and waits for nobody; a unit holds 4 by 8 sums. At the end
+the planes' sums meet in shared memory.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def fma_planes_product(
     a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, row_tiles, column_tiles, steps,
     batches_a, batches_b, blueprint: cb.Comptime,
 ):  # fmt: skip
-    """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube makes a tile."""
+    """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube
+    makes a tile.
+    """
     cb.resident(blueprint.cubes)
     stages, stage = blueprint.stages, (ROWS + COLUMNS) * DEPTH
     full = cb.barrier(PLANES * stages, 1)
@@ -157,14 +160,17 @@ def fma_planes_product(
 
 
 class FmaPlanesRoutine(FmaRoutine):
-    """f32 by plain arithmetic, with small tiles that the copy engine brings and planes that share K."""
+    """f32 by plain arithmetic, with small tiles that the copy engine brings and planes that share
+    K.
+    """
 
     name, kernel = "fma_planes", fma_planes_product
     layouts = ("columns", "rows")
 
     def blueprints(self, problem: Product, properties: cb.DeviceProperties) -> Iterator[Any]:
-        """One tile, where large ones do not fill the device; where quarters of it find a core each, teams of units are
-        faster."""
+        """One tile, where large ones do not fill the device; where quarters of it find a core each,
+        teams of units are faster.
+        """
         large = problem.batch * -(-problem.m // Fma.rows) * -(-problem.n // Fma.columns)
         tiles = problem.batch * -(-problem.m // ROWS) * -(-problem.n // COLUMNS)
         if 4 * tiles > properties.cores > large:

@@ -1,7 +1,9 @@
-"""The gradient of largest values with channels last, on a CPU: every place sums over the windows that chose it.
+"""The gradient of largest values with channels last, on a CPU: every place sums over the windows
+that chose it.
 
-Lines lie along the channels, and windows are taken in their order, so that the sums are those of `pooling.cpu.max_indices`,
-which adds what every window has to the place that it chose, channel by channel.
+Lines lie along the channels, and windows are taken in their order, so that the sums are those of
+`pooling.cpu.max_indices`, which adds what every window has to the place that it chose, channel by
+channel.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ def add_chosen_lines(
     grad, index, out, at, first, last, here, acc: cb.Comptime, past: cb.Comptime[bool], lines: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """out[at] = the sum over windows first .. last of the gradients whose index is `here`, for some lines."""
+    """out[at] = the sum over windows first .. last of the gradients whose index is `here`, for some
+    lines.
+    """
     n, c, place = at[0], at[4], cb.splat(here, lanes)
     total = cb.local((lines,), acc, lanes=lanes)
     for k in cb.unroll(range(lines)):
@@ -83,7 +87,8 @@ def add_windows(
 
 
 def run(grad: Any, index: Any, out: Any, how: tuple[tuple[int, ...], ...], parts: bool) -> bool:
-    """The gradient by the input into `out`, all of (batch, depth, height, width, channels); whether it was done.
+    """The gradient by the input into `out`, all of (batch, depth, height, width, channels); whether
+    it was done.
 
     An index outside of its window counts nowhere.
     """

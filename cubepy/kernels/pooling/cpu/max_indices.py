@@ -1,9 +1,10 @@
 """Largest values and where they are, on a CPU, and gradients by such places.
 
-With channels last lines lie along the channels. With channels first the largest of each column of a window comes
-first, in lines along the width, with its place; then the largest of neighbouring columns: of equals the first place
-counts and of several NaN the last, as if the window had been read row by row. The gradient adds what every window has
-to the place that it chose: a unit owns a plane, or a line of channels.
+With channels last lines lie along the channels. With channels first the largest of each column of a
+window comes first, in lines along the width, with its place; then the largest of neighbouring
+columns: of equals the first place counts and of several NaN the last, as if the window had been
+read row by row. The gradient adds what every window has to the place that it chose: a unit owns a
+plane, or a line of channels.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def largest_planes(
 ):  # fmt: skip
     """x, out, index of (planes, depth, height, width); a cube does a row of windows.
 
-    With `step`, the stride along the width, lines are of neighbouring windows; with 0 windows are done one by one.
+    With `step`, the stride along the width, lines are of neighbouring windows; with 0 windows are
+    done one by one.
     """
     i = cb.CUBE_POS % out.shape[2]
     h = cb.CUBE_POS // out.shape[2] % out.shape[1]
@@ -260,7 +262,8 @@ def add_chosen_planes(
 ):
     """out[b, index[b, k]] += grad[b, k] in flat arrays of (batch, size) and (batch, count).
 
-    A cube does some planes side by side: neighbours often chose one place, and a sum there waits for the one before.
+    A cube does some planes side by side: neighbours often chose one place, and a sum there waits
+        for the one before.
     """
     first = cb.CUBE_POS * together
     last = cb.min(first + together, out.size // size)
@@ -286,7 +289,8 @@ def add_chosen(
     width,
     lanes: cb.Comptime[int],
 ):
-    """out[b, index[b, k, c], c] += grad[b, k, c] in flat arrays of (batch, size) and (batch, count, channels).
+    """out[b, index[b, k, c], c] += grad[b, k, c] in flat arrays of (batch, size) and (batch, count,
+    channels).
 
     A cube owns `width` of the channels of a batch. What an index outside has is dropped.
     """

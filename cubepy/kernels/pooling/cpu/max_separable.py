@@ -1,8 +1,10 @@
-"""Largest values of windows on a CPU: first down the rows of a strip into a buffer that stays in cache, then across.
+"""Largest values of windows on a CPU: first down the rows of a strip into a buffer that stays in
+cache, then across.
 
-A window of a x b places costs a + b - 2 comparisons, not a * b - 1, and each is of whole lines: along the flattened
-columns and channels with channels last, along the width with channels first. Windows that are one place apart share
-some: four of 5 places take 9, not 16, and 8 lines are read, not 20. Meanwhile the rows that come next are asked for.
+A window of a x b places costs a + b - 2 comparisons, not a * b - 1, and each is of whole lines:
+along the flattened columns and channels with channels last, along the width with channels first.
+Windows that are one place apart share some: four of 5 places take 9, not 16, and 8 lines are read,
+not 20. Meanwhile the rows that come next are asked for.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ CUBES = 32  # at least, so that threads finish together
 
 @cb.func
 def larger(a, b, exact: cb.Comptime[bool]):
-    """The larger; with `exact`, NaN if either is NaN, else a NaN in a may be lost: one instruction instead of four."""
+    """The larger; with `exact`, NaN if either is NaN, else a NaN in a may be lost: one instruction
+    instead of four.
+    """
     if exact and a.dtype.is_float:
         return cb.nan_max(a, b)
     return cb.select(a > b, a, b)
@@ -49,8 +53,9 @@ def lowest(dtype: cb.Comptime, least: cb.Comptime, lanes: cb.Comptime[int]):
 
 @cb.func
 def inside(first, spread: cb.Comptime[int], k: cb.Comptime[int], size):
-    """The places first + u * spread of a window, those outside moved to the nearest of its places inside: a place that
-    counts twice changes no maximum."""
+    """The places first + u * spread of a window, those outside moved to the nearest of its places
+    inside: a place that counts twice changes no maximum.
+    """
     low = first + (cb.max(0, -first) + spread - 1) // spread * spread
     high = first + cb.min(k - 1, (size - 1 - first) // spread) * spread
     places = ()
@@ -61,7 +66,9 @@ def inside(first, spread: cb.Comptime[int], k: cb.Comptime[int], size):
 
 @cb.func
 def shared(a, taps: cb.Comptime[int], exact: cb.Comptime[bool]):
-    """For neighbouring windows of `taps` of the lines a, the largest of each: what windows share is compared once."""
+    """For neighbouring windows of `taps` of the lines a, the largest of each: what windows share is
+    compared once.
+    """
     group = len(a) - taps + 1
     core = a[group - 1]
     for t in cb.unroll(range(group, taps)):
@@ -88,10 +95,11 @@ def down(
     fresh: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):
-    """The largest of x[p, layer, row, z : z + lanes] over layers and each `taps` neighbours of `rows`, and what was
-    `seen` of NaN.
+    """The largest of x[p, layer, row, z : z + lanes] over layers and each `taps` neighbours of
+    `rows`, and what was `seen` of NaN.
 
-    With `fresh` = 0 the maximum is exact, NaN included; else only the last `fresh` rows are looked at for NaN.
+    With `fresh` = 0 the maximum is exact, NaN included; else only the last `fresh` rows are looked
+    at for NaN.
     """
     lines = ()
     for r in cb.unroll(range(len(rows))):
@@ -123,7 +131,9 @@ def down_run(
     x, p, layers, rows, taps: cb.Comptime[int], z, count, buffer, to, seen, fresh: cb.Comptime[int],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """`down` of `count` neighbours from column z on, into the buffer from `to` on; what was seen of NaN."""
+    """`down` of `count` neighbours from column z on, into the buffer from `to` on; what was seen of
+    NaN.
+    """
     if count >= lanes:
         for k in range(0, count - lanes, lanes):
             best, seen = down(x, p, layers, rows, taps, z + k, seen, fresh, lanes)
@@ -153,7 +163,9 @@ def down_every(
     x, p, layers, rows, taps: cb.Comptime[int], z, count, buffer, to, seen, skip: cb.Comptime[int],
     fresh: cb.Comptime[int], lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """`down` of every `skip`-th column from z on. Lines are read whole and never past the last column that counts."""
+    """`down` of every `skip`-th column from z on. Lines are read whole and never past the last
+    column that counts.
+    """
     if count > lanes:
         for k in range(0, count - lanes, lanes):
             wide, seen = down(x, p, layers, rows, taps, z + k * skip, seen, fresh, lanes * skip)
@@ -223,7 +235,9 @@ def across(
     buffer, r, e, apart, taps: cb.Comptime[int], step: cb.Comptime[int], exact: cb.Comptime[bool],
     lanes: cb.Comptime[int],
 ):  # fmt: skip
-    """The largest of `taps` places of a row, `apart` from each other, for `lanes` places `step` apart from e."""
+    """The largest of `taps` places of a row, `apart` from each other, for `lanes` places `step`
+    apart from e.
+    """
     best = buffer.load((r, e), lanes * step)
     for v in cb.unroll(range(1, taps)):
         best = larger(best, buffer.load((r, e + v * apart), lanes * step), exact)
@@ -243,7 +257,9 @@ def put(out, p, i, j, at, line, past: cb.Comptime[bool]):
 
 @cb.func
 def ask(x, p, ahead, at):
-    """Ask for a place of what is read next, while results are made; `ahead` is where this begins, or None."""
+    """Ask for a place of what is read next, while results are made; `ahead` is where this begins,
+    or None.
+    """
     if ahead is not None:
         x.prefetch((p, ahead[0], ahead[1], ahead[2] + at))
 
@@ -253,7 +269,9 @@ def across_shared(
     x, ahead, buffer, r, out, p, i, j, first, many, channels, taps: cb.Comptime[int], group: cb.Comptime[int],
     exact: cb.Comptime[bool], lanes: cb.Comptime[int], past: cb.Comptime[bool],
 ):  # fmt: skip
-    """The first `many` places of a row of the result, a multiple of `group`, where lines are of channels."""
+    """The first `many` places of a row of the result, a multiple of `group`, where lines are of
+    channels.
+    """
     for m in range(0, many, group):
         for c in range(0, channels, lanes):
             for k in cb.unroll(range(group)):
@@ -312,9 +330,9 @@ def max_strips(
 ):  # fmt: skip
     """out[p, i, j, l * channels + c] for x of (planes, depth, height, width * channels).
 
-    A cube does `strip` rows by `columns` places. Place q of its buffer is column (first * step + q) * skip - pad_w,
-    where `skip` divides stride and dilation: the columns between are never looked at. `groups`: how many neighbouring
-    rows are done at a time, and how many places of a row.
+    A cube does `strip` rows by `columns` places. Place q of its buffer is column (first * step + q)
+    * skip - pad_w, where `skip` divides stride and dilation: the columns between are never looked
+    at. `groups`: how many neighbouring rows are done at a time, and how many places of a row.
     """
     blocks = (out.shape[3] // channels + columns - 1) // columns
     strips = (out.shape[2] + strip - 1) // strip
@@ -384,15 +402,19 @@ def max_strips(
 
 
 def together(taps: int, count: int) -> int:
-    """How many of `count` neighbouring windows of so many places are done at once, if they are one place apart."""
+    """How many of `count` neighbouring windows of so many places are done at once, if they are one
+    place apart.
+    """
     group = 4 if taps > 3 else 2
     return group if taps > 1 and count >= 2 * group else 1
 
 
 def run(x: Any, out: Any, kernel: Any, stride: Any, pad: Any, dilation: Any, least: Any) -> bool:
-    """Largest values of the windows of x (planes, depth, height, width, channels) into `out`, both contiguous.
+    """Largest values of the windows of x (planes, depth, height, width, channels) into `out`, both
+    contiguous.
 
-    Returns whether it was done: windows of many rows, or of more columns and channels than the buffer has room for,
+    Returns whether it was done: windows of many rows, or of more columns and channels than the
+        buffer has room for,
     are left to others.
     """
     acc = cb.f32 if out.itemsize == 2 and out.dtype.kind not in "iu" else cb.as_dtype(out.dtype)

@@ -1,7 +1,9 @@
-"""16-bit floats two at a time: devices with matrix units find the larger ones of both halves of a word in one step.
+"""16-bit floats two at a time: devices with matrix units find the larger ones of both halves of a
+word in one step.
 
-With channels last neighbouring channels are a word, so arrays are seen as words. With channels first a word holds what
-two neighbouring results need: places as far from each other as their windows are.
+With channels last neighbouring channels are a word, so arrays are seen as words. With channels
+first a word holds what two neighbouring results need: places as far from each other as their
+windows are.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ NOTHING = {"f16": 0xFC00, "bf16": 0xFF80}
 
 
 def words_of(x: Any, out: Any, last: bool) -> tuple[Any, Any, Any]:
-    """x and out as integers, of words with channels last and of their elements otherwise, and the dtype of which these
-    are; as they are, and None, where they are no 16-bit floats or words do not fit them."""
+    """x and out as integers, of words with channels last and of their elements otherwise, and the
+    dtype of which these are; as they are, and None, where they are no 16-bit floats or words do not
+    fit them.
+    """
     pairs = cb.as_dtype(x.dtype)
     if pairs.name not in NOTHING or "mma" not in cb.device_properties_of().features:
         return x, out, None
@@ -48,8 +52,10 @@ def larger(a, b, pairs: cb.Comptime):
 
 @cb.func
 def put_words(words, at: cb.Comptime[int], line, there, none):
-    """Keep neighbouring elements, the first of them the `at`-th of what `words` hold, or `none` where they are not
-    `there`; None means that they are. Single ones come in their order, and words were 0 before."""
+    """Keep neighbouring elements, the first of them the `at`-th of what `words` hold, or `none`
+    where they are not `there`; None means that they are. Single ones come in their order, and words
+    were 0 before.
+    """
     for k in cb.unroll(
         range(0, len(line), 2)
     ):  # not by `bitcast`: NVVM would not see that it gives what was loaded
@@ -64,7 +70,9 @@ def put_words(words, at: cb.Comptime[int], line, there, none):
 
 @cb.func
 def join(pairs, words, at: cb.Comptime[int], apart: cb.Comptime[int], n: cb.Comptime[int]):
-    """pairs[k] = element at + k of what words hold and, as the upper half, the one `apart` behind it, for k below n."""
+    """pairs[k] = element at + k of what words hold and, as the upper half, the one `apart` behind
+    it, for k below n.
+    """
     for k in cb.unroll(range(at, at + n)):
         low, high = words[k // 2], words[(k + apart) // 2]
         if apart == 1 and k % 2 == 0:
@@ -78,8 +86,9 @@ def join(pairs, words, at: cb.Comptime[int], apart: cb.Comptime[int], n: cb.Comp
 def write_words(
     out, place, words, at: cb.Comptime[int], n: cb.Comptime[int], each: cb.Comptime[int], many
 ):
-    """out[place], ... = the halves of words[at], ... of n words, `each` at once, as far as there are `many`; None means
-    that there are enough."""
+    """out[place], ... = the halves of words[at], ... of n words, `each` at once, as far as there
+    are `many`; None means that there are enough.
+    """
     for k in cb.unroll(range(0, 2 * n, each)):
         if many is None or k < many:
             if each > 1:

@@ -1,5 +1,7 @@
-"""Max pooling with the places of the maxima, and its gradient, for devices with planes: units make lines of several
-rows as in `pooling.gpu.max_sliding`. Nothing is scattered: every place of the gradient looks at the windows that hold it."""
+"""Max pooling with the places of the maxima, and its gradient, for devices with planes: units make
+lines of several rows as in `pooling.gpu.max_sliding`. Nothing is scattered: every place of the
+gradient looks at the windows that hold it.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,8 @@ def max_windows_back(
     grad: cb.Array, index: cb.Array, size, out: cb.Array, made, groups, strips, acc: cb.Comptime,
     plan: cb.Comptime[PlanePlan], counts: cb.Comptime[tuple],
 ):  # fmt: skip
-    """The gradient by the input: for every place the sum over the windows that chose it, always in the same order.
+    """The gradient by the input: for every place the sum over the windows that chose it, always in
+    the same order.
 
     `counts`: how many windows hold a place, by its phase, along height and width.
     """
@@ -195,8 +198,9 @@ def max_windows_back(
 
 
 def _planes(settings: Any, size: tuple[int, ...], parts: bool) -> Any:
-    """Kernel, stride and padding along height and width; None unless windows are small enough to be written out, have
-    no gaps, and no depth. `size` is (batch, depth, height, width, channels)."""
+    """Kernel, stride and padding along height and width; None unless windows are small enough to be
+    written out, have no gaps, and no depth. `size` is (batch, depth, height, width, channels).
+    """
     kernel, stride, pad, dilation = settings
     large = max(*kernel, *stride) > TAPS or size[2] * size[3] >= 2**31
     if parts or large or max(dilation) > 1 or (size[1], kernel[0], pad[0]) != (1, 1, 0):
@@ -235,8 +239,9 @@ def largest_back(grad: Any, index: Any, out: Any, settings: Any, parts: bool, la
 def run(
     x: Any, out: Any, index: Any, step: Any, pad: Any, kernel: Any, least: Any, last: bool
 ) -> None:
-    """Largest values of the windows of (planes, height, width), or with `last` of (batch, height, width, channels),
-    and their places."""
+    """Largest values of the windows of (planes, height, width), or with `last` of (batch, height,
+    width, channels), and their places.
+    """
     plan, groups, strips = windowed(x, out, step, pad, kernel, last)
     total = out.shape[0] * groups * strips * (out.shape[3] // plan.lanes if last else 1)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
@@ -254,8 +259,9 @@ def windowed(
     kernel: tuple[int, int],
     last: bool,
 ) -> tuple[PlanePlan, int, int]:
-    """A plan for windows of (planes, height, width) or (batch, height, width, channels), with the numbers of a row's
-    groups of results and of a column's strips."""
+    """A plan for windows of (planes, height, width) or (batch, height, width, channels), with the
+    numbers of a row's groups of results and of a column's strips.
+    """
     down, across = (Steps(1, s, (-p,), k) for s, p, k in zip(step, pad, kernel, strict=True))
     lanes = columns = 1
     if last:
@@ -281,7 +287,9 @@ def windowed(
 
 
 def held(k: int, s: int, p: int) -> tuple[Steps, tuple[int, ...]]:
-    """Which windows hold a place, as steps over windows, and how many they are by the place's phase."""
+    """Which windows hold a place, as steps over windows, and how many they are by the place's
+    phase.
+    """
     lows = tuple(-(-(r + p - k + 1) // s) for r in range(s))
     counts = tuple(max(0, (r + p) // s - low + 1) for r, low in enumerate(lows))
     return Steps(s, 1, lows, max(1, *counts)), counts
@@ -290,7 +298,9 @@ def held(k: int, s: int, p: int) -> tuple[Steps, tuple[int, ...]]:
 def gradient_plan(
     grad: Any, index: Any, out: Any, step: Any, pad: Any, kernel: Any, last: bool, rows: int = ROWS
 ) -> tuple[PlanePlan, int, int, tuple[tuple[int, ...], ...]]:
-    """A plan for the gradient, with the numbers of groups and strips, and how many windows hold a place."""
+    """A plan for the gradient, with the numbers of groups and strips, and how many windows hold a
+    place.
+    """
     (down, high), (across, wide) = (
         held(k, s, p) for k, s, p in zip(kernel, step, pad, strict=True)
     )

@@ -1,5 +1,6 @@
-"""Max pooling for devices with planes: units walk along an axis and keep maxima of what the windows share, so that they
-read every place of it once."""
+"""Max pooling for devices with planes: units walk along an axis and keep maxima of what the windows
+share, so that they read every place of it once.
+"""
 
 from __future__ import annotations
 
@@ -58,15 +59,18 @@ def largest(
     results, to: cb.Comptime[int], values, at: cb.Comptime[int], hop: cb.Comptime[int], n: cb.Comptime[int],
     steps: cb.Comptime[Steps], pairs: cb.Comptime,
 ):  # fmt: skip
-    """results[to + q * hop] = the largest value of window q of values[at], values[at + hop], ... for q below n; what
-    windows share is looked at once. Values are words that hold two of `pairs`, if that is not None."""
+    """results[to + q * hop] = the largest value of window q of values[at], values[at + hop], ...
+    for q below n; what windows share is looked at once. Values are words that hold two of `pairs`,
+    if that is not None.
+    """
     for rest, many, hops, own in cb.unroll(without_gaps(n, hop, steps)):
         largest_dense(results, to + rest * hop, values, at + rest * hop, hops, many, own, pairs)
 
 
 def without_gaps(n: int, hop: int, steps: Steps) -> tuple[tuple[int, int, int, Steps], ...]:
-    """Windows with gaps as several times windows without, where strides allow that: the first of them, how many there
-    are, how far from each other, and their steps."""
+    """Windows with gaps as several times windows without, where strides allow that: the first of
+    them, how many there are, how far from each other, and their steps.
+    """
     apart = steps.apart
     if apart == 1 or steps.ins != 1:
         return ((0, n, hop, steps),)
@@ -116,7 +120,9 @@ def sharing(n: int, steps: Steps) -> tuple[tuple[int, int], ...]:
 def read_plane(
     found, rows, values, x, p, begin, least, near: cb.Comptime[tuple], plan, pairs: cb.Comptime
 ):
-    """found = the largest values of the unit's windows in plane p of x, which begin at a row, column and channel."""
+    """found = the largest values of the unit's windows in plane p of x, which begin at a row,
+    column and channel.
+    """
     y, z, c = begin
     places, wide = plan.down.places(plan.blocks), kept_columns(plan, pairs)
     to = rows if places > 1 else found
@@ -142,7 +148,9 @@ def read_plane(
 
 @cb.func
 def read_words(words, x, p, y, z, k: cb.Comptime[int], none, near: cb.Comptime[tuple], plan):
-    """`read_row` of 16-bit floats, with channels first: element 0 of the words is in column z + first_of(plan)."""
+    """`read_row` of 16-bit floats, with channels first: element 0 of the words is in column z +
+    first_of(plan).
+    """
     elements, shape = x
     away = plan.margin or k + plan.down.low < 0 or k + plan.down.low >= plan.blocks * plan.down.ins
     row = cb.min(cb.max(y, 0), shape[1] - 1) if away else y
@@ -166,7 +174,9 @@ def first_of(plan: PlanePlan) -> int:
 
 @cb.func
 def larger_of(to, state, found, moves: cb.Comptime[tuple], n: cb.Comptime[int], pairs: cb.Comptime):
-    """The moves of a ring, for lines of n numbers, to slots or (`to` is not the state) to the only one of results."""
+    """The moves of a ring, for lines of n numbers, to slots or (`to` is not the state) to the only
+    one of results.
+    """
     for slot, a, b in cb.unroll(moves):
         for q in cb.unroll(range(n)):
             number = found[q] if a == NEW else state[a * n + q]
@@ -181,11 +191,13 @@ def max_windows(
     pairs: cb.Comptime, plan: cb.Comptime[PlanePlan], ring: cb.Comptime[Ring], near: cb.Comptime[tuple],
     ragged: cb.Comptime[bool],
 ):  # fmt: skip
-    """out[(p, d), i, j] or out[(n, d), i, j, c] = the largest value of a window; shapes are `size` and `made`.
+    """out[(p, d), i, j] or out[(n, d), i, j, c] = the largest value of a window; shapes are `size`
+    and `made`.
 
-    Units walk along d, of which there are `sizes` in x and in out. `counts`: units along d, i and j. `near`: whether
-    windows have no gaps along d, and what `read_row` wants. `ragged`: some windows may be behind the end of d.
-    `pairs`: the dtype of which x and out hold the bits, as `pool_pairs.words_of` gives them, or None.
+    Units walk along d, of which there are `sizes` in x and in out. `counts`: units along d, i and
+    j. `near`: whether windows have no gaps along d, and what `read_row` wants. `ragged`: some
+    windows may be behind the end of d. `pairs`: the dtype of which x and out hold the bits, as
+    `pool_pairs.words_of` gives them, or None.
     """
     fill_core(plan)
     t = cb.ABSOLUTE_POS
@@ -272,7 +284,9 @@ def look_at(
     both, held, p, first, w, r: cb.Comptime[int], begin, here, sizes, least, pairs: cb.Comptime, plan, ring,
     near: cb.Comptime[tuple], ragged: cb.Comptime[bool],
 ):  # fmt: skip
-    """Place r of those that are written out; window w begins at place 0. The unit's first window is `first`."""
+    """Place r of those that are written out; window w begins at place 0. The unit's first window is
+    `first`.
+    """
     if wanted(ring, r):
         (x, out), (state, found, rows, values) = both, held
         d = (w * ring.steps.ins + r) * ring.hop + here[0] + ring.steps.low
@@ -334,7 +348,9 @@ def held_by(ring: Ring, down: Steps, across: Steps, blocks: int, columns: int, h
 def plan_of(
     x: Any, out: Any, ring: Ring, down: Steps, across: Steps, last: bool, halves: bool
 ) -> tuple[PlanePlan, int, int]:  # fmt: skip
-    """A plan for the planes of x, with the numbers of a row's groups of results and of a column's strips."""
+    """A plan for the planes of x, with the numbers of a row's groups of results and of a column's
+    strips.
+    """
     blocks = min(ROWS, out.shape[1])
     shared = across.taps > across.ins and (across.apart == 1 or across.ins == 1)
     columns = min(4 if across.taps > 3 * across.ins else 2, out.shape[2]) if shared else 1
@@ -364,7 +380,9 @@ def plan_of(
 
 
 def pieces_of(ring: Ring, deep: int, units: int) -> tuple[int, int]:
-    """Units along an axis of so many windows, and turns of each, if there are so many units without that."""
+    """Units along an axis of so many windows, and turns of each, if there are so many units without
+    that.
+    """
     every = -(-deep // ring.ahead)
     turns = max(1, min(TURNS, every, every * units // MANY)) if ring.looped else 1
     pieces = -(-every // turns)
@@ -381,8 +399,9 @@ def run(
     least: Any,
     last: bool,
 ) -> None:
-    """Largest values of windows of ((planes, depth), height, width), or with `last` of ((batch, depth), height, width,
-    channels), where `sizes` are the depths of x and out."""
+    """Largest values of windows of ((planes, depth), height, width), or with `last` of ((batch,
+    depth), height, width, channels), where `sizes` are the depths of x and out.
+    """
     dense_down = walked.apart == 1
     hop = (
         walked.apart if walked.ins == 1 else 1
@@ -407,7 +426,8 @@ def run(
     pieces, turns = pieces_of(ring, deep, units * hop)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)
     acc = acc if pairs is None else cb.u32
-    # a place that counts twice changes nothing: those outside may have the value of one that is in the same window
+    # a place that counts twice changes nothing: those outside may have the value of one that is in
+    # the same window
     left, right = (
         across.taps + across.low,
         x.shape[2] - (out.shape[2] - 1) * across.ins - across.low,

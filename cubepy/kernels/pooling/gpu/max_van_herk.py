@@ -1,10 +1,12 @@
-"""Largest values of wide windows with stride 1 in planes, for devices with planes, however wide they are.
+"""Largest values of wide windows with stride 1 in planes, for devices with planes, however wide
+they are.
 
-Both axes are cut into chunks. A window begins within one chunk, ends within another, and holds the chunks between them
-as a whole. So of a chunk only the maxima from each of its places to its end are kept, and a result is the largest of
-one such maximum, of the chunks between, and of the places of the last chunk so far. A unit owns a line of columns,
-walks down the plane by chunks of rows, and keeps the maxima of its last chunks in shared memory. What it finds goes to
-its cube's others, whose lines are the chunks along the width.
+Both axes are cut into chunks. A window begins within one chunk, ends within another, and holds the
+chunks between them as a whole. So of a chunk only the maxima from each of its places to its end are
+kept, and a result is the largest of one such maximum, of the chunks between, and of the places of
+the last chunk so far. A unit owns a line of columns, walks down the plane by chunks of rows, and
+keeps the maxima of its last chunks in shared memory. What it finds goes to its cube's others, whose
+lines are the chunks along the width.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ TOGETHER = 2  # cubes that should find room on a core
 
 @dataclass(frozen=True)
 class WidePlan:
-    """`down`, `across`: places of a window. A cube does `lines` lines of `lanes` columns in `groups` planes; `halo` of
-    the lines belong to the tile before, but for the first tile. Windows may end in `more` lines behind them, where
-    nothing is. `whole`: lines of x can be read at once. `past`: some are behind the end of a row."""
+    """`down`, `across`: places of a window. A cube does `lines` lines of `lanes` columns in
+    `groups` planes; `halo` of the lines belong to the tile before, but for the first tile. Windows
+    may end in `more` lines behind them, where nothing is. `whole`: lines of x can be read at once.
+    `past`: some are behind the end of a row.
+    """
 
     down: int
     across: int
@@ -74,13 +78,17 @@ class WidePlan:
 
 
 def behind(taps: int, place: int, size: int) -> tuple[int, int]:
-    """Where the window begins that ends at a place of a chunk: how many chunks before, and at which of its places."""
+    """Where the window begins that ends at a place of a chunk: how many chunks before, and at which
+    of its places.
+    """
     first = place - taps + 1
     return -(first // size), first % size
 
 
 def between(taps: int, size: int) -> int:
-    """The chunks that are whole in every window which ends in a chunk: so many before it, but for the farthest."""
+    """The chunks that are whole in every window which ends in a chunk: so many before it, but for
+    the farthest.
+    """
     return behind(taps, size - 1, size)[0]
 
 
@@ -94,7 +102,8 @@ def starts(plan: WidePlan) -> tuple[int, ...]:
 def ending(results, values, whole, begun, taps: cb.Comptime[int], size: cb.Comptime[int]):
     """results[r] = the largest value of the window that ends at place r of the chunk `values`.
 
-    whole: the largest of the chunks in every one of them, or None. begun[r]: of the chunk where window r begins.
+    whole: the largest of the chunks in every one of them, or None. begun[r]: of the chunk where
+        window r begins.
     """
     running = values[0]
     for r in cb.unroll(range(size)):
@@ -114,7 +123,9 @@ def ending(results, values, whole, begun, taps: cb.Comptime[int], size: cb.Compt
 
 @cb.func
 def walk_down(found, rows, held, chunk, lane, plan: cb.Comptime[WidePlan]):
-    """found[r] = the largest values of the columns' windows that end in row r of a chunk; keep the chunk."""
+    """found[r] = the largest values of the columns' windows that end in row r of a chunk; keep the
+    chunk.
+    """
     if plan.down == 1:
         for r in cb.unroll(range(ROWS)):
             found[r] = rows[r]
@@ -150,7 +161,9 @@ def kept(chunk, k: cb.Comptime[int], plan: cb.Comptime[WidePlan]):
 
 @cb.func
 def walk_across(own, stage, marks, at, plan: cb.Comptime[WidePlan]):
-    """The largest values of windows that end in the columns of a line, the `at`-th of all that are staged."""
+    """The largest values of windows that end in the columns of a line, the `at`-th of all that are
+    staged.
+    """
     lanes = plan.lanes
     values, results, begun = (
         cb.local((lanes,), own.dtype),
@@ -181,7 +194,9 @@ def walk_across(own, stage, marks, at, plan: cb.Comptime[WidePlan]):
 
 @cb.func
 def read_chunk(rows, x, plane, chunk, column, size, plan: cb.Comptime[WidePlan]):
-    """The columns' rows of a chunk. Behind the end of an axis its last place counts again, which changes nothing."""
+    """The columns' rows of a chunk. Behind the end of an axis its last place counts again, which
+    changes nothing.
+    """
     for r in cb.unroll(range(ROWS)):
         y = cb.min(chunk * ROWS + r, size[1] - 1)
         if plan.whole:
@@ -204,8 +219,9 @@ def largest_wide(
     x: cb.Array, size, out: cb.Array, made, pad, tiles, strips, chunks, least: cb.Comptime, acc: cb.Comptime,
     plan: cb.Comptime[WidePlan],
 ):  # fmt: skip
-    """x, out of (planes, height, width), of shapes `size` and `made`; a cube does a tile of a strip of `chunks` chunks
-    of rows in some planes."""
+    """x, out of (planes, height, width), of shapes `size` and `made`; a cube does a tile of a strip
+    of `chunks` chunks of rows in some planes.
+    """
     lanes, lines, units = plan.lanes, plan.lines, plan.units
     held = cb.shared((max(1, plan.slots), ROWS, units * lanes), acc)
     stage = cb.shared((ROWS * plan.groups * plan.row * lanes,), acc)
@@ -280,7 +296,9 @@ def largest_wide(
 def plan_of(
     x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int]
 ) -> tuple[WidePlan, int] | None:
-    """How (planes, height, width) are cut, and tiles of a row; None if windows are too tall for shared memory."""
+    """How (planes, height, width) are cut, and tiles of a row; None if windows are too tall for
+    shared memory.
+    """
     lanes = 4
     whole = not (x.shape[2] % lanes or address(x) % (lanes * x.itemsize))
     lines, ends = -(-x.shape[2] // lanes), -(-(out.shape[2] + kernel[1] - 1 - pad[1]) // lanes)
@@ -310,12 +328,16 @@ def use(plan: WidePlan, tiles: int, lines: int) -> float:
 
 
 def fits(x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int]) -> bool:
-    """Whether `run` can do it: elements of up to 4 bytes, and windows so tall that shared memory holds them."""
+    """Whether `run` can do it: elements of up to 4 bytes, and windows so tall that shared memory
+    holds them.
+    """
     return x.itemsize <= 4 and plan_of(x, out, kernel, pad) is not None
 
 
 def run(x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int], least: Any) -> None:
-    """Largest values of windows of (planes, height, width), with stride 1 and without gaps, that fit."""
+    """Largest values of windows of (planes, height, width), with stride 1 and without gaps, that
+    fit.
+    """
     planned = plan_of(x, out, kernel, pad)
     assert planned is not None, "ask `fits` first"
     plan, tiles = planned

@@ -1,4 +1,6 @@
-"""Max pooling and table look-up by whole cubes, for devices with planes: every unit makes one line of the result."""
+"""Max pooling and table look-up by whole cubes, for devices with planes: every unit makes one line
+of the result.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Windows along an axis whose places come one after the other: what is kept of them, and for how long.
+"""Windows along an axis whose places come one after the other: what is kept of them, and for how
+long.
 
-Windows of which many overlap are done in groups that all share one place. What comes before it is kept window by
-window, from there backwards; what comes behind is one running maximum (van Herk, "A fast algorithm for local minimum
-and maximum filters on rectangular and octagonal kernels", 1992). So as many lines are kept as windows overlap, and a
-result takes three maxima however long its window is. Other windows are kept one by one until their last place.
+Windows of which many overlap are done in groups that all share one place. What comes before it is
+kept window by window, from there backwards; what comes behind is one running maximum (van Herk, "A
+fast algorithm for local minimum and maximum filters on rectangular and octagonal kernels", 1992).
+So as many lines are kept as windows overlap, and a result takes three maxima however long its
+window is. Other windows are kept one by one until their last place.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ NEW = -1  # the place that has just come, among what is kept
 
 @dataclass(frozen=True)
 class Ring:
-    """Windows along an axis, of every `hop`-th place. `ahead` of them are done by code that is written out; with
-    `looped`, as often as is wanted."""
+    """Windows along an axis, of every `hop`-th place. `ahead` of them are done by code that is
+    written out; with `looped`, as often as is wanted.
+    """
 
     steps: Steps
     ahead: int
@@ -47,7 +50,9 @@ class Ring:
 
     @property
     def again(self) -> bool:
-        """Whether the code that is repeated also takes in the places before its own, in a turn that gives nothing."""
+        """Whether the code that is repeated also takes in the places before its own, in a turn that
+        gives nothing.
+        """
         return self.looped and 2 * self.lead > self.ahead * self.steps.ins
 
     @property
@@ -65,7 +70,9 @@ def overlap(steps: Steps) -> int:
 
 
 Kept = tuple[int, int, int]
-"""Where the larger of two goes: a slot, or which window is done; slots or NEW (twice the same: no larger one)."""
+"""Where the larger of two goes: a slot, or which window is done; slots or NEW (twice the same: no
+larger one).
+"""
 
 
 def kept(ring: Ring, r: int) -> tuple[Kept, ...]:
@@ -112,7 +119,9 @@ def _holding(ring: Ring, r: int) -> list[int]:
 
 
 def _shared(ring: Ring, r: int) -> tuple[int, int]:
-    """The group of windows that are being done at place r, and how far behind the place that they share it is."""
+    """The group of windows that are being done at place r, and how far behind the place that they
+    share it is.
+    """
     ins, n = ring.steps.ins, ring.overlap
     group = (r - (n - 1) * ins) // (n * ins)
     behind = r - (n - 1) * ins - group * n * ins

@@ -1,11 +1,14 @@
-"""Largest values of windows in images on Hopper: the copy engine brings rows to shared memory while units work.
+"""Largest values of windows in images on Hopper: the copy engine brings rows to shared memory while
+units work.
 
-A cube makes a band of columns and walks down the image. One unit asks for rows as long as there is room for them; the
-others read what their windows see of a row and find the largest values across (`pool_planes.largest`). Down the image
-rows go by blocks as high as a window: a window is the end of one block and the begin of the next (van Herk, "A fast
-algorithm for local minimum and maximum filters on rectangular and octagonal kernels", 1992). The rows of a block are
-kept, and where it ends they become the largest values from each row to that end. So a result takes two maxima more
-however high its window is, and how much a core has on its way does not depend on how many units find room on it.
+A cube makes a band of columns and walks down the image. One unit asks for rows as long as there is
+room for them; the others read what their windows see of a row and find the largest values across
+(`pool_planes.largest`). Down the image rows go by blocks as high as a window: a window is the end
+of one block and the begin of the next (van Herk, "A fast algorithm for local minimum and maximum
+filters on rectangular and octagonal kernels", 1992). The rows of a block are kept, and where it
+ends they become the largest values from each row to that end. So a result takes two maxima more
+however high its window is, and how much a core has on its way does not depend on how many units
+find room on it.
 """
 
 from __future__ import annotations
@@ -45,13 +48,17 @@ TURNS = 2
 LEAST_SIZE = 1 << 22
 """Results, below which a launch takes longer than memory."""
 SHORT, HIGH, HIGH_SINGLE, MOST = 5, 7, 14, (64, 32)
-"""Other kernels are faster for windows that reach over up to SHORT strides, that have less than HIGH rows with channels
-first (HIGH_SINGLE where results are no whole lines), or more than MOST places along an axis (with channels first, and
-last),"""
+"""Other kernels are faster for windows that reach over up to SHORT strides, that have less than
+HIGH rows with channels first (HIGH_SINGLE where results are no whole lines), or more than MOST
+places along an axis (with channels first, and last),
+"""
 HIGH_NARROW = 10
-"""of 16-bit floats with channels first that have less rows, or an odd number of results in a row,"""
+"""of 16-bit floats with channels first that have less rows, or an odd number of results in a row,
+"""
 GAPS = 10, 20
-"""and, with channels first, for those with gaps that do not reach over so many places (all measured on an H200)."""
+"""and, with channels first, for those with gaps that do not reach over so many places (all measured
+on an H200).
+"""
 
 
 @cb.func
@@ -92,8 +99,9 @@ def clear_edges(tile, least, z, size, plan: cb.Comptime[BoxPlan]):
 
 @cb.func
 def read_boxed(values, tile, at, z, size, none, plan: cb.Comptime[BoxPlan]):
-    """What a unit sees of a row in shared memory. With channels last it begins at element `at`, else at column z, where
-    column 0 is element `at`."""
+    """What a unit sees of a row in shared memory. With channels last it begins at element `at`,
+    else at column z, where column 0 is element `at`.
+    """
     if plan.last:
         for v in cb.unroll(range(plan.across.places(plan.columns))):
             place = multiple(at + v * plan.channels, plan.lanes)
@@ -144,7 +152,9 @@ def across_row(found, values, plan: cb.Comptime[BoxPlan]):
 
 @cb.func
 def mark_lines(marks, tile, row, at, none, plan: cb.Comptime[BoxPlan]):
-    """Keep the largest value of every line of a row that a unit owns, the `row`-th of those that are kept."""
+    """Keep the largest value of every line of a row that a unit owns, the `row`-th of those that
+    are kept.
+    """
     member, group = coordinates(cb.UNIT_POS, (plan.planes, plan.groups))
     for turn in cb.unroll(range(-(-plan.whole[2] // plan.groups))):
         line = group + turn * plan.groups
@@ -305,11 +315,12 @@ def max_boxes(
     x: cb.TensorMap, size, out: cb.Array, made, low, hop, pieces, windows, bands, blocks, least: cb.Comptime,
     acc: cb.Comptime, plan: cb.Comptime[BoxPlan],
 ):  # fmt: skip
-    """out (planes, height, width), or (batch, height, width, channels), = the largest value of each window of x.
+    """out (planes, height, width), or (batch, height, width, channels), = the largest value of each
+    window of x.
 
-    `size` and `made` are the shapes of x and out; windows begin `low` rows above the image, and their rows are `hop`
-    apart. Cubes, the slowest first: planes or images, `pieces` of `windows` windows along the height, `hop` first rows,
-    `bands` of the width, and `blocks` of channels.
+    `size` and `made` are the shapes of x and out; windows begin `low` rows above the image, and
+    their rows are `hop` apart. Cubes, the slowest first: planes or images, `pieces` of `windows`
+    windows along the height, `hop` first rows, `bands` of the width, and `blocks` of channels.
     """
     cb.resident(plan.cubes)
     full = cb.barrier(plan.stages, 1)
@@ -383,8 +394,9 @@ def launch(x: Any, out: Any, down: Steps, least: Any, plan: BoxPlan, pieces: int
 
 
 def fits(x: Any, out: Any, down: Steps, across: Steps, last: bool) -> bool:
-    """Whether `run` takes it, and is faster than others are: images whose rows the copy engine takes, large enough to
-    fill a GPU, and windows that reach over many others."""
+    """Whether `run` takes it, and is faster than others are: images whose rows the copy engine
+    takes, large enough to fill a GPU, and windows that reach over many others.
+    """
     device = cb.device_properties_of()
     if (
         "tma" not in device.features
@@ -431,7 +443,9 @@ def by_words(x: Any, out: Any, across: Steps, last: bool) -> tuple[Any, Any, Any
 
 
 def run(x: Any, out: Any, down: Steps, across: Steps, least: Any, last: bool) -> None:
-    """Largest values of windows of (planes, height, width), or with `last` of (batch, height, width, channels)."""
+    """Largest values of windows of (planes, height, width), or with `last` of (batch, height,
+    width, channels).
+    """
     x, out, pairs = by_words(x, out, across, last)
     plan = plan_of(tuple(x.shape), tuple(out.shape), x.itemsize, down, across, last, pairs)
     assert plan is not None, "ask `fits` first"

@@ -1,4 +1,6 @@
-"""How `pooling.sm90.max_tma` cuts images: what a cube makes, what its units read, and which of the ways to do so is fast."""
+"""How `pooling.sm90.max_tma` cuts images: what a cube makes, what its units read, and which of the
+ways to do so is fast.
+"""
 
 from __future__ import annotations
 
@@ -33,39 +35,42 @@ REGISTERS = 1 << 16
 ENOUGH_UNITS, ENOUGH_BYTES = 512, 40 << 10
 """That work on a core, and are on their way to it (measured on an H200)."""
 FEWEST_WHOLE = 3
-"""Lines that are whole in all windows of a unit, from which on it takes their largest values from other units."""
+"""Lines that are whole in all windows of a unit, from which on it takes their largest values from
+other units.
+"""
 ENOUGH_ROWS = 6
 """On their way to a core, with channels last, where rows are long (the same)."""
 WRITTEN_OUT = 13
 """Places of a window along an axis, up to which other kernels have code for all of it."""
 LEAST_WORTH, LEAST_WIDE = (0.7, 0.55), 0.35
-"""Below which other kernels are faster, with channels first and last, and for wider windows with channels first."""
+"""Below which other kernels are faster, with channels first and last, and for wider windows with
+channels first.
+"""
 FEW_CUBES = 0.04, 0.2
-"""What it costs that a core has one cube, and where units look at lines for each other (both measured on an H200)."""
+"""What it costs that a core has one cube, and where units look at lines for each other (both
+measured on an H200).
+"""
 
 
 @dataclass(frozen=True)
 class BoxPlan:
-    """What a cube makes: `tile` columns of results, in `planes` planes, or for `channels` channels with `last`.
+    """What a cube makes: `tile` columns of results, in `planes` planes, or for `channels` channels
+    with `last`.
 
-    Attributes:
-        across: how windows go along the width.
-        taps, ins: rows of a window, and from one window to the next.
-        last: whether channels are last.
-        columns, lanes: results of a unit in a row, and the channels of each.
-        lined: neighbouring results of a row that are written at once, with channels first.
-        loads: where a unit reads along a row, with channels first: as in `PlanePlan`.
-        tile, planes, channels: of a cube.
-        before: with channels last, where the first column that a tile sees is in a row of shared memory, which has
-            nothing in columns that no box fills. With channels first a tile is as wide as the image.
-        box, boxes, pitch: columns of a box, boxes of a row, and columns of a row in shared memory.
-        stages: rows that are under way, or read.
-        cubes: that should find room on a core.
-        near: whether rows, and loads of so many columns, may be the nearest ones inside.
-        ragged: whether some results may lie outside.
+    Attributes: across: how windows go along the width. taps, ins: rows of a window, and from one
+        window to the next. last: whether channels are last. columns, lanes: results of a unit in a
+        row, and the channels of each. lined: neighbouring results of a row that are written at
+        once, with channels first. loads: where a unit reads along a row, with channels first: as in
+        `PlanePlan`. tile, planes, channels: of a cube. before: with channels last, where the first
+        column that a tile sees is in a row of shared memory, which has nothing in columns that no
+        box fills. With channels first a tile is as wide as the image. box, boxes, pitch: columns of
+        a box, boxes of a row, and columns of a row in shared memory. stages: rows that are under
+        way, or read. cubes: that should find room on a core. near: whether rows, and loads of so
+        many columns, may be the nearest ones inside. ragged: whether some results may lie outside.
         pairs: the dtype of which rows hold the bits, as `pool_pairs.words_of` gives them, or None.
-        whole: lines that are whole in all windows of a unit, of which it takes the largest values that others found:
-            the first, counted from its own line, how many, and how many lines a row of the image has.
+        whole: lines that are whole in all windows of a unit, of which it takes the largest values
+        that others found: the first, counted from its own line, how many, and how many lines a row
+        of the image has.
     """
 
     across: Steps
@@ -134,8 +139,9 @@ class BoxPlan:
         return -(-(self.place_of(place) + wide) // self.halves)
 
     def place_of(self, place: int) -> int:
-        """Where a place of a row is among the numbers that a unit reads, with channels first. Lines that others look at
-        are one number there, or a word."""
+        """Where a place of a row is among the numbers that a unit reads, with channels first. Lines
+        that others look at are one number there, or a word.
+        """
         first, count, _ = self.whole
         at = place - self.loads[0][0] // self.halves * self.halves
         return (
@@ -246,8 +252,9 @@ def plans(
     size: tuple[int, ...], made: tuple[int, ...], itemsize: int, down: Steps, across: Steps, last: bool,
     pairs: Any = None,
 ) -> Iterator[BoxPlan]:  # fmt: skip
-    """Blueprints that differ in how much a cube does, as many of which find room on a core as can, and bring as many
-    rows as can."""
+    """Blueprints that differ in how much a cube does, as many of which find room on a core as can,
+    and bring as many rows as can.
+    """
     for columns in (4, 8):
         if last:
             measure, results = ROW_BYTES // itemsize, -(-made[2] // columns)
@@ -282,8 +289,9 @@ def plans(
 
 
 def worth(plan: BoxPlan, size: tuple[int, ...], made: tuple[int, ...], itemsize: int) -> float:
-    """How fast a plan is, about: 1 where a core has enough units that work, enough bytes on their way, and cubes read
-    few places that others read, too, in long pieces, and write lines."""
+    """How fast a plan is, about: 1 where a core has enough units that work, enough bytes on their
+    way, and cubes read few places that others read, too, in long pieces, and write lines.
+    """
     working = min(1.0, plan.cubes * plan.used / ENOUGH_UNITS) ** 0.4
     coming = min(1.0, plan.cubes * plan.stages * plan.row * itemsize / ENOUGH_BYTES) ** 0.5
     coming *= min(1.0, plan.cubes * plan.stages / ENOUGH_ROWS) ** 0.5 if plan.last else 1.0

@@ -46,7 +46,8 @@ IN_PLANES: dict[str, Answer] = {
     "plane_inclusive_sum": lambda calls: list(accumulate(c[0] for c in calls)),
 }  # fmt: skip
 REST = 0.25
-"""How often a plane stays behind while others go on: those that wait too little for it are found."""
+"""How often a plane stays behind while others go on: those that wait too little for it are found.
+"""
 MEETINGS = {
     *IN_PLANES, "sync_cube", "sync_cluster", "sync_group", "arrive_group", "wgmma", "wgmma_registers", "barrier_wait",
 }  # fmt: skip

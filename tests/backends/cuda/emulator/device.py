@@ -1,4 +1,6 @@
-"""A Hopper GPU on which whole functions of the library run: every launch is emulated, memory is the host's."""
+"""A Hopper GPU on which whole functions of the library run: every launch is emulated, memory is the
+host's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Matrix units: the layouts of fragments as PTX describes them, and tiles in shared memory with their bytes permuted."""
+"""Matrix units: the layouts of fragments as PTX describes them, and tiles in shared memory with
+their bytes permuted.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def wide(words: Any, dtype: np.dtype) -> np.ndarray:
 
 
 def left_rows(words: Any, dtype: np.dtype) -> np.ndarray:
-    """(rows, k) from four words of each unit: unit 4 r + t of a plane holds rows r and r + 8, words t and t + 4."""
+    """(rows, k) from four words of each unit: unit 4 r + t of a plane holds rows r and r + 8, words
+    t and t + 4.
+    """
     per = 4 // dtype.itemsize
     parts = wide(words, dtype).reshape(
         -1, 8, 4, 2, 2, per
@@ -106,7 +110,9 @@ def operand(
 
 
 class Product:
-    """A product of a group of four planes, computed when the first unit waits for it: its operands must last so long."""
+    """A product of a group of four planes, computed when the first unit waits for it: its operands
+    must last so long.
+    """
 
     def __init__(self, op: str, calls: list[list[Any]], shared: np.ndarray, at_once: bool) -> None:
         self.op, self.calls, self.shared = op, calls, shared
@@ -122,7 +128,9 @@ class Product:
             self.fragments()
 
     def fragments(self) -> np.ndarray:
-        """What each unit adds: 4 r + t of a plane holds columns 2 t and 2 t + 1 of rows r and r + 8 of its 16 rows."""
+        """What each unit adds: 4 r + t of a plane holds columns 2 t and 2 t + 1 of rows r and r + 8
+        of its 16 rows.
+        """
         if self.made is None:
             first = self.calls[0]
             if self.op == "wgmma":

@@ -20,12 +20,15 @@ OWN = frozenset([np.int8, np.int16, np.int32, np.int64, np.bool_])
 
 
 def plain(value: Any) -> Any:
-    """A signed number or a flag as Python's own: quicker, and right as an index; other numbers as they are."""
+    """A signed number or a flag as Python's own: quicker, and right as an index; other numbers as
+    they are.
+    """
     return value.item() if type(value) in OWN else value
 
 
 class Place:
-    """Elements in memory, from some byte of a cube's shared memory (or of nowhere, for an array) on.
+    """Elements in memory, from some byte of a cube's shared memory (or of nowhere, for an array)
+    on.
 
     `first` of them lie before the one that has index 0.
     """
