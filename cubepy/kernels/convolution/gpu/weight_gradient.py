@@ -23,7 +23,8 @@ from cubepy.kernels.convolution.gpu.fold import folded
 from cubepy.kernels.convolution.gpu.in_order import in_order
 from cubepy.kernels.convolution.problem import Problem, in_three
 from cubepy.kernels.matmul.gpu.mma_multistage import stage_product
-from cubepy.kernels.matmul.gpu.operands import ALIGNMENT, place_of
+from cubepy.kernels.matmul.gpu.operands import ALIGNMENT
+from cubepy.kernels.primitives.vector_width import address
 from cubepy.runtime import memory
 
 UNITS, SIDE, LANES = 256, 16, 4
@@ -387,7 +388,7 @@ def by_windows_on_gpu(view: Any, grad: Any, out: Any, problem: Problem, groups: 
     filters, channels, taps = out.shape[0] // groups, out.shape[1], out.shape[2]
     piece = PIECE // x.itemsize
     whole = all(n % piece == 0 for n in (channels, filters))
-    copies = whole and place_of(x) % ALIGNMENT == 0 and place_of(seen) % ALIGNMENT == 0
+    copies = whole and address(x) % ALIGNMENT == 0 and address(seen) % ALIGNMENT == 0
     matrix = problem.tf32 or x.itemsize == 2
     width = -(-channels // piece) * piece
     steps = -(-math.prod(seen.shape[:4]) // (UNITS * piece // BLOCK))

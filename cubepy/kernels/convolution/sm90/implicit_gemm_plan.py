@@ -31,11 +31,12 @@ from cubepy.kernels.convolution.sm90.operand_layout import (
 )
 from cubepy.kernels.convolution.sm90.split_k import added
 from cubepy.kernels.entry.shapes import strided
-from cubepy.kernels.matmul.gpu.operands import ALIGNMENT, NARROW_FLOATS, activation_for, place_of
+from cubepy.kernels.matmul.gpu.operands import ALIGNMENT, NARROW_FLOATS, activation_for
 from cubepy.kernels.matmul.matmul import matmul
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.movement.transpose import transpose
 from cubepy.kernels.primitives.pipeline import BLOCK, ROW_BYTES
+from cubepy.kernels.primitives.vector_width import address
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
@@ -135,7 +136,7 @@ def convolve_on_gpu(
         )
         if laid is not None:
             x, taps, problem, group = laid
-            direct = channels_last and place_of(target) % ALIGNMENT == 0 and len(taps) == filters
+            direct = channels_last and address(target) % ALIGNMENT == 0 and len(taps) == filters
             spatial = target.shape[1:-1] if channels_last else target.shape[2:]
             last = target if direct else memory.empty((n, *spatial, len(taps)), target.dtype)
             by_boxes(x, taps, bias, last, problem, function, group, chosen)

@@ -12,8 +12,9 @@ import cubepy as cb
 from cubepy.kernels.convolution.gpu.in_order import in_order
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.entry.shapes import strided
-from cubepy.kernels.matmul.gpu.operands import ALIGNMENT, place_of
+from cubepy.kernels.matmul.gpu.operands import ALIGNMENT
 from cubepy.kernels.movement.copy import convert_into
+from cubepy.kernels.primitives.vector_width import address
 from cubepy.runtime import memory
 
 UNITS = 128
@@ -261,7 +262,7 @@ def in_boxes(view: Any) -> Any:
     """
     steps = [s for n, s in zip(view.shape[:-1], view.strides[:-1], strict=True) if n != 1]
     fits = view.strides[-1] == view.itemsize and all(s > 0 and s % ALIGNMENT == 0 for s in steps)
-    if not fits or place_of(view) % ALIGNMENT:
+    if not fits or address(view) % ALIGNMENT:
         view = starting_well(in_order(view))
     if view.ndim > 3:
         return view
@@ -271,7 +272,7 @@ def in_boxes(view: Any) -> Any:
 
 def starting_well(a: Any) -> Any:
     """A contiguous array that starts at a multiple of 16 bytes."""
-    if place_of(a) % ALIGNMENT == 0:
+    if address(a) % ALIGNMENT == 0:
         return a
     out = memory.empty(a.shape, a.dtype)
     convert_into(out, a)

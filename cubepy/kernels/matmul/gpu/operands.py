@@ -10,9 +10,8 @@ import cubepy as cb
 from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.primitives.epilogue import Epilogue
 from cubepy.kernels.primitives.functions_half import NARROW
+from cubepy.kernels.primitives.vector_width import address
 from cubepy.lang.dtypes import DType, as_dtype
-from cubepy.runtime.memory.address import address
-from cubepy.runtime.memory.device_array import DeviceArray
 
 P = TypeVar("P", bound=Epilogue)
 ALIGNMENT = 16
@@ -34,12 +33,7 @@ def aligned(a: Any) -> bool:
     if a.strides[2] != a.itemsize and a.shape[2] != 1:
         return False
     steps = (s for n, s in zip(a.shape[:2], a.strides[:2], strict=True) if n != 1)
-    return place_of(a) % ALIGNMENT == 0 and all(s > 0 and s % ALIGNMENT == 0 for s in steps)
-
-
-def place_of(a: Any) -> int:
-    """The address of an array's data."""
-    return a.address if isinstance(a, DeviceArray) else address(a)
+    return address(a) % ALIGNMENT == 0 and all(s > 0 and s % ALIGNMENT == 0 for s in steps)
 
 
 def suits_copy_engine(x: Any, y: Any, out: Any, residual: Any) -> bool:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.gpu.operands import ALIGNMENT, aligned, once, oriented, place_of
+from cubepy.kernels.matmul.gpu.operands import ALIGNMENT, aligned, once, oriented
 from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.movement.transpose_gpu import transpose
+from cubepy.kernels.primitives.vector_width import address
 from cubepy.runtime import memory
 
 UNITS = 256
@@ -74,7 +75,7 @@ def padded(x: Any) -> Any:
     if (
         x.itemsize == 2
         and n % 2 == 0
-        and place_of(x) % 4 == 0
+        and address(x) % 4 == 0
         and all(s % 4 == 0 for s in x.strides[:2])
     ):
         source, target = source.view("u4"), target.view("u4")  # words: half as many accesses

@@ -15,11 +15,12 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.matmul.gpu.gemv import MOST_DOT_ROWS, Few, FewRoutine
-from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, aligned, place_of
+from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, aligned
 from cubepy.kernels.matmul.gpu.padded_operands import STAGE_BYTES, STEPS, along_own, padded
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.matmul.sm90.cluster_split_k import Thin, ThinRoutine
 from cubepy.kernels.matmul.sm90.persistent import HopperRoutine
+from cubepy.kernels.primitives.vector_width import address
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 
@@ -86,7 +87,7 @@ class PaddedRoutine(HopperRoutine):
             if own is not residual:
                 own[...] = residual
             residual = own if aligned(own) else along_own(own, True)
-        words = place_of(out) % 4 == 0 and all(
+        words = address(out) % 4 == 0 and all(
             s % 4 == 0 for n, s in zip(out.shape, out.strides[:2]) if n != 1
         )
         plain = 0 if aligned(out) else 2 if out.itemsize == 2 and words else 1
