@@ -15,7 +15,7 @@ from cubepy.lang.dtypes import DType, f32, promote
 from cubepy.quant.linear.gpu.layout import arranged_of
 from cubepy.quant.linear.linear import quantized_linear
 from cubepy.quant.weights.weight import QuantizedWeight
-from cubepy.runtime.device import Device
+from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor import Storage, register
 from cubepy.tensor.storage import HOST, home, moved
 
@@ -58,7 +58,8 @@ class Quantized(Storage):
         known, found = self._operands
         if known is not self.weight:
             found = super().operands()
-            self._operands = self.weight, found
+            if gpu_of(self.device) is None:  # there, arrays that are arranged may come later
+                self._operands = self.weight, found
         return found
 
     def dense(self) -> Any:

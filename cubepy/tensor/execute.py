@@ -22,9 +22,9 @@ import numpy as np
 from cubepy.errors import KernelTypeError
 from cubepy.lang import mathematics
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime.memory.device_array import DeviceArray, upload
+from cubepy.runtime.memory.device_array import upload
 from cubepy.tensor.ir import Graph
-from cubepy.tensor.storage import Dense, Storage
+from cubepy.tensor.storage import Storage
 
 Executor = Callable[[Sequence[Any], dict[str, Any]], Any]
 _EXECUTORS: dict[tuple[str, str], Executor] = {}
@@ -53,10 +53,14 @@ def kernels() -> Any:
     return importlib.import_module("cubepy.kernels")
 
 
-def run(
-    op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype: np.dtype
-) -> Storage:
-    """Compute one op whose shapes are already checked; `dtype` is that of the result.
+def run(op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype: np.dtype) -> Any:
+    """Compute one op whose shapes are already checked: an array, a number or a storage.
+
+    Args:
+        op: its name.
+        inputs: what it reads; None for what is absent.
+        attrs: its attributes.
+        dtype: of the result.
 
     Raises:
         KernelTypeError: no executor of the op reads such storage.
@@ -67,24 +71,13 @@ def run(
             kind = s.kind
     executor = _EXECUTORS.get((op, kind))
     if executor is not None:
-        result = executor(inputs, attrs)
-    elif kind == "dense":
-        result = _DENSE[op](dtype, *(None if s is None else s.dense() for s in inputs), **attrs)
-    else:
-        raise KernelTypeError(
-            f"the op {op!r} cannot read {kind} storage; only {', '.join(executors(kind)) or 'no op'} can",
-            hint="convert it first: cb.tensor(x.numpy())",
-        )
-    if isinstance(result, Storage):
-        return result
-    return Dense(result if isinstance(result, DeviceArray) else np.asarray(result))
-
-
-def dense_op(op: str) -> Callable[..., Any]:
-    """What computes an op of dense arrays: a function of the result's dtype, the arrays, and the
-    attributes.
-    """
-    return _DENSE[op]
+        return executor(inputs, attrs)
+    if kind == "dense":
+        return _DENSE[op](dtype, *[None if s is None else s.dense() for s in inputs], **attrs)
+    raise KernelTypeError(
+        f"the op {op!r} cannot read {kind} storage; only {', '.join(executors(kind)) or 'no op'} can",
+        hint="convert it first: cb.tensor(x.numpy())",
+    )
 
 
 def execute(graph: Graph, inputs: Sequence[Any]) -> list[Any]:

@@ -18,15 +18,10 @@ from cubepy.compiler.signature import exact
 from cubepy.errors import DeviceError, LaunchError, ShapeError
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import recording
-from cubepy.runtime.device import current, gpu_of, use
-from cubepy.runtime.replay.record import Recorder as LaunchRecorder
+from cubepy.runtime.device import current, use
 from cubepy.runtime.tables import room
-from cubepy.tensor import traces
-from cubepy.tensor.execute import run
-from cubepy.tensor.infer import Spec, infer
 from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
-from cubepy.tensor.repeats import HostCall, quick
-from cubepy.tensor.traces import Call, keep_view, view_of
+from cubepy.tensor.replay import perform, quick
 
 if TYPE_CHECKING:
     from cubepy.tensor.array import Tensor
@@ -144,53 +139,11 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
     """
-    key = None
-    if not recording.detours:
-        found = quick(op, inputs, attrs)
-        if found is None and traces.seen:
-            key, values = traces.key_of(op, inputs, attrs)
-            found = None if key is None else traces.swift(key, values)
-        if found is not None:
-            return _result(op, inputs, attrs, found)
-    device = _common_device(op, inputs)
-    storages: Sequence[Any] = [None if t is None else t.storage for t in inputs]
-    call = None
-    if device.backend != "cpu" and gpu_of(device) is not None:
-        viewed = view_of(op, storages, attrs, key) if len(storages) == 1 else None
-        if viewed is not None:
-            return _result(op, inputs, attrs, viewed)
-        call = Call(op, storages, attrs, device)
-        call.note(inputs)
-        repeated = call.repeat(key)
-        if repeated is not None:
-            return _result(op, inputs, attrs, repeated)
-        storages = call.stores
-    hosted = HostCall(op, storages, attrs, device) if call is None else None
-    if hosted is not None:
-        if device is current():
-            done = hosted.repeat()
-        else:
-            with use(device):
-                done = hosted.repeat()
-        if done is not None:
-            return _result(op, inputs, attrs, done)
-    spec = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
-    with use(device) if device != current() else nullcontext():
-        if call is None:
-            storage = run(op, storages, attrs, spec.dtype.numpy)
-        else:
-            with LaunchRecorder(call.arrays) as recorder:
-                storage = run(op, storages, attrs, spec.dtype.numpy)
-            call.keep(recorder, storage)
-            if len(storages) == 1:
-                keep_view(op, storages[0], attrs, storage)
-    if storage.shape != spec.shape or storage.dtype is not spec.dtype:
-        raise ShapeError(
-            f"the op {op!r} gave {storage.dtype.name}{storage.shape}, its rule says {spec.dtype.name}{spec.shape}",
-            hint="the executor of the op disagrees with cubepy.tensor.infer; please report it",
-        )
-    if hosted is not None:
-        hosted.accept(storage, spec.dtype)
+    storage = None if recording.detours else quick(op, inputs, attrs)
+    if storage is None:
+        device = _common_device(op, inputs)
+        with use(device) if device != current() else nullcontext():
+            storage = perform(op, inputs, attrs, device)
     return _result(op, inputs, attrs, storage)
 
 

@@ -59,12 +59,12 @@ class Storage:
         return None
 
     def operands(self) -> tuple[Any, ...] | None:
-        """A text that stands for the plan, and the arrays: what an op on the host is known by; None
-        where it is not.
+        """A text that stands for the plan, and the arrays: what an op is known by; None where it is
+        not.
         """
         plan = self.plan()
         arrays = () if plan is None else tuple(self.read())
-        known = bool(arrays) and all(type(v) is np.ndarray for v in arrays)
+        known = bool(arrays) and {*map(type, arrays)} <= {np.ndarray, DeviceArray}
         return (text_of(plan), *arrays) if known else None
 
     def dense(self) -> Any:

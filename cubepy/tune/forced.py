@@ -85,10 +85,10 @@ class force:
     def __enter__(self) -> force:
         self._tokens.append(FORCED.set({**(FORCED.get() or {}), self._op: self._forced}))
         recording.detour(1)  # what is forced holds for this context only, tables are everybody's
-        recording.changed()
+        recording.forget()
         return self
 
     def __exit__(self, *exc: object) -> None:
         FORCED.reset(self._tokens.pop())
         recording.detour(-1)
-        recording.changed()
+        recording.forget()

@@ -82,7 +82,7 @@ class Tuner:
         for known in self._memory.values():
             known.clear()
         self._keys.clear()
-        recording.changed()
+        recording.forget()
 
     @contextlib.contextmanager
     def record(self) -> Iterator[dict[Any, None]]:

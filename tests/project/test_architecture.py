@@ -35,7 +35,7 @@ UPWARD = set()
 SIDEWAYS: set[tuple[str, str]] = set()
 CIRCLES: list[set[str]] = [
     {"compiler.builtin_calls", "compiler.expressions", "compiler.hardware_calls"},
-    {"tensor.array", "tensor.execute", "tensor.operators", "tensor.record", "tensor.repeats"},
+    {"tensor.array", "tensor.execute", "tensor.operators", "tensor.record", "tensor.replay"},
     {"tensor.infer", "tensor.ir"},
 ]
 PRIVATE: set[tuple[str, str]] = set()

@@ -28,7 +28,7 @@ def masks_of(keys: Any) -> np.ndarray:
     """`Keys.masks` as an array of what keys are held in; a call that is repeated reads it again."""
     masks = _masks(keys)
     if recording.active and (recorder := recording.current()) is not None:
-        recorder.number(masks)
+        recorder.constant(masks)
     return masks
 
 

@@ -17,7 +17,7 @@ def noted(*tables: np.ndarray) -> tuple[np.ndarray, ...]:
     """Arrays that never change, which calls that are repeated read again where they are."""
     if recording.active and (recorder := recording.current()) is not None:
         for table in tables:
-            recorder.number(table)
+            recorder.constant(table)
     return tables
 
 

@@ -24,19 +24,19 @@ from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
 from cubepy.runtime.ahead.waiting import WAIT
+from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.deep_stack import with_room
 from cubepy.runtime.launch import aliasing
 from cubepy.runtime.launch.arguments import device_of, take_apart
 from cubepy.runtime.launch.binder import LAUNCH_KEYWORDS, make_binder
 from cubepy.runtime.launch.bound import BoundLaunch, timed
 from cubepy.runtime.launch.prepared import Prepared
-from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.spans import ARRAYS
-from cubepy.runtime.replay import gpu_arguments
-from cubepy.runtime.replay.gpu_plan import GpuCalls
-from cubepy.runtime.replay.host_plan import REFUSED, plain
+from cubepy.runtime.replay.arguments import ON_GPU, REFUSED, key_of, note_type, plain
+from cubepy.runtime.replay.calls import Calls
+from cubepy.runtime.replay.gpu import GpuOperands
+from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Recorder
-from cubepy.runtime.replay.trace import RIPE, Trace
 from cubepy.runtime.stats import active, counters
 from cubepy.runtime.streams.stream import attached
 from cubepy.runtime.tables import room
@@ -61,7 +61,7 @@ class Launcher:
         self.programs: dict[
             Any, list[tuple[Any, dict[Any, Any]]]
         ] = {}  # with the executables of each
-        self.replays: GpuCalls | None = None
+        self.replays: Calls | None = None
 
     def bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple, Any, Any, Any]:
         """Arguments in order, their key, mode, device and stream.
@@ -85,15 +85,15 @@ class Launcher:
             self.replays is not None
             and not kwargs
             and args
-            and type(args[0]) in gpu_arguments.ON_GPU
+            and type(args[0]) in ON_GPU
             and not recording.detours
         ):
-            short = gpu_arguments.key_of(grid, args)
             try:
+                short = (grid, type(grid), *key_of(args))
                 again = self.replays.ready.get(short)
             except TypeError:
                 again = short = None
-            if again is not None and again(*args) is not REFUSED:
+            if again is not None and again(args) is not REFUSED:
                 return
         values, key, mode, where, stream = self.bound(args, kwargs)
         queue = None
@@ -118,12 +118,13 @@ class Launcher:
         elif prepared.fresh:
             prepared.write_quick()
             for v in args[:1]:
-                gpu_arguments.note_type(v)
+                note_type(v)
         quick = prepared.quick
         if quick is not None and not active and not recording.active and quick(values, queue):
             counters.launches += 1
             only_arrays = not kwargs and not getattr(prepared.runner, "numbers", True)
             if only_arrays and short not in prepared.tried and not recording.detours:
+                prepared.tried.add(short)
                 self.plan_replay(grid, prepared, args, values)
             return
         simple = prepared.simple
@@ -154,27 +155,23 @@ class Launcher:
 
     def plan_replay(self, grid: Any, prepared: Prepared, args: tuple, values: tuple) -> None:
         """Let a launch that came before be repeated by machine code from now on, if it can be."""
-        key = gpu_arguments.key_of(grid, args)
-        inputs = [v for v in values if type(v) is DeviceArray]
-        suits = (
-            key is not None
-            and prepared.simple is not None
-            and type(args[0]) in gpu_arguments.ON_GPU
-        )
-        if not suits or not all(type(v) in gpu_arguments.ON_GPU or plain(v) for v in args):
-            prepared.tried.add(None)
+        try:
+            key = (grid, type(grid), *key_of(args))
+        except TypeError:  # a packed tensor
+            return
+        if prepared.simple is None or type(args[0]) not in ON_GPU or not all(map(plain, args)):
+            return
+        recorded = Recorder()
+        leaves = [values[i] if j < 0 else values[i][j] for i, j in prepared.simple]
+        recorded.launch(prepared, leaves)
+        try:
+            plan = Plan(recorded, None, None, GpuOperands(recorded, args, None, None))
+        except Unsuitable:
             return
         prepared.tried.add(key)
         if self.replays is None:
-            self.replays = GpuCalls()
-        recorder = Recorder(inputs)
-        recorder.launch(
-            prepared, [values[i] if j < 0 else values[i][j] for i, j in prepared.simple or ()]
-        )
-        trace = Trace(recorder, (), inputs[0].device)
-        if trace.possible:
-            trace.replays = RIPE
-            self.replays.keep(key, args, None, trace, inputs)
+            self.replays = Calls()
+        self.replays.keep(key, plan)
 
     def bind(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch with its arguments fixed."""

@@ -16,7 +16,7 @@ from cubepy.kernels.elementwise import map
 from cubepy.kernels.normalization import rows_cpu, softmax
 from cubepy.runtime import recording
 from cubepy.runtime.memory.address import address
-from cubepy.runtime.replay import host_plan
+from cubepy.runtime.replay import host
 from tests.staging import WHERE
 
 pytestmark = pytest.mark.skipif(bool(WHERE), reason="kernels of the CPU")
@@ -26,7 +26,7 @@ rng = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def no_cache_holds_anything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module, name in ((map, "PAST"), (rows_cpu, "PAST"), (host_plan, "PEELED")):
+    for module, name in ((map, "PAST"), (rows_cpu, "PAST"), (host, "PEELED")):
         monkeypatch.setattr(module, name, 4096)
     recording.forget()
     yield
