@@ -23,7 +23,6 @@ from cubepy.errors import KernelTypeError
 from cubepy.lang import mathematics
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.memory.device_array import upload
-from cubepy.tensor.ir import Graph
 from cubepy.tensor.storage import Storage
 
 Executor = Callable[[Sequence[Any], dict[str, Any]], Any]
@@ -78,21 +77,6 @@ def run(op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype:
         f"the op {op!r} cannot read {kind} storage; only {', '.join(executors(kind)) or 'no op'} can",
         hint="convert it first: cb.tensor(x.numpy())",
     )
-
-
-def execute(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
-    """Replay a graph on tensors (or arrays) and return its outputs as tensors.
-
-    Args: graph: recorded by `record`, or read by `Graph.from_json`. inputs: one value for each of
-        `graph.inputs`; the shapes may differ from the recorded ones as far as every op accepts
-        them.
-
-    Raises:
-        ShapeError: too few or too many inputs, or shapes that an op refuses.
-    """
-    from cubepy.tensor.record import replay
-
-    return replay(graph, inputs)
 
 
 def _map(function: str) -> Callable[..., np.ndarray]:
@@ -245,4 +229,4 @@ _DENSE: dict[str, Callable[..., Any]] = {
     "softmax": lambda dtype, x, axis: kernels().softmax(x, axis),
 }
 
-__all__ = ["Executor", "execute", "executors", "kernels", "register", "run"]
+__all__ = ["Executor", "executors", "kernels", "register", "run"]

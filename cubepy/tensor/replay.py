@@ -8,15 +8,16 @@ says by `operands` what it is made of, so packed weights of a shape and scheme s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from cubepy.errors import ShapeError
+from cubepy.errors import DeviceError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import recording
-from cubepy.runtime.device import Device, gpu_of
+from cubepy.runtime.device import Device, current, gpu_of, use
 from cubepy.runtime.memory.device_array import DeviceArray, constant_on
 from cubepy.runtime.replay.arguments import REFUSED, key_of
 from cubepy.runtime.replay.calls import Calls
@@ -109,13 +110,35 @@ def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any,
     return (*values, *attrs, *attrs.values())
 
 
-def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device) -> Storage:
-    """The result of an op on tensors, computed on the current device.
+def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage:
+    """The result of an op on tensors, computed where they are.
 
     Raises:
         ShapeError: shapes that the op refuses.
         DTypeError: dtypes that it refuses.
+        DeviceError: inputs of several devices.
     """
+    device = _common_device(op, inputs)
+    with use(device) if device != current() else nullcontext():
+        return _perform(op, inputs, attrs, device)
+
+
+def _common_device(op: str, inputs: Sequence[Any]) -> Any:
+    device = None
+    for t in inputs:
+        if (
+            t is None or t.device is device or t.made_by[0] == "constant"
+        ):  # a number is at home everywhere
+            continue
+        if device is not None and t.device != device:
+            raise DeviceError(
+                f"{op} of tensors on {device} and {t.device}", hint=f'move one with .to("{device}")'
+            )
+        device = t.device
+    return current() if device is None else device
+
+
+def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device) -> Storage:
     on_gpu = device.backend != "cpu" and gpu_of(device) is not None
     stores = [t if t is None else _brought(t, device) if on_gpu else t.storage for t in inputs]
     values = _values(op, stores, attrs) if inputs else None

@@ -34,9 +34,7 @@ TARGETS = {"cpu": {"cpu"}, "gpu": {"gpu"}, "sm90": {"sm90", "gpu"}}
 UPWARD = set()
 SIDEWAYS: set[tuple[str, str]] = set()
 CIRCLES: list[set[str]] = [
-    {"compiler.builtin_calls", "compiler.expressions", "compiler.hardware_calls"},
-    {"tensor.array", "tensor.execute", "tensor.operators", "tensor.record", "tensor.replay"},
-    {"tensor.infer", "tensor.ir"},
+    {"compiler.builtin_calls", "compiler.expressions", "compiler.hardware_calls"}
 ]
 PRIVATE: set[tuple[str, str]] = set()
 LARGE_FOLDERS: dict[str, int] = {"backends/llvm/ops": 24, "cubepy/compiler": 19, "tests/device": 17}
@@ -60,7 +58,6 @@ LONG: dict[str, int] = {
     "quant.linear.gpu.gemm_mma": 471,
     "quant.linear.routines": 497,
     "runtime.memory.device_array": 466,
-    "tensor.array": 522,
 }
 WIDE_LINES = 831
 FMT_SKIPS = 393

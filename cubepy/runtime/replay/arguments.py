@@ -33,14 +33,16 @@ TENSORS: set[type] = set()
 """Types of tensors (with a `storage`) that were met on a GPU."""
 ON_GPU: set[type] = {DeviceArray}
 """All types of arguments that are on a GPU, or may be."""
-_ALIKE = frozenset({int, float, tuple})  # equal values of these may mean something else
-_OPTIONS = frozenset({int, float, bool, str, type(None), type, Func, Builtin, DType})
+AS_THEY_ARE = frozenset({str, type(None), type, Func, Builtin, DType})
+"""Types of options that are parts of keys as they are."""
+_NUMBERS = frozenset({int, float, bool, tuple})  # equal ones may mean something else
 
 
 def plain(value: Any) -> bool:
     """Whether an argument can be kept in a key."""
     return (
-        type(value) in _OPTIONS
+        type(value) in AS_THEY_ARE
+        or type(value) in (int, float, bool)
         or type(value) is np.ndarray
         or type(value) in ON_GPU
         or isinstance(value, np.dtype)
@@ -54,20 +56,18 @@ def key_of(values: Iterable[Any]) -> tuple[Any, ...]:
     Raises:
         TypeError: a tensor that is packed, or on the host.
     """
-    parts: list[Any] = []
-    for v in values:
-        kind = type(v)
-        if kind is np.ndarray:
-            parts.append((v.dtype, v.shape, v.strides))
-        elif kind is DeviceArray:
-            parts.append(v.layout)
-        elif kind in _ALIKE or kind is bool:
-            parts.append(exact(v))
-        elif kind in _OPTIONS:
-            parts.append(v)
-        else:
-            parts.append(key_part(v))
-    return tuple(parts)
+    return tuple(
+        [
+            v.layout
+            if type(v) is DeviceArray
+            else v
+            if type(v) in AS_THEY_ARE
+            else (v.dtype, v.shape, v.strides)
+            if type(v) is np.ndarray
+            else key_part(v)
+            for v in values
+        ]
+    )
 
 
 def key_part(value: Any) -> Any:
@@ -77,8 +77,9 @@ def key_part(value: Any) -> Any:
         TypeError: a tensor that is packed, or on the host.
     """
     kind = type(value)
-    if kind not in _OPTIONS:
-        note_type(value)
+    if kind in _NUMBERS:
+        return exact(value)
+    note_type(value)
     if kind in TENSORS:
         array = array_in(value)
         if array is None:

@@ -17,14 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.lang.declare import Func
 from cubepy.runtime import device, recording
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.replay import arguments
 from cubepy.runtime.replay.calls import Calls
 
-_PLAIN = frozenset({str, type(None), Func})
-"""Types of options that are parts of keys as they are."""
 _PART = (
     "{0}.layout if type({0}) is _DeviceArray else {0} if type({0}) in _PLAIN else (_int, {0}) "
     "if type({0}) is _int else {0}.requires_grad or _lookups[0]({0}) or _keep_token({0}) "
@@ -187,7 +184,7 @@ def _gpu_scope(
         "_DeviceArray": DeviceArray,
         "_ready": calls.ready.get,
         "_new_on_gpu": new_on_gpu,
-        "_PLAIN": _PLAIN,
+        "_PLAIN": arguments.AS_THEY_ARE,
         "_int": int,
         "_lookups": arguments.lookups,
         "_keep_token": arguments.keep_token,

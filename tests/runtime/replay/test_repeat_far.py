@@ -487,7 +487,7 @@ def test_ops_of_tensors_are_repeated(fake: FakeCuda, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setitem(_DENSE, "add", lambda dtype, a, b: plus.__wrapped__(a, b))
     long: list[Any] = []
-    ops = sys.modules["cubepy.tensor.record"]
+    ops = sys.modules["cubepy.tensor.array"]
     perform = ops.perform
     monkeypatch.setattr(ops, "perform", lambda *given: long.append(given) or perform(*given))  # type: ignore[func-returns-value]
     for n in range(8):
