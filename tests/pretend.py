@@ -93,6 +93,8 @@ class PretendTable(Table):
         self.todo: list[tuple[Callable[[list[Any]], None], list[Any], Sequence[Any]]] = []
 
     def launch(self, runner: Any, leaves: Any, places: Any, flag: Any) -> None:
+        if not isinstance(runner, Runner):
+            raise Unsuitable("another runner, which notes what is launched")
         self.todo.append((runner.inner.run, list(map(without_memory, leaves)), places))
 
     def call(self, function: Any, arguments: Any, places: Any) -> None:

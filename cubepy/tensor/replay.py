@@ -8,7 +8,6 @@ says by `operands` what it is made of, so packed weights of a shape and scheme s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -118,8 +117,10 @@ def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage:
         DTypeError: dtypes that it refuses.
         DeviceError: inputs of several devices.
     """
-    device = _common_device(op, inputs)
-    with use(device) if device != current() else nullcontext():
+    device, here = _common_device(op, inputs), current()
+    if device is here or device == here:
+        return _perform(op, inputs, attrs, device)
+    with use(device):
         return _perform(op, inputs, attrs, device)
 
 
