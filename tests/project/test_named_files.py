@@ -1,5 +1,5 @@
-"""What code and pages call by its path or by a module's name is there, in text as well: programs that
-tests start, commands of the docs, comments.
+"""What code and pages call by its path or by a module's name is there, in text as well: programs
+that tests start, commands of the docs, comments.
 """
 
 from __future__ import annotations

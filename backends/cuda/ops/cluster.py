@@ -18,7 +18,7 @@ ELEMENTS = {
     "i64": ("b64", I64),
     "u64": ("b64", I64),
 }
-"""Of dtypes that cubes give each other: the suffix of an instruction, and the type of its operand."""
+"""Of dtypes that cubes give each other: an instruction's suffix, and the type of its operand."""
 
 
 @op
@@ -35,8 +35,8 @@ def sync_cluster() -> Any:
 
 @op
 def load_cluster(p: Any, i: Any, rank: Any) -> Any:
-    """`load_cluster(p, i, rank)`: an element of 32 or 64 bits of the same shared memory of another cube of the
-    cluster.
+    """`load_cluster(p, i, rank)`: an element of 32 or 64 bits of the same shared memory of another
+    cube of the cluster.
     """
     p = pointer(p)
     dtype = p.dtype

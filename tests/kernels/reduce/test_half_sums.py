@@ -307,7 +307,7 @@ def results(found: Any) -> tuple[Any, ...]:
 
 
 def slack(name: str, call: Callable[..., Any], given: tuple[Array, ...]) -> Any:
-    """What matrix units add: attention's weights are rounded before values are multiplied by them."""
+    """What matrix units add: attention's weights are rounded before they multiply values."""
     if name != "attention" or not WHERE:
         return 0.0
     *rest, values = given
