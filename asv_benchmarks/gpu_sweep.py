@@ -1,8 +1,8 @@
 """Random shapes on a GPU beside torch's: `python asv_benchmarks/gpu.py --only sweep`.
 
-    python asv_benchmarks/gpu_sweep.py                                # 50 shapes a family, the seed
-    of the day python asv_benchmarks/gpu_sweep.py --seed 7 --count 10 --family norms --family
-    "matmul, bf16" python asv_benchmarks/gpu_sweep.py --write sweep.md --json sweep.json
+    python asv_benchmarks/gpu_sweep.py                        # 50 shapes a family, the seed of the day
+    python asv_benchmarks/gpu_sweep.py --seed 7 --count 10 --family norms --family "matmul, bf16"
+    python asv_benchmarks/gpu_sweep.py --write sweep.md --json sweep.json
 
 What counts is the lowest decile of the ratios of a family: the fastest peer's time over ours. Each
 pair is timed by events on one stream, interleaved, medians; a pause on the GPU before every

@@ -6,10 +6,12 @@ import ast
 from functools import partial
 
 from cubepy.compiler import convert
-from cubepy.compiler.ir import Break, Expr, For, If, Stmt, VType, While
+from cubepy.compiler.ir import Assign, Break, Continue, Expr, For, If, Stmt, VType, While
 from cubepy.compiler.source import loop_targets, stored_names
+from cubepy.compiler.state import Restart
 from cubepy.compiler.statements import RETURN, Item, Loop, Marker, Path, Statements, has_return
 from cubepy.compiler.values import (
+    ArrayValue,
     Const,
     RangeValue,
     TupleValue,
@@ -198,7 +200,8 @@ class Loops(Statements):
         before = dict(self.frame.env)
         self.frame.env.update(bound)
         entry = {n: v for n, v in before.items() if n not in bound}
-        self.loops.append(Loop(entry=entry, at=at, left_by=left_by))
+        loop = Loop(entry=entry, bound=bound, at=at, left_by=left_by)
+        self.loops.append(loop)
         location = self.location
         body, paths = self.branch(items)
         env = self.met(paths) if paths else {}
@@ -213,16 +216,12 @@ class Loops(Statements):
         for name, was in before.items():
             if isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]
-        for (
-            name,
-            value,
-        ) in (
-            bound.items()
-        ):  # a turn that ends elsewhere leaves what another loop made of it as it was
-            again = self.same(env.get(name, value), value)
+        for name, value in bound.items():
             key = (*self.frame.path, name)
             after[name] = (
-                value if again else Undecided(f"{name!r} changes within its own loop", key)
+                Undecided(f"{name!r} changes within its own loop", key)
+                if name in loop.rebound
+                else value
             )
         self.frame.env = after
         return body
@@ -271,3 +270,47 @@ class Loops(Statements):
         body = self.loop_body([test, *node.body], {}, node)
         self.emit(While(convert.constant(True, dt.bool_), body))
         return self.after_loop(node)
+
+    def stmt_Break(self, node: ast.Break) -> list[Path]:
+        return self._jump(end=True)
+
+    def stmt_Continue(self, node: ast.Continue) -> list[Path]:
+        return self._jump(end=False)
+
+    def _jump(self, end: bool) -> list[Path]:
+        if not self.loops:
+            raise KernelSyntaxError("break or continue outside a loop")
+        number = self.loops[-1].unrolled
+        if number:
+            self.left.append(Path(self.out, self.frame.env, Marker(number, end)))
+            return []
+        self.check_loop_exit()
+        if end and self.loops[-1].left_by:
+            self.emit(Assign(self.loops[-1].left_by, convert.constant(True, dt.bool_)))
+        self.emit(Break() if end else Continue())
+        return []
+
+    def check_loop_exit(self) -> None:
+        """A name that is comptime before a runtime loop must be unchanged wherever a turn ends; the
+        loop's own names are noted if they are not what they were when it began.
+        """
+        loop = next(loop for loop in reversed(self.loops) if not loop.unrolled)
+        for name, before in (loop.entry or {}).items():
+            now = self.frame.env.get(name, before)
+            if name == RETURN or isinstance(before, Undecided):
+                continue
+            if (
+                isinstance(now, Undecided)
+                and now.key is not None
+                and now.key not in self.facts.runtime
+            ):
+                self.make_runtime(now.key)
+            if isinstance(before, Expr) != isinstance(now, Expr) and not (
+                isinstance(before, (Const, ArrayValue)) or isinstance(now, (Const, ArrayValue))
+            ):
+                self.facts.apart.add((*self.frame.path, name, loop.at))
+                raise Restart
+            self.differ(name, before, now)
+        for name, value in loop.bound.items():
+            if not self.same(self.frame.env.get(name, value), value):
+                loop.rebound.add(name)

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Union
 
 from cubepy.compiler import convert
 from cubepy.compiler.expressions import Expressions
-from cubepy.compiler.ir import Assign, Break, Continue, Expr, If, Stmt
+from cubepy.compiler.ir import Assign, Break, Expr, If, Stmt
 from cubepy.compiler.source import stored_names
-from cubepy.compiler.state import Restart
 from cubepy.compiler.values import (
-    ArrayValue,
     Const,
     StructValue,
     TupleValue,
@@ -54,6 +52,8 @@ class Loop:
 
     unrolled: int = 0
     entry: dict[str, Value] | None = None
+    bound: dict[str, Value] = field(default_factory=dict)  # its own variables, as a turn begins
+    rebound: set[str] = field(default_factory=set)  # those of them that some turn leaves otherwise
     at: tuple[int, int] = (0, 0)  # where a runtime loop stands
     left_by: str = ""  # the variable that a break sets, if what follows the loop asks for it
 
@@ -414,45 +414,6 @@ class Statements(Expressions):
         except ComptimeError as error:
             return Undecided(error.message)
         return a
-
-    def stmt_Break(self, node: ast.Break) -> list[Path]:
-        return self._jump(end=True)
-
-    def stmt_Continue(self, node: ast.Continue) -> list[Path]:
-        return self._jump(end=False)
-
-    def _jump(self, end: bool) -> list[Path]:
-        if not self.loops:
-            raise KernelSyntaxError("break or continue outside a loop")
-        number = self.loops[-1].unrolled
-        if number:
-            self.left.append(Path(self.out, self.frame.env, Marker(number, end)))
-            return []
-        self.check_loop_exit()
-        if end and self.loops[-1].left_by:
-            self.emit(Assign(self.loops[-1].left_by, convert.constant(True, dt.bool_)))
-        self.emit(Break() if end else Continue())
-        return []
-
-    def check_loop_exit(self) -> None:
-        """A name that is comptime before a runtime loop must be unchanged wherever a turn ends."""
-        loop = next(loop for loop in reversed(self.loops) if not loop.unrolled)
-        for name, before in (loop.entry or {}).items():
-            now = self.frame.env.get(name, before)
-            if name == RETURN or isinstance(before, Undecided):
-                continue
-            if (
-                isinstance(now, Undecided)
-                and now.key is not None
-                and now.key not in self.facts.runtime
-            ):
-                self.make_runtime(now.key)
-            if isinstance(before, Expr) != isinstance(now, Expr) and not (
-                isinstance(before, (Const, ArrayValue)) or isinstance(now, (Const, ArrayValue))
-            ):
-                self.facts.apart.add((*self.frame.path, name, loop.at))
-                raise Restart
-            self.differ(name, before, now)
 
 
 @lru_cache(maxsize=65536)

@@ -123,6 +123,7 @@ AGAIN = RowPlan(4, 512, 1, 0)
 SHARED = RowPlan(1, 512, 1, 16, False, False, 2, 4)
 SINGLES = RowPlan(1, 512, 1, 28, False, False, 2, 4)
 CLUSTER = RowPlan(4, 512, 1, 4, False, True, 1, 2)
+PAIRS = RowPlan(2, 512, 1, 4, False, True, 1, 2)
 SHORT = RowPlan(8, 32, 8, 3, True, True)
 
 WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
@@ -213,6 +214,7 @@ WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
     ),
     "log_softmax_cluster": (0, 0, (nc.softmax_held, 512, F32, F32, cb.f32, SINGLES, True)),
     "softmax_narrow_cluster": (0, 0, (nc.softmax_narrow, 512, B16, B16, cb.f32, SINGLES)),
+    "softmax_double_cluster": (4, 4, (nc.softmax_held, 512, F64, F64, cb.f64, PAIRS)),
     "layer_norm_singles_cluster": (
         0,
         0,

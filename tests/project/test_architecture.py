@@ -43,7 +43,6 @@ LONG: dict[str, int] = {
     "compiler.builtin_calls": 563,
     "compiler.expressions": 547,
     "compiler.hardware_calls": 540,
-    "compiler.statements": 461,
     "kernels.attention.gpu.flash_decoding": 556,
     "kernels.attention.gpu.flash_mma": 513,
     "kernels.attention.sm90.flash": 486,
