@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cubepy.backends.cpu.backend import CpuBackend
-from cubepy.lang.declare import TensorMap
+from cubepy.lang.annotations import TensorMap
 from cubepy.runtime import device as devices
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.hazards import Tracked, order

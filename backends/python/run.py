@@ -26,9 +26,10 @@ from cubepy.compiler.source import source_of
 from cubepy.errors import BarrierError, DTypeError, KernelAssertionError, Location
 from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import ATOMIC_OPS, Builtin, Topology
-from cubepy.lang.declare import Func, Kernel, Param, Struct, StructType
+from cubepy.lang.declare import Func, Kernel, Param
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.lang.grid import Dim3
+from cubepy.lang.struct import Struct, StructType
 from cubepy.lang.views import plain
 
 

@@ -33,7 +33,8 @@ from cubepy.compiler.values import (
 )
 from cubepy.errors import ComptimeError, CubeError, KernelSyntaxError, KernelTypeError
 from cubepy.lang.builtins import BUILTINS, FLOAT_MATH, Builtin
-from cubepy.lang.declare import Func, Kernel, Param, Struct, StructField, StructType
+from cubepy.lang.declare import Func, Kernel, Param
+from cubepy.lang.struct import Struct, StructField, StructType
 from cubepy.lang.dtypes import DType
 from cubepy.lang.mathematics import MATHEMATICS, NUMPY_NAMES
 

@@ -24,7 +24,7 @@ from cubepy.compiler.values import (
 from cubepy.errors import ComptimeError, KernelNameError, KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import Topology
-from cubepy.lang.declare import Struct
+from cubepy.lang.struct import Struct
 
 OPERATORS = {
     ast.Add: "add",

@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from cubepy.lang.builtins import Builtin
-from cubepy.lang.declare import Func, Kernel, Struct, StructType
+from cubepy.lang.declare import Func, Kernel
+from cubepy.lang.struct import Struct, StructType
 from cubepy.lang.dtypes import DType
 
 MISSING = object()

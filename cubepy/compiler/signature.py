@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Union
 
-from cubepy.lang.declare import StructType
+from cubepy.lang.struct import StructType
 from cubepy.lang.dtypes import DType
 
 

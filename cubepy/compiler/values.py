@@ -10,7 +10,7 @@ from typing import Any, Union
 
 from cubepy.compiler.ir import Expr, Mem
 from cubepy.errors import ComptimeError, KernelTypeError
-from cubepy.lang.declare import StructType
+from cubepy.lang.struct import StructType
 
 
 @dataclass(frozen=True)
