@@ -30,8 +30,8 @@ import numpy as np
 
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func, Kernel
-from cubepy.lang.struct import Struct, StructType
 from cubepy.lang.dtypes import DType
+from cubepy.lang.struct import Struct, StructType
 
 MISSING = object()
 HOLDERS = (list, dict, set, bytearray, deque)

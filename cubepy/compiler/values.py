@@ -55,6 +55,18 @@ class TupleValue:
 
 
 @dataclass(frozen=True)
+class TailCount(Expr):
+    """How many lanes a tail has: less than `lanes`, and never changed."""
+
+    lanes: int = 0
+
+
+@dataclass(frozen=True)
+class Tail(TupleValue):
+    """Where the tail begins, and how many lanes it has: of values that nothing changes."""
+
+
+@dataclass(frozen=True)
 class MethodValue:
     """`owner.name`, about to be called."""
 
@@ -138,6 +150,28 @@ def as_tuple(value: Value) -> Value:
     if isinstance(value, Const) and isinstance(value.value, tuple):
         return TupleValue(tuple(Const(v) for v in value.value))
     return value
+
+
+def tuple_items(value: Value) -> tuple[Value, ...]:
+    """The items of a tuple, comptime or not."""
+    if isinstance(value, TupleValue):
+        return value.items
+    if isinstance(value, Const) and isinstance(value.value, tuple):
+        return tuple(Const(v) for v in value.value)
+    raise KernelTypeError(f"{describe(value)} is not a tuple")
+
+
+def unpacked(value: Value, count: int) -> list[Value]:
+    """The parts of a tuple that is unpacked into `count` targets."""
+    if isinstance(value, TupleValue):
+        items = list(value.items)
+    elif isinstance(value, Const) and isinstance(value.value, (tuple, list)):
+        items = [Const(v) for v in value.value]
+    else:
+        raise KernelTypeError(f"{describe(value)} cannot be unpacked")
+    if len(items) != count:
+        raise KernelTypeError(f"{len(items)} values cannot be unpacked into {count} names")
+    return items
 
 
 def late_shape(what: str, value: Value) -> ComptimeError:

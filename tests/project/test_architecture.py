@@ -34,18 +34,13 @@ TARGETS = {"cpu": {"cpu"}, "gpu": {"gpu"}, "sm90": {"sm90", "gpu"}}
 UPWARD = set()
 SIDEWAYS: set[tuple[str, str]] = set()
 CIRCLES: list[set[str]] = [
-    {"compiler.builtin_calls", "compiler.expressions", "compiler.hardware_calls"},
     {"tensor.array", "tensor.execute", "tensor.operators", "tensor.record", "tensor.repeats"},
     {"tensor.infer", "tensor.ir"},
 ]
 PRIVATE: set[tuple[str, str]] = set()
-LARGE_FOLDERS: dict[str, int] = {"backends/llvm/ops": 24, "cubepy/compiler": 19, "tests/device": 17}
+LARGE_FOLDERS: dict[str, int] = {"backends/llvm/ops": 24, "tests/device": 17}
 LONG: dict[str, int] = {
     "backends.llvm.printing": 454,
-    "compiler.builtin_calls": 563,
-    "compiler.expressions": 547,
-    "compiler.hardware_calls": 540,
-    "compiler.statements": 461,
     "kernels.attention.gpu.flash_decoding": 556,
     "kernels.attention.gpu.flash_mma": 513,
     "kernels.attention.sm90.flash": 486,

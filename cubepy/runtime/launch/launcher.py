@@ -12,9 +12,8 @@ import threading
 from functools import lru_cache
 from typing import Any
 
-from cubepy.compiler.calls import bind_parameters
 from cubepy.compiler.ir import Program
-from cubepy.compiler.signature import Spec, Target
+from cubepy.compiler.signature import Spec, Target, bind_parameters
 from cubepy.compiler.specialise import specialise
 from cubepy.config import config
 from cubepy.errors import LaunchError

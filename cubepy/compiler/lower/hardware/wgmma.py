@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cubepy.compiler import convert
-from cubepy.compiler.builtin_calls import Args, Kwargs, Lowering, lowers, unpack
-from cubepy.compiler.hardware_calls import (
+from cubepy.compiler.ir import Expr, Mem
+from cubepy.compiler.lower.hardware.operands import (
     FALSE,
     NONE,
     SWIZZLES,
@@ -24,7 +24,9 @@ from cubepy.compiler.hardware_calls import (
     require,
     words,
 )
-from cubepy.compiler.ir import Expr, Mem
+from cubepy.compiler.lower.operands import as_index, comptime_int
+from cubepy.compiler.lower.registry import Args, Kwargs, lowers, unpack
+from cubepy.compiler.scope import Scope
 from cubepy.compiler.values import ArrayValue, Const, Value
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
@@ -92,7 +94,7 @@ def layout(
     return Layout(transpose, swizzle, lead, stride)
 
 
-def columns(s: Lowering, value: Value, dtype: DType) -> int:
+def columns(s: Scope, value: Value, dtype: DType) -> int:
     """The columns of a product: multiples of 8 up to 256; of 16 beyond 24 for 8-bit integers."""
     n = choice(s, value, tuple(range(8, 257, 8)), "the n of cb.wgmma")
     if dtype.is_int and n > 24 and n % 16:
@@ -111,7 +113,7 @@ def accumulator(value: Value, dtype: DType, what: str) -> Mem:
     return mem
 
 
-def operand(s: Lowering, value: Value, where: Value, dtype: DType, what: str) -> tuple[Mem, Expr]:
+def operand(s: Scope, value: Value, where: Value, dtype: DType, what: str) -> tuple[Mem, Expr]:
     """Shared memory and the element where an operand starts."""
     mem = memory(value, ("shared",), what)
     if not holds(mem, dtype):
@@ -132,18 +134,18 @@ def split(e: Expr) -> tuple[Expr | None, int]:
     return Expr("add", e.type, (a, b)), x + y
 
 
-def base_and_offset(s: Lowering, at: Expr, dtype: DType) -> tuple[Expr, int]:
+def base_and_offset(s: Scope, at: Expr, dtype: DType) -> tuple[Expr, int]:
     """Where an operand starts: an element, and a comptime distance in whole blocks of 16 bytes
     beyond it.
     """
     varies, rest = split(at)
     if rest * dtype.itemsize % BLOCK or rest < 0:
         return at, 0
-    return (s.as_index(ZERO) if varies is None else varies), rest
+    return (as_index(s, ZERO) if varies is None else varies), rest
 
 
 @lowers("wgmma")
-def _wgmma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+def _wgmma(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     acc_v, a, ai, b, bi, n_v, dtype_v, keep, flip_a, flip_b, both, one, two, start_v, *distances = (
         unpack(
@@ -173,7 +175,7 @@ def _wgmma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     dtype = matrix_dtype(s, dtype_v, name)
     n = columns(s, n_v, dtype)
     acc = accumulator(acc_v, dtype, "the accumulator of cb.wgmma")
-    start = s.comptime_int(start_v, "the start of cb.wgmma")
+    start = comptime_int(start_v, "the start of cb.wgmma")
     have = math.prod(acc.shape or ())
     if start < 0 or start + n // 2 > have:
         raise KernelTypeError(
@@ -184,7 +186,7 @@ def _wgmma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
         for own in (one, two)
     ]
     a_lead, a_stride, b_lead, b_stride = (
-        s.comptime_int(d, "a distance of cb.wgmma") for d in distances
+        comptime_int(d, "a distance of cb.wgmma") for d in distances
     )
     flag_keep = convert.to(convert.condition(keep), dt.bool_)
     b_mem, b_at = operand(s, b, bi, dtype, "the operand b of cb.wgmma")
@@ -222,7 +224,7 @@ def _wgmma(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 
 
 @lowers("wgmma_fence", "wgmma_wait")
-def _wgmma_order(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+def _wgmma_order(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     if kwargs:
         raise KernelTypeError(f"cb.{name} takes its arguments by place")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import (
@@ -26,26 +26,21 @@ from cubepy.compiler.ir import (
     walk,
 )
 from cubepy.compiler.reads import Reads
+from cubepy.compiler.signature import Target
 from cubepy.compiler.source import Source
 from cubepy.compiler.values import (
     Const,
     MethodValue,
     RangeValue,
     StructValue,
+    TailCount,
     TupleValue,
     Value,
     as_tuple,
     describe,
 )
-from cubepy.errors import (
-    CompileError,
-    ComptimeError,
-    DTypeError,
-    KernelSyntaxError,
-    KernelTypeError,
-)
+from cubepy.errors import CompileError, ComptimeError, DTypeError, KernelTypeError, Location
 from cubepy.lang import dtypes as dt
-from cubepy.lang.dtypes import DType
 
 Key = tuple[Any, ...]
 
@@ -90,35 +85,48 @@ def dotted(key: Key) -> str:
     return name
 
 
-class State:
-    """Variables, statements under construction, memory, and the current frame."""
+class Scope:
+    """Variables, statements under construction, memory, and the current frame.
 
-    if TYPE_CHECKING:  # what is added above
+    Attributes:
+        facts: what earlier walks learned.
+        target, units, plane, index, shared_limit, properties, debug: what code is made for.
+        frame: the function that is being walked.
+        location: where in the user's source; `failed_at`: the innermost place of an error.
+        out: the statements of the current place.
+        types, keys, owners: variables, by their names: their types; the keys that they belong to;
+            the function and the name that the user gave.
+        shared: shared memory of the cube.
+        written, read: names of memory.
+        barriers: memory of barriers, and how many arrive.
+        cluster, resident, overlap, axes: as in `Program`.
+    """
 
-        def call(self, node: ast.Call) -> Value: ...
-        def unsupported(self, node: ast.AST) -> KernelSyntaxError: ...
-
-    def __init__(self, facts: Facts, index: DType) -> None:
-        self.facts, self.index = facts, index
+    def __init__(self, facts: Facts, target: Target, frame: Frame) -> None:
+        self.facts, self.target, self.frame = facts, target, frame
+        self.units, self.plane, self.index = target.units, target.plane, target.index
+        self.shared_limit, self.properties = target.shared_limit, target.properties
+        self.debug = target.debug
+        self.location: Location | None = None
+        self.failed_at: Location | None = None
+        self.out: list[Stmt] = []
         self.types: dict[str, VType] = {}
         self.keys: dict[Key, str] = {}
-        self.owners: dict[
-            str, tuple[str, str]
-        ] = {}  # of variables: the function, and the name that the user gave
+        self.owners: dict[str, tuple[str, str]] = {}
         self.taken: set[str] = set()
         self.copies: dict[str, int] = {}
-        self.out: list[Stmt] = []
-        self.frame: Frame = None  # type: ignore[assignment]
         self.shared: list[Mem] = []
+        self.written: set[str] = set()
+        self.read: set[str] = set()
+        self.barriers: dict[str, tuple[Mem, int]] = {}
         self.cluster = (1, 1, 1)
         self.resident = 1
         self.overlap = False
         self.axes = False
-        self.barriers: dict[str, tuple[Mem, int]] = {}
-        self.written: set[str] = set()
-        self.read: set[str] = set()
-        self.location: Any = None
-        self.failed_at: Any = None
+
+    def place(self, node: ast.AST) -> None:
+        """Remember where we are in the user's source."""
+        self.location = self.frame.source.at(node)
 
     def emit(self, stmt: Stmt) -> None:
         """Append a statement at the current place."""
@@ -143,7 +151,9 @@ class State:
         return Expr("var", value.type, (), name)
 
     def pinned(self, value: Value, hint: str = "t") -> Value:
-        """The value, put into a variable unless it is one or is comptime."""
+        """The value, in a variable unless it is one, is comptime, or counts the lanes of a tail."""
+        if isinstance(value, TailCount):
+            return value
         if isinstance(value, Expr) and value.op not in ("var", "const", "size", "topology"):
             return self.temporary(value, hint)
         if isinstance(value, TupleValue):
@@ -276,7 +286,7 @@ class State:
                 return value
         elif not isinstance(value, Expr):
             return value
-        return self._assign_runtime(key, name, convert.runtime(value, self.index))
+        return self.assign_runtime(key, name, convert.runtime(value, self.index))
 
     def parts_change(self, key: Key) -> bool:
         """Whether a part of the aggregate that this key names is a runtime variable."""
@@ -305,7 +315,8 @@ class State:
             return {str(own)} if mine else set()
         return set().union(*parts)
 
-    def _assign_runtime(self, key: Key, name: str, value: Expr) -> Expr:
+    def assign_runtime(self, key: Key, name: str, value: Expr) -> Expr:
+        """Give the one variable of a name a value."""
         vt = value.type
         var = self.variable(key, vt)
         have = var.type

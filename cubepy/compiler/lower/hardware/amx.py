@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
-from cubepy.compiler.builtin_calls import Args, Kwargs, Lowering, lowers, unpack
-from cubepy.compiler.hardware_calls import element, emit, memory, require, strides
 from cubepy.compiler.ir import Expr, Mem
+from cubepy.compiler.lower.hardware.operands import element, emit, memory, require, strides
+from cubepy.compiler.lower.operands import as_index, comptime_int, dtype_of
+from cubepy.compiler.lower.registry import Args, Kwargs, lowers, unpack
+from cubepy.compiler.scope import Scope
 from cubepy.compiler.values import ArrayValue, Const, TupleValue, Value, describe
 from cubepy.errors import DTypeError, KernelTypeError
 from cubepy.lang import dtypes as dt
@@ -30,7 +32,7 @@ def sums_of(value: Value, dtype: dt.DType) -> Mem:
     return mem
 
 
-def operand(s: Lowering, value: Value, where: Value, what: str) -> tuple[Mem, tuple[Expr, Expr]]:
+def operand(s: Scope, value: Value, where: Value, what: str) -> tuple[Mem, tuple[Expr, Expr]]:
     """An operand's memory, the place it is read from, and how far its rows are apart, in words."""
     mem = memory(value, ("global", "local"), what)
     if mem.dtype is not dt.u32 or mem.ndim < 2:
@@ -45,11 +47,11 @@ def operand(s: Lowering, value: Value, where: Value, what: str) -> tuple[Mem, tu
         raise KernelTypeError(
             f"the place in {what} is a tuple with an index for each axis, not {describe(where)}"
         )
-    return mem, (element(s, mem, where, what), s.as_index(strides(s, mem)[-2]))
+    return mem, (element(s, mem, where, what), as_index(s, strides(s, mem)[-2]))
 
 
 @lowers("tile_dot")
-def _tile_dot(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+def _tile_dot(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     if math.prod(s.units) > 1:
         raise KernelTypeError(
@@ -59,14 +61,14 @@ def _tile_dot(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     total, rows, a, i, b, j, words, dtype_v = unpack(
         name, args, kwargs, "sums", "rows", "a", "i", "b", "j", "words", "dtype"
     )
-    dtype = s.dtype_of(dtype_v, "the dtype of cb.tile_dot")
+    dtype = dtype_of(dtype_v, "the dtype of cb.tile_dot")
     if dtype.name not in KINDS:
         raise DTypeError(
             f"cb.tile_dot does not take {dtype.name}", hint=f"it takes {', '.join(KINDS)}"
         )
     mem = sums_of(total, KINDS[dtype.name])
     most = (mem.shape or (0,))[0]
-    if isinstance(rows, Const) and not 1 <= s.comptime_int(rows, "the rows of cb.tile_dot") <= most:
+    if isinstance(rows, Const) and not 1 <= comptime_int(rows, "the rows of cb.tile_dot") <= most:
         raise KernelTypeError(
             f"cb.tile_dot takes 1 to {most} rows here, the rows of its sums, not {rows.value}"
         )
@@ -74,5 +76,5 @@ def _tile_dot(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
     right, right_at = operand(s, b, j, "the second operand of cb.tile_dot")
     s.read |= {left.name, right.name}
     s.written.add(mem.name)
-    values = (s.as_index(rows), *left_at, *right_at, s.as_index(words))
+    values = (as_index(s, rows), *left_at, *right_at, as_index(s, words))
     return emit(s, name, (mem, left, right), values, (dtype.name, COLUMNS * mem.dtype.itemsize))

@@ -1,4 +1,4 @@
-"""How the functions of `lang.mathematics` become IR; comptime numbers are folded."""
+"""Rules of the functions of `lang.mathematics`; comptime numbers are folded."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from cubepy.compiler import convert
-from cubepy.compiler.builtin_calls import Args, Kwargs, Lowering, lowers, unpack
 from cubepy.compiler.ir import Expr, VType
+from cubepy.compiler.lower.operands import number
+from cubepy.compiler.lower.registry import Args, Kwargs, lowers, unpack
+from cubepy.compiler.scope import Scope
 from cubepy.compiler.values import Const, Value, describe
 from cubepy.errors import DTypeError
 from cubepy.lang import dtypes as dt
@@ -28,12 +30,12 @@ def _float_dtype(dtype: DType) -> DType:
 
 
 @lowers(*mathematics.UNARY, "isfinite")
-def _unary(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+def _unary(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     (x,) = unpack(name, args, kwargs, "x")
     known = _known(x)
     if known is not None:
         return Const(mathematics.evaluate(name, *known).item())
-    v = s.number(x, name)
+    v = number(s, x, name)
     if not v.type.dtype.is_float:
         v = convert.cast(v, _float_dtype(v.type.dtype))
     dtype = dt.bool_ if name == "isfinite" else v.type.dtype
@@ -41,13 +43,13 @@ def _unary(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 
 
 @lowers(*mathematics.BINARY)
-def _binary(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+def _binary(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     names = ("y", "x") if name == "atan2" else ("x", "y")
     first, second = unpack(name, args, kwargs, *names)
     known = _known(first, second)
     if known is not None:
         return Const(mathematics.evaluate(name, *known).item())
-    a, b = convert.unify(s.number(first, name), s.number(second, name), s.index)
+    a, b = convert.unify(number(s, first, name), number(s, second, name), s.index)
     if not a.type.dtype.is_float:
         dtype = _float_dtype(a.type.dtype)
         a, b = convert.cast(a, dtype), convert.cast(b, dtype)
@@ -55,28 +57,28 @@ def _binary(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 
 
 @lowers("sign")
-def _sign(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+def _sign(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     (x,) = unpack(name, args, kwargs, "x")
-    v = s.number(x, name)
+    v = number(s, x, name)
     if v.type.dtype.kind == "b":
         raise DTypeError("cb.sign needs a number, not bool_", hint="cast it to an integer")
     known = _known(x)
     if known is not None:
-        number = mathematics.evaluate(name, *known).item()
-        return Const(type(known[0])(number))
+        found = mathematics.evaluate(name, *known).item()
+        return Const(type(known[0])(found))
     return Expr("call", v.type, (v,), name)
 
 
 @lowers("ldexp")
-def _ldexp(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+def _ldexp(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     x, n = unpack(name, args, kwargs, "x", "n")
-    power = s.number(n, name)
+    power = number(s, n, name)
     if not power.type.dtype.is_int:
         raise DTypeError(f"cb.ldexp needs an integer exponent, not {power.type.dtype.name}")
     known = _known(x, n)
     if known is not None:
         return Const(float(mathematics.times_power(float(known[0]), known[1])))
-    v = s.number(x, name)
+    v = number(s, x, name)
     if not v.type.dtype.is_float:
         v = convert.cast(v, _float_dtype(v.type.dtype))
     if isinstance(n, Const):
@@ -98,9 +100,9 @@ def _within(n: Expr, most: int) -> Expr:
     return Expr("call", n.type, (n, convert.constant(-most, dtype, lanes)), "max")
 
 
-def _integers(s: Lowering, name: str, *values: Value) -> None:
+def _integers(s: Scope, name: str, *values: Value) -> None:
     for v in values:
-        dtype = s.number(v, name).type.dtype
+        dtype = number(s, v, name).type.dtype
         if not dtype.is_int:
             raise DTypeError(
                 f"cb.{name} needs integers, not {dtype.name}", hint=f"it was given {describe(v)}"
@@ -108,7 +110,7 @@ def _integers(s: Lowering, name: str, *values: Value) -> None:
 
 
 @lowers("mulhi")
-def _mulhi(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+def _mulhi(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     first, second = unpack(name, args, kwargs, "x", "y")
     _integers(s, name, first, second)
     x, y = convert.unify(first, second, s.index)
@@ -120,10 +122,10 @@ def _mulhi(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
 
 
 @lowers("reverse_bits")
-def _reverse_bits(s: Lowering, name: str, args: Args, kwargs: Kwargs) -> Value:
+def _reverse_bits(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     (v,) = unpack(name, args, kwargs, "x")
     _integers(s, name, v)
-    x = s.number(v, name)
+    x = number(s, v, name)
     dtype = x.type.dtype
     known = _known(v)
     if known is not None:

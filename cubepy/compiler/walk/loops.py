@@ -7,38 +7,45 @@ from functools import partial
 
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Break, Expr, For, If, Stmt, VType, While
+from cubepy.compiler.scope import Scope
 from cubepy.compiler.source import loop_targets, stored_names
-from cubepy.compiler.statements import RETURN, Item, Loop, Marker, Path, Statements, has_return
 from cubepy.compiler.values import (
     Const,
     RangeValue,
-    TupleValue,
+    Tail,
     Undecided,
     UnrollValue,
     Value,
     describe,
+    unpacked,
 )
+from cubepy.compiler.walk.assignments import Assignments
+from cubepy.compiler.walk.evaluator import Evaluator
+from cubepy.compiler.walk.paths import RETURN, Item, Loop, Marker, Path, Paths
+from cubepy.compiler.walk.returns import Returns, has_return
 from cubepy.errors import KernelSyntaxError, KernelTypeError
 from cubepy.lang import dtypes as dt
 
 
-class Loops(Statements):
-    """Adds loops to what can be walked."""
+class Loops:
+    """Walks loops over ranges and items, and `while`.
 
-    def stmt_For(self, node: ast.For) -> list[Path] | None:
-        if node.orelse:
-            raise KernelSyntaxError("for ... else cannot be used in a kernel")
-        over = self.eval(node.iter)
-        if isinstance(over, Const) and isinstance(over.value, range):
-            r = over.value
-            if not isinstance(node.target, ast.Name):
-                raise KernelSyntaxError("the variable of a range loop is one name")
-            over = RangeValue(Const(r.start), Const(r.stop), Const(r.step))
-        if isinstance(over, Const) and isinstance(over.value, (tuple, list)):
-            over = UnrollValue(tuple(Const(v) for v in over.value))
-        if isinstance(over, TupleValue):
-            over = UnrollValue(over.items)
-        return self.loop_over(node, over)
+    Attributes:
+        scope, evaluator, paths, assignments, returns: the walker's.
+        unroll_count: how many loops have been written out.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        evaluator: Evaluator,
+        paths: Paths,
+        assignments: Assignments,
+        returns: Returns,
+    ) -> None:
+        self.scope, self.evaluator, self.paths = scope, evaluator, paths
+        self.assignments, self.returns = assignments, returns
+        self.unroll_count = 0
 
     def loop_over(self, node: ast.For, over: Value) -> list[Path] | None:
         """Walk a loop over a value."""
@@ -61,54 +68,65 @@ class Loops(Statements):
             item if not isinstance(item, (int, str, float, tuple)) else Const(item)
             for item in over.items
         ]
-        assigned = self.variables_of(targets | rebound)
-        values = [self.copied(value, assigned) for value in values]
-        whole = self.region()
-        self.loops.append(Loop(unrolled=number))
-        paths = [Path(self.out, self.frame.env)]
+        assigned = self.scope.variables_of(targets | rebound)
+        values = [self.scope.copied(value, assigned) for value in values]
+        whole = self.paths.region()
+        self.paths.loops.append(Loop(unrolled=number))
+        paths = [Path(self.scope.out, self.scope.frame.env)]
         for i, value in enumerate(values):
-            turn = self.region()
+            turn = self.paths.region()
             self.bind_item(node.target, value, rebound)
-            paths = self.block([*node.body]) + self.arrived(turn, Marker(number, end=False))
+            paths = self.paths.block([*node.body]) + self.paths.arrived(
+                turn, Marker(number, end=False)
+            )
             if not paths:
                 break
             if i + 1 < len(values):
-                self.join(turn, paths)
-        self.loops.pop()
-        paths += self.arrived(whole, Marker(number, end=True))
+                self.paths.join(turn, paths)
+        self.paths.loops.pop()
+        paths += self.paths.arrived(whole, Marker(number, end=True))
         for name in sorted(targets):
             self.after_unrolled(name, paths)
         return paths
 
     def bind_item(self, target: ast.expr, value: Value, rebound: frozenset[str]) -> None:
         """Bind the variable of an unrolled loop; a comptime one stays so in its turn, whatever it
-        is after the loop.
+        is after the loop, and those of a tail need no variables of their own.
         """
-        if isinstance(target, ast.Name) and isinstance(value, Const) and target.id not in rebound:
-            self.frame.env[target.id] = value
+        if isinstance(value, Tail):
+            assert isinstance(target, ast.Tuple)
+            for t, v in zip(target.elts, value.items, strict=True):
+                assert isinstance(t, ast.Name)
+                key = (*self.scope.frame.path, t.id)
+                if t.id in rebound or key in self.scope.facts.runtime:
+                    self.assignments.bind_target(t, v)
+                else:
+                    self.scope.frame.env[t.id] = v
+        elif isinstance(target, ast.Name) and isinstance(value, Const) and target.id not in rebound:
+            self.scope.frame.env[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
-            assigned = self.variables_of(stored_names(target))
-            items = [self.copied(v, assigned) for v in self.items_of(value, len(target.elts))]
+            assigned = self.scope.variables_of(stored_names(target))
+            items = [self.scope.copied(v, assigned) for v in unpacked(value, len(target.elts))]
             for t, v in zip(target.elts, items, strict=True):
                 self.bind_item(t, v, rebound)
         else:
-            self.bind_target(target, value)
+            self.assignments.bind_target(target, value)
 
     def after_unrolled(self, name: str, paths: list[Path]) -> None:
         """Bind the variable of an unrolled loop at its end, where a runtime condition may have left
         it sooner.
         """
         bound = [path for path in paths if name in path.env]
-        key = (*self.frame.path, name)
+        key = (*self.scope.frame.path, name)
         if not bound or any(isinstance(path.env[name], Undecided) for path in bound):
             return
-        if key in self.facts.runtime or self.parts_change(key):
-            saved = self.out
+        if key in self.scope.facts.runtime or self.scope.parts_change(key):
+            saved = self.scope.out
             for path in bound:
-                self.out = path.out
-                path.env[name] = self.assign(name, path.env[name])
-            self.out = saved
-        elif any(not self.same(bound[0].env[name], path.env[name]) for path in bound):
+                self.scope.out = path.out
+                path.env[name] = self.scope.assign(name, path.env[name])
+            self.scope.out = saved
+        elif any(not self.scope.same(bound[0].env[name], path.env[name]) for path in bound):
             for path in bound:
                 path.env[name] = Undecided(f"{name!r} differs with where its loop is left", key)
 
@@ -130,7 +148,7 @@ class Loops(Statements):
         known = [b.value for b in bounds if isinstance(b, Const)]
         if len(known) == 3 and len(range(*known)) == 0:
             return None
-        dtype = self.index
+        dtype = self.scope.index
         strong = [b.type.dtype for b in bounds if isinstance(b, Expr) and not b.type.weak]
         for d in strong:
             if not d.is_int:
@@ -139,41 +157,41 @@ class Loops(Statements):
                 )
             dtype = dt.promote(dtype, d) if d.bits >= dtype.bits else dtype
         start, stop, step = (convert.to(b, dtype) for b in bounds)
-        stop = self.pinned(stop, "stop")  # type: ignore[assignment]
+        stop = self.scope.pinned(stop, "stop")  # type: ignore[assignment]
         if step.op == "const" and step.attr == 0:
             raise KernelTypeError("range needs a step that is not zero")
         if not isinstance(target, ast.Name):
             raise KernelSyntaxError("the variable of a range loop is one name")
         name = target.id
-        key = (*self.frame.path, "loop", (node.lineno, node.col_offset), name)
-        var = self.variable(key, VType(dtype))
+        key = (*self.scope.frame.path, "loop", (node.lineno, node.col_offset), name)
+        var = self.scope.variable(key, VType(dtype))
         if var.type.dtype is not dtype:
-            self.strengthen(key, VType(dt.promote(var.type.dtype, dtype)))
+            self.scope.strengthen(key, VType(dt.promote(var.type.dtype, dtype)))
         items: list[Item] = [*node.body]
-        before = self.frame.env.get(name)
-        beyond = (*self.frame.path, name)
+        before = self.scope.frame.env.get(name)
+        beyond = (*self.scope.frame.path, name)
         bound: dict[str, Value] = {}
         for other, value in also:
-            if (*self.frame.path, other) in self.facts.runtime:
+            if (*self.scope.frame.path, other) in self.scope.facts.runtime:
                 items.insert(0, partial(self.set_name, other, value))
             else:
                 bound[other] = value
-        if beyond in self.facts.runtime:  # the name is a variable beyond this loop
-            items.insert(0, lambda: self.bind_target(target, var))
+        if beyond in self.scope.facts.runtime:  # the name is a variable beyond this loop
+            items.insert(0, lambda: self.assignments.bind_target(target, var))
             body = self.loop_body(items, bound, node, left_by)
         else:
             body = self.loop_body(items, {name: var, **bound}, node, left_by)
             runs = all(b.op == "const" for b in (start, stop, step))
             if before is not None and not runs:
-                self.frame.env[name] = Undecided(
+                self.scope.frame.env[name] = Undecided(
                     f"{name!r} is the variable of a loop that may not have run", beyond
                 )
-        self.emit(For(str(var.attr), start, stop, step, body, over.rolled))
+        self.scope.emit(For(str(var.attr), start, stop, step, body, over.rolled))
         return self.after_loop(node)
 
     def set_name(self, name: str, value: Value) -> None:
         """Assign a value to a local name."""
-        self.frame.env[name] = self.assign(name, value)
+        self.scope.frame.env[name] = self.scope.assign(name, value)
 
     def loop_body(
         self,
@@ -185,28 +203,30 @@ class Loops(Statements):
         """Walk the body of a runtime loop; names that it changes become runtime variables."""
         for item in node.body:  # a variable of inner loops does not live from one turn to the next
             for name in loop_targets(item):
-                if name in self.frame.env and name in self.frame.source.loop_names:
-                    self.frame.env[name] = Undecided(
+                if name in self.scope.frame.env and name in self.scope.frame.source.loop_names:
+                    self.scope.frame.env[name] = Undecided(
                         f"{name!r} is the variable of a loop that may not have run"
                     )
         at = (node.lineno, node.col_offset)
-        for name in frozenset[str]().union(*map(stored_names, node.body)) & self.frame.env.keys():
-            if (*self.frame.path, name, at) in self.facts.apart:
-                self.frame.env[name] = Undecided(
+        for name in (
+            frozenset[str]().union(*map(stored_names, node.body)) & self.scope.frame.env.keys()
+        ):
+            if (*self.scope.frame.path, name, at) in self.scope.facts.apart:
+                self.scope.frame.env[name] = Undecided(
                     f"{name!r} is another kind of value before a loop than at its end"
                 )
-        before = dict(self.frame.env)
-        self.frame.env.update(bound)
+        before = dict(self.scope.frame.env)
+        self.scope.frame.env.update(bound)
         entry = {n: v for n, v in before.items() if n not in bound}
-        self.loops.append(Loop(entry=entry, at=at, left_by=left_by))
-        location = self.location
-        body, paths = self.branch(items)
-        env = self.met(paths) if paths else {}
+        self.paths.loops.append(Loop(entry=entry, at=at, left_by=left_by))
+        location = self.scope.location
+        body, paths = self.paths.branch(items)
+        env = self.paths.met(paths) if paths else {}
         if paths:
-            self.frame.env = env
-            self.check_loop_exit()
-        self.loops.pop()
-        self.location = location
+            self.scope.frame.env = env
+            self.paths.check_loop_exit()
+        self.paths.loops.pop()
+        self.scope.location = location
         after = dict(before)
         for name, value in env.items():
             after.setdefault(name, value)
@@ -219,55 +239,56 @@ class Loops(Statements):
         ) in (
             bound.items()
         ):  # a turn that ends elsewhere leaves what another loop made of it as it was
-            again = self.same(env.get(name, value), value)
-            key = (*self.frame.path, name)
+            again = self.scope.same(env.get(name, value), value)
+            key = (*self.scope.frame.path, name)
             after[name] = (
                 value if again else Undecided(f"{name!r} changes within its own loop", key)
             )
-        self.frame.env = after
+        self.scope.frame.env = after
         return body
 
     def after_loop(self, node: ast.For | ast.While) -> list[Path] | None:
         """Go on after a loop; when it held a return, only if the flag says that none was taken."""
         if not has_return(node):
             return None
-        flag = self.variable((*self.frame.path, RETURN, "returned"), convert.BOOL)
-        if any(not loop.unrolled for loop in self.loops):
-            self.emit(If(flag, [Break()], []))
+        flag = self.scope.variable((*self.scope.frame.path, RETURN, "returned"), convert.BOOL)
+        if any(not loop.unrolled for loop in self.paths.loops):
+            self.scope.emit(If(flag, [Break()], []))
             return None
-        env = dict(self.frame.env)
-        if self.frame.returned is not None:
-            env[RETURN] = self.frame.returned
+        env = dict(self.scope.frame.env)
+        if self.scope.frame.returned is not None:
+            env[RETURN] = self.scope.frame.returned
         rest: list[Stmt] = []
         gone: list[Stmt] = []
-        self.emit(If(Expr("not_", convert.BOOL, (flag,)), rest, gone))
-        self.left.append(Path(gone, env, RETURN, flagged=True))
-        return [Path(rest, self.frame.env)]
+        self.scope.emit(If(Expr("not_", convert.BOOL, (flag,)), rest, gone))
+        self.paths.left.append(Path(gone, env, RETURN, flagged=True))
+        return [Path(rest, self.scope.frame.env)]
 
-    def stmt_While(self, node: ast.While) -> list[Path] | None:
+    def while_loop(self, node: ast.While) -> list[Path] | None:
+        """`while`; a condition that needs statements is asked inside the loop."""
         if node.orelse:
             raise KernelSyntaxError("while ... else cannot be used in a kernel")
-        before = dict(self.frame.env)
-        saved, self.out = self.out, []
-        cond = convert.condition(self.eval(node.test))
-        test_out, self.out = self.out, saved
+        before = dict(self.scope.frame.env)
+        saved, self.scope.out = self.scope.out, []
+        cond = convert.condition(self.evaluator.eval(node.test))
+        test_out, self.scope.out = self.scope.out, saved
         if isinstance(cond, Const) and not cond.value:
             return None
         simple = not test_out and isinstance(cond, Expr) and not cond.touches_memory
-        self.frame.env = before
+        self.scope.frame.env = before
         if simple:
             body = self.loop_body([*node.body], {}, node)
-            self.emit(While(cond, body))  # type: ignore[arg-type]
+            self.scope.emit(While(cond, body))  # type: ignore[arg-type]
             return self.after_loop(node)
 
         def test() -> None:
-            value = convert.condition(self.eval(node.test))
+            value = convert.condition(self.evaluator.eval(node.test))
             if isinstance(value, Const):
                 if not value.value:
-                    self.emit(Break())
+                    self.scope.emit(Break())
                 return
-            self.emit(If(Expr("not_", convert.BOOL, (value,)), [Break()], []))  # type: ignore[arg-type]
+            self.scope.emit(If(Expr("not_", convert.BOOL, (value,)), [Break()], []))  # type: ignore[arg-type]
 
         body = self.loop_body([test, *node.body], {}, node)
-        self.emit(While(convert.constant(True, dt.bool_), body))
+        self.scope.emit(While(convert.constant(True, dt.bool_), body))
         return self.after_loop(node)
