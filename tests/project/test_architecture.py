@@ -38,9 +38,8 @@ CIRCLES: list[set[str]] = [
     {"tensor.infer", "tensor.ir"},
 ]
 PRIVATE: set[tuple[str, str]] = set()
-LARGE_FOLDERS: dict[str, int] = {"backends/llvm/ops": 24, "tests/device": 17}
+LARGE_FOLDERS: dict[str, int] = {}
 LONG: dict[str, int] = {
-    "backends.llvm.printing": 454,
     "kernels.attention.gpu.flash_decoding": 556,
     "kernels.attention.gpu.flash_mma": 513,
     "kernels.attention.sm90.flash": 486,

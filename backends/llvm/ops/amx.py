@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, errors, types
 
-from cubepy.backends.llvm.ops.memory import pointer
+from cubepy.backends.llvm.ops.memory.elements import pointer
 from cubepy.backends.llvm.ops.registry import literal_op
 from cubepy.backends.llvm.ops.types import I1, I8, I16, I64, literal
 

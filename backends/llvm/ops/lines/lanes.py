@@ -10,9 +10,14 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 
-from cubepy.backends.llvm.ops.arithmetic import add_values, maxnum_values, minnum_values, mul_values
 from cubepy.backends.llvm.ops.elementwise import Emitter
-from cubepy.backends.llvm.ops.memory import line
+from cubepy.backends.llvm.ops.memory.elements import line
+from cubepy.backends.llvm.ops.numbers.arithmetic import (
+    add_values,
+    maxnum_values,
+    minnum_values,
+    mul_values,
+)
 from cubepy.backends.llvm.ops.registry import Op, literal_op, op
 from cubepy.backends.llvm.ops.types import I32, Line, described, ir_type, literal, value_type
 from cubepy.backends.llvm.ops.values import lane, shuffled, splatted

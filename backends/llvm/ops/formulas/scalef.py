@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from cubepy.backends.llvm.ops.host import host_features
-from cubepy.backends.llvm.ops.lanes import picked
+from cubepy.backends.llvm.ops.lines.lanes import picked
 from cubepy.backends.llvm.ops.types import F32, I32
 from cubepy.backends.llvm.ops.values import element_of, lanes_of, on_gpu, shuffled
 

@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 
-from cubepy.backends.llvm.ops.convert import convert, decode, encode
+from cubepy.backends.llvm.ops.numbers.convert import convert, decode, encode
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import (
     I32,

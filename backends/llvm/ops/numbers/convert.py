@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from cubepy.backends.llvm.ops.narrow import rounded, widened
+from cubepy.backends.llvm.ops.numbers.narrow import rounded, widened
 from cubepy.backends.llvm.ops.types import F32, I8, I32, bits, carrier, ir_type, is_float, is_signed
 from cubepy.backends.llvm.ops.values import (
     const,

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba.core import cgutils, errors
 
 from cubepy.backends.llvm.ops.host import host_features
-from cubepy.backends.llvm.ops.memory import line
+from cubepy.backends.llvm.ops.memory.elements import line
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import I8, I32, I64, SCALARS, Line
 from cubepy.backends.llvm.ops.values import math, on_gpu

@@ -10,8 +10,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 
-from cubepy.backends.llvm.ops.convert import decode, encode
-from cubepy.backends.llvm.ops.memory import elements, line, line_address
+from cubepy.backends.llvm.ops.memory.elements import elements, line, line_address
+from cubepy.backends.llvm.ops.numbers.convert import decode, encode
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import (
     I32,

@@ -6,7 +6,13 @@ from typing import Any
 
 from numba.core import errors, types
 
-from cubepy.backends.llvm.ops.convert import NARROW_FLOATS, convert, decode, encode, narrowed
+from cubepy.backends.llvm.ops.numbers.convert import (
+    NARROW_FLOATS,
+    convert,
+    decode,
+    encode,
+    narrowed,
+)
 from cubepy.backends.llvm.ops.registry import Op, literal_op
 from cubepy.backends.llvm.ops.types import (
     SCALARS,

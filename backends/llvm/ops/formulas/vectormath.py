@@ -12,7 +12,8 @@ from typing import Any
 from llvmlite import ir
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
-from cubepy.backends.llvm.ops.scalef import scaled_by, width_of
+from cubepy.backends.llvm.ops.formulas.scalef import scaled_by, width_of
+from cubepy.backends.llvm.ops.formulas.vectormath_tables import TABLES, Table
 from cubepy.backends.llvm.ops.types import F32
 from cubepy.backends.llvm.ops.values import (
     KEPT,
@@ -25,7 +26,6 @@ from cubepy.backends.llvm.ops.values import (
     negated,
     on_gpu,
 )
-from cubepy.backends.llvm.ops.vectormath_tables import TABLES, Table
 
 INF, NAN = float("inf"), float("nan")
 

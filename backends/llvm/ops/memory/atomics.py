@@ -7,9 +7,14 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 
-from cubepy.backends.llvm.ops.arithmetic import add_values, maxnum_values, minnum_values, sub_values
-from cubepy.backends.llvm.ops.convert import decode, encode
-from cubepy.backends.llvm.ops.memory import elements
+from cubepy.backends.llvm.ops.memory.elements import elements
+from cubepy.backends.llvm.ops.numbers.arithmetic import (
+    add_values,
+    maxnum_values,
+    minnum_values,
+    sub_values,
+)
+from cubepy.backends.llvm.ops.numbers.convert import decode, encode
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import (
     SCALARS,

@@ -11,8 +11,8 @@ from numba.core import errors, types
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
 from cubepy.backends.llvm.ops.host import host_features
-from cubepy.backends.llvm.ops.lanes import picked
-from cubepy.backends.llvm.ops.memory import line
+from cubepy.backends.llvm.ops.lines.lanes import picked
+from cubepy.backends.llvm.ops.memory.elements import line
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import I1, I16, I32, I64, Line, bits, is_signed
 from cubepy.backends.llvm.ops.values import const, intrinsic, math, on_gpu, shuffled

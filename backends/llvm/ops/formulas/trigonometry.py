@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
+from cubepy.backends.llvm.ops.formulas.vectormath import horner
+from cubepy.backends.llvm.ops.formulas.vectormath_tables import TABLES, Table
 from cubepy.backends.llvm.ops.values import (
     KEPT,
     any_lane,
@@ -20,8 +22,6 @@ from cubepy.backends.llvm.ops.values import (
     math,
     negated,
 )
-from cubepy.backends.llvm.ops.vectormath import horner
-from cubepy.backends.llvm.ops.vectormath_tables import TABLES, Table
 
 
 def _sin_small(b: Any, t: Table, r: Any, z: Any) -> Any:

@@ -9,8 +9,8 @@ from llvmlite import ir
 from numba.core import errors
 
 from cubepy.backends.llvm.ops.host import host_features
-from cubepy.backends.llvm.ops.lanes import picked
-from cubepy.backends.llvm.ops.memory import line
+from cubepy.backends.llvm.ops.lines.lanes import picked
+from cubepy.backends.llvm.ops.memory.elements import line
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import Line
 from cubepy.backends.llvm.ops.values import const, intrinsic, on_gpu, shuffled
