@@ -71,6 +71,7 @@ class Frame:
     calls: dict[tuple[int, int], int] = field(default_factory=dict)
     returns: bool = False
     returned: Value | None = None  # what returns inside runtime loops leave, in variables
+    bare: Location | None = None  # a return without a value
     depth: int = 0
 
 

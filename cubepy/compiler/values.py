@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from cubepy.compiler.ir import Expr, Mem
-from cubepy.errors import ComptimeError, KernelTypeError
+from cubepy.errors import ComptimeError, CubeError, KernelTypeError
 from cubepy.lang.struct import StructType
 
 
@@ -106,6 +106,21 @@ class Undecided:
 
     message: str
     key: tuple[Any, ...] | None = None
+
+    def refused(self) -> CubeError:
+        """The error for its use."""
+        return ComptimeError(self.message, hint="assign it on every path, with a runtime value")
+
+
+@dataclass(frozen=True)
+class NoValue(Undecided):
+    """What a func gives that returns a value on some paths only."""
+
+    hint: str = ""
+
+    def refused(self) -> CubeError:
+        """The error for its use."""
+        return KernelTypeError(self.message, hint=self.hint)
 
 
 Value = Union[

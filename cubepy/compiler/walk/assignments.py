@@ -29,7 +29,9 @@ class Assignments:
 
     def assign(self, node: ast.Assign) -> None:
         """`a = b = value`."""
-        value = self.evaluator.eval(node.value)
+        named = all(isinstance(target, ast.Name) for target in node.targets)
+        evaluate = self.evaluator.unread if named else self.evaluator.eval
+        value = evaluate(node.value)
         if len(node.targets) > 1:
             value = self.scope.pinned(value)
         for target in node.targets:

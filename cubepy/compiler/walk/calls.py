@@ -15,6 +15,7 @@ from cubepy.compiler.values import (
     ArrayValue,
     Const,
     MethodValue,
+    NoValue,
     StructValue,
     Value,
     describe,
@@ -155,11 +156,18 @@ class Calls:
         if in_loops:
             self.returns.set_flag(False)
         region = self.paths.region()
-        self.paths.block([*tree.body])
+        open_end = bool(self.paths.block([*tree.body]))
         self.scope.out = region.out
         values = [
             path.env[RETURN] for path in self.paths.arrived(region, RETURN) if RETURN in path.env
         ]
+        if not values:
+            return Const(None)
+        if open_end or self.scope.frame.bare is not None:
+            return self.returns.partial(tree.name, open_end)
+        for value in values:
+            if isinstance(value, NoValue):
+                return value
         for value in values[1:]:
             self.scope.differ("result", values[0], value, self.returns.result)
-        return values[0] if values else Const(None)
+        return values[0]

@@ -118,9 +118,7 @@ class Evaluator:
             if isinstance(value, Undecided):
                 if value.key is not None and value.key not in self.scope.facts.runtime:
                     self.scope.make_runtime(value.key)
-                raise ComptimeError(
-                    value.message, hint="assign it on every path, with a runtime value"
-                )
+                raise value.refused()
             return value
         if name in self.scope.frame.source.locals:
             raise KernelNameError(
@@ -287,7 +285,20 @@ class Evaluator:
         return (value,)
 
     def expr_Call(self, node: ast.Call) -> Value:
-        return self.call(node)
+        value = self.call(node)
+        if isinstance(value, Undecided):
+            raise value.refused()
+        return value
+
+    def unread(self, node: ast.expr) -> Value:
+        """The value of an expression that nothing is done with here: a call may give none."""
+        if not isinstance(node, ast.Call):
+            return self.eval(node)
+        saved = self.scope.location
+        self.scope.place(node)
+        value = self.call(node)
+        self.scope.location = saved
+        return value
 
     def expr_GeneratorExp(self, node: ast.GeneratorExp) -> Value:
         """`(f(i) for i in ...)`, written out: a tuple."""

@@ -168,6 +168,7 @@ class Loops:
         if var.type.dtype is not dtype:
             self.scope.strengthen(key, VType(dt.promote(var.type.dtype, dtype)))
         items: list[Item] = [*node.body]
+        loop = Loop(at=(node.lineno, node.col_offset), left_by=left_by)
         before = self.scope.frame.env.get(name)
         beyond = (*self.scope.frame.path, name)
         bound: dict[str, Value] = {}
@@ -178,9 +179,9 @@ class Loops:
                 bound[other] = value
         if beyond in self.scope.facts.runtime:  # the name is a variable beyond this loop
             items.insert(0, lambda: self.assignments.bind_target(target, var))
-            body = self.loop_body(items, bound, node, left_by)
+            body = self.loop_body(items, bound, node, loop)
         else:
-            body = self.loop_body(items, {name: var, **bound}, node, left_by)
+            body = self.loop_body(items, {name: var, **bound}, node, loop)
             runs = all(b.op == "const" for b in (start, stop, step))
             if before is not None and not runs:
                 self.scope.frame.env[name] = Undecided(
@@ -194,11 +195,7 @@ class Loops:
         self.scope.frame.env[name] = self.scope.assign(name, value)
 
     def loop_body(
-        self,
-        items: list[Item],
-        bound: dict[str, Value],
-        node: ast.For | ast.While,
-        left_by: str = "",
+        self, items: list[Item], bound: dict[str, Value], node: ast.For | ast.While, loop: Loop
     ) -> list[Stmt]:
         """Walk the body of a runtime loop; names that it changes become runtime variables."""
         for item in node.body:  # a variable of inner loops does not live from one turn to the next
@@ -207,18 +204,17 @@ class Loops:
                     self.scope.frame.env[name] = Undecided(
                         f"{name!r} is the variable of a loop that may not have run"
                     )
-        at = (node.lineno, node.col_offset)
         for name in (
             frozenset[str]().union(*map(stored_names, node.body)) & self.scope.frame.env.keys()
         ):
-            if (*self.scope.frame.path, name, at) in self.scope.facts.apart:
+            if (*self.scope.frame.path, name, loop.at) in self.scope.facts.apart:
                 self.scope.frame.env[name] = Undecided(
                     f"{name!r} is another kind of value before a loop than at its end"
                 )
         before = dict(self.scope.frame.env)
         self.scope.frame.env.update(bound)
-        entry = {n: v for n, v in before.items() if n not in bound}
-        self.paths.loops.append(Loop(entry=entry, at=at, left_by=left_by))
+        loop.entry = {n: v for n, v in before.items() if n not in bound}
+        self.paths.loops.append(loop)
         location = self.scope.location
         body, paths = self.paths.branch(items)
         env = self.paths.met(paths) if paths else {}
@@ -247,14 +243,16 @@ class Loops:
         self.scope.frame.env = after
         return body
 
-    def after_loop(self, node: ast.For | ast.While) -> list[Path] | None:
-        """Go on after a loop; when it held a return, only if the flag says that none was taken."""
+    def after_loop(self, node: ast.For | ast.While, endless: bool = False) -> list[Path] | None:
+        """Go on after a loop; when it held a return, only if the flag says that none was taken, and
+        never after an endless one.
+        """
         if not has_return(node):
-            return None
+            return [] if endless else None
         flag = self.scope.variable((*self.scope.frame.path, RETURN, "returned"), convert.BOOL)
         if any(not loop.unrolled for loop in self.paths.loops):
             self.scope.emit(If(flag, [Break()], []))
-            return None
+            return [] if endless else None
         env = dict(self.scope.frame.env)
         if self.scope.frame.returned is not None:
             env[RETURN] = self.scope.frame.returned
@@ -262,7 +260,7 @@ class Loops:
         gone: list[Stmt] = []
         self.scope.emit(If(Expr("not_", convert.BOOL, (flag,)), rest, gone))
         self.paths.left.append(Path(gone, env, RETURN, flagged=True))
-        return [Path(rest, self.scope.frame.env)]
+        return [] if endless else [Path(rest, self.scope.frame.env)]
 
     def while_loop(self, node: ast.While) -> list[Path] | None:
         """`while`; a condition that needs statements is asked inside the loop."""
@@ -277,18 +275,24 @@ class Loops:
         simple = not test_out and isinstance(cond, Expr) and not cond.touches_memory
         self.scope.frame.env = before
         if simple:
-            body = self.loop_body([*node.body], {}, node)
+            loop = Loop(at=(node.lineno, node.col_offset))
+            body = self.loop_body([*node.body], {}, node, loop)
             self.scope.emit(While(cond, body))  # type: ignore[arg-type]
             return self.after_loop(node)
 
+        endless = False
+
         def test() -> None:
+            nonlocal endless
             value = convert.condition(self.evaluator.eval(node.test))
             if isinstance(value, Const):
+                endless = bool(value.value)
                 if not value.value:
                     self.scope.emit(Break())
                 return
             self.scope.emit(If(Expr("not_", convert.BOOL, (value,)), [Break()], []))  # type: ignore[arg-type]
 
-        body = self.loop_body([test, *node.body], {}, node)
+        loop = Loop(at=(node.lineno, node.col_offset))
+        body = self.loop_body([test, *node.body], {}, node, loop)
         self.scope.emit(While(convert.constant(True, dt.bool_), body))
-        return self.after_loop(node)
+        return self.after_loop(node, endless and not loop.broken)

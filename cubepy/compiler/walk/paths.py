@@ -16,7 +16,7 @@ from typing import Union
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Assign, Expr, If, Stmt
 from cubepy.compiler.scope import Restart, Scope
-from cubepy.compiler.values import ArrayValue, Const, Undecided, Value
+from cubepy.compiler.values import ArrayValue, Const, NoValue, Undecided, Value
 from cubepy.errors import ComptimeError
 from cubepy.lang import dtypes as dt
 
@@ -42,6 +42,7 @@ class Loop:
     entry: dict[str, Value] | None = None
     at: tuple[int, int] = (0, 0)  # where a runtime loop stands
     left_by: str = ""  # the variable that a break sets, if what follows the loop asks for it
+    broken: bool = False  # whether a break leaves it
 
 
 @dataclass
@@ -190,6 +191,8 @@ class Paths:
             now = self.scope.frame.env.get(name, before)
             if name == RETURN or isinstance(before, Undecided):
                 continue
+            if isinstance(now, NoValue):
+                raise now.refused()
             if (
                 isinstance(now, Undecided)
                 and now.key is not None

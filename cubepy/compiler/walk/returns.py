@@ -9,7 +9,7 @@ from typing import Any
 from cubepy.compiler import convert
 from cubepy.compiler.ir import Assign, Break, Expr
 from cubepy.compiler.scope import Scope
-from cubepy.compiler.values import Const, StructValue, TupleValue, Value, as_tuple
+from cubepy.compiler.values import Const, NoValue, StructValue, TupleValue, Value, as_tuple
 from cubepy.compiler.walk.evaluator import Evaluator
 from cubepy.compiler.walk.paths import RETURN, Path, Paths
 from cubepy.errors import KernelTypeError
@@ -30,17 +30,34 @@ class Returns:
         """`return`; no path goes on after it."""
         if any(not loop.unrolled for loop in self.paths.loops):
             return self.leave_loops(node)
-        if node.value is not None:
-            value = self.evaluator.eval(node.value)
-            if self.scope.frame.depth == 0:
-                if not (isinstance(value, Const) and value.value is None):
-                    raise KernelTypeError(
-                        "a kernel returns nothing", hint="store into an output array"
-                    )
-            else:
-                self.bind_return(value)
+        value = self.value(node)
+        if value is not None:
+            self.bind_return(value)
         self.paths.left.append(Path(self.scope.out, self.scope.frame.env, RETURN))
         return []
+
+    def value(self, node: ast.Return) -> Value | None:
+        """What a return gives; None where that is nothing."""
+        value = None if node.value is None else self.evaluator.unread(node.value)
+        if value is None or (isinstance(value, Const) and value.value is None):
+            self.scope.frame.bare = self.scope.frame.bare or self.scope.location
+            return None
+        if self.scope.frame.depth == 0:
+            raise KernelTypeError("a kernel returns nothing", hint="store into an output array")
+        return value
+
+    def partial(self, name: str, open_end: bool) -> NoValue:
+        """What a func gives some of whose paths have no value."""
+        bare = self.scope.frame.bare
+        where = (
+            "its end is reached without a return"
+            if open_end or bare is None
+            else f"the return on line {bare.line} has none"
+        )
+        return NoValue(
+            f"{name} returns a value on some paths only, and its value is used here: {where}",
+            hint="return a value on every path; an early `if` needs an else, or a return behind it",
+        )
 
     @property
     def result(self) -> tuple[Any, ...]:
@@ -61,13 +78,16 @@ class Returns:
         """Return out of a runtime loop: set a flag, leave the loop; the loop's end looks at the
         flag.
         """
-        if node.value is not None and self.scope.frame.depth:
-            value = self.evaluator.eval(node.value)
+        value, frame = self.value(node), self.scope.frame
+        if isinstance(value, NoValue):
+            frame.returned = value
+        elif value is not None:
             self.all_runtime(value, self.result, "result")
             result = self.scope.assign("result", value, self.result)
-            if self.scope.frame.returned is not None:
-                self.scope.differ("result", self.scope.frame.returned, result, self.result)
-            self.scope.frame.returned = self.scope.frame.env[RETURN] = result
+            if frame.returned is None:
+                frame.returned = result
+            elif not isinstance(frame.returned, NoValue):
+                self.scope.differ("result", frame.returned, result, self.result)
         self.set_flag(True)
         self.scope.emit(Break())  # what names mean here matters to nobody
         return []

@@ -67,7 +67,7 @@ class Statements:
         """A call, or a docstring."""
         if isinstance(node.value, ast.Constant):
             return  # a docstring
-        value = self.evaluator.eval(node.value)
+        value = self.evaluator.unread(node.value)
         if isinstance(value, Expr) and value.op == "call":
             self.scope.temporary(value)
 
@@ -107,6 +107,7 @@ class Statements:
             self.paths.left.append(Path(self.scope.out, self.scope.frame.env, Marker(number, end)))
             return []
         self.paths.check_loop_exit()
+        self.paths.loops[-1].broken |= end
         if end and self.paths.loops[-1].left_by:
             self.scope.emit(Assign(self.paths.loops[-1].left_by, convert.constant(True, dt.bool_)))
         self.scope.emit(Break() if end else Continue())
