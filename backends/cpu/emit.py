@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from cubepy.backends.cpu.fission import Split, Units, split
-from cubepy.backends.llvm.printing import Emitted, Parameter, carrier
+from cubepy.backends.llvm.emitted import Emitted, Parameter
+from cubepy.backends.llvm.printing import carrier
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.backends.llvm.wide_text import WideText, written_inside
 from cubepy.compiler.ir import Alloc, Assign, Barrier, Expr, If, Program, Stmt, walk

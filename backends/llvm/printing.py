@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import keyword
 import math
-from dataclasses import dataclass
 
+from cubepy.backends.llvm.emitted import Parameter, Site
 from cubepy.backends.llvm.printing_memory import MemoryText
 from cubepy.compiler.ir import (
     Alloc,
@@ -70,40 +70,6 @@ def carrier(dtype: DType) -> str:
     """
     name = dtype.compute.name
     return "f32" if name in NARROW else name
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of the generated function: `kind` is "i64", "ptr", "map" or a carrier dtype."""
-
-    name: str
-    kind: str
-    dtype: str = ""
-
-
-@dataclass(frozen=True)
-class Emitted:
-    """Generated code and what is needed to compile, call and explain it.
-
-    Attributes:
-        text: the Python source.
-        parameters: of the function `kernel`, in the order of the argument block.
-        sites: for validate mode and assertions: where a report's number points.
-    """
-
-    text: str
-    parameters: tuple[Parameter, ...]
-    sites: tuple[Site, ...]
-
-
-@dataclass(frozen=True)
-class Site:
-    """A place that may report a fault at run time."""
-
-    kind: str  # "bounds" or "assert"
-    array: str
-    message: str
-    location: Location | None
 
 
 class Printer(MemoryText):

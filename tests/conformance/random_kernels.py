@@ -79,6 +79,18 @@ def steps(m, limit):
 
 
 @cb.func
+def marked(keep, k, v):
+    """Gives a value on some paths only; nobody uses it."""
+    for j in range(k % 3):
+        if v > 0.5 + j:
+            keep[j] = v * 0.25
+            return v
+        if v < -1:
+            return
+    keep[k % 2] += 0.125
+
+
+@cb.func
 def met(s, t, v):
     """What a neighbour in the cube gave."""
     s[t] = v
@@ -300,7 +312,12 @@ class Source:
             "return",
             "return",
         ] * bool(depth)
-        kinds += ["line", "local"] * sc.kernel + ["shared", "shared", "uniform", "met"] * barriers
+        kinds += ["line", "local", "marked"] * sc.kernel + [
+            "shared",
+            "shared",
+            "uniform",
+            "met",
+        ] * barriers
         kinds += ["leave", "leave"] * bool(jump) + ["call", "call"] * bool(self.funcs and loops < 3)
         kind = str(self.one(*kinds))
         if kind == "float":
@@ -333,6 +350,9 @@ class Source:
         if kind == "local":
             more = [f"{indent}count[i, 0] += {self.int()} % 3"] if self.chance() else []
             return [f"{indent}keep[{self.int()} % 2] += {self.float()} * 0.25", *more]
+        if kind == "marked":
+            bound = self.one("", "nothing = ")
+            return [f"{indent}{bound}marked(keep, {self.int()}, {self.runtime_float()})"]
         if kind == "shared":
             step = self.one("1", "2", "cb.CUBE_DIM - 1")
             return [f"{indent}s[t] = {self.float()}", f"{indent}cb.sync_cube()",

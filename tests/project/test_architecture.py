@@ -33,16 +33,10 @@ TARGETS = {"cpu": {"cpu"}, "gpu": {"gpu"}, "sm90": {"sm90", "gpu"}}
 
 UPWARD = set()
 SIDEWAYS: set[tuple[str, str]] = set()
-CIRCLES: list[set[str]] = [
-    {"compiler.builtin_calls", "compiler.expressions", "compiler.hardware_calls"}
-]
+CIRCLES: list[set[str]] = []
 PRIVATE: set[tuple[str, str]] = set()
-LARGE_FOLDERS: dict[str, int] = {"backends/llvm/ops": 24, "cubepy/compiler": 19, "tests/device": 17}
+LARGE_FOLDERS: dict[str, int] = {}
 LONG: dict[str, int] = {
-    "backends.llvm.printing": 454,
-    "compiler.builtin_calls": 563,
-    "compiler.expressions": 547,
-    "compiler.hardware_calls": 540,
     "kernels.attention.gpu.flash_decoding": 556,
     "kernels.attention.gpu.flash_mma": 513,
     "kernels.attention.sm90.flash": 486,
@@ -53,7 +47,6 @@ LONG: dict[str, int] = {
     "kernels.pooling.cpu.max_separable": 464,
     "kernels.pooling.sm90.max_tma": 456,
     "kernels.windows.separable_gpu": 502,
-    "lang.declare": 456,
     "quant.linear.gpu.gemm_mma": 471,
     "quant.linear.routines": 497,
     "runtime.memory.device_array": 466,

@@ -19,8 +19,10 @@ from cubepy.compiler.signature import (
 )
 from cubepy.errors import ComptimeError, DTypeError, KernelTypeError, LaunchError
 from cubepy.lang import dtypes as dt
-from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
+from cubepy.lang.annotations import TensorMap
+from cubepy.lang.declare import Kernel, Param
 from cubepy.lang.dtypes import as_dtype
+from cubepy.lang.struct import Struct
 from cubepy.lang.views import plain
 from cubepy.runtime import device as devices
 from cubepy.runtime.interop.accepted import hint_for

@@ -12,13 +12,13 @@ import threading
 from functools import lru_cache
 from typing import Any
 
-from cubepy.compiler.calls import bind_parameters
 from cubepy.compiler.ir import Program
-from cubepy.compiler.signature import Spec, Target
+from cubepy.compiler.signature import Spec, Target, bind_parameters
 from cubepy.compiler.specialise import specialise
 from cubepy.config import config
 from cubepy.errors import LaunchError
-from cubepy.lang.declare import Kernel, TensorMap
+from cubepy.lang.annotations import TensorMap
+from cubepy.lang.declare import Kernel
 from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices

@@ -16,8 +16,8 @@ from numba.core import cgutils
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
 from cubepy.backends.llvm.ops.formulas.curves import CURVES, Curves
+from cubepy.backends.llvm.ops.formulas.scalef import scaled_by, width_of
 from cubepy.backends.llvm.ops.registry import Op
-from cubepy.backends.llvm.ops.scalef import scaled_by, width_of
 from cubepy.backends.llvm.ops.types import F32, F64
 from cubepy.backends.llvm.ops.values import (
     KEPT,
