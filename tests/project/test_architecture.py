@@ -57,8 +57,6 @@ LONG: dict[str, int] = {
     "kernels.pooling.sm90.max_tma": 456,
     "kernels.windows.separable_gpu": 502,
     "lang.declare": 456,
-    "quant.linear.gpu.gemm_mma": 471,
-    "quant.linear.routines": 497,
     "runtime.memory.device_array": 466,
     "tensor.array": 522,
 }
