@@ -20,25 +20,17 @@ from cubepy.quant.linear.routines import QUANTIZED_LINEAR
 from cubepy.runtime.device import as_device
 from cubepy.runtime.memory.device_array import DeviceArray, upload
 from tests.pretend import NAME, look, pretend
+from tests.properties import choose_as_on
 
 pytest.importorskip("numba_cuda")
 from tests.backends.cuda.emulator.launch import emulate
 
-GPU = cb.DeviceProperties(
-    "cuda", "", 2, 32, max_shared_memory=100_000, features=frozenset({"mma", "copy_async"})
-)
-
-
-def on(properties: cb.DeviceProperties) -> Any:
-    """`run`, as if the pretended device had these properties."""
-    usual = QUANTIZED_LINEAR.run
-
-    def run(p: Any, device: Any) -> Any:
-        if not p.on_device:
-            return usual(p, device)
-        return QUANTIZED_LINEAR.chosen(p, properties).launch(p, properties)
-
-    return run
+GPU = {
+    "plane_size": 32,
+    "cores": 2,
+    "max_shared_memory": 100_000,
+    "features": frozenset({"mma", "copy_async"}),
+}
 
 
 class Emulated:
@@ -82,7 +74,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         ):
             for name in kernels:
                 monkeypatch.setattr(module, name, Emulated(getattr(module, name), names))
-        monkeypatch.setattr(QUANTIZED_LINEAR, "run", on(GPU))
+        choose_as_on(monkeypatch, QUANTIZED_LINEAR, NAME, **GPU)
         yield names
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -28,17 +27,17 @@ from cubepy.runtime.memory.device_array import DeviceArray, upload
 from tests.backends.cuda.emulator.launch import emulate
 from tests.backends.cuda.thorough import some
 from tests.pretend import NAME, look, pretend
+from tests.properties import choose_as_on
 from tests.quant.test_emulated import Arranged, error, random_weight
-from tests.quant.test_gpu_launches import GPU, on
 
 BF16 = ml_dtypes.bfloat16
 MOST_SHARED = 232448
-HOPPER = replace(
-    GPU,
-    cores=3,
-    max_shared_memory=MOST_SHARED,
-    features=GPU.features | {"wgmma", "tma", "cluster", "overlap"},
-)
+HOPPER = {
+    "plane_size": 32,
+    "cores": 3,
+    "max_shared_memory": MOST_SHARED,
+    "features": frozenset({"mma", "copy_async", "wgmma", "tma", "cluster", "overlap"}),
+}
 
 
 def maps(
@@ -195,7 +194,7 @@ def test_seventeen_rows_take_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
         # So small a weight would be left to planes; and plans are kept, so that no other test may
         # ask for such a device.
         monkeypatch.setattr(gemm_wgmma_plan, "microseconds", lambda *_: 0.0)
-        monkeypatch.setattr(QUANTIZED_LINEAR, "run", on(HOPPER))
+        choose_as_on(monkeypatch, QUANTIZED_LINEAR, NAME, **HOPPER)
         device = as_device(NAME)
         out = quantized_linear(upload(x, device), weight.on(device), dtype=BF16).numpy()
     assert error(out, x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)) < 8e-3
