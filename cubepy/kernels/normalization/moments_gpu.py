@@ -24,7 +24,7 @@ from cubepy.kernels.normalization.rows_gpu import (
     store_line,
 )
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.lines import first_lanes, over_lanes
+from cubepy.kernels.primitives.lines import over_lanes
 from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of
 
@@ -110,7 +110,7 @@ def of_channels(
     if runs:
         return here
     following = cb.cast(vector[cb.min(first + channel + 1, vector.shape[0] - 1)], acc)
-    return first_lanes(here, (channel + 1) * length - k, following, lanes)
+    return cb.keep_first(here, (channel + 1) * length - k, following)
 
 
 @cb.kernel
@@ -144,7 +144,7 @@ def group_norm_held(
 def squares(line, mean, count, lanes):
     """(line - mean)^2 in the first `count` lanes, else 0."""
     d = line - mean
-    return first_lanes(d * d, count, cb.cast(0, line.dtype), lanes)
+    return cb.keep_first(d * d, count, cb.cast(0, line.dtype))
 
 
 @cb.func

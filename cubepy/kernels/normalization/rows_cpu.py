@@ -10,7 +10,6 @@ import cubepy as cb
 from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.primitives.exponentials import exp_below_one
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.primitives.vector_width import PAST, to_line
 from cubepy.lang.dtypes import DType, f32, f64
 
@@ -67,7 +66,7 @@ def softmax_rows(
                 out.store((row, k), e, valid=n - k)
             elif buffer is not None:
                 buffer.store(k, e, valid=n - k)
-            total = total + first_lanes(e, n - k, cb.cast(0.0, acc), lanes)
+            total = total + cb.keep_first(e, n - k, cb.cast(0.0, acc))
         scale = 1.0 / total.sum()
         for k in range(0, whole, STREAMS * lanes):
             for j in cb.unroll(range(STREAMS)):
@@ -225,7 +224,7 @@ def layer_norm_rows(
         total = (sums[0] + sums[1]) + (sums[2] + sums[3])
         for k in range(whole, n, lanes):
             v = cb.cast(x.load((row, k), lanes, valid=n - k), acc)
-            total = total + first_lanes(v, n - k, zero[0], lanes)
+            total = total + cb.keep_first(v, n - k, zero[0])
         mean = total.sum() / cb.cast(n, acc)
         for j in cb.unroll(range(STREAMS)):
             sums[j] = zero
@@ -236,7 +235,7 @@ def layer_norm_rows(
         square = (sums[0] + sums[1]) + (sums[2] + sums[3])
         for k in range(whole, n, lanes):
             d = cb.cast(x.load((row, k), lanes, valid=n - k), acc) - mean
-            square = square + first_lanes(d * d, n - k, zero[0], lanes)
+            square = square + cb.keep_first(d * d, n - k, zero[0])
         scale = 1.0 / cb.sqrt(square.sum() / cb.cast(n, acc) + eps)
         for j in cb.unroll(range(STREAMS)):
             sums[j] = zero

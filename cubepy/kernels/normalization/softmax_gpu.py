@@ -22,7 +22,7 @@ from cubepy.kernels.normalization.rows_gpu import (
     store_line,
 )
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.lines import first_lanes, over_lanes
+from cubepy.kernels.primitives.lines import over_lanes
 from cubepy.kernels.primitives.units import over_units
 
 
@@ -106,10 +106,10 @@ def softmax_again(
         v1 = x.load((row, k + hop), plan.lanes, valid=n - k - hop)
         v2 = x.load((row, k + 2 * hop), plan.lanes, valid=n - k - 2 * hop)
         v3 = x.load((row, k + 3 * hop), plan.lanes, valid=n - k - 3 * hop)
-        a0 = first_lanes(cb.cast(v0, acc), n - k, low, plan.lanes)
-        a1 = first_lanes(cb.cast(v1, acc), n - k - hop, low, plan.lanes)
-        a2 = first_lanes(cb.cast(v2, acc), n - k - 2 * hop, low, plan.lanes)
-        a3 = first_lanes(cb.cast(v3, acc), n - k - 3 * hop, low, plan.lanes)
+        a0 = cb.keep_first(cb.cast(v0, acc), n - k, low)
+        a1 = cb.keep_first(cb.cast(v1, acc), n - k - hop, low)
+        a2 = cb.keep_first(cb.cast(v2, acc), n - k - 2 * hop, low)
+        a3 = cb.keep_first(cb.cast(v3, acc), n - k - 3 * hop, low)
         peak = cb.nan_max(cb.nan_max(top, cb.nan_max(a0, a1)), cb.nan_max(a2, a3))
         base = cb.select(peak == low, cb.splat(cb.cast(0, acc), plan.lanes), peak)
         total = total * cb.exp(top - base)

@@ -6,7 +6,6 @@ places along: what would end a search cannot be foreseen.
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import lane_numbers
 from cubepy.kernels.reduce.reduce_cpu import (
     NOTES,
     STREAMS,
@@ -156,7 +155,7 @@ def arg_short_rows(
         place = nowhere
         for j in cb.unroll(range(SIDE)):
             place = smaller_number(cb.select(best[j] == top, at[j], nowhere), place)
-        place = cb.select(place < nowhere, place + lane_numbers(cb.i32, lanes), nowhere)
+        place = cb.select(place < nowhere, place + cb.iota(lanes), nowhere)
         index = over_line(place, smaller_number, lanes)
         for k in range(whole, n):
             value = cb.cast(x[row, k], acc)

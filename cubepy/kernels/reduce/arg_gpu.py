@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import lane_numbers, multiple
+from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.kernels.reduce.reduce_gpu import (
     UNITS,
@@ -57,7 +57,7 @@ def arg_rows_wide(
     best = cb.splat(x[row, begin], plan.lanes)
     first = cb.cast(begin, index) if given is None else cb.cast(given[row, begin], index)
     where = cb.splat(first, plan.lanes)
-    numbers = lane_numbers(index, plan.lanes)
+    numbers = cb.iota(plan.lanes, index)
     if given is None:
         while k + 3 * hop + plan.lanes <= stop:
             v0 = x.load((row, k), plan.lanes)

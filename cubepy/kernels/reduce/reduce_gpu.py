@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes, multiple, over_lanes
+from cubepy.kernels.primitives.lines import multiple, over_lanes
 from cubepy.kernels.primitives.units import over_units  # fmt: skip
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.runtime import memory
@@ -66,7 +66,7 @@ def reduce_rows_wide(
         k += 4 * hop
     while k < stop:
         rest = cb.cast(x.load((row, k), plan.lanes, valid=stop - k), acc)
-        a0 = step(a0, first_lanes(rest, stop - k, none, plan.lanes))
+        a0 = step(a0, cb.keep_first(rest, stop - k, none))
         k += hop
     line = step(step(a0, a1), step(a2, a3))
     total = over_units(over_lanes(line, step, plan.lanes), step, plan.units, board)

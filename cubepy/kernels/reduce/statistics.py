@@ -18,7 +18,7 @@ from cubepy.kernels.entry.dispatch import has_planes, placed, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, copy
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.lines import first_lanes, over_lanes
+from cubepy.kernels.primitives.lines import over_lanes
 from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import lanes_for
 from cubepy.kernels.reduce import statistics_cpu as lines
@@ -51,7 +51,7 @@ def over_row(
     for k in range(cb.UNIT_POS * lanes, n, cb.CUBE_DIM * lanes):
         v = value(cb.cast(x.load((row, k), lanes), acc), shift)
         if k + lanes > n:
-            v = first_lanes(v, n - k, cb.cast(start, acc), lanes)
+            v = cb.keep_first(v, n - k, cb.cast(start, acc))
         total = step(total, v)
     return over_units(over_lanes(total, step, lanes), step, cb.CUBE_DIM, board)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import cubepy as cb
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.reduce.reduce_cpu import over_line
 
 STREAMS = 4  # lines of a row, or rows of a column, that do not wait for each other
@@ -86,7 +85,7 @@ def along_part(
             a[j] = step(a[j], value(cb.cast(x.load((row, k + j * lanes), lanes), acc), by))
     for k in range(whole, stop, lanes):
         v = value(cb.cast(x.load((row, k), lanes, valid=stop - k), acc), by)
-        a[0] = step(a[0], first_lanes(v, stop - k, cb.cast(start, acc), lanes))
+        a[0] = step(a[0], cb.keep_first(v, stop - k, cb.cast(start, acc)))
     return over_line(step(step(a[0], a[1]), step(a[2], a[3])), step, lanes)
 
 

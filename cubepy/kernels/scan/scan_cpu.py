@@ -6,7 +6,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.entry.dispatch import has_planes
-from cubepy.kernels.primitives.lines import first_lanes, over_lanes
+from cubepy.kernels.primitives.lines import over_lanes
 from cubepy.kernels.scan.scan_gpu import along_rows, prefix_line, shifted
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import memory
@@ -45,7 +45,7 @@ def scan_rows(
         sums = cb.splat(nothing, lanes)
         for k, valid in cb.lines(first, stop, lanes):
             v = cb.cast(x.load((row, k), lanes, valid=valid), acc)
-            sums = step(sums, v if valid == lanes else first_lanes(v, valid, nothing, lanes))
+            sums = step(sums, v if valid == lanes else cb.keep_first(v, valid, nothing))
         out[row, p] = over_lanes(sums, step, lanes)
     else:
         running = cb.splat(nothing, lanes)

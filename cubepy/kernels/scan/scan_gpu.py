@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes, multiple
+from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import memory
@@ -111,7 +111,7 @@ def read_lines(
         else:
             v = cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc)
             if start != 0:
-                v = first_lanes(v, n - k, cb.cast(start, acc), plan.lanes)
+                v = cb.keep_first(v, n - k, cb.cast(start, acc))
         lines = lines + (v,)
     return lines
 

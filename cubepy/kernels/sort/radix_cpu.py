@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.kernels.sort.keys import Keys, digit_of, from_key, key_at, to_key
 from cubepy.runtime import memory
@@ -222,7 +221,7 @@ def sort_short_rows(
     for k in range(0, count, lanes):
         for r in range(lanes):
             line = to_key(x.load((first + r, k), lanes), keys)
-            a[k + r] = first_lanes(line, n - k, wide(keys.ones), lanes)
+            a[k + r] = cb.keep_first(line, n - k, wide(keys.ones))
         transpose_block(a, k, lanes)
     p = 1
     block = 1  # the binary logarithm of 2 p
