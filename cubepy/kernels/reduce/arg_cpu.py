@@ -6,15 +6,9 @@ places along: what would end a search cannot be foreseen.
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.reduce.reduce_cpu import (
-    NOTES,
-    STREAMS,
-    added,
-    greater,
-    joined,
-    lesser,
-    over_line,
-)
+from cubepy.kernels.primitives.functions import add
+from cubepy.kernels.reduce.reduction import Walk, greater, lesser
+from cubepy.kernels.reduce.rows_cpu import STREAMS, RowPlan, by_pairs, over_line, walk_row
 
 BLOCK = 8  # times STREAMS lines whose largest is found before its place
 SIDE = 4  # lines of a short row that are taken side by side
@@ -64,8 +58,7 @@ def same(a, b):
 
 @cb.kernel
 def arg_rows(
-    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
-    lanes: cb.Comptime[int],
+    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], walk: cb.Comptime[Walk], plan: cb.Comptime[RowPlan],
 ):  # fmt: skip
     """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN
     before all.
@@ -75,52 +68,25 @@ def arg_rows(
     """
     row = cb.CUBE_POS
     n = x.shape[1]
-    step = greater if largest else lesser
-    none = cb.cast(cb.splat(start, lanes), acc)
-    zero = cb.cast(cb.splat(0, lanes), acc)
-    seen = cb.local((NOTES,), acc, lanes=lanes)
-    for j in cb.unroll(range(NOTES)):
-        seen[j] = zero
-    best = none
+    lanes, acc = plan.lanes, plan.acc
+    best = cb.splat(cb.cast(walk.start, acc), lanes)
+    seen = cb.splat(cb.cast(0, acc), lanes)
     block = cb.splat(cb.cast(0, cb.i32), lanes)
-    whole = n // lanes * lanes
     size = BLOCK * STREAMS * lanes
-    a = cb.local((STREAMS,), acc, lanes=lanes)
-    for first in range(0, whole, size):
-        for j in cb.unroll(range(STREAMS)):
-            a[j] = none
-        stop = cb.min(first + size, whole)
-        full = first + (stop - first) // (STREAMS * lanes) * (STREAMS * lanes)
-        for k in range(first, full, STREAMS * lanes):
-            for j in cb.unroll(range(STREAMS)):
-                line = cb.cast(x.load((row, k + j * lanes), lanes), acc)
-                a[j] = step(line, a[j])
-                if acc.is_float:
-                    seen[j % NOTES] = seen[j % NOTES] + line
-        for k in range(full, stop, lanes):
-            line = cb.cast(x.load((row, k), lanes), acc)
-            a[0] = step(line, a[0])
-            if acc.is_float:
-                seen[0] = seen[0] + line
-        line = joined((a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]), step)
+    for first in range(0, n, size):
+        line, note = walk_row(x, row, first, cb.min(first + size, n), walk, 0, plan)
         take = line > best if largest else line < best
         best = cb.select(take, line, best)
         block = cb.select(take, cb.splat(cb.cast(first, cb.i32), lanes), block)
-    top = over_line(best, step, lanes)
+        seen = seen + note
+    top = over_line(best, walk.step, lanes)
     last = cb.splat(cb.cast(n, cb.i32), lanes)
     begin = over_line(cb.select(best == top, block, last), smaller_number, lanes)
     index = place_of(x, row, begin, cb.min(begin + size, n), top, lanes)
-    for k in range(whole, n):
-        value = cb.cast(x[row, k], acc)
-        if first_better(value, top, largest):
-            top = value
-            index = k
-    if acc.is_float:
-        sums = (seen[0] + seen[1]) + (seen[2] + seen[3])
-        if (sums != sums).any():
-            found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
-            if x[row, found] != x[row, found]:
-                index = found
+    if walk.exact is not None and (seen != seen).any():
+        found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+        if x[row, found] != x[row, found]:
+            index = found
     out[row] = cb.cast(index, out.dtype)
 
 
@@ -262,7 +228,7 @@ def down_best(
             where[j] = cb.max(where[j], place)
             best[j] = step(step(best[j], high[0]), low[0])
             if acc.is_float:
-                seen = seen + joined(v, added)
+                seen = seen + by_pairs(v, add)
     return (seen != seen).any()
 
 

@@ -1,0 +1,68 @@
+"""Reductions of several walks by whole cubes, for devices with planes: the units of a cube visit a
+row together, the second time while it is in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cubepy as cb
+from cubepy.kernels.movement.copy import contiguous
+from cubepy.kernels.primitives.lines import over_lanes
+from cubepy.kernels.primitives.units import over_units
+from cubepy.kernels.reduce.reduction import Reduction, Walk
+
+UNITS = 256
+
+
+@cb.func
+def walk_units(
+    x, row, walk: cb.Comptime[Walk], by, acc: cb.Comptime, lanes: cb.Comptime[int], scratch
+):
+    """A walk over a row, given to all units of a cube."""
+    n = x.shape[1]
+    start = cb.cast(walk.start, acc)
+    total = cb.splat(start, lanes)
+    for k in range(cb.UNIT_POS * lanes, n, cb.CUBE_DIM * lanes):
+        v = walk.value(cb.cast(x.load((row, k), lanes), acc), by)
+        if k + lanes > n:
+            v = cb.keep_first(v, n - k, start)
+        total = walk.step(total, v)
+    return over_units(over_lanes(total, walk.step, lanes), walk.step, cb.CUBE_DIM, scratch)
+
+
+@cb.func
+def known_of_units(x, row, walks: cb.Comptime, number, lanes: cb.Comptime[int]):
+    """What some walks find in a row, given to all units of a cube."""
+    scratch = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, number.dtype)
+    known: Any = ()
+    for walk in cb.unroll(walks):
+        found = walk_units(x, row, walk, walk.by(known, number), number.dtype, lanes, scratch)
+        if walk.end is not None:
+            found = walk.end(found, cb.cast(x.shape[1], number.dtype))
+        known = known + (found,)
+    return known
+
+
+@cb.kernel
+def row_statistic(
+    x: cb.Array, out: cb.Array, reduction: cb.Comptime[Reduction], number, acc: cb.Comptime, lanes: cb.Comptime[int]
+):  # fmt: skip
+    """out[r] = the reduction of row r; a cube does a row."""
+    row, number = cb.CUBE_POS, cb.cast(number, acc)
+    known = known_of_units(x, row, reduction.walks, number, lanes)
+    value = reduction.finish(known, cb.cast(x.shape[1], acc), number)
+    if cb.UNIT_POS == 0:
+        out[row] = cb.cast(value, out.dtype)
+
+
+def statistic(
+    array: Any, axes: tuple[int, ...], flat: Any, reduction: Reduction, acc: Any, number: float
+) -> None:
+    """The reduction over some axes into the contiguous `flat`."""
+    kept = tuple(d for d in range(array.ndim) if d not in axes)
+    rows = contiguous(array.transpose((*kept, *axes))).reshape(flat.size, -1)
+    lanes = 16 // max(4, array.itemsize)
+    row_statistic[flat.size, UNITS](
+        rows, flat.reshape(-1), reduction, number, acc, lanes, mode="checked"
+    )
