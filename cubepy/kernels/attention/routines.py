@@ -15,21 +15,21 @@ from cubepy.kernels.attention.flash_lines import Strips
 from cubepy.kernels.attention.gpu import flash_decoding as split
 from cubepy.kernels.attention.gpu import flash_mma as planes
 from cubepy.kernels.attention.gpu import operands
-from cubepy.kernels.attention.measure import arguments, reference, results, tolerance, typical, work
+from cubepy.kernels.attention.measure import Attend
 from cubepy.kernels.attention.problem import Attention
 from cubepy.kernels.attention.sm90 import flash as hopper
 from cubepy.kernels.attention.sm90 import plan as hopper_plan
 from cubepy.kernels.movement.copy import copy
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import device_properties
-from cubepy.tune import Op, Routine
+from cubepy.tune import TunedRoutine
 
 FEW_ROWS = 16  # of a plane's tile: fewer would leave the tiles of other routines empty
 CLEARLY = 0.85  # estimates are no better than that
 TILES_US = 3.5  # that attention by tiles takes, besides its blocks
 
 
-class Hopper(Routine):
+class Hopper(TunedRoutine):
     """Matrix units of Hopper, keys and values brought by the copy engine."""
 
     name = "hopper"
@@ -63,7 +63,7 @@ class Hopper(Routine):
         hopper.launch(q, k, v, out, lse, factor, plan, properties, mask)
 
 
-class Planes(Routine):
+class Planes(TunedRoutine):
     """Matrix units of a plane."""
 
     name = "planes"
@@ -95,7 +95,7 @@ class Planes(Routine):
         planes.launch(q, k, v, mask, out, lse, factor, plan)
 
 
-class Split(Routine):
+class Split(TunedRoutine):
     """Matrix units of a plane, keys split among planes and cubes, query heads of a key head
     together.
     """
@@ -193,7 +193,7 @@ class Single:
     """One query at a time: there is nothing to choose."""
 
 
-class Few(Routine):
+class Few(TunedRoutine):
     """Few queries on a CPU, one at a time: lanes lie along the width."""
 
     name = "few"
@@ -216,7 +216,7 @@ class Few(Routine):
         few.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, cb.device_properties_of())
 
 
-class Lines(Routine):
+class Lines(TunedRoutine):
     """Queries in the lanes of lines, on any device."""
 
     name = "lines"
@@ -257,8 +257,12 @@ def guess(p: Attention) -> str:
     return "few" if p.length <= lines.FEW and not has_planes(p) else "lines"
 
 
-ATTENTION = Op(
-    "attention", [Hopper(), Planes(), Split(), Few(), Lines()], Attention, make=arguments,
-    outputs=lambda args: args[4:5], reference=reference, results=results, tolerance=tolerance, work=work,
-    typical=typical, guess=guess,
-)  # fmt: skip
+class Guessed(Attend):
+    """The operation, and which of its routines is guessed."""
+
+    def guess(self, problem: Attention) -> str:
+        """By the arrays, the device and the number of queries."""
+        return guess(problem)
+
+
+ATTENTION = Guessed("attention", [Hopper(), Planes(), Split(), Few(), Lines()])

@@ -20,7 +20,7 @@ from cubepy.kernels.matmul.problem import Product, name_of, result_dtype
 from cubepy.kernels.primitives.register_transpose import SIDE
 from cubepy.kernels.primitives.vector_width import PAST, aligned
 from cubepy.runtime import memory
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 DEPTH = 256  # of a piece: 32 columns of it fill the first-level cache
 DEEPEST = 2048  # of a piece on the stack, half of the second-level cache
@@ -141,7 +141,7 @@ def seen_in_panels(b: Any, width: int) -> bool:
     return fits and (n == width or 4 * k * n <= (SMALL if 4 * width > LINE else SMALL // 2))
 
 
-class Tile(Routine):
+class Tile(TunedRoutine):
     """Any float product of 32 bits or less, and bytes times signed bytes where the machine has dot
     products.
     """

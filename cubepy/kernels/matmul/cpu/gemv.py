@@ -12,7 +12,7 @@ from cubepy.kernels.matmul.cpu.blocked import even
 from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_apart
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint, finish_line
 from cubepy.kernels.matmul.problem import Product, result_dtype
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 MOST_ROWS = 4  # rows of b along K are summed lane by lane for up to MOST_DOT_ROWS rows of a
 MOST_DOT_ROWS = 64
@@ -171,7 +171,7 @@ def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) ->
     return problem.n >= LONG or problem.m == MOST_ROWS
 
 
-class Skinny(Routine):
+class Skinny(TunedRoutine):
     """Float products with few rows: b is read once, where it stands."""
 
     name = "skinny"

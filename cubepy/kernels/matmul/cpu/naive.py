@@ -14,7 +14,7 @@ import cubepy as cb
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.movement.copy import convert_into, copy
 from cubepy.runtime import memory
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 
 @cb.kernel
@@ -47,7 +47,7 @@ class PlainPlan:
     lanes: int
 
 
-class Plain(Routine):
+class Plain(TunedRoutine):
     """Sums in the dtype itself, without an epilogue: f64 and integers; f32 only when forced."""
 
     name = "plain"

@@ -24,7 +24,7 @@ from cubepy.kernels.matmul.gpu.operands import (
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 UNITS = 256
 PIECE = 16
@@ -221,7 +221,7 @@ def mma_product(
             )
 
 
-class MmaRoutine(Routine):
+class MmaRoutine(TunedRoutine):
     """16-bit floats, 8-bit integers and tf32 by `cb.mma`, of any strides."""
 
     name = "mma"

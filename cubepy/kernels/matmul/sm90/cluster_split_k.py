@@ -27,7 +27,7 @@ from cubepy.kernels.primitives.pipeline import (
     stage_product,
 )
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 PLANE = 32
 PAIR = 2
@@ -194,7 +194,7 @@ the chip.
 """
 
 
-class ThinRoutine(Routine):
+class ThinRoutine(TunedRoutine):
     """16-bit floats and tf32 where tiles are fewer than cores: cubes share K, so that all cores
     bring the matrix.
     """

@@ -38,7 +38,7 @@ from cubepy.kernels.primitives.pipeline import (
     skip_slots,
 )
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 UNITS = 3 * GROUP
 PLANE_ROWS = 16
@@ -351,7 +351,7 @@ is 2 KiB long, and the launch (measured on an H200).
 """
 
 
-class HopperRoutine(Routine):
+class HopperRoutine(TunedRoutine):
     """16-bit floats, 8-bit integers and tf32 by `cb.wgmma`, with operands that the copy engine can
     take.
     """

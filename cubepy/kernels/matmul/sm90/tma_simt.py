@@ -19,7 +19,7 @@ from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.matmul.sm90.persistent import tile_place
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
 from cubepy.kernels.primitives.pipeline import next_slot
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 DEPTH = 32
 """K of a stage: 128 bytes of a row, which the copy engine swizzles."""
@@ -175,7 +175,7 @@ def fma_product(
         )  # fmt: skip
 
 
-class FmaRoutine(Routine):
+class FmaRoutine(TunedRoutine):
     """f32 by plain arithmetic, with tiles that the copy engine brings."""
 
     name, kernel = "fma", fma_product
