@@ -5,14 +5,31 @@ places along: what would end a search cannot be foreseen.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cubepy as cb
 from cubepy.kernels.primitives.functions import add
-from cubepy.kernels.reduce.reduction import Walk, greater, lesser
-from cubepy.kernels.reduce.rows_cpu import STREAMS, RowPlan, by_pairs, over_line, walk_row
+from cubepy.kernels.reduce.columns_cpu import column_cuts
+from cubepy.kernels.reduce.problem import Arg, lanes_of
+from cubepy.kernels.reduce.reduction import Walk, extreme, greater, lesser, worst_of
+from cubepy.kernels.reduce.rows_cpu import (
+    PIECE,
+    STREAMS,
+    RowPlan,
+    by_pairs,
+    over_line,
+    reduce_pieces,
+    walk_row,
+)
+from cubepy.lang.dtypes import DType, as_dtype, f32, i64
+from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine, bucket
 
 BLOCK = 8  # times STREAMS lines whose largest is found before its place
 SIDE = 4  # lines of a short row that are taken side by side
 AHEAD = 16  # lines of a row that are asked for before they are used
+SHORT = 1024  # elements of a row, at most, whose place is carried along with the largest
+TOGETHER = 4096  # elements of short rows that one cube takes
 
 
 @cb.func
@@ -306,3 +323,85 @@ def arg_columns_join(
         best = cb.select(take, line, best)
         place = cb.select(take, where.load((b, p, c), lanes, valid=columns - c), place)
     out.store((b, 0, c), place, valid=columns - c)
+
+
+class ArgRows(CpuRoutine):
+    """The largest of blocks of a row, then its place in the best block."""
+
+    name = "rows"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Rows."""
+        return None if p.by_rows else "for rows"
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """A cube looks through a row, or a piece of a long one."""
+        (m, n), dtype, acc = p.data.shape, *dtypes_of(p.data)
+        plan, flat = RowPlan(acc, lanes_of(properties, p.data, acc)), p.out.reshape(m)
+        extremes = extreme(dtype, p.largest)
+        if n <= PIECE:
+            walk = extremes.walks[0]
+            arg_rows[m, 1](p.data, flat, p.largest, walk, plan, mode="unchecked")
+            return
+        pieces = -(-n // PIECE)
+        values = memory.empty((m, pieces), acc.numpy)
+        reduce_pieces(p.data, values.reshape(m, pieces, 1), extremes, plan, PIECE, 0)
+        arg_pieces[m, 1](p.data, values, flat, p.largest, plan.lanes, PIECE, mode="unchecked")
+
+
+class ArgShortRows(CpuRoutine):
+    """Places are carried along with the largest elements."""
+
+    name = "short_rows"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Short rows, where lines are short too."""
+        if not p.by_rows or properties.register_bytes >= 64:  # measured
+            return "for rows, and registers of less than 64 bytes"
+        most = SHORT if dtypes_of(p.data)[1].bits <= 32 else SHORT // 4
+        return None if p.data.shape[1] <= most else f"for rows of at most {most} elements"
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """A cube looks through several rows."""
+        (m, n), dtype, acc = p.data.shape, *dtypes_of(p.data)
+        rows, lanes = TOGETHER // n, lanes_of(properties, p.data, acc)
+        start = worst_of(dtype, p.largest)
+        arg_short_rows[-(-m // rows), 1](
+            p.data, p.out.reshape(m), rows, p.largest, start, acc, lanes, mode="unchecked"
+        )
+
+
+class ArgColumns(CpuRoutine):
+    """Several rows side by side; the best ones and their places stay in the nearest cache."""
+
+    name = "columns"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Columns."""
+        return "for columns" if p.by_rows else None
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """A cube looks through some columns, or pieces of them, whose best are then compared."""
+        data, largest, acc, (b, _, c) = p.data, p.largest, dtypes_of(p.data)[1], p.data.shape
+        lanes, final = lanes_of(properties, data, acc), p.out.reshape(b, 1, c)
+        width, blocks, pieces, piece = column_cuts(data, lanes)
+        room = bucket(width // lanes)
+        if pieces == 1:
+            arg_columns[blocks, 1](
+                data, None, final, largest, acc, lanes, room, width, piece, mode="unchecked"
+            )
+            return
+        values = memory.empty((b, pieces, c), acc.numpy)
+        where = memory.empty((b, pieces, c), i64.numpy)
+        arg_columns[blocks * pieces, 1](
+            data, values, where, largest, acc, lanes, room, width, piece, mode="unchecked"
+        )
+        arg_columns_join[b * -(-c // lanes), 1](
+            values, where, final, largest, lanes, mode="unchecked"
+        )
+
+
+def dtypes_of(data: Any) -> tuple[DType, DType]:
+    """What elements are, and what they are compared as."""
+    dtype = as_dtype(data.dtype).compute
+    return dtype, f32 if dtype.is_float and dtype.bits < 32 else dtype

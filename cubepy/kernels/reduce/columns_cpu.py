@@ -11,16 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
 from cubepy.kernels.primitives.functions import add
-from cubepy.kernels.primitives.vector_width import lanes_for
+from cubepy.kernels.reduce.problem import Reduce, lanes_of
 from cubepy.kernels.reduce.reduction import Reduction, Walk
 from cubepy.kernels.reduce.rows_cpu import STREAMS, by_pairs, join_pieces
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import memory
-from cubepy.tune import bucket
+from cubepy.tune import CpuRoutine, bucket
 
 BLOCK_STREAMS = 4  # rows of a block that do not wait for each other
 ROWS = 32  # of a block of columns
@@ -248,52 +246,74 @@ def reduce_blocks(
         out.store((b, p, 1, c), two[j], valid=columns - c)
 
 
-def columns(data: Any, target: Any, reduction: Reduction, acc: DType, number: float) -> None:
-    """Reduce (batch, n, columns) into the contiguous `target`. Some rows of few columns count as
-    one, so that memory is read in long runs.
+def reduce_all(p: Reduce, properties: cb.DeviceProperties) -> None:
+    """Reduce columns in one walk. Some rows of few columns count as one, so that memory is read in
+    long runs; what is left of a column is reduced in a second pass.
     """
-    if len(reduction.walks) > 1:
-        _by_blocks(data, target, reduction, acc, number)
-        return
-    b, n, c = data.shape
+    data, acc, (b, n, c) = p.data, p.wide, p.data.shape
+    lanes, exact = lanes_of(properties, data, acc), p.reduction.walks[0].exact
     solid = data.strides[1] == c * data.itemsize
-    lanes = lanes_for(data, np.empty(0, acc.numpy))
     folds = [g for g in (1, *FOLDS) if n % g == 0 and n >= 64 * g and solid]
-    narrow = cb.device_properties_of().register_bytes < 64
-    held = FEW if reduction.walks[0].exact is None else FEW // 2 if narrow else 0
+    held = FEW if exact is None else FEW // 2 if properties.register_bytes < 64 else 0
     few = held if any(g * c == held * lanes for g in folds) else 0
     fold = few * lanes // c if few else max((g for g in folds if g * c <= NARROW), default=1)
     if fold > 1:
         data = data.reshape(b, n // fold, fold * c)
     width, blocks, pieces, piece = column_cuts(data, lanes)
     single = pieces == fold == 1
-    part = target.reshape(b, 1, c) if single else memory.empty((b, pieces, fold * c), acc.numpy)
+    part = p.out.reshape(b, 1, c) if single else memory.empty((b, pieces, fold * c), acc.numpy)
     side = (
         not solid or fold * c > NARROW
     )  # short rows that follow each other are read in this order
     plan = ColumnPlan(acc, lanes, bucket(width // lanes), few)
     reduce_columns[blocks * pieces, 1](
-        data, part, reduction, number, plan, width, piece, side, single, mode="unchecked"
+        data, part, p.reduction, p.number, plan, width, piece, side, single, mode="unchecked"
     )
     if not single:
-        columns(part.reshape(b, pieces * fold, c), target, reduction.of_parts, acc, number)
+        rest = part.reshape(b, pieces * fold, c)
+        reduce_all(p._replace(data=rest, reduction=p.reduction.of_parts), properties)
 
 
-def _by_blocks(data: Any, target: Any, reduction: Reduction, acc: DType, number: float) -> None:
-    """The same for reductions that walk twice."""
-    b, n, c = data.shape
-    lanes = lanes_for(data)
-    blocks = b * -(-c // (LINES * lanes))
-    pieces = max(1, min(-(-n // (2 * ROWS)), CUBES // blocks))
-    piece = -(-n // pieces)
-    pieces = -(-n // piece)
-    parts = memory.empty((b, pieces, 2, c), acc.numpy)
-    reduce_blocks[blocks * pieces, 1](
-        data, parts, reduction, number, acc, lanes, piece, pieces, mode="unchecked"
-    )
-    join_pieces[b * -(-c // lanes), 1](
-        parts, target.reshape(b, c), reduction, number, n, piece, lanes, mode="unchecked"
-    )
+class Columns(CpuRoutine):
+    """Several rows side by side, added to sums that stay in the nearest cache."""
+
+    name = "columns"
+
+    def unfit(self, p: Reduce, properties: cb.DeviceProperties) -> str | None:
+        """Columns, and one walk."""
+        if p.by_rows:
+            return "for columns"
+        return None if len(p.reduction.walks) == 1 else "for reductions that walk once"
+
+    def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
+        """A cube walks down some columns of a piece."""
+        reduce_all(p, properties)
+
+
+class Blocks(CpuRoutine):
+    """Blocks of rows and columns that the cache holds while they are walked over twice."""
+
+    name = "blocks"
+
+    def unfit(self, p: Reduce, properties: cb.DeviceProperties) -> str | None:
+        """Columns."""
+        return "for columns" if p.by_rows else None
+
+    def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
+        """Pieces of columns, block by block; then they are joined."""
+        b, n, c = p.data.shape
+        lanes = lanes_of(properties, p.data, p.data.dtype)
+        blocks = b * -(-c // (LINES * lanes))
+        pieces = max(1, min(-(-n // (2 * ROWS)), CUBES // blocks))
+        piece = -(-n // pieces)
+        pieces = -(-n // piece)
+        parts = memory.empty((b, pieces, 2, c), p.acc.numpy)
+        reduce_blocks[blocks * pieces, 1](
+            p.data, parts, p.reduction, p.number, p.acc, lanes, piece, pieces, mode="unchecked"
+        )
+        join_pieces[b * -(-c // lanes), 1](
+            parts, p.out.reshape(b, c), p.reduction, p.number, n, piece, lanes, mode="unchecked"
+        )
 
 
 def column_cuts(data: Any, lanes: int) -> tuple[int, int, int, int]:

@@ -14,21 +14,22 @@ import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of, axes_of
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.movement.copy import convert_into, copy
-from cubepy.kernels.reduce import columns_cpu, reduce_gpu, rows_cpu
+from cubepy.kernels.reduce.problem import Reduce
 from cubepy.kernels.reduce.reduction import PRODUCT, SCALED_SUM, SUM, Reduction, extreme
+from cubepy.kernels.reduce.routines import REDUCE
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i64, u8, u64
 from cubepy.runtime import memory
 
 
-def arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
+def arranged(x: Any, axes: tuple[int, ...]) -> Any:
     """The array as (kept, reduced) with unit stride along `reduced`, or as (batch, reduced,
     columns).
 
-    Copies only when no arrangement of strides will do. The flag says which of the two it is.
+    Copies only when no arrangement of strides will do.
     """
     kept = [d for d in range(x.ndim) if d not in axes]
     shape_k = [x.shape[d] for d in kept]
@@ -37,14 +38,14 @@ def arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
     m = int(np.prod(shape_k, dtype=np.int64))
     rows = _without_copy(moved, (m, n))
     if rows is not None and (rows.strides[1] == x.itemsize or n == 1):
-        return rows, True
+        return rows
     if kept and axes and axes == tuple(range(axes[0], axes[0] + len(axes))):
         before, after = x.shape[: axes[0]], x.shape[axes[-1] + 1 :]
         b, c = int(np.prod(before, dtype=np.int64)), int(np.prod(after, dtype=np.int64))
         columns = _without_copy(x, (b, n, c))
         if columns is not None and columns.strides[2] == x.itemsize:
-            return columns, False
-    return copy(moved).reshape(m, n), True
+            return columns
+    return copy(moved).reshape(m, n)
 
 
 def _without_copy(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -87,18 +88,11 @@ def over_axes(
 def reduce_into(
     array: Any, axes: tuple[int, ...], flat: Any, reduction: Reduction, acc: DType, number: float
 ) -> None:
-    """A reduction of one walk over some axes into the contiguous `flat`."""
+    """A reduction over some axes into the contiguous `flat`."""
     if not axes:
         convert_into(flat, array)
         return
-    data, by_rows = arranged(array, axes)
-    if has_planes():
-        first, scaled = reduction.walks[0], reduction is SCALED_SUM
-        kernel = reduce_gpu.rows if by_rows else reduce_gpu.columns
-        kernel(data, flat, reduction.step, first.start, acc, number if scaled else 1.0)
-        return
-    wide = f32 if acc.is_float and acc.bits < 32 else acc
-    (rows_cpu.rows if by_rows else columns_cpu.columns)(data, flat, reduction, wide, number)
+    REDUCE.run(Reduce(arranged(array, axes), flat, reduction, acc, number))
 
 
 def _reduce(

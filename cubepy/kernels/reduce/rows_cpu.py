@@ -14,13 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import cubepy as cb
-from cubepy.kernels.primitives.vector_width import lanes_for
+from cubepy.kernels.reduce.problem import Reduce, lanes_of
 from cubepy.kernels.reduce.reduction import Reduction, Walk
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
 
 STREAMS = 8  # lines of a row that do not wait for each other
 NOTES = 4  # sums that are computed on the side
@@ -168,23 +167,36 @@ def reduce_pieces(
     reduce_rows[cubes, 1](data, parts, reduction, number, plan, piece, False, mode="unchecked")
 
 
-def rows(data: Any, target: Any, reduction: Reduction, acc: DType, number: float) -> None:
-    """Reduce (rows, n) into the contiguous `target`."""
-    (m, n), walks = data.shape, len(reduction.walks)
-    simple = walks == 1 and reduction.walks[0].exact is None
-    narrow = cb.device_properties_of().register_bytes < 64
-    runs = 2 if walks == 1 and (simple or narrow) else 1  # measured
-    plan = RowPlan(acc, lanes_for(data, np.empty(0, acc.numpy)), runs)
+def reduce_all(p: Reduce, properties: cb.DeviceProperties) -> None:
+    """Reduce rows; long ones in pieces, which are reduced or joined in a second pass."""
+    (m, n), acc, reduction, walks = p.data.shape, p.wide, p.reduction, len(p.reduction.walks)
+    simple = reduction.walks[0].exact is None
+    runs = 2 if walks == 1 and (simple or properties.register_bytes < 64) else 1  # measured
+    plan = RowPlan(acc, lanes_of(properties, p.data, acc), runs)
     piece = PIECE if walks == 1 else NEAR
-    pieces = -(-n // piece)
+    pieces, to = -(-n // piece), p.out.reshape(m, 1)
     if pieces == 1:
-        to = target.reshape(m, 1)
-        reduce_rows[m, 1](data, to, reduction, number, plan, piece, True, mode="unchecked")
+        reduce_rows[m, 1](p.data, to, reduction, p.number, plan, piece, True, mode="unchecked")
         return
     parts = memory.empty((m, pieces, walks), acc.numpy)
-    reduce_pieces(data, parts, reduction, plan, piece, number)
-    if reduction.join is None:  # in a second pass
-        rows(parts.reshape(m, pieces), target, reduction.of_parts, acc, number)
+    reduce_pieces(p.data, parts, reduction, plan, piece, p.number)
+    if reduction.join is None:
+        again = p._replace(data=parts.reshape(m, pieces), reduction=reduction.of_parts)
+        reduce_all(again, properties)
         return
-    parts, to = parts.reshape(m, pieces, walks, 1), target.reshape(m, 1)
-    join_pieces[m, 1](parts, to, reduction, number, n, piece, 1, mode="unchecked")
+    parts = parts.reshape(m, pieces, walks, 1)
+    join_pieces[m, 1](parts, to, reduction, p.number, n, piece, 1, mode="unchecked")
+
+
+class Rows(CpuRoutine):
+    """Lines of a row side by side; pieces of long rows on all threads."""
+
+    name = "rows"
+
+    def unfit(self, p: Reduce, properties: cb.DeviceProperties) -> str | None:
+        """Rows."""
+        return None if p.by_rows else "for rows"
+
+    def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
+        """A cube walks over a piece."""
+        reduce_all(p, properties)

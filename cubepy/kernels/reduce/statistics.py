@@ -11,15 +11,22 @@ import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.elementwise.map import map
 from cubepy.kernels.entry.arguments import array_of, float_array, number_of
-from cubepy.kernels.entry.dispatch import has_planes, placed, repeated
-from cubepy.kernels.reduce import columns_cpu, rows_cpu, statistics_gpu
+from cubepy.kernels.entry.dispatch import placed, repeated
+from cubepy.kernels.reduce.problem import Reduce, Truth
 from cubepy.kernels.reduce.reduce import arranged, over_axes
-from cubepy.kernels.reduce.reduce import max as largest
-from cubepy.kernels.reduce.reduce import min as smallest
-from cubepy.kernels.reduce.reduction import DEVIATION, LOG_SUM_EXP, NORM, NORMS, VARIANCE, Reduction
-from cubepy.kernels.reduce.truth_cpu import TRUTHS, truth_of_rows
+from cubepy.kernels.reduce.reduction import (
+    DEVIATION,
+    LOG_SUM_EXP,
+    NORM,
+    NORMS,
+    VARIANCE,
+    Reduction,
+    extreme,
+)
+from cubepy.kernels.reduce.routines import REDUCE
+from cubepy.kernels.reduce.truth_cpu import TruthOfRows
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime import memory
+from cubepy.tune import Op, Routine
 
 
 def _statistic(
@@ -35,13 +42,8 @@ def _statistic(
     array = float_array(x, "x")
 
     def run(array: Any, axes: tuple[int, ...], flat: Any) -> None:
-        acc = sums_of(array)
-        if has_planes():
-            statistics_gpu.statistic(array, axes, flat, reduction, acc, float(number))
-            return
-        data, by_rows = arranged(array, axes)
-        kernel = rows_cpu.rows if by_rows else columns_cpu.columns
-        kernel(data, flat, reduction, acc, float(number))
+        data = arranged(array, axes)
+        REDUCE.run(Reduce(data, flat, reduction, sums_of(array), float(number)))
 
     kind = array.dtype if dtype is None else dtype
     return over_axes(x, array, axis, keepdims, out, kind, empty, run)
@@ -137,29 +139,25 @@ def _truth(x: Any, axis: Any, keepdims: bool, every: bool, *, out: Any = None) -
     array = array_of(x)
 
     def run(data: Any, axes: tuple[int, ...], flat: Any) -> None:
-        rows, by_rows = (data, False) if has_planes() else arranged(data, axes)
-        if by_rows:
-            _truth_of_rows(rows, flat.view(np.uint8), every)
-            return
-        mask = data if array.dtype == np.bool_ else map(nonzero, array, dtype=cb.u8)
-        extreme = smallest if every else largest
-        extreme(mask, axes, keepdims, out=flat.view(np.uint8))
+        truth = Truth(arranged(data, axes), flat.view(np.uint8), every, array.dtype == np.bool_)
+        TRUTH.run(truth)
 
     bits = array.view(np.uint8) if array.dtype == np.bool_ else array
     return over_axes(x, bits, axis, keepdims, out, np.bool_, every, run, number=False)
 
 
-def _truth_of_rows(rows: Any, result: Any, every: bool) -> None:
-    """The same of (rows, n), unit stride along n, into contiguous bytes."""
-    while True:
-        m, n = rows.shape
-        pieces = -(-n // TRUTHS)
-        found = result.reshape(m, 1) if pieces == 1 else memory.empty((m, pieces), np.uint8)
-        lanes = cb.device_properties_of().register_bytes // rows.itemsize
-        truth_of_rows[m * pieces, 1](rows, found, every, lanes, TRUTHS, mode="unchecked")
-        if pieces == 1:
-            return
-        rows = found
+class TruthOfMask(Routine):
+    """The largest, or the smallest, of a mask."""
+
+    name = "mask"
+
+    def launch(self, p: Truth, properties: cb.DeviceProperties) -> None:
+        """The mask is made first, unless the elements are one."""
+        mask = p.data if p.mask else map(nonzero, p.data, dtype=cb.u8)
+        REDUCE.run(Reduce(mask, p.out, extreme(cb.u8, not p.every), cb.u8))
+
+
+TRUTH = Op("truth", [TruthOfRows(), TruthOfMask()])
 
 
 def _number(found: Any, out: Any) -> Any:

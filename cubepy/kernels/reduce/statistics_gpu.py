@@ -10,7 +10,9 @@ import cubepy as cb
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.primitives.lines import over_lanes
 from cubepy.kernels.primitives.units import over_units
+from cubepy.kernels.reduce.problem import Reduce
 from cubepy.kernels.reduce.reduction import Reduction, Walk
+from cubepy.tune import GpuRoutine
 
 UNITS = 256
 
@@ -56,13 +58,16 @@ def row_statistic(
         out[row] = cb.cast(value, out.dtype)
 
 
-def statistic(
-    array: Any, axes: tuple[int, ...], flat: Any, reduction: Reduction, acc: Any, number: float
-) -> None:
-    """The reduction over some axes into the contiguous `flat`."""
-    kept = tuple(d for d in range(array.ndim) if d not in axes)
-    rows = contiguous(array.transpose((*kept, *axes))).reshape(flat.size, -1)
-    lanes = 16 // max(4, array.itemsize)
-    row_statistic[flat.size, UNITS](
-        rows, flat.reshape(-1), reduction, number, acc, lanes, mode="checked"
-    )
+class Walks(GpuRoutine):
+    """A cube for each row, whatever the reduction."""
+
+    name = "walks"
+
+    def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
+        """Columns are made rows first."""
+        rows = p.data if p.by_rows else contiguous(p.data.transpose((0, 2, 1)))
+        rows = contiguous(rows).reshape(p.out.size, -1)
+        lanes = 16 // max(4, rows.itemsize)
+        row_statistic[p.out.size, UNITS](
+            rows, p.out.reshape(-1), p.reduction, p.number, p.acc, lanes, mode="checked"
+        )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import cubepy as cb
+from cubepy.kernels.reduce.problem import Truth
+from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
 
 TRUTHS = 1 << 17  # elements of a row that one cube looks at
 
@@ -36,3 +41,27 @@ def truth_of_rows(
         found = x[row, k] == 0 if every else x[row, k] != 0
         k = k + 1
     out[row, p] = cb.cast(cb.select(found, 0, 1) if every else cb.select(found, 1, 0), out.dtype)
+
+
+class TruthOfRows(CpuRoutine):
+    """Rows, or pieces of them, until something is found."""
+
+    name = "rows"
+
+    def unfit(self, p: Truth, properties: cb.DeviceProperties) -> str | None:
+        """Arrays whose neighbours are looked at together."""
+        return None if p.by_rows else "for rows"
+
+    def launch(self, p: Truth, properties: cb.DeviceProperties) -> None:
+        """Pieces, then what was found in them."""
+        rows = p.data
+        while True:
+            m, n = rows.shape
+            pieces = -(-n // TRUTHS)
+            single = pieces == 1
+            found = p.out.reshape(m, 1) if single else memory.empty((m, pieces), np.uint8)
+            lanes = properties.register_bytes // rows.itemsize
+            truth_of_rows[m * pieces, 1](rows, found, p.every, lanes, TRUTHS, mode="unchecked")
+            if single:
+                return
+            rows = found
