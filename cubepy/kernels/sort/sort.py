@@ -20,7 +20,8 @@ from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, copy
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives.vector_width import power_of_two
-from cubepy.kernels.scan.scan_cpu import scan_along_rows
+from cubepy.kernels.scan.problem import Scan
+from cubepy.kernels.scan.routines import SCAN
 from cubepy.kernels.sort import bucketsort_cpu, mergesort_cpu, quicksort_cpu
 from cubepy.kernels.sort.keys import Keys
 from cubepy.kernels.sort.network_cpu import masks_of, sort_places, sort_whole_rows
@@ -136,7 +137,7 @@ def _by_pieces(x: Any, values: Any, indices: Any, keys: Keys) -> None:
             here, counts, p * digits, piece, keys, digits, first, mode="unchecked"
         )
         flat = (m, counts.size // m)
-        scan_along_rows(counts.reshape(flat), places.reshape(flat), f.add, 0, i32, True)
+        SCAN.run(Scan(counts.reshape(flat), places.reshape(flat), f.add, 0, i32, True))
         move_keys[m * pieces, 1](
             here,
             order,
