@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cubepy.errors import TuneError
-from cubepy.runtime.device import DeviceProperties, current, device_properties
+from cubepy.runtime.device import Device, DeviceProperties, current, device_properties
 
 
 class Routine:
@@ -134,13 +134,13 @@ class Op:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {', '.join(r.name for r in self.routines)})"
 
-    def run(self, problem: Any) -> Any:
-        """Let the first routine that supports a problem do it, on the current device.
+    def run(self, problem: Any, device: Device | None = None) -> Any:
+        """Let the first routine that supports a problem do it, on a device or the current one.
 
         Raises:
             TuneError: no routine supports it, or the forced one does not.
         """
-        properties = device_properties(current())
+        properties = device_properties(device or current())
         return self.chosen(problem, properties).launch(problem, properties)
 
     def chosen(self, problem: Any, properties: DeviceProperties) -> Routine:

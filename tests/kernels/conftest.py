@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 import cubepy as cb
+from cubepy.kernels.pooling.routines import MAX_POOL, MAX_POOL_INPUT
 from tests.pretend import NAME, pretend
+from tests.properties import choose_as_on
 from tests.staging import WHERE, gpu_missing, move_library, staged
 
 if WHERE:
@@ -39,5 +41,7 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def pools_with_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools and interpolation choose as for devices with planes, wherever they run."""
-    for part in ("pooling.max_pool", "pooling.max_pool_gradient", "windows.banded_map"):
+    for op in (MAX_POOL, MAX_POOL_INPUT):
+        choose_as_on(monkeypatch, op, plane_size=32)
+    for part in ("windows.banded_map",):
         monkeypatch.setattr(f"cubepy.kernels.{part}.has_planes", lambda: True)

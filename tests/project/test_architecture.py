@@ -53,12 +53,8 @@ LONG: dict[str, int] = {
     "kernels.convolution.cpu.weight_gradient": 464,
     "kernels.convolution.gpu.depthwise": 492,
     "kernels.matmul.cpu.blocked": 499,
-    "kernels.pooling.cpu.max_separable": 464,
-    "kernels.pooling.sm90.max_tma": 456,
     "kernels.windows.separable_gpu": 502,
     "lang.declare": 456,
-    "quant.linear.gpu.gemm_mma": 471,
-    "quant.linear.routines": 497,
     "runtime.memory.device_array": 466,
     "tensor.array": 522,
 }

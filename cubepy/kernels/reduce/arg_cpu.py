@@ -9,8 +9,9 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.functions import add
+from cubepy.kernels.primitives.vector_width import lanes_on
 from cubepy.kernels.reduce.columns_cpu import column_cuts
-from cubepy.kernels.reduce.problem import Arg, lanes_of
+from cubepy.kernels.reduce.problem import Arg
 from cubepy.kernels.reduce.reduction import Walk, extreme, greater, lesser, worst_of
 from cubepy.kernels.reduce.rows_cpu import (
     PIECE,
@@ -337,7 +338,7 @@ class ArgRows(CpuRoutine):
     def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
         """A cube looks through a row, or a piece of a long one."""
         (m, n), dtype, acc = p.data.shape, *dtypes_of(p.data)
-        plan, flat = RowPlan(acc, lanes_of(properties, p.data, acc)), p.out.reshape(m)
+        plan, flat = RowPlan(acc, lanes_on(properties, p.data, acc)), p.out.reshape(m)
         extremes = extreme(dtype, p.largest)
         if n <= PIECE:
             walk = extremes.walks[0]
@@ -364,7 +365,7 @@ class ArgShortRows(CpuRoutine):
     def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
         """A cube looks through several rows."""
         (m, n), dtype, acc = p.data.shape, *dtypes_of(p.data)
-        rows, lanes = TOGETHER // n, lanes_of(properties, p.data, acc)
+        rows, lanes = TOGETHER // n, lanes_on(properties, p.data, acc)
         start = worst_of(dtype, p.largest)
         arg_short_rows[-(-m // rows), 1](
             p.data, p.out.reshape(m), rows, p.largest, start, acc, lanes, mode="unchecked"
@@ -383,7 +384,7 @@ class ArgColumns(CpuRoutine):
     def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
         """A cube looks through some columns, or pieces of them, whose best are then compared."""
         data, largest, acc, (b, _, c) = p.data, p.largest, dtypes_of(p.data)[1], p.data.shape
-        lanes, final = lanes_of(properties, data, acc), p.out.reshape(b, 1, c)
+        lanes, final = lanes_on(properties, data, acc), p.out.reshape(b, 1, c)
         width, blocks, pieces, piece = column_cuts(data, lanes)
         room = bucket(width // lanes)
         if pieces == 1:

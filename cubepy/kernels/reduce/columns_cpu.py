@@ -13,7 +13,8 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.functions import add
-from cubepy.kernels.reduce.problem import Reduce, lanes_of
+from cubepy.kernels.primitives.vector_width import lanes_on
+from cubepy.kernels.reduce.problem import Reduce
 from cubepy.kernels.reduce.reduction import Reduction, Walk
 from cubepy.kernels.reduce.rows_cpu import STREAMS, by_pairs, join_pieces
 from cubepy.lang.dtypes import DType
@@ -251,7 +252,7 @@ def reduce_all(p: Reduce, properties: cb.DeviceProperties) -> None:
     long runs; what is left of a column is reduced in a second pass.
     """
     data, acc, (b, n, c) = p.data, p.wide, p.data.shape
-    lanes, exact = lanes_of(properties, data, acc), p.reduction.walks[0].exact
+    lanes, exact = lanes_on(properties, data, acc), p.reduction.walks[0].exact
     solid = data.strides[1] == c * data.itemsize
     folds = [g for g in (1, *FOLDS) if n % g == 0 and n >= 64 * g and solid]
     held = FEW if exact is None else FEW // 2 if properties.register_bytes < 64 else 0
@@ -302,7 +303,7 @@ class Blocks(CpuRoutine):
     def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
         """Pieces of columns, block by block; then they are joined."""
         b, n, c = p.data.shape
-        lanes = lanes_of(properties, p.data, p.data.dtype)
+        lanes = lanes_on(properties, p.data)
         blocks = b * -(-c // (LINES * lanes))
         pieces = max(1, min(-(-n // (2 * ROWS)), CUBES // blocks))
         piece = -(-n // pieces)

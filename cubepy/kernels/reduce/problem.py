@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import cubepy as cb
 from cubepy.kernels.reduce.reduction import Reduction
 from cubepy.lang.dtypes import DType, f32
 
@@ -58,8 +57,3 @@ class Truth(NamedTuple):
     def by_rows(self) -> bool:
         """Whether neighbours in memory are looked at together."""
         return bool(self.data.ndim == 2)
-
-
-def lanes_of(properties: cb.DeviceProperties, data: Any, acc: DType) -> int:
-    """Lanes that fill a register with the widest of what is read and what is computed in."""
-    return max(1, properties.register_bytes // max(4, data.itemsize, acc.itemsize))

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.reduce.problem import Reduce, lanes_of
+from cubepy.kernels.primitives.vector_width import lanes_on
+from cubepy.kernels.reduce.problem import Reduce
 from cubepy.kernels.reduce.reduction import Reduction, Walk
 from cubepy.lang.dtypes import DType
 from cubepy.runtime import memory
@@ -172,7 +173,7 @@ def reduce_all(p: Reduce, properties: cb.DeviceProperties) -> None:
     (m, n), acc, reduction, walks = p.data.shape, p.wide, p.reduction, len(p.reduction.walks)
     simple = reduction.walks[0].exact is None
     runs = 2 if walks == 1 and (simple or properties.register_bytes < 64) else 1  # measured
-    plan = RowPlan(acc, lanes_of(properties, p.data, acc), runs)
+    plan = RowPlan(acc, lanes_on(properties, p.data, acc), runs)
     piece = PIECE if walks == 1 else NEAR
     pieces, to = -(-n // piece), p.out.reshape(m, 1)
     if pieces == 1:

@@ -19,7 +19,9 @@ import cubepy as cb
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.kernels.sort.keys import from_key, to_key
+from cubepy.kernels.sort.problem import Top
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 MOST = {32: 1008, 64: 256}  # the largest k, by bits of a key: registers are the limit
 PLANES = 16  # of a core, for a row that is cut
@@ -262,7 +264,31 @@ def worth_it(elements: int, n: int, k: int, itemsize: int) -> bool:
     return n > 4 * k and k <= MOST[max(32, 8 * itemsize)] and (k <= MANY or elements >= FEW)
 
 
-def top_by_planes(x: Any, values: Any, indices: Any, k: int, keys: Any, given: Any = None) -> None:
+class Search(GpuRoutine):
+    """Planes walk along pieces and keep what may still count."""
+
+    name = "search"
+
+    def unfit(self, p: Top, properties: cb.DeviceProperties) -> str | None:
+        """Few enough that searching is better than sorting."""
+        m, n = p.x.shape
+        worth = worth_it(m * n, n, p.k, p.x.itemsize)
+        return None if worth else "so many are better sorted"
+
+    def launch(self, p: Top, properties: cb.DeviceProperties) -> None:
+        """A launch over the rows, and as many as it takes over what cubes kept."""
+        top_by_planes(p.source, p.target, p.indices, p.k, p.keys, properties)
+
+
+def top_by_planes(
+    x: Any,
+    values: Any,
+    indices: Any,
+    k: int,
+    keys: Any,
+    properties: cb.DeviceProperties,
+    given: Any = None,
+) -> None:
     """The k best of every row of x (rows, n), unsigned integers: `values` and `indices` are (rows,
     k), in order.
 
@@ -270,19 +296,20 @@ def top_by_planes(x: Any, values: Any, indices: Any, k: int, keys: Any, given: A
     """
     m, n = x.shape
     narrow = 8 if keys.bits == 64 else 4
-    device = cb.device_properties_of()
     least = power_of_two(k)
     most = (
         max(16, least if 5 * k <= 4 * least else least + least // 2)
         if k <= MANY
         else min(1024, k + k // 4)
     )
-    wanted = max(1, PLANES * device.cores // m)
+    wanted = max(1, PLANES * properties.cores // m)
     room = max(512, 4 * least) if k <= MANY else 2048
     lanes = min(line_of(x), 8)
     rounds = max(1, min(room // 2, 512) // 32 // lanes)
     chunk = 32 * lanes * rounds
-    widest = min(16, power_of_two(device.max_shared_memory // (room * (narrow + 4) + 16) + 1) // 2)
+    widest = min(
+        16, power_of_two(properties.max_shared_memory // (room * (narrow + 4) + 16) + 1) // 2
+    )
     planes = min(wanted, -(-n // (2 * chunk)), max(1, n // (2 * k)))
     if planes > widest and given is None or n > LAST:
         cubes, planes = -(-planes // min(8, widest)), min(8, widest)
@@ -300,4 +327,4 @@ def top_by_planes(x: Any, values: Any, indices: Any, k: int, keys: Any, given: A
         x, given, found, at, k, most, part, power_of_two(most), keys, plan, mode="unchecked"
     )
     if cubes > 1:
-        top_by_planes(found, values, indices, k, keys, at)
+        top_by_planes(found, values, indices, k, keys, properties, at)

@@ -4,11 +4,11 @@ of the result.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
+from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
 AHEAD = 4  # lines of a table that a unit asks for at once
@@ -57,31 +57,29 @@ def pool_first(
         out[p, i, j] = best
 
 
-def channels_last(
-    x: Any,
-    target: Any,
-    step: tuple[int, int],
-    pad: tuple[int, int],
-    kernel: tuple[int, int],
-    dilation: tuple[int, int],
-) -> None:
-    """Max pooling of (N, H, W, C)."""
-    lanes = line_of(x, target)
-    units = target.size // target.shape[3] * -(-target.shape[3] // lanes)
-    pool_last[-(-units // UNITS), UNITS](
-        x, target, *step, *pad, kernel, dilation, lanes, mode="unchecked"
-    )
+class Images(GpuRoutine):
+    """Every window of images of floats by itself."""
 
+    name = "images"
 
-def channels_first(
-    x: Any,
-    target: Any,
-    step: tuple[int, int],
-    pad: tuple[int, int],
-    kernel: tuple[int, int],
-    dilation: tuple[int, int],
-) -> None:
-    """Max pooling of (N * C, H, W)."""
-    pool_first[-(-target.size // UNITS), UNITS](
-        x, target, *step, *pad, kernel, dilation, mode="unchecked"
-    )
+    def unfit(self, p: MaxPool, properties: cb.DeviceProperties) -> str | None:
+        """Windows of images of floats."""
+        if p.index is not None or p.parts or p.axes != 2:
+            return "for values of windows of images"
+        return "for floats" if p.x.dtype.kind in "iu" else None
+
+    def launch(self, p: MaxPool, properties: cb.DeviceProperties) -> None:
+        """A unit makes a line of channels, or a result."""
+        kernel, step, pad, dilation = (part[1:] for part in p.settings)
+        if p.last:
+            x, out = p.x[:, 0], p.out[:, 0]
+            lanes = line_of(x, out)
+            units = out.size // out.shape[3] * -(-out.shape[3] // lanes)
+            pool_last[-(-units // UNITS), UNITS](
+                x, out, *step, *pad, kernel, dilation, lanes, mode="unchecked"
+            )
+        else:
+            x, out = p.x[:, 0, :, :, 0], p.out[:, 0, :, :, 0]
+            pool_first[-(-out.size // UNITS), UNITS](
+                x, out, *step, *pad, kernel, dilation, mode="unchecked"
+            )
