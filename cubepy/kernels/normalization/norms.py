@@ -11,26 +11,15 @@ import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.elementwise.map import map
 from cubepy.kernels.entry.arguments import array_of, axis_of, float_array, number_of, whole, wholes
-from cubepy.kernels.entry.dispatch import has_planes, placed, repeated
+from cubepy.kernels.entry.dispatch import placed, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into
-from cubepy.kernels.normalization import moments_gpu, softmax_gpu
-from cubepy.kernels.normalization.norms_rows import group_norm_rows, log_softmax_rows, rms_norm_rows
+from cubepy.kernels.normalization.problem import GroupNorm, Norm, Softmax
+from cubepy.kernels.normalization.routines import GROUP_NORM, NORM, SOFTMAX
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.vector_width import lanes_for
 from cubepy.kernels.reduce.reduce import wide_mean
-from cubepy.kernels.reduce.rows_cpu import RowPlan
-from cubepy.kernels.reduce.statistics import sums_of, wide_var
-from cubepy.kernels.reduce.statistics_gpu import UNITS
+from cubepy.kernels.reduce.statistics import wide_var
 from cubepy.runtime import memory
-
-
-def _by_rows(kernel: Any, rows: Any, *arguments: Any) -> None:
-    """Launch a kernel with a cube for each row."""
-    wide = has_planes()
-    lanes = max(1, 16 // max(4, rows.itemsize)) if wide else lanes_for(rows)
-    plan = RowPlan(sums_of(rows), lanes)
-    kernel[rows.shape[0], UNITS if wide else 1](rows, *arguments, plan, mode="checked")
 
 
 @repeated
@@ -57,12 +46,7 @@ def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         straight = d == array.ndim - 1 and result.flags.c_contiguous
         done = result if straight else memory.empty(rows.shape, rows.dtype)
         n = rows.shape[-1]
-        if has_planes():
-            softmax_gpu.softmax_rows(
-                rows.reshape(-1, n), done.reshape(-1, n), sums_of(rows), log=True
-            )
-        else:
-            _by_rows(log_softmax_rows, rows.reshape(-1, n), done.reshape(-1, n))
+        SOFTMAX.run(Softmax(rows.reshape(-1, n), done.reshape(-1, n), log=True))
         if not straight:
             convert_into(result, done.transpose(tuple(int(k) for k in np.argsort(moved))))
     return finish(result, out, wrap)
@@ -115,12 +99,7 @@ def rms_norm(
         done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
         flat = None if w is None else contiguous(w).reshape(n)
         rows, target = contiguous(array).reshape(-1, n), done.reshape(-1, n)
-        if has_planes():
-            moments_gpu.layer_norm_rows(
-                rows, flat, None, target, float(step), sums_of(rows), centred=False
-            )
-        else:
-            _by_rows(rms_norm_rows, rows, flat, target, float(step))
+        NORM.run(Norm(rows, flat, None, target, float(step), centred=False))
         if done is not result:
             convert_into(result, done)
     return finish(result, out, wrap)
@@ -176,11 +155,7 @@ def group_norm(
         done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
         per = array.shape[1] // num_groups
         rows, target = contiguous(array).reshape(m, -1), done.reshape(m, -1)
-        held = has_planes() and moments_gpu.group_norm_rows(
-            rows, w, b, target, eps, num_groups, per, sums_of(rows)
-        )
-        if not held:
-            _by_rows(group_norm_rows, rows, w, b, target, eps, num_groups, per)
+        GROUP_NORM.run(GroupNorm(rows, w, b, target, eps, num_groups, per))
         if done is not result:
             convert_into(result, done)
     return finish(result, out, wrap)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 
 import cubepy as cb
+from cubepy.kernels.normalization.problem import GroupNorm, Norm, Softmax
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.reduce.reduction import (
     MOMENTS,
@@ -19,7 +20,8 @@ from cubepy.kernels.reduce.reduction import (
     total,
 )
 from cubepy.kernels.reduce.rows_cpu import RowPlan, known_of
-from cubepy.kernels.reduce.statistics_gpu import known_of_units
+from cubepy.kernels.reduce.statistics_gpu import UNITS, known_of_units
+from cubepy.tune import CpuRoutine, Routine
 
 SOFTMAX = Reduction((Walk(itself, f.larger, -math.inf), Walk(exponential, f.add, 0, first)), total)
 SQUARES = Reduction((Walk(square, f.add, 0),), total)
@@ -72,3 +74,55 @@ def group_norm_rows(
             v = cb.cast(x.load((row, c * length + k), lanes, valid=length - k), acc)
             done = cb.cast((v - mean) * scale + shift, out.dtype)
             out.store((row, c * length + k), done, valid=length - k)
+
+
+class LogSoftmaxRows(CpuRoutine):
+    """A row at a time: the largest, the sum of exponentials, then the values."""
+
+    name = "log_rows"
+
+    def unfit(self, p: Softmax, properties: cb.DeviceProperties) -> str | None:
+        """The logarithm."""
+        return None if p.log else "for the logarithm of softmax"
+
+    def launch(self, p: Softmax, properties: cb.DeviceProperties) -> None:
+        """A cube does a row."""
+        plan = RowPlan(p.acc, properties.lanes(p.acc))
+        log_softmax_rows[p.x.shape[0], 1](p.x, p.out, plan, mode="checked")
+
+
+class RmsRows(CpuRoutine):
+    """A row at a time: its squares, then the values."""
+
+    name = "rms_rows"
+
+    def unfit(self, p: Norm, properties: cb.DeviceProperties) -> str | None:
+        """Norms by squares alone."""
+        return "for norms without a mean" if p.centred else None
+
+    def launch(self, p: Norm, properties: cb.DeviceProperties) -> None:
+        """A cube does a row."""
+        plan = RowPlan(p.acc, properties.lanes(p.acc))
+        rms_norm_rows[p.x.shape[0], 1](p.x, p.weight, p.out, p.eps, plan, mode="checked")
+
+
+class GroupRows(Routine):
+    """A cube does a group of channels, on any device."""
+
+    name = "rows"
+
+    def launch(self, p: GroupNorm, properties: cb.DeviceProperties) -> None:
+        """Its moments, then each channel with its weight and bias."""
+        wide = properties.plane_size > 1
+        lanes = max(1, 16 // max(4, p.x.itemsize)) if wide else properties.lanes(p.acc)
+        group_norm_rows[p.x.shape[0], UNITS if wide else 1](
+            p.x,
+            p.weight,
+            p.bias,
+            p.out,
+            p.eps,
+            p.groups,
+            p.channels,
+            RowPlan(p.acc, lanes),
+            mode="checked",
+        )

@@ -191,13 +191,14 @@ def met(plan: cb.Comptime[RowPlan]):
         cb.sync_cluster()
 
 
-def row_plan(n: int, *arrays: Any, most: int = 16, room: int = ROOM) -> RowPlan:
+def row_plan(
+    properties: cb.DeviceProperties, n: int, *arrays: Any, most: int = 16, room: int = ROOM
+) -> RowPlan:
     """Units for rows of n elements of arrays with unit stride along them, in lines of at most
     `most` elements; where units hold more than the row, `room` is the most bytes of one.
     """
-    device = cb.device_properties_of()
     size = max(4, *(a.itemsize for a in arrays))
-    return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in device.features, room)
+    return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in properties.features, room)
 
 
 @cache

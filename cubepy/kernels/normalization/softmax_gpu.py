@@ -6,9 +6,8 @@ Rows too long for the registers of a cube, or of a cluster where there are such,
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
+from cubepy.kernels.normalization.problem import Softmax
 from cubepy.kernels.normalization.rows_gpu import (
     HELD,
     RowPlan,
@@ -24,6 +23,7 @@ from cubepy.kernels.normalization.rows_gpu import (
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives.lines import over_lanes
 from cubepy.kernels.primitives.units import over_units
+from cubepy.tune import GpuRoutine
 
 
 @cb.func
@@ -130,13 +130,18 @@ def softmax_again(
         out.store((row, k), cb.cast(done, out.dtype), valid=n - k)
 
 
-def softmax_rows(data: Any, target: Any, acc: Any, log: bool = False) -> None:
-    """Softmax of the rows of (rows, n), or its logarithm, to rows with unit stride."""
-    m, n = data.shape
-    plan = row_plan(n, data, target, room=2 * HELD)
-    kernel = softmax_again
-    if plan.held:
-        kernel = softmax_narrow if target.itemsize == 2 else softmax_held
-    kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
-        data, target, acc, plan, log, mode="unchecked"
-    )
+class SoftmaxWide(GpuRoutine):
+    """Units hold a row in their registers; rows too long for that are read twice."""
+
+    name = "wide_rows"
+
+    def launch(self, p: Softmax, properties: cb.DeviceProperties) -> None:
+        """As many units a row as hold it."""
+        m, n = p.x.shape
+        plan = row_plan(properties, n, p.x, p.out, room=2 * HELD)
+        kernel = softmax_again
+        if plan.held:
+            kernel = softmax_narrow if p.out.itemsize == 2 else softmax_held
+        kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
+            p.x, p.out, p.acc, plan, p.log, mode="unchecked"
+        )
