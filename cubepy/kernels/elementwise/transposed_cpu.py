@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.runtime import memory
@@ -37,7 +36,7 @@ def transpose_tiles(
     down = (out.shape[last - 1] + side - 1) // side
     j0 = (cb.CUBE_POS % across) * side
     i0 = ((cb.CUBE_POS // across) % down) * side
-    lead = unravelled(cb.CUBE_POS // (across * down), out.shape, last - 1)
+    lead = cb.unravel(cb.CUBE_POS // (across * down), out.shape[: last - 1])
     for j in range(j0, cb.min(j0 + side, out.shape[last]), group * lanes):
         for i in range(i0, cb.min(i0 + side, out.shape[last - 1]), lanes):
             if i + lanes <= out.shape[last - 1] and j + group * lanes <= out.shape[last]:

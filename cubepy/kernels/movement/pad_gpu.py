@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.entry.shapes import merged
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.kernels.primitives.lines import multiple
@@ -41,7 +40,7 @@ def reverse_lines(
     for d in cb.unroll(range(last)):
         rows = rows * out.shape[d]
     if row < rows and k < n:
-        lead = unravelled(row, out.shape, last)
+        lead = cb.unravel(row, out.shape[:last])
         if even or k + lanes <= n:
             at = n - lanes - k
             line = x.load(lead + (multiple(at, lanes) if even else at,), lanes)
@@ -127,7 +126,7 @@ def pad_units(
     blocks = (total + width - 1) // width
     begin = cb.CUBE_POS % blocks * width
     row = cb.CUBE_POS // blocks
-    lead = unravelled(row, out.shape, last)
+    lead = cb.unravel(row, out.shape[:last])
     places, inside = row_behind(row, x, out.shape, before, how)
     k = begin + cb.UNIT_POS
     at = k - before[last]

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
 
@@ -36,7 +35,7 @@ def transpose_shared(x: cb.Array, out: cb.Array, plan: cb.Comptime[TilePlan]):
     down = (out.shape[last - 1] + plan.side - 1) // plan.side
     j0 = cb.CUBE_POS % across * plan.side
     i0 = cb.CUBE_POS // across % down * plan.side
-    lead = unravelled(cb.CUBE_POS // (across * down), out.shape, last - 1) if last > 1 else ()
+    lead = cb.unravel(cb.CUBE_POS // (across * down), out.shape[: last - 1]) if last > 1 else ()
     per = plan.side // plan.lanes_in
     deep = cb.CUBE_DIM // per
     i = cb.UNIT_POS % per * plan.lanes_in
@@ -92,7 +91,7 @@ def transpose_pairs(x: cb.Array, out: cb.Array, plan: cb.Comptime[PairPlan]):
     down = (x.shape[last] + plan.width - 1) // plan.width
     j0 = cb.CUBE_POS % across * half
     i0 = cb.CUBE_POS // across % down * plan.width
-    lead = unravelled(cb.CUBE_POS // (across * down), out.shape, last - 1) if last > 1 else ()
+    lead = cb.unravel(cb.CUBE_POS // (across * down), out.shape[: last - 1]) if last > 1 else ()
     per = plan.width // 4
     deep = cb.CUBE_DIM // per
     i = cb.UNIT_POS % per * 4

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.movement.copy import copy
+from cubepy.kernels.normalization.problem import Norm, Softmax
 from cubepy.kernels.primitives.exponentials import exp_below_one
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.primitives.vector_width import PAST, to_line
-from cubepy.lang.dtypes import DType, f32, f64
+from cubepy.tune import CpuRoutine
 
 ROWS = 4  # rows of a cube
 MANY = 16  # where there are many: the first one's largest is looked for alone
@@ -67,7 +65,7 @@ def softmax_rows(
                 out.store((row, k), e, valid=n - k)
             elif buffer is not None:
                 buffer.store(k, e, valid=n - k)
-            total = total + first_lanes(e, n - k, cb.cast(0.0, acc), lanes)
+            total = total + cb.keep_first(e, n - k, cb.cast(0.0, acc))
         scale = 1.0 / total.sum()
         for k in range(0, whole, STREAMS * lanes):
             for j in cb.unroll(range(STREAMS)):
@@ -225,7 +223,7 @@ def layer_norm_rows(
         total = (sums[0] + sums[1]) + (sums[2] + sums[3])
         for k in range(whole, n, lanes):
             v = cb.cast(x.load((row, k), lanes, valid=n - k), acc)
-            total = total + first_lanes(v, n - k, zero[0], lanes)
+            total = total + cb.keep_first(v, n - k, zero[0])
         mean = total.sum() / cb.cast(n, acc)
         for j in cb.unroll(range(STREAMS)):
             sums[j] = zero
@@ -236,7 +234,7 @@ def layer_norm_rows(
         square = (sums[0] + sums[1]) + (sums[2] + sums[3])
         for k in range(whole, n, lanes):
             d = cb.cast(x.load((row, k), lanes, valid=n - k), acc) - mean
-            square = square + first_lanes(d * d, n - k, zero[0], lanes)
+            square = square + cb.keep_first(d * d, n - k, zero[0])
         scale = 1.0 / cb.sqrt(square.sum() / cb.cast(n, acc) + eps)
         for j in cb.unroll(range(STREAMS)):
             sums[j] = zero
@@ -286,17 +284,69 @@ def store_part(x, weight, bias, out, row, k, count, mean, scale, acc, lanes: cb.
     out.store((row, k), cb.cast(v, out.dtype), valid=count)
 
 
+class SoftmaxPast(CpuRoutine):
+    """Large results stored past the caches; a row's exponentials wait near the processor."""
+
+    name = "streaming"
+
+    def unfit(self, p: Softmax, properties: cb.DeviceProperties) -> str | None:
+        """New results that no cache holds, in rows of whole groups of lines."""
+        n, lanes = p.x.shape[1], properties.lanes(p.acc)
+        if p.log or n > ROOM or n % (STREAMS * lanes):
+            return "for whole groups of lines, as many as wait near the processor"
+        return None if past_caches(p.x, p.out, lanes) is not None else "for large new results"
+
+    def launch(self, p: Softmax, properties: cb.DeviceProperties) -> None:
+        """A cube does MANY rows."""
+        lanes, early = properties.lanes(p.acc), properties.register_bytes < 64
+        head = past_caches(p.x, p.out, lanes) or 0
+        softmax_past[-(-p.x.shape[0] // MANY), 1](
+            p.x, p.out, head, lanes, MANY, ROOM, early, head > 0, mode="unchecked"
+        )
+
+
+class SoftmaxRows(CpuRoutine):
+    """A row at a time, while the next one is read."""
+
+    name = "rows"
+
+    def unfit(self, p: Softmax, properties: cb.DeviceProperties) -> str | None:
+        """Softmax itself."""
+        return "for softmax, not its logarithm" if p.log else None
+
+    def launch(self, p: Softmax, properties: cb.DeviceProperties) -> None:
+        """A cube does ROWS rows."""
+        room = ROOM if p.out.itemsize == 2 and p.x.shape[1] <= ROOM else 0
+        softmax_rows[-(-p.x.shape[0] // ROWS), 1](
+            p.x, p.out, properties.lanes(p.acc), ROWS, room, mode="unchecked"
+        )
+
+
+class LayerNormRows(CpuRoutine):
+    """A row at a time, while the next one is summed."""
+
+    name = "rows"
+
+    def unfit(self, p: Norm, properties: cb.DeviceProperties) -> str | None:
+        """Means that are subtracted."""
+        return None if p.centred else "for norms with a mean"
+
+    def launch(self, p: Norm, properties: cb.DeviceProperties) -> None:
+        """A cube does ROWS rows; large results are stored past the caches."""
+        lanes = properties.lanes(p.acc)
+        after = past_caches(p.x, p.out, lanes)
+        past, head = after is not None, after or 0
+        layer_norm_rows[-(-p.x.shape[0] // ROWS), 1](
+            p.x, p.weight, p.bias, p.out, p.eps, head, lanes, ROWS, past, head > 0, mode="unchecked"
+        )
+
+
 def past_caches(rows: np.ndarray, out: np.ndarray, lanes: int) -> int | None:
     """After how many elements of every row of a result (rows, n) lines are aligned, so that it may
     be stored past the caches; None where they are nowhere, and where it is small or no new array.
     """
     whole = out.shape[1] % lanes == 0 and out.flags.c_contiguous and out.nbytes >= PAST
     return to_line(out, lanes) if whole and not np.may_share_memory(rows, out) else None
-
-
-def accumulator_of(array: Any) -> DType:
-    """The dtype to compute in."""
-    return f64 if array.dtype == np.float64 else f32
 
 
 def as_rows(array: np.ndarray, axis: int) -> np.ndarray:

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 
@@ -82,9 +81,7 @@ def row_line(
         if k < n:
             value = cb.cast(x.load((row, k), plan.lanes), acc)
         return value
-    return first_lanes(
-        cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc), n - k, other, plan.lanes
-    )
+    return cb.keep_first(cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc), n - k, other)
 
 
 @cb.func
@@ -128,7 +125,7 @@ def only_row(line, k, n, j: cb.Comptime[int], acc: cb.Comptime, plan: cb.Comptim
         return line
     if plan.even:
         return line * cb.cast(k < n, acc)
-    return first_lanes(line, n - k, cb.cast(0, acc), plan.lanes)
+    return cb.keep_first(line, n - k, cb.cast(0, acc))
 
 
 @cb.func
@@ -194,13 +191,14 @@ def met(plan: cb.Comptime[RowPlan]):
         cb.sync_cluster()
 
 
-def row_plan(n: int, *arrays: Any, most: int = 16, room: int = ROOM) -> RowPlan:
+def row_plan(
+    properties: cb.DeviceProperties, n: int, *arrays: Any, most: int = 16, room: int = ROOM
+) -> RowPlan:
     """Units for rows of n elements of arrays with unit stride along them, in lines of at most
     `most` elements; where units hold more than the row, `room` is the most bytes of one.
     """
-    device = cb.device_properties_of()
     size = max(4, *(a.itemsize for a in arrays))
-    return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in device.features, room)
+    return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in properties.features, room)
 
 
 @cache

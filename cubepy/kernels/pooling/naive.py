@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.pooling.problem import MaxPool, MaxPoolBack
 from cubepy.kernels.primitives.vector_width import lanes_on, line_of
 from cubepy.kernels.windows.window import window
@@ -37,9 +36,7 @@ def max_places(
     lines = (out.shape[4] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * out.shape[3] * lines:
-        n, h, i, j, line = unravelled(
-            t, (out.shape[0], out.shape[1], out.shape[2], out.shape[3], lines), 5
-        )
+        n, h, i, j, line = cb.unravel(t, out.shape[:4] + (lines,))
         c = line * lanes
         a0, ka = window(h, x.shape[1], out.shape[1], kernel[0], stride[0], pad[0], parts)
         b0, kb = window(i, x.shape[2], out.shape[2], kernel[1], stride[1], pad[1], parts)
@@ -76,9 +73,7 @@ def max_places_back(
     lines = (out.shape[4] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * out.shape[3] * lines:
-        n, y, z, q, line = unravelled(
-            t, (out.shape[0], out.shape[1], out.shape[2], out.shape[3], lines), 5
-        )
+        n, y, z, q, line = cb.unravel(t, out.shape[:4] + (lines,))
         c = line * lanes
         a0, a1 = windows_over(
             y, out.shape[1], grad.shape[1], kernel[0], stride[0], pad[0], dilation[0], parts

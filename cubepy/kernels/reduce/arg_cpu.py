@@ -5,21 +5,32 @@ places along: what would end a search cannot be foreseen.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cubepy as cb
-from cubepy.kernels.primitives.lines import lane_numbers
-from cubepy.kernels.reduce.reduce_cpu import (
-    NOTES,
+from cubepy.kernels.primitives.functions import add
+from cubepy.kernels.primitives.vector_width import lanes_on
+from cubepy.kernels.reduce.columns_cpu import column_cuts
+from cubepy.kernels.reduce.problem import Arg
+from cubepy.kernels.reduce.reduction import Walk, extreme, greater, lesser, worst_of
+from cubepy.kernels.reduce.rows_cpu import (
+    PIECE,
     STREAMS,
-    added,
-    greater,
-    joined,
-    lesser,
+    RowPlan,
+    by_pairs,
     over_line,
+    reduce_pieces,
+    walk_row,
 )
+from cubepy.lang.dtypes import DType, as_dtype, f32, i64
+from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine, bucket
 
 BLOCK = 8  # times STREAMS lines whose largest is found before its place
 SIDE = 4  # lines of a short row that are taken side by side
 AHEAD = 16  # lines of a row that are asked for before they are used
+SHORT = 1024  # elements of a row, at most, whose place is carried along with the largest
+TOGETHER = 4096  # elements of short rows that one cube takes
 
 
 @cb.func
@@ -65,8 +76,7 @@ def same(a, b):
 
 @cb.kernel
 def arg_rows(
-    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
-    lanes: cb.Comptime[int],
+    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], walk: cb.Comptime[Walk], plan: cb.Comptime[RowPlan],
 ):  # fmt: skip
     """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN
     before all.
@@ -76,52 +86,25 @@ def arg_rows(
     """
     row = cb.CUBE_POS
     n = x.shape[1]
-    step = greater if largest else lesser
-    none = cb.cast(cb.splat(start, lanes), acc)
-    zero = cb.cast(cb.splat(0, lanes), acc)
-    seen = cb.local((NOTES,), acc, lanes=lanes)
-    for j in cb.unroll(range(NOTES)):
-        seen[j] = zero
-    best = none
+    lanes, acc = plan.lanes, plan.acc
+    best = cb.splat(cb.cast(walk.start, acc), lanes)
+    seen = cb.splat(cb.cast(0, acc), lanes)
     block = cb.splat(cb.cast(0, cb.i32), lanes)
-    whole = n // lanes * lanes
     size = BLOCK * STREAMS * lanes
-    a = cb.local((STREAMS,), acc, lanes=lanes)
-    for first in range(0, whole, size):
-        for j in cb.unroll(range(STREAMS)):
-            a[j] = none
-        stop = cb.min(first + size, whole)
-        full = first + (stop - first) // (STREAMS * lanes) * (STREAMS * lanes)
-        for k in range(first, full, STREAMS * lanes):
-            for j in cb.unroll(range(STREAMS)):
-                line = cb.cast(x.load((row, k + j * lanes), lanes), acc)
-                a[j] = step(line, a[j])
-                if acc.is_float:
-                    seen[j % NOTES] = seen[j % NOTES] + line
-        for k in range(full, stop, lanes):
-            line = cb.cast(x.load((row, k), lanes), acc)
-            a[0] = step(line, a[0])
-            if acc.is_float:
-                seen[0] = seen[0] + line
-        line = joined((a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]), step)
+    for first in range(0, n, size):
+        line, note = walk_row(x, row, first, cb.min(first + size, n), walk, 0, plan)
         take = line > best if largest else line < best
         best = cb.select(take, line, best)
         block = cb.select(take, cb.splat(cb.cast(first, cb.i32), lanes), block)
-    top = over_line(best, step, lanes)
+        seen = seen + note
+    top = over_line(best, walk.step, lanes)
     last = cb.splat(cb.cast(n, cb.i32), lanes)
     begin = over_line(cb.select(best == top, block, last), smaller_number, lanes)
     index = place_of(x, row, begin, cb.min(begin + size, n), top, lanes)
-    for k in range(whole, n):
-        value = cb.cast(x[row, k], acc)
-        if first_better(value, top, largest):
-            top = value
-            index = k
-    if acc.is_float:
-        sums = (seen[0] + seen[1]) + (seen[2] + seen[3])
-        if (sums != sums).any():
-            found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
-            if x[row, found] != x[row, found]:
-                index = found
+    if walk.exact is not None and (seen != seen).any():
+        found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+        if x[row, found] != x[row, found]:
+            index = found
     out[row] = cb.cast(index, out.dtype)
 
 
@@ -156,7 +139,7 @@ def arg_short_rows(
         place = nowhere
         for j in cb.unroll(range(SIDE)):
             place = smaller_number(cb.select(best[j] == top, at[j], nowhere), place)
-        place = cb.select(place < nowhere, place + lane_numbers(cb.i32, lanes), nowhere)
+        place = cb.select(place < nowhere, place + cb.iota(lanes), nowhere)
         index = over_line(place, smaller_number, lanes)
         for k in range(whole, n):
             value = cb.cast(x[row, k], acc)
@@ -263,7 +246,7 @@ def down_best(
             where[j] = cb.max(where[j], place)
             best[j] = step(step(best[j], high[0]), low[0])
             if acc.is_float:
-                seen = seen + joined(v, added)
+                seen = seen + by_pairs(v, add)
     return (seen != seen).any()
 
 
@@ -341,3 +324,85 @@ def arg_columns_join(
         best = cb.select(take, line, best)
         place = cb.select(take, where.load((b, p, c), lanes, valid=columns - c), place)
     out.store((b, 0, c), place, valid=columns - c)
+
+
+class ArgRows(CpuRoutine):
+    """The largest of blocks of a row, then its place in the best block."""
+
+    name = "rows"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Rows."""
+        return None if p.by_rows else "for rows"
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """A cube looks through a row, or a piece of a long one."""
+        (m, n), dtype, acc = p.data.shape, *dtypes_of(p.data)
+        plan, flat = RowPlan(acc, lanes_on(properties, p.data, acc)), p.out.reshape(m)
+        extremes = extreme(dtype, p.largest)
+        if n <= PIECE:
+            walk = extremes.walks[0]
+            arg_rows[m, 1](p.data, flat, p.largest, walk, plan, mode="unchecked")
+            return
+        pieces = -(-n // PIECE)
+        values = memory.empty((m, pieces), acc.numpy)
+        reduce_pieces(p.data, values.reshape(m, pieces, 1), extremes, plan, PIECE, 0)
+        arg_pieces[m, 1](p.data, values, flat, p.largest, plan.lanes, PIECE, mode="unchecked")
+
+
+class ArgShortRows(CpuRoutine):
+    """Places are carried along with the largest elements."""
+
+    name = "short_rows"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Short rows, where lines are short too."""
+        if not p.by_rows or properties.register_bytes >= 64:  # measured
+            return "for rows, and registers of less than 64 bytes"
+        most = SHORT if dtypes_of(p.data)[1].bits <= 32 else SHORT // 4
+        return None if p.data.shape[1] <= most else f"for rows of at most {most} elements"
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """A cube looks through several rows."""
+        (m, n), dtype, acc = p.data.shape, *dtypes_of(p.data)
+        rows, lanes = TOGETHER // n, lanes_on(properties, p.data, acc)
+        start = worst_of(dtype, p.largest)
+        arg_short_rows[-(-m // rows), 1](
+            p.data, p.out.reshape(m), rows, p.largest, start, acc, lanes, mode="unchecked"
+        )
+
+
+class ArgColumns(CpuRoutine):
+    """Several rows side by side; the best ones and their places stay in the nearest cache."""
+
+    name = "columns"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Columns."""
+        return "for columns" if p.by_rows else None
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """A cube looks through some columns, or pieces of them, whose best are then compared."""
+        data, largest, acc, (b, _, c) = p.data, p.largest, dtypes_of(p.data)[1], p.data.shape
+        lanes, final = lanes_on(properties, data, acc), p.out.reshape(b, 1, c)
+        width, blocks, pieces, piece = column_cuts(data, lanes)
+        room = bucket(width // lanes)
+        if pieces == 1:
+            arg_columns[blocks, 1](
+                data, None, final, largest, acc, lanes, room, width, piece, mode="unchecked"
+            )
+            return
+        values = memory.empty((b, pieces, c), acc.numpy)
+        where = memory.empty((b, pieces, c), i64.numpy)
+        arg_columns[blocks * pieces, 1](
+            data, values, where, largest, acc, lanes, room, width, piece, mode="unchecked"
+        )
+        arg_columns_join[b * -(-c // lanes), 1](
+            values, where, final, largest, lanes, mode="unchecked"
+        )
+
+
+def dtypes_of(data: Any) -> tuple[DType, DType]:
+    """What elements are, and what they are compared as."""
+    dtype = as_dtype(data.dtype).compute
+    return dtype, f32 if dtype.is_float and dtype.bits < 32 else dtype

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
-from cubepy.kernels.primitives.lines import lane_numbers, multiple
+from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.kernels.reduce.problem import Arg
 from cubepy.kernels.reduce.reduce_gpu import (
     UNITS,
     ColumnPlan,
@@ -16,6 +15,7 @@ from cubepy.kernels.reduce.reduce_gpu import (
     row_plan,
 )
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 
 @cb.func
@@ -57,7 +57,7 @@ def arg_rows_wide(
     best = cb.splat(x[row, begin], plan.lanes)
     first = cb.cast(begin, index) if given is None else cb.cast(given[row, begin], index)
     where = cb.splat(first, plan.lanes)
-    numbers = lane_numbers(index, plan.lanes)
+    numbers = cb.iota(plan.lanes, index)
     if given is None:
         while k + 3 * hop + plan.lanes <= stop:
             v0 = x.load((row, k), plan.lanes)
@@ -183,49 +183,64 @@ def strictly(v, best, largest):
     return (v > best) if largest else (v < best)
 
 
-def arg_rows(data: Any, target: Any, largest: bool) -> None:
-    """Indices of the best elements of the rows of (rows, n), to the contiguous `target`."""
-    m, n = data.shape
-    index = cb.i64 if n >= 2**31 else cb.i32
-    plan = row_plan(data, n)
-    pieces, piece = pieces_of(m, n) if plan.rows == 1 else (1, n)
-    if pieces == 1:
-        arg_rows_wide[-(-m // plan.rows), UNITS](
-            data, None, None, target.reshape(m, 1), largest, plan, index, n, mode="unchecked"
+class ArgRowsWide(GpuRoutine):
+    """Units of a cube share a row, or a piece of a long one."""
+
+    name = "wide_rows"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Rows."""
+        return None if p.by_rows else "for rows"
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """Pieces of long rows, then the best of their best."""
+        (m, n), data, largest, final = p.data.shape, p.data, p.largest, p.out.reshape(-1, 1)
+        index = cb.i64 if n >= 2**31 else cb.i32
+        plan = row_plan(data, n)
+        pieces, piece = pieces_of(m, n) if plan.rows == 1 else (1, n)
+        if pieces == 1:
+            arg_rows_wide[-(-m // plan.rows), UNITS](
+                data, None, None, final, largest, plan, index, n, mode="unchecked"
+            )
+            return
+        values = memory.empty((m, pieces), data.dtype)
+        where = memory.empty((m, pieces), index.numpy)
+        arg_rows_wide[m * pieces, UNITS](
+            data, None, values, where, largest, plan, index, piece, mode="unchecked"
         )
-        return
-    values, where = memory.empty((m, pieces), data.dtype), memory.empty((m, pieces), index.numpy)
-    arg_rows_wide[m * pieces, UNITS](
-        data, None, values, where, largest, plan, index, piece, mode="unchecked"
-    )
-    final = RowPlan(1, UNITS, 1)
-    arg_rows_wide[m, UNITS](
-        values, where, None, target.reshape(m, 1), largest, final, index, pieces, mode="unchecked"
-    )
+        plan = RowPlan(1, UNITS, 1)
+        arg_rows_wide[m, UNITS](
+            values, where, None, final, largest, plan, index, pieces, mode="unchecked"
+        )
 
 
-def arg_columns(data: Any, target: Any, largest: bool) -> None:
-    """Indices of the best elements along the middle axis of (batch, n, columns), to the contiguous
-    `target`.
-    """
-    b, n, c = data.shape
-    index = cb.i64 if n >= 2**31 else cb.i32
-    final = target.reshape(b, 1, c)
-    plan, pieces, piece, cubes = column_plan(data)
-    if pieces == 1:
+class ArgColumnsWide(GpuRoutine):
+    """Units of a cube share some columns, or pieces of them."""
+
+    name = "wide_columns"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Columns."""
+        return "for columns" if p.by_rows else None
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """Pieces of long columns, then the best of their best."""
+        (b, n, c), data, largest = p.data.shape, p.data, p.largest
+        index = cb.i64 if n >= 2**31 else cb.i32
+        final = p.out.reshape(b, 1, c)
+        plan, pieces, piece, cubes = column_plan(data)
+        if pieces == 1:
+            arg_columns_wide[cubes, UNITS](
+                data, None, None, final, largest, plan, index, piece, mode="unchecked"
+            )
+            return
+        values = memory.empty((b, pieces, c), data.dtype)
+        where = memory.empty((b, pieces, c), index.numpy)
         arg_columns_wide[cubes, UNITS](
-            data, None, None, final, largest, plan, index, piece, mode="unchecked"
+            data, None, values, where, largest, plan, index, piece, mode="unchecked"
         )
-        return
-    values, where = (
-        memory.empty((b, pieces, c), data.dtype),
-        memory.empty((b, pieces, c), index.numpy),
-    )
-    arg_columns_wide[cubes, UNITS](
-        data, None, values, where, largest, plan, index, piece, mode="unchecked"
-    )
-    plan = ColumnPlan(line_of(values, where), plan.across)
-    cubes = b * -(-c // (plan.across * plan.lanes))
-    arg_columns_wide[cubes, UNITS](
-        values, where, None, final, largest, plan, index, pieces, mode="unchecked"
-    )
+        plan = ColumnPlan(line_of(values, where), plan.across)
+        cubes = b * -(-c // (plan.across * plan.lanes))
+        arg_columns_wide[cubes, UNITS](
+            values, where, None, final, largest, plan, index, pieces, mode="unchecked"
+        )

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes, multiple, over_lanes
+from cubepy.kernels.primitives.lines import multiple, over_lanes
 from cubepy.kernels.primitives.units import over_units  # fmt: skip
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.kernels.reduce.problem import Reduce
+from cubepy.kernels.reduce.reduction import Reduction, itself, scaled_total, total
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
 AHEAD = 4  # lines that a unit asks for before it uses the first
@@ -66,7 +69,7 @@ def reduce_rows_wide(
         k += 4 * hop
     while k < stop:
         rest = cb.cast(x.load((row, k), plan.lanes, valid=stop - k), acc)
-        a0 = step(a0, first_lanes(rest, stop - k, none, plan.lanes))
+        a0 = step(a0, cb.keep_first(rest, stop - k, none))
         k += hop
     line = step(step(a0, a1), step(a2, a3))
     total = over_units(over_lanes(line, step, plan.lanes), step, plan.units, board)
@@ -192,3 +195,44 @@ def columns(data: Any, target: Any, step: Any, start: Any, acc: Any, scale: floa
     )
     if not last:
         columns(part, target, step, start, acc, scale)
+
+
+class RowsWide(GpuRoutine):
+    """Units of a cube share a row, or a piece of a long one."""
+
+    name = "wide_rows"
+
+    def unfit(self, p: Reduce, properties: cb.DeviceProperties) -> str | None:
+        """Rows, and totals."""
+        return unfit_total(p.reduction) or (None if p.by_rows else "for rows")
+
+    def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
+        """Pieces of long rows, then what they gave."""
+        start = p.reduction.walks[0].start
+        rows(p.data, p.out, p.reduction.step, start, p.acc, scale_of(p))
+
+
+class ColumnsWide(GpuRoutine):
+    """Units of a cube share some columns, or pieces of them."""
+
+    name = "wide_columns"
+
+    def unfit(self, p: Reduce, properties: cb.DeviceProperties) -> str | None:
+        """Columns, and totals."""
+        return unfit_total(p.reduction) or ("for columns" if p.by_rows else None)
+
+    def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
+        """Pieces of long columns, then what they gave."""
+        start = p.reduction.walks[0].start
+        columns(p.data, p.out, p.reduction.step, start, p.acc, scale_of(p))
+
+
+def unfit_total(reduction: Reduction) -> str | None:
+    """Why a reduction is more than the total of elements, if it is."""
+    plain = reduction.walks[0].value is itself and reduction.finish in (total, scaled_total)
+    return None if plain and len(reduction.walks) == 1 else "for totals of elements"
+
+
+def scale_of(p: Reduce) -> float:
+    """What the total is multiplied by."""
+    return p.number if p.reduction.finish is scaled_total else 1.0

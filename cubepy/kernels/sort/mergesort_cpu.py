@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.sort.keys import unmasked_key
 from cubepy.kernels.sort.network_cpu import (
     all_of,
@@ -84,7 +83,7 @@ def next_line(x, a, a_end, b, b_end, most, lanes: cb.Comptime[int]):
     if rest >= lanes:
         line = x.load(at, lanes)
     else:
-        line = first_lanes(x.load(cb.min(at, edge), lanes, valid=rest), rest, most, lanes)
+        line = cb.keep_first(x.load(cb.min(at, edge), lanes, valid=rest), rest, most)
     return line, left
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.kernels.primitives.vector_width import power_of_two
-from cubepy.kernels.scan.scan_cpu import scan_along_rows
+from cubepy.kernels.scan.problem import Scan
+from cubepy.kernels.scan.routines import SCAN
 from cubepy.kernels.sort.keys import Keys, digit_of, from_key, key_at, to_key
 from cubepy.kernels.sort.problem import Sort, Top
 from cubepy.lang.dtypes import i32
@@ -233,7 +233,7 @@ def sort_short_rows(
     for k in range(0, count, lanes):
         for r in range(lanes):
             line = to_key(x.load((first + r, k), lanes), keys)
-            a[k + r] = first_lanes(line, n - k, wide(keys.ones), lanes)
+            a[k + r] = cb.keep_first(line, n - k, wide(keys.ones))
         transpose_block(a, k, lanes)
     p = 1
     block = 1  # the binary logarithm of 2 p
@@ -383,7 +383,7 @@ class Pieces(CpuRoutine):
                 here, counts, step * digits, piece, p.keys, digits, first, mode="unchecked"
             )
             flat = (m, counts.size // m)
-            scan_along_rows(counts.reshape(flat), places.reshape(flat), f.add, 0, i32, True)
+            SCAN.run(Scan(counts.reshape(flat), places.reshape(flat), f.add, 0, i32, True))
             move_keys[m * pieces, 1](
                 here,
                 order,

@@ -46,21 +46,6 @@ class TopPlan:
 
 
 @cb.func
-def numbers(lanes: cb.Comptime[int]):
-    """The line 0, 1, 2, ... of at most 64 lanes (`lane_numbers` in fewer steps)."""
-    parts = (cb.splat(cb.i32(0), 1),)
-    for k in cb.unroll(range(lanes.bit_length() - 1)):
-        parts = parts + (cb.concat(parts[k], parts[k] + (1 << k)),)
-    return parts[lanes.bit_length() - 1]
-
-
-@cb.func
-def first_of(line, count, other):
-    """The first `count` lanes of a line; `other` in those behind."""
-    return cb.select(numbers(line.lanes) < count, line, cb.splat(other, line.lanes))
-
-
-@cb.func
 def stays(key, at, high, final):
     """Whether an entry is among the best; what only pads never is."""
     return ((key < high) | ((key == high) & (at <= final))) & (at != NOWHERE)
@@ -83,10 +68,10 @@ def keep_best(kept, order, count, k, most, keys, room: cb.Comptime[int]):
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
     slots = room // cb.PLANE_DIM
     mine = lane * slots
-    held = first_of(kept.load((plane, mine), slots), count - mine, wide(keys.ones))
-    where = first_of(order.load((plane, mine), slots), count - mine, cb.i32(NOWHERE))
+    held = cb.keep_first(kept.load((plane, mine), slots), count - mine, wide(keys.ones))
+    where = cb.keep_first(order.load((plane, mine), slots), count - mine, cb.i32(NOWHERE))
     low = cb.plane_min(held.min())
-    high = cb.plane_max(first_of(held, count - mine, wide(0)).max())
+    high = cb.plane_max(cb.keep_first(held, count - mine, wide(0)).max())
     begin = 0
     final = NOWHERE
     found = count
@@ -145,16 +130,18 @@ def walk(x, given, row, begin, stop, k, most, kept, order, counts, keys, plan):
             for r in cb.unroll(range(plan.rounds)):
                 i = base + r * hop
                 v = x.load((row, i), lanes, valid=stop - i)
-                lines[r] = first_of(to_key(v, keys) if plan.first else v, stop - i, wide(keys.ones))
+                lines[r] = cb.keep_first(
+                    to_key(v, keys) if plan.first else v, stop - i, wide(keys.ones)
+                )
         if open_:
             for r in cb.unroll(range(plan.rounds)):
                 i = base + r * hop
                 to = multiple(count + (r * cb.PLANE_DIM + lane) * lanes, lanes)
-                where = numbers(lanes) + cb.cast(i, cb.i32)
+                where = cb.iota(lanes) + cb.cast(i, cb.i32)
                 if not plan.first:
                     where = given.load((row, i), lanes, valid=stop - i)
                 kept.store((plane, to), lines[r])
-                order.store((plane, to), first_of(where, stop - i, cb.i32(NOWHERE)))
+                order.store((plane, to), cb.keep_first(where, stop - i, cb.i32(NOWHERE)))
             count = count + chunk
             cb.sync_plane()
         else:

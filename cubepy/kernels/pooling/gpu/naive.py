@@ -5,7 +5,6 @@ of the result.
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
@@ -24,7 +23,7 @@ def pool_last(
     lines = (out.shape[3] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * lines:
-        n, i, j, line = unravelled(t, (out.shape[0], out.shape[1], out.shape[2], lines), 4)
+        n, i, j, line = cb.unravel(t, out.shape[:3] + (lines,))
         c = multiple(line * lanes, lanes)
         left = out.shape[3] - c
         best = cb.cast(cb.splat(-float("inf"), lanes), x.dtype)
@@ -46,7 +45,7 @@ def pool_first(
     """out[p, i, j] = max over the window, for planes p = n * C + c."""
     t = cb.ABSOLUTE_POS
     if t < out.size:
-        p, i, j = unravelled(t, out.shape, 3)
+        p, i, j = cb.unravel(t, out.shape[:3])
         best = cb.cast(-float("inf"), x.dtype)
         for u in cb.unroll(range(kernel[0])):
             y = i * stride_h - pad_h + u * dilation[0]
