@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.attention.sm90.flash import whole_words
+from cubepy.kernels.primitives.register_transpose import whole_words
 from cubepy.quant.linear.gpu.blueprint import CHUNK, PANEL
 from cubepy.quant.linear.gpu.gemm_mma import line4, scaled
 
@@ -168,7 +168,7 @@ def permute_rows(x: cb.Array, factors: cb.Array, out: cb.Array, early: cb.Compti
     if x.dtype == cb.f16:
         values = values * SMALLER
     words = cb.pack(values, x.dtype)
-    line = whole_words(words[0], words[1], words[2], words[3], cb.UNIT_POS_PLANE)
+    line = whole_words(words[0], words[1], words[2], words[3])
     if there:
         out.store((row, eighth * 4), line)
 

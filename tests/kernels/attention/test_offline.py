@@ -91,7 +91,7 @@ def test_forward(plan: HopperAttention) -> None:
         known = (zeros(8, dtype=np.uint8), zeros(1, dtype=np.int32))
     code = compile_for(
         "sm_90a", hopper_attend, plan.units, tiles(plan.rows, plan.depth), tiles(plan.keys, plan.depth),
-        tiles(plan.keys, plan.depth), words, lse, 2, 1, 1, 512, 512, 0.1, plan, mask, known, mode="unchecked",
+        tiles(plan.keys, plan.depth), words, lse, (2, 1, 1, 512, 512), 0.1, plan, mask, known, mode="unchecked",
     )  # fmt: skip
     check(code, "HGMMA", plan.depth // 16 + plan.keys // 16)
     assert count(code.sass, "USETMAXREG", "UTMALDG")["USETMAXREG"] == 2

@@ -86,7 +86,7 @@ def test_forward(
     out, lse = np.full(q.shape, np.nan, BF16), np.full(q.shape[:3], np.nan, F32)
     emulate(
         hopper_attend, plan.units, cubes, tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys),
-        out.view(np.uint32), lse, heads, heads, 1, length, seen, LOG2E / math.sqrt(width), plan, late=late, seed=seed,
+        out.view(np.uint32), lse, (heads, heads, 1, length, seen), LOG2E / math.sqrt(width), plan, late=late, seed=seed,
     )  # fmt: skip
     w, right_lse = weights(q, wide(k, heads), plan.causal)
     close(out, w @ wide(v, heads))

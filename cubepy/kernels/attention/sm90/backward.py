@@ -30,12 +30,12 @@ from cubepy.kernels.attention.sm90.backward_steps import (
     store_slopes,
     weigh_turned,
 )
-from cubepy.kernels.attention.sm90.flash import (
+from cubepy.kernels.attention.sm90.flash import tiles_of
+from cubepy.kernels.attention.sm90.fragments import (
     fragment,
     fragments,
     start_products,
     start_sums,
-    tiles_of,
     write_rows,
 )
 from cubepy.kernels.attention.sm90.plan import BLOCK, GROUP

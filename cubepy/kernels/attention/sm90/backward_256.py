@@ -23,9 +23,8 @@ from cubepy.kernels.attention.sm90.backward_steps import (
     store_slopes,
     weigh_turned,
 )
-from cubepy.kernels.attention.sm90.flash import (
+from cubepy.kernels.attention.sm90.fragments import (
     fragments,
-    line_of,
     start_products,
     start_sums,
     write_rows,

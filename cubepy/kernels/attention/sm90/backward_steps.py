@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import cubepy as cb
 from cubepy.kernels.attention.online_softmax import LOWEST
 from cubepy.kernels.attention.sm90 import masks as masking
-from cubepy.kernels.attention.sm90.flash import line_of
 from cubepy.kernels.attention.sm90.plan import BLOCK, GROUP
 
 
