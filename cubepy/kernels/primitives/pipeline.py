@@ -83,6 +83,10 @@ class Stage:
         phase = (self.phase + ahead // self.stages) % 2
         return Stage(self.full, self.empty, ahead % self.stages, phase, self.stages, self.first)
 
+    def at(self, slot):
+        """The stage in a slot, in this one's round."""
+        return Stage(self.full, self.empty, slot, self.phase, self.stages, self.first)
+
     def beside(self, full, empty):
         """The stage at the same position of another ring."""
         return Stage(full, empty, self.slot, self.phase, self.stages, self.first)

@@ -114,9 +114,10 @@ def test_backward(plan: HopperGradients) -> None:
     sums = zeros(2 * 512 * plan.depth, dtype=np.float32)
     code = compile_for(
         "sm_90a", hopper_wide_gradients if plan.wide else hopper_gradients, plan.units,
-        tiles(plan.queries, plan.depth), tiles(plan.keys, plan.depth), tiles(plan.keys, plan.depth),
-        tiles(plan.queries, plan.depth), cb.tensor_map(rows, (1, plan.queries), swizzle=0),
-        cb.tensor_map(rows, (1, plan.queries), swizzle=0), sums, words, words.copy(), 2, 2, 1, 512, 512, 1, 0.1, plan,
+        (tiles(plan.queries, plan.depth), tiles(plan.keys, plan.depth), tiles(plan.keys, plan.depth),
+         tiles(plan.queries, plan.depth), cb.tensor_map(rows, (1, plan.queries), swizzle=0),
+         cb.tensor_map(rows, (1, plan.queries), swizzle=0)),
+        sums, words, words.copy(), (2, 2, 1, 512, 512, 1), 0.1, plan,
         mode="unchecked",
     )  # fmt: skip
     check(code, "HGMMA", 2 * plan.depth // 16)

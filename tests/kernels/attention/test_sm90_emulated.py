@@ -146,8 +146,8 @@ def test_backward(plan: HopperGradients, length: int) -> None:
     scale = 1 / math.sqrt(width)
     emulate(
         hopper_wide_gradients if plan.wide else hopper_gradients, plan.units, blocks,
-        tiles_of(q, plan.queries), tiles_of(k, plan.keys), tiles_of(v, plan.keys), tiles_of(grad, plan.queries),
-        *vectors, sums, dk.view(np.uint32), dv.view(np.uint32), heads, 1, 1, length, seen, 1, scale * LOG2E, plan,
+        (tiles_of(q, plan.queries), tiles_of(k, plan.keys), tiles_of(v, plan.keys), tiles_of(grad, plan.queries),
+         *vectors), sums, dk.view(np.uint32), dv.view(np.uint32), (heads, 1, 1, length, seen, 1), scale * LOG2E, plan,
         padding,
     )  # fmt: skip
     emulate(
