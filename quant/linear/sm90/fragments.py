@@ -64,9 +64,7 @@ def weights_of(word, high_word, scales, leasts, magic, dtype, plan):
 
 
 @cb.func
-def fragments(
-    a, ring, slot, panel, q: cb.Comptime[int], b: cb.Comptime[int], magic, dtype, plan
-):
+def fragments(a, ring, slot, panel, q: cb.Comptime[int], b: cb.Comptime[int], magic, dtype, plan):
     """The fragments of 32 inputs of a panel: of two products."""
     lane = cb.UNIT_POS_PLANE
     at = slot * plan.slot

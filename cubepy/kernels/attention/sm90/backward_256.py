@@ -107,9 +107,7 @@ def sums_and_products(sums, p, ring, s, own, next_ring, done, stage, job):
     if done + 1 < total:
         following = stage.advance()
     following.beside(next_ring.first.full, next_ring.first.empty).wait()
-    start_products(
-        s, own, plan.keys, 0, next_ring.tiles, plan.queries, following.slot, plan.depth
-    )
+    start_products(s, own, plan.keys, 0, next_ring.tiles, plan.queries, following.slot, plan.depth)
     cb.wgmma_wait(1, sums)
     if cb.UNIT_POS_PLANE == 0:
         stage.release(True)

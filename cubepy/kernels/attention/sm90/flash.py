@@ -212,10 +212,7 @@ def finish(job, memory, rows, start, value, softmax):
     value.release(cb.UNIT_POS_PLANE == 0)
     upper, lower = 1.0 / sum0, 1.0 / sum1
     if plan.mask != "none":
-        upper, lower = (
-            cb.select(sum0 == 0.0, 0.0, upper),
-            cb.select(sum1 == 0.0, 0.0, lower),
-        )
+        upper, lower = (cb.select(sum0 == 0.0, 0.0, upper), cb.select(sum1 == 0.0, 0.0, lower))
     write_rows(o, job.out, job.q.dtype, start, (upper, lower), 0, plan.depth)
 
 

@@ -11,7 +11,9 @@ from cubepy.kernels.attention.sm90.plan import BLOCK
 
 
 @cb.func
-def load_rows(shared, at, source, start, count: cb.Comptime[int], depth: cb.Comptime[int], stage, more=0):
+def load_rows(
+    shared, at, source, start, count: cb.Comptime[int], depth: cb.Comptime[int], stage, more=0
+):
     """Start copying `count` rows, 64 columns after 64 columns; `more` bytes will arrive beside
     them.
     """

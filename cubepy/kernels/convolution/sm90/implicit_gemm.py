@@ -19,14 +19,7 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
 from cubepy.kernels.matmul.sm90.persistent import UNITS, Hopper, tile_place
-from cubepy.kernels.primitives.pipeline import (
-    BLOCK,
-    GROUP,
-    ROW_BYTES,
-    consume,
-    produce,
-    ring_of,
-)
+from cubepy.kernels.primitives.pipeline import BLOCK, GROUP, ROW_BYTES, consume, produce, ring_of
 
 
 @dataclass(frozen=True)
@@ -208,11 +201,7 @@ class WindowProduct:
         begin, count = range_of(part, self.ranges[1], window, channels, depth, blueprint)
         (t, u, v), channel = step_place(begin, window, channels, depth)
         for _step in range(count):
-            seen = (
-                t * dilation[0] - pad[0],
-                u * dilation[1] - pad[1],
-                v * dilation[2] - pad[2],
-            )
+            seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
             tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
             stage.acquire()
             stage.expect(xs[0].nbytes + weight.nbytes * boxes)

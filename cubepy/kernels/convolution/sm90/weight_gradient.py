@@ -31,14 +31,7 @@ from cubepy.kernels.convolution.sm90.implicit_gemm_plan import (
 from cubepy.kernels.convolution.sm90.operand_layout import MEASURE, in_boxes, of_a_block
 from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
 from cubepy.kernels.matmul.sm90.persistent import UNITS
-from cubepy.kernels.primitives.pipeline import (
-    BLOCK,
-    GROUP,
-    ROW_BYTES,
-    consume,
-    produce,
-    ring_of,
-)
+from cubepy.kernels.primitives.pipeline import BLOCK, GROUP, ROW_BYTES, consume, produce, ring_of
 from cubepy.runtime import memory
 
 PLACES = 64
