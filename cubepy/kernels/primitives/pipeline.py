@@ -88,12 +88,12 @@ class Stage:
         return Stage(self.full, self.empty, slot, self.phase, self.stages, self.first)
 
     def beside(self, full, empty):
-        """The stage at the same position of another ring."""
+        """The stage at the same position of another pipeline."""
         return Stage(full, empty, self.slot, self.phase, self.stages, self.first)
 
 
 @cb.struct
-class Ring:
+class Pipeline:
     """A ring for two consumers: its first stage, barriers that say whose turn it is, tiles of A and
     of B.
     """
@@ -114,7 +114,7 @@ class Ring:
 
 
 @cb.func
-def ring_of(blueprint, a, b):
+def pipeline_of(blueprint, a, b):
     """A ring for two consumers and operands of two dtypes."""
     stages, depth = blueprint.stages, ROW_BYTES // a.itemsize
     full = cb.barrier(stages, 1)
@@ -122,7 +122,7 @@ def ring_of(blueprint, a, b):
     order = cb.barrier(2, 1)
     tiles_a = cb.shared(stages * blueprint.rows * depth, a)
     tiles_b = cb.shared(stages * blueprint.columns * depth, b)
-    return Ring(Stage(full, empty, 0, 0, stages), order, tiles_a, tiles_b, blueprint)
+    return Pipeline(Stage(full, empty, 0, 0, stages), order, tiles_a, tiles_b, blueprint)
 
 
 @cb.func
@@ -165,26 +165,32 @@ def stage_product(acc, a, at_a, b, at_b, started, blueprint):
 
 
 @cb.func
-def multiply_tile(acc, ring, stage, turn, steps, behind):
-    """acc = the product of a tile, or of this consumer's rows of it: `steps` stages of the ring.
+def multiply_tile(acc, pipeline, stage, turn, steps, behind):
+    """acc = the product of a tile, or of this consumer's rows of it: `steps` stages of the pipeline.
 
     Consumers that take turns wait for theirs, `turn` being its phase, and hand it over after their
     last product. A stage is given back when the next one's products are under way (`behind`), or at
     once: then products are under way only if the other consumer has some. Returns the stage after
     the tile.
     """
-    blueprint = ring.blueprint
+    blueprint = pipeline.blueprint
     consumer = cb.UNIT_POS // GROUP - 1
     leader = cb.UNIT_POS % GROUP == 0
     own = 0 if blueprint.turns else consumer * blueprint.share  # its first row in a tile
     if blueprint.turns:
-        cb.barrier_wait(ring.order, consumer, turn)
-    previous = ring.first
+        cb.barrier_wait(pipeline.order, consumer, turn)
+    previous = pipeline.first
     for step in range(steps):
         stage.wait()
         cb.wgmma_fence()
         stage_product(
-            acc, ring.a, ring.at_a(stage, own), ring.b, ring.at_b(stage), step > 0, blueprint
+            acc,
+            pipeline.a,
+            pipeline.at_a(stage, own),
+            pipeline.b,
+            pipeline.at_b(stage),
+            step > 0,
+            blueprint,
         )
         cb.wgmma_commit()
         cb.wgmma_wait(1 if behind else 0)
@@ -195,7 +201,7 @@ def multiply_tile(acc, ring, stage, turn, steps, behind):
         previous = stage
         stage = stage.advance()
     if blueprint.turns and leader:
-        cb.barrier_arrive(ring.order, 1 - consumer)
+        cb.barrier_arrive(pipeline.order, 1 - consumer)
     cb.wgmma_wait(0, acc)
     if behind:
         previous.release(leader)
@@ -203,31 +209,31 @@ def multiply_tile(acc, ring, stage, turn, steps, behind):
 
 
 @cb.func
-def produce(job, ring, tiles):
-    """The producer's walk over the cube's tiles: `job.load(ring, stage, position)` brings the stages
+def produce(job, pipeline, tiles):
+    """The producer's walk over the cube's tiles: `job.load(pipeline, stage, position)` brings the stages
     of a tile and gives the stage after them.
     """
-    stage = ring.first
+    stage = pipeline.first
     tile = cb.CUBE_POS
     while tile < tiles:
-        stage = job.load(ring, stage, job.position(tile))
+        stage = job.load(pipeline, stage, job.position(tile))
         tile = tile + cb.CUBE_COUNT
 
 
 @cb.func
-def consume(job, acc, ring, tiles, behind):
+def consume(job, acc, pipeline, tiles, behind):
     """A consumer's walk over the cube's tiles, or over every second one where they take turns.
 
     `job.position(tile)` says where a tile is, and of such a position `job.steps` are the stages,
     `job.begin` is done before the products, and `job.finish(acc, position, done)` writes the tile,
     `done` being those written before.
     """
-    turns = ring.blueprint.turns
+    turns = pipeline.blueprint.turns
     consumer = cb.UNIT_POS // GROUP - 1
     mine = consumer
     turn = 1 - consumer
     done = 0
-    stage = ring.first
+    stage = pipeline.first
     tile = cb.CUBE_POS
     while tile < tiles:
         position = job.position(tile)
@@ -236,7 +242,7 @@ def consume(job, acc, ring, tiles, behind):
             stage = stage.skip(steps)
         else:
             job.begin(position)
-            stage = multiply_tile(acc, ring, stage, turn, steps, behind)
+            stage = multiply_tile(acc, pipeline, stage, turn, steps, behind)
             turn = 1 - turn
             job.finish(acc, position, done)
             done = done + 1

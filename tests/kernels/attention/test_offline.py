@@ -19,13 +19,13 @@ from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from cubepy.kernels.attention.gpu.flash_decoding import (
     COMBINING,
-    FACTS,
-    SplitAttention,
     combine_parts,
     exact_parts,
     quick_parts,
 )
-from cubepy.kernels.attention.gpu.flash_mma import PlaneAttention, quick_attend
+from cubepy.kernels.attention.gpu.flash_decoding_plan import FACTS, SplitAttention
+from cubepy.kernels.attention.gpu.flash_mma import quick_attend
+from cubepy.kernels.attention.gpu.flash_mma_plan import PlaneAttention
 from cubepy.kernels.attention.sm90.backward import hopper_gradients
 from cubepy.kernels.attention.sm90.backward_256 import hopper_wide_gradients
 from cubepy.kernels.attention.sm90.backward_steps import HopperGradients

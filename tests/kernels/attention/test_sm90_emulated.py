@@ -14,12 +14,9 @@ pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs 
 
 import cubepy as cb
 from cubepy.kernels.attention.online_softmax import LOG2E
-from cubepy.kernels.attention.sm90.backward import (
-    hopper_gradients,
-    prepare_gradients,
-    round_query_grads,
-)
+from cubepy.kernels.attention.sm90.backward import hopper_gradients
 from cubepy.kernels.attention.sm90.backward_256 import hopper_wide_gradients
+from cubepy.kernels.attention.sm90.backward_passes import prepare_gradients, round_query_grads
 from cubepy.kernels.attention.sm90.backward_steps import HopperGradients
 from cubepy.kernels.attention.sm90.flash import hopper_attend, tiles_of
 from cubepy.kernels.attention.sm90.plan import HopperAttention

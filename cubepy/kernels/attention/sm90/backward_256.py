@@ -41,7 +41,7 @@ from cubepy.kernels.primitives.pipeline import Stage
 class WideGradients:
     """Operands and memory of a cube: keys and values that stay, queries and the result's gradients
     that pass by, and what one group leaves for the next: `weights` of a step, and slopes `ds` of
-    two. `weighed` and `sloped` are the first stages of these.
+    two.
     """
 
     k: cb.TensorMap
@@ -54,9 +54,11 @@ class WideGradients:
     queries: Passing
     grads: Passing
     weights: Any
-    weighed: Stage
+    weights_full: Any
+    weights_empty: Any
     ds: Any
-    sloped: Stage
+    ds_full: Any
+    ds_empty: Any
     loaded: Any
     cube: KeyBlock
     scale: Any
@@ -66,6 +68,14 @@ class WideGradients:
         """The unit's first key."""
         inside = cb.PLANE_POS % 4 * 16 + cb.UNIT_POS_PLANE // 4
         return self.cube.block * self.plan.keys + inside
+
+    def weighed(self, stage):
+        """The stage of a step's weights: rounds of their one slot alternate as slots of two do."""
+        return Stage(self.weights_full, self.weights_empty, 0, stage.slot, 1)
+
+    def sloped(self, stage):
+        """The stage of a step's slopes."""
+        return stage.beside(self.ds_full, self.ds_empty)
 
 
 @cb.func
@@ -150,7 +160,7 @@ def query_gradients(job):
     )
     other = 0
     step = cube.first
-    slopes = job.sloped
+    slopes = job.sloped(job.queries.first)
     cb.barrier_wait(job.loaded, 0, 0)
     for _done in range(total):
         slopes.wait()
@@ -193,7 +203,7 @@ def value_gradients(job, seen, padding):
     column = cb.UNIT_POS_PLANE % 4 * 2
     upper, lower = shifts_of_keys(row, cube.b, seen, job.scale, padding, plan)
     step = cube.first
-    weighed, stage = job.weighed, job.grads.first
+    stage = job.grads.first
     first_products(s, job.keys, job.queries, job)
     for done in range(cube.total()):
         if plan.causal:
@@ -201,6 +211,7 @@ def value_gradients(job, seen, padding):
                 hide_turned(s, row - step * plan.queries - column, plan)
         at = stage.slot * rows + column
         weigh_turned(s, job.queries.numbers, at, job.scale, upper, lower, plan)
+        weighed = job.weighed(stage)
         weighed.acquire()
         for j in range(rows // 8):
             line = cb.line(s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3])
@@ -209,7 +220,6 @@ def value_gradients(job, seen, padding):
         leader = cb.UNIT_POS_PLANE == 0
         job.queries.first.at(stage.slot).release(leader)
         weighed.commit(leader)
-        weighed = weighed.advance()
         fragments(p, s, dtype, rows // 16)
         stage = sums_and_products(sum_v, p, job.grads, s, job.keys, job.queries, done, stage, job)
         step = step + 1
@@ -233,9 +243,10 @@ def key_gradients(job):
         sum_k[i] = 0.0
     column = lane % 4 * 2
     own = cb.PLANE_POS % 4 * 16 * BLOCK + lane % 16 * BLOCK
-    weighed, slopes, stage = job.weighed, job.sloped, job.queries.first
+    stage = job.queries.first
     first_products(t, job.values, job.grads, job)
     for done in range(cube.total()):
+        weighed, slopes = job.weighed(stage), job.sloped(stage)
         weighed.wait()
         for j in range(rows // 8):
             known = job.weights.load((j * GROUP + cb.UNIT_POS % GROUP) * 4, 4)
@@ -251,8 +262,6 @@ def key_gradients(job):
         slopes.commit(leader)
         weighed.release(leader)
         job.grads.first.at(stage.slot).release(leader)
-        slopes = slopes.advance()
-        weighed = weighed.advance()
         stage = sums_and_products(
             sum_k, p, job.queries, t, job.values, job.grads, done, stage, job
         )  # fmt: skip
@@ -285,9 +294,8 @@ def hopper_wide_gradients(
     query, passed = Stage(query_full, query_free, 0, 0, 2), Stage(grad_full, grad_free, 0, 0, 2)
     job = WideGradients(
         k, v, dq, dk, dv, keys, values, Passing(queries, tops, q, lse, query, plan),
-        Passing(grads, deltas, grad, delta, passed, plan), weights,
-        Stage(weights_full, weights_free, 0, 0, 1), ds, Stage(ds_full, ds_free, 0, 0, 2), loaded,
-        keys_of_cube(sizes, padding, plan), scale, plan,
+        Passing(grads, deltas, grad, delta, passed, plan), weights, weights_full,
+        weights_free, ds, ds_full, ds_free, loaded, keys_of_cube(sizes, padding, plan), scale, plan,
     )  # fmt: skip
     role = cb.PLANE_POS // 4
     if role == 0:

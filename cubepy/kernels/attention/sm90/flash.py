@@ -125,7 +125,7 @@ def first_block(job, memory, rows, key):
     block = job.blocks(rows.row_tile) - 1
     rows.query.wait()
     key.wait()
-    block, follow, plain = masking.told_block(memory.told, key.slot, block, plan)
+    block, follow, plain = masking.announced_block(memory.announced, key.slot, block, plan)
     start_scores(job, memory, rows, key.slot)
     cb.wgmma_wait(0, s)
     add_mask(job, memory, rows, key.slot, plain)
@@ -154,7 +154,7 @@ def next_block(job, memory, rows, key, value, softmax, block):
     plan, scale, keys, s, o = job.plan, job.scale, job.plan.keys, rows.s, rows.o
     leader = cb.UNIT_POS_PLANE == 0
     key.wait()
-    block, follow, plain = masking.told_block(memory.told, key.slot, block - 1, plan)
+    block, follow, plain = masking.announced_block(memory.announced, key.slot, block - 1, plan)
     start_scores(job, memory, rows, key.slot)
     value.wait()
     start_sums(o, rows.p, memory.values, keys, value.slot, plan.depth)
@@ -234,7 +234,7 @@ def consume(job, memory):
     while tile < tiles:
         if plan.chosen:
             query.wait()
-            tile = memory.told_tile[0]
+            tile = memory.announced_tile[0]
             if tile >= tiles:
                 break
         b, h, row_tile = job.position(tile)

@@ -71,8 +71,8 @@ class Memory:
     keys: Any
     values: Any
     masks: Any
-    told: Any
-    told_tile: Any
+    announced: Any
+    announced_tile: Any
 
     def value(self, key):
         """The stage of the values that belong to keys."""
@@ -90,15 +90,24 @@ def memory_of(q, k, v, mask, plan):
     queries = cb.shared(plan.queries * plan.rows * depth, q)
     key_tiles = cb.shared(stages * keys * depth, k)
     value_tiles = cb.shared(stages * keys * depth, v)
-    masks, told, told_tile = queries, queries, queries
+    masks, announced, announced_tile = queries, queries, queries
     if plan.mask != "none":
         masks = cb.shared(stages * plan.mask_stage // mask[0].dtype.itemsize, mask[0].dtype)
     if plan.chosen:
-        told, told_tile = cb.shared(stages, cb.i32), cb.shared(1, cb.i32)
+        announced, announced_tile = cb.shared(stages, cb.i32), cb.shared(1, cb.i32)
     query = Stage(loaded, freed, 0, 0, plan.queries)
     key = Stage(key_full, key_empty, 0, 0, stages)
     return Memory(
-        query, key, value_full, value_empty, queries, key_tiles, value_tiles, masks, told, told_tile
+        query,
+        key,
+        value_full,
+        value_empty,
+        queries,
+        key_tiles,
+        value_tiles,
+        masks,
+        announced,
+        announced_tile,
     )
 
 

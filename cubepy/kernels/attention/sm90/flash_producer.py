@@ -34,7 +34,7 @@ def load_keys(job, memory, position, known_at, block, after, stage):
     b, h, _ = position
     plain = masking.is_plain(job.known, known_at, block, plan)
     if plan.chosen:
-        memory.told[stage.slot] = block * 4 + cb.cast(after >= 0, cb.i32) * 2 + plain
+        memory.announced[stage.slot] = block * 4 + cb.cast(after >= 0, cb.i32) * 2 + plain
     more = cb.select(plain != 0, 0, plan.mask_bytes)
     start = (b, h // job.sizes[1], block * plan.keys)
     at = stage.slot * plan.keys * plan.depth
@@ -91,7 +91,7 @@ def produce(job, memory):
         b, h, row = position
         query.acquire()
         if plan.chosen:
-            memory.told_tile[0] = tile
+            memory.announced_tile[0] = tile
         start = (b, h, row * plan.rows)
         load_rows(memory.queries, query.slot * size, job.q, start, plan.rows, plan.depth, query)
         query = query.advance()
@@ -104,5 +104,5 @@ def produce(job, memory):
                 step = 2 * cb.CUBE_COUNT - step
     if plan.chosen:
         query.acquire()
-        memory.told_tile[0] = tile
+        memory.announced_tile[0] = tile
         query.commit(True)

@@ -67,11 +67,11 @@ def write_rows(o, out, dtype, start, factors, first, columns: cb.Comptime[int]):
     b, h, row = start
     for g in range(columns // 32):
         for e in cb.unroll(range(2)):
-            words = ()
-            for j in cb.unroll(range(4)):
-                at = 16 * g + 4 * j + 2 * e
-                pair = cb.line(o[at] * factors[e], o[at + 1] * factors[e])
-                words = words + (cb.pack(pair, dtype)[0],)
+            at = 16 * g + 2 * e
+            words = tuple(
+                cb.pack(cb.line(o[at + j] * factors[e], o[at + j + 1] * factors[e]), dtype)[0]
+                for j in cb.unroll(range(0, 16, 4))
+            )
             line = whole_words(words[0], words[1], words[2], words[3])
             column = first + 16 * g + cb.UNIT_POS_PLANE % 4 * 4
             if row + 8 * e < out.shape[2] and column < out.shape[3]:

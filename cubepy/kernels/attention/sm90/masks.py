@@ -109,8 +109,8 @@ def load_mask(tiles, mask, position, block, stage, plan):
     b, h, row = position
     bar, slot = stage.full, stage.slot
     if plan.mask in BY_KEY:
-        start = (b * mask[1] + h * mask[2], block * plan.keys)
-        cb.tma_load(tiles, slot * (plan.mask_stage // 4), mask[0], start, bar, slot)
+        keys = (b * mask[1] + h * mask[2], block * plan.keys)
+        cb.tma_load(tiles, slot * (plan.mask_stage // 4), mask[0], keys, bar, slot)
     else:
         columns = plan.mask_columns
         for c in cb.unroll(range(plan.mask_boxes)):
@@ -121,13 +121,13 @@ def load_mask(tiles, mask, position, block, stage, plan):
 
 
 @cb.func
-def told_block(told, slot, block, plan):
+def announced_block(announced, slot, block, plan):
     """The block that lies in a slot, how many follow (0 where none does), and whether all of it is
     seen.
     """
     follow, plain = block, 0
     if plan.chosen:
-        word = told[slot]
+        word = announced[slot]
         block = word >> 2
         follow = word & 2
         plain = word & 1

@@ -19,7 +19,14 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
 from cubepy.kernels.matmul.sm90.persistent import UNITS, Hopper, tile_place
-from cubepy.kernels.primitives.pipeline import BLOCK, GROUP, ROW_BYTES, consume, produce, ring_of
+from cubepy.kernels.primitives.pipeline import (
+    BLOCK,
+    GROUP,
+    ROW_BYTES,
+    consume,
+    pipeline_of,
+    produce,
+)
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,7 @@ class WindowProduct:
         _, count = range_of(part, self.ranges[1], window, self.block[0], depth, self.blueprint)
         return count
 
-    def load(self, ring, stage, position):
+    def load(self, pipeline, stage, position):
         """Bring a tile's stages, one of a tap and some channels each; gives the stage after them."""
         blueprint, xs, weight = self.blueprint, self.xs, self.weight
         channels, group = self.block
@@ -206,9 +213,18 @@ class WindowProduct:
             stage.acquire()
             stage.expect(xs[0].nbytes + weight.nbytes * boxes)
             load_tap(
-                ring.a, ring.at_a(stage), xs, start, seen, near + channel, stage, blueprint.phases
+                pipeline.a,
+                pipeline.at_a(stage),
+                xs,
+                start,
+                seen,
+                near + channel,
+                stage,
+                blueprint.phases,
             )
-            load_filters(ring.b, ring.at_b(stage), weight, column, tap, channel, stage, blueprint)
+            load_filters(
+                pipeline.b, pipeline.at_b(stage), weight, column, tap, channel, stage, blueprint
+            )
             stage = stage.advance()
             channel = channel + depth
             if channel >= channels:
@@ -283,7 +299,7 @@ def hopper_convolution(
     rows, columns, turns = blueprint.rows, blueprint.columns, blueprint.turns
     out = outs[0].dtype
     width = ROW_BYTES // out.itemsize
-    ring = ring_of(blueprint, xs[0].dtype, weight.dtype)
+    pipeline = pipeline_of(blueprint, xs[0].dtype, weight.dtype)
     buffers = (2 if turns else 1) * min(2, columns // width)
     staging = cb.shared(buffers * rows * width, out)
     shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
@@ -295,10 +311,10 @@ def hopper_convolution(
     if cb.UNIT_POS < GROUP:
         cb.set_registers(40, False)
         if cb.UNIT_POS == 0:
-            produce(product, ring, tiles)
+            produce(product, pipeline, tiles)
     else:
         cb.set_registers(232, True)
         acc = cb.local(blueprint.share * columns // GROUP, cb.f32)
-        consume(product, acc, ring, tiles, turns)
+        consume(product, acc, pipeline, tiles, turns)
         if cb.UNIT_POS % GROUP == 0:
             cb.tma_wait(0)

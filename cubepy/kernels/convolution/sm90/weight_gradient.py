@@ -31,7 +31,14 @@ from cubepy.kernels.convolution.sm90.implicit_gemm_plan import (
 from cubepy.kernels.convolution.sm90.operand_layout import MEASURE, in_boxes, of_a_block
 from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
 from cubepy.kernels.matmul.sm90.persistent import UNITS
-from cubepy.kernels.primitives.pipeline import BLOCK, GROUP, ROW_BYTES, consume, produce, ring_of
+from cubepy.kernels.primitives.pipeline import (
+    BLOCK,
+    GROUP,
+    ROW_BYTES,
+    consume,
+    pipeline_of,
+    produce,
+)
 from cubepy.runtime import memory
 
 PLACES = 64
@@ -111,7 +118,7 @@ class WeightProduct:
         _, steps = range_of(position[0], self.per, boxes)
         return steps
 
-    def load(self, ring, stage, position):
+    def load(self, pipeline, stage, position):
         """Bring an item's stages, one of a box of 64 positions each; gives the stage after them."""
         xs, grad, counts, blueprint = self.xs, self.grad, self.counts, self.blueprint
         rows, columns = blueprint.rows, blueprint.columns
@@ -135,10 +142,10 @@ class WeightProduct:
             stage.expect(grad.nbytes * (rows // BLOCK) + xs[0].nbytes * (columns // BLOCK))
             for j in cb.unroll(range(rows // BLOCK)):
                 at = (stage.slot * rows + j * BLOCK) * PLACES
-                load_box(ring.a, at, grad, (i, d, h, w), row * rows + j * BLOCK, stage)
+                load_box(pipeline.a, at, grad, (i, d, h, w), row * rows + j * BLOCK, stage)
             for j in cb.unroll(range(columns // BLOCK)):
                 at = (stage.slot * columns + j * BLOCK) * PLACES
-                load_view(ring.b, at, xs, (i, d, h, w), views[j], near, stage, blueprint.phases)
+                load_view(pipeline.b, at, xs, (i, d, h, w), views[j], near, stage, blueprint.phases)
             w = w + box[3]
             if w >= ends[3]:
                 w = 0
@@ -180,7 +187,7 @@ def hopper_weight(
     padding. `block` says the pieces of 64 channels of a tap, and how many filters see the same
     ones; the next filters see the next. A launch has at most one cube for each core of the device.
     """
-    ring = ring_of(blueprint, grad.dtype, xs[0].dtype)
+    pipeline = pipeline_of(blueprint, grad.dtype, xs[0].dtype)
     staging = cb.shared(4 * BLOCK * ROW_BYTES // sums.dtype.itemsize, sums.dtype)
     arrived = cb.barrier(16, 1)
     shift = cb.shared(1, cb.f32)
@@ -189,11 +196,11 @@ def hopper_weight(
     if cb.UNIT_POS < GROUP:
         cb.set_registers(56, False)
         if cb.UNIT_POS == 0:
-            produce(product, ring, tiles[2])
+            produce(product, pipeline, tiles[2])
     else:
         cb.set_registers(224, True)
         acc = cb.local(blueprint.share * blueprint.columns // GROUP, cb.f32)
-        consume(product, acc, ring, tiles[2], True)
+        consume(product, acc, pipeline, tiles[2], True)
         if cb.UNIT_POS_PLANE == 0:
             cb.tma_wait(0)
 

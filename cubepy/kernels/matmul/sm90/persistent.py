@@ -34,8 +34,8 @@ from cubepy.kernels.primitives.pipeline import (
     ROW_BYTES,
     consume,
     load_tile,
+    pipeline_of,
     produce,
-    ring_of,
 )
 from cubepy.lang.dtypes import as_dtype
 from cubepy.tune import Routine
@@ -113,7 +113,7 @@ class TiledProduct:
         """Stages of a tile."""
         return self.count
 
-    def load(self, ring, stage, position):
+    def load(self, pipeline, stage, position):
         """Bring a tile's stages; gives the stage after them."""
         blueprint = self.blueprint
         depth = ROW_BYTES // self.a.dtype.itemsize
@@ -124,11 +124,11 @@ class TiledProduct:
             stage.acquire()
             stage.expect((blueprint.rows + blueprint.columns) * ROW_BYTES)
             load_tile(
-                ring.a, ring.at_a(stage), self.a, (batch_a, row, step * depth), blueprint.rows,
+                pipeline.a, pipeline.at_a(stage), self.a, (batch_a, row, step * depth), blueprint.rows,
                 blueprint.transpose_a, stage,
             )  # fmt: skip
             load_tile(
-                ring.b, ring.at_b(stage), self.b, (batch_b, column, step * depth), blueprint.columns,
+                pipeline.b, pipeline.at_b(stage), self.b, (batch_b, column, step * depth), blueprint.columns,
                 blueprint.transpose_b, stage,
             )  # fmt: skip
             stage = stage.advance()
@@ -159,7 +159,7 @@ def hopper_product(
     `tiles` are the batches and the rows and columns of tiles; `steps` the stages of K; `batches`
     those of a and of b.
     """
-    ring = ring_of(blueprint, a.dtype, b.dtype)
+    pipeline = pipeline_of(blueprint, a.dtype, b.dtype)
     staging = cb.shared(4 * BLOCK * ROW_BYTES // out.dtype.itemsize, out.dtype)
     arrived = cb.barrier(16, 1)
     shift = cb.shared(2 * blueprint.columns if blueprint.bias else 1, cb.f32)
@@ -172,12 +172,12 @@ def hopper_product(
     if cb.UNIT_POS < GROUP:
         cb.set_registers(40, False)
         if cb.UNIT_POS == 0:
-            produce(product, ring, count)
+            produce(product, pipeline, count)
     else:
         cb.set_registers(232, True)
         sums = blueprint.share * blueprint.columns // GROUP
         acc = cb.local(sums, cb.i32 if a.dtype.is_int else cb.f32)
-        consume(product, acc, ring, count, blueprint.turns)
+        consume(product, acc, pipeline, count, blueprint.turns)
         if cb.UNIT_POS_PLANE == 0 and not blueprint.plain:
             cb.tma_wait(0)
 
