@@ -38,8 +38,8 @@ class Stage:
     a stage, reads it, gives it back with `release`, and advances too. Each walks by itself. What
     the copy engine fills is full by its bytes (`expect`), what units fill by `commit`.
 
-    Barriers `full` and `empty` have a count for each stage, from `first` on: the stage has come,
-    and the reads are done. `phase` is that of `full` and changes with every round. A ring that is
+    Barriers `full` and `empty` have a count for each stage, from `first` on if that is given: the
+    stage has come, and the reads are done. `phase` is that of `full` and changes with every round. A ring that is
     refilled behind a barrier of all its readers has no `empty`.
     """
 
@@ -48,29 +48,33 @@ class Stage:
     slot: Any
     phase: Any
     stages: cb.Comptime[int]
-    first: Any = 0
+    first: Any = None
+
+    def index(self):
+        """The stage's count among the barriers."""
+        return self.slot if self.first is None else self.first + self.slot
 
     def acquire(self):
         """Wait until the stage may be filled."""
-        cb.barrier_wait(self.empty, self.first + self.slot, 1 - self.phase)
+        cb.barrier_wait(self.empty, self.index(), 1 - self.phase)
 
     def expect(self, nbytes):
         """Say how many bytes the copy engine will bring."""
-        cb.barrier_expect(self.full, self.first + self.slot, nbytes)
+        cb.barrier_expect(self.full, self.index(), nbytes)
 
     def commit(self, leader):
         """The stage is full when the `leader` of all that fill it was here."""
         if leader:
-            cb.barrier_arrive(self.full, self.first + self.slot)
+            cb.barrier_arrive(self.full, self.index())
 
     def wait(self):
         """Wait until the stage is full."""
-        cb.barrier_wait(self.full, self.first + self.slot, self.phase)
+        cb.barrier_wait(self.full, self.index(), self.phase)
 
     def release(self, leader):
         """The stage is empty when the `leader` of all that read it was here."""
         if leader:
-            cb.barrier_arrive(self.empty, self.first + self.slot)
+            cb.barrier_arrive(self.empty, self.index())
 
     def advance(self, count: cb.Comptime[int] = 1):
         """The stage that comes `count` stages later, at most a round."""

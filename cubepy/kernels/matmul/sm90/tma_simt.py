@@ -121,7 +121,7 @@ class TileOperands:
     def load(self, tiles, stage, step):
         """Start bringing a step of K into a stage of the ring `tiles`."""
         rows, columns = self.blueprint.rows, self.blueprint.columns
-        slot = stage.first + stage.slot
+        slot = stage.index()
         at = slot * (rows + columns) * DEPTH
         stage.expect((rows + columns) * DEPTH * 4)
         cb.tma_load(tiles, at, self.a, (self.batch_a, self.row, step * DEPTH), stage.full, slot)
