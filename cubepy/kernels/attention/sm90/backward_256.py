@@ -79,6 +79,12 @@ class WideGradients:
 
 
 @cb.func
+def following(stage):
+    """The next of two stages, without a branch."""
+    return Stage(stage.full, stage.empty, 1 - stage.slot, stage.phase ^ stage.slot, 2)
+
+
+@cb.func
 def load_step(ring, n, job):
     """Start copying the n-th step's rows; steps of the query heads that share keys come one after
     another.
@@ -113,11 +119,11 @@ def sums_and_products(sums, p, ring, s, own, next_ring, done, stage, job):
     plan, total = job.plan, job.cube.total()
     stage.wait()
     start_sums(sums, p, ring.tiles, plan.queries, stage.slot, plan.depth)
-    following = stage
+    later = stage
     if done + 1 < total:
-        following = stage.advance()
-    following.beside(next_ring.first.full, next_ring.first.empty).wait()
-    start_products(s, own, plan.keys, 0, next_ring.tiles, plan.queries, following.slot, plan.depth)
+        later = following(stage)
+    later.beside(next_ring.first.full, next_ring.first.empty).wait()
+    start_products(s, own, plan.keys, 0, next_ring.tiles, plan.queries, later.slot, plan.depth)
     cb.wgmma_wait(1, sums)
     if cb.UNIT_POS_PLANE == 0:
         stage.release(True)
@@ -125,7 +131,7 @@ def sums_and_products(sums, p, ring, s, own, next_ring, done, stage, job):
             cb.barrier_wait(stage.empty, stage.slot, stage.phase)
             load_step(ring, done + 2, job)
     cb.wgmma_wait(0, s)
-    return following
+    return later
 
 
 @cb.func
@@ -181,7 +187,7 @@ def query_gradients(job):
             else:
                 cb.wgmma_wait(0, odd)
             add_query_grads(dq, odd, at + (c + 1) * (rows * 32))
-        slopes = slopes.advance()
+        slopes = following(slopes)
         step = step + 1
         if step == cube.steps:
             step = cube.first
