@@ -236,7 +236,7 @@ def consume(job, sums, seat):
         following = query
         if done < total:
             following = query.advance()
-        head = (cube.head(other) * cube.steps + step) * 2 + seat.group
+        head = ((cube.head + other) * cube.steps + step) * 2 + seat.group
         to = head * size + cb.UNIT_POS % GROUP * 4
         gradients_of(job, sums, seat, query, following, grad, at, to)
         step = step + 1

@@ -93,7 +93,7 @@ def load_step(ring, n, job):
     other = n // (cube.steps - cube.first)
     step = cube.first + n - other * (cube.steps - cube.first)
     # Batch and head come from their sum again: kept from the beginning on they cost registers.
-    row = cube.head(other)
+    row = cube.head + other
     ring.load(ring.first.at(n % 2), row // cube.heads, row % cube.heads, row, step)
 
 
@@ -175,7 +175,7 @@ def query_gradients(job):
             p[j] = cb.load_matrix(job.ds, at, transpose=True)
         cb.sync_plane()
         slopes.release(lane == 0)
-        at = (cube.head(other) * cube.steps + step) * (rows * depth) + cb.UNIT_POS % GROUP * 4
+        at = ((cube.head + other) * cube.steps + step) * (rows * depth) + cb.UNIT_POS % GROUP * 4
         start_columns(even, p, keys, 0, plan)
         for c in cb.unroll(range(0, depth // 32, 2)):
             start_columns(odd, p, keys, c + 1, plan)

@@ -75,8 +75,9 @@ class HopperGradients:
 
 @cb.struct
 class KeyBlock:
-    """A cube's block of keys: its number, batch and key head, the query heads that share it, the
-    first step that sees it and how many steps there are.
+    """A cube's block of keys: its number, batch and key head, how many query heads there are and
+    share it, `head` the first of these among those of all batches, the first step that sees it and
+    how many steps there are.
     """
 
     block: Any
@@ -84,12 +85,9 @@ class KeyBlock:
     g: Any
     heads: Any
     shared_heads: Any
+    head: Any
     first: Any
     steps: Any
-
-    def head(self, other=0):
-        """Batch and query head in one number, for one of the heads that share the keys."""
-        return self.b * self.heads + self.g * self.shared_heads + other
 
     def total(self):
         """Steps of all query heads."""
@@ -115,7 +113,9 @@ def keys_of_cube(sizes, padding, plan):
     if plan.mask != "none":
         if padding[1][b * padding[2], block] == 0:
             first = steps  # nobody sees these keys
-    return KeyBlock(block, b, g, heads, heads // key_heads, first, steps)
+    shared_heads = heads // key_heads
+    head = b * heads + g * shared_heads
+    return KeyBlock(block, b, g, heads, shared_heads, head, first, steps)
 
 
 @cb.struct
