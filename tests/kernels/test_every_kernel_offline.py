@@ -58,6 +58,7 @@ COMPILED_ELSEWHERE = {
     "attention.gpu.flash_mma": "attention.test_offline",
     "attention.gpu.flash_decoding": "attention.test_offline",
     "convolution.gpu.depthwise": "convolution.test_offline",
+    "convolution.gpu.depthwise_weight_gradient": "convolution.test_offline",
     "convolution.gpu.depthwise_strip": "convolution.test_offline",
     "convolution.sm90.depthwise_nhwc": "convolution.test_offline",
     "convolution.gpu.depthwise_nchw": "convolution.test_offline",

@@ -37,13 +37,6 @@ CIRCLES: list[set[str]] = []
 PRIVATE: set[tuple[str, str]] = set()
 LARGE_FOLDERS: dict[str, int] = {}
 LONG: dict[str, int] = {
-    "kernels.attention.gpu.flash_decoding": 556,
-    "kernels.attention.gpu.flash_mma": 513,
-    "kernels.attention.sm90.flash": 486,
-    "kernels.convolution.cpu.transposed": 508,
-    "kernels.convolution.cpu.weight_gradient": 464,
-    "kernels.convolution.gpu.depthwise": 492,
-    "kernels.matmul.cpu.blocked": 499,
     "kernels.windows.separable_gpu": 502,
     "runtime.memory.device_array": 466,
 }

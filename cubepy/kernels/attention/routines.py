@@ -13,7 +13,9 @@ from cubepy.kernels.attention import flash_lines as lines
 from cubepy.kernels.attention.cpu import decode as few
 from cubepy.kernels.attention.flash_lines import Strips
 from cubepy.kernels.attention.gpu import flash_decoding as split
+from cubepy.kernels.attention.gpu import flash_decoding_plan as split_plan
 from cubepy.kernels.attention.gpu import flash_mma as planes
+from cubepy.kernels.attention.gpu import flash_mma_plan as planes_plan
 from cubepy.kernels.attention.gpu import operands
 from cubepy.kernels.attention.measure import Attend
 from cubepy.kernels.attention.problem import Attention
@@ -72,23 +74,25 @@ class Planes(TunedRoutine):
         """Any floats, widths up to 256."""
         return None if p.units else "arrays are not for matrix units"
 
-    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[planes.Shape]:
+    def blueprints(
+        self, p: Attention, properties: cb.DeviceProperties
+    ) -> Iterator[planes_plan.Shape]:
         """Planes and keys of a tile by the rules, then others."""
-        yield planes.Shape()
+        yield planes_plan.Shape()
         depth, width = -(-p.depth // 16) * 16, -(-(p.width or p.depth) // 16) * 16
         parts = 1 if as_dtype(p.dtype).bits == 16 else 3
-        for shape in (*planes.SHAPES, planes.Shape(2, 64), planes.Shape(2, 32)):
+        for shape in (*planes_plan.SHAPES, planes_plan.Shape(2, 64), planes_plan.Shape(2, 32)):
             mask = "words" if p.mask == "bool" else p.mask
-            plan = planes.PlaneAttention(  # type: ignore[call-arg]
+            plan = planes_plan.PlaneAttention(  # type: ignore[call-arg]
                 depth, width, *astuple(shape), parts, "f16", p.causal, mask, parts == 1
             )
             if plan.shared_bytes() <= properties.max_shared_memory:
                 yield shape
 
-    def launch(self, blueprint: planes.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+    def launch(self, blueprint: planes_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays stay where they are."""
         q, k, v, mask, out, lse, factor = args
-        plan = planes.plan_for(
+        plan = planes_plan.plan_for(
             q, k, v, mask, p.mask, p.causal, cb.device_properties_of(), blueprint
         )
         assert plan is not None, "the routine does not support it"
@@ -107,25 +111,29 @@ class Split(TunedRoutine):
         if not p.units:
             return "arrays are not for matrix units"
         return (
-            None if planned(p, properties, split.Shape()) else "a tile does not fit shared memory"
+            None
+            if planned(p, properties, split_plan.Shape())
+            else "a tile does not fit shared memory"
         )
 
     def group(self, key: Attention) -> int:
         """For few rows, or where tiles of rows leave cores idle."""
         return 0 if split_pays(key) else -1
 
-    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[split.Shape]:
+    def blueprints(
+        self, p: Attention, properties: cb.DeviceProperties
+    ) -> Iterator[split_plan.Shape]:
         """Planes, keys and parts by the rules, then others."""
-        yield split.Shape()
-        for shape in split.SHAPES:
+        yield split_plan.Shape()
+        for shape in split_plan.SHAPES:
             if planned(p, properties, shape):
                 yield shape
 
-    def launch(self, blueprint: split.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+    def launch(self, blueprint: split_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays stay where they are."""
         q, k, v, mask, out, lse, factor = args
         properties = cb.device_properties_of()
-        plan = split.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
+        plan = split_plan.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
         assert plan is not None, "the routine does not support it"
         split.launch(q, k, v, mask, out, lse, factor, plan, properties, blueprint.splits)
 
@@ -135,14 +143,14 @@ def rows_of(p: Attention) -> int:
     return p.heads // (p.groups or p.heads) * p.length
 
 
-def planned(p: Attention, properties: cb.DeviceProperties, shape: split.Shape) -> bool:
+def planned(p: Attention, properties: cb.DeviceProperties, shape: split_plan.Shape) -> bool:
     """Whether arrays fit a cube's shared memory however they lie: as words, through registers, of
     several dtypes.
     """
     kinds = ((1, True), (1, False), (3, False)) if as_dtype(p.dtype).bits == 16 else ((3, False),)
     width = p.width or p.depth
     plans = (
-        split.planned(
+        split_plan.planned(
             rows_of(p), p.depth, width, parts, "bf16", p.causal, p.mask, words, properties, shape
         )
         for parts, words in kinds
@@ -167,7 +175,7 @@ def split_pays(p: Attention) -> bool:
     keys = min(p.keys, p.length) if p.causal else p.keys
     by_tiles = -(-tiles // (resident * properties.cores)) * keys * key + TILES_US
     parts = 1 if as_dtype(p.dtype).bits == 16 else 3
-    plan = split.planned(
+    plan = split_plan.planned(
         rows,
         p.depth,
         p.width or p.depth,
@@ -177,12 +185,12 @@ def split_pays(p: Attention) -> bool:
         p.mask,
         parts == 1,
         properties,
-        split.Shape(),
+        split_plan.Shape(),
     )
     if plan is None:
         return False
     items, blocks = p.batch * (p.groups or p.heads) * -(-rows // plan.rows), -(-keys // plan.keys)
-    by_parts, _ = split.best_splits(
+    by_parts, _ = split_plan.best_splits(
         items, blocks, plan, properties.cores, properties.max_shared_memory
     )
     return by_parts < CLEARLY * by_tiles
@@ -251,7 +259,7 @@ def has_planes(p: Attention) -> bool:
 def guess(p: Attention) -> str:
     """The routine that is taken without a measurement."""
     if p.units:
-        if split_pays(p) and planned(p, device_properties(p.device), split.Shape()):
+        if split_pays(p) and planned(p, device_properties(p.device), split_plan.Shape()):
             return "split"
         return "hopper" if p.units == "wgmma" else "planes"
     return "few" if p.length <= lines.FEW and not has_planes(p) else "lines"

@@ -20,8 +20,9 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import AliasError, DTypeError, ReadOnlyError, ShapeError
-from cubepy.kernels.matmul.cpu import blocked
-from cubepy.kernels.matmul.cpu.blocked import Tile, TilePlan, pack, tile_of
+from cubepy.kernels.matmul.cpu import blocked, blocking
+from cubepy.kernels.matmul.cpu.blocked import Tile, pack
+from cubepy.kernels.matmul.cpu.blocking import TilePlan, tile_of
 from cubepy.kernels.matmul.cpu.gemv import Skinny, SkinnyPlan
 from cubepy.kernels.matmul.cpu.split_k import Split
 from cubepy.kernels.matmul.cpu.vnni import kind_of
@@ -375,7 +376,7 @@ def test_panels_that_caches_keep_are_walked_in_long_pieces(m: int, k: int, n: in
     properties = cb.device_properties_of("cpu")
     _, lines, lanes = tile_of(properties)
     plan = next(Tile().blueprints(Product("cpu", m, k, n, packed=lines * lanes), properties))
-    assert not plan.ahead and plan.depth > blocked.DEPTH
+    assert not plan.ahead and plan.depth > blocking.DEPTH
 
 
 @pytest.mark.skipif(bool(WHERE), reason="a routine for CPUs")

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.cpu.blocked import even
+from cubepy.kernels.matmul.cpu.blocking import even
 from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_apart
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint, finish_line
 from cubepy.kernels.matmul.problem import Product, result_dtype

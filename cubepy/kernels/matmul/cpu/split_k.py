@@ -13,7 +13,8 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.config import config
-from cubepy.kernels.matmul.cpu.blocked import Tile, TilePlan, even
+from cubepy.kernels.matmul.cpu.blocked import Tile
+from cubepy.kernels.matmul.cpu.blocking import TilePlan, even
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint, finish_line
 from cubepy.kernels.matmul.cpu.packing_on_stack import PER_WORD
 from cubepy.kernels.matmul.cpu.vnni import kind_of
