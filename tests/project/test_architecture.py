@@ -36,10 +36,7 @@ SIDEWAYS: set[tuple[str, str]] = set()
 CIRCLES: list[set[str]] = []
 PRIVATE: set[tuple[str, str]] = set()
 LARGE_FOLDERS: dict[str, int] = {}
-LONG: dict[str, int] = {
-    "kernels.windows.separable_gpu": 502,
-    "runtime.memory.device_array": 466,
-}
+LONG: dict[str, int] = {"kernels.windows.separable_gpu": 502, "runtime.memory.device_array": 466}
 WIDE_LINES = 831
 FMT_SKIPS = 393
 WORDS: dict[str, int] = {
