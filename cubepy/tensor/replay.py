@@ -52,16 +52,18 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage | No
             device = store.device
             if device.backend != "cpu":
                 return _quick_on_gpu(op, inputs, attrs, device)
+            if op in VIEWS:
+                return None
         if type(store) is Dense:
             values.append(store.array)
             if store.shape:
                 at_home = True
         else:
-            operands = store.operands()
+            operands = store.packed or store.operands()
             if operands is None:
                 return None
             values += operands
-    if not at_home or op in VIEWS:  # of numbers only, the current device decides
+    if not at_home:  # of numbers only, the current device decides
         return None
     if attrs:
         values += attrs
@@ -102,7 +104,7 @@ def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any,
         elif type(store) is Dense:
             values.append(store.array)
         else:
-            operands = store.operands()
+            operands = store.packed or store.operands()
             if operands is None:
                 return None
             values += operands
