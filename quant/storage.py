@@ -23,9 +23,6 @@ from cubepy.tensor.storage import HOST, home, moved
 class Quantized(Storage):
     """A weight that stays packed in memory.
 
-    Attributes:
-        weight: the packed arrays.
-
     Example:
         >>> from cubepy import nn, quant
         >>> storage = quant.quantize(nn.Linear(64, 8), "int4", measure_speed=False).model.weight.storage
@@ -34,14 +31,22 @@ class Quantized(Storage):
     """
 
     kind: ClassVar[str] = "quantized"
-    __slots__ = ("_operands", "weight")
+    __slots__ = ("_weight",)
 
     def __init__(
         self, weight: QuantizedWeight, dtype: DType = f32, device: Device | None = None
     ) -> None:
         super().__init__(weight.shape, dtype, home(weight.codes) if device is None else device)
         self.weight = weight
-        self._operands: tuple[Any, tuple[Any, ...] | None] = (None, None)
+
+    @property
+    def weight(self) -> QuantizedWeight:
+        """The packed arrays."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: QuantizedWeight) -> None:
+        self._weight, self.packed = weight, None
 
     def arrays(self) -> dict[str, Any]:
         return self.weight.arrays()
@@ -55,11 +60,9 @@ class Quantized(Storage):
         return self.kind, w.shape, w.scheme, w.gain, w.minimums is None, self.dtype
 
     def operands(self) -> tuple[Any, ...] | None:
-        known, found = self._operands
-        if known is not self.weight:
-            found = super().operands()
-            if gpu_of(self.device) is None:  # there, arrays that are arranged may come later
-                self._operands = self.weight, found
+        found = super().operands()
+        if gpu_of(self.device) is None:  # there, arrays that are arranged may come later
+            self.packed = found
         return found
 
     def dense(self) -> Any:

@@ -24,6 +24,7 @@ from cubepy.tensor.operators import Operators
 from cubepy.tensor.record import blocks, note, refuse_unrecorded
 from cubepy.tensor.replay import perform, quick
 from cubepy.tensor.storage import Dense, moved
+from cubepy.tensor.value import identities
 
 
 def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
@@ -42,8 +43,9 @@ def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
     storage = None if recording.detours else quick(op, inputs, attrs)
     if storage is None:
         storage = perform(op, inputs, attrs)
-    ids = tuple([ABSENT if t is None else t.id for t in inputs])
-    result = Tensor(storage, (op, ids, attrs))
+    result = Tensor.__new__(Tensor)
+    result.storage, result.id = storage, next(identities)
+    result.made_by = op, tuple([ABSENT if t is None else t.id for t in inputs]), attrs
     if blocks:
         note(result, inputs)
     return result

@@ -33,7 +33,7 @@ VIEWS = frozenset("reshape permute slice expand contiguous cast concat embedding
 _calls = Calls()
 _accepted: dict[Any, DType] = {}
 """Dtypes of results, by the keys of ops whose inputs were found right."""
-_numbers: dict[tuple[int, str, int], Storage] = {}
+_numbers: dict[tuple[int, str, int], DeviceArray] = {}
 """Numbers on the GPUs that they were used on, by the identities of their tensors."""
 
 
@@ -52,16 +52,18 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage | No
             device = store.device
             if device.backend != "cpu":
                 return _quick_on_gpu(op, inputs, attrs, device)
+            if op in VIEWS:
+                return None
         if type(store) is Dense:
             values.append(store.array)
             if store.shape:
                 at_home = True
         else:
-            operands = store.operands()
+            operands = store.packed or store.operands()
             if operands is None:
                 return None
             values += operands
-    if not at_home or op in VIEWS:  # of numbers only, the current device decides
+    if not at_home:  # of numbers only, the current device decides
         return None
     if attrs:
         values += attrs
@@ -77,19 +79,31 @@ def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage | No
 def _quick_on_gpu(
     op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device
 ) -> Storage | None:
-    stores: list[Any] = []
+    values: list[Any] = [op]
+    parts: list[Any] = [op]
     for t in inputs:
         store = None if t is None else t.storage
-        if type(store) is Dense and type(store.array) is not DeviceArray:
-            store = _numbers.get((t.id, device.backend, device.ordinal))
-            if store is None:
-                return None
-        stores.append(store)
-    values = _values(op, stores, attrs)
-    again = None if values is None else _calls.ready.get(key_of(values))
-    if values is None or again is None:
-        return None
-    result = again(values)
+        if type(store) is Dense:
+            array = store.array
+            if type(array) is not DeviceArray:
+                array = _numbers.get((t.id, device.backend, device.ordinal))
+                if array is None:
+                    return None
+            values.append(array)
+            parts.append(array.layout)
+            continue
+        operands = (None,) if store is None else store.packed or store.operands()
+        if operands is None:
+            return None
+        values += operands
+        parts += key_of(operands)
+    if attrs:
+        values += attrs
+        parts += attrs
+        values += attrs.values()
+        parts += key_of(attrs.values())
+    again = _calls.ready.get(tuple(parts))
+    result = REFUSED if again is None else again(tuple(values))
     return None if result is REFUSED else result  # type: ignore[no-any-return]
 
 
@@ -102,7 +116,7 @@ def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any,
         elif type(store) is Dense:
             values.append(store.array)
         else:
-            operands = store.operands()
+            operands = store.packed or store.operands()
             if operands is None:
                 return None
             values += operands
@@ -185,8 +199,8 @@ def _brought(tensor: Any, device: Device) -> Storage:
     found = _numbers.get(key)
     if found is None:
         room(_numbers, LIMIT)
-        found = _numbers[key] = _on_device(constant_on(device, store.array))
-    return found
+        found = _numbers[key] = constant_on(device, store.array)
+    return _on_device(found)
 
 
 def _on_host(element: DType | None, device: Device, array: Any) -> Storage:

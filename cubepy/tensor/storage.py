@@ -28,13 +28,15 @@ class Storage:
         shape: of the logical tensor.
         dtype: of the logical elements, which is what reading one gives.
         device: where the bytes are.
+        packed: what `operands` gave, where that stays so.
     """
 
     kind: ClassVar[str] = "abstract"
-    __slots__ = ("device", "dtype", "shape")
+    __slots__ = ("device", "dtype", "packed", "shape")
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, device: Device | None = None) -> None:
         self.shape, self.dtype = shape, dtype
+        self.packed: tuple[Any, ...] | None = None
         self.device = home(None) if device is None else device
 
     @property

@@ -14,7 +14,7 @@ from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor.ir import Node
 from cubepy.tensor.storage import Storage
 
-_identities = itertools.count()
+identities = itertools.count()
 _INPUT: tuple[str, tuple[int, ...], dict[str, Any]] = ("input", (), {})
 
 
@@ -33,7 +33,7 @@ class Value:
         self, storage: Storage, made_by: tuple[str, tuple[int, ...], dict[str, Any]] | None = None
     ) -> None:
         self.storage = storage
-        self.id = next(_identities)
+        self.id = next(identities)
         self.made_by = _INPUT if made_by is None else made_by
 
     @property

@@ -181,7 +181,7 @@ def _run_on(
     result = REFUSED
     if key is None:
         try:
-            key = (len(args), *kwargs, *key_of(values))
+            key = key_of(values, len(args), *kwargs)
             result = calls.repeat(key, values)
         except (TypeError, ValueError):  # something unhashable
             return _run_at(where, function, args, kwargs)

@@ -91,7 +91,7 @@ class Launcher:
             and not recording.detours
         ):
             try:
-                short = (grid, type(grid), *key_of(args))
+                short = key_of(args, grid, type(grid))
                 again = self.replays.ready.get(short)
             except TypeError:
                 again = short = None
@@ -161,7 +161,7 @@ class Launcher:
     def plan_replay(self, grid: Any, prepared: Prepared, args: tuple, values: tuple) -> None:
         """Let a launch that came before be repeated by machine code from now on, if it can be."""
         try:
-            key = (grid, type(grid), *key_of(args))
+            key = key_of(args, grid, type(grid))
         except TypeError:  # a packed tensor
             return
         if prepared.simple is None or type(args[0]) not in ON_GPU or not all(map(plain, args)):

@@ -35,6 +35,7 @@ ON_GPU: set[type] = {DeviceArray}
 """All types of arguments that are on a GPU, or may be."""
 AS_THEY_ARE = frozenset({str, type(None), type, Func, Builtin, DType})
 """Types of options that are parts of keys as they are."""
+_INTS = {int}
 _NUMBERS = frozenset({int, float, bool, tuple})  # equal ones may mean something else
 
 
@@ -50,24 +51,24 @@ def plain(value: Any) -> bool:
     )
 
 
-def key_of(values: Iterable[Any]) -> tuple[Any, ...]:
-    """What decides the launches of a call with these arguments.
+def key_of(values: Iterable[Any], *before: Any) -> tuple[Any, ...]:
+    """What decides the launches of a call with these arguments, after other parts of the key.
 
     Raises:
         TypeError: a tensor that is packed, or on the host.
     """
-    return tuple(
-        [
-            v.layout
-            if type(v) is DeviceArray
-            else v
-            if type(v) in AS_THEY_ARE
-            else (v.dtype, v.shape, v.strides)
-            if type(v) is np.ndarray
-            else key_part(v)
-            for v in values
-        ]
-    )
+    parts = [*before]
+    for v in values:
+        kind = type(v)
+        if kind is DeviceArray:
+            parts.append(v.layout)
+        elif kind in AS_THEY_ARE:
+            parts.append(v)
+        elif kind is np.ndarray:
+            parts.append((v.dtype, v.shape, v.strides))
+        else:
+            parts.append(key_part(v))
+    return tuple(parts)
 
 
 def key_part(value: Any) -> Any:
@@ -77,6 +78,8 @@ def key_part(value: Any) -> Any:
         TypeError: a tensor that is packed, or on the host.
     """
     kind = type(value)
+    if kind is tuple and {*map(type, value)} == _INTS:
+        return int, value
     if kind in _NUMBERS:
         return exact(value)
     note_type(value)

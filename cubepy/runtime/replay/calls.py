@@ -138,7 +138,7 @@ class Calls:
         """Repeat calls by a plan from now on; its function is written when it is wanted."""
         room(self.plans, LIMIT, self.ready)
         plans = self.plans.setdefault(key, [])
-        if len(plans) >= VARIANTS:
+        if plan.general or len(plans) >= VARIANTS:
             plans.clear()
         plans.insert(0, plan)
 

@@ -119,6 +119,7 @@ class Plan:
         wrap: what makes a result of an array.
 
     Attributes:
+        general: whether any arrays of the same layouts fit, as long as what is written is apart.
         again: a function of a tuple of arguments that does what the call did, or gives REFUSED.
 
     Raises:
@@ -165,12 +166,14 @@ class Plan:
     def check(self) -> None:
         """The rules that the addresses of a repetition must keep."""
         operands, table = self.operands, self.table
+        self.general = not operands.lines
         for which, address, bits in operands.lines:
             table.align(which, bits, address & bits)
         for k, (n, one) in enumerate(operands.given):
             for m, other in operands.given[:k]:
                 if meet(one, other):
                     table.relate(m, n, beginning(one) - beginning(other))
+                    self.general = False
                 elif n in operands.written or m in operands.written:
                     table.apart(m, extent(other), n, extent(one))
 
