@@ -76,8 +76,12 @@ def same(a, b):
 
 @cb.kernel
 def arg_rows(
-    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], walk: cb.Comptime[Walk], plan: cb.Comptime[RowPlan],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    walk: cb.Comptime[Walk],
+    plan: cb.Comptime[RowPlan],
+):
     """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN
     before all.
 
@@ -110,9 +114,14 @@ def arg_rows(
 
 @cb.kernel
 def arg_short_rows(
-    x: cb.Array, out: cb.Array, rows, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
+    x: cb.Array,
+    out: cb.Array,
+    rows,
+    largest: cb.Comptime[bool],
+    start: cb.Comptime,
+    acc: cb.Comptime,
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """The same of short rows, `rows` of them a cube. In every lane the best element is kept, and
     the line it was in.
     """
@@ -157,7 +166,7 @@ def arg_short_rows(
 
 @cb.func
 def take_place(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
-    """The line x[row, k:] counts for the j-th best ones, and its place for theirs; gives the line."""
+    """The line x[row, k:], which counts for the j-th best ones, and its place for theirs."""
     line = cb.cast(x.load((row, k), best[j].lanes), best[j].dtype)
     take = line > best[j] if largest else line < best[j]
     at[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), line.lanes), at[j])
@@ -167,9 +176,13 @@ def take_place(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
 
 @cb.kernel
 def arg_pieces(
-    x: cb.Array, values: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int],
+    x: cb.Array,
+    values: cb.Array,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
     piece: cb.Comptime[int],
-):  # fmt: skip
+):
     """The same from values[r, p], the best of the p-th piece of row r."""
     row = cb.CUBE_POS
     top = values[row, 0]
@@ -252,9 +265,16 @@ def down_best(
 
 @cb.kernel
 def arg_columns(
-    x: cb.Array, values, out: cb.Array, largest: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
-    room: cb.Comptime[int], width, piece,
-):  # fmt: skip
+    x: cb.Array,
+    values,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+    room: cb.Comptime[int],
+    width,
+    piece,
+):
     """out[b, p, c] = index of the largest (or smallest) of the p-th piece of x[b, :, c], the first
     one of equals, NaN before all; values[b, p, c] = that element, if there are `values`.
 

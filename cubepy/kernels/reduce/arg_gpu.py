@@ -33,9 +33,15 @@ def better(v, i, best, where, largest):
 
 @cb.kernel
 def arg_rows_wide(
-    x: cb.Array, given, values, out: cb.Array, largest: cb.Comptime[bool], plan: cb.Comptime[RowPlan],
-    index: cb.Comptime, piece,
-):  # fmt: skip
+    x: cb.Array,
+    given,
+    values,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    plan: cb.Comptime[RowPlan],
+    index: cb.Comptime,
+    piece,
+):
     """out[r, p] = index of the best element of the p-th piece of row r, and values[r, p] that
     element.
 
@@ -114,9 +120,15 @@ def arg_rows_wide(
 
 @cb.kernel
 def arg_columns_wide(
-    x: cb.Array, given, values, out: cb.Array, largest: cb.Comptime[bool], plan: cb.Comptime[ColumnPlan],
-    index: cb.Comptime, piece,
-):  # fmt: skip
+    x: cb.Array,
+    given,
+    values,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    plan: cb.Comptime[ColumnPlan],
+    index: cb.Comptime,
+    piece,
+):
     """out[b, p, c] = index of the best element of the p-th piece of x[b, :, c]; `given` and
     `values` as for rows.
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.lines import multiple, over_lanes
-from cubepy.kernels.primitives.units import over_units  # fmt: skip
+from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.kernels.reduce.problem import Reduce
 from cubepy.kernels.reduce.reduction import Reduction, itself, scaled_total, total
@@ -37,9 +37,15 @@ class RowPlan:
 
 @cb.kernel
 def reduce_rows_wide(
-    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, plan: cb.Comptime[RowPlan],
-    piece, scale,
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
+    piece,
+    scale,
+):
     """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along
     n.
     """
@@ -89,10 +95,16 @@ class ColumnPlan:
 
 @cb.kernel
 def reduce_columns_wide(
-    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, plan: cb.Comptime[ColumnPlan],
-    piece, scale,
-):  # fmt: skip
-    """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns)."""
+    x: cb.Array,
+    out: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    plan: cb.Comptime[ColumnPlan],
+    piece,
+    scale,
+):
+    """out[b, p, c] = scale * reduction of piece p of x[b, :, c]; x is (batch, n, columns)."""
     down = cb.CUBE_DIM // plan.across
     board = cb.shared((down, plan.across * plan.lanes), acc)
     n, columns = x.shape[1], x.shape[2]
@@ -149,7 +161,7 @@ def row_plan(data: Any, n: int) -> RowPlan:
 
 
 def pieces_of(rows: int, n: int) -> tuple[int, int]:
-    """In how many pieces a row is cut, and how long they are: enough to fill a GPU, none too short."""
+    """In how many pieces a row is cut, and their length: enough to fill a GPU, none too short."""
     pieces = max(1, min(-(-n // LEAST), -(-CUBES // rows)))
     piece = -(-(-(-n // pieces)) // 1024) * 1024
     return -(-n // piece), piece

@@ -108,7 +108,7 @@ class Walk:
     """`step` over `value(v, by)` of every element v, beginning with `start`.
 
     Attributes:
-        by: `by(known, number)`, of what the walks before found, and a number given to the reduction.
+        by: `by(known, number)`, of what the walks before found and the reduction's number.
         exact: the step that is right for NaN, where `step` loses it.
         end: what is known then, of the total and the count; None: the total.
     """
