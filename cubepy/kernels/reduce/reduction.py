@@ -193,10 +193,10 @@ def log_total(known, n, number):
 @cb.func
 def moments_joined(a, b, seen, count):
     """Mean and squares about it of two parts (Chan, Golub and LeVeque, 1979)."""
-    apart = b[0] - a[0]
+    difference = b[0] - a[0]
     share = count / (seen + count)
-    squares = a[1] + b[1] + apart * apart * (seen * share)
-    return a[0] + apart * share, squares
+    squares = a[1] + b[1] + difference * difference * (seen * share)
+    return a[0] + difference * share, squares
 
 
 @cb.func
