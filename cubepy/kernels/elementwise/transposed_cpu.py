@@ -107,16 +107,16 @@ def weave(
     x: cb.Array,
     out: cb.Array,
     few: cb.Comptime[int],
-    apart: cb.Comptime[bool],
+    split: cb.Comptime[bool],
     chunk,
     lanes: cb.Comptime[int],
 ):
-    """out[b, i * few + j] = x[b, j, i], or with `apart` out[b, j, i] = x[b, i * few + j]; a cube
+    """out[b, i * few + j] = x[b, j, i], or with `split` out[b, j, i] = x[b, i * few + j]; a cube
     does `chunk` of i.
 
     The last lines overlap those before.
     """
-    total = out.shape[2] if apart else x.shape[2]
+    total = out.shape[2] if split else x.shape[2]
     pieces = (total + chunk - 1) // chunk
     b = cb.CUBE_POS // pieces
     first = cb.CUBE_POS % pieces * chunk
@@ -125,12 +125,12 @@ def weave(
         i = cb.min(k, total - lanes)
         lines = ()
         for j in cb.unroll(range(few)):
-            if apart:
+            if split:
                 lines = lines + (x.load((b, i * few + j * lanes), lanes),)
             else:
                 lines = lines + (x.load((b, j, i), lanes),)
         for j in cb.unroll(range(few)):
-            if apart:
+            if split:
                 out.store((b, j, i), mixed(lines, j, unwoven, lanes))
             else:
                 out.store((b, i * few + j * lanes), mixed(lines, j, woven, lanes))
@@ -146,11 +146,11 @@ def _weave(to: Any, back: Any, lanes: int) -> bool:
     few, count = flat.shape[2], flat.shape[1]
     if not (1 < few <= FEW and count >= lanes and flat.strides[1] == few * flat.itemsize):
         return False
-    apart = flat is back
+    split = flat is back
     source, dest = (strided(a, (a.shape[0], count * few), (a.strides[0], a.itemsize)) if a is flat else a
                     for a in (back, to))  # fmt: skip
     cubes = to.shape[0] * -(-count // CHUNK)
-    weave[cubes, 1](source, dest, few, apart, CHUNK, lanes, mode="unchecked")
+    weave[cubes, 1](source, dest, few, split, CHUNK, lanes, mode="unchecked")
     return True
 
 

@@ -66,7 +66,7 @@ def held_moments(
 
 @cb.func
 def pause(j: cb.Comptime[int], plan: cb.Comptime[RowPlan]):
-    """Between lines: else the compiler asks for all weights at once, and has no registers for them."""
+    """Between lines: else all weights are asked for at once, more than registers hold."""
     here = j == plan.held // 2 if plan.whole else j > 0 and j % max(1, 8 // plan.lanes) == 0
     if plan.rows == 1 and here:
         cb.sync_plane()
@@ -74,9 +74,15 @@ def pause(j: cb.Comptime[int], plan: cb.Comptime[RowPlan]):
 
 @cb.kernel
 def layer_norm_held(
-    x: cb.Array, weight, bias, out: cb.Array, eps, acc: cb.Comptime, plan: cb.Comptime[RowPlan],
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
     centred: cb.Comptime[bool] = True,
-):  # fmt: skip
+):
     """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; unless `centred`, the mean
     counts as 0.
     """
@@ -115,9 +121,17 @@ def of_channels(
 
 @cb.kernel
 def group_norm_held(
-    x: cb.Array, weight, bias, out: cb.Array, eps, groups, length, runs: cb.Comptime[bool], acc: cb.Comptime,
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    groups,
+    length,
+    runs: cb.Comptime[bool],
+    acc: cb.Comptime,
     plan: cb.Comptime[RowPlan],
-):  # fmt: skip
+):
     """A row is one group of one image: channels of `length` elements, each with its weight and
     bias.
     """
@@ -170,9 +184,15 @@ def mean_of_row(x, row, n, at, hop, acc: cb.Comptime, plan: cb.Comptime[RowPlan]
 
 @cb.kernel
 def layer_norm_again(
-    x: cb.Array, weight, bias, out: cb.Array, eps, acc: cb.Comptime, plan: cb.Comptime[RowPlan],
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
     centred: cb.Comptime[bool] = True,
-):  # fmt: skip
+):
     """The same for rows of any length, a cube for each, in three passes."""
     fill_core(acc, plan)
     board = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)

@@ -1,4 +1,4 @@
-"""More normalisations: log_softmax and rms_norm along a row, group_norm and batch_norm by channel."""
+"""log_softmax and rms_norm along a row, group_norm and batch_norm by channel."""
 
 from __future__ import annotations
 
@@ -194,9 +194,17 @@ def _one(value: float, dtype: np.dtype) -> Any:
 
 @placed
 def batch_norm(
-    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
-    momentum: float = 0.1, eps: float = 1e-5, *, out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    out: Any = None,
+) -> Any:
     """Normalise each channel over a batch (Ioffe and Szegedy, 2015), as
     `torch.nn.functional.batch_norm`.
 
@@ -212,7 +220,8 @@ def batch_norm(
     Example:
         >>> import numpy as np
         >>> x = np.array([[1.0], [3.0]], np.float32)
-        >>> batch_norm(x, np.array([2.0], np.float32), np.array([1.0], np.float32), eps=0.0).tolist()
+        >>> mean, variance = np.array([2.0], np.float32), np.array([1.0], np.float32)
+        >>> batch_norm(x, mean, variance, eps=0.0).tolist()
         [[-1.0], [1.0]]
     """
     wrap, array = wrapper(input), float_array(input, "input")

@@ -1,5 +1,5 @@
-"""log_softmax, rms_norm and group_norm of rows: the numbers that a reduction knows of a row, then the
-row once more.
+"""log_softmax, rms_norm and group_norm of rows: what a reduction knows of a row, then the row once
+more.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ class Softmax(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """(x - mean) / sqrt(variance + eps) * weight + bias along n; unless `centred` the mean counts as
-    0. weight and bias are (n,) or None.
+    """(x - mean) / sqrt(variance + eps) * weight + bias along n; unless `centred` the mean counts
+    as 0. weight and bias are (n,) or None.
     """
 
     x: Any

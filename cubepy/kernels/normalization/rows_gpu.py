@@ -17,7 +17,10 @@ from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 
 UNITS = 256  # of a cube, at least
-HELD = 64  # bytes of a row that a unit holds, as they are computed with; twice as many where cubes would be too large
+HELD = 64
+"""Bytes of a row that a unit holds, as they are computed with; twice as many where cubes would be
+too large.
+"""
 MOST = 512  # units of a cube, at most
 CORE = 1024  # units that should find room on a core
 PARTS = (1, 2, 4, 8)  # cubes of a cluster

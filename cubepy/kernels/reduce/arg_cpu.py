@@ -26,10 +26,10 @@ from cubepy.lang.dtypes import DType, as_dtype, f32, i64
 from cubepy.runtime import memory
 from cubepy.tune import CpuRoutine, bucket
 
-BLOCK = 8  # times STREAMS lines whose largest is found before its place
+BLOCK = 8  # times STREAMS lines whose largest is found before its position
 SIDE = 4  # lines of a short row that are taken side by side
 AHEAD = 16  # lines of a row that are asked for before they are used
-SHORT = 1024  # elements of a row, at most, whose place is carried along with the largest
+SHORT = 1024  # elements of a row, at most, whose position is carried along with the largest
 TOGETHER = 4096  # elements of short rows that one cube takes
 
 
@@ -48,7 +48,7 @@ def smaller_number(a, b):
 
 
 @cb.func
-def place_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
+def index_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
     """The first place in [first, stop) of a row where `value` is (NaN: where NaN is), or the last
     place.
     """
@@ -76,8 +76,12 @@ def same(a, b):
 
 @cb.kernel
 def arg_rows(
-    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], walk: cb.Comptime[Walk], plan: cb.Comptime[RowPlan],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    walk: cb.Comptime[Walk],
+    plan: cb.Comptime[RowPlan],
+):
     """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN
     before all.
 
@@ -100,9 +104,9 @@ def arg_rows(
     top = over_line(best, walk.step, lanes)
     last = cb.splat(cb.cast(n, cb.i32), lanes)
     begin = over_line(cb.select(best == top, block, last), smaller_number, lanes)
-    index = place_of(x, row, begin, cb.min(begin + size, n), top, lanes)
+    index = index_of(x, row, begin, cb.min(begin + size, n), top, lanes)
     if walk.exact is not None and (seen != seen).any():
-        found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+        found = index_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
         if x[row, found] != x[row, found]:
             index = found
     out[row] = cb.cast(index, out.dtype)
@@ -110,9 +114,14 @@ def arg_rows(
 
 @cb.kernel
 def arg_short_rows(
-    x: cb.Array, out: cb.Array, rows, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
+    x: cb.Array,
+    out: cb.Array,
+    rows,
+    largest: cb.Comptime[bool],
+    start: cb.Comptime,
+    acc: cb.Comptime,
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """The same of short rows, `rows` of them a cube. In every lane the best element is kept, and
     the line it was in.
     """
@@ -132,32 +141,32 @@ def arg_short_rows(
         full = n // (SIDE * lanes) * (SIDE * lanes)
         for k in range(0, full, SIDE * lanes):
             for j in cb.unroll(range(SIDE)):
-                seen = seen + take_place(x, row, k + j * lanes, best, at, j, step, largest)
+                seen = seen + take_index(x, row, k + j * lanes, best, at, j, step, largest)
         for k in range(full, whole, lanes):
-            seen = seen + take_place(x, row, k, best, at, 0, step, largest)
+            seen = seen + take_index(x, row, k, best, at, 0, step, largest)
         top = over_line(step(step(best[0], best[1]), step(best[2], best[3])), step, lanes)
-        place = nowhere
+        position = nowhere
         for j in cb.unroll(range(SIDE)):
-            place = smaller_number(cb.select(best[j] == top, at[j], nowhere), place)
-        place = cb.select(place < nowhere, place + cb.iota(lanes), nowhere)
-        index = over_line(place, smaller_number, lanes)
+            position = smaller_number(cb.select(best[j] == top, at[j], nowhere), position)
+        position = cb.select(position < nowhere, position + cb.iota(lanes), nowhere)
+        index = over_line(position, smaller_number, lanes)
         for k in range(whole, n):
             value = cb.cast(x[row, k], acc)
             if first_better(value, top, largest):
                 top = value
                 index = k
         if acc.is_float and (seen != seen).any():
-            found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+            found = index_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
             if x[row, found] != x[row, found]:
                 index = found
         if index == n:  # nothing is better than `start`
-            index = place_of(x, row, 0, n, top, lanes)
+            index = index_of(x, row, 0, n, top, lanes)
         out[row] = cb.cast(index, out.dtype)
 
 
 @cb.func
-def take_place(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
-    """The line x[row, k:] counts for the j-th best ones, and its place for theirs; gives the line."""
+def take_index(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
+    """The line x[row, k:], which counts for the j-th best ones, and its place for theirs."""
     line = cb.cast(x.load((row, k), best[j].lanes), best[j].dtype)
     take = line > best[j] if largest else line < best[j]
     at[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), line.lanes), at[j])
@@ -167,9 +176,13 @@ def take_place(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
 
 @cb.kernel
 def arg_pieces(
-    x: cb.Array, values: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int],
+    x: cb.Array,
+    values: cb.Array,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
     piece: cb.Comptime[int],
-):  # fmt: skip
+):
     """The same from values[r, p], the best of the p-th piece of row r."""
     row = cb.CUBE_POS
     top = values[row, 0]
@@ -180,7 +193,7 @@ def arg_pieces(
             best = p
     first = best * piece
     out[row] = cb.cast(
-        place_of(x, row, first, cb.min(first + piece, x.shape[1]), top, lanes), out.dtype
+        index_of(x, row, first, cb.min(first + piece, x.shape[1]), top, lanes), out.dtype
     )
 
 
@@ -242,8 +255,8 @@ def down_best(
             # Places only grow. A select of what is there already would be stored under a mask, and
             # such a store is not read before it has reached the cache; for the same reason the best
             # ones are taken in two steps.
-            place = cb.select(take, top[1] + cb.splat(cb.cast(k, cb.i32), lanes), zero)
-            where[j] = cb.max(where[j], place)
+            position = cb.select(take, top[1] + cb.splat(cb.cast(k, cb.i32), lanes), zero)
+            where[j] = cb.max(where[j], position)
             best[j] = step(step(best[j], high[0]), low[0])
             if acc.is_float:
                 seen = seen + by_pairs(v, add)
@@ -252,9 +265,16 @@ def down_best(
 
 @cb.kernel
 def arg_columns(
-    x: cb.Array, values, out: cb.Array, largest: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
-    room: cb.Comptime[int], width, piece,
-):  # fmt: skip
+    x: cb.Array,
+    values,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+    room: cb.Comptime[int],
+    width,
+    piece,
+):
     """out[b, p, c] = index of the largest (or smallest) of the p-th piece of x[b, :, c], the first
     one of equals, NaN before all; values[b, p, c] = that element, if there are `values`.
 
@@ -317,13 +337,13 @@ def arg_columns_join(
     b = cb.CUBE_POS // blocks
     c = cb.CUBE_POS % blocks * lanes
     best = values.load((b, 0, c), lanes, valid=columns - c)
-    place = where.load((b, 0, c), lanes, valid=columns - c)
+    position = where.load((b, 0, c), lanes, valid=columns - c)
     for p in range(1, values.shape[1]):
         line = values.load((b, p, c), lanes, valid=columns - c)
         take = first_better(line, best, largest)
         best = cb.select(take, line, best)
-        place = cb.select(take, where.load((b, p, c), lanes, valid=columns - c), place)
-    out.store((b, 0, c), place, valid=columns - c)
+        position = cb.select(take, where.load((b, p, c), lanes, valid=columns - c), position)
+    out.store((b, 0, c), position, valid=columns - c)
 
 
 class ArgRows(CpuRoutine):

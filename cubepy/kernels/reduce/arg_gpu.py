@@ -33,9 +33,15 @@ def better(v, i, best, where, largest):
 
 @cb.kernel
 def arg_rows_wide(
-    x: cb.Array, given, values, out: cb.Array, largest: cb.Comptime[bool], plan: cb.Comptime[RowPlan],
-    index: cb.Comptime, piece,
-):  # fmt: skip
+    x: cb.Array,
+    given,
+    values,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    plan: cb.Comptime[RowPlan],
+    index: cb.Comptime,
+    piece,
+):
     """out[r, p] = index of the best element of the p-th piece of row r, and values[r, p] that
     element.
 
@@ -47,8 +53,8 @@ def arg_rows_wide(
     wheres = cb.shared(planes, index)
     n = x.shape[1]
     pieces = out.shape[1]
-    place = cb.CUBE_POS // pieces * plan.rows + cb.UNIT_POS // plan.units
-    row = cb.min(place, x.shape[0] - 1)
+    position = cb.CUBE_POS // pieces * plan.rows + cb.UNIT_POS // plan.units
+    row = cb.min(position, x.shape[0] - 1)
     p = cb.CUBE_POS % pieces
     stop = cb.min(p * piece + piece, n)
     hop = plan.units * plan.lanes
@@ -106,17 +112,23 @@ def arg_rows_wide(
                 if better(tops[near], wheres[near], top, at, largest):
                     top = tops[near]
                     at = wheres[near]
-    if cb.UNIT_POS % plan.units == 0 and place < x.shape[0]:
-        out[place, p] = cb.cast(at, out.dtype)
+    if cb.UNIT_POS % plan.units == 0 and position < x.shape[0]:
+        out[position, p] = cb.cast(at, out.dtype)
         if values is not None:
-            values[place, p] = top
+            values[position, p] = top
 
 
 @cb.kernel
 def arg_columns_wide(
-    x: cb.Array, given, values, out: cb.Array, largest: cb.Comptime[bool], plan: cb.Comptime[ColumnPlan],
-    index: cb.Comptime, piece,
-):  # fmt: skip
+    x: cb.Array,
+    given,
+    values,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    plan: cb.Comptime[ColumnPlan],
+    index: cb.Comptime,
+    piece,
+):
     """out[b, p, c] = index of the best element of the p-th piece of x[b, :, c]; `given` and
     `values` as for rows.
     """
@@ -153,12 +165,12 @@ def arg_columns_wide(
             k += 4 * down
     while k < stop:
         rest = x.load((b, k, c), plan.lanes, valid=here)
-        place = cb.splat(cb.cast(k, index), plan.lanes)
+        position = cb.splat(cb.cast(k, index), plan.lanes)
         if given is not None:
-            place = cb.cast(given.load((b, k, c), plan.lanes, valid=here), index)
-        swap = better(rest, place, best, where, largest)
+            position = cb.cast(given.load((b, k, c), plan.lanes, valid=here), index)
+        swap = better(rest, position, best, where, largest)
         best = cb.select(swap, rest, best)
-        where = cb.select(swap, place, where)
+        where = cb.select(swap, position, where)
         k += down
     tops.store((v, u * plan.lanes), best)
     wheres.store((v, u * plan.lanes), where)

@@ -49,8 +49,7 @@ class ColumnPlan:
 def few_lines(
     x, b, begin, stop, sums, walk: cb.Comptime[Walk], step, by, plan: cb.Comptime[ColumnPlan]
 ):
-    """A walk down rows [begin, stop) of `plan.few` lines, which stay in registers, into the first of
-    `sums`.
+    """A walk down rows [begin, stop) of `plan.few` lines, which stay in registers, to `sums`.
 
     What comes back is NaN where `step` is not exact and a NaN was seen.
     """
@@ -109,7 +108,8 @@ def walk_columns(
                 walk.value(cb.cast(x.load((b, k + r, c), lanes), acc), by)
                 for r in cb.unroll(range(STREAMS))
             )
-            if careful:  # in two steps: a select of what is there already would be stored under a mask (slow)
+            if careful:
+                # in two steps: a select of what is there already would be stored under a mask
                 high = step(step(v[0], v[1]), step(v[2], v[3]))
                 sums[j] = step(step(sums[j], high), step(step(v[4], v[5]), step(v[6], v[7])))
                 seen = seen + by_pairs(v, add)
@@ -143,11 +143,18 @@ def walk_columns(
 
 @cb.kernel
 def reduce_columns(
-    x: cb.Array, out: cb.Array, reduction: cb.Comptime[Reduction], number, plan: cb.Comptime[ColumnPlan],
-    width, piece, side, single: cb.Comptime[bool],
-):  # fmt: skip
-    """out[b, 0, c] = the reduction of x[b, :, c] if it is a `single` piece, else out[b, p, c] = what
-    the walk finds in its p-th piece; x is (batch, n, columns).
+    x: cb.Array,
+    out: cb.Array,
+    reduction: cb.Comptime[Reduction],
+    number,
+    plan: cb.Comptime[ColumnPlan],
+    width,
+    piece,
+    side,
+    single: cb.Comptime[bool],
+):
+    """out[b, 0, c] = the reduction of x[b, :, c] if it is a `single` piece, else out[b, p, c] =
+    what the walk finds in its p-th piece; x is (batch, n, columns).
 
     A cube does `width` columns; with `side` STREAMS rows are read side by side. Where the step has
     lost a NaN, the walk is done again with the exact one.
@@ -214,9 +221,15 @@ def known_of_block(
 
 @cb.kernel
 def reduce_blocks(
-    x: cb.Array, out: cb.Array, reduction: cb.Comptime[Reduction], number, acc: cb.Comptime, lanes: cb.Comptime[int],
-    piece, pieces,
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    reduction: cb.Comptime[Reduction],
+    number,
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+    piece,
+    pieces,
+):
     """out[b, p, i, c] = what the i-th walk finds in the p-th piece of x[b, :, c], for two walks; a
     cube does LINES lines of columns, and joins blocks of ROWS rows.
     """

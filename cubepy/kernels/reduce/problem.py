@@ -1,5 +1,5 @@
-"""What is to be reduced: rows (m, n) with unit stride along n, or (batch, n, columns) with unit stride
-along the columns.
+"""What is to be reduced: rows (m, n) with unit stride along n, or (batch, n, columns) with unit
+stride along the columns.
 """
 
 from __future__ import annotations

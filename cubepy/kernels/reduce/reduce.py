@@ -189,7 +189,8 @@ def _extreme(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
     dtype = as_dtype(array.dtype).compute
     if array.size == 0 and int(np.prod([array.shape[d] for d in axes_of(axis, array.ndim)])) == 0:
         raise ShapeError(
-            f"the {'max' if largest else 'min'} of an empty axis is not defined (shape {array.shape})"
+            f"the {'max' if largest else 'min'} of an empty axis is not defined "
+            f"(shape {array.shape})"
         )
     if dtype.kind == "b":
         bits = array.view(np.uint8)

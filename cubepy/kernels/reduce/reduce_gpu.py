@@ -11,7 +11,7 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.lines import multiple, over_lanes
-from cubepy.kernels.primitives.units import over_units  # fmt: skip
+from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.kernels.reduce.problem import Reduce
 from cubepy.kernels.reduce.reduction import Reduction, itself, scaled_total, total
@@ -37,17 +37,23 @@ class RowPlan:
 
 @cb.kernel
 def reduce_rows_wide(
-    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, plan: cb.Comptime[RowPlan],
-    piece, scale,
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
+    piece,
+    scale,
+):
     """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along
     n.
     """
-    board = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
+    scratch = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
     n = x.shape[1]
     pieces = out.shape[1]
-    place = cb.CUBE_POS // pieces * plan.rows + cb.UNIT_POS // plan.units
-    row = cb.min(place, x.shape[0] - 1)
+    position = cb.CUBE_POS // pieces * plan.rows + cb.UNIT_POS // plan.units
+    row = cb.min(position, x.shape[0] - 1)
     p = cb.CUBE_POS % pieces
     stop = cb.min(p * piece + piece, n)
     hop = plan.units * plan.lanes
@@ -72,9 +78,9 @@ def reduce_rows_wide(
         a0 = step(a0, cb.keep_first(rest, stop - k, none))
         k += hop
     line = step(step(a0, a1), step(a2, a3))
-    total = over_units(over_lanes(line, step, plan.lanes), step, plan.units, board)
-    if cb.UNIT_POS % plan.units == 0 and place < x.shape[0]:
-        out[place, p] = cb.cast(
+    total = over_units(over_lanes(line, step, plan.lanes), step, plan.units, scratch)
+    if cb.UNIT_POS % plan.units == 0 and position < x.shape[0]:
+        out[position, p] = cb.cast(
             total * cb.cast(scale, acc) if out.dtype.is_float else total, out.dtype
         )
 
@@ -89,12 +95,18 @@ class ColumnPlan:
 
 @cb.kernel
 def reduce_columns_wide(
-    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, plan: cb.Comptime[ColumnPlan],
-    piece, scale,
-):  # fmt: skip
-    """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns)."""
+    x: cb.Array,
+    out: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    plan: cb.Comptime[ColumnPlan],
+    piece,
+    scale,
+):
+    """out[b, p, c] = scale * reduction of piece p of x[b, :, c]; x is (batch, n, columns)."""
     down = cb.CUBE_DIM // plan.across
-    board = cb.shared((down, plan.across * plan.lanes), acc)
+    scratch = cb.shared((down, plan.across * plan.lanes), acc)
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]
     width = plan.across * plan.lanes
@@ -127,12 +139,12 @@ def reduce_columns_wide(
         while k < stop:
             a0 = step(a0, cb.cast(x.load((b, k, c), plan.lanes, valid=here), acc))
             k += down
-    board.store((v, u * plan.lanes), step(step(a0, a1), step(a2, a3)))
+    scratch.store((v, u * plan.lanes), step(step(a0, a1), step(a2, a3)))
     cb.sync_cube()
     if v == 0 and here > 0:
-        total = board.load((0, u * plan.lanes), plan.lanes)
+        total = scratch.load((0, u * plan.lanes), plan.lanes)
         for r in range(1, down):
-            total = step(total, board.load((r, u * plan.lanes), plan.lanes))
+            total = step(total, scratch.load((r, u * plan.lanes), plan.lanes))
         if out.dtype.is_float:
             total = total * cb.cast(scale, acc)
         out.store((b, p, c), cb.cast(total, out.dtype), valid=here)
@@ -149,7 +161,7 @@ def row_plan(data: Any, n: int) -> RowPlan:
 
 
 def pieces_of(rows: int, n: int) -> tuple[int, int]:
-    """In how many pieces a row is cut, and how long they are: enough to fill a GPU, none too short."""
+    """In how many pieces a row is cut, and their length: enough to fill a GPU, none too short."""
     pieces = max(1, min(-(-n // LEAST), -(-CUBES // rows)))
     piece = -(-(-(-n // pieces)) // 1024) * 1024
     return -(-n // piece), piece

@@ -108,7 +108,7 @@ class Walk:
     """`step` over `value(v, by)` of every element v, beginning with `start`.
 
     Attributes:
-        by: `by(known, number)`, of what the walks before found, and a number given to the reduction.
+        by: `by(known, number)`, of what the walks before found and the reduction's number.
         exact: the step that is right for NaN, where `step` loses it.
         end: what is known then, of the total and the count; None: the total.
     """
@@ -193,10 +193,10 @@ def log_total(known, n, number):
 @cb.func
 def moments_joined(a, b, seen, count):
     """Mean and squares about it of two parts (Chan, Golub and LeVeque, 1979)."""
-    apart = b[0] - a[0]
+    difference = b[0] - a[0]
     share = count / (seen + count)
-    squares = a[1] + b[1] + apart * apart * (seen * share)
-    return a[0] + apart * share, squares
+    squares = a[1] + b[1] + difference * difference * (seen * share)
+    return a[0] + difference * share, squares
 
 
 @cb.func

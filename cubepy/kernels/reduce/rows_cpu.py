@@ -117,9 +117,14 @@ def any_nan(x, row, first, stop, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def reduce_rows(
-    x: cb.Array, out: cb.Array, reduction: cb.Comptime[Reduction], number, plan: cb.Comptime[RowPlan],
-    piece: cb.Comptime[int], single: cb.Comptime[bool],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    reduction: cb.Comptime[Reduction],
+    number,
+    plan: cb.Comptime[RowPlan],
+    piece: cb.Comptime[int],
+    single: cb.Comptime[bool],
+):
     """out[r, 0] = the reduction of row r if it is a `single` piece, else out[r, p, i] = what the
     i-th walk finds in its p-th piece; x is (rows, n), unit stride along n.
     """
@@ -139,8 +144,14 @@ def reduce_rows(
 
 @cb.kernel
 def join_pieces(
-    parts: cb.Array, out: cb.Array, reduction: cb.Comptime[Reduction], number, n, piece, lanes: cb.Comptime[int]
-):  # fmt: skip
+    parts: cb.Array,
+    out: cb.Array,
+    reduction: cb.Comptime[Reduction],
+    number,
+    n,
+    piece,
+    lanes: cb.Comptime[int],
+):
     """out[b, c] = the reduction of n elements of whose pieces parts[b, :, i, c] tells; a cube does
     `lanes` columns.
     """

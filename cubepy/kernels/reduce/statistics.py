@@ -1,4 +1,4 @@
-"""Reductions that walk more than once or end in a function: var, std, norm, logsumexp; any and all."""
+"""Reductions of several walks, or with a function at the end; any and all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _statistic(
 
 
 def wide_var(x: Any, axes: tuple[int, ...]) -> Any:
-    """The variance of floats over some axes, of narrow floats in f32: for what is computed from it."""
+    """The variance of floats over some axes, of narrow floats in f32."""
     return _statistic(x, axes, False, None, VARIANCE, 0.0, math.nan, sums_of(x).numpy)
 
 

@@ -48,8 +48,13 @@ def known_of_units(x, row, walks: cb.Comptime, number, lanes: cb.Comptime[int]):
 
 @cb.kernel
 def row_statistic(
-    x: cb.Array, out: cb.Array, reduction: cb.Comptime[Reduction], number, acc: cb.Comptime, lanes: cb.Comptime[int]
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    reduction: cb.Comptime[Reduction],
+    number,
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+):
     """out[r] = the reduction of row r; a cube does a row."""
     row, number = cb.CUBE_POS, cb.cast(number, acc)
     known = known_of_units(x, row, reduction.walks, number, lanes)

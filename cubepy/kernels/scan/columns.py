@@ -14,9 +14,17 @@ SHORT = 64  # rows of a piece, at least
 
 @cb.kernel
 def scan_columns(
-    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece,
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    carry,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    exclusive: cb.Comptime[bool],
+    totals: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+    piece,
+):
     """out[b, k, c] = x[b, 0, c] ... x[b, k, c] for one piece of k; a unit does `lanes` columns."""
     n, columns = x.shape[1], x.shape[2]
     pieces = (n + piece - 1) // piece

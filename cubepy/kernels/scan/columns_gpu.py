@@ -107,9 +107,15 @@ def pass_on(state, at, p, columns, total, step, nothing, inside):
 
 @cb.kernel
 def scan_columns_chained(
-    x: cb.Array, out: cb.Array, state: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], plan: cb.Comptime[ColumnPlan],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    state: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    exclusive: cb.Comptime[bool],
+    plan: cb.Comptime[ColumnPlan],
+):
     """out[b, k, c] = x[b, 0, c] ... x[b, k, c]; `state` is 0 in the beginning."""
     fill_core(acc)
     down = cb.CUBE_DIM // plan.across

@@ -26,9 +26,17 @@ def scanned(line, running, step, nothing, exclusive: cb.Comptime[bool], lanes: c
 
 @cb.kernel
 def scan_rows(
-    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    carry,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    exclusive: cb.Comptime[bool],
+    totals: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+    piece: cb.Comptime[int],
+):
     """out[r, k] = x[r, 0] ... x[r, k] for one piece of a row, a cube of one unit each; `totals`:
     out[r, piece].
     """

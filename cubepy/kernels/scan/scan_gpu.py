@@ -183,9 +183,14 @@ def fill_core(acc: cb.Comptime):
 
 @cb.kernel
 def scan_held(
-    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, exclusive: cb.Comptime[bool],
+    x: cb.Array,
+    out: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    exclusive: cb.Comptime[bool],
     plan: cb.Comptime[ScanPlan],
-):  # fmt: skip
+):
     """out[r, k] = x[r, 0] ... x[r, k] for rows that their units hold."""
     fill_core(acc)
     planes = plan.units // plan.width
@@ -271,10 +276,17 @@ def look_back(state, row, p, tiles, total, step, nothing, group: cb.Comptime[int
 
 @cb.kernel
 def scan_chained(
-    x: cb.Array, out: cb.Array, state: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], plan: cb.Comptime[ScanPlan], group: cb.Comptime[int],
-):  # fmt: skip
-    """out[r, k] = x[r, 0] ... x[r, k], a tile of a row for a cube; `state` is 0 in the beginning."""
+    x: cb.Array,
+    out: cb.Array,
+    state: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    exclusive: cb.Comptime[bool],
+    plan: cb.Comptime[ScanPlan],
+    group: cb.Comptime[int],
+):
+    """out[r, k] = x[r, 0] ... x[r, k], a tile of a row for a cube; `state` begins with 0."""
     fill_core(acc)
     planes = plan.units // plan.width
     board = cb.shared(planes + 1, acc)
