@@ -16,7 +16,6 @@ from cubepy.kernels.movement.copy import convert_into, copy
 from cubepy.runtime import memory
 from cubepy.tune import Routine
 
-
 LINES = 4
 """Lines of sums that a unit holds, so that an element of a is read once for all of them."""
 
