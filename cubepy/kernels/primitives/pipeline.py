@@ -1,9 +1,9 @@
-"""Rings of stages on Hopper, which the copy engine fills and groups of units multiply.
+"""Pipelines on Hopper: rings of stages, which the copy engine fills and groups of units multiply.
 
-What the kernels of matrix products and of convolutions share. A ring has `stages` slots, each with
-a tile of both operands. Barrier `full` of a slot says that the copy engine has brought them,
-`empty` that the products have read them; who walks the ring keeps the slot and its phase, which
-changes with every round.
+`Stage` is where somebody is in a ring. `Pipeline` is the ring of a product with two consumers, and
+`produce` and `consume` are their walks over the tiles of a cube, which matrix products, convolutions
+and gradients share: what differs is a struct that knows where a tile is, how to load its stages and
+how to write it.
 """
 
 from __future__ import annotations

@@ -105,11 +105,10 @@ def scores(s, queries, rows: cb.Comptime[int], first, keys, at, plan):
         s[n] = zero
         rest[n] = zero
     for d in range(plan.depth // 16):
-        a = ()
-        for part in cb.unroll(range(plan.parts)):
-            a = a + (
-                cb.load_matrix(queries, (part * rows + row) * stride + d * 8 + lane // 16 * 4),
-            )
+        a = tuple(
+            cb.load_matrix(queries, (part * rows + row) * stride + d * 8 + lane // 16 * 4)
+            for part in cb.unroll(plan.parts)
+        )
         for n in range(plan.keys // 16):
             b = ()
             for part in cb.unroll(range(plan.parts)):

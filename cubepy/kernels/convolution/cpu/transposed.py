@@ -119,9 +119,10 @@ def phase_tile(
     acc = cb.local((rows, lines), cb.f32, lanes=lanes)
     line = cb.local(lines, cb.f32, lanes=lanes)
     seen = places_from(q, here, columns, rows)
-    places = ()
-    for p in cb.unroll(range(rows)):
-        places = places + (source + seen[p][0] * number(g, "th") + seen[p][1] * number(g, "tw"),)
+    places = tuple(
+        source + seen[p][0] * number(g, "th") + seen[p][1] * number(g, "tw")
+        for p in cb.unroll(rows)
+    )
     for j in cb.unroll(range(lines)):
         start = cb.splat(0.0, lanes)
         if plan.bias:

@@ -60,12 +60,8 @@ def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
     for i in range(rows):
         for j in range(4):
             acc[i, j] = cb.splat(0.0, lanes)
-    places = ()
-    for j in cb.unroll(range(4)):
-        places = places + (cb.min(channel + j, channels - 1),)
-    sources = ()
-    for i in cb.unroll(range(rows)):
-        sources = sources + (cb.min(row + i, m - 1),)
+    places = tuple(cb.min(channel + j, channels - 1) for j in cb.unroll(4))
+    sources = tuple(cb.min(row + i, m - 1) for i in cb.unroll(rows))
     whole = depth // lanes * lanes
     for k in range(0, whole, lanes):
         for j in cb.unroll(range(4)):
