@@ -88,7 +88,7 @@ class Calls:
             if all(v.dtype is np.dtype(v.dtype.type) for v in arrays):
                 room(self.quick, LIMIT, self.kept)
                 self.kept[short] = [v for v in values if type(v) is not np.ndarray]
-                self.quick[short] = self.ready[key]
+                self.quick[short] = self.ready.get(key, again)
         return result
 
     def long_way(
@@ -144,8 +144,8 @@ class Calls:
 
         def first(values: tuple[Any, ...]) -> Any:
             functions = [p.again for p in tuple(plans)]
-            self.ready[key] = functions[0] if len(functions) == 1 else _any_of(functions)
-            return self.ready[key](values)
+            again = self.ready[key] = functions[0] if len(functions) == 1 else _any_of(functions)
+            return again(values)
 
         self.ready[key] = first
 
