@@ -82,7 +82,9 @@ class Calls:
     def repeat(self, key: Any, values: tuple[Any, ...], short: bytes | None = None) -> Any:
         """The result of a call that came before, or REFUSED; its short key is learned."""
         again = self.ready.get(key)
-        result = REFUSED if again is None else again(values)
+        if again is None:
+            return REFUSED
+        result = again(values)
         if result is not REFUSED and short is not None:
             arrays = [v for v in values if type(v) is np.ndarray]
             if all(v.dtype is np.dtype(v.dtype.type) for v in arrays):
