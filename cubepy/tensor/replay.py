@@ -103,7 +103,7 @@ def _quick_on_gpu(
         values += attrs.values()
         parts += key_of(attrs.values())
     again = _calls.ready.get(tuple(parts))
-    result = REFUSED if again is None else again(tuple(values))
+    result = None if again is None else again(tuple(values))
     return None if result is REFUSED else result  # type: ignore[no-any-return]
 
 

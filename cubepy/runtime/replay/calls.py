@@ -82,13 +82,15 @@ class Calls:
     def repeat(self, key: Any, values: tuple[Any, ...], short: bytes | None = None) -> Any:
         """The result of a call that came before, or REFUSED; its short key is learned."""
         again = self.ready.get(key)
-        result = REFUSED if again is None else again(values)
+        if again is None:
+            return REFUSED
+        result = again(values)
         if result is not REFUSED and short is not None:
             arrays = [v for v in values if type(v) is np.ndarray]
             if all(v.dtype is np.dtype(v.dtype.type) for v in arrays):
                 room(self.quick, LIMIT, self.kept)
                 self.kept[short] = [v for v in values if type(v) is not np.ndarray]
-                self.quick[short] = self.ready[key]
+                self.quick[short] = self.ready.get(key, again)
         return result
 
     def long_way(
@@ -144,8 +146,8 @@ class Calls:
 
         def first(values: tuple[Any, ...]) -> Any:
             functions = [p.again for p in tuple(plans)]
-            self.ready[key] = functions[0] if len(functions) == 1 else _any_of(functions)
-            return self.ready[key](values)
+            again = self.ready[key] = functions[0] if len(functions) == 1 else _any_of(functions)
+            return again(values)
 
         self.ready[key] = first
 
