@@ -41,6 +41,8 @@ class CpuPrinter(WideText):
         super().__init__(program, reserved, denied)
         self.split: Split = split(program)
         self.per_unit = frozenset(self.split.per_unit)
+        # units that may read what others write are not vectorised
+        self.divides_as_f64 = not program.outputs & program.reads
         self.locals_per_unit = program.has_barrier and self.units_count > 1
 
     def emit(self) -> CpuText:

@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from cubepy.backends.llvm.ops.elementwise import elementwise
-from cubepy.backends.llvm.ops.types import I1, bits, is_float, is_signed
+from cubepy.backends.llvm.ops.types import F64, I1, bits, is_float, is_signed
 from cubepy.backends.llvm.ops.values import (
     any_lane,
     const,
@@ -33,12 +33,37 @@ def _int_divmod(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
     lowest = const(x.type, -1 << (bits(dtype) - 1))
     overflows = b.and_(b.icmp_signed("==", x, lowest), b.icmp_signed("==", y, const(x.type, -1)))
     y = b.select(b.or_(by_zero, overflows), one, y)  # lowest // 1 is what lowest // -1 wraps to
-    q = b.sdiv(x, y)
+    q, r = _rounded_down(b, x, y, b.sdiv(x, y))
+    return b.select(by_zero, zero, q), b.select(by_zero, zero, r)
+
+
+def _int_divmod_by_f64(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """Integers of up to 32 bits divided as f64, which processors do for several at once.
+
+    The quotient is exact: one that is no integer is at least 1 / y away from the next, and rounding
+    moves it by less.
+    """
+    zero, one = const(x.type, 0), const(x.type, 1)
+    by_zero = b.icmp_unsigned("==", y, zero)
+    wide = shaped(F64, x.type)
+    if not is_signed(dtype):
+        y = b.select(by_zero, one, y)
+        q = b.fptoui(b.fdiv(b.uitofp(x, wide), b.uitofp(y, wide)), x.type)
+        return b.select(by_zero, zero, q), b.select(by_zero, zero, b.sub(x, b.mul(q, y)))
+    lowest = const(x.type, -1 << (bits(dtype) - 1))
+    overflows = b.and_(b.icmp_signed("==", x, lowest), b.icmp_signed("==", y, const(x.type, -1)))
+    y = b.select(b.or_(by_zero, overflows), one, y)
+    q = b.fptosi(b.fdiv(b.sitofp(x, wide), b.sitofp(y, wide)), x.type)
+    q, r = _rounded_down(b, x, y, q)
+    return b.select(by_zero, zero, q), b.select(by_zero, zero, r)
+
+
+def _rounded_down(b: Any, x: Any, y: Any, q: Any) -> tuple[Any, Any]:
+    """Quotient and remainder to minus infinity, from a quotient to zero."""
+    zero, one = const(x.type, 0), const(x.type, 1)
     r = b.sub(x, b.mul(q, y))
     down = b.and_(b.icmp_signed("!=", r, zero), b.icmp_signed("<", b.xor(r, y), zero))
-    q = b.select(down, b.sub(q, one), q)
-    r = b.select(down, b.add(r, y), r)
-    return b.select(by_zero, zero, q), b.select(by_zero, zero, r)
+    return b.select(down, b.sub(q, one), q), b.select(down, b.add(r, y), r)
 
 
 def float_remainder(b: Any, dtype: str, x: Any, y: Any) -> Any:
@@ -96,9 +121,12 @@ def _float_divmod(b: Any, dtype: str, x: Any, y: Any) -> tuple[Any, Any]:
     return b.select(b.fcmp_ordered("==", y, zero), exact, low), r
 
 
-def _part(which: int) -> Any:
+def _part(which: int, varying: bool = False) -> Any:
     def emit(b: Any, dtype: str, x: Any, y: Any) -> Any:
-        return (_float_divmod if is_float(dtype) else _int_divmod)(b, dtype, x, y)[which]
+        divmod_of = _float_divmod if is_float(dtype) else _int_divmod
+        if varying and not is_float(dtype) and bits(dtype) <= 32:
+            divmod_of = _int_divmod_by_f64
+        return divmod_of(b, dtype, x, y)[which]
 
     return emit
 
@@ -142,6 +170,12 @@ floordiv = elementwise(
     "floordiv", 2, _part(0), doc="x // y; integers: 0 where y is 0, lowest // -1 wraps."
 )
 mod = elementwise("mod", 2, _part(1), doc="x % y, with the sign of y; integers: 0 where y is 0.")
+floordiv_by = elementwise(
+    "floordiv_by", 2, _part(0, varying=True), doc="x // y of a y that is known at run time only."
+)
+mod_by = elementwise(
+    "mod_by", 2, _part(1, varying=True), doc="x % y of a y that is known at run time only."
+)
 pow_ = elementwise(
     "pow_", 2, _power, doc="x ** y; integers wrap, negative exponents give 0 but for 1 and -1."
 )
