@@ -50,9 +50,7 @@ def transpose_tiles(
 @cb.func
 def turn_square(x, out, lead, i, j, lanes: cb.Comptime[int], past: cb.Comptime[bool]):
     """out[..., i + c, j + r] = x[..., j + r, i + c] for lanes x lanes places."""
-    rows = ()
-    for r in cb.unroll(range(lanes)):
-        rows = rows + (x.load(lead + (j + r, i), lanes),)
+    rows = tuple(x.load(lead + (j + r, i), lanes) for r in cb.unroll(range(lanes)))
     columns = transpose_lines(rows, lanes)
     for c in cb.unroll(range(lanes)):
         if past:

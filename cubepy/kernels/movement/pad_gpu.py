@@ -100,11 +100,8 @@ def pad_lines(
     if i < flat.size:
         places, inside = row_behind(row, x, shape, before, how)
         if inside and at >= 0 and at + lanes <= n and k + lanes <= total:
-            line = cb.splat(x[places + (at,)], lanes)
-            for j in cb.unroll(range(1, lanes)):
-                one = cb.splat(x[places + (at + j,)], lanes)
-                line = cb.shuffle(line, one, tuple(range(j)) + tuple(range(lanes + j, 2 * lanes)))
-            flat.store(i, line)
+            numbers = tuple(x[places + (at + j,)] for j in cb.unroll(range(lanes)))
+            flat.store(i, cb.line(*numbers))
         else:
             for j in range(i, cb.min(i + lanes, flat.size)):
                 there, found = row_behind(j // total, x, shape, before, how)
@@ -137,9 +134,7 @@ def pad_units(
         and begin + width <= n + before[last]
         and begin + width <= total
     ):
-        values = ()
-        for j in cb.unroll(range(ahead)):
-            values = values + (x[places + (at + j * cb.CUBE_DIM,)],)
+        values = tuple(x[places + (at + j * cb.CUBE_DIM,)] for j in cb.unroll(range(ahead)))
         for j in cb.unroll(range(ahead)):
             out[lead + (k + j * cb.CUBE_DIM,)] = values[j]
     else:

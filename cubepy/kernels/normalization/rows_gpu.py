@@ -90,10 +90,10 @@ def row_line(
 @cb.func
 def row_of_lines(x, row, at, n, acc: cb.Comptime, other, plan: cb.Comptime[RowPlan]):
     """All lines of a unit, whose first element is `at`."""
-    values = ()
-    for j in cb.unroll(range(plan.held)):
-        values = values + (row_line(x, row, at + j * plan.hop, n, j, acc, other, plan),)
-    return values
+    return tuple(
+        row_line(x, row, at + j * plan.hop, n, j, acc, other, plan)
+        for j in cb.unroll(range(plan.held))
+    )
 
 
 @cb.func

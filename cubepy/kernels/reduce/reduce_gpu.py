@@ -59,10 +59,7 @@ def reduce_rows_wide(
     hop = plan.units * plan.lanes
     k = multiple(p * piece + cb.UNIT_POS % plan.units * plan.lanes, plan.lanes)
     none = cb.cast(start, acc)
-    sums = ()
-    for _ in cb.unroll(range(AHEAD)):
-        sums = sums + (cb.splat(none, plan.lanes),)
-    a0, a1, a2, a3 = sums
+    a0, a1, a2, a3 = tuple(cb.splat(none, plan.lanes) for _ in cb.unroll(range(AHEAD)))
     while k + 3 * hop + plan.lanes <= stop:
         v0 = x.load((row, k), plan.lanes)
         v1 = x.load((row, k + hop), plan.lanes)

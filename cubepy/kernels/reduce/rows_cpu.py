@@ -78,7 +78,7 @@ def walk_row(x, row, first, stop, walk: cb.Comptime[Walk], by, plan: cb.Comptime
                 seen[j % NOTES] = seen[j % NOTES] + a[j]
     for k, valid in cb.lines(first + plan.runs * part, stop, lanes):
         v = walk.value(cb.cast(x.load((row, k), lanes, valid=valid), acc), by)
-        a[0] = walk.step(a[0], v if valid == lanes else cb.keep_first(v, valid, none))
+        a[0] = walk.step(a[0], cb.keep_first(v, valid, none))
         if careful:
             seen[0] = seen[0] + a[0]
     line = by_pairs((a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]), walk.step)
