@@ -114,8 +114,8 @@ def attend(
         for j in range(lines):
             top[t, j] = cb.splat(-float("inf"), lanes)
             total[t, j] = cb.splat(0.0, lanes)
-            start = (b, h, first + t * strip + j * lanes)
-            read_line(queries, q, start, t * plan.deep, j, scale * LOG2_E, plan)
+            place = (b, h, first + t * strip + j * lanes)
+            read_line(queries, q, place, t * plan.deep, j, scale * LOG2_E, plan)
         for i in range(plan.wide):
             for j in range(lines):
                 sums[t * plan.wide + i, j] = cb.splat(0.0, lanes)
@@ -150,8 +150,8 @@ def attend(
                     )
     for t in range(here):
         for j in range(lines):
-            start = (b, h, first + t * strip + j * lanes)
-            write_line(out, lse, sums, (top[t, j], total[t, j]), start, t * plan.wide, j, plan)
+            place = (b, h, first + t * strip + j * lanes)
+            write_line(out, lse, sums, (top[t, j], total[t, j]), place, t * plan.wide, j, plan)
 
 
 @cb.func
@@ -176,10 +176,10 @@ def read_line(queries, q, start, at, j, factor, plan):
     for d, some in cb.lines(0, plan.depth, lanes):
         square = tuple(
             cb.cast(q.load((b, h, cb.min(row + r, last), d), lanes, valid=some), cb.f32) * factor
-            for r in cb.unroll(lanes)
+            for r in cb.unroll(range(lanes))
         )
         square = transpose_lines(square, lanes)
-        for c in cb.unroll(lanes):
+        for c in cb.unroll(range(lanes)):
             queries[at + d + c, j] = square[c]
 
 
@@ -216,8 +216,8 @@ def apply_mask(weights, mask, b, h, row, start, limit, plan):
                 piece[i] = (
                     cb.select(line, 1.0, 0.0) if plan.mask == "bool" else cb.cast(line, cb.f32)
                 )
-            part = transpose_lines(tuple(piece[i] for i in cb.unroll(lanes)), lanes)
-            for c in cb.unroll(lanes):
+            part = transpose_lines(tuple(piece[i] for i in cb.unroll(range(lanes))), lanes)
+            for c in cb.unroll(range(lanes)):
                 if plan.mask == "bool":
                     weights[r + c, j] = cb.select(part[c] > 0.0, weights[r + c, j], -float("inf"))
                 else:
@@ -301,9 +301,9 @@ def write_line(out, lse, sums, softmax, start, at, j, plan):
         found = cb.select(nothing, top, (top + cb.log2(total)) / LOG2_E)
         lse.store((b, h, row), found, valid=out.shape[2] - row)
     for d, some in cb.lines(0, plan.width, lanes):
-        square = tuple(sums[at + d + c, j] * inverse for c in cb.unroll(lanes))
+        square = tuple(sums[at + d + c, j] * inverse for c in cb.unroll(range(lanes)))
         square = transpose_lines(square, lanes)
-        for r in cb.unroll(lanes):
+        for r in cb.unroll(range(lanes)):
             if row + r < out.shape[2]:
                 out.store((b, h, row + r, d), cb.cast(square[r], out.dtype), valid=some)
 

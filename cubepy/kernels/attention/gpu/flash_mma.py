@@ -107,7 +107,7 @@ def scores(s, queries, rows: cb.Comptime[int], first, keys, at, plan):
     for d in range(plan.depth // 16):
         a = tuple(
             cb.load_matrix(queries, (part * rows + row) * stride + d * 8 + lane // 16 * 4)
-            for part in cb.unroll(plan.parts)
+            for part in cb.unroll(range(plan.parts))
         )
         for n in range(plan.keys // 16):
             b = ()

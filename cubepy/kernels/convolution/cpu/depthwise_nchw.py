@@ -102,7 +102,7 @@ def walk(
         start = cb.splat(cb.cast(bias[channel], cb.f32), lanes)
     scales = tuple(
         cb.splat(cb.cast(taps[channel, k], cb.f32), lanes)
-        for k in cb.unroll(plan.window[0] * plan.window[1])
+        for k in cb.unroll(range(plan.window[0] * plan.window[1]))
     )
     sums = cb.local(older + 1, cb.f32, lanes=lanes)
     for r in cb.unroll(range(older + 1)):

@@ -119,7 +119,7 @@ def turn_square(square, lanes):
     """Local lines as the rows of a square, transposed. What is around is in loops, which compile
     quickly.
     """
-    lines = tuple(square[i] for i in cb.unroll(lanes))
+    lines = tuple(square[i] for i in cb.unroll(range(lanes)))
     lines = transpose_lines(lines, lanes)
     for i in cb.unroll(range(lanes)):
         square[i] = lines[i]

@@ -167,7 +167,7 @@ def turn_board(board, bias, add, out, n, origin, begin, stop, here, f, group, g,
     columns = cb.min(plan.width, filters - f)
     for q in range(begin, stop, lanes):
         for j in range(0, columns, lanes):
-            turned = tuple(board.load((q + i, j), lanes) for i in cb.unroll(lanes))
+            turned = tuple(board.load((q + i, j), lanes) for i in cb.unroll(range(lanes)))
             turned = transpose_lines(turned, lanes)
             if plan.add or not plan.light:
                 square = cb.local(lanes, cb.f32, lanes=lanes)

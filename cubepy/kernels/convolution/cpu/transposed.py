@@ -121,7 +121,7 @@ def phase_tile(
     seen = places_from(q, here, columns, rows)
     places = tuple(
         source + seen[p][0] * number(g, "th") + seen[p][1] * number(g, "tw")
-        for p in cb.unroll(rows)
+        for p in cb.unroll(range(rows))
     )
     for j in cb.unroll(range(lines)):
         start = cb.splat(0.0, lanes)

@@ -156,7 +156,8 @@ def begin_at(at, axis: cb.Comptime[int], plan: cb.Comptime[Strip]):
 def seen_lines(tile, at, wide: cb.Comptime[int], plan: cb.Comptime[Strip]):
     """Neighbouring lines of channels in f32, from element `at` on."""
     lines = tuple(
-        cb.cast(tile.load(at + j * plan.channels, plan.lanes), cb.f32) for j in cb.unroll(wide)
+        cb.cast(tile.load(at + j * plan.channels, plan.lanes), cb.f32)
+        for j in cb.unroll(range(wide))
     )
     return lines
 
@@ -187,7 +188,7 @@ def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptim
         for u in range(plan.window[0]):
             scales = tuple(
                 scale.load((u * columns + v) * plan.channels + line, plan.lanes)
-                for v in cb.unroll(columns)
+                for v in cb.unroll(range(columns))
             )
             below = (plan.window[0] - 1 - u if plan.back else u) * plan.dilation[0]
             for r in cb.unroll(range(plan.rows)):
@@ -202,7 +203,7 @@ def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptim
     else:
         scales = tuple(
             scale.load(k * plan.channels + line, plan.lanes)
-            for k in cb.unroll(plan.window[0] * columns)
+            for k in cb.unroll(range(plan.window[0] * columns))
         )
         for i, _, rows, done in cb.unroll(plan.rows_seen()):
             lines = seen_lines(tile, at + i * (plan.box[2] * plan.channels), wide, plan)

@@ -60,8 +60,8 @@ def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
     for i in range(rows):
         for j in range(4):
             acc[i, j] = cb.splat(0.0, lanes)
-    places = tuple(cb.min(channel + j, channels - 1) for j in cb.unroll(4))
-    sources = tuple(cb.min(row + i, m - 1) for i in cb.unroll(rows))
+    places = tuple(cb.min(channel + j, channels - 1) for j in cb.unroll(range(4)))
+    sources = tuple(cb.min(row + i, m - 1) for i in cb.unroll(range(rows)))
     whole = depth // lanes * lanes
     for k in range(0, whole, lanes):
         for j in cb.unroll(range(4)):

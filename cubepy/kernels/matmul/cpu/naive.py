@@ -30,14 +30,14 @@ def row_product(a: cb.Array, b: cb.Array, out: cb.Array, lanes: cb.Comptime[int]
     batch, i = cb.unravel(cb.CUBE_POS, (out.shape[0], out.shape[1]))
     for j in range(0, out.shape[2], LINES * lanes):
         zero = cb.cast(cb.splat(0, lanes), out.dtype)
-        sums = tuple(zero for _ in cb.unroll(LINES))
+        sums = tuple(zero for _ in cb.unroll(range(LINES)))
         for k in range(a.shape[2]):
             x = cb.splat(cb.cast(a[batch, i, k], out.dtype), lanes)
             sums = tuple(
                 sums[n] + x * cb.cast(b.load((batch, k, j + n * lanes), lanes), out.dtype)
-                for n in cb.unroll(LINES)
+                for n in cb.unroll(range(LINES))
             )
-        for n in cb.unroll(LINES):
+        for n in cb.unroll(range(LINES)):
             out.store((batch, i, j + n * lanes), sums[n])
 
 

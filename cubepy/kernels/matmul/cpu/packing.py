@@ -55,7 +55,7 @@ def pack_rows(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes
         for j in range(0, width, lanes):
             rows = tuple(
                 cb.cast(b.load((batch, panel * width + j + r, k), lanes), out.dtype)
-                for r in cb.unroll(lanes)
+                for r in cb.unroll(range(lanes))
             )
             columns = transpose_lines(rows, lanes)
             for c in cb.unroll(range(lanes)):

@@ -87,7 +87,7 @@ def put_row(strip, w, k, b, batch, row, column, left, masked, blueprint):
         strip.store((0, w, k, width // 2), cb.bitcast(cb.shuffle(one, two, high(width)), cb.u32))
     else:
         parts = tuple(
-            part(b, batch, row + r, column, left, masked, blueprint) for r in cb.unroll(4)
+            part(b, batch, row + r, column, left, masked, blueprint) for r in cb.unroll(range(4))
         )
         for h in cb.unroll(range(2)):
             half = (low(width), high(width))[h]

@@ -111,7 +111,7 @@ def stage_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, dept
     for k in cb.unroll(range(0, depth, 32 // size)):
         b = tuple(
             fragment(tiles_b, at_b, left + j * 16, k, pitch_b, blueprint.b_along_k, False)
-            for j in cb.unroll(wide // 16)
+            for j in cb.unroll(range(wide // 16))
         )
         for i in cb.unroll(range(high // 16)):
             a = fragment(tiles_a, at_a, top + i * 16, k, pitch_a, blueprint.a_along_k, True)
