@@ -202,8 +202,14 @@ class Tile:
         start = (block, self.panel, inside * plan.halves, 0)
         cb.tma_load(self.ring, at, self.words, start, stage.full, slot)
         if plan.group > 0:
-            start = (block, self.panel, 0)
-            cb.tma_load(self.ring, at + plan.code_words, self.facts, start, stage.full, slot)
+            cb.tma_load(
+                self.ring,
+                at + plan.code_words,
+                self.facts,
+                (block, self.panel, 0),
+                stage.full,
+                slot,
+            )
 
     def load_rows(self, stage, chunk):
         """Start copying the activations of a chunk."""
