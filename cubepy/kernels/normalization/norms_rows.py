@@ -23,8 +23,10 @@ from cubepy.kernels.reduce.rows_cpu import RowPlan, known_of
 from cubepy.kernels.reduce.statistics_gpu import UNITS, known_of_units
 from cubepy.tune import CpuRoutine, Routine
 
-SOFTMAX = Reduction((Walk(itself, f.larger, -math.inf), Walk(exponential, f.add, 0, first)), total)
-SQUARES = Reduction((Walk(square, f.add, 0),), total)
+SOFTMAX = Reduction(
+    "softmax", (Walk(itself, f.larger, -math.inf), Walk(exponential, f.add, 0, first)), total
+)
+SQUARES = Reduction("squares", (Walk(square, f.add, 0),), total)
 
 
 @cb.kernel

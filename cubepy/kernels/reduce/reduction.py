@@ -9,7 +9,7 @@ parts, `finish` the result. The drivers, along rows and down columns, know nothi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -126,12 +126,14 @@ class Reduction:
     """A reduction.
 
     Attributes:
+        name: what `explain` calls it.
         walks: over the elements; each finds a number, and knows those before.
         join: `join(a, b, seen, count)` are the numbers of two parts, of `seen` and of `count`
             elements, together; None: parts are reduced like elements are.
         finish: `finish(known, n, number)` is the result, of n elements.
     """
 
+    name: str = field(compare=False)
     walks: tuple[Walk, ...]
     finish: Any
     join: Any = None
@@ -145,7 +147,9 @@ class Reduction:
     def of_parts(self) -> Reduction:
         """How the numbers of parts are reduced, where there is one of each."""
         walk = self.walks[0]
-        return Reduction((Walk(itself, walk.step, walk.start, exact=walk.exact),), self.finish)
+        return Reduction(
+            self.name, (Walk(itself, walk.step, walk.start, exact=walk.exact),), self.finish
+        )
 
 
 @cb.func
@@ -207,31 +211,32 @@ def exponentials_joined(a, b, seen, count):
     return top, a[1] * cb.exp(a[0] - shift) + b[1] * cb.exp(b[0] - shift)
 
 
-SUM = Reduction((Walk(itself, f.add, 0),), total)
-SCALED_SUM = Reduction((Walk(itself, f.add, 0),), scaled_total)
-PRODUCT = Reduction((Walk(itself, f.mul, 1),), total)
+SUM = Reduction("sum", (Walk(itself, f.add, 0),), total)
+SCALED_SUM = Reduction("scaled_sum", (Walk(itself, f.add, 0),), scaled_total)
+PRODUCT = Reduction("product", (Walk(itself, f.mul, 1),), total)
 
 MOMENTS = (Walk(itself, f.add, 0, end=average), Walk(deviation, f.add, 0, first))
-VARIANCE = Reduction(MOMENTS, variance, moments_joined)
-DEVIATION = Reduction(MOMENTS, deviation_of, moments_joined)
+VARIANCE = Reduction("variance", MOMENTS, variance, moments_joined)
+DEVIATION = Reduction("deviation", MOMENTS, deviation_of, moments_joined)
 
 EXPONENTIALS = (Walk(itself, f.larger, -math.inf), Walk(exponential, f.add, 0, first_finite))
-LOG_SUM_EXP = Reduction(EXPONENTIALS, log_total, exponentials_joined)
+LOG_SUM_EXP = Reduction("log_sum_exp", EXPONENTIALS, log_total, exponentials_joined)
 
 NORMS = {
-    1: Reduction((Walk(magnitude, f.add, 0),), total),
-    2: Reduction((Walk(square, f.add, 0),), root),
-    3: Reduction((Walk(cube, f.add, 0),), any_root),
-    math.inf: Reduction((Walk(magnitude, f.larger, 0),), total),
+    1: Reduction("norm_1", (Walk(magnitude, f.add, 0),), total),
+    2: Reduction("norm_2", (Walk(square, f.add, 0),), root),
+    3: Reduction("norm_3", (Walk(cube, f.add, 0),), any_root),
+    math.inf: Reduction("norm_inf", (Walk(magnitude, f.larger, 0),), total),
 }
-NORM = Reduction((Walk(power, f.add, 0),), any_root)
+NORM = Reduction("norm", (Walk(power, f.add, 0),), any_root)
 
 
 def extreme(dtype: DType, largest: bool) -> Reduction:
     """The largest or the smallest element, NaN where there is one."""
     step, exact = (greater, f.larger) if largest else (lesser, f.smaller)
     start = worst_of(dtype, largest)
-    return Reduction((Walk(itself, step, start, exact=exact if dtype.is_float else None),), total)
+    walk = Walk(itself, step, start, exact=exact if dtype.is_float else None)
+    return Reduction("largest" if largest else "smallest", (walk,), total)
 
 
 def worst_of(dtype: DType, largest: bool) -> float | int:
