@@ -54,6 +54,7 @@ COMPILED_ELSEWHERE = {
     "attention.sm90.flash": "attention.test_offline",
     "attention.sm90.backward": "attention.test_offline",
     "attention.sm90.backward_256": "attention.test_offline",
+    "attention.sm90.backward_passes": "attention.test_offline",
     "attention.sm90.masks": "attention.test_offline",
     "attention.gpu.flash_mma": "attention.test_offline",
     "attention.gpu.flash_decoding": "attention.test_offline",

@@ -17,6 +17,7 @@ pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs 
 from cubepy.backends.cuda.backend import offline
 from cubepy.kernels.attention import routines
 from cubepy.kernels.attention.gpu import flash_decoding as split
+from cubepy.kernels.attention.gpu import flash_decoding_plan as split_plan
 from cubepy.kernels.attention.online_softmax import LOG2E
 from cubepy.kernels.attention.problem import Attention
 from cubepy.kernels.attention.routines import Split
@@ -26,7 +27,7 @@ from tests.backends.cuda.emulator.device import emulated
 from tests.backends.cuda.emulator.launch import emulate
 from tests.kernels.attention.test_mma_emulated import Placed, exact
 
-RULES = split.Shape()
+RULES = split_plan.Shape()
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
 
 
@@ -44,28 +45,38 @@ class Case:
     depth: int
     width: int
     splits: int
-    shape: split.Shape = RULES
+    shape: split_plan.Shape = RULES
     causal: bool = False
     mask: str = "none"
     architecture: str = "sm_90a"
 
 
 CASES = [
-    Case(BF16, 4, 2, 1, 150, 64, 64, 3, split.Shape(teams=2, keys=16)),
-    Case(F16, 6, 1, 1, 100, 64, 32, 1, split.Shape(teams=2, keys=16, stages=2)),
+    Case(BF16, 4, 2, 1, 150, 64, 64, 3, split_plan.Shape(teams=2, keys=16)),
+    Case(F16, 6, 1, 1, 100, 64, 32, 1, split_plan.Shape(teams=2, keys=16, stages=2)),
     Case(
-        BF16, 3, 1, 9, 70, 32, 64, 2, split.Shape(2, 2, 16, 2), mask="bool"
+        BF16, 3, 1, 9, 70, 32, 64, 2, split_plan.Shape(2, 2, 16, 2), mask="bool"
     ),  # planes of a team meet
     Case(
-        F16, 2, 1, 20, 30, 32, 32, 2, split.Shape(1, 1, 16), causal=True, mask="float"
+        F16, 2, 1, 20, 30, 32, 32, 2, split_plan.Shape(1, 1, 16), causal=True, mask="float"
     ),  # tiles, causal
     Case(
-        BF16, 2, 2, 3, 60, 33, 20, 2, split.Shape(teams=2, keys=16), architecture="sm_80"
+        BF16, 2, 2, 3, 60, 33, 20, 2, split_plan.Shape(teams=2, keys=16), architecture="sm_80"
     ),  # through registers
     Case(
-        F16, 4, 2, 17, 50, 32, 40, 2, split.Shape(2, 1, 16, 3), mask="bool", architecture="sm_80"
+        F16,
+        4,
+        2,
+        17,
+        50,
+        32,
+        40,
+        2,
+        split_plan.Shape(2, 1, 16, 3),
+        mask="bool",
+        architecture="sm_80",
     ),  # one team
-    Case(F32, 2, 1, 2, 40, 20, 33, 3, split.Shape(teams=1, keys=16), mask="bool"),
+    Case(F32, 2, 1, 2, 40, 20, 33, 3, split_plan.Shape(teams=1, keys=16), mask="bool"),
 ]
 
 
@@ -83,7 +94,9 @@ def test_attention_of_split_keys(case: Case) -> None:
         mask = rng.random((1, 1, case.length, case.seen), F32) * 4
     wide = None if mask is None else np.broadcast_to(mask, (1, case.heads, case.length, case.seen))
     known = [a.view(Placed) for a in (q, k, v)]
-    plan = split.plan_for(*known, case.mask, case.causal, offline(case.architecture), case.shape)
+    plan = split_plan.plan_for(
+        *known, case.mask, case.causal, offline(case.architecture), case.shape
+    )
     assert plan is not None
     assert plan.words == all(n % 8 == 0 for n in (case.depth, case.width)) & (case.dtype != F32)
     out = np.full((1, case.heads, case.length, case.width), np.nan, case.dtype)
@@ -93,7 +106,7 @@ def test_attention_of_split_keys(case: Case) -> None:
     blocks = -(-(min(case.seen, case.length) if case.causal else case.seen) // plan.keys)
     each = -(-blocks // case.splits)
     assert -(-blocks // each) == case.splits
-    parts = np.full((case.key_heads, case.splits, rows, plan.width + split.FACTS), np.nan, F32)
+    parts = np.full((case.key_heads, case.splits, rows, plan.width + split_plan.FACTS), np.nan, F32)
     inputs = [a.view(np.uint32) if plan.words else a for a in (q, k, v)]
     kernel = split.quick_parts if plan.parts == 1 else split.exact_parts
     cubes = case.key_heads * -(-rows // plan.rows) * case.splits
@@ -120,7 +133,7 @@ def test_launches_of_the_library(splits: int) -> None:
         p = Attention(str(gpu), 1, 4, 1, 90, 64, groups=2, dtype="f16", units="wgmma")
         with use(gpu):
             args = routines.arguments(p, 1)
-            Split().launch(split.Shape(teams=2, keys=16, splits=splits), p, args)
+            Split().launch(split_plan.Shape(teams=2, keys=16, splits=splits), p, args)
         found, right = routines.results(p, args), routines.reference(p, args)
         assert difference(found, right, *routines.tolerance(p)) is None
 
@@ -134,10 +147,12 @@ def test_parts_of_keys_fill_the_device_and_are_not_empty() -> None:
             int(rng.integers(1, 600)),
             int(rng.integers(1, 131073)),
         )
-        plan = split.planned(rows, 128, 128, 1, "bf16", False, "none", True, here, split.Shape())
+        plan = split_plan.planned(
+            rows, 128, 128, 1, "bf16", False, "none", True, here, split_plan.Shape()
+        )
         assert plan is not None and plan.rows >= rows
         blocks = -(-seen // plan.keys)
-        parts = split.splits_for(items, blocks, plan, here)
+        parts = split_plan.splits_for(items, blocks, plan, here)
         assert 1 <= parts <= blocks
         if items < here.cores and blocks * items >= 100 * here.cores:
             assert parts * items >= here.cores / 2, "idle cores"

@@ -14,6 +14,7 @@ pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs 
 
 from cubepy.backends.cuda.backend import offline
 from cubepy.kernels.attention.gpu import flash_mma as planes
+from cubepy.kernels.attention.gpu import flash_mma_plan as planes_plan
 from cubepy.kernels.attention.online_softmax import LOG2E
 from tests.backends.cuda.emulator.launch import emulate
 
@@ -83,7 +84,7 @@ def test_attention_of_planes(case: Case, late: float) -> None:
     wide = None if mask is None else np.broadcast_to(mask, (1, case.heads, case.length, case.seen))
     known = [a.view(Placed) for a in (q, k, v)]
     seen_mask = None if wide is None else wide.view(Placed)
-    plan = planes.plan_for(*known, seen_mask, case.mask, case.causal, offline("sm_80"))
+    plan = planes_plan.plan_for(*known, seen_mask, case.mask, case.causal, offline("sm_80"))
     assert plan is not None
     assert plan.words == all(n % 8 == 0 for n in (case.depth, case.width)) & (case.dtype != F32)
     out = np.full((1, case.heads, case.length, case.width), np.nan, case.dtype)
