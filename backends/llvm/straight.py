@@ -349,7 +349,7 @@ class Walk:
             number = getattr(values[0], "constant", None)
             if isinstance(number, int):  # LLVM need not be told to convert literals
                 return t, ir.Constant(self.context.get_value_type(t), wrapped(number, t))
-        return t, op.lower(self.context, self.builder, signature, values)
+        return t, op.lower(self.context, self.builder, signature, tuple(values))
 
     def operator(self, kind: Any) -> Any:
         """What numba knows of an operator or of range."""
