@@ -1,8 +1,8 @@
 """`python -m cubepy warm`: compile ahead what functions of the library, or a program, will need.
 
-The work is done by a process of its own, in which launches run nothing (see `backends.cpu.jobs`):
+The work is done by a process of its own, in which launches run nothing (see `backends.llvm.jobs`):
 it goes through the calls, notes which programs the cache lacks, and lets as many processes as there
-are cores compile them. For another processor that process pretends to run there.
+are cores compile them. For another processor, or a GPU, that process pretends to run there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from cubepy.errors import ConfigError, CubeError, FileFormatError
 from cubepy.program import run_program
 from cubepy.runtime import cache
 
+_GPU = re.compile(r"sm_\d+a?")
 NOT_FOLLOWED = 3
 """Exit status of the process that rehearses: the program needs the results of its launches."""
 
@@ -34,8 +36,15 @@ def add_command(commands: Any) -> None:
     warm.add_argument("--all", action="store_true", help="all functions of the library")
     warm.add_argument(
         "--target",
-        metavar="FILE",
-        help="compile for the processor that wrote this file with `info --json`",
+        metavar="FILE-or-ARCHITECTURE",
+        help="compile for the processor that wrote this file with `info --json`, or for NVIDIA GPUs"
+        " such as sm_90a",
+    )
+    warm.add_argument(
+        "--dtype",
+        default="f32",
+        choices=("f32", "f16", "bf16", "f64"),
+        help="what functions of the library are called with",
     )
 
 
@@ -55,18 +64,27 @@ def run(arguments: argparse.Namespace) -> None:
     if not config.cache:
         raise ConfigError("the cache is switched off, so nothing can be kept in it")
     environment = os.environ | {"CUBEPY_CACHE_DIR": config.cache_dir, "CUBEPY_CACHE": "1"}
-    target = None
-    if arguments.target:
+    target: dict[str, Any] = {}
+    if _GPU.fullmatch(arguments.target or ""):
+        target = {"architecture": _architecture(arguments.target)}
+    elif arguments.target:
         target = _target(arguments.target)
         environment |= {"NUMBA_CPU_NAME": target["cpu"], "NUMBA_CPU_FEATURES": target["features"]}
     files = [name for name in what if name.endswith(".py")]
     functions = [name for name in what if name not in files]
     for part in ([functions] if functions else []) + [[name] for name in files]:
-        order = json.dumps({"what": part, "properties": target and target["properties"]})
+        order = json.dumps(
+            {
+                "what": part,
+                "properties": target.get("properties"),
+                "architecture": target.get("architecture"),
+                "dtype": arguments.dtype,
+            }
+        )
         done = subprocess.run(
             [sys.executable, "-m", "cubepy.warm", order], env=environment, check=False
         )
-        if done.returncode == NOT_FOLLOWED and target is None:
+        if done.returncode == NOT_FOLLOWED and not target:
             print(f"{part[0]} needs its results: it runs as it is", file=sys.stderr)
             done = subprocess.run(
                 [sys.executable, "-m", "cubepy", "run", part[0]], env=environment, check=False
@@ -112,6 +130,20 @@ def _target(path: str) -> dict[str, Any]:
     return target
 
 
+def _architecture(name: str) -> str:
+    """A compute capability that there is code for, and what compiles it."""
+    from importlib.util import find_spec
+
+    from cubepy.backends.cuda.codegen.compile import Architecture
+
+    if find_spec("numba_cuda") is None:
+        raise ConfigError(
+            "compiling for NVIDIA GPUs needs the package numba-cuda",
+            hint='pip install "cubepy[cuda13]" (no GPU and no driver is needed)',
+        )
+    return str(Architecture.of(name))
+
+
 def described() -> dict[str, Any]:
     """What `info` says of this processor, for compiling elsewhere."""
     from dataclasses import asdict
@@ -134,18 +166,31 @@ def _properties(given: dict[str, Any]) -> Any:
     return DeviceProperties(**given | {"features": frozenset(given["features"])})
 
 
-def rehearse(what: list[str], properties: dict[str, Any] | None) -> int:
+def rehearse(
+    what: list[str], properties: dict[str, Any] | None, architecture: str | None, dtype: str
+) -> int:
     """Find and compile what calls or a program need; the exit status. The process is of no use
     afterwards.
+
+    Args:
+        what: functions, or one program.
+        properties: of another CPU.
+        architecture: of a GPU, which is then the device that all goes to.
+        dtype: of the functions' arguments.
     """
-    from cubepy.backends.cpu import backend, jobs
+    from cubepy.backends.cpu import backend
     from cubepy.backends.cpu.threads.choice import threads
+    from cubepy.backends.llvm import jobs
+    from cubepy.lang import dtypes
+    from cubepy.runtime.device import use
 
     cores = threads()
     if properties is not None:
         backend.pretended = _properties(properties)
+    if architecture is not None:
+        _pretend_gpu(architecture)
     begin = time.monotonic()
-    with jobs.rehearsal() as found:
+    with jobs.rehearsal() as known, use("cuda" if architecture else "cpu"):
         if what[0].endswith(".py"):
             try:
                 run_program(what[0])
@@ -157,10 +202,8 @@ def rehearse(what: list[str], properties: dict[str, Any] | None) -> int:
                 print(f"{what[0]}: {type(error).__name__}: {error}", file=sys.stderr)
                 return NOT_FOLLOWED
         else:
-            typical = _typical()
-            for name in what:
-                for call in typical[name]:
-                    call()
+            _call(what, getattr(dtypes, dtype).numpy)
+    found = [j for j in known.values() if (architecture is not None) == hasattr(j, "architecture")]
     terminal = sys.stderr.isatty() and config.progress is not False
     done = 0
 
@@ -171,7 +214,7 @@ def rehearse(what: list[str], properties: dict[str, Any] | None) -> int:
             text = f"cubepy: compiled {job.kernel} ({done} of {len(found)}) ..."
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
-    wrong = jobs.compile_all([*found.values()], config.compile_workers or cores, tell)
+    wrong = jobs.compile_all(found, config.compile_workers or cores, tell)
     if terminal:
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     for kernel, why in wrong.items():
@@ -185,6 +228,27 @@ def rehearse(what: list[str], properties: dict[str, Any] | None) -> int:
     return 1 if wrong else 0
 
 
+def _pretend_gpu(architecture: str) -> None:
+    """Let there be one GPU, of this architecture."""
+    from cubepy.backends import cuda
+    from cubepy.backends.cuda.backend import offline
+
+    cuda.pretended = offline(architecture)
+
+
+def _call(names: list[str], dtype: Any) -> None:
+    """Make the typical calls of functions; those that take no such dtype are told."""
+    from cubepy.kernels import typical
+
+    with typical.arrays_of(dtype):
+        calls = typical.calls()
+        for name in names:
+            for call in calls[name]:
+                try:
+                    call()
+                except CubeError as error:
+                    print(f"K.{name}: {error}", file=sys.stderr)
+
+
 if __name__ == "__main__":
-    order = json.loads(sys.argv[1])
-    sys.exit(rehearse(order["what"], order["properties"]))
+    sys.exit(rehearse(**json.loads(sys.argv[1])))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from cubepy.backends.cpu.backend import CpuBackend
+from cubepy.backends.cuda.ahead import HostMemory, Stream, elements
 from cubepy.backends.llvm.machine_code import REFUSED
 from cubepy.backends.llvm.replay_table import Table
 from cubepy.lang.annotations import TensorMap
@@ -44,24 +45,15 @@ class Memory(Tracked):
 
 def look(array: DeviceArray) -> np.ndarray:
     """The elements of an array on the device, as a NumPy array over the same memory."""
-    low, high = array.layout.extent
-    flat = np.frombuffer(
-        (ctypes.c_uint8 * max(1, high - low)).from_address(array.address + low), np.uint8
-    )
-    view = (
-        np.ndarray(array.shape, array.dtype, flat, -low, array.strides)
-        if array.size
-        else np.empty(array.shape, array.dtype)
-    )
+    view = elements(array)
     view.flags.writeable = array.writeable
     return view
 
 
-class Queue:
+class Queue(Stream):
     """A stream that is always done."""
 
     handle = 7
-    capture = None
 
     def __init__(self) -> None:
         self.waits: list[Queue] = []
@@ -69,20 +61,6 @@ class Queue:
     def wait(self, other: Queue) -> None:
         """Note whom it waits for."""
         self.waits.append(other)
-
-    def idle(self) -> bool:
-        """Nobody needs to wait for it."""
-        return True
-
-    def retire(self) -> None:
-        """Its library takes it back."""
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def done(self) -> bool:
-        """Always."""
-        return True
 
 
 class PretendTable(Table):
@@ -136,7 +114,7 @@ def without_memory(leaf: Any) -> Any:
     return DeviceArray(leaf.address, leaf.layout, None) if isinstance(leaf, DeviceArray) else leaf
 
 
-class PretendGpu:
+class PretendGpu(HostMemory):
     """The memory and streams of the device."""
 
     def replays(self, ordinal: int) -> PretendTable:
@@ -149,7 +127,7 @@ class PretendGpu:
     @property
     def streams(self) -> dict[int, Queue]:
         """Of this thread, by ordinal."""
-        return {0: self.queue, 1: self.queue}
+        return {0: self.stream, 1: self.stream}
 
     def use(self, stream: Queue, owner: Any, writes: bool) -> None:
         order(owner, stream, writes)
@@ -164,7 +142,7 @@ class PretendGpu:
         }
 
     def __init__(self) -> None:
-        self.queue = Queue()
+        self.stream = Queue()
         self.live = 0
         self.uploads = self.downloads = 0
 
@@ -179,50 +157,23 @@ class PretendGpu:
 
     def upload(self, target: DeviceArray, source: np.ndarray) -> None:
         self.uploads += 1
-        look(target)[...] = source
+        super().upload(target, source)
 
     def download(self, target: np.ndarray, source: DeviceArray) -> None:
         self.downloads += 1
-        target[...] = look(source)
-
-    def fill(self, target: DeviceArray, byte: int) -> None:
-        ctypes.memset(target.address, byte, target.nbytes)
+        super().download(target, source)
 
     def copy(self, target: DeviceArray, source: DeviceArray) -> None:
-        plain = (
-            target.dtype == source.dtype and target.layout.contiguous and source.layout.contiguous
-        )
-        if plain or target.device != source.device:
+        if target.device != source.device:
             look(target)[...] = look(source).astype(target.dtype)
         else:
-            from cubepy.kernels.movement.copy import convert_into
-
-            convert_into(target, source)
-
-    def stream_for(self, array: DeviceArray) -> Queue:
-        return self.queue
-
-    def hand_over(self, array: DeviceArray, stream: Any) -> None:
-        """Nothing to wait for."""
-
-    def thread_stream(self, ordinal: int) -> Queue:
-        return self.queue
-
-    def set_thread_stream(self, ordinal: int, stream: Queue) -> Queue:
-        before, self.queue = self.queue, stream
-        return before
+            super().copy(target, source)
 
     def new_stream(self, ordinal: int, handle: int | None = None, priority: int = 0) -> Queue:
         return Queue()
 
-    def synchronize(self, ordinal: int) -> None:
-        """Nothing to wait for."""
-
     def stats(self, ordinal: int) -> MemoryStats:
         return MemoryStats(in_use=self.live)
-
-    def trim(self, ordinal: int | None = None) -> int:
-        return 0
 
 
 class PretendBackend(CpuBackend):
@@ -260,7 +211,7 @@ class Runner:
         for leaf in leaves:
             assert not isinstance(leaf, (np.ndarray, TensorMap)), "a host array reached the device"
             if isinstance(leaf, DeviceArray):
-                order(leaf.owner, stream or devices.backend_named(NAME).gpu.queue, True)
+                order(leaf.owner, stream or devices.backend_named(NAME).gpu.stream, True)
         self.inner.run(opened(leaves), values)
 
     def quick(self, places: Any, outputs: Any, extents: Any) -> Any:

@@ -64,15 +64,37 @@ def timeraw_import() -> str:
     return "import cubepy"
 
 
+def cold(call: str) -> str:
+    """A program that makes one call with an empty cache: imports, compilation, the call."""
+    return f"""
+    import os, tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["CUBEPY_CACHE_DIR"] = folder
+        import numpy as np
+        from cubepy import kernels as K
+        a = lambda *shape: np.ones(shape, np.float32)
+        {call}
+    """
+
+
 def timeraw_first_matmul_cold() -> str:
     """The first product of a process with an empty cache."""
-    return """
-    import os, tempfile
-    os.environ["CUBEPY_CACHE_DIR"] = tempfile.mkdtemp()
-    import numpy as np
-    from cubepy import kernels as K
-    K.matmul(np.ones((64, 64), np.float32), np.ones((64, 64), np.float32))
-    """
+    return cold("K.matmul(a(256, 256), a(256, 256))")
+
+
+def timeraw_first_attention_cold() -> str:
+    """The same of attention."""
+    return cold("K.attention(*[a(1, 8, 128, 64)] * 3)")
+
+
+def timeraw_first_conv2d_cold() -> str:
+    """The same of a 3x3 convolution: its filters are packed by a kernel of their own."""
+    return cold("K.conv2d(a(1, 64, 56, 56), a(64, 64, 3, 3), padding=1)")
+
+
+def timeraw_first_sort_cold() -> str:
+    """The same of a sort: three kernels."""
+    return cold("K.sort(a(1_000_000))")
 
 
 def timeraw_first_matmul_warm() -> str:

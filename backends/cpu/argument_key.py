@@ -42,8 +42,8 @@ class _Function(WordCode):
 
     def rank(self, array: Any) -> Any:
         """The number of axes."""
-        place = self.b.inttoptr(self.b.add(array, number(RANK)), _int.as_pointer())
-        return self.b.sext(self.b.load(place), word)
+        rank = self.b.inttoptr(self.b.add(array, number(RANK)), _int.as_pointer())
+        return self.b.sext(self.b.load(rank), word)
 
     def is_array(self, thing: Any) -> Any:
         """Whether an object is an array of NumPy and of no class derived from it."""

@@ -8,12 +8,14 @@ import threading
 from functools import cache
 from typing import Any
 
-from cubepy.backends.cpu import argument_key, jobs, replay
+from cubepy.backends.cpu import argument_key, replay
 from cubepy.backends.cpu import compile as native
 from cubepy.backends.cpu.amx import TILES, tiles_granted
 from cubepy.backends.cpu.emit import CpuText, emit
+from cubepy.backends.cpu.jobs import Job, nothing
 from cubepy.backends.cpu.run import CpuRunner
 from cubepy.backends.cpu.threads import choice
+from cubepy.backends.llvm import jobs
 from cubepy.backends.llvm.copies import without_copies
 from cubepy.backends.llvm.machine_code import host, load_object
 from cubepy.backends.llvm.names import OPS
@@ -126,7 +128,7 @@ class CpuExecutable:
         if jobs.found is not None:
             if code is None:
                 jobs.found.setdefault(self.key, self.job())
-            return jobs.nothing()
+            return nothing()
         if code is not None:
             counters.loaded += 1
         else:
@@ -137,9 +139,9 @@ class CpuExecutable:
                 written()  # what the second call needs, in the cache now: LLVM is at work anyway
         return load_object(code, self.symbol)
 
-    def job(self) -> jobs.Job:
+    def job(self) -> Job:
         """What another process needs to compile this."""
-        return jobs.Job(
+        return Job(
             self.program.name,
             self.key,
             self.emitted.text,

@@ -34,6 +34,8 @@ def versions() -> str:
     for file in sorted(
         [
             *here.parent.glob("llvm/ops/**/*.py"),
+            here.parent / "llvm/generated_source.py",
+            here.parent / "llvm/optimise.py",
             here.parent / "llvm/passes.py",
             here.parent / "llvm/straight.py",
             here / "lowering.py",

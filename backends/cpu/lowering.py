@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from llvmlite import ir
-from numba.core import compiler, cpu, types, typing
+from numba.core import cgutils, compiler, cpu, types, typing
 from numba.core.compiler import _make_subtarget
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.fastmathpass import rewrite_module
@@ -21,6 +21,7 @@ from numba.core.typing.templates import RegistryLoader
 
 from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
+from cubepy.backends.llvm.optimise import alone, on_lines, optimised
 from cubepy.backends.llvm.passes import lean, remembered, uncollected
 from cubepy.backends.llvm.straight import Unusual, straight
 
@@ -84,27 +85,23 @@ def lower(
     try:
         target = _small_target()
         library = target.codegen().create_library(symbol)
-        kernel = _straight(
+        written = _straight(
             library, _make_subtarget(target, flags), text, arguments, symbol, noalias
         )
+        linked = []
     except Unusual:
         target = cpu_target.target_context
         cpu_target.typing_context.refresh()
         target.refresh()
         library = target.codegen().create_library(symbol)
-        kernel = _by_numba(library, flags, source(), arguments)
-    _add_entry(target, library, kernel, arguments, parameters, symbol)
-    for linked in library._linking_libraries:
-        library._final_module.link_in(linked._get_module_for_linking(), preserve=True)
-    module = library._final_module
-    for f in module.functions:
-        if not f.is_declaration and f.name != symbol:
-            f.linkage = "internal"
-    library._optimize_final_module()
-    module = library._final_module
-    module.verify()
-    text = str(module)
-    return bytes(target.codegen()._tm.emit_object(module)), text
+        name = _by_numba(library, flags, source(), arguments)
+        written = library.create_ir_module(f"{symbol}.entry"), name
+        linked = [library._final_module]
+    module_text = _with_entry(target, *written, arguments, parameters, symbol)
+    linked += [other._get_module_for_linking() for other in library._linking_libraries]
+    machine = target.codegen()._tm
+    module = optimised(module_text, linked, symbol, machine)
+    return bytes(machine.emit_object(module)), str(module)
 
 
 class _Typing(typing.Context):  # type: ignore[misc]
@@ -143,16 +140,15 @@ def _small_target() -> Any:
 
 def _straight(
     library: Any, target: Any, text: str, arguments: Any, symbol: str, noalias: bool
-) -> str:
-    """Add the kernel to a library by our own walk; gives the function's name."""
+) -> tuple[ir.Module, str]:
+    """The kernel by our own walk; gives its module and the function's name."""
     name = f"{symbol}.kernel"
     module = library.create_ir_module(name)
     with target.push_code_library(library):
-        straight(target, module, name, text, arguments, noalias)
+        alone(straight(target, module, name, text, arguments, noalias))
     if target.fastmath:
         rewrite_module(module, target.fastmath)
-    library.add_ir_module(module)
-    return name
+    return module, name
 
 
 def _by_numba(library: Any, flags: Any, function: Any, arguments: Any) -> str:
@@ -172,26 +168,22 @@ def _by_numba(library: Any, flags: Any, function: Any, arguments: Any) -> str:
     return name
 
 
-def _add_entry(
+def _with_entry(
     target: Any,
-    library: Any,
+    module: ir.Module,
     function: str,
     arguments: tuple[Any, ...],
     parameters: tuple[Parameter, ...],
     symbol: str,
-) -> None:
-    """Add the C entry point that reads the argument block and calls the kernel."""
-    module = library.create_ir_module(f"{symbol}.entry")
-    kernel = ir.Function(
+) -> str:
+    """A module's text with the C entry point that reads the argument block and calls the kernel."""
+    kernel = module.globals.get(function) or ir.Function(
         module, target.call_conv.get_function_type(types.void, arguments), function
     )
     entry = ir.Function(
         module, ir.FunctionType(ir.VoidType(), [_i64, _i64, _i64.as_pointer()]), symbol
     )
-    entry.attributes.add("nounwind")
-    entry.attributes.alignstack = (
-        64  # else lines on the stack may lie across two lines of the cache
-    )
+    on_lines(entry).attributes.add("nounwind")
     builder = ir.IRBuilder(entry.append_basic_block())
     first, last, block = entry.args
     values = []
@@ -203,7 +195,7 @@ def _add_entry(
         values.append(_unpack(builder, word, target.get_value_type(t), p))
     target.call_conv.call_function(builder, kernel, types.void, arguments, values)
     builder.ret_void()
-    library.add_ir_module(module)
+    return str(cgutils.normalize_ir_text(str(module)))
 
 
 def _unpack(builder: Any, word: Any, value_type: Any, p: Parameter) -> Any:

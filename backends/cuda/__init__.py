@@ -9,8 +9,16 @@ launches and puts them on streams.
 from __future__ import annotations
 
 from cubepy.backends.cuda.backend import CudaBackend
+from cubepy.runtime.device import DeviceProperties
+
+pretended: DeviceProperties | None = None
+"""The GPU that a process compiles for without having it (see `ahead`); set before first use."""
 
 
 def create() -> CudaBackend:
     """The backend object."""
-    return CudaBackend()
+    if pretended is None:
+        return CudaBackend()
+    from cubepy.backends.cuda.ahead import AheadBackend
+
+    return AheadBackend(pretended)

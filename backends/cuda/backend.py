@@ -68,10 +68,14 @@ class CudaExecutable:
         self.architecture = Architecture(int(major), int(minor))
         self.variants: dict[tuple[bool, frozenset[str]], Variant] = {}
 
+    def alignment(self, leaves: Sequence[Any]) -> tuple[bool, frozenset[str]]:
+        """Whether all arrays begin at multiples of 16 bytes, and which have rows that do."""
+        aligned = not any(getattr(leaf, "address", 0) % WIDEST for leaf in leaves)
+        return aligned, aligned_rows(self.program, leaves, aligned)
+
     def variant(self, leaves: Sequence[Any]) -> Variant:
         """The code for arguments that are aligned as these are."""
-        aligned = not any(getattr(leaf, "address", 0) % WIDEST for leaf in leaves)
-        key = aligned, aligned_rows(self.program, leaves, aligned)
+        key = self.alignment(leaves)
         found = self.variants.get(key)
         if found is None:
             with WAIT.compiling(self.program.name):
@@ -152,23 +156,37 @@ def _properties(ordinal: int) -> DeviceProperties:
     )
 
 
+TYPICAL = {
+    (7, 0): ("V100", 80, 96, 128, 6),
+    (7, 5): ("T4", 40, 64, 64, 4),
+    (8, 0): ("A100", 108, 163, 164, 40),
+    (8, 6): ("A10", 72, 99, 100, 6),
+    (8, 9): ("L40S", 142, 99, 100, 96),
+    (9, 0): ("H100 or H200", 132, 227, 228, 50),
+    (10, 0): ("B200", 148, 227, 228, 126),
+    (12, 0): ("RTX PRO 6000", 188, 99, 100, 128),
+}
+"""GPUs by compute capability: name, cores, KiB of shared memory for a cube and of a core, MiB of
+second-level cache. Cores and shared memory decide between routines.
+"""
+
+
 def offline(architecture: str) -> DeviceProperties:
     """Properties of a typical GPU of an architecture, to compile for it where there is none."""
     a = Architecture.of(architecture)
-    cores, shared, l2 = {8: (108, 163 * 1024, 40 << 20), 9: (132, 227 * 1024, 50 << 20)}.get(
-        a.major, (80, 99 * 1024, 4 << 20)
-    )
+    older = [at for at in TYPICAL if at <= (a.major, a.minor)]
+    name, cores, shared, whole, l2 = TYPICAL[max(older)]
     return DeviceProperties(
         backend="cuda",
-        name=f"a GPU of {a}",
+        name=f"{name} ({a})",
         cores=cores,
         plane_size=32,
         max_units=1024,
-        max_shared_memory=shared,
+        max_shared_memory=shared << 10,
         register_bytes=16,
         vector_registers=255,
-        l1_bytes=shared,
-        l2_bytes=l2,
+        l1_bytes=whole << 10,
+        l2_bytes=l2 << 20,
         features=features(a.major, a.minor),
         architecture=f"{a.major}.{a.minor}",
     )

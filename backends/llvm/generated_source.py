@@ -1,8 +1,11 @@
-"""Generated files as modules of Python."""
+"""Generated files: as modules of Python, and what their text says of names and numbers."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import operator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,3 +17,74 @@ def load_source(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+FOLDED: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
+
+
+def once_set(function: ast.FunctionDef) -> set[str]:
+    """The names that are set once and read only in the rest of that block; a statement is a line of
+    its own.
+    """
+    given: dict[str, tuple[int, int]] = {a.arg: (0, 1 << 60) for a in function.args.args}
+    several: set[str] = set()
+    reads: list[tuple[str, int]] = []
+
+    def note(name: str, line: int, end: int) -> None:
+        if name in given:
+            several.add(name)
+        given[name] = line, end
+
+    def block(body: list[ast.stmt]) -> None:
+        end = body[-1].end_lineno or 0
+        for s in body:
+            if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):
+                note(s.targets[0].id, s.lineno, end)
+                look(s.value)
+            elif isinstance(s, ast.For) and isinstance(s.target, ast.Name):
+                note(s.target.id, s.lineno, s.end_lineno or 0)
+                look(s.iter)
+                block(s.body)
+            elif isinstance(s, (ast.If, ast.While)):
+                look(s.test)
+                block(s.body)
+                if s.orelse:
+                    block(s.orelse)
+            elif isinstance(s, ast.Expr):
+                look(s.value)
+
+    def look(e: ast.expr) -> None:
+        if isinstance(e, ast.Name):
+            reads.append((e.id, e.lineno))
+        elif isinstance(e, ast.Call):  # what is called is no variable
+            for a in e.args:
+                look(a)
+        elif isinstance(e, ast.BinOp):
+            look(e.left)
+            look(e.right)
+        elif not isinstance(e, ast.Constant):
+            reads.extend((n.id, n.lineno) for n in ast.walk(e) if isinstance(n, ast.Name))
+
+    block(function.body)
+    for name, line in reads:
+        first, end = given.get(name, (0, 1 << 60))
+        if not first < line <= end:
+            several.add(name)
+    return given.keys() - several
+
+
+def folded(e: ast.expr) -> int | None:
+    """The whole number that Python itself makes of sums and products of literals, or None."""
+    if isinstance(e, ast.Constant):
+        return e.value if type(e.value) is int else None
+    if not isinstance(e, ast.BinOp) or type(e.op) not in FOLDED:
+        return None
+    left, right = folded(e.left), folded(e.right)
+    if left is None or right is None:
+        return None
+    number: int = FOLDED[type(e.op)](left, right)
+    return number

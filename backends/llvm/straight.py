@@ -23,6 +23,7 @@ from llvmlite import ir
 from numba.core import cgutils, types, typing
 
 from cubepy.backends.llvm import ops
+from cubepy.backends.llvm.generated_source import folded, once_set
 from cubepy.backends.llvm.ops.registry import Op
 
 BINARY: dict[type[ast.AST], Callable[..., Any]] = {
@@ -39,10 +40,10 @@ BINARY: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-FOLDED: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
+INTEGERS = {
+    getattr(types, f"{kind}nt{bits}"): f"{kind[0]}{bits}"
+    for kind in ("i", "ui")
+    for bits in (8, 16, 32, 64)
 }
 NUMBERS = {"INF": float("inf"), "NAN": float("nan")}
 Typed = tuple[Any, Any]
@@ -53,59 +54,10 @@ class Unusual(Exception):
     """Generated code that this walk does not know; numba does."""
 
 
-def once_set(function: ast.FunctionDef) -> set[str]:
-    """The names that are set once and read only in the rest of that block; a statement is a line of
-    its own.
-    """
-    given: dict[str, tuple[int, int]] = {a.arg: (0, 1 << 60) for a in function.args.args}
-    several: set[str] = set()
-    reads: list[tuple[str, int]] = []
-
-    def note(name: str, line: int, end: int) -> None:
-        if name in given:
-            several.add(name)
-        given[name] = line, end
-
-    def block(body: list[ast.stmt]) -> None:
-        end = body[-1].end_lineno or 0
-        for s in body:
-            if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):
-                note(s.targets[0].id, s.lineno, end)
-                look(s.value)
-            elif isinstance(s, ast.For) and isinstance(s.target, ast.Name):
-                note(s.target.id, s.lineno, s.end_lineno or 0)
-                look(s.iter)
-                block(s.body)
-            elif isinstance(s, (ast.If, ast.While)):
-                look(s.test)
-                block(s.body)
-                if s.orelse:
-                    block(s.orelse)
-            elif isinstance(s, ast.Expr):
-                look(s.value)
-
-    def look(e: ast.expr) -> None:
-        reads.extend((n.id, n.lineno) for n in ast.walk(e) if isinstance(n, ast.Name))
-
-    block(function.body)
-    for name, line in reads:
-        first, end = given.get(name, (0, 1 << 60))
-        if not first < line <= end:
-            several.add(name)
-    return given.keys() - several
-
-
-def folded(e: ast.expr) -> int | None:
-    """The whole number that Python itself makes of sums and products of literals, or None."""
-    if isinstance(e, ast.Constant):
-        return e.value if type(e.value) is int else None
-    if not isinstance(e, ast.BinOp) or type(e.op) not in FOLDED:
-        return None
-    left, right = folded(e.left), folded(e.right)
-    if left is None or right is None:
-        return None
-    number: int = FOLDED[type(e.op)](left, right)
-    return number
+def wrapped(number: int, t: Any) -> int:
+    """A whole number in a dtype of numba."""
+    number &= (1 << t.bitwidth) - 1
+    return number - (1 << t.bitwidth) if t.signed and number >> (t.bitwidth - 1) else number
 
 
 class Walk:
@@ -122,6 +74,8 @@ class Walk:
         self.single = once_set(tree)
         self.loops: list[tuple[Any, Any]] = []
         self.signatures: dict[Any, Any] = {}
+        self.constants: dict[Any, Typed] = {}
+        self.operators: dict[Any, Any] = {}
 
     def run(self, arguments: Sequence[Any]) -> None:
         """Lower the body; `arguments` are the types of the parameters."""
@@ -255,11 +209,55 @@ class Walk:
     def stmt_For(self, s: ast.For) -> None:
         if not isinstance(s.target, ast.Name):
             raise Unusual("a target that is no name")
-        over, bounds = self.value(s.iter)
-        if not isinstance(over, types.RangeType):
-            raise Unusual(f"a loop over {over}")
+        if not isinstance(s.iter, ast.Call) or getattr(s.iter.func, "id", "") != "range":
+            raise Unusual("a loop over no range")
+        arguments = [self.value(a) for a in s.iter.args]
+        step = getattr(arguments[2][0], "literal_value", 0) if len(arguments) == 3 else 1
+        signature, values = self.prepared(range, self.operator(range), arguments)
+        kind = signature.return_type.iterator_type
+        number = kind.yield_type
+        if step > 0:
+            zero = ir.Constant(values[0].type, 0)
+            start, stop = values[:2] if len(values) > 1 else (zero, values[0])
+            self.count(s, number, start, stop, step)
+        else:
+            self.iterate(s, kind, self.lowered(range, signature, values), signature.return_type)
+
+    def count(self, s: ast.For, number: Any, start: Any, stop: Any, step: int) -> None:
+        """A loop that counts up: from `start` by ones, else its rounds. (LLVM keeps a register for
+        each address that steps with a loop's variable, and runs out of them where the steps are
+        its own: a quarter slower transposes.)
+        """
+        b = self.builder
+        less = b.icmp_signed if number.signed else b.icmp_unsigned
+        zero, one, by = (ir.Constant(start.type, n) for n in (0, 1, step))
+        first, end, flags = start, stop, ["nsw" if number.signed else "nuw"]
+        if step > 1:
+            rounds = b.add(b.udiv(b.sub(b.sub(stop, start), one), by), one)
+            first, end, flags = zero, b.select(less("<", start, stop), rounds, zero), ["nuw"]
+            less = b.icmp_unsigned
+        before = b.block
+        head, body, latch, after = (ir.Block(self.function) for _ in range(4))
+        b.branch(head)
+        self.go_on_in(head)
+        i = b.phi(start.type)
+        i.add_incoming(first, before)
+        b.cbranch(less("<", i, end), body, after)
+        self.go_on_in(body)
+        value = b.add(start, b.mul(i, by)) if step > 1 else i
+        self.assign(s.target.id, (number, value))  # type: ignore[attr-defined]
+        self.loops.append((latch, after))
+        self.block(s.body, latch)
+        self.loops.pop()
+        self.go_to(latch)
+        self.go_on_in(latch)
+        i.add_incoming(b.add(i, one, flags=flags), latch)
+        b.branch(head)
+        self.go_on_in(after)
+
+    def iterate(self, s: ast.For, kind: Any, bounds: Any, over: Any) -> None:
+        """A loop over a range as numba has it."""
         b, c = self.builder, self.context
-        kind = over.iterator_type
         pair = types.Pair(kind.yield_type, types.boolean)
         start = c.get_function("getiter", typing.signature(kind, over))(b, (bounds,))
         head, body, after = (ir.Block(self.function) for _ in range(3))
@@ -269,7 +267,7 @@ class Walk:
         value, more = c.pair_first(b, item, pair), c.pair_second(b, item, pair)
         b.cbranch(more, body, after)
         self.go_on_in(body)
-        self.assign(s.target.id, (kind.yield_type, value))
+        self.assign(s.target.id, (kind.yield_type, value))  # type: ignore[attr-defined]
         self.loop_body(s.body, head, after)
         self.go_to(head)
         self.go_on_in(after)
@@ -286,7 +284,14 @@ class Walk:
         return self.constant(e.value)
 
     def constant(self, value: object) -> Typed:
-        """A literal."""
+        """A literal, which is made once."""
+        known = self.constants.get((type(value), value)) if value else None
+        if known is None:
+            known = self.constants[type(value), value] = self.literal(value)
+        return known
+
+    def literal(self, value: object) -> Typed:
+        """A literal's type and value."""
         if isinstance(value, str):
             return types.literal(value), None  # ops read it from its type
         if isinstance(value, float):
@@ -335,24 +340,43 @@ class Walk:
         if e.keywords or not isinstance(e.func, ast.Name):
             raise Unusual("a call with keywords")
         arguments = [self.value(a) for a in e.args]
-        if e.func.id == "range":
-            return self.operation(range, *arguments)
         op = getattr(ops, e.func.id, None)
         if not isinstance(op, Op) or e.func.id in self.values or e.func.id in self.slots:
             raise Unusual(f"a call of {e.func.id}")
-        return self.call(op, op, lambda s, v: op.lower(self.context, self.builder, s, v), arguments)
+        signature, values = self.prepared(op, op, arguments)
+        t = signature.return_type
+        if isinstance(t, types.Integer) and e.func.id == INTEGERS.get(t):
+            number = getattr(values[0], "constant", None)
+            if isinstance(number, int):  # LLVM need not be told to convert literals
+                return t, ir.Constant(self.context.get_value_type(t), wrapped(number, t))
+        return t, op.lower(self.context, self.builder, signature, tuple(values))
+
+    def operator(self, kind: Any) -> Any:
+        """What numba knows of an operator or of range."""
+        known = self.operators.get(kind)
+        if known is None:
+            known = self.operators[kind] = self.typing.resolve_value_type(kind)
+        return known
 
     def operation(self, kind: Any, *arguments: Typed) -> Typed:
-        """What numba makes of an operator or of range."""
+        """What numba makes of an operator."""
+        signature, values = self.prepared(kind, self.operator(kind), arguments)
+        return signature.return_type, self.lowered(kind, signature, values)
 
-        def lowered(signature: Any, values: list[Any]) -> Any:
-            function = self.typing.resolve_value_type(kind)
-            return self.context.get_function(function, signature)(self.builder, values)
+    def lowered(self, kind: Any, signature: Any, values: list[Any]) -> Any:
+        """The code of an operator or of range."""
+        made = self.operators.get((kind, signature))
+        if made is None:
+            made = self.context.get_function(self.operator(kind), signature)
+            self.operators[kind, signature] = made
+        return made(self.builder, values)
 
-        return self.call(kind, self.typing.resolve_value_type(kind), lowered, [*arguments])
-
-    def call(self, key: Any, function: Any, lowered: Any, arguments: list[Typed]) -> Typed:
-        """A call by its signature, which is worked out once for arguments of these types."""
+    def prepared(
+        self, key: Any, function: Any, arguments: Sequence[Typed]
+    ) -> tuple[Any, list[Any]]:
+        """The signature of a call, which is worked out once for arguments of these types, and its
+        values.
+        """
         kinds = tuple(t for t, _ in arguments)
         signature = self.signatures.get((key, kinds))
         if signature is None:
@@ -363,16 +387,15 @@ class Walk:
             if signature is None or len(signature.args) != len(kinds):
                 raise Unusual(f"{key} of {kinds}")
             self.signatures[key, kinds] = signature
-        values = [
-            v if t == wanted else self.context.cast(self.builder, v, t, wanted)
+        return signature, [
+            v if t is wanted or t == wanted else self.context.cast(self.builder, v, t, wanted)
             for (t, v), wanted in zip(arguments, signature.args, strict=True)
         ]
-        return signature.return_type, lowered(signature, values)
 
 
 def straight(
     context: Any, module: Any, name: str, text: str, arguments: Any, noalias: bool
-) -> None:
+) -> ir.Function:
     """Add the function `kernel` of a generated module to an LLVM module, in numba's calling
     convention.
 
@@ -387,3 +410,4 @@ def straight(
     names = [a.arg for a in tree.args.args]
     convention.decorate_function(function, names, arguments, noalias=noalias)
     Walk(context, function, tree).run(arguments)
+    return function

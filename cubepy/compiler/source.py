@@ -69,10 +69,10 @@ def source_of(fn: Callable) -> Source:
             hint="start Python again, or reload the module",
         )
     if not isinstance(tree, ast.FunctionDef):
-        place = Location(file, first, indent, fn.__qualname__)
+        where = Location(file, first, indent, fn.__qualname__)
         what = "lambda" if fn.__name__ == "<lambda>" else type(tree).__name__
         raise KernelSyntaxError(
-            f"{what} cannot be used as a kernel or func", location=place, hint="write it as a def"
+            f"{what} cannot be used as a kernel or func", location=where, hint="write it as a def"
         )
     return Source(fn, tree, file, first, indent, _local_names(tree), _loop_names(tree))
 

@@ -229,13 +229,14 @@ def refuse_index_after_index(node: ast.Subscript, names: dict[str, Value]) -> No
     Raises:
         KernelTypeError: it stands there.
     """
-    inner, parts = node.value, [ast.unparse(node.slice)]
+    inner, indices = node.value, [node.slice]
     while isinstance(inner, ast.Subscript):
-        parts.append(ast.unparse(inner.slice))
+        indices.append(inner.slice)
         inner = inner.value
-    owner = names.get(inner.id) if len(parts) > 1 and isinstance(inner, ast.Name) else None
+    owner = names.get(inner.id) if len(indices) > 1 and isinstance(inner, ast.Name) else None
     if not isinstance(owner, ArrayValue) or owner.mem.lanes or not isinstance(inner, ast.Name):
         return
+    parts = [ast.unparse(index) for index in indices]
     axes = f"{owner.mem.ndim} {'axis' if owner.mem.ndim == 1 else 'axes'}"
     fits = len(parts) == owner.mem.ndim
     raise KernelTypeError(

@@ -2,41 +2,58 @@
 compiles for.
 
 Sizes are no part of compiled code, but classes of sizes are (few rows or many, whole lines or a
-tail): a call stands here for each that programs commonly meet, in f32. What a program needs
-exactly, the program itself tells.
+tail): a call stands here for each that programs commonly meet, in f32 or another dtype, on the
+current device. What a program needs exactly, the program itself tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
 from cubepy import kernels as K
 from cubepy.kernels import functions as f
+from cubepy.runtime.device import current, gpu_of
+from cubepy.runtime.memory.device_array import upload
 
 Call = Callable[[], Any]
+_dtype: ContextVar[Any] = ContextVar("cubepy_typical_dtype", default=np.float32)
 
 
-def some(*shape: int) -> np.ndarray:
-    """An array whose numbers do not matter."""
-    return np.zeros(shape, np.float32)
+@contextlib.contextmanager
+def arrays_of(dtype: Any) -> Iterator[None]:
+    """Calls inside take arrays of this dtype."""
+    token = _dtype.set(dtype)
+    try:
+        yield
+    finally:
+        _dtype.reset(token)
 
 
-def inside(*shape: int) -> np.ndarray:
+def some(*shape: int) -> Any:
+    """An array on the current device, whose numbers do not matter."""
+    return here(np.zeros(shape, _dtype.get()))
+
+
+def inside(*shape: int) -> Any:
     """Indices that are inside of whatever they point into."""
-    return np.zeros(shape, np.int64)
+    return here(np.zeros(shape, np.int64))
 
 
-ROWS = some(64, 1000)
-IMAGE = some(1, 64, 56, 56)
+def here(array: np.ndarray) -> Any:
+    """An array on the current device."""
+    device = current()
+    return array if gpu_of(device) is None else upload(array, device)
 
 
 def over_rows(name: str) -> list[Call]:
     """A function along the last axis and the first."""
     function = getattr(K, name)
-    return [lambda: function(ROWS, -1), lambda: function(ROWS, 0)]
+    return [lambda: function(some(64, 1000), -1), lambda: function(some(64, 1000), 0)]
 
 
 def products() -> list[Call]:
@@ -91,15 +108,16 @@ def attention(name: str) -> list[Call]:
     """One question and many."""
     q, k = some(1, 8, 128, 64), some(1, 8, 1, 64)
     if name == "attention_gradients":
-        return [lambda: K.attention_gradients(q, q, q, q, q, some(*q.shape[:3]))]
+        sums = here(np.zeros(q.shape[:3], np.float32))
+        return [lambda: K.attention_gradients(q, q, q, q, q, sums)]
     function = getattr(K, name)
     return [lambda: function(q, q, q), lambda: function(k, q, q)]
 
 
 def calls() -> dict[str, list[Call]]:
     """The calls by the function's name."""
-    x, one = ROWS, some(1000)
-    channels = some(64)
+    x, one = some(64, 1000), some(1000)
+    image, channels = some(1, 64, 56, 56), some(64)
     grad, filters = some(1, 64, 56, 56), some(64, 64, 3, 3)
     names = (
         "all any argmax argmin argsort cumprod cumsum flip log_softmax logsumexp max mean min prod "
@@ -109,7 +127,7 @@ def calls() -> dict[str, list[Call]]:
         **{name: over_rows(name) for name in names.split()},
         "sort": [*over_rows("sort"), lambda: K.sort(some(1_000_000))],
         "norm": [lambda: K.norm(x, axis=1)],
-        "copy": [lambda: K.copy(some(8, 30, 40).swapaxes(0, 1))],
+        "copy": [lambda: K.copy(some(8, 30, 40).transpose(1, 0, 2))],
         "transpose": [lambda: K.transpose(x)],
         "gelu": [lambda: K.gelu(x)],
         "map": [lambda: K.map(f.add, x, x), lambda: K.map(f.mul, x, one)],
@@ -128,21 +146,21 @@ def calls() -> dict[str, list[Call]]:
         **{n: attention(n) for n in ("attention", "attention_forward", "attention_gradients")},
         "layer_norm": [lambda: K.layer_norm(x, 1000, one)],
         "rms_norm": [lambda: K.rms_norm(x, 1000, one)],
-        "group_norm": [lambda: K.group_norm(IMAGE, 8)],
+        "group_norm": [lambda: K.group_norm(image, 8)],
         "batch_norm": [
-            lambda: K.batch_norm(IMAGE, channels, channels),
-            lambda: K.batch_norm(IMAGE, channels, channels, training=True),
+            lambda: K.batch_norm(image, channels, channels),
+            lambda: K.batch_norm(image, channels, channels, training=True),
         ],
         **{f"conv{d}d": convolutions(d) for d in (1, 2, 3)},
         **{f"conv_transpose{d}d": convolutions(d, True) for d in (1, 2, 3)},
-        "conv_input": [lambda: K.conv_input(IMAGE.shape, filters, grad, padding=1)],
-        "conv_weight": [lambda: K.conv_weight(IMAGE, filters.shape, grad, padding=1)],
+        "conv_input": [lambda: K.conv_input(image.shape, filters, grad, padding=1)],
+        "conv_weight": [lambda: K.conv_weight(image, filters.shape, grad, padding=1)],
         "interpolate": [
-            lambda: K.interpolate(IMAGE, (112, 112), mode="bilinear"),
-            lambda: K.interpolate(IMAGE, (112, 112), mode="nearest"),
+            lambda: K.interpolate(image, (112, 112), mode="bilinear"),
+            lambda: K.interpolate(image, (112, 112), mode="nearest"),
         ],
         "interpolate_input": [
-            lambda: K.interpolate_input((1, 64, 112, 112), IMAGE, mode="bilinear")
+            lambda: K.interpolate_input((1, 64, 112, 112), image, mode="bilinear")
         ],
         "bernoulli": [lambda: K.bernoulli(x)],
         "normal": [lambda: K.normal(size=3000)],

@@ -412,3 +412,32 @@ def test_rank_three_with_negative_and_broadcast_strides(device: str) -> None:
         want = x.copy()
         want[1:] += x[:-1] * 100
         np.testing.assert_array_equal(out, want)
+
+
+@cb.kernel
+def ranges(first: cb.i32, last: cb.i32, out: cb.Array):
+    count = 0
+    total = 0
+    for i in range(first, last):
+        count += 1
+        total += i & 1023
+    for i in range(first, last, 3):
+        count += 100
+        total += i & 1023
+    for i in range(last, first, -3):
+        count += 10000
+        total += i & 1023
+    out[0] = count
+    out[1] = total
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [(0, 7), (-4, 5), (3, 3), (5, -5), (2**31 - 9, 2**31 - 1), (-(2**31), -(2**31) + 8)],
+)
+def test_loops_go_as_far_as_their_numbers_do(device: str, first: int, last: int) -> None:
+    out = np.zeros(2, np.int32)
+    ranges[1, 1](first, last, out, device=device)
+    steps = [range(first, last), range(first, last, 3), range(last, first, -3)]
+    assert out[0] == sum(len(r) * by for r, by in zip(steps, (1, 100, 10000), strict=True))
+    assert out[1] == sum(i & 1023 for r in steps for i in r)

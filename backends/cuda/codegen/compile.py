@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from cubepy.backends.cuda.codegen.emit import WIDEST, CudaText, emit
+from cubepy.backends.cuda.codegen.job import Job
 from cubepy.backends.cuda.codegen.names import RESERVED
 from cubepy.compiler.ir import Program
 from cubepy.config import config
@@ -90,19 +92,19 @@ class Code:
             counters.loaded += 1
             return code
         counters.compiled += 1
-        code = self._translated("cubin")
+        code = self.job.translated("cubin")
         disk.write(self.key, code)
         return code
 
     @property
     def ptx(self) -> str:
         """The PTX that the machine code is made from."""
-        return str(self._translated("ptx"))
+        return str(self.job.translated("ptx"))
 
     @property
     def nvvm(self) -> str:
         """The LLVM IR, in NVIDIA's dialect."""
-        return "\n".join(self._lowered())
+        return "\n".join(self.job.lowered())
 
     @property
     def sass(self) -> str:
@@ -111,51 +113,33 @@ class Code:
 
         return sass(self.cubin)
 
-    def _lowered(self) -> list[str]:
-        from cubepy.backends.cuda.codegen import lowering
-        from cubepy.backends.llvm.generated_source import load_source
-
-        path = disk.write_source(self.key, self.text.text)
-        units = self.units[0] * self.units[1] * self.units[2]
-        early = self.program.overlap  # what is only read may be written until the kernel has waited
-        reads_only = frozenset(
-            a.mem.name
-            for a in self.program.arguments
-            if a.mem is not None
-            and a.mem.kind == "global"
-            and a.mem.name not in self.program.outputs
+    @cached_property
+    def job(self) -> Job:
+        """What is compiled, for another process too."""
+        program, a = self.program, self.architecture
+        early = program.overlap  # what is only read may be written until the kernel has waited
+        reads_only = {
+            x.mem.name
+            for x in program.arguments
+            if x.mem is not None
+            and x.mem.kind == "global"
+            and x.mem.name not in program.outputs
             and not early
+        }
+        return Job(
+            kernel=program.name,
+            key=self.key,
+            text=self.text.text,
+            parameters=tuple((p.name, p.kind, p.dtype) for p in self.text.parameters),
+            symbol=self.symbol,
+            fast_math=tuple(sorted(program.fast_math)),
+            noalias=not self.in_place and not early,
+            architecture=(a.major, a.minor, a.suffix),
+            units=math.prod(self.units),
+            resident=program.resident,
+            aligned=self.aligned,
+            read_only=tuple(sorted(reads_only)),
         )
-        a = self.architecture
-        modules: list[str] = lowering.lower(
-            load_source(path).kernel,
-            self.text.parameters,
-            self.symbol,
-            (a.major, a.minor, a.suffix),
-            lowering.Bounds(units, self.program.resident, self.aligned),
-            self.program.fast_math,
-            not self.in_place and not early,
-            reads_only,
-        )
-        return modules
-
-    def _translated(self, to: str) -> Any:
-        _needs_compiler()
-        from cubepy.backends.cuda.codegen import lowering
-
-        a = self.architecture
-        try:
-            return getattr(lowering, to)(
-                self._lowered(), (a.major, a.minor, a.suffix), self.program.fast_math
-            )
-        except BackendCompileError:
-            raise
-        except Exception as error:
-            raise BackendCompileError(
-                f"the code of {self.program.name} cannot be compiled for {a}: {type(error).__name__}: "
-                f"{str(error)[:2000]}",
-                hint="this is a defect of cubepy; please report it with the kernel",
-            ) from error
 
 
 def aligned_rows(program: Program, leaves: Sequence[Any], aligned: bool) -> frozenset[str]:
@@ -170,17 +154,6 @@ def aligned_rows(program: Program, leaves: Sequence[Any], aligned: bool) -> froz
         and a.mem.ndim > 1
         and all(s % WIDEST == 0 for s in leaf.strides[:-1])
     )
-
-
-def _needs_compiler() -> None:
-    """Say what to install when numba-cuda is missing."""
-    import importlib.util
-
-    if importlib.util.find_spec("numba_cuda") is None:
-        raise BackendCompileError(
-            "compiling for NVIDIA GPUs needs the package numba-cuda",
-            hint='pip install "cubepy[cuda13]" (or cubepy[cuda12] for a driver older than 580)',
-        )
 
 
 def _versions() -> str:

@@ -14,7 +14,8 @@ import pytest
 from cubepy import kernels as K
 from cubepy import warm
 from cubepy.__main__ import main
-from cubepy.backends.cpu import jobs
+from cubepy.backends.cpu.jobs import Job
+from cubepy.backends.llvm import jobs
 from cubepy.config import config
 from cubepy.kernels import typical
 from cubepy.runtime import cache
@@ -126,7 +127,7 @@ def test_what_does_not_exist_is_an_error(
     assert says in capsys.readouterr().err
 
 
-JOB = jobs.Job(
+JOB = Job(
     "empty",
     "ab" * 32,
     "from cubepy.backends.llvm.ops import *\n\ndef kernel(first, last):\n    pass\n",
@@ -138,7 +139,7 @@ JOB = jobs.Job(
 
 
 def test_jobs_travel_through_a_pipe() -> None:
-    assert jobs.Job.of_line(JOB.as_line()) == JOB
+    assert Job.of_line(JOB.as_line()) == JOB
 
 
 def test_a_job_that_fails_is_told_and_the_others_are_done(

@@ -1,0 +1,84 @@
+"""What is compiled for a GPU, here or in another process: all of it is numbers and text."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+from cubepy.backends.llvm import jobs
+from cubepy.backends.llvm.emitted import Parameter
+from cubepy.backends.llvm.generated_source import load_source
+from cubepy.errors import BackendCompileError
+from cubepy.runtime import cache
+
+
+@dataclass(frozen=True)
+class Job(jobs.Job):
+    """A program for NVIDIA GPUs of one architecture.
+
+    Attributes:
+        architecture: major, minor, suffix.
+        units: of a cube.
+        resident: cubes of a core, at least; 0 where nothing is promised.
+        aligned: whether every array starts at a multiple of 16 bytes.
+        read_only: arrays that nobody writes while the kernel runs.
+    """
+
+    architecture: tuple[int, int, str]
+    units: int
+    resident: int
+    aligned: bool
+    read_only: tuple[str, ...]
+
+    def compile(self) -> None:
+        cache.write(self.key, self.translated("cubin"))
+
+    def lowered(self) -> list[str]:
+        """LLVM IR in NVIDIA's dialect, one text for each module."""
+        from cubepy.backends.cuda.codegen import lowering
+
+        path = cache.write_source(self.key, self.text)
+        modules: list[str] = lowering.lower(
+            load_source(path).kernel,
+            tuple(Parameter(*p) for p in self.parameters),
+            self.symbol,
+            self.architecture,
+            lowering.Bounds(self.units, self.resident, self.aligned),
+            frozenset(self.fast_math),
+            self.noalias,
+            frozenset(self.read_only),
+        )
+        return modules
+
+    def translated(self, to: str) -> Any:
+        """The program as "ptx" or "cubin".
+
+        Raises:
+            BackendCompileError: it cannot be compiled, or numba-cuda is not installed.
+        """
+        _needs_compiler()
+        from cubepy.backends.cuda.codegen import lowering
+
+        try:
+            return getattr(lowering, to)(
+                self.lowered(), self.architecture, frozenset(self.fast_math)
+            )
+        except BackendCompileError:
+            raise
+        except Exception as error:
+            major, minor, suffix = self.architecture
+            raise BackendCompileError(
+                f"the code of {self.kernel} cannot be compiled for sm_{major}{minor}{suffix}: "
+                f"{type(error).__name__}: {str(error)[:2000]}",
+                hint="this is a defect of cubepy; please report it with the kernel",
+            ) from error
+
+
+def _needs_compiler() -> None:
+    """Say what to install when numba-cuda is missing."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        raise BackendCompileError(
+            "compiling for NVIDIA GPUs needs the package numba-cuda",
+            hint='pip install "cubepy[cuda13]" (or cubepy[cuda12] for a driver older than 580)',
+        )
