@@ -258,7 +258,7 @@ def given_to_process() -> int | None:
 
 
 def memory_now() -> dict[str, int]:
-    """Bytes: what arrays use, what the pool keeps, what the GPU gave to this process (or to anybody,
+    """Bytes: what arrays use, what the pool keeps, what the GPU gave to this process (to anybody,
     where the driver does not tell), what the process has of the host.
     """
     stats, mine = cb.memory_stats("cuda"), given_to_process()
