@@ -18,12 +18,13 @@ from cubepy.config import config
 from cubepy.errors import CubeError
 from cubepy.lang import names as _names
 from cubepy.lang.annotations import Array, Comptime, TensorMap, View
-from cubepy.lang.declare import func, kernel, struct
+from cubepy.lang.declare import func, kernel
 from cubepy.lang.declare import set_launcher as _set_launcher
 from cubepy.lang.dtypes import DType, as_dtype, promote
 from cubepy.lang.grid import over
 from cubepy.lang.names import *
 from cubepy.lang.philox import philox, to_normal, to_uniform
+from cubepy.lang.struct import struct
 from cubepy.runtime.device import Device, DeviceProperties, devices, use
 from cubepy.runtime.device import current as current_device
 from cubepy.runtime.device import device_properties as device_properties_of

@@ -16,7 +16,7 @@ import pytest
 from cubepy.backends.cpu.backend import CpuBackend
 from cubepy.backends.llvm.machine_code import REFUSED
 from cubepy.backends.llvm.replay_table import Table
-from cubepy.lang.declare import TensorMap
+from cubepy.lang.annotations import TensorMap
 from cubepy.runtime import device as devices
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.memory.device_array import DeviceArray

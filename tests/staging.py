@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cubepy.lang.declare import Struct
+from cubepy.lang.struct import Struct
 from cubepy.runtime import device as devices
 from cubepy.runtime.launch.bound import BoundLaunch
 from cubepy.runtime.launch.launcher import Launcher

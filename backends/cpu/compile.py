@@ -15,9 +15,9 @@ from typing import Any
 
 import llvmlite
 
+from cubepy.backends.llvm.emitted import Emitted
 from cubepy.backends.llvm.generated_source import load_source
 from cubepy.backends.llvm.machine_code import host
-from cubepy.backends.llvm.printing import Emitted
 from cubepy.errors import BackendCompileError
 
 _lock = threading.RLock()  # numba compiles one function at a time

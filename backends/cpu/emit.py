@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from cubepy.backends.cpu.fission import Split, Units, split
-from cubepy.backends.llvm.printing import Emitted, Parameter, carrier
+from cubepy.backends.llvm.emitted import Emitted, Parameter
+from cubepy.backends.llvm.printing import carrier
 from cubepy.backends.llvm.ranges import Sum
 from cubepy.backends.llvm.wide_text import WideText, written_inside
 from cubepy.compiler.ir import Alloc, Assign, Barrier, Expr, If, Program, Stmt, walk
@@ -40,6 +41,8 @@ class CpuPrinter(WideText):
         super().__init__(program, reserved, denied)
         self.split: Split = split(program)
         self.per_unit = frozenset(self.split.per_unit)
+        # units that may read what others write are not vectorised
+        self.divides_as_f64 = not program.outputs & program.reads
         self.locals_per_unit = program.has_barrier and self.units_count > 1
 
     def emit(self) -> CpuText:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cubepy.backends.cpu import compile as native
-from cubepy.backends.llvm.printing import Emitted, Parameter
+from cubepy.backends.llvm.emitted import Emitted, Parameter
 from cubepy.errors import CubeError
 from cubepy.runtime import cache
 

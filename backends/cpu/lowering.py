@@ -19,9 +19,9 @@ from numba.core.fastmathpass import rewrite_module
 from numba.core.registry import cpu_target
 from numba.core.typing.templates import RegistryLoader
 
+from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.passes import lean, remembered, uncollected
-from cubepy.backends.llvm.printing import Parameter
 from cubepy.backends.llvm.straight import Unusual, straight
 
 SCALARS = {

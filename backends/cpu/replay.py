@@ -155,18 +155,10 @@ class HostTable(Table):
         driver = choice.driver() if any(r.parallel for r in self.runners) else None
         table = self.laid_out([driver.address if driver else 0, self.taken // 8])
         go = entry()
-        if driver is not None and driver.lock is not None:
-            go = _locked(go, driver.lock)
+        if driver is not None:
+            go = driver.guarded(go)
         return go, ctypes.addressof(table), (table, self.runners)
 
     def failed(self, code: int) -> None:
         if code != REFUSED:
             self.runners[code - 1].report()
-
-
-def _locked(go: Callable[..., int], lock: Any) -> Callable[..., int]:
-    def run(table: int, objects: tuple[Any, ...]) -> int:
-        with lock:
-            return go(table, objects)
-
-    return run

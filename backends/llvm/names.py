@@ -16,6 +16,6 @@ OPS = frozenset(
     store store_if store_line store_line_part store_line_stream sub take tanh tile_dot truediv
     trunc u16 u32 u64 u8 xor Line Ptr OPS load_or_report check_line acos acosh asin asinh atan
     atan2 atanh cbrt copysign cosh erfc fmod hypot isfinite ldexp lgamma log10 mulhi
-    reverse_bits sign sinh tan
+    reverse_bits sign sinh tan floordiv_by mod_by
     """.split()
 )

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import keyword
 import math
-from dataclasses import dataclass
 
+from cubepy.backends.llvm.emitted import Parameter, Site
 from cubepy.backends.llvm.printing_memory import MemoryText
 from cubepy.compiler.ir import (
     Alloc,
@@ -72,44 +72,11 @@ def carrier(dtype: DType) -> str:
     return "f32" if name in NARROW else name
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of the generated function: `kind` is "i64", "ptr", "map" or a carrier dtype."""
-
-    name: str
-    kind: str
-    dtype: str = ""
-
-
-@dataclass(frozen=True)
-class Emitted:
-    """Generated code and what is needed to compile, call and explain it.
-
-    Attributes:
-        text: the Python source.
-        parameters: of the function `kernel`, in the order of the argument block.
-        sites: for validate mode and assertions: where a report's number points.
-    """
-
-    text: str
-    parameters: tuple[Parameter, ...]
-    sites: tuple[Site, ...]
-
-
-@dataclass(frozen=True)
-class Site:
-    """A place that may report a fault at run time."""
-
-    kind: str  # "bounds" or "assert"
-    array: str
-    message: str
-    location: Location | None
-
-
 class Printer(MemoryText):
     """Prints the body of one program; `text` of a subclass makes the module of it."""
 
     pragma = ""  # what stands at the top of a loop that must not be unrolled
+    divides_as_f64 = False  # whether integers are, of up to 32 bits, by what run time gives
 
     def __init__(self, program: Program, reserved: frozenset[str]) -> None:
         self.program = program
@@ -121,6 +88,8 @@ class Printer(MemoryText):
         self.units_count = math.prod(program.units)
         self.serial = 0
         self.steps: list[str] = []
+        self.waits = 0  # `while` loops around
+        self.given = ""  # the variable that a statement gives a value
 
     def array_parameters(self) -> list[Parameter]:
         """Parameters for the program's arguments; arrays bring their shape and strides."""
@@ -199,7 +168,9 @@ class Printer(MemoryText):
         self.line("continue")
 
     def stmt_Assign(self, s: Assign) -> None:
+        self.given = s.name
         self.assign(s.name, self.value(s.value))
+        self.given = ""
 
     def assign(self, name: str, text: str) -> None:
         """Give a variable a value, for this unit if it is kept per unit."""
@@ -280,10 +251,12 @@ class Printer(MemoryText):
         self.depth -= 1
 
     def stmt_While(self, s: While) -> None:
+        self.waits += 1
         self.line(f"while {self.value(s.cond)}:")
         self.steps.append("")
         self.nested(s.body)
         self.steps.pop()
+        self.waits -= 1
 
     def stmt_Store(self, s: Store) -> None:
         self.store(s)
@@ -338,6 +311,19 @@ class Printer(MemoryText):
     def rounded(self, t: VType, text: str) -> str:
         """f16 and bf16 are rounded after each operation."""
         return f"{t.dtype.name}({text})" if t.dtype.name in NARROW else text
+
+    def expr_floordiv(self, e: Expr) -> str:
+        """Integers are divided as f64 where units, or turns of a loop, can be divided side by side.
+
+        Where a turn waits for the one before it, that would take longer (1.7 times in Euclid's
+        algorithm).
+        """
+        a, b = (self.value(x) for x in e.args)
+        waits = self.waits or any(x.op == "var" and x.attr == self.given for x in e.walk())
+        by = self.divides_as_f64 and e.type.dtype.is_int and not _is_constant(e.args[1])
+        return self.rounded(e.type, f"{e.op}{'_by' if by and not waits else ''}({a}, {b})")
+
+    expr_mod = expr_floordiv
 
     def expr_var(self, e: Expr) -> str:
         if e.attr in self.per_unit:
@@ -440,6 +426,11 @@ def literal(value: object, t: VType) -> str:
         else (("-INF" if number < 0 else "INF") if math.isinf(number) else repr(number))
     )
     return f"{t.dtype.name}({text})"
+
+
+def _is_constant(e: Expr) -> bool:
+    """Whether a number, or the number in all lanes of a line, is known."""
+    return e.op == "const" or (e.op == "splat" and e.args[0].op == "const")
 
 
 def _printf(t: VType) -> str:

@@ -150,6 +150,13 @@ class Table:
         """Add a step."""
         self.rows["steps"].append((len(self.rows["steps"]) + 1, *words))
 
+    def first_word(self, head: int) -> int:
+        """Where the blocks begin in what is laid out, with so many words of the backend's own."""
+        kinds = list(self.rows)
+        before = kinds[: kinds.index("words")]
+        rows = sum(len(row) for kind in before for row in self.rows[kind])
+        return head + len(kinds) + rows
+
     def laid_out(self, head: Sequence[int]) -> Any:
         """The words, as an array of ctypes."""
         counts = [len(rows) for rows in self.rows.values()]

@@ -21,14 +21,16 @@ from cubepy.backends.python.names import Frozen
 from cubepy.backends.python.transform import generator_of
 from cubepy.backends.python.values import Value, convert, is_weak, strong
 from cubepy.backends.python.words import Sides, TypedRange, lines
-from cubepy.compiler.calls import MATH, bind_parameters
+from cubepy.compiler.signature import bind_parameters
 from cubepy.compiler.source import source_of
+from cubepy.compiler.walk.python_calls import MATH
 from cubepy.errors import BarrierError, DTypeError, KernelAssertionError, Location
 from cubepy.lang import dtypes as dt
 from cubepy.lang.builtins import ATOMIC_OPS, Builtin, Topology
-from cubepy.lang.declare import Func, Kernel, Param, Struct, StructType
+from cubepy.lang.declare import Func, Kernel, Param
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.lang.grid import Dim3
+from cubepy.lang.struct import Struct, StructType
 from cubepy.lang.views import plain
 
 

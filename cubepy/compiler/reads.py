@@ -29,8 +29,9 @@ from typing import Any
 import numpy as np
 
 from cubepy.lang.builtins import Builtin
-from cubepy.lang.declare import Func, Kernel, Struct, StructType
+from cubepy.lang.declare import Func, Kernel
 from cubepy.lang.dtypes import DType
+from cubepy.lang.struct import Struct, StructType
 
 MISSING = object()
 HOLDERS = (list, dict, set, bytearray, deque)

@@ -9,8 +9,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Union
 
-from cubepy.lang.declare import StructType
+from cubepy.errors import ComptimeError, KernelTypeError
+from cubepy.lang.declare import Param
 from cubepy.lang.dtypes import DType
+from cubepy.lang.struct import StructType
 
 
 @dataclass(frozen=True)
@@ -93,3 +95,40 @@ class Target:
 
     def __hash__(self) -> int:
         return hash((self.backend, self.units, self.mode, self.index, self.debug))
+
+
+def bind_parameters(
+    parameters: tuple[Param, ...], name: str, args: list[Any], kwargs: dict[str, Any]
+) -> list[tuple[Param, Any]]:
+    """Match arguments to parameters.
+
+    Raises:
+        KernelTypeError: too many, unknown, doubled or missing arguments.
+        ComptimeError: a comptime parameter without a value.
+    """
+    positional = [p for p in parameters if not p.keyword_only]
+    if len(args) > len(positional):
+        raise KernelTypeError(
+            f"{name} takes {len(positional)} positional arguments but {len(args)} were given"
+        )
+    given = dict(zip((p.name for p in positional), args, strict=False))
+    for key, value in kwargs.items():
+        if key in given:
+            raise KernelTypeError(f"{name} got two values for {key!r}")
+        if all(p.name != key for p in parameters):
+            names = ", ".join(p.name for p in parameters)
+            raise KernelTypeError(
+                f"{name} has no parameter {key!r}", hint=f"its parameters are {names}"
+            )
+        given[key] = value
+    out = []
+    for p in parameters:
+        if p.name in given:
+            out.append((p, given[p.name]))
+        elif p.default is not Param.__dataclass_fields__["default"].default:
+            out.append((p, p.default))
+        elif p.kind == "comptime":
+            raise ComptimeError(f"{name} needs a value for its comptime parameter {p.name!r}")
+        else:
+            raise KernelTypeError(f"{name} needs a value for its parameter {p.name!r}")
+    return out

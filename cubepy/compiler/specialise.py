@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cubepy.compiler import products, tile_calls  # noqa: F401  (they register their rules)
-from cubepy.compiler.calls import Calls
-from cubepy.compiler.groups import check_groups
-from cubepy.compiler.hardware_calls import with_barriers_first
+from cubepy.compiler import lower  # noqa: F401  (its files register their rules)
+from cubepy.compiler.checks.groups import check_groups
+from cubepy.compiler.checks.missing import check_reductions
+from cubepy.compiler.checks.uniform import check_barriers
 from cubepy.compiler.ir import (
     Alloc,
     Argument,
@@ -17,9 +17,9 @@ from cubepy.compiler.ir import (
     contains_barrier,
     walk,
 )
-from cubepy.compiler.lines.missing import check_reductions
+from cubepy.compiler.lower.hardware.barriers import with_barriers_first
 from cubepy.compiler.reads import guard_of
-from cubepy.compiler.rules import mathematics  # noqa: F401  (it registers its rules)
+from cubepy.compiler.scope import Facts, Frame, Restart, Scope
 from cubepy.compiler.signature import (
     ArraySpec,
     ComptimeSpec,
@@ -31,9 +31,9 @@ from cubepy.compiler.signature import (
     TupleSpec,
 )
 from cubepy.compiler.source import source_of
-from cubepy.compiler.state import Facts, Frame, Restart
-from cubepy.compiler.uniform import check_barriers
 from cubepy.compiler.values import ArrayValue, StructValue, TupleValue, Value
+from cubepy.compiler.walk.attributes import wrap
+from cubepy.compiler.walk.walker import Walker
 from cubepy.errors import CompileError, DTypeError, NestingError
 from cubepy.lang.declare import Kernel
 from cubepy.lang.dtypes import DType
@@ -41,71 +41,72 @@ from cubepy.lang.dtypes import DType
 MAX_WALKS = 500
 
 
-class Specialiser(Calls):
-    """One walk over a kernel."""
+class Walk:
+    """One walk over a kernel, from the specs of its arguments to a program."""
 
     def __init__(
         self, kernel: Kernel, specs: tuple[Spec, ...], target: Target, facts: Facts
     ) -> None:
-        super().__init__(facts, target.index)
-        self.kernel, self.specs, self.target = kernel, specs, target
-        self.units, self.plane, self.shared_limit = target.units, target.plane, target.shared_limit
-        self.properties, self.debug = target.properties, target.debug
+        self.kernel, self.specs, self.source = kernel, specs, source_of(kernel.fn)
+        self.scope = Scope(facts, target, Frame(self.source, (kernel.__name__,)))
         self.arguments: list[Argument] = []
-        self.loops, self.left = [], []
-        self.callers = []
 
-    def run(self) -> Program:
+    def program(self) -> Program:
         """Walk the kernel once; raises `Restart` when a fact was learned."""
-        source = source_of(self.kernel.fn)
-        self.frame = Frame(source, (self.kernel.__name__,))
+        s = self.scope
         for param, spec in zip(self.kernel.parameters, self.specs, strict=True):
-            self.frame.env[param.name] = self.argument(param.name, spec)
-        self.run_function(source.tree)
-        self.out = with_barriers_first(self, self.out)
+            s.frame.env[param.name] = self.argument(param.name, spec)
+        Walker(s).walk(self.source.tree)
+        body = with_barriers_first(s, s.out)
         names = {a.mem.name for a in self.arguments if a.mem}
         return Program(
             name=self.kernel.__name__,
             arguments=self.arguments,
-            body=self.out,
-            variables=self.types,
-            shared=self.shared,
-            units=self.units,
-            index=self.index,
-            mode=self.target.mode,
+            body=body,
+            variables=s.types,
+            shared=s.shared,
+            units=s.units,
+            index=s.index,
+            mode=s.target.mode,
             fast_math=self.kernel.fast_math,
-            outputs=frozenset(self.written & names),
-            reads=frozenset(self.read & names),
-            has_barrier=contains_barrier(self.out),
-            debug=self.debug,
-            properties=self.target.properties,
+            outputs=frozenset(s.written & names),
+            reads=frozenset(s.read & names),
+            has_barrier=contains_barrier(body),
+            debug=s.debug,
+            properties=s.properties,
             typed=self.typed(),
-            cluster=self.cluster,
-            resident=self.resident,
-            overlap=self.overlap,
-            axes=self.axes,
+            cluster=s.cluster,
+            resident=s.resident,
+            overlap=s.overlap,
+            axes=s.axes,
         )
 
     def typed(self) -> dict[tuple[str, str], DType]:
         """The dtypes of runtime variables by function and name, where all calls agree."""
         found: dict[tuple[str, str], set[DType]] = {}
-        for variable, owner in self.owners.items():
-            found.setdefault(owner, set()).add(self.types[variable].dtype)
+        for variable, owner in self.scope.owners.items():
+            found.setdefault(owner, set()).add(self.scope.types[variable].dtype)
         return {k: next(iter(v)) for k, v in found.items() if len(v) == 1}
 
     def argument(self, path: str, spec: Spec) -> Value:
         """Declare the runtime leaves of one argument; gives its value."""
         if isinstance(spec, ComptimeSpec):
-            return self.wrap(spec.value)
+            return wrap(self.scope, spec.value)
         if isinstance(spec, ArraySpec):
             mem = Mem(
-                self.fresh(path), "global", spec.dtype, spec.ndim, None, spec.layout, argument=path
+                self.scope.fresh(path),
+                "global",
+                spec.dtype,
+                spec.ndim,
+                None,
+                spec.layout,
+                argument=path,
             )
             self.arguments.append(Argument(path, mem=mem))
             return ArrayValue(mem)
         if isinstance(spec, TensorMapSpec):
             mem = Mem(
-                self.fresh(path),
+                self.scope.fresh(path),
                 "map",
                 spec.dtype,
                 len(spec.box),
@@ -117,8 +118,8 @@ class Specialiser(Calls):
             return ArrayValue(mem)
         if isinstance(spec, ScalarSpec):
             vtype = VType(spec.dtype, 0, spec.weak)
-            name = self.fresh(path)
-            self.types[name] = vtype
+            name = self.scope.fresh(path)
+            self.scope.types[name] = vtype
             self.arguments.append(Argument(name, scalar=vtype))
             return Expr("var", vtype, (), name)
         if isinstance(spec, TupleSpec):
@@ -139,21 +140,21 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
     """
     facts = Facts()
     for _ in range(MAX_WALKS):
-        walker = Specialiser(kernel, specs, target, facts)
+        attempt = Walk(kernel, specs, target, facts)
         try:
-            program = walker.run()
+            program = attempt.program()
         except Restart:
             continue
         except CompileError as error:
-            _locate(error, walker)
+            _locate(error, attempt.scope)
             raise
         except RecursionError:
             deep = NestingError("the kernel nests too deeply to be compiled")
-            _locate(deep, walker)
+            _locate(deep, attempt.scope)
             raise deep from None
         except (ZeroDivisionError, OverflowError, ValueError, TypeError, AttributeError) as cause:
             failure = CompileError(f"a comptime expression failed: {type(cause).__name__}: {cause}")
-            _locate(failure, walker)
+            _locate(failure, attempt.scope)
             raise failure from cause
         program.guard = guard_of(facts.reads, kernel.fn)
         program.body = _with_allocs_first(program.body)
@@ -167,9 +168,9 @@ def specialise(kernel: Kernel, specs: tuple[Spec, ...], target: Target) -> Progr
     )
 
 
-def _locate(error: CompileError, walker: Specialiser) -> None:
+def _locate(error: CompileError, scope: Scope) -> None:
     if error.location is None:
-        error.location = walker.failed_at or walker.location
+        error.location = scope.failed_at or scope.location
 
 
 def _with_allocs_first(body: list[Stmt]) -> list[Stmt]:

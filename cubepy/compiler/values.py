@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from cubepy.compiler.ir import Expr, Mem
-from cubepy.errors import ComptimeError, KernelTypeError
-from cubepy.lang.declare import StructType
+from cubepy.errors import ComptimeError, CubeError, KernelTypeError
+from cubepy.lang.struct import StructType
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,18 @@ class TupleValue:
 
 
 @dataclass(frozen=True)
+class TailCount(Expr):
+    """How many lanes a tail has: less than `lanes`, and never changed."""
+
+    lanes: int = 0
+
+
+@dataclass(frozen=True)
+class Tail(TupleValue):
+    """Where the tail begins, and how many lanes it has: of values that nothing changes."""
+
+
+@dataclass(frozen=True)
 class MethodValue:
     """`owner.name`, about to be called."""
 
@@ -94,6 +106,21 @@ class Undecided:
 
     message: str
     key: tuple[Any, ...] | None = None
+
+    def refused(self) -> CubeError:
+        """The error for its use."""
+        return ComptimeError(self.message, hint="assign it on every path, with a runtime value")
+
+
+@dataclass(frozen=True)
+class NoValue(Undecided):
+    """What a func gives that returns a value on some paths only."""
+
+    hint: str = ""
+
+    def refused(self) -> CubeError:
+        """The error for its use."""
+        return KernelTypeError(self.message, hint=self.hint)
 
 
 Value = Union[
@@ -138,6 +165,28 @@ def as_tuple(value: Value) -> Value:
     if isinstance(value, Const) and isinstance(value.value, tuple):
         return TupleValue(tuple(Const(v) for v in value.value))
     return value
+
+
+def tuple_items(value: Value) -> tuple[Value, ...]:
+    """The items of a tuple, comptime or not."""
+    if isinstance(value, TupleValue):
+        return value.items
+    if isinstance(value, Const) and isinstance(value.value, tuple):
+        return tuple(Const(v) for v in value.value)
+    raise KernelTypeError(f"{describe(value)} is not a tuple")
+
+
+def unpacked(value: Value, count: int) -> list[Value]:
+    """The parts of a tuple that is unpacked into `count` targets."""
+    if isinstance(value, TupleValue):
+        items = list(value.items)
+    elif isinstance(value, Const) and isinstance(value.value, (tuple, list)):
+        items = [Const(v) for v in value.value]
+    else:
+        raise KernelTypeError(f"{describe(value)} cannot be unpacked")
+    if len(items) != count:
+        raise KernelTypeError(f"{len(items)} values cannot be unpacked into {count} names")
+    return items
 
 
 def late_shape(what: str, value: Value) -> ComptimeError:

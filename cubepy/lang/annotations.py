@@ -148,3 +148,7 @@ class TensorMap(_Field):
         box: tuple[int, ...]
         swizzle: int
         nbytes: int
+
+
+class Aggregate:
+    """What classes made by `@cb.struct` are, among annotations."""

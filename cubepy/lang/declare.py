@@ -1,4 +1,4 @@
-"""`@cb.kernel`, `@cb.func`, `@cb.struct` and the annotations of their parameters.
+"""`@cb.kernel`, `@cb.func` and the annotations of their parameters.
 
 Declaring records a function and nothing else: no source is parsed and no compiler is imported
 before the first launch. The runtime installs itself through `set_launcher`, so that this floor
@@ -11,27 +11,17 @@ import inspect
 import linecache
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from cubepy.errors import KernelTypeError, LaunchError, Location
-from cubepy.lang.annotations import Array, Comptime, TensorMap, View
+from cubepy.lang.annotations import Aggregate, Array, Comptime, TensorMap, View
 from cubepy.lang.builtins import interpreter
 from cubepy.lang.decorated import written
 from cubepy.lang.dtypes import DType
 
-if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
-else:
-
-    def dataclass_transform() -> Any:
-        """Tell type checkers that a decorator makes classes whose fields are arguments."""
-        return lambda decorator: decorator
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C", bound=type)
 FAST_MATH = frozenset({"nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"})
 
 
@@ -75,7 +65,8 @@ def _filled(cell: Any) -> bool:
     return True
 
 
-def _is_comptime(annotation: Any) -> bool:
+def is_comptime(annotation: Any) -> bool:
+    """Whether an annotation asks for a comptime value."""
     return annotation is Comptime or getattr(annotation, "__origin__", None) is Comptime
 
 
@@ -110,7 +101,7 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
         only = p.kind is p.KEYWORD_ONLY
         if annotation is p.empty or annotation is Any:
             out.append(Param(p.name, "any", p.default, keyword_only=only))
-        elif _is_comptime(annotation):
+        elif is_comptime(annotation):
             out.append(Param(p.name, "comptime", p.default, keyword_only=only))
         elif annotation is Array:
             out.append(Param(p.name, "array", p.default, keyword_only=only))
@@ -120,7 +111,7 @@ def read_parameters(fn: Callable) -> tuple[Param, ...]:
             out.append(Param(p.name, "map", p.default, keyword_only=only))
         elif isinstance(annotation, DType):
             out.append(Param(p.name, "scalar", p.default, dtype=annotation, keyword_only=only))
-        elif isinstance(annotation, StructType):
+        elif isinstance(annotation, Aggregate):
             out.append(Param(p.name, "struct", p.default, struct=annotation, keyword_only=only))
         else:
             raise KernelTypeError(
@@ -318,139 +309,3 @@ def func(fn: Callable[P, R]) -> Func[P, R]:
         1.0
     """
     return Func(fn)
-
-
-@dataclass(frozen=True)
-class StructField:
-    """One field of a struct: `kind` as in `Param`."""
-
-    name: str
-    kind: str
-    dtype: DType | None = None
-    struct: Any = None
-
-
-class StructType:
-    """A class made by `@cb.struct`; calling it makes an instance, on the host and in kernels."""
-
-    def __init__(self, cls: type) -> None:
-        if not inspect.isclass(cls):
-            raise KernelTypeError(f"@cb.struct takes a class, not {cls!r}")
-        self.cls = cls
-        self.__name__, self.__qualname__, self.__doc__ = cls.__name__, cls.__qualname__, cls.__doc__
-        self.__module__ = cls.__module__
-        self.methods = {n: Func(f) for n, f in _functions(cls).items()}
-        self._fields: tuple[StructField, ...] | None = None
-        self._defaults = {
-            n: v for n, v in vars(cls).items() if n in getattr(cls, "__annotations__", {})
-        }
-
-    @property
-    def fields(self) -> tuple[StructField, ...]:
-        """The fields in order, read at first use."""
-        if self._fields is None:
-            import sys
-
-            scope = (
-                dict(vars(sys.modules[self.cls.__module__]))
-                if self.cls.__module__ in sys.modules
-                else {}
-            )
-            for (
-                method
-            ) in self.methods.values():  # a class made inside a function sees what its methods see
-                scope.update(method.fn.__globals__)
-            self._fields = tuple(
-                self._field(n, a, scope) for n, a in self.cls.__annotations__.items()
-            )
-        return self._fields
-
-    def _field(self, name: str, annotation: Any, scope: dict) -> StructField:
-        if isinstance(annotation, str):
-            annotation = eval(annotation, dict(scope))  # the author's own annotation
-        if _is_comptime(annotation):
-            return StructField(name, "comptime")
-        if annotation is Array:
-            return StructField(name, "array")
-        if annotation is View:
-            return StructField(name, "view")
-        if annotation is TensorMap:
-            return StructField(name, "map")
-        if annotation is Any:
-            return StructField(name, "any")
-        if isinstance(annotation, DType):
-            return StructField(name, "scalar", dtype=annotation)
-        if isinstance(annotation, StructType):
-            return StructField(name, "struct", struct=annotation)
-        raise KernelTypeError(
-            f"field {name!r} of struct {self.__name__} is annotated {annotation!r}",
-            hint="use a dtype, cb.Array, cb.View, cb.Comptime[...], typing.Any or another @cb.struct",
-        )
-
-    def bind(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Match constructor arguments to fields; raises `KernelTypeError` when they do not fit."""
-        names = [f.name for f in self.fields]
-        if len(args) > len(names):
-            raise KernelTypeError(
-                f"{self.__name__} has {len(names)} fields but {len(args)} values were given"
-            )
-        given = dict(zip(names, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in names or name in given:
-                raise KernelTypeError(
-                    f"{self.__name__} has no free field {name!r}", hint=f"fields: {names}"
-                )
-            given[name] = value
-        missing = [n for n in names if n not in given and n not in self._defaults]
-        if missing:
-            raise KernelTypeError(f"{self.__name__} lacks values for {missing}")
-        return {n: given.get(n, self._defaults.get(n)) for n in names}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Struct:
-        return Struct(self, self.bind(args, kwargs))
-
-    def __repr__(self) -> str:
-        return f"<cb.struct {self.__qualname__}>"
-
-
-def _functions(cls: type) -> dict[str, Callable]:
-    return {n: f for n, f in vars(cls).items() if inspect.isfunction(f)}
-
-
-@dataclass(frozen=True, eq=False)
-class Struct:
-    """An instance of a struct: immutable; fields are attributes, methods are bound."""
-
-    type: StructType
-    values: dict[str, Any] = field(repr=False)
-
-    def __getattr__(self, name: str) -> Any:
-        values = object.__getattribute__(self, "values")
-        if name in values:
-            return values[name]
-        method = object.__getattribute__(self, "type").methods.get(name)
-        if method is None:
-            raise AttributeError(f"struct {self.type.__name__} has no field or method {name!r}")
-        return lambda *a, **k: method(self, *a, **k)
-
-    def __repr__(self) -> str:
-        inside = ", ".join(f"{n}={v!r}" for n, v in self.values.items())
-        return f"{self.type.__name__}({inside})"
-
-
-@dataclass_transform()
-def struct(cls: C) -> C:
-    """Declare an aggregate of runtime and comptime fields, written like a dataclass, with methods.
-
-    Example:
-        >>> import cubepy as cb
-        >>> @cb.struct
-        ... class Complex:
-        ...     re: cb.f32
-        ...     im: cb.f32
-        ...     def norm2(self):
-        ...         return self.re * self.re + self.im * self.im
-        >>> Complex(3.0, 4.0).norm2()
-        25.0
-    """
-    return StructType(cls)  # type: ignore[return-value]

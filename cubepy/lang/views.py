@@ -28,9 +28,11 @@ from typing import Any
 import numpy as np
 
 from cubepy.errors import ShapeError
+from cubepy.lang.annotations import Array, Comptime, View
 from cubepy.lang.builtins import BUILTINS
-from cubepy.lang.declare import Array, Comptime, View, func, struct
+from cubepy.lang.declare import func
 from cubepy.lang.dtypes import f32
+from cubepy.lang.struct import struct
 
 cast, interleave, shuffle = (BUILTINS[name] for name in ("cast", "interleave", "shuffle"))
 slice_line, splat, unroll = (BUILTINS[name] for name in ("slice_line", "splat", "unroll"))

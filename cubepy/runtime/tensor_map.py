@@ -8,7 +8,7 @@ import numpy as np
 
 from cubepy.compiler.signature import TensorMapSpec
 from cubepy.errors import ArgumentError, DTypeError, LaunchError, ShapeError
-from cubepy.lang.declare import TensorMap
+from cubepy.lang.annotations import TensorMap
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.interop.arrays import array_like
 from cubepy.runtime.memory.address import address

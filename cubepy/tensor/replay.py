@@ -215,9 +215,11 @@ def _on_host(element: DType | None, device: Device, array: Any) -> Storage:
 
 
 def _on_device(array: Any) -> Storage:
-    """The storage of a device array; what is one already stays."""
+    """The storage of a device array; what is one already stays, a number is on the host."""
     if isinstance(array, Storage):
         return array
+    if type(array) is not DeviceArray:
+        return Dense(np.asarray(array))
     out, layout = Dense.__new__(Dense), array.layout
     out.array, out.shape, out.dtype, out.device = array, layout.shape, layout.element, layout.device
     return out

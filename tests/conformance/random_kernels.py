@@ -21,7 +21,7 @@ FLOATS = ("({} + {})", "({} - {})", "({} * {})", "cb.max({}, {})", "cb.min({}, {
           "cb.abs({} - {})", "cb.clamp({}, -3, 3) + {}", "cb.floor({}) * {}", "branchy({}, {})",
           "cb.select({} > 0, {}, x[i])", "({} // 0.75 - {})", "Pair({}, {}).sum()", "cb.fma({}, {}, 0.5)")  # fmt: skip
 INTS = ("({} + {})", "({} * {})", "({} - {})", "({} // 2 + {})", "({} % 5 + {})", "({} ^ {})", "({} // ({} | 1))",
-        "({} % ({} | 1))", "({} << ({} & 35))", "({} >> ({} & 35))", "cb.min({}, {})", "steps({}, {})",
+        "({} % ({} | 1))", "(({} + i) << ({} & 35))", "({} >> ({} & 35))", "cb.min({}, {})", "steps({}, {})",
         "(~{} & {})", "cb.popcount({}) + {}", "({} if {} & 1 else 2)")  # fmt: skip
 CONDITIONS = ("{f} < {f}", "0 <= {i} < 9", "{i} % 3 == 0 and {f} > 0", "{f} > 1 or {i} & 1", "not {f} <= {f}",
               "{i} != {i}", "{i} & 3 == 1", "{f} > 0.25")  # fmt: skip
@@ -76,6 +76,18 @@ def steps(m, limit):
         if m > 9:
             break
     return m
+
+
+@cb.func
+def marked(keep, k, v):
+    """Gives a value on some paths only; nobody uses it."""
+    for j in range(k % 3):
+        if v > 0.5 + j:
+            keep[j] = v * 0.25
+            return v
+        if v < -1:
+            return
+    keep[k % 2] += 0.125
 
 
 @cb.func
@@ -300,13 +312,18 @@ class Source:
             "return",
             "return",
         ] * bool(depth)
-        kinds += ["line", "local"] * sc.kernel + ["shared", "shared", "uniform", "met"] * barriers
+        kinds += ["line", "local", "marked"] * sc.kernel + [
+            "shared",
+            "shared",
+            "uniform",
+            "met",
+        ] * barriers
         kinds += ["leave", "leave"] * bool(jump) + ["call", "call"] * bool(self.funcs and loops < 3)
         kind = str(self.one(*kinds))
         if kind == "float":
             return [f"{indent}{self.one(*sc.float_names)} = {self.runtime_float()}"]
         if kind == "int":
-            return [f"{indent}{self.one(*sc.int_names)} = {self.int()} % 17"]
+            return [f"{indent}{self.one('k', *sc.int_names, *sc.int_names)} = {self.int()} % 17"]
         if kind == "swap":
             f, g = self.rng.sample(sc.float_names, 2)
             m, h = self.rng.sample(sc.int_names, 2)
@@ -333,6 +350,9 @@ class Source:
         if kind == "local":
             more = [f"{indent}count[i, 0] += {self.int()} % 3"] if self.chance() else []
             return [f"{indent}keep[{self.int()} % 2] += {self.float()} * 0.25", *more]
+        if kind == "marked":
+            bound = self.one("", "nothing = ")
+            return [f"{indent}{bound}marked(keep, {self.int()}, {self.runtime_float()})"]
         if kind == "shared":
             step = self.one("1", "2", "cb.CUBE_DIM - 1")
             return [f"{indent}s[t] = {self.float()}", f"{indent}cb.sync_cube()",
@@ -344,7 +364,8 @@ class Source:
         if kind == "leave":
             test = self.one(*UNIFORM) if barriers else self.condition()
             more = [f"{indent}{self.one(*sc.int_names)} += 1"]
-            return [f"{indent}if {test}:", f"{inner}{self.one('break', 'continue')}", *more]
+            last = [f"{inner}k = {self.int(1)} % 9"] * self.chance(0.4)  # the loop's own, or any
+            return [f"{indent}if {test}:", *last, f"{inner}{self.one('break', 'continue')}", *more]
         if kind in ("if", "uniform"):
             return self.branches(kind == "uniform", depth, indent, jump, loops)
         return self.loop(kind, depth, barriers, indent, loops)

@@ -235,3 +235,51 @@ def test_powers_of_special_values(device: str, dtype: type) -> None:
         )
     np.testing.assert_allclose(out, want, rtol=np.finfo(dtype).eps)
     np.testing.assert_array_equal(np.signbit(out)[want == 0], np.signbit(want)[want == 0])
+
+
+@cb.kernel
+def divides(x: cb.Array, y: cb.Array, out: cb.Array):
+    """In a loop over units, in lines, and where each turn waits for the one before."""
+    i = cb.ABSOLUTE_POS
+    if i < x.size:
+        out[i, 0] = x[i] // y[i]
+        out[i, 1] = x[i] % y[i]
+        u = x[i]
+        v = y[i]
+        while v != 0:
+            u, v = v, u % v
+        out[i, 2] = u
+    if i < x.size // 8:
+        k = 8 * i
+        line = x.load(k, 8) // y.load(k, 8) - x.load(k, 8) % y.load(k, 8)
+        for j in cb.unroll(range(8)):
+            out[k + j, 3] = line[j]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64])
+def test_quotients_beside_whole_numbers_are_exact(dtype: type, device: str) -> None:
+    """Products and their neighbours, where a rounded quotient would be one too large."""
+    rng, info = np.random.default_rng(0), np.iinfo(dtype)
+    count = 64 if device == "python" else 4096
+    y = np.exp(rng.uniform(0, np.log(float(info.max)), count)).astype(dtype)
+    y[:6] = (0, 1, 2, 3, info.max, info.max - 1)
+    y[6:8] = info.min, max(info.min, -1) if info.min else 7
+    if info.min:
+        y[8::2] = -y[8::2]
+    most = float(info.max) / np.abs(y.astype(np.float64)).clip(1)
+    whole = np.floor(rng.uniform(0, 1, count) * most).astype(object) * y.astype(object)
+    shift = rng.integers(-1, 2, count).astype(object)
+    x = np.clip(whole + shift, info.min, info.max).astype(dtype)
+    x[7] = info.min
+    out = np.zeros((count, 4), dtype)
+    divides[cb.over(count)](x, y, out, device=device)
+    bits = np.iinfo(dtype).bits
+
+    def wrapped(v: int) -> int:
+        v &= (1 << bits) - 1
+        return v - (1 << bits) if info.min and v >> (bits - 1) else v
+
+    for a, b, row in zip(x.tolist(), y.tolist(), out.tolist(), strict=True):
+        q, r = (wrapped(a // b), a % b) if b else (0, 0)
+        assert row[:2] == [q, r] and row[3] == wrapped(q - r), (a, b, row)
+        assert b == 0 or abs(row[2]) == math.gcd(a, b) or row[2] == info.min, (a, b, row)

@@ -238,3 +238,120 @@ def test_a_return_of_some_units_behind_a_barrier_leaves_one_of_all_before_it_uni
     barrier_between_returns[1, 8](x, out, n, device=device)
     after = [7.0 - v + (0 if v > 5 else 100 if v > 3 else 110) for v in range(8)]
     assert out.tolist() == ([100.0] * 8 if n > 4 else after)
+
+
+@cb.func
+def first_above(x, i, low):
+    """A value on some paths only: others reach the end."""
+    if x[i] > low:
+        return x[i]
+
+
+@cb.func
+def first_in_a_row(x, n, low):
+    """A value on some paths only: others meet a return without one."""
+    for k in range(n):
+        if x[k] < 0:
+            return
+        if x[k] > low:
+            return x[k]
+    return low
+
+
+@cb.func
+def noted(x, i, out):
+    """Stores on all paths, and gives a value on some."""
+    if x[i] > 2:
+        out[i] += 1
+        return x[i]
+    out[i] += 2
+
+
+@cb.func
+def handed_on(x, i, low):
+    return first_above(x, i, low)
+
+
+@cb.func
+def next_above(x, i, low):
+    """The loop has no other end than its return."""
+    while True:
+        i = (i + 1) % x.size
+        if x[i] > low:
+            return x[i]
+
+
+@cb.kernel
+def stores_it(f: cb.Comptime, x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    out[i] = f(x, i, 2)
+
+
+@cb.kernel
+def names_it(f: cb.Comptime, x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    found = f(x, i, 2)
+    out[i] = 1.0
+    out[i] += found
+
+
+@cb.kernel
+def asks_for_none(f: cb.Comptime, x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    found = f(x, i, 2)
+    if found is None:
+        out[i] = 1.0
+
+
+@cb.kernel
+def hands_it_on(f: cb.Comptime, x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    out[i] = next_above(x, i, f(x, i, 2))
+
+
+@cb.kernel
+def carries_it_on(f: cb.Comptime, x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    found = x[i]
+    for k in range(i):
+        found = f(x, k, 2)
+    out[i] = found
+
+
+@cb.kernel
+def does_without(x: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    noted(x, i, out)
+    unused = noted(x, i, out)
+    for k in range(2):
+        unused = noted(x, i, out)
+    out[i] += 10 * next_above(x, i, 2)
+
+
+@pytest.mark.parametrize("f", [first_above, first_in_a_row, handed_on])
+@pytest.mark.parametrize(
+    ("kernel", "place"),
+    [
+        (stores_it, "out[i] = f(x, i, 2)"),
+        (names_it, "out[i] += found"),
+        (asks_for_none, "if found is None:"),
+        (hands_it_on, "out[i] = next_above(x, i, f(x, i, 2))"),
+        (carries_it_on, "found = f(x, k, 2)"),
+    ],
+)
+def test_a_value_that_some_paths_do_not_give_is_refused_where_it_is_used(
+    f: Any, kernel: Any, place: str, device: str
+) -> None:
+    out = np.zeros(4, F)
+    with pytest.raises(cb.errors.KernelTypeError, match="on some paths only") as caught:
+        kernel[4, 1](f, np.arange(4, dtype=F), out, device=device)
+    shown = str(caught.value)
+    assert f"        {place}\n" in shown and "Hint: return a value on every path" in shown
+    name = "first_above" if f is handed_on else f.__name__
+    assert shown.startswith(f"{name} returns a value on some paths only")
+
+
+def test_a_func_may_give_a_value_on_some_paths_if_nobody_uses_it(device: str) -> None:
+    x, out = np.arange(4, dtype=F), np.zeros(4, F)
+    does_without[4, 1](x, out, device=device)
+    assert out.tolist() == [8 + 30, 8 + 30, 8 + 30, 4 + 30]

@@ -1,8 +1,12 @@
-"""Order between streams, events, and captured graphs."""
+"""Order between streams, events, and captured graphs; threads that share a GPU."""
 
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -216,3 +220,12 @@ def test_a_graph_is_ordered_like_a_launch() -> None:
         slow_add[1, 1](x, x, LONG, stream=a)
         g.replay()
         assert y.item() == n + 2.0
+
+
+def test_threads_launch_capture_replay_and_free() -> None:
+    """`scripts/stress_gpu.py` for a few seconds, in a process that may crash."""
+    script = Path(__file__).parents[2] / "scripts" / "stress_gpu.py"
+    command = [sys.executable, str(script), "--threads", "8", "--seconds", "8", "--interval", "4"]
+    command += ["--shared"] * ("PYTEST_XDIST_WORKER" in os.environ)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

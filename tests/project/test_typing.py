@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from cubepy.compiler.expressions import ARRAY_METHODS, LINE_METHODS
+from cubepy.compiler.walk.attributes import ARRAY_METHODS, LINE_METHODS
 from cubepy.lang.builtins import BUILTINS, TOPOLOGY
 from tests.project.architecture import ROOT, files, tree
 

@@ -10,7 +10,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from cubepy.backends.llvm.printing import Emitted, Parameter, Printer, carrier
+from cubepy.backends.llvm.emitted import Emitted, Parameter
+from cubepy.backends.llvm.printing import Printer, carrier
 from cubepy.compiler.ir import Alloc, Barrier, Expr, Hardware, Mem, Program, walk
 
 HEADER = '''"""{title}"""

@@ -19,10 +19,10 @@ from numba.core.cpu import FastMathOptions
 from numba.core.fastmathpass import rewrite_module
 
 from cubepy.backends.cuda.codegen.ready import numpy_for_numba_cuda
+from cubepy.backends.llvm.emitted import Parameter
 from cubepy.backends.llvm.ops import Ptr
 from cubepy.backends.llvm.ops.types import SCALARS
 from cubepy.backends.llvm.passes import lean, remembered, uncollected
-from cubepy.backends.llvm.printing import Parameter
 
 _i32, _i64 = ir.IntType(32), ir.IntType(64)
 MAP_BYTES = 128

@@ -12,9 +12,9 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, errors, types
 
-from cubepy.backends.llvm.ops.atomics import COMBINE, native
-from cubepy.backends.llvm.ops.convert import decode, encode
-from cubepy.backends.llvm.ops.memory import elements
+from cubepy.backends.llvm.ops.memory.atomics import COMBINE, native
+from cubepy.backends.llvm.ops.memory.elements import elements
+from cubepy.backends.llvm.ops.numbers.convert import decode, encode
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import (
     I32,

@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, errors, types
 
-from cubepy.backends.llvm.ops.convert import convert
+from cubepy.backends.llvm.ops.numbers.convert import convert
 from cubepy.backends.llvm.ops.registry import literal_op
 from cubepy.backends.llvm.ops.types import I8, I32, described, is_float, is_signed, literal
 

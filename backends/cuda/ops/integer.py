@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba.core import errors
 
 from cubepy.backends.cuda.ops.topology import asm
-from cubepy.backends.llvm.ops.memory import line
+from cubepy.backends.llvm.ops.memory.elements import line
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import I32, Line
 from cubepy.backends.llvm.ops.values import lane

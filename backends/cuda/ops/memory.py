@@ -13,9 +13,9 @@ from llvmlite import ir
 from numba.core import types
 
 from cubepy.backends.cuda.ops.topology import asm
-from cubepy.backends.llvm.ops.convert import decode, encode
-from cubepy.backends.llvm.ops.masked import check_mask, same_type
-from cubepy.backends.llvm.ops.memory import elements, line, line_address, pointer
+from cubepy.backends.llvm.ops.memory.elements import elements, line, line_address, pointer
+from cubepy.backends.llvm.ops.memory.masked import check_mask, same_type
+from cubepy.backends.llvm.ops.numbers.convert import decode, encode
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import (
     I8,

@@ -13,7 +13,12 @@ from llvmlite import ir
 from numba.core import cgutils, errors, types
 
 from cubepy.backends.cuda.ops.topology import asm, register
-from cubepy.backends.llvm.ops.arithmetic import add_values, maxnum_values, minnum_values, mul_values
+from cubepy.backends.llvm.ops.numbers.arithmetic import (
+    add_values,
+    maxnum_values,
+    minnum_values,
+    mul_values,
+)
 from cubepy.backends.llvm.ops.registry import Op, op
 from cubepy.backends.llvm.ops.types import I1, I32, I64, bits, described, value_type
 from cubepy.backends.llvm.ops.values import each_lane, lanes_of

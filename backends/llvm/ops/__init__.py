@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from cubepy.backends.llvm.ops import (
-    arithmetic,
-    atomics,
-    casts,
-    debug,
-    division,
-    formulas,
-    integer,
-    lanes,
-    masked,
-    memory,
-    pairs,
-    partition,
-    tiles,
-    trigonometry,
-    vectormath,
-)
+from cubepy.backends.llvm.ops import amx, debug, formulas
+from cubepy.backends.llvm.ops.lines import lanes, pairs, partition
+from cubepy.backends.llvm.ops.memory import atomics, elements, masked
+from cubepy.backends.llvm.ops.numbers import arithmetic, casts, division, integer
 from cubepy.backends.llvm.ops.registry import Op
 from cubepy.backends.llvm.ops.types import Line, Ptr
 
 _MODULES = (
-    memory,
+    elements,
     masked,
     casts,
     arithmetic,
@@ -31,10 +18,8 @@ _MODULES = (
     integer,
     pairs,
     partition,
-    tiles,
+    amx,
     lanes,
-    vectormath,
-    trigonometry,
     atomics,
     debug,
     *formulas.MODULES,

@@ -7,8 +7,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, errors, types
 
-from cubepy.backends.llvm.ops.convert import convert
-from cubepy.backends.llvm.ops.memory import element_type, load_at, pointer
+from cubepy.backends.llvm.ops.memory.elements import element_type, load_at, pointer
+from cubepy.backends.llvm.ops.numbers.convert import convert
 from cubepy.backends.llvm.ops.registry import literal_op, op
 from cubepy.backends.llvm.ops.types import (
     I8,

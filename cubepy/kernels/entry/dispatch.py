@@ -23,7 +23,7 @@ from cubepy.errors import (
 )  # fmt: skip
 from cubepy.kernels.entry.arguments import home_of, wholes
 from cubepy.kernels.entry.options import looked_at
-from cubepy.lang.declare import Struct
+from cubepy.lang.struct import Struct
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device, current, gpu_of, use
 from cubepy.runtime.interop.arrays import PLAIN, lift

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cubepy.lang.declare import Struct, TensorMap
+from cubepy.lang.annotations import TensorMap
+from cubepy.lang.struct import Struct
 from cubepy.runtime.interop.accepted import host_memory
 from cubepy.runtime.interop.foreign import device_array, from_torch_or_none
 from cubepy.runtime.masked import refuse_masked

@@ -15,7 +15,9 @@ import numpy as np
 
 from cubepy.compiler.signature import ComptimeSpec, exact
 from cubepy.errors import KernelSyntaxError
-from cubepy.lang.declare import Kernel, Param, Struct, TensorMap
+from cubepy.lang.annotations import TensorMap
+from cubepy.lang.declare import Kernel, Param
+from cubepy.lang.struct import Struct
 from cubepy.runtime.interop.arrays import NUMBERS, PLAIN, array_like, lift
 from cubepy.runtime.memory.device_array import DeviceArray
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from cubepy.compiler.calls import bind_parameters
 from cubepy.compiler.ir import Program
-from cubepy.compiler.signature import Spec, Target
+from cubepy.compiler.signature import Spec, Target, bind_parameters
 from cubepy.compiler.specialise import specialise
 from cubepy.config import config
 from cubepy.errors import LaunchError
-from cubepy.lang.declare import Kernel, TensorMap
+from cubepy.lang.annotations import TensorMap
+from cubepy.lang.declare import Kernel
 from cubepy.lang.dtypes import i32, i64
 from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
@@ -26,11 +27,12 @@ from cubepy.runtime import recording
 from cubepy.runtime.ahead.waiting import WAIT
 from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.deep_stack import with_room
+from cubepy.runtime.interop.arrays import NUMBERS
 from cubepy.runtime.launch import aliasing
-from cubepy.runtime.launch.arguments import device_of, take_apart
+from cubepy.runtime.launch.arguments import conversion, device_of, take_apart
 from cubepy.runtime.launch.binder import LAUNCH_KEYWORDS, make_binder
 from cubepy.runtime.launch.bound import BoundLaunch, timed
-from cubepy.runtime.launch.prepared import Prepared
+from cubepy.runtime.launch.prepared import Conversions, Places, Prepared
 from cubepy.runtime.memory.spans import ARRAYS
 from cubepy.runtime.replay.arguments import ON_GPU, REFUSED, key_of, note_type, plain
 from cubepy.runtime.replay.calls import Calls
@@ -99,7 +101,8 @@ class Launcher:
         queue = None
         if stream is not None:
             where, queue = attached(stream, where)
-        key = (grid, type(grid), mode or config.mode, where or devices.current(), config.debug, key)
+        here = where or devices.current()
+        key = (grid, type(grid), mode or config.mode, here, recording.settings, key)
         try:
             prepared = self.local.table.get(key)
         except AttributeError:
@@ -119,6 +122,8 @@ class Launcher:
             prepared.write_quick()
             for v in args[:1]:
                 note_type(v)
+        if prepared.converted:
+            values = prepared.exact(values)
         quick = prepared.quick
         if quick is not None and not active and not recording.active and quick(values, queue):
             counters.launches += 1
@@ -197,13 +202,14 @@ class Launcher:
                 out += take_apart(p, v, self.kernel)[1]
         return out
 
-    def simple(self, values: tuple, leaves: list[Any]) -> tuple[tuple[int, int], ...] | None:
-        """Where the leaves stand among the values: (argument, -1), or (argument, place in its
-        tuple).
+    def simple(self, values: tuple, leaves: list[Any]) -> tuple[Places | None, Conversions]:
+        """Where the leaves stand among the values: (argument, -1), or (argument, position in its
+        tuple); and the arguments that are converted first, each with how.
 
-        None when one of them is made from its argument (a struct's field, a converted number).
+        None when one of them is made from its argument otherwise (a struct's field).
         """
         places: list[tuple[int, int]] = []
+        converted: list[tuple[int, Callable[[Any], Any]]] = []
         for i, (p, v) in enumerate(zip(self.parameters, values, strict=True)):
             if p.kind == "comptime" or v is None:
                 continue
@@ -211,9 +217,11 @@ class Launcher:
             for j, part in enumerate(parts):
                 plain = isinstance(part, TensorMap) or (type(part) in ARRAYS and part.ndim > 0)
                 if not plain and not (p.kind == "any" and type(part) in (int, float)):
-                    return None
+                    if v is not part or not isinstance(v, NUMBERS):
+                        return None, ()
+                    converted.append((i, conversion(p, self.kernel)))
                 places.append((i, j if type(v) is tuple else -1))
-        return tuple(places) if len(places) == len(leaves) else None
+        return (tuple(places) if len(places) == len(leaves) else None), tuple(converted)
 
     def find(
         self, grid: Any, mode: Any, where: Any, values: tuple
@@ -305,7 +313,8 @@ class Launcher:
         exe, cubes, leaves, in_place, ordinal = self.find(grid, mode, where, values)
         outputs, ranges = aliasing.plan(exe.program, leaves)
         runner = exe.prepare(leaves, values, cubes, ordinal)
-        prepared = Prepared(exe, runner, outputs, ranges, in_place, self.simple(values, leaves))
+        simple, converted = self.simple(values, leaves)
+        prepared = Prepared(exe, runner, outputs, ranges, in_place, simple, converted)
         if key is not None and not in_place:
             table = self.local.table
             room(table, TABLE_LIMIT)

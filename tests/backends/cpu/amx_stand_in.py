@@ -17,7 +17,9 @@ from numba.core import cgutils
 
 from cubepy import kernels as K
 from cubepy.backends.cpu import backend
-from cubepy.backends.llvm.ops import integer, pairs, tiles
+from cubepy.backends.llvm.ops import amx
+from cubepy.backends.llvm.ops.lines import pairs
+from cubepy.backends.llvm.ops.numbers import integer
 from cubepy.backends.llvm.ops.types import F32, I8, I32, I64, Line
 
 LANES = 16
@@ -42,7 +44,7 @@ def _added(b: Any, kind: str, total: Any, word: Any, line: Any) -> Any:
 
 
 def written(module: ir.Module, kind: str) -> ir.Function:
-    """What `tiles.tile_function` gives, for any CPU."""
+    """What `amx.tile_function` gives, for any CPU."""
     name = f"stand_in_{kind}"
     if name in module.globals:
         return module.globals[name]
@@ -106,6 +108,6 @@ def compare() -> None:
 if __name__ == "__main__":
     properties = replace(backend._properties(), features=backend._properties().features | {"tiles"})
     backend._properties = lambda: properties
-    tiles.tile_function = written
+    amx.tile_function = written
     compare()
     print("equal")

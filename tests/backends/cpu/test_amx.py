@@ -17,7 +17,7 @@ from llvmlite import ir
 
 import cubepy as cb
 from cubepy.backends.cpu import backend
-from cubepy.backends.llvm.ops.tiles import INSTRUCTIONS, tile_function
+from cubepy.backends.llvm.ops.amx import INSTRUCTIONS, tile_function
 from cubepy.errors import FeatureError, KernelTypeError
 from tests.backends.cpu.amx_stand_in import compare
 

@@ -29,7 +29,7 @@ from tests.backends.cpu.compiled_ops import (
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 INT_PAIRS = ("add", "sub", "mul", "and_", "or_", "xor", "minnum", "maxnum", "minimum", "maximum",
-             "floordiv", "mod", "shl", "shr", "pow_")  # fmt: skip
+             "floordiv", "mod", "floordiv_by", "mod_by", "shl", "shr", "pow_")  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", INTS)

@@ -83,7 +83,7 @@ def test_atomics_lose_no_update_between_threads() -> None:
 
 @pytest.mark.parametrize("way", ["best", "pairs", "plain"])
 def test_byte_dot_products_are_exact(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cubepy.backends.llvm.ops import integer
+    from cubepy.backends.llvm.ops.numbers import integer
 
     if way != "best":
         monkeypatch.setattr(integer, "_byte_dot_lanes", lambda: ())
@@ -107,7 +107,7 @@ def test_byte_dot_products_are_exact(way: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("wide", [True, False])
 def test_pair_dot_products_round_each_sum(wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cubepy.backends.llvm.ops import pairs
+    from cubepy.backends.llvm.ops.lines import pairs
 
     if not wide:
         monkeypatch.setattr(pairs, "_pair_dot_lanes", lambda: ())

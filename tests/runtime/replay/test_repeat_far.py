@@ -513,6 +513,8 @@ def test_numbers_come_to_the_device_of_the_other_inputs(monkeypatch: pytest.Monk
         for n in range(6):
             found = (1.0 + found + 2.0).to(f"cuda:{n % 2}")
             same(found, x := 1 + x + 2)
+        with cb.use("cuda"):  # where a number that none has seen is made meanwhile
+            same(found.to("cuda") + 0.375, x + 0.375)
 
 
 FACTOR: Any = 1.0

@@ -24,7 +24,7 @@ from cubepy.backends.llvm.ops.formulas.number import (
     two_sum,
     where,
 )
-from cubepy.backends.llvm.ops.vectormath_tables import TABLES
+from cubepy.backends.llvm.ops.formulas.vectormath_tables import TABLES
 
 PI = (math.pi, 1.2246467991473532e-16)
 HALF_PI = (math.pi / 2, 6.123233995736766e-17)

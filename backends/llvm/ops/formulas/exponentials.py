@@ -16,7 +16,7 @@ from cubepy.backends.llvm.ops.formulas.number import (
     two_sum,
     where,
 )
-from cubepy.backends.llvm.ops.vectormath_tables import TABLES
+from cubepy.backends.llvm.ops.formulas.vectormath_tables import TABLES
 
 OVERFLOWS = 710.5  # sinh and cosh do before
 CENTRE = 4.0  # of the variable (x - 4) / (x + 4) of erfc

@@ -25,7 +25,7 @@ from cubepy.backends.llvm.ops.formulas.number import (
     two_sum,
     where,
 )
-from cubepy.backends.llvm.ops.vectormath_tables import TABLES
+from cubepy.backends.llvm.ops.formulas.vectormath_tables import TABLES
 
 ROOT_HALF = math.sqrt(0.5)
 INVERSE_LN10 = (0.4342944819032518, 1.098319650216765e-17)

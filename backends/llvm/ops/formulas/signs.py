@@ -6,10 +6,10 @@ from typing import Any
 
 from numba.core import errors, types
 
-from cubepy.backends.llvm.ops.arithmetic import less
-from cubepy.backends.llvm.ops.division import float_remainder
 from cubepy.backends.llvm.ops.elementwise import elementwise
 from cubepy.backends.llvm.ops.formulas.number import by_libdevice
+from cubepy.backends.llvm.ops.numbers.arithmetic import less
+from cubepy.backends.llvm.ops.numbers.division import float_remainder
 from cubepy.backends.llvm.ops.registry import op
 from cubepy.backends.llvm.ops.types import F64, bits, described, is_float, value_type
 from cubepy.backends.llvm.ops.values import KEPT, const, int_like, is_nan, math, on_gpu, shaped

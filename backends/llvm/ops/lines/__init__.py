@@ -1,0 +1,1 @@
+"""Lanes of lines: made, moved, parted, multiplied in pairs."""

@@ -1,0 +1,1 @@
+"""Elements and lines in memory: read, written, updated."""

@@ -1,0 +1,1 @@
+"""Numbers and lines of numbers: arithmetic, bits, conversions."""

@@ -1,1 +1,0 @@
-"""How builtins become IR, one file for a family of them; importing a file registers its rules."""

@@ -1,0 +1,117 @@
+"""Host objects as values, and `owner.name`."""
+
+from __future__ import annotations
+
+import math
+import types
+from typing import Any
+
+from cubepy.compiler.ir import Expr, Mem, VType
+from cubepy.compiler.lower.topology import topology
+from cubepy.compiler.scope import Scope
+from cubepy.compiler.values import (
+    ArrayValue,
+    Const,
+    MethodValue,
+    StructValue,
+    TupleValue,
+    Value,
+    describe,
+)
+from cubepy.errors import ComptimeError, KernelNameError
+from cubepy.lang.builtins import Topology
+from cubepy.lang.struct import Struct
+
+ARRAY_METHODS = ("load", "store", "store_stream", "prefetch")
+LINE_METHODS = ("sum", "prod", "max", "min", "any", "all")
+
+
+def wrap(s: Scope, value: Any) -> Value:
+    """A host object as a value of the kernel."""
+    if isinstance(value, Topology):
+        return topology(s, value.name)
+    if isinstance(value, Struct):
+        return StructValue(value.type, tuple((n, wrap(s, v)) for n, v in value.values.items()))
+    if hasattr(value, "__array_interface__") and getattr(value, "ndim", 0) > 0:
+        raise ComptimeError(
+            "an array from outside cannot be used in a kernel directly",
+            hint="pass it as an argument",
+        )
+    return Const(value)
+
+
+def attribute(s: Scope, owner: Value, name: str) -> Value:
+    """`owner.name`."""
+    if isinstance(owner, Const):
+        return const_attribute(s, owner, name)
+    if isinstance(owner, ArrayValue):
+        return array_attribute(s, owner, name)
+    if isinstance(owner, StructValue):
+        field = owner.get(name)
+        if field is not None:
+            return field
+        if name in owner.type.methods:
+            return MethodValue(owner, name)
+        raise KernelNameError(
+            f"struct {owner.type.__name__} has no field or method {name!r}",
+            hint=f"it has {', '.join([n for n, _ in owner.fields] + list(owner.type.methods))}",
+        )
+    if isinstance(owner, Expr):
+        if name == "dtype":
+            return Const(owner.type.dtype)
+        if name == "lanes" and owner.type.lanes:
+            return Const(owner.type.lanes)
+        if owner.type.lanes and name in LINE_METHODS:
+            return MethodValue(owner, name)
+    raise KernelNameError(f"{describe(owner)} has no attribute {name!r}")
+
+
+def const_attribute(s: Scope, owner: Const, name: str) -> Value:
+    obj = owner.value
+    try:
+        return wrap(s, s.facts.reads.attribute(obj, name))
+    except AttributeError:
+        what = f"module {obj.__name__!r}" if isinstance(obj, types.ModuleType) else describe(owner)
+        raise KernelNameError(f"{what} has no attribute {name!r}") from None
+
+
+def array_attribute(s: Scope, owner: ArrayValue, name: str) -> Value:
+    mem = owner.mem
+    if name == "dtype":
+        return Const(mem.dtype)
+    if name == "ndim":
+        return Const(mem.ndim)
+    if name == "lanes" and mem.lanes:
+        return Const(mem.lanes)
+    if mem.kind == "map":
+        return map_attribute(s, mem, name)
+    if name in ARRAY_METHODS:
+        return MethodValue(owner, name)
+    if mem.shape is not None:
+        if name == "size":
+            return Const(math.prod(mem.shape))
+        if name == "shape":
+            return Const(mem.shape)
+        if name == "stride":
+            return Const(tuple(math.prod(mem.shape[d + 1 :]) for d in range(mem.ndim)))
+    index = VType(s.index)
+    if name == "size":
+        return Expr("size", index, (), mem)
+    if name in ("shape", "stride"):
+        return TupleValue(tuple(Expr(name, index, (), (mem, d)) for d in range(mem.ndim)))
+    raise KernelNameError(
+        f"an array has no attribute {name!r}",
+        hint="it has size, shape, stride, dtype, ndim, load and store",
+    )
+
+
+def map_attribute(s: Scope, mem: Mem, name: str) -> Value:
+    """`map.name`."""
+    box = mem.shape or ()
+    known = {"box": box, "swizzle": int(mem.layout), "nbytes": math.prod(box) * mem.dtype.itemsize}
+    if name not in known:
+        raise KernelNameError(
+            f"a tensor map has no attribute {name!r}",
+            hint="it has dtype, ndim, box, swizzle and nbytes",
+        )
+    return Const(known[name])

@@ -1,0 +1,347 @@
+"""Walking expressions: comptime ones are computed now, runtime ones become typed trees."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from cubepy.compiler import convert
+from cubepy.compiler.ir import (
+    Assign,
+    Break,
+    Continue,
+    Expr,
+    For,
+    If,
+    Stmt,
+    While,
+    expressions,
+    walk,
+)
+from cubepy.compiler.lower.loops import written_out
+from cubepy.compiler.lower.registry import LOWERED
+from cubepy.compiler.reads import HOLDERS, MISSING
+from cubepy.compiler.scope import Scope
+from cubepy.compiler.source import stored_names
+from cubepy.compiler.values import (
+    Const,
+    TupleValue,
+    Undecided,
+    Value,
+    describe,
+    plain,
+    refuse_index_after_index,
+    tuple_items,
+    unpacked,
+)
+from cubepy.compiler.walk.attributes import attribute, wrap
+from cubepy.compiler.walk.elements import subscript
+from cubepy.compiler.walk.operators import both, compare, operator
+from cubepy.compiler.walk.syntax import unsupported
+from cubepy.errors import ComptimeError, KernelNameError, KernelSyntaxError, KernelTypeError
+from cubepy.lang import dtypes as dt
+
+PURE = (Assign, If, For, While, Break, Continue)
+"""Statements of inlined funcs that do no more than compute."""
+
+
+class Evaluator:
+    """Walks expressions.
+
+    Attributes:
+        scope: what is known at the current place.
+        call: gives the value of a call; the walker's calls.
+    """
+
+    def __init__(self, scope: Scope, call: Callable[[ast.Call], Value]) -> None:
+        self.scope, self.call = scope, call
+
+    def eval(self, node: ast.expr) -> Value:
+        """The value of an expression."""
+        saved = self.scope.location
+        self.scope.place(node)
+        method = getattr(self, f"expr_{type(node).__name__}", None)
+        if method is None:
+            raise unsupported(node, self.scope.location)
+        value = method(node)
+        self.scope.location = saved
+        return value
+
+    def eval_all(self, *nodes: ast.expr) -> list[Value]:
+        """The values of expressions, evaluated from left to right."""
+        values: list[Value] = []
+        marks: list[int] = []
+        for node in nodes:
+            values.append(self.eval(node))
+            marks.append(len(self.scope.out))
+        for i in reversed(
+            range(len(values) - 1)
+        ):  # from the right: what is inserted moves no earlier mark
+            if len(self.scope.out) > marks[i]:
+                values[i] = self.scope.keep(values[i], marks[i])
+        return values
+
+    def expr_Constant(self, node: ast.Constant) -> Value:
+        if isinstance(node.value, (complex, bytes)):
+            raise KernelTypeError(
+                f"a {type(node.value).__name__} literal cannot be used in a kernel"
+            )
+        return Const(node.value)
+
+    def expr_Name(self, node: ast.Name) -> Value:
+        return self.looked_into(self.name(node.id))
+
+    def looked_into(self, value: Value) -> Value:
+        """A value of which all may be read: a list and the like counts with what it holds."""
+        if isinstance(value, Const) and isinstance(value.value, HOLDERS):
+            self.scope.facts.reads.inside(value.value)
+        return value
+
+    def owner(self, node: ast.expr) -> Value:
+        """The value of which an attribute or an item is taken: nothing else of it is read."""
+        if isinstance(node, ast.Name):
+            return self.name(node.id)
+        return (
+            attribute(self.scope, self.owner(node.value), node.attr)
+            if isinstance(node, ast.Attribute)
+            else self.eval(node)
+        )
+
+    def name(self, name: str) -> Value:
+        """What a name means here.
+
+        Raises:
+            KernelNameError: nothing of that name is bound yet, or at all.
+        """
+        if name in self.scope.frame.env:
+            value = self.scope.frame.env[name]
+            if isinstance(value, Undecided):
+                if value.key is not None and value.key not in self.scope.facts.runtime:
+                    self.scope.make_runtime(value.key)
+                raise value.refused()
+            return value
+        if name in self.scope.frame.source.locals:
+            raise KernelNameError(
+                f"the variable {name!r} is used before it has a value",
+                hint="assign it on every path before this line",
+            )
+        found = self.scope.facts.reads.name(self.scope.frame.source.fn, name)
+        if found is MISSING:
+            raise KernelNameError(f"the name {name!r} is not defined", hint=self.near(name))
+        return wrap(self.scope, found)
+
+    def near(self, name: str) -> str:
+        """A suggestion for a misspelt name."""
+        import difflib
+
+        known = [*self.scope.frame.env, *self.scope.frame.source.fn.__globals__]
+        close = difflib.get_close_matches(name, known, n=1)
+        return (
+            f"did you mean {close[0]!r}?"
+            if close
+            else "a kernel sees its parameters, closure and module"
+        )
+
+    def expr_Attribute(self, node: ast.Attribute) -> Value:
+        return self.looked_into(attribute(self.scope, self.owner(node.value), node.attr))
+
+    def expr_Tuple(self, node: ast.Tuple) -> Value:
+        return plain(TupleValue(tuple(self.eval_all(*node.elts))))
+
+    def expr_BinOp(self, node: ast.BinOp) -> Value:
+        left, right = self.eval_all(node.left, node.right)
+        op = operator(node.op)
+        if op == "add" and (isinstance(left, TupleValue) or isinstance(right, TupleValue)):
+            return plain(TupleValue((*tuple_items(left), *tuple_items(right))))
+        return convert.binary(op, left, right, self.scope.index)
+
+    def expr_UnaryOp(self, node: ast.UnaryOp) -> Value:
+        return convert.unary(operator(node.op), self.eval(node.operand))
+
+    def expr_Compare(self, node: ast.Compare) -> Value:
+        result: Value | None = None
+        left, *others = self.eval_all(node.left, *node.comparators)
+        for i, (op, right) in enumerate(zip(node.ops, others, strict=True)):
+            if i + 1 < len(node.ops):
+                right = self.scope.pinned(right)
+            one = compare(self.scope, op, left, right)
+            result = one if result is None else both(self.scope, result, one)
+            left = right
+        assert result is not None
+        return result
+
+    def expr_BoolOp(self, node: ast.BoolOp) -> Value:
+        is_and = isinstance(node.op, ast.And)
+        result = self.eval(node.values[0])
+        for value_node in node.values[1:]:
+            if isinstance(result, Const):
+                if bool(result.value) is not is_and:
+                    return result
+                result = self.eval(value_node)
+                continue
+            left = convert.condition(result)
+            result = self.short_circuit(left, value_node, is_and)  # type: ignore[arg-type]
+        return result
+
+    def short_circuit(self, left: Expr, node: ast.expr, is_and: bool) -> Value:
+        """`left and right`, evaluating what `right` needs only when it counts."""
+        saved, self.scope.out = self.scope.out, []
+        right = self.eval(node)
+        work, self.scope.out = self.scope.out, saved
+        right = convert.condition(right)
+        if isinstance(right, Const):
+            if not work:
+                return left if right.value is is_and else right
+            right = convert.runtime(right)
+        if not work and not right.touches_memory:  # type: ignore[union-attr]
+            return Expr("and" if is_and else "or", convert.BOOL, (left, convert.runtime(right)))
+        left = self.scope.temporary(left, "both" if is_and else "either")
+        right_expr = convert.to(right, dt.bool_)
+        work.append(Assign(str(left.attr), right_expr, loc=self.scope.location))
+        self.scope.emit(If(left, work, []) if is_and else If(left, [], work))
+        return left
+
+    def expr_IfExp(self, node: ast.IfExp) -> Value:
+        test = self.eval(node.test)
+        if isinstance(test, Expr) and test.type.lanes:
+            return self.lane_by_lane(test, node)
+        cond = convert.condition(test)
+        if isinstance(cond, Const):
+            return self.eval(node.body if cond.value else node.orelse)
+        assert isinstance(cond, Expr)
+        saved = self.scope.out
+        self.scope.out = []
+        a = self.eval(node.body)
+        work_a, self.scope.out = self.scope.out, []
+        b = self.eval(node.orelse)
+        work_b, self.scope.out = self.scope.out, saved
+        if not all(isinstance(v, (Expr, Const)) for v in (a, b)):
+            raise ComptimeError(
+                "a conditional expression with a runtime condition chooses between numbers"
+            )
+        x, y = convert.unify(a, b, self.scope.index)
+        if not work_a and not work_b and not x.touches_memory and not y.touches_memory:
+            return Expr("select", x.type, (convert.to(cond, dt.bool_, x.type.lanes), x, y))
+        name = self.scope.fresh("chosen")
+        self.scope.types[name] = x.type
+        work_a.append(Assign(name, x, loc=self.scope.location))
+        work_b.append(Assign(name, y, loc=self.scope.location))
+        self.scope.emit(If(cond, work_a, work_b))
+        return Expr("var", x.type, (), name)
+
+    def lane_by_lane(self, mask: Expr, node: ast.IfExp) -> Value:
+        """`a if mask else b`.
+
+        Raises:
+            KernelTypeError: a side touches memory, which it would do for all lanes.
+        """
+        mark = len(self.scope.out)
+        a, b = self.eval_all(node.body, node.orelse)
+        sides = [v for v in (a, b) if isinstance(v, Expr)]
+        if any(v.touches_memory for v in sides) or not all(map(_pure, walk(self.scope.out[mark:]))):
+            raise KernelTypeError(
+                "both sides of a conditional expression on a mask are evaluated, "
+                "and one of them touches memory",
+                hint="load into a variable before, or use cb.select(mask, a, b)",
+            )
+        return LOWERED["select"](self.scope, "select", [mask, a, b], {})
+
+    def expr_Subscript(self, node: ast.Subscript) -> Value:
+        return self.looked_into(self.item(node))
+
+    def item(self, node: ast.Subscript) -> Value:
+        """`owner[...]`."""
+        refuse_index_after_index(node, self.scope.frame.env)
+        saved, owner = self.scope.location, self.owner(node.value)
+        self.scope.location = saved
+        if isinstance(node.slice, ast.Slice) and isinstance(owner, (Const, TupleValue)):
+            bounds = self.comptime_slice(node.slice)
+            if isinstance(owner, TupleValue):
+                return plain(TupleValue(owner.items[bounds]))
+            return Const(self.scope.facts.reads.item(owner.value, bounds))
+        return subscript(self.scope, owner, self.index_values(node.slice))
+
+    def comptime_slice(self, node: ast.Slice) -> slice:
+        """`start:stop:step` of comptime bounds."""
+        parts = (node.lower, node.upper, node.step)
+        bounds = [Const(None) if part is None else self.eval(part) for part in parts]
+        numbers = [b.value for b in bounds if isinstance(b, Const)]
+        if len(numbers) < len(bounds):
+            raise ComptimeError(
+                "the bounds of a slice of comptime values must be comptime",
+                hint="pass the values as an array instead",
+            )
+        return slice(*numbers)
+
+    def index_values(self, node: ast.expr) -> tuple[Value, ...]:
+        """The indices inside `[...]`."""
+        if isinstance(node, ast.Tuple):
+            return tuple(self.eval_all(*node.elts))
+        value = self.eval(node)
+        if isinstance(value, TupleValue):
+            return value.items
+        if isinstance(value, Const) and isinstance(value.value, tuple):
+            return tuple(Const(v) for v in value.value)
+        return (value,)
+
+    def expr_Call(self, node: ast.Call) -> Value:
+        value = self.call(node)
+        if isinstance(value, Undecided):
+            raise value.refused()
+        return value
+
+    def unread(self, node: ast.expr) -> Value:
+        """The value of an expression that nothing is done with here: a call may give none."""
+        if not isinstance(node, ast.Call):
+            return self.eval(node)
+        saved = self.scope.location
+        self.scope.place(node)
+        value = self.call(node)
+        self.scope.location = saved
+        return value
+
+    def expr_GeneratorExp(self, node: ast.GeneratorExp) -> Value:
+        """`(f(i) for i in ...)`, written out: a tuple."""
+        if len(node.generators) > 1:
+            raise KernelSyntaxError(
+                "a comprehension has one for in a kernel", hint="put one into another"
+            )
+        (loop,) = node.generators
+        names = stored_names(loop.target)
+        before = {n: self.scope.frame.env[n] for n in names if n in self.scope.frame.env}
+        values: list[Value] = []
+        marks: list[int] = []
+        for item in written_out(self.eval(loop.iter)):
+            self.bind_comprehended(loop.target, item)
+            if all(self.comptime_truth(test) for test in loop.ifs):
+                values.append(self.eval(node.elt))
+                marks.append(len(self.scope.out))
+        for i in reversed(range(len(values) - 1)):
+            values[i] = self.scope.keep(values[i], marks[i])
+        for name in names:
+            self.scope.frame.env.pop(name, None)
+        self.scope.frame.env.update(before)
+        return plain(TupleValue(tuple(values)))
+
+    def bind_comprehended(self, target: ast.expr, item: Value) -> None:
+        """Bind a comprehension's variables, which are its own."""
+        if isinstance(target, ast.Name):
+            self.scope.frame.env[target.id] = item
+        elif isinstance(target, ast.Tuple):
+            for t, v in zip(target.elts, unpacked(item, len(target.elts)), strict=True):
+                self.bind_comprehended(t, v)
+        else:
+            raise unsupported(target, self.scope.location)
+
+    def comptime_truth(self, node: ast.expr) -> bool:
+        """Whether a condition holds that is known when the code is made."""
+        value = self.eval(node)
+        if not isinstance(value, Const):
+            raise ComptimeError(
+                f"the condition of a comprehension must be comptime, but it is {describe(value)}"
+            )
+        return bool(value.value)
+
+
+def _pure(s: Stmt) -> bool:
+    return isinstance(s, PURE) and not any(e.touches_memory for e in expressions(s))

@@ -1,0 +1,214 @@
+"""Ways through the code: where they part, where they meet, and how one leaves for elsewhere.
+
+Walking a piece of code gives the *paths* that reach its end: lists of statements that go on there.
+What follows is written where they meet, once. A path that leaves for elsewhere (a return, or break
+and continue of an unrolled loop) is remembered until it gets there; where others meet before that,
+it sets a flag which skips what they share.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Union
+
+from cubepy.compiler import convert
+from cubepy.compiler.ir import Assign, Expr, If, Stmt
+from cubepy.compiler.scope import Restart, Scope
+from cubepy.compiler.values import ArrayValue, Const, NoValue, Undecided, Value
+from cubepy.errors import ComptimeError
+from cubepy.lang import dtypes as dt
+
+RETURN = "@return"
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Where `continue` (the end of a turn) or `break` (the end) of an unrolled loop goes."""
+
+    loop: int
+    end: bool
+
+
+Item = Union[ast.stmt, Callable[[], None]]
+
+
+@dataclass
+class Loop:
+    """A loop around the current place: a runtime one, or an unrolled one (with a number)."""
+
+    unrolled: int = 0
+    entry: dict[str, Value] | None = None
+    bound: dict[str, Value] = field(default_factory=dict)  # its own variables, as a turn begins
+    rebound: set[str] = field(default_factory=set)  # those of them that some turn leaves otherwise
+    at: tuple[int, int] = (0, 0)  # where a runtime loop stands
+    left_by: str = ""  # the variable that a break sets, if what follows the loop asks for it
+    broken: bool = False  # whether a break leaves it
+
+
+@dataclass
+class Path:
+    """A way through the code so far: the statements that it goes on after, and what names mean
+    there.
+
+    `to` says where it goes: on (None), out of the function (RETURN), or to a marker. `flagged`: the
+        flag that says
+    "has returned" is set on it.
+    """
+
+    out: list[Stmt]
+    env: dict[str, Value]
+    to: Marker | str | None = None
+    flagged: bool = False
+
+
+@dataclass
+class Region:
+    """Where a piece of code began: the list and position of its first statement, and which paths
+    had left before.
+    """
+
+    out: list[Stmt]
+    mark: int
+    left: int
+
+
+class Paths:
+    """The paths of the function that is being walked.
+
+    Attributes:
+        scope: what is known at the current place.
+        statement: walks one statement; gives the paths after it, None for the one that is being
+            written.
+        loops: around the current place, the outermost first.
+        left: paths that have left for a place which is not reached yet.
+    """
+
+    def __init__(self, scope: Scope, statement: Callable[[ast.stmt], list[Path] | None]) -> None:
+        self.scope, self.statement = scope, statement
+        self.loops: list[Loop] = []
+        self.left: list[Path] = []
+
+    def block(self, items: list[Item]) -> list[Path]:
+        """Walk items in order; gives the paths that reach the end, none when control never does."""
+        for position, item in enumerate(items):
+            if not isinstance(item, ast.stmt):
+                item()
+                continue
+            self.scope.place(item)
+            region = self.region()
+            paths = self.statement(item)
+            if paths is None:
+                continue
+            if not paths or position == len(items) - 1:
+                return paths
+            self.join(region, paths)
+        return [Path(self.scope.out, self.scope.frame.env)]
+
+    def branch(self, items: list[Item]) -> tuple[list[Stmt], list[Path]]:
+        """Walk items into a list of their own, from the names of here; gives it and the paths that
+        reach its end.
+        """
+        saved, env = self.scope.out, dict(self.scope.frame.env)
+        out: list[Stmt] = []
+        self.scope.out = out
+        try:
+            return out, self.block(items)
+        finally:
+            self.scope.out, self.scope.frame.env = saved, env
+
+    def region(self) -> Region:
+        """The piece of code that begins here."""
+        return Region(self.scope.out, len(self.scope.out), len(self.left))
+
+    def arrived(self, region: Region, to: Marker | str) -> list[Path]:
+        """The paths that left a region for a place which is reached now."""
+        paths = self.left[region.left :]
+        self.left[region.left :] = [p for p in paths if p.to != to]
+        return [p for p in paths if p.to == to]
+
+    def join(self, region: Region, paths: list[Path]) -> None:
+        """Go on where the paths out of a region meet."""
+        gone = self.left[region.left :]
+        if gone and len(paths) == 1:  # what follows belongs to this path alone, and needs no flag
+            self.scope.out, self.scope.frame.env = paths[0].out, paths[0].env
+            return
+        self.scope.out, self.scope.frame.env = region.out, self.met(paths)
+        if gone:
+            self.skip(region, gone)
+
+    def skip(self, region: Region, gone: list[Path]) -> None:
+        """Let paths that have left a region skip what follows it, by a flag."""
+        # a flag of its own: one that units set later, apart from each other, would make barriers
+        # here seem unsafe
+        returned = all(path.to == RETURN for path in gone) and any(path.flagged for path in gone)
+        if returned:
+            name = str(
+                self.scope.variable((*self.scope.frame.path, RETURN, "returned"), convert.BOOL).attr
+            )
+        else:
+            name = self.scope.fresh("left")
+            self.scope.types[name] = convert.BOOL
+        region.out.insert(
+            region.mark, Assign(name, convert.constant(False, dt.bool_), loc=self.scope.location)
+        )
+        for path in gone:
+            if not (returned and path.flagged):
+                path.out.append(
+                    Assign(name, convert.constant(True, dt.bool_), loc=self.scope.location)
+                )
+                path.flagged = path.flagged or returned
+        rest: list[Stmt] = []
+        self.scope.emit(
+            If(Expr("not_", convert.BOOL, (Expr("var", convert.BOOL, (), name),)), rest, [])
+        )
+        self.scope.out = rest
+
+    def met(self, paths: list[Path]) -> dict[str, Value]:
+        """What names mean where paths meet."""
+        env = dict(paths[0].env)
+        for path in paths[1:]:
+            for name, value in path.env.items():
+                env[name] = self.joined(name, env[name], value) if name in env else value
+        return env
+
+    def joined(self, name: str, a: Value, b: Value) -> Value:
+        """One binding for a name that two paths leave with `a` and `b`; unusable if they cannot
+        meet.
+        """
+        for value in (a, b):
+            if isinstance(value, Undecided):
+                return value
+        try:
+            self.scope.differ(name, a, b)
+        except ComptimeError as error:
+            return Undecided(error.message)
+        return a
+
+    def check_loop_exit(self) -> None:
+        """A name that is comptime before a runtime loop must be unchanged wherever a turn ends; the
+        loop's own names are noted if they are not what they were when it began.
+        """
+        loop = next(loop for loop in reversed(self.loops) if not loop.unrolled)
+        for name, before in (loop.entry or {}).items():
+            now = self.scope.frame.env.get(name, before)
+            if name == RETURN or isinstance(before, Undecided):
+                continue
+            if isinstance(now, NoValue):
+                raise now.refused()
+            if (
+                isinstance(now, Undecided)
+                and now.key is not None
+                and now.key not in self.scope.facts.runtime
+            ):
+                self.scope.make_runtime(now.key)
+            if isinstance(before, Expr) != isinstance(now, Expr) and not (
+                isinstance(before, (Const, ArrayValue)) or isinstance(now, (Const, ArrayValue))
+            ):
+                self.scope.facts.apart.add((*self.scope.frame.path, name, loop.at))
+                raise Restart
+            self.scope.differ(name, before, now)
+        for name, value in loop.bound.items():
+            if not self.scope.same(self.scope.frame.env.get(name, value), value):
+                loop.rebound.add(name)

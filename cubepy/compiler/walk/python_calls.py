@@ -1,0 +1,154 @@
+"""Calls of Python's own functions: translated ones, and any of comptime values."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pdb
+from functools import reduce
+from typing import Any
+
+from cubepy.compiler import convert
+from cubepy.compiler.ir import Expr
+from cubepy.compiler.lower.loops import make_range, written_out
+from cubepy.compiler.lower.registry import LOWERED
+from cubepy.compiler.scope import Scope
+from cubepy.compiler.values import (
+    ArrayValue,
+    Const,
+    RangeValue,
+    TupleValue,
+    UnrollValue,
+    Value,
+    describe,
+    plain,
+    refuse_loop_with,
+    tuple_items,
+)
+from cubepy.compiler.walk.attributes import array_attribute, wrap
+from cubepy.compiler.walk.elements import subscript
+from cubepy.errors import ComptimeError, CubeError, KernelTypeError
+from cubepy.lang import dtypes as dt
+from cubepy.lang.builtins import BUILTINS, FLOAT_MATH
+from cubepy.lang.mathematics import MATHEMATICS, NUMPY_NAMES
+
+MATH = {
+    getattr(math, name): name for name in (*FLOAT_MATH, *MATHEMATICS, "pow") if hasattr(math, name)
+}
+
+MATH[math.fabs] = "abs"
+
+PYTHON = {abs: "abs", min: "min", max: "max", round: "round", pow: "pow"}
+
+
+def python_call(s: Scope, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call something of Python's: a translated function, or any function of comptime values."""
+    values = [*args, *kwargs.values()]
+    if fn is range:
+        return make_range(args)
+    if fn is len:
+        return length(s, args[0])
+    if fn is breakpoint or fn is pdb.set_trace:
+        return Const(None)  # stops on the python backend only
+    if fn is print:
+        return LOWERED["debug_print"](s, "debug_print", args, {})
+    if fn is zip or (fn is enumerate and len(args) == 1):
+        loops = (UnrollValue, RangeValue)
+        refuse_loop_with(fn.__name__, [a for a in args if not isinstance(a, loops)])
+        rows_of = [parts(a) for a in args]
+        counted = fn is enumerate
+        rows = zip(*((map(Const, range(len(rows_of[0]))), *rows_of) if counted else rows_of))
+        return plain(TupleValue(tuple(plain(TupleValue(r)) for r in rows)))
+    numbers = [v.value for v in values if isinstance(v, Const)]
+    if len(numbers) == len(values):
+        s.facts.reads.call(fn, tuple(numbers))
+        try:
+            return wrap(s, fn(*numbers[: len(args)], **dict(zip(kwargs, numbers[len(args) :]))))
+        except (CubeError, RecursionError):
+            raise
+        except Exception as error:
+            raise ComptimeError(
+                f"{_name(fn)} failed at compile time: {type(error).__name__}: {error}"
+            ) from error
+    try:
+        known = MATH.get(fn) or PYTHON.get(fn)
+    except TypeError:
+        known = None
+    if fn in (min, max, sum) and len(args) == 1 and isinstance(args[0], TupleValue):
+        return over_items(s, fn, args[0].items)
+    if known is not None:
+        return LOWERED[known](s, known, args, kwargs)
+    if fn in (int, float, bool):
+        return python_cast(s, fn, args)
+    if fn is tuple and len(args) == 1:
+        return plain(TupleValue(written_out(args[0])))
+    raise KernelTypeError(
+        f"{_name(fn)} cannot be called with runtime values in a kernel", hint=_instead(fn)
+    )
+
+
+def python_cast(s: Scope, fn: Any, args: list[Value]) -> Value:
+    """`int(x)`, `float(x)`, `bool(x)` of a runtime value."""
+    if len(args) != 1:
+        raise KernelTypeError(f"{fn.__name__} takes one argument")
+    if fn is bool:
+        return convert.condition(args[0])
+    value = convert.runtime(args[0], s.index)
+    have = value.type.dtype
+    if fn is float:
+        return convert.cast(value, dt.float_for(have)) if not have.is_float else value
+    return value if have.is_int else convert.cast(value, dt.i64 if have is dt.f64 else dt.i32)
+
+
+def length(s: Scope, value: Value) -> Value:
+    """`len(value)`."""
+    if isinstance(value, TupleValue):
+        return Const(len(value.items))
+    if isinstance(value, ArrayValue):
+        return subscript(s, array_attribute(s, value, "shape"), (Const(0),))
+    if isinstance(value, Const) and hasattr(value.value, "__len__"):
+        return Const(len(value.value))
+    if isinstance(value, Expr) and value.type.lanes:
+        return Const(value.type.lanes)
+    raise KernelTypeError(f"{describe(value)} has no length")
+
+
+def over_items(s: Scope, fn: Any, items: tuple[Value, ...]) -> Value:
+    """`min`, `max` or `sum` of a tuple."""
+    if fn is sum:
+        return reduce(lambda a, b: convert.binary("add", a, b, s.index), items)
+    return LOWERED[fn.__name__](s, fn.__name__, [*items], {}) if items[1:] else items[0]
+
+
+def parts(value: Value) -> tuple[Value, ...]:
+    """What zip and enumerate go over: a tuple, or a comptime range or list."""
+    if isinstance(value, Const) and isinstance(value.value, (range, list)):
+        return tuple(map(Const, value.value))
+    return tuple_items(value)
+
+
+def _name(fn: Any) -> str:
+    return getattr(fn, "__qualname__", None) or repr(fn)
+
+
+ALIASES = NUMPY_NAMES | {  # NumPy's names of builtins
+    "absolute": "abs",
+    "clip": "clamp",
+    "maximum": "nan_max",
+    "minimum": "nan_min",
+    "power": "pow",
+    "where": "select",
+}
+
+
+def _instead(fn: Any) -> str:
+    """The hint for a host function that was called with runtime values."""
+    if inspect.isfunction(fn):
+        return f"{'write a def and ' * (fn.__name__ == '<lambda>')}decorate it with @cb.func"
+    name = str(getattr(fn, "__name__", ""))
+    name = ALIASES.get(name, name)
+    return (
+        f"cb.{name} does it in a kernel"
+        if name in BUILTINS
+        else "kernels call cb.* and functions under @cb.func"
+    )
