@@ -214,6 +214,7 @@ class Loops:
         before = dict(self.scope.frame.env)
         self.scope.frame.env.update(bound)
         loop.entry = {n: v for n, v in before.items() if n not in bound}
+        loop.bound = bound
         self.paths.loops.append(loop)
         location = self.scope.location
         body, paths = self.paths.branch(items)
@@ -229,16 +230,12 @@ class Loops:
         for name, was in before.items():
             if isinstance(env.get(name), Expr) and not isinstance(was, Undecided):
                 after[name] = env[name]
-        for (
-            name,
-            value,
-        ) in (
-            bound.items()
-        ):  # a turn that ends elsewhere leaves what another loop made of it as it was
-            again = self.scope.same(env.get(name, value), value)
+        for name, value in bound.items():
             key = (*self.scope.frame.path, name)
             after[name] = (
-                value if again else Undecided(f"{name!r} changes within its own loop", key)
+                Undecided(f"{name!r} changes within its own loop", key)
+                if name in loop.rebound
+                else value
             )
         self.scope.frame.env = after
         return body
