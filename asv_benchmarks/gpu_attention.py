@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from statistics import median
 from typing import Any
+
+from gpu_timing import milliseconds
 
 ROUNDS, CALLS = 9, 3
 
@@ -35,25 +36,15 @@ GENERAL = (
 )  # fmt: skip
 
 
-def milliseconds(runs: dict[str, Callable[[], Any]], stream: Any) -> dict[str, float]:
+def in_turns(runs: dict[str, Callable[[], Any]], stream: Any) -> dict[str, float]:
     """The median time of a call, for each run."""
     import torch
 
-    times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
     torch.cuda.synchronize()
-    for _ in range(ROUNDS):
-        for name, run in runs.items():
-            run()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record(stream)
-            for _ in range(CALLS):
-                run()
-            end.record(stream)
-            end.synchronize()
-            times[name].append(start.elapsed_time(end) / CALLS)
-    return {name: median(t) for name, t in times.items()}
+    found = milliseconds([*runs.values()], stream, ROUNDS, [CALLS] * len(runs))
+    return dict(zip(runs, found, strict=True))
 
 
 def exact(q: Any, k: Any, v: Any, causal: bool, grad: Any = None) -> tuple[Any, ...]:
@@ -139,7 +130,7 @@ def forward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, st
         with cudnn():
             return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=h != g)
 
-    ms = milliseconds(
+    ms = in_turns(
         {"ours": lambda: attention(q, k, v, is_causal=causal, out=out), "torch": theirs}, stream
     )
     flops = 4 * b * h * length**2 * d / (2 if causal else 1)
@@ -169,7 +160,7 @@ def backward(problem: tuple[Any, ...], causal: bool, stream: Any) -> dict[str, s
         "ours": lambda: attention_gradients(grad, q, k, v, out, lse, is_causal=causal),
         "torch": lambda: torch.autograd.grad(result, leaves, grad, retain_graph=True),
     }
-    ms = milliseconds(runs, stream)
+    ms = in_turns(runs, stream)
     found = [torch.as_tensor(a, device="cuda") for a in runs["ours"]()]
     right = exact(q, k, v, causal, grad)
     pairs = list(zip(found, right, strict=True))[
@@ -211,7 +202,7 @@ def general(dtype: str, kind: str, length: int, d: int, stream: Any) -> dict[str
         "ours": lambda: attention(q, k, v, attn_mask=mask, out=out),
         "torch": lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
     }
-    ms = milliseconds(runs, stream)
+    ms = in_turns(runs, stream)
     s = q[:1, :1].double() @ k[:1, :1].double().transpose(2, 3) / math.sqrt(d)
     if kind == "numbers":
         s = s + mask[:1].double()

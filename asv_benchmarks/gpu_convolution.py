@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpu_matmul import CACHE, milliseconds
+from gpu_matmul import CACHE, in_turns
 
 SAMPLE = 2
 # channels, side, filters, window, stride; the different ones of ResNet-50, in its order
@@ -97,7 +97,7 @@ def compare(
 
     flops = 2 * batch * out_side**2 * filters * channels // groups * window**2
     calls = max(sets, min(24, int(4e-3 / max(flops / 5e14, size / 3e12))))
-    mine, other = milliseconds([ours, theirs], calls, sets, stream)
+    mine, other = in_turns([ours, theirs], calls, sets, stream)
     some = slice(0, batch if what == "conv_weight" else SAMPLE)
     x, grad = xs[0][some].double(), grads[0][some].double()
     if what == "conv2d":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpu_memory_bound import GIB, SIDE, Work, copy_speed, equal, milliseconds, near, tensor
+from gpu_memory_bound import GIB, SIDE, Work, copy_speed, equal, in_turns, near, tensor
 
 import cubepy as cb
 
@@ -254,7 +254,7 @@ def measured(work: Work, best: float, stream: Any) -> dict[str, str]:
         error = work.error(work.ours())
     except (cb.CubeError, RuntimeError, TypeError, ValueError) as failed:
         return {"work": work.name, "ours": f"failed: {str(failed).splitlines()[0][:160]}"}
-    mine, theirs = milliseconds((work.ours, work.torch), stream)
+    mine, theirs = in_turns((work.ours, work.torch), stream)
     speed = work.nbytes / mine
     return {
         "work": work.name, "ours": f"{mine:.3f} ms, {speed / 1e9:.2f} TB/s ({speed / best:.0%} of copy)",

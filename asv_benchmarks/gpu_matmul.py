@@ -9,15 +9,14 @@ to float64 over the norm, on some rows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from statistics import median
 from typing import Any
+
+from gpu_timing import measured, milliseconds, pause, turning
 
 ROUNDS = 7
 PAUSE = 8_000_000
 """Cycles of the GPU that the host gets ahead by, at least: half more than its calls took."""
-CLOCK = 2e9
 CACHE = 120e6
 SAMPLE = 64
 
@@ -46,34 +45,17 @@ ORDERS = (
 )
 
 
-def milliseconds(
-    runs: list[Callable[[int], Any]], calls: int, sets: int, stream: Any
-) -> list[float]:
-    """The median time of one call, for each run."""
+def in_turns(runs: list[Callable[[int], Any]], calls: int, sets: int, stream: Any) -> list[float]:
+    """The median time of one call, for each run, with sets of inputs in turn."""
     import torch
 
-    times: list[list[float]] = [[] for _ in runs]
-    pauses = []
-    for run in runs:
-        for i in range(2 * sets):
-            run(i % sets)
+    turns, pauses = [turning(run, sets) for run in runs], []
+    for run in turns:
+        for _ in range(2 * sets):
+            run()
         torch.cuda.synchronize()
-        began = time.perf_counter()
-        for i in range(calls):
-            run(i % sets)
-        pauses.append(max(PAUSE, int(1.5 * CLOCK * (time.perf_counter() - began))))
-    torch.cuda.synchronize()
-    for _ in range(ROUNDS):
-        for at, run in enumerate(runs):
-            torch.cuda._sleep(pauses[at])
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record(stream)
-            for i in range(calls):
-                run(i % sets)
-            end.record(stream)
-            end.synchronize()
-            times[at].append(start.elapsed_time(end) / calls)
-    return [median(t) for t in times]
+        pauses.append(pause(PAUSE, measured(run, calls, stream)[1]))
+    return milliseconds(turns, stream, ROUNDS, [calls] * len(runs), pauses)
 
 
 def draw(dtype: str, *shape: int) -> Any:
@@ -132,7 +114,7 @@ def compare(
         )
     flops = 2 * m * n * k
     calls = max(sets, min(24, int(4e-3 / max(flops / 6e14, size * n * k / 4e12))))
-    mine, *others = milliseconds([ours, *theirs], calls, sets, stream)
+    mine, *others = in_turns([ours, *theirs], calls, sets, stream)
     best = min(others)
     rows = torch.randperm(m, device="cuda")[:SAMPLE]
     right = xs[0][rows].double() @ ws[0].double()

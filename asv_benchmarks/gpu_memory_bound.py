@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
+
+from gpu_timing import milliseconds
 
 ROUNDS, CALLS = 9, 3
 GIB = 1 << 30
@@ -33,26 +34,15 @@ class Work:
     peer: str = "torch"
 
 
-def milliseconds(runs: tuple[Callable[[], Any], ...], stream: Any) -> list[float]:
+def in_turns(runs: tuple[Callable[[], Any], ...], stream: Any) -> list[float]:
     """The median time of one call, for each run."""
     import torch
 
-    times: list[list[float]] = [[] for _ in runs]
     for run in runs:
         run()
         run()
     torch.cuda.synchronize()
-    for _ in range(ROUNDS):
-        for at, run in enumerate(runs):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            run()  # while it runs, the host gets ahead
-            start.record(stream)
-            for _ in range(CALLS):
-                run()
-            end.record(stream)
-            end.synchronize()
-            times[at].append(start.elapsed_time(end) / CALLS)
-    return [median(t) for t in times]
+    return milliseconds(runs, stream, ROUNDS, [CALLS] * len(runs))
 
 
 def tensor(x: Any) -> Any:
@@ -182,7 +172,7 @@ def _narrow(x: Any, out: Any) -> Iterator[Work]:
 def measured(work: Work, best: float, stream: Any) -> dict[str, str]:
     """A row of the table; `best` is the speed of a copy in bytes per millisecond."""
     error = work.error(work.ours())
-    mine, theirs = milliseconds((work.ours, work.torch), stream)
+    mine, theirs = in_turns((work.ours, work.torch), stream)
     speed = work.nbytes / mine
     return {
         "work": f"{work.name}, 1 GiB", "ours": f"{mine:.3f} ms, {speed / 1e9:.2f} TB/s ({speed / best:.0%} of copy)",
@@ -197,7 +187,7 @@ def copy_speed(stream: Any) -> float:
 
     a = torch.randn(GIB // 4, device="cuda")
     b = torch.empty_like(a)
-    return 2 * GIB / milliseconds((lambda: b.copy_(a),), stream)[0]
+    return 2 * GIB / in_turns((lambda: b.copy_(a),), stream)[0]
 
 
 def rows() -> Iterator[dict[str, str]]:

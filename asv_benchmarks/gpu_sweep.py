@@ -1,8 +1,8 @@
 """Random shapes on a GPU beside torch's: `python asv_benchmarks/gpu.py --only sweep`.
 
-    python asv_benchmarks/gpu_sweep.py                                # 50 shapes a family, the seed
-    of the day python asv_benchmarks/gpu_sweep.py --seed 7 --count 10 --family norms --family
-    "matmul, bf16" python asv_benchmarks/gpu_sweep.py --write sweep.md --json sweep.json
+    python asv_benchmarks/gpu_sweep.py                        # 50 shapes a family, the seed of the day
+    python asv_benchmarks/gpu_sweep.py --seed 7 --count 10 --family norms --family "matmul, bf16"
+    python asv_benchmarks/gpu_sweep.py --write sweep.md --json sweep.json
 
 What counts is the lowest decile of the ratios of a family: the fastest peer's time over ours. Each
 pair is timed by events on one stream, interleaved, medians; a pause on the GPU before every
@@ -19,7 +19,6 @@ import importlib.util
 import json
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
@@ -28,9 +27,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_sweep_families import FAMILIES, Case
+from gpu_timing import measured, milliseconds, pause
 
 COUNT, ROUNDS = 50, 5
-CLOCK = 2e9
 PAUSE = 400_000
 """Cycles of the GPU that the host gets ahead by, at least: half more than its calls took."""
 SECONDS = 1.5e-3
@@ -55,34 +54,19 @@ def seed_of_day() -> int:
     return int(datetime.date.today().strftime("%Y%m%d"))
 
 
-def milliseconds(runs: list[Callable[[], Any]], stream: Any) -> list[float]:
-    """The median time of one call, for each run."""
+def in_turns(runs: list[Callable[[], Any]], stream: Any) -> list[float]:
+    """The median time of one call, for each run: as many calls as take long enough."""
     import torch
 
-    def timed(run: Callable[[], Any], calls: int, pause: int) -> tuple[float, float]:
-        torch.cuda._sleep(pause)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record(stream)
-        began = time.perf_counter()
-        for _ in range(calls):
-            run()
-        host = time.perf_counter() - began
-        end.record(stream)
-        end.synchronize()
-        return start.elapsed_time(end) / calls, host
-
-    plans = []
+    calls, pauses = [], []
     for run in runs:
         for _ in range(3):
             run()
-        one, host = timed(run, CALLS[0], PAUSE)
-        calls = max(CALLS[0], min(CALLS[1], int(SECONDS * 1e3 / max(one, 1e-3))))
-        plans.append((calls, max(PAUSE, int(1.5 * CLOCK * host / CALLS[0] * calls))))
-    times: list[list[float]] = [[] for _ in runs]
-    for _ in range(ROUNDS):
-        for at, run in enumerate(runs):
-            times[at].append(timed(run, *plans[at])[0])
-    return [median(t) for t in times]
+        torch.cuda._sleep(PAUSE)
+        one, host = measured(run, CALLS[0], stream)
+        calls.append(max(CALLS[0], min(CALLS[1], int(SECONDS * 1e3 / max(one, 1e-3)))))
+        pauses.append(pause(PAUSE, host / CALLS[0] * calls[-1]))
+    return milliseconds(runs, stream, ROUNDS, calls, pauses)
 
 
 def difference(mine: Any, other: Any) -> float:
@@ -98,14 +82,14 @@ def difference(mine: Any, other: Any) -> float:
     return float((a - b).norm() / b.norm().clamp(min=1e-30))
 
 
-def measured(family: str, rng: random.Random, count: int, stream: Any) -> list[dict[str, Any]]:
+def cases_of(family: str, rng: random.Random, count: int, stream: Any) -> list[dict[str, Any]]:
     """The cases of one family: label, milliseconds of ours and the peers', the ratio to the
     fastest, the difference.
     """
     found = []
     for label, ours, peers in families()[family](rng, count):
         apart = difference(ours(), next(iter(peers.values()))())
-        mine, *others = milliseconds([ours, *peers.values()], stream)
+        mine, *others = in_turns([ours, *peers.values()], stream)
         best = min(others)
         found.append({
             "label": label, "ours": mine, **dict(zip(peers, others, strict=True)), "ratio": best / mine,
@@ -140,7 +124,7 @@ def sweep(names: list[str], count: int, seed: int) -> Iterator[tuple[str, list[d
     own = torch.cuda.Stream()
     with torch.cuda.stream(own), cb.Stream("cuda", handle=own.cuda_stream), torch.no_grad():
         for family in names:
-            yield family, measured(family, random.Random(f"{seed} {family}"), count, own)
+            yield family, cases_of(family, random.Random(f"{seed} {family}"), count, own)
 
 
 def rows() -> Iterator[dict[str, str]]:

@@ -10,7 +10,7 @@ from cubepy.nn import arguments, init
 from cubepy.nn import functional as F
 from cubepy.nn.module import Module
 from cubepy.nn.parameter import Parameter
-from cubepy.tensor import Tensor
+from cubepy.tensor import Tensor, apply
 
 
 class Linear(Module):
@@ -46,7 +46,9 @@ class Linear(Module):
         """(..., in_features) -> (..., out_features); `activation` and `residual` as in
         `functional.linear`.
         """
-        return F.linear(input, self.weight, self.bias, activation=activation, residual=residual)
+        if activation is not None or residual is not None or not isinstance(input, Tensor):
+            return F.linear(input, self.weight, self.bias, activation=activation, residual=residual)
+        return apply("linear", input, self.weight, self.bias, None, activation=None)
 
     def extra_repr(self) -> str:
         text = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

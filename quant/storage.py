@@ -15,16 +15,13 @@ from cubepy.lang.dtypes import DType, f32, promote
 from cubepy.quant.linear.gpu.layout import arranged_of
 from cubepy.quant.linear.linear import quantized_linear
 from cubepy.quant.weights.weight import QuantizedWeight
-from cubepy.runtime.device import Device
+from cubepy.runtime.device import Device, gpu_of
 from cubepy.tensor import Storage, register
 from cubepy.tensor.storage import HOST, home, moved
 
 
 class Quantized(Storage):
     """A weight that stays packed in memory.
-
-    Attributes:
-        weight: the packed arrays.
 
     Example:
         >>> from cubepy import nn, quant
@@ -34,14 +31,22 @@ class Quantized(Storage):
     """
 
     kind: ClassVar[str] = "quantized"
-    __slots__ = ("_operands", "weight")
+    __slots__ = ("_weight",)
 
     def __init__(
         self, weight: QuantizedWeight, dtype: DType = f32, device: Device | None = None
     ) -> None:
         super().__init__(weight.shape, dtype, home(weight.codes) if device is None else device)
         self.weight = weight
-        self._operands: tuple[Any, tuple[Any, ...] | None] = (None, None)
+
+    @property
+    def weight(self) -> QuantizedWeight:
+        """The packed arrays."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: QuantizedWeight) -> None:
+        self._weight, self.packed = weight, None
 
     def arrays(self) -> dict[str, Any]:
         return self.weight.arrays()
@@ -55,10 +60,9 @@ class Quantized(Storage):
         return self.kind, w.shape, w.scheme, w.gain, w.minimums is None, self.dtype
 
     def operands(self) -> tuple[Any, ...] | None:
-        known, found = self._operands
-        if known is not self.weight:
-            found = super().operands()
-            self._operands = self.weight, found
+        found = super().operands()
+        if gpu_of(self.device) is None:  # there, arrays that are arranged may come later
+            self.packed = found
         return found
 
     def dense(self) -> Any:

@@ -1,9 +1,9 @@
 """Random calls of the library against references in float64.
 
     python scripts/fuzz_library.py                                  # 20,000 calls from seed 0
-    python scripts/fuzz_library.py --seed 7 --count 1000000 --jobs 16 python scripts/fuzz_library.py
-    --only matmul --only conv2d --frames 1 python scripts/fuzz_library.py --call 7000000123
-    # one call again, in this process
+    python scripts/fuzz_library.py --seed 7 --count 1000000 --jobs 16
+    python scripts/fuzz_library.py --only matmul --only conv2d --frames 1
+    python scripts/fuzz_library.py --call 7000000123                # one call again, in this process
 
 Every call is made from one number (seed * 10**9 + its place), which is printed when the result is
 wrong, an error is raised or the process ends; `--call` repeats it. The exit status says whether all

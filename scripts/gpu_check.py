@@ -54,6 +54,8 @@ PLANTED = ("memcheck", "racecheck", "initcheck")  # what `tests.device.planted` 
 HONEST = "not cpu and not python and not fault and not out_of_bounds and not assert"
 """Without the tests that make mistakes on purpose."""
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+STRESS = [sys.executable, "scripts/stress_gpu.py", "--seconds", "60", "--interval", "4"]
+"""In a round of its own: how much memory the GPU has left tells of this process alone."""
 WORKERS = max(1, (os.cpu_count() or 1) - 2)
 SECONDS = 900
 LIBRARY = (
@@ -84,6 +86,7 @@ def rounds(out: Path, sanitize: bool, benchmarks: bool, only: list[str]) -> list
     found = [
         [Step("tests", [[*PYTEST, *TESTS, "-k", "not cpu and not python", *spread]])],
         [Step("library", [[*PYTEST, "tests/kernels", *spread]], ON_GPU)],
+        [Step("stress", [STRESS])],
     ]
     tools = [tool for tool in (*TOOLS, *LIBRARY) if tool in only or (sanitize and not only)]
     if tools and shutil.which("compute-sanitizer"):

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cubepy.backends.cpu.backend import CpuBackend
+from cubepy.backends.llvm.machine_code import REFUSED
+from cubepy.backends.llvm.replay_table import Table
 from cubepy.lang.annotations import TensorMap
 from cubepy.runtime import device as devices
+from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.hazards import Tracked, order
 from cubepy.runtime.memory.pool import MemoryStats
@@ -82,8 +85,83 @@ class Queue:
         return True
 
 
+class PretendTable(Table):
+    """The table of a plan, which Python reads."""
+
+    def __init__(self) -> None:
+        super().__init__({"steps": 1})
+        self.todo: list[tuple[Callable[[list[Any]], None], list[Any], Sequence[Any]]] = []
+
+    def launch(self, runner: Any, leaves: Any, places: Any, flag: Any) -> None:
+        if not isinstance(runner, Runner):
+            raise Unsuitable("another runner, which notes what is launched")
+        self.todo.append((runner.inner.run, list(map(without_memory, leaves)), places))
+
+    def call(self, function: Any, arguments: Any, places: Any) -> None:
+        if function.__name__ == "copy" and arguments[0].device != arguments[1].device:
+            raise Unsuitable("a copy between devices")
+        self.todo.append((function, list(map(without_memory, arguments)), places))
+
+    def ready(self) -> tuple[Any, int, Any]:
+        return self.go, 0, None
+
+    def failed(self, code: int) -> None:
+        """REFUSED is all that there is."""
+        assert code == REFUSED
+
+    def go(self, table: int, stream: int, *at: int) -> int:
+        """What the machine code does."""
+        rows = self.rows
+        if any(at[n] & bits != must for n, bits, must in rows["alignments"]):
+            return REFUSED
+        if any(at[m] - at[n] != distance for n, m, distance in rows["relations"]):
+            return REFUSED
+        for n, low, high, m, first, last in rows["overlaps"]:
+            if at[n] + low < at[m] + last and at[m] + first < at[n] + high:
+                return REFUSED
+        for function, leaves, places in self.todo:
+            given = [
+                v if place is None else DeviceArray(at[place[0]] + place[1], v.layout, None)
+                for v, place in zip(leaves, places, strict=True)
+            ]
+            if function.__name__ == "run":
+                function(opened(given), ())
+            else:
+                function(*given)
+        return 0
+
+
+def without_memory(leaf: Any) -> Any:
+    """A leaf of a launch; of an array that is found anew in every repetition, the layout alone."""
+    return DeviceArray(leaf.address, leaf.layout, None) if isinstance(leaf, DeviceArray) else leaf
+
+
 class PretendGpu:
     """The memory and streams of the device."""
+
+    def replays(self, ordinal: int) -> PretendTable:
+        return PretendTable()
+
+    @property
+    def here(self) -> Any:
+        return self
+
+    @property
+    def streams(self) -> dict[int, Queue]:
+        """Of this thread, by ordinal."""
+        return {0: self.queue, 1: self.queue}
+
+    def use(self, stream: Queue, owner: Any, writes: bool) -> None:
+        order(owner, stream, writes)
+
+    def pool(self, ordinal: int) -> Any:
+        return self
+
+    def short_way(self, size: int, name: str) -> tuple[list[str], dict[str, Any]]:
+        return [f"{name} = take(ordinal, size_{name})"], {
+            "take": self.allocate,
+            f"size_{name}": size,
+        }
 
     def __init__(self) -> None:
         self.queue = Queue()
@@ -185,7 +263,7 @@ class Runner:
                 order(leaf.owner, stream or devices.backend_named(NAME).gpu.queue, True)
         self.inner.run(opened(leaves), values)
 
-    def quick(self, places: Any, outputs: Any, extents: Any, apart: bool = False) -> Any:
+    def quick(self, places: Any, outputs: Any, extents: Any) -> Any:
         """A function of values and a stream, as a GPU's."""
 
         def run(values: Any, stream: Any) -> bool:

@@ -61,10 +61,6 @@ class CpuReplay:
         """What the machine code reads, to be filled."""
         return replay.HostTable()
 
-    def driver(self) -> Any:
-        """What runs a launch on all threads."""
-        return choice.driver()
-
 
 class CpuBackend:
     """Runs kernels on the CPU's cores."""

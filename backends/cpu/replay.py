@@ -14,15 +14,18 @@ the words of scratch memory, which is on the stack. Rows of this backend are:
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
-from cubepy.backends.llvm.machine_code import DATA, ITEMS, loaded
-from cubepy.backends.llvm.replay_table import LINE, ReplayCode, Table
+from cubepy.backends.cpu.threads import choice
+from cubepy.backends.llvm.machine_code import DATA, ITEMS, REFUSED, loaded
+from cubepy.backends.llvm.replay_table import LINE, Place, ReplayCode, Table
 from cubepy.backends.llvm.word_code import number
+from cubepy.runtime.backend import Unsuitable
 
 SYMBOL = "cubepy_replay"
 KINDS = {"scratch": 2, "flags": 2, "steps": 8}
@@ -114,28 +117,11 @@ class HostTable(Table):
 
     def __init__(self) -> None:
         super().__init__(KINDS)
-        self.taken = 0
-
-    def launch(self, runner: Any, leaves: list[Any], flag: bool) -> tuple[Any, int]:
-        """Add a launch; gives its runner, with a block of its own, and the word at which that
-        begins.
-
-        Args:
-            runner: of arrays with these layouts.
-            leaves: arguments as they were in one call.
-            flag: whether a word before its block is a flag, which must be zero after it.
-        """
-        if flag:
-            self.words([0])
-        twin = runner.twin(leaves)
-        begin = self.words(twin.block)
-        self.step(*twin.step(begin), begin - 1 if flag else -1)
-        self.alive.append(twin)
-        return twin, begin
+        self.taken, self.runners = 0, list[Any]()
 
     def scratch(self, size: int) -> int | None:
-        """Take memory that only the launches see: at which byte it begins, or None where there is
-        no more.
+        """Take memory on the stack that only the launches see: at which byte it begins, or None
+        where there is no more.
         """
         begin = self.taken
         if begin + size > MOST:
@@ -143,14 +129,36 @@ class HostTable(Table):
         self.taken += -(-size // LINE) * LINE
         return begin
 
-    def put_scratch(self, at: int, byte: int) -> None:
-        """A word of the blocks is the address of a byte of the scratch memory."""
-        self.rows["scratch"].append((at, byte))
+    def launch(
+        self, runner: Any, leaves: Sequence[Any], places: Sequence[Place | None], flag: Any
+    ) -> None:
+        """Add a launch (see `llvm.replay_table.Table`); a word before its block is the flag, so
+        that every repetition has its own.
+        """
+        if not hasattr(runner, "step") or runner.trials:
+            raise Unsuitable("a launch that still finds out whether threads pay")
+        if flag is not None:
+            self.words([0])
+        twin = runner.twin(leaves)
+        begin = self.words(twin.block)
+        self.step(*twin.step(begin), begin - 1 if flag is not None else -1)
+        self.runners.append(twin)
+        for value, place, (slot, is_array, _) in zip(leaves, places, runner.slots, strict=True):
+            if is_array and value is flag:
+                self.rows["flags"].append((begin + slot, begin - 1))
+            elif place is not None and place[0] < 0:
+                self.rows["scratch"].append((begin + slot, place[1]))
+            elif place is not None:
+                self.put(begin + slot, *place)
 
-    def finished(self, driver: int) -> Any:
-        """The words, with the address of the parallel driver."""
-        return self.laid_out([driver, self.taken // 8])
+    def ready(self) -> tuple[Callable[..., int], int, Any]:
+        driver = choice.driver() if any(r.parallel for r in self.runners) else None
+        table = self.laid_out([driver.address if driver else 0, self.taken // 8])
+        go = entry()
+        if driver is not None:
+            go = driver.guarded(go)
+        return go, ctypes.addressof(table), (table, self.runners)
 
-    def flag(self, at: int, which: int) -> None:
-        """A word of the blocks is the address of another one, which is a flag."""
-        self.rows["flags"].append((at, which))
+    def failed(self, code: int) -> None:
+        if code != REFUSED:
+            self.runners[code - 1].report()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.backends.cpu.quick import launch_of
 from cubepy.backends.cpu.threads import choice
 from cubepy.config import config
 from cubepy.errors import KernelAssertionError, OutOfBoundsError
@@ -148,6 +149,10 @@ class CpuRunner:
         faults = 0 if self.faults is None else ctypes.addressof(self.faults)
         chunks = self.chunks() if self.parallel else 0
         return self.exe.entry, self.cubes, begin, chunks, choice.threads(), faults
+
+    def quick(self, places: Any, outputs: Any, extents: Any) -> Any:
+        """A function of (values, stream) that launches, or None when only the general path can."""
+        return launch_of(self, places, outputs, extents)
 
     def bound(self, leaves: list[Any], values: tuple, stream: Any = None) -> Callable[[], None]:
         """A function that runs with these leaves."""

@@ -21,7 +21,7 @@ from cubepy.backends.cuda.native.stream import (
     set_thread_stream,
     thread_stream,
 )
-from cubepy.backends.cuda.replay import Table
+from cubepy.backends.cuda.replay import CudaTable
 from cubepy.backends.cuda.torch_key import finder
 from cubepy.errors import LaunchError
 from cubepy.runtime.memory.converter import converter
@@ -54,8 +54,8 @@ class CudaGpu:
         return finder(tensors)
 
     def replays(self, ordinal: int) -> Any:
-        """A table of launches that machine code repeats, to be filled (`replay.Table`)."""
-        return Table(context(ordinal).handle or 0)
+        """A table of launches that machine code repeats, to be filled (`replay.CudaTable`)."""
+        return CudaTable(context(ordinal).handle or 0)
 
     def allocate(self, ordinal: int, size: int) -> memory.Block:
         """Device memory for work on the thread's stream."""

@@ -25,9 +25,8 @@ from llvmlite import ir
 from cubepy.backends.cuda.native import driver
 from cubepy.backends.cuda.native.tensor_maps import encoded
 from cubepy.backends.cuda.run import F32, INTEGER, MAP_WORDS, CudaRunner
-from cubepy.backends.llvm import replay_table
 from cubepy.backends.llvm.machine_code import REFUSED, loaded
-from cubepy.backends.llvm.replay_table import LINE, ReplayCode
+from cubepy.backends.llvm.replay_table import LINE, Place, ReplayCode, Table
 from cubepy.backends.llvm.word_code import number, word
 from cubepy.runtime.backend import Unsuitable
 
@@ -42,8 +41,6 @@ FUNCTIONS = (
     "cuTensorMapReplaceAddress",
 )
 PLAIN, CONFIGURED, OTHER = range(3)  # kinds of steps
-MOST = 64
-"""Addresses that a call can have."""
 _STREAM = 4  # the word of a configuration where the stream is
 _int = ir.IntType(32)
 
@@ -151,10 +148,9 @@ def entry() -> Any:
     return loaded(SYMBOL, text, __file__)
 
 
-class Table(replay_table.Table):
-    """What the machine code reads, while it is put together.
-
-    Addresses are numbered: those of the call's arrays, then those of the memory that it takes.
+class CudaTable(Table):
+    """A table of launches on a GPU: operands are the addresses of the call's arrays, then those of
+    the memory that it takes.
 
     Args:
         context: the native context of the GPU.
@@ -165,91 +161,77 @@ class Table(replay_table.Table):
 
     def __init__(self, context: int) -> None:
         super().__init__(KINDS)
-        self.context = context
-        self.names: list[str] = []
+        self.context, self.names, self.runners = context, list[str](), list[CudaRunner]()
+
+    def writes(self, prepared: Any) -> Sequence[int]:
+        runner = prepared.runner
+        return [n for n, _, writes in (*runner.arrays, *runner.maps) if writes]
 
     def launch(
-        self, runner: CudaRunner, leaves: Sequence[Any], places: Sequence[tuple[int, int] | None]
+        self,
+        runner: CudaRunner,
+        leaves: Sequence[Any],
+        places: Sequence[Place | None],
+        flag: Any = None,
     ) -> None:
-        """Add a launch.
-
-        Args:
-            runner: of arrays with these layouts.
-            leaves: arguments as they were in one call, from which numbers and tensor maps are
-                taken.
-            places: for each of them, which address it is relative to and how far, or None where it
-                stays as it is.
-
-        Raises:
-            Unsuitable: a kernel that reports faults.
-        """
         if runner.empty:
             return
         if any(leaves[n].address & runner.loose for n, _, _ in runner.arrays):
             runner = runner.elsewhere(leaves)
-        if runner.fault_word >= 0:
+        if runner.fault_word >= 0 or flag is not None:
             raise Unsuitable("a kernel that reports faults")
         words = list(runner.block)
-        for n, place, kind in runner.numbers:
-            words[place] = _bits(leaves[n], kind)
+        for n, at, kind in runner.numbers:
+            words[at] = _bits(leaves[n], kind)
         begin = self.words(words)
-        for n, place, _ in runner.arrays:
-            self._place(begin + place, leaves[n].address, places[n])
-        starts = {place: begin + place for place in runner.starts}
-        for n, place, _ in runner.maps:
-            at = starts[place] = self.words(
-                struct.unpack(f"{MAP_WORDS}q", encoded(leaves[n])), LINE // 8
-            )
+        for n, at, _ in runner.arrays:
+            self.address(begin + at, leaves[n].address, places[n])
+        starts = {at: begin + at for at in runner.starts}
+        for n, at, _ in runner.maps:
+            starts[at] = self.words(struct.unpack(f"{MAP_WORDS}q", encoded(leaves[n])), LINE // 8)
             where = places[n]
             if where is not None:
                 if not _address("cuTensorMapReplaceAddress"):
                     raise Unsuitable("a driver that cannot move tensor maps")
-                self.rows["maps"].append((at, *where))
+                self.rows["maps"].append((starts[at], *where))
         first, config = len(self.rows["parameters"]), 0
-        self.rows["parameters"] += [
-            (first + n, starts[place]) for n, place in enumerate(runner.starts)
-        ]
+        self.rows["parameters"] += [(first + n, starts[at]) for n, at in enumerate(runner.starts)]
         if runner.config is not None:
-            raw = bytes(runner.config)
-            config = self.words(struct.unpack(f"{len(raw) // 8}q", raw))
+            config = self.words(struct.unpack(f"{len(bytes(runner.config)) // 8}q", runner.config))
         kind = PLAIN if runner.config is None else CONFIGURED
         self.step(kind, runner.head[0].value or 0, *runner.head[1:], first, config)
         self.names.append(runner.exe.program.name)
-        self.alive.append(runner)
+        self.runners.append(runner)
 
-    def _place(self, word: int, address: int, where: tuple[int, int] | None) -> None:
-        if where is None:
+    def address(self, word: int, address: int, place: Place | None) -> None:
+        """A word of the blocks is an address that stays, or one of an operand."""
+        if place is None:
             self.rows["words"][word] = (address,)
         else:
-            self.put(word, *where)
+            self.put(word, *place)
 
-    def other(self, name: str, values: Sequence[tuple[int, tuple[int, int] | None]]) -> None:
-        """Add a call of a function of the driver with three words and the stream."""
-        begin = self.words([0, 0, 0])
-        for n, (value, where) in enumerate(values):
-            self._place(begin + n, value, where)
+    def call(self, function: Any, arguments: Sequence[Any], places: Sequence[Place | None]) -> None:
+        target, value = arguments
+        name, second = "cuMemsetD8Async", value
+        if function.__name__ == "copy":
+            if value.device != target.device:
+                raise Unsuitable("a copy between devices")
+            name, second = "cuMemcpyDtoDAsync_v2", value.address
+        begin = self.words([0, 0, target.nbytes])
+        self.address(begin, target.address, places[0])
+        self.address(begin + 1, second, places[1])
         self.step(OTHER, _address(name), *[0] * 7, begin, 0)
         self.names.append(name)
 
-    def ready(self, count: int) -> tuple[Callable[..., int], int, Any]:
-        """The machine code for so many addresses, the address of its table, and what keeps that
-        alive.
-
-        Raises:
-            Unsuitable: nothing is launched, or there are too many addresses.
-        """
-        if not self.rows["steps"] or count > MOST:
-            raise Unsuitable("no launch, or too many arrays")
+    def ready(self) -> tuple[Callable[..., int], int, Any]:
         functions = [_address(name) for name in FUNCTIONS]
         table = self.laid_out([self.context, *functions])
-        return entry(), ctypes.addressof(table), (table, self.alive)
+        return entry(), ctypes.addressof(table), (table, self.runners)
 
-    def failed(self, code: int) -> int:
-        """What to do after a code that is not 0: REFUSED, or the driver's error as an exception."""
+    def failed(self, code: int) -> None:
         if code != REFUSED:
             name = self.names[(code & 0xFFFFFFFF) - 1]
             driver.check(code >> 32, f"launching {name}")
-        return code
 
 
 @cache

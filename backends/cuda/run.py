@@ -209,9 +209,9 @@ class CudaRunner:
         stop.synchronize()
         return stop.seconds_since(start)
 
-    def quick(self, places: Any, outputs: Any, extents: Any, apart: bool = False) -> Any:
+    def quick(self, places: Any, outputs: Any, extents: Any) -> Any:
         """A function of (values, stream) that launches, or None when only the general path can."""
-        return generated(self, places, outputs, extents, apart)
+        return generated(self, places, outputs, extents)
 
     def bound(
         self, leaves: Sequence[Any], values: tuple, stream: NativeStream | None = None
@@ -270,7 +270,6 @@ def generated(
     places: Sequence[tuple[int, int]],
     outputs: Sequence[int],
     extents: Sequence[Any],
-    apart: bool = False,
 ) -> Quick | None:
     """A function of the bound values and a stream that launches; it gives False when the general
     path must.
@@ -279,12 +278,15 @@ def generated(
     streams), without its loops: on an H200's host that is the difference between being slower and
     being faster than Triton.
 
-    Args: runner: of the launch. places: where each leaf is among the values: (argument, -1), or
-        (argument, place in its tuple). outputs: leaves that are written. extents: of each leaf that
-        is an array: first byte and one past the last, relative to its address. apart: whether the
-        arrays of tensor maps are known not to overlap what is written.
+    Args:
+        runner: of the launch; one with tensor maps has no such function.
+        places: where each leaf is among the values: (argument, -1), or (argument, place in its
+            tuple).
+        outputs: leaves that are written.
+        extents: of each leaf that is an array: first byte and one past the last, relative to its
+            address.
     """
-    if runner.empty or runner.fault_word >= 0 or runner.many or (runner.maps and not apart):
+    if runner.empty or runner.fault_word >= 0 or runner.many or runner.maps:
         return None
     lines = [
         "def quick(values, stream):",
@@ -325,14 +327,6 @@ def generated(
             kind, f"floats[{place}]"
         )
         lines.append(f"    {target} = {value}")
-    for n, place, writes in runner.maps:
-        i, j = places[n]
-        lines += [
-            f"    m{n} = values[{i}]" + (f"[{j}]" if j >= 0 else ""),
-            f"    move(start + {8 * place}, encoded(m{n}), {8 * MAP_WORDS})",
-            f"    if m{n}.array.owner.last is not stream:",
-            f"        use(stream, m{n}.array.owner, {writes})",
-        ]
     head = runner.head
     if runner.config is None:
         sizes = [f"size{k}" for k in range(1, len(head))]
@@ -363,9 +357,6 @@ def generated(
         "config": runner.config,
         "config_at": getattr(runner, "config_at", None),
         "extended": entry("cuLaunchKernelEx"),
-        "move": ctypes.memmove,
-        "start": ctypes.addressof(runner.block),
-        "encoded": encoded,
     }
     return written("\n".join(lines), f"<launch of {runner.exe.program.name}>", scope)  # type: ignore[no-any-return]
 

@@ -20,11 +20,15 @@ an operand and a step are differs between backends. Words of a table, all int64:
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cubepy.backends.llvm.machine_code import REFUSED
 from cubepy.backends.llvm.word_code import WordCode, number, word
+from cubepy.runtime.backend import Unsuitable
+
+Place = tuple[int, int]
+"""An operand, and bytes from its start."""
 
 COMMON = {"alignments": 3, "overlaps": 6, "relations": 3, "words": 1, "operands": 3}
 LINE = 64  # bytes; blocks begin at a multiple of it
@@ -109,7 +113,7 @@ class ReplayCode(WordCode):
 
 
 class Table:
-    """A table while it is put together; operands are numbered.
+    """A table while it is put together; operands are numbered (see `cubepy.runtime.replay.plan`).
 
     Args:
         kinds: the backend's own kinds of rows, and their sizes.
@@ -117,7 +121,6 @@ class Table:
 
     def __init__(self, kinds: dict[str, int]) -> None:
         self.rows: dict[str, list[tuple[int, ...]]] = {kind: [] for kind in COMMON | kinds}
-        self.alive: list[Any] = []
 
     def align(self, which: int, bits: int, must: int) -> None:
         """An operand's address must have these bits so."""
@@ -147,8 +150,52 @@ class Table:
         """Add a step."""
         self.rows["steps"].append((len(self.rows["steps"]) + 1, *words))
 
+    def first_word(self, head: int) -> int:
+        """Where the blocks begin in what is laid out, with so many words of the backend's own."""
+        kinds = list(self.rows)
+        before = kinds[: kinds.index("words")]
+        rows = sum(len(row) for kind in before for row in self.rows[kind])
+        return head + len(kinds) + rows
+
     def laid_out(self, head: Sequence[int]) -> Any:
         """The words, as an array of ctypes."""
         counts = [len(rows) for rows in self.rows.values()]
         words = [*head, *counts, *(w for rows in self.rows.values() for row in rows for w in row)]
         return (ctypes.c_int64 * len(words))(*words)
+
+    def writes(self, prepared: Any) -> Sequence[int]:
+        """The leaves that a launch writes."""
+        return prepared.outputs  # type: ignore[no-any-return]
+
+    def launch(
+        self, runner: Any, leaves: Sequence[Any], places: Sequence[Place | None], flag: Any
+    ) -> None:
+        """Add a launch.
+
+        Args:
+            runner: of arrays with these layouts.
+            leaves: arguments as they were in one call.
+            places: for each of them an operand and the bytes from its start, or None where it stays
+                as it is.
+            flag: the leaf that must be zero after it, or None.
+
+        Raises:
+            Unsuitable: a launch that machine code cannot do.
+        """
+        raise NotImplementedError
+
+    def call(self, function: Any, arguments: Sequence[Any], places: Sequence[Place | None]) -> None:
+        """Add a copy or a fill.
+
+        Raises:
+            Unsuitable: machine code cannot do it.
+        """
+        raise Unsuitable("a copy or a fill")
+
+    def ready(self) -> tuple[Callable[..., int], int, Any]:
+        """The machine code, the address of its table, and what keeps that alive."""
+        raise NotImplementedError
+
+    def failed(self, code: int) -> None:
+        """Raise what went wrong in a step, unless the code is REFUSED."""
+        raise NotImplementedError

@@ -39,15 +39,7 @@ class HostReplay(Protocol):
         ...
 
     def table(self) -> Any:
-        """What the machine code reads, to be filled: `launch`, `put`, `scratch`, `flag`, `align`,
-        ...
-
-        See `backends.cpu.replay.HostTable`.
-        """
-        ...
-
-    def driver(self) -> Any:
-        """What runs a launch on all threads: it has an `address`, and a `lock` or None."""
+        """What the machine code reads, to be filled (see `backends.llvm.replay_table.Table`)."""
         ...
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from weakref import WeakSet
 
 from cubepy.config import on_change
 
@@ -13,14 +14,12 @@ active = 0
 """How many calls record now, in all threads: launches look at this before they look at the thread.
 """
 detours = 0
-"""How many reasons there are, in all threads, to repeat no call from a table of the host: somebody
+"""How many reasons there are, in all threads, to repeat no call that came before: somebody
 records, profiles or forces a routine."""
-generation = 0
-"""Traces of another generation are not repeated: `changed` begins a new one."""
 settings = 0
-"""What is recorded on the host while this changes is not kept."""
-tables: list[dict[Any, Any]] = []
-"""Tables of calls on the host, emptied when what they hold may be done in another way."""
+"""What is recorded while this changes is not kept."""
+tables: WeakSet[Any] = WeakSet()
+"""Calls that are repeated (`replay.calls`), forgotten when they may be done in another way."""
 _here = threading.local()
 _count = threading.Lock()
 
@@ -51,14 +50,14 @@ def end(before: Any) -> None:
 
 
 def detour(steps: int) -> None:
-    """From here on (1), or no longer (-1), no call is repeated from a table of the host."""
+    """From here on (1), or no longer (-1), no call that came before is repeated."""
     global detours
     with _count:
         detours += steps
 
 
 def spoil() -> None:
-    """The call that records does what a trace cannot repeat."""
+    """The call that records does what no plan can repeat."""
     if active:
         recorder = current()
         if recorder is not None:
@@ -74,19 +73,14 @@ def judged(flag: Any) -> None:
             recorder.judged(flag)
 
 
-def changed() -> None:
-    """What the library chooses from now on may differ: traces that were made before do not hold."""
-    global generation
-    generation += 1
-    forget()
-
-
 def forget() -> None:
-    """Empty the tables of calls on the host: a setting has another value."""
+    """No call that came before is repeated: a setting has another value, or the library chooses in
+    another way from now on.
+    """
     global settings
     settings += 1
-    for table in tables:
-        table.clear()
+    for calls in tuple(tables):
+        calls.clear()
 
 
 on_change.append(forget)

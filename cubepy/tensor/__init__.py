@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import sys
 
-from cubepy.tensor.array import Tensor, as_tensor, concat, tensor, where
-from cubepy.tensor.execute import execute, register
+from cubepy.tensor.array import Tensor, apply, as_tensor, concat, tensor, where
+from cubepy.tensor.execute import register
+from cubepy.tensor.graph import execute
 from cubepy.tensor.ir import Graph, Node
 from cubepy.tensor.module import CallableModule
-from cubepy.tensor.record import Recorder, apply, record
+from cubepy.tensor.record import Recorder, record
 from cubepy.tensor.storage import Dense, Storage
 
 sys.modules[__name__].__class__ = CallableModule

@@ -9,22 +9,64 @@ from typing import Any
 
 import numpy as np
 
+from cubepy.compiler.signature import exact
 from cubepy.errors import ArgumentError, DeviceError, DTypeError, ShapeError
-from cubepy.lang.dtypes import DType, as_dtype, bool_, f32, fits, float_for, i32, i64
+from cubepy.lang.dtypes import DType, as_dtype, fits, float_for, i32, i64
 from cubepy.runtime import device as devices
+from cubepy.runtime import recording
 from cubepy.runtime.device import Device, as_device, current, gpu_of
 from cubepy.runtime.interop.accepted import hint_for, host_data
 from cubepy.runtime.interop.foreign import device_array
 from cubepy.runtime.memory.device_array import DeviceArray
-from cubepy.tensor.ir import Node
+from cubepy.runtime.tables import room
+from cubepy.tensor.ir import ABSENT
 from cubepy.tensor.operators import Operators
-from cubepy.tensor.record import apply, blocks, constant, identities, refuse_unrecorded
-from cubepy.tensor.storage import Dense, Storage, moved
+from cubepy.tensor.record import blocks, note, refuse_unrecorded
+from cubepy.tensor.replay import perform, quick
+from cubepy.tensor.storage import Dense, moved
+from cubepy.tensor.value import identities
 
-_INPUT: tuple[str, tuple[int, ...], dict[str, Any]] = ("input", (), {})
+
+def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
+    """Check, compute and record one op.
+
+    Args:
+        op: a name of the IR.
+        inputs: tensors; None for an optional input that is absent.
+        attrs: plain values (numbers, texts, tuples of them).
+
+    Raises:
+        ShapeError: shapes that the op refuses.
+        DTypeError: dtypes that it refuses.
+        DeviceError: inputs of several devices.
+    """
+    storage = None if recording.detours else quick(op, inputs, attrs)
+    if storage is None:
+        storage = perform(op, inputs, attrs)
+    result = Tensor.__new__(Tensor)
+    result.storage, result.id = storage, next(identities)
+    result.made_by = op, tuple([ABSENT if t is None else t.id for t in inputs]), attrs
+    if blocks:
+        note(result, inputs)
+    return result
 
 
-class Tensor(Operators):
+_constants: dict[Any, Tensor] = {}
+
+
+def constant(value: Any, dtype: DType) -> Tensor:
+    """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
+    if blocks:
+        return apply("constant", value=value, dtype=dtype.name)
+    key = exact(value), dtype
+    found = _constants.get(key)
+    if found is None:
+        room(_constants, 1024)
+        found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
+    return found
+
+
+class Tensor(Operators["Tensor"]):
     """An n-dimensional array of one dtype; made by `cb.tensor`, by ops, or by
     `nn.load_safetensors`.
 
@@ -44,83 +86,13 @@ class Tensor(Operators):
                [12., 26.]], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "id", "made_by", "storage")
+    __slots__ = ()
     __array_priority__ = 100  # NumPy operators leave `array + tensor` to the tensor
-
-    def __init__(
-        self, storage: Storage, made_by: tuple[str, tuple[int, ...], dict[str, Any]] | None = None
-    ) -> None:
-        self.storage = storage
-        self.id = next(identities)
-        self.made_by = _INPUT if made_by is None else made_by
-
-    # What it is
-
-    @property
-    def node(self) -> Node:
-        """The op that made it, as a node of the IR."""
-        op, inputs, attrs = self.made_by
-        if op == "input":
-            attrs = {"storage": self.storage.kind}
-        return Node(
-            op, inputs, tuple(sorted(attrs.items())), self.storage.shape, self.storage.dtype
-        )
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
-        return self.storage.shape
-
-    @property
-    def dtype(self) -> DType:
-        """The element type."""
-        return self.storage.dtype
-
-    @property
-    def device(self) -> Device:
-        """Where the elements are."""
-        return self.storage.device
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.storage.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.storage.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory (of packed storage: what it really takes)."""
-        return self.storage.nbytes
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise ShapeError("a tensor of rank 0 has no length")
-        return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
-    def __repr__(self) -> str:
-        extra = "" if self.dtype in (f32, i64, bool_) else f", dtype={self.dtype!r}"
-        extra += "" if gpu_of(self.device) is None else f", device={str(self.device)!r}"
-        if self.storage.kind != "dense":
-            return f"tensor({self.storage.kind}, shape={self.shape}, {self.nbytes} bytes)"
-        text = np.array2string(self.numpy(), separator=", ", prefix="tensor(", threshold=1000)
-        return f"tensor({text}{extra})"
-
     # Out of cubepy
-
-    def numpy(self) -> np.ndarray:
-        """The elements as a NumPy array: the tensor's own memory when it is dense and on the CPU,
-        else a copy.
-
-        On a GPU it waits for the work that makes them; errors of that work are raised here.
-        """
-        return self.storage.host()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if gpu_of(self.device) is not None:
@@ -160,37 +132,6 @@ class Tensor(Operators):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.storage.dense().__dlpack_device__()
-
-    def item(self) -> Any:
-        """The only element as a Python number."""
-        if self.size != 1:
-            raise ShapeError(
-                f"item() needs one element; this tensor of shape {self.shape} has {self.size}"
-            )
-        return self.numpy().item()
-
-    def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers."""
-        return self.numpy().tolist()
-
-    def __bool__(self) -> bool:
-        if self.size != 1:
-            raise ShapeError(
-                f"the truth of a tensor of shape {self.shape} is not defined",
-                hint="use x.all() of its NumPy array",
-            )
-        return bool(self.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __index__(self) -> int:
-        if not self.dtype.is_int:
-            raise TypeError(f"only an integer tensor can be an index, not {self.dtype.name}")
-        return int(self.item())
 
     # To other dtypes, devices and layouts
 
@@ -326,74 +267,14 @@ class Tensor(Operators):
         """Matrix product with broadcast batch axes."""
         return self @ other
 
-    def _unary(self, op: str) -> Tensor:
-        return apply(op, self)
+    def _unary(self, op: str, **attrs: Any) -> Tensor:
+        return apply(op, self, **attrs)
 
     def _binary(self, op: str, other: Any) -> Tensor:
         return apply(op, self, operand(other, self))
 
     def _reflected(self, op: str, other: Any) -> Tensor:
         return apply(op, operand(other, self), self)
-
-    def sum(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> Tensor:
-        """Sum over axes (all by default); integers sum in 64 bits."""
-        return apply("sum", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
-
-    def prod(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> Tensor:
-        """Product over axes."""
-        return apply("prod", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
-
-    def mean(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> Tensor:
-        """Arithmetic mean over axes; integers give floats."""
-        return apply("mean", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
-
-    def max(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> Tensor:
-        """Largest element over axes."""
-        return apply("max", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
-
-    def min(
-        self, axis: Any = None, keepdims: bool = False, *, dtype: None = None, out: None = None
-    ) -> Tensor:
-        """Smallest element over axes."""
-        return apply("min", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
-
-    def argmax(
-        self,
-        axis: int | None = None,
-        keepdims: bool = False,
-        *,
-        dtype: None = None,
-        out: None = None,
-    ) -> Tensor:
-        """Index of the first largest element (i64)."""
-        return apply("argmax", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
-
-    def argmin(
-        self,
-        axis: int | None = None,
-        keepdims: bool = False,
-        *,
-        dtype: None = None,
-        out: None = None,
-    ) -> Tensor:
-        """Index of the first smallest element (i64)."""
-        return apply("argmin", self, axis=_axis(axis, dtype, out), keepdims=keepdims)
-
-    def softmax(self, axis: int = -1) -> Tensor:
-        """exp(x) / sum(exp(x)) along an axis."""
-        return apply("softmax", self, axis=axis)
-
-    def gelu(self, approximate: str = "none") -> Tensor:
-        """Gaussian error linear unit."""
-        return apply("gelu", self, approximate=approximate)
 
     def clip(self, low: Any = None, high: Any = None) -> Tensor:
         """Limited to [low, high]; None leaves a side open."""
@@ -415,18 +296,6 @@ def _ints(values: Sequence[Any]) -> tuple[int, ...]:
         if not hasattr(v, "__index__"):
             raise ArgumentError(f"lengths and axes are integers, not {v!r}")
     return tuple(operator.index(v) for v in values)
-
-
-def _axis(axis: Any, dtype: None = None, out: None = None) -> Any:
-    """An axis as ops take it. `np.sum(t)` and the like ask the tensor, and pass a dtype and an
-    output, too.
-    """
-    if dtype is not None or out is not None:
-        raise ArgumentError(
-            "a tensor is reduced without dtype= and out=",
-            hint="convert it with x.to(dtype), or use x.numpy()",
-        )
-    return tuple(axis) if isinstance(axis, list) else axis
 
 
 def as_tensor(value: Any) -> Tensor:

@@ -22,9 +22,8 @@ import numpy as np
 from cubepy.errors import KernelTypeError
 from cubepy.lang import mathematics
 from cubepy.lang.dtypes import as_dtype
-from cubepy.runtime.memory.device_array import DeviceArray, upload
-from cubepy.tensor.ir import Graph
-from cubepy.tensor.storage import Dense, Storage
+from cubepy.runtime.memory.device_array import upload
+from cubepy.tensor.storage import Storage
 
 Executor = Callable[[Sequence[Any], dict[str, Any]], Any]
 _EXECUTORS: dict[tuple[str, str], Executor] = {}
@@ -53,10 +52,14 @@ def kernels() -> Any:
     return importlib.import_module("cubepy.kernels")
 
 
-def run(
-    op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype: np.dtype
-) -> Storage:
-    """Compute one op whose shapes are already checked; `dtype` is that of the result.
+def run(op: str, inputs: Sequence[Storage | None], attrs: dict[str, Any], dtype: np.dtype) -> Any:
+    """Compute one op whose shapes are already checked: an array, a number or a storage.
+
+    Args:
+        op: its name.
+        inputs: what it reads; None for what is absent.
+        attrs: its attributes.
+        dtype: of the result.
 
     Raises:
         KernelTypeError: no executor of the op reads such storage.
@@ -67,39 +70,13 @@ def run(
             kind = s.kind
     executor = _EXECUTORS.get((op, kind))
     if executor is not None:
-        result = executor(inputs, attrs)
-    elif kind == "dense":
-        result = _DENSE[op](dtype, *(None if s is None else s.dense() for s in inputs), **attrs)
-    else:
-        raise KernelTypeError(
-            f"the op {op!r} cannot read {kind} storage; only {', '.join(executors(kind)) or 'no op'} can",
-            hint="convert it first: cb.tensor(x.numpy())",
-        )
-    if isinstance(result, Storage):
-        return result
-    return Dense(result if isinstance(result, DeviceArray) else np.asarray(result))
-
-
-def dense_op(op: str) -> Callable[..., Any]:
-    """What computes an op of dense arrays: a function of the result's dtype, the arrays, and the
-    attributes.
-    """
-    return _DENSE[op]
-
-
-def execute(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
-    """Replay a graph on tensors (or arrays) and return its outputs as tensors.
-
-    Args: graph: recorded by `record`, or read by `Graph.from_json`. inputs: one value for each of
-        `graph.inputs`; the shapes may differ from the recorded ones as far as every op accepts
-        them.
-
-    Raises:
-        ShapeError: too few or too many inputs, or shapes that an op refuses.
-    """
-    from cubepy.tensor.record import replay
-
-    return replay(graph, inputs)
+        return executor(inputs, attrs)
+    if kind == "dense":
+        return _DENSE[op](dtype, *[None if s is None else s.dense() for s in inputs], **attrs)
+    raise KernelTypeError(
+        f"the op {op!r} cannot read {kind} storage; only {', '.join(executors(kind)) or 'no op'} can",
+        hint="convert it first: cb.tensor(x.numpy())",
+    )
 
 
 def _map(function: str) -> Callable[..., np.ndarray]:
@@ -252,4 +229,4 @@ _DENSE: dict[str, Callable[..., Any]] = {
     "softmax": lambda dtype, x, axis: kernels().softmax(x, axis),
 }
 
-__all__ = ["Executor", "execute", "executors", "kernels", "register", "run"]
+__all__ = ["Executor", "executors", "kernels", "register", "run"]

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from cubepy.errors import DTypeError, FileFormatError, ShapeError
+from cubepy.errors import DTypeError, ShapeError
 from cubepy.lang import mathematics
 from cubepy.lang.dtypes import DType, bool_, f32, float_for, i64, promote, true_divide_dtype, u64
-from cubepy.tensor.ir import ABSENT, Graph
 
 
 class Spec(NamedTuple):
@@ -49,39 +48,6 @@ def infer(op: str, specs: Sequence[Spec | None], attrs: dict[str, Any]) -> Spec:
         DTypeError: dtypes that the op does not take.
     """
     return RULES[op](*specs, **attrs)
-
-
-def check_graph(graph: Graph) -> None:
-    """Raise FileFormatError unless ops are known, inputs come first, and shapes are those of the
-    rules.
-    """
-    for at, n in enumerate(graph.nodes):
-        where = f"node {at} ({n.op})"
-        if n.op != "input" and n.op not in RULES:
-            raise FileFormatError(f"{where}: there is no such op")
-        if any(i != ABSENT and not 0 <= i < at for i in n.inputs):
-            raise FileFormatError(
-                f"{where} reads {n.inputs}: inputs must be positions before its own"
-            )
-        if n.op == "input":
-            continue
-        given = [
-            None if i == ABSENT else Spec(graph.nodes[i].shape, graph.nodes[i].dtype)
-            for i in n.inputs
-        ]
-        try:
-            found = infer(n.op, given, dict(n.attrs))
-        except (ShapeError, DTypeError, TypeError, ValueError) as error:
-            raise FileFormatError(f"{where} breaks the rule of its op: {error}") from None
-        if found != (n.shape, n.dtype):
-            given_spec, real = f"{n.dtype.name}{n.shape}", f"{found.dtype.name}{found.shape}"
-            raise FileFormatError(f"{where} states {given_spec}, its op gives {real}")
-    for i in (*graph.inputs, *graph.outputs):
-        if not 0 <= i < len(graph.nodes):
-            raise FileFormatError(f"the graph names node {i}, but has {len(graph.nodes)} nodes")
-    for i in graph.inputs:
-        if graph.nodes[i].op != "input":
-            raise FileFormatError(f"node {i} is listed as an input, but is {graph.nodes[i].op!r}")
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cubepy.errors import FileFormatError
+from cubepy.errors import DTypeError, FileFormatError, ShapeError
 from cubepy.lang.dtypes import DType, dtype_named
+from cubepy.tensor.infer import RULES, Spec, infer
 
 VERSION = 1
 ABSENT = -1  # an optional input that was not given
@@ -77,8 +78,6 @@ class Graph:
         Raises:
             FileFormatError: the text is no graph of this version, or is inconsistent.
         """
-        from cubepy.tensor.infer import check_graph
-
         try:
             raw = json.loads(text)
             version = raw["version"]
@@ -105,6 +104,39 @@ class Graph:
             extra = "".join(f", {k}={v!r}" for k, v in n.attrs)
             lines.append(f"%{at}: {n.dtype.name}{list(n.shape)} = {n.op}({args}{extra})")
         return "\n".join([*lines, "return " + ", ".join(f"%{i}" for i in self.outputs)])
+
+
+def check_graph(graph: Graph) -> None:
+    """Raise FileFormatError unless ops are known, inputs come first, and shapes are those of the
+    rules.
+    """
+    for at, n in enumerate(graph.nodes):
+        where = f"node {at} ({n.op})"
+        if n.op != "input" and n.op not in RULES:
+            raise FileFormatError(f"{where}: there is no such op")
+        if any(i != ABSENT and not 0 <= i < at for i in n.inputs):
+            raise FileFormatError(
+                f"{where} reads {n.inputs}: inputs must be positions before its own"
+            )
+        if n.op == "input":
+            continue
+        given = [
+            None if i == ABSENT else Spec(graph.nodes[i].shape, graph.nodes[i].dtype)
+            for i in n.inputs
+        ]
+        try:
+            found = infer(n.op, given, dict(n.attrs))
+        except (ShapeError, DTypeError, TypeError, ValueError) as error:
+            raise FileFormatError(f"{where} breaks the rule of its op: {error}") from None
+        if found != (n.shape, n.dtype):
+            given_spec, real = f"{n.dtype.name}{n.shape}", f"{found.dtype.name}{found.shape}"
+            raise FileFormatError(f"{where} states {given_spec}, its op gives {real}")
+    for i in (*graph.inputs, *graph.outputs):
+        if not 0 <= i < len(graph.nodes):
+            raise FileFormatError(f"the graph names node {i}, but has {len(graph.nodes)} nodes")
+    for i in graph.inputs:
+        if graph.nodes[i].op != "input":
+            raise FileFormatError(f"node {i} is listed as an input, but is {graph.nodes[i].op!r}")
 
 
 def _node(item: dict[str, Any]) -> Node:

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cubepy.lang.dtypes import DTypeLike
-from cubepy.tensor import array, ir, storage
+from cubepy.tensor import array, graph, ir, storage
 from cubepy.tensor import execute as executing
 from cubepy.tensor import record as recording
 from cubepy.tensor.array import Tensor
@@ -25,10 +25,10 @@ class CallableModule(ModuleType):
         Recorder = recording.Recorder
         Storage = storage.Storage
         Tensor = array.Tensor
-        apply = staticmethod(recording.apply)
+        apply = staticmethod(array.apply)
         as_tensor = staticmethod(array.as_tensor)
         concat = staticmethod(array.concat)
-        execute = staticmethod(executing.execute)
+        execute = staticmethod(graph.execute)
         record = staticmethod(recording.record)
         register = staticmethod(executing.register)
         where = staticmethod(array.where)

@@ -1,4 +1,4 @@
-"""Applying ops: infer and check, compute at once, and keep the op in the IR when somebody records.
+"""Recording ops: keep those of a block in the IR.
 
 Every tensor knows the node that made it; a node names its inputs by the identities of their
 tensors, so that it keeps no memory alive. `with record(...)` collects the nodes of a block into a
@@ -7,31 +7,15 @@ graph.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from typing import TYPE_CHECKING, Any
 
-from cubepy.compiler.signature import exact
-from cubepy.errors import DeviceError, LaunchError, ShapeError
-from cubepy.lang.dtypes import DType
+from cubepy.errors import LaunchError
 from cubepy.runtime import recording
-from cubepy.runtime.device import current, gpu_of, use
-from cubepy.runtime.replay.record import Recorder as LaunchRecorder
-from cubepy.runtime.tables import room
-from cubepy.tensor import traces
-from cubepy.tensor.execute import run
-from cubepy.tensor.infer import Spec, infer
-from cubepy.tensor.ir import ABSENT, Graph, Node, renumbered
-from cubepy.tensor.repeats import HostCall, quick
-from cubepy.tensor.traces import Call, keep_view, view_of
+from cubepy.tensor.ir import Graph, Node, renumbered
+from cubepy.tensor.value import Value
 
-if TYPE_CHECKING:
-    from cubepy.tensor.array import Tensor
-
-identities = itertools.count()
 _active: ContextVar[Recorder | None] = ContextVar("cubepy_recorder", default=None)
 blocks: list[Recorder] = []
 """The recorders of all threads: what is quick looks first whether there are any."""
@@ -45,26 +29,26 @@ class Recorder:
         for each.
     """
 
-    def __init__(self, announced: Sequence[Tensor]) -> None:
-        self.inputs: list[Tensor] = []
+    def __init__(self, announced: Sequence[Value]) -> None:
+        self.inputs: list[Value] = []
         self._nodes: dict[int, Node] = {}
         for t in announced:
             self._leaf(t)
 
-    def _leaf(self, tensor: Tensor) -> None:
+    def _leaf(self, tensor: Value) -> None:
         if tensor.id not in self._nodes:
             attrs = (("storage", tensor.storage.kind),)
             self._nodes[tensor.id] = Node("input", (), attrs, tensor.shape, tensor.dtype)
             self.inputs.append(tensor)
 
-    def add(self, result: Tensor, inputs: Sequence[Tensor | None]) -> None:
+    def add(self, result: Value, inputs: Sequence[Value | None]) -> None:
         """Keep an op that ran."""
         for t in inputs:
             if t is not None:
                 self._leaf(t)
         self._nodes[result.id] = result.node
 
-    def graph(self, *outputs: Tensor) -> Graph:
+    def graph(self, *outputs: Value) -> Graph:
         """The graph that computes these tensors from `inputs`.
 
         Raises:
@@ -82,7 +66,7 @@ class Recorder:
 
 
 @contextmanager
-def record(*inputs: Tensor) -> Iterator[Recorder]:
+def record(*inputs: Value) -> Iterator[Recorder]:
     """Collect the ops of a block (of this thread) as a graph.
 
     Ops are the operators and methods of tensors, and what `nn` and `nn.functional` have. Functions
@@ -131,132 +115,8 @@ def refuse_unrecorded() -> None:
         )
 
 
-def apply(op: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
-    """Check, compute and record one op.
-
-    Args:
-        op: a name of the IR.
-        inputs: tensors; None for an optional input that is absent.
-        attrs: plain values (numbers, texts, tuples of them).
-
-    Raises:
-        ShapeError: shapes that the op refuses.
-        DTypeError: dtypes that it refuses.
-        DeviceError: inputs of several devices.
-    """
-    key = None
-    if not recording.detours:
-        found = quick(op, inputs, attrs)
-        if found is None and traces.seen:
-            key, values = traces.key_of(op, inputs, attrs)
-            found = None if key is None else traces.swift(key, values)
-        if found is not None:
-            return _result(op, inputs, attrs, found)
-    device = _common_device(op, inputs)
-    storages: Sequence[Any] = [None if t is None else t.storage for t in inputs]
-    call = None
-    if device.backend != "cpu" and gpu_of(device) is not None:
-        viewed = view_of(op, storages, attrs, key) if len(storages) == 1 else None
-        if viewed is not None:
-            return _result(op, inputs, attrs, viewed)
-        call = Call(op, storages, attrs, device)
-        call.note(inputs)
-        repeated = call.repeat(key)
-        if repeated is not None:
-            return _result(op, inputs, attrs, repeated)
-        storages = call.stores
-    hosted = HostCall(op, storages, attrs, device) if call is None else None
-    if hosted is not None:
-        if device is current():
-            done = hosted.repeat()
-        else:
-            with use(device):
-                done = hosted.repeat()
-        if done is not None:
-            return _result(op, inputs, attrs, done)
-    spec = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
-    with use(device) if device != current() else nullcontext():
-        if call is None:
-            storage = run(op, storages, attrs, spec.dtype.numpy)
-        else:
-            with LaunchRecorder(call.arrays) as recorder:
-                storage = run(op, storages, attrs, spec.dtype.numpy)
-            call.keep(recorder, storage)
-            if len(storages) == 1:
-                keep_view(op, storages[0], attrs, storage)
-    if storage.shape != spec.shape or storage.dtype is not spec.dtype:
-        raise ShapeError(
-            f"the op {op!r} gave {storage.dtype.name}{storage.shape}, its rule says {spec.dtype.name}{spec.shape}",
-            hint="the executor of the op disagrees with cubepy.tensor.infer; please report it",
-        )
-    if hosted is not None:
-        hosted.accept(storage, spec.dtype)
-    return _result(op, inputs, attrs, storage)
-
-
-_constants: dict[Any, Any] = {}
-
-
-def constant(value: Any, dtype: DType) -> Tensor:
-    """A number as a tensor of rank 0; one tensor for equal numbers, unless somebody records."""
-    if _active.get() is not None:
-        return apply("constant", value=value, dtype=dtype.name)
-    key = exact(value), dtype
-    found = _constants.get(key)
-    if found is None:
-        room(_constants, 1024)
-        found = _constants[key] = apply("constant", value=value, dtype=dtype.name)
-    return found  # type: ignore[no-any-return]
-
-
-def _result(
-    op: str, inputs: Sequence[Tensor | None], attrs: dict[str, Any], storage: Any
-) -> Tensor:
-    """The tensor of an op that ran; recorders take note."""
-    ids = tuple([ABSENT if t is None else t.id for t in inputs])
-    result = tensor_class()(storage, (op, ids, attrs))
+def note(result: Value, inputs: Sequence[Value | None]) -> None:
+    """An op ran: if this thread records, the recorder keeps it."""
     recorder = _active.get()
     if recorder is not None:
         recorder.add(result, inputs)
-    return result
-
-
-@cache
-def tensor_class() -> Any:
-    """`Tensor`, whose module imports this one."""
-    from cubepy.tensor.array import Tensor
-
-    return Tensor
-
-
-def _common_device(op: str, inputs: Sequence[Tensor | None]) -> Any:
-    device = None
-    for t in inputs:
-        if (
-            t is None or t.device is device or t.made_by[0] == "constant"
-        ):  # a number is at home everywhere
-            continue
-        if device is not None and t.device != device:
-            raise DeviceError(
-                f"{op} of tensors on {device} and {t.device}", hint=f'move one with .to("{device}")'
-            )
-        device = t.device
-    return current() if device is None else device
-
-
-def replay(graph: Graph, inputs: Sequence[Any]) -> list[Tensor]:
-    """Run a graph on new inputs (see `cubepy.tensor.execute.execute`)."""
-    from cubepy.tensor.array import as_tensor
-
-    if len(inputs) != len(graph.inputs):
-        raise ShapeError(f"the graph takes {len(graph.inputs)} inputs, {len(inputs)} were given")
-    values: dict[int, Tensor | None] = {ABSENT: None}
-    values.update((at, as_tensor(v)) for at, v in zip(graph.inputs, inputs, strict=True))
-    last = {i: at for at, n in enumerate(graph.nodes) for i in n.inputs if i != ABSENT}
-    for at, n in enumerate(graph.nodes):
-        if n.op != "input":
-            values[at] = apply(n.op, *(values[i] for i in n.inputs), **dict(n.attrs))
-        for i in set(n.inputs):  # what no later op reads is let go, as in the run that was recorded
-            if last.get(i) == at and i not in graph.outputs:
-                del values[i]
-    return [values[i] for i in graph.outputs]  # type: ignore[misc]

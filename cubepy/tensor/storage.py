@@ -28,13 +28,15 @@ class Storage:
         shape: of the logical tensor.
         dtype: of the logical elements, which is what reading one gives.
         device: where the bytes are.
+        packed: what `operands` gave, where that stays so.
     """
 
     kind: ClassVar[str] = "abstract"
-    __slots__ = ("device", "dtype", "shape")
+    __slots__ = ("device", "dtype", "packed", "shape")
 
     def __init__(self, shape: tuple[int, ...], dtype: DType, device: Device | None = None) -> None:
         self.shape, self.dtype = shape, dtype
+        self.packed: tuple[Any, ...] | None = None
         self.device = home(None) if device is None else device
 
     @property
@@ -59,12 +61,12 @@ class Storage:
         return None
 
     def operands(self) -> tuple[Any, ...] | None:
-        """A text that stands for the plan, and the arrays: what an op on the host is known by; None
-        where it is not.
+        """A text that stands for the plan, and the arrays: what an op is known by; None where it is
+        not.
         """
         plan = self.plan()
         arrays = () if plan is None else tuple(self.read())
-        known = bool(arrays) and all(type(v) is np.ndarray for v in arrays)
+        known = bool(arrays) and {*map(type, arrays)} <= {np.ndarray, DeviceArray}
         return (text_of(plan), *arrays) if known else None
 
     def dense(self) -> Any:

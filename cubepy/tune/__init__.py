@@ -1,8 +1,8 @@
-"""Autotune: which routine, with which blueprint, is the fastest for a problem on this device.
+"""Which routine does a problem on this device, and with which blueprint.
 
-An operation (`Op`) has routines; a routine offers blueprints; `choose(op, problem)` gives the
-candidate to launch. Without tuning that is the first blueprint of the first routine that fits.
-`config.tune` gives leave to measure.
+An operation (`Op`) has routines in an order; the first that supports a problem does it. Routines of
+a `TunedOp` offer blueprints; `choose(op, problem)` gives the candidate to launch. Without tuning
+that is the first blueprint of the first routine that fits. `config.tune` gives leave to measure.
 
 Example:
     >>> from cubepy import tune
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from cubepy.tune.decision import Decision, Trial
 from cubepy.tune.explain import Explanation, explain
-from cubepy.tune.forced import force
 from cubepy.tune.keys import bucket, factor
-from cubepy.tune.routine import OPS, Candidate, Op, Routine, Work, op_named
+from cubepy.tune.routine import OPS, CpuRoutine, GpuRoutine, Op, Routine, op_named
 from cubepy.tune.table import Table, export_table, import_table
+from cubepy.tune.tuned import Candidate, TunedOp, TunedRoutine, Work, force
 from cubepy.tune.tuner import TUNER, Tuner, choose
 
 record = TUNER.record
@@ -27,12 +27,16 @@ __all__ = [
     "OPS",
     "TUNER",
     "Candidate",
+    "CpuRoutine",
     "Decision",
     "Explanation",
+    "GpuRoutine",
     "Op",
     "Routine",
     "Table",
     "Trial",
+    "TunedOp",
+    "TunedRoutine",
     "Tuner",
     "Work",
     "bucket",

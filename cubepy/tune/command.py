@@ -18,8 +18,9 @@ from cubepy.program import run_program
 from cubepy.runtime.device import as_device
 from cubepy.tune.keys import text_of
 from cubepy.tune.progress import progress_for
-from cubepy.tune.routine import OPS, Op, op_named
+from cubepy.tune.routine import OPS, op_named
 from cubepy.tune.table import Table, export_table, import_table
+from cubepy.tune.tuned import TunedOp
 from cubepy.tune.tuner import TUNER
 
 
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
     ):
         raise TuneError(
             "nothing to tune",
-            hint=f"name one of {', '.join(sorted(OPS))}, or a .py or .safetensors file",
+            hint=f"name one of {', '.join(sorted(_tuned()))}, or a .py or .safetensors file",
         )
 
 
@@ -124,20 +125,25 @@ def _show(decisions: list[Any], as_json: bool) -> None:
         print(d)
 
 
-def _problems(arguments: argparse.Namespace, device: str) -> list[tuple[Op, Any]]:
+def _problems(arguments: argparse.Namespace, device: str) -> list[tuple[TunedOp, Any]]:
     target = arguments.target
     if target.endswith(".py"):
         return _of_program(target, device)
     if target.endswith(".safetensors"):
         rows = [_number("--rows", r, 1) for r in arguments.rows.split(",")]
-        ops = [(op, op.linear) for op in OPS.values() if op.linear is not None]
-        return [
-            (op, make(device, m, *s))
+        layers = [
+            (op, op.linear(device, m, *s))
             for s in _linear_shapes(target)
             for m in rows
-            for op, make in ops
+            for op in _tuned().values()
         ]
+        return [(op, problem) for op, problem in layers if problem is not None]
     op = op_named(target)
+    if not isinstance(op, TunedOp):
+        raise TuneError(
+            f"{target} has an order of routines and nothing to measure",
+            hint=f"name one of {', '.join(sorted(_tuned()))}",
+        )
     chosen = [_problem_of(op, text, device) for text in arguments.problem] or list(
         op.typical(device)
     )
@@ -148,7 +154,12 @@ def _problems(arguments: argparse.Namespace, device: str) -> list[tuple[Op, Any]
     return [(op, p) for p in chosen]
 
 
-def _of_program(path: str, device: str) -> list[tuple[Op, Any]]:
+def _tuned() -> dict[str, TunedOp]:
+    """The operations that can be measured."""
+    return {name: op for name, op in OPS.items() if isinstance(op, TunedOp)}
+
+
+def _of_program(path: str, device: str) -> list[tuple[TunedOp, Any]]:
     if not os.path.exists(path):
         raise TuneError(f"there is no file {path}")
     with TUNER.record() as seen, config.override(tune="none"):
@@ -196,7 +207,7 @@ def _number(where: str, text: str, least: int) -> int:
     return number
 
 
-def _problem_of(op: Op, text: str, device: str) -> Any:
+def _problem_of(op: TunedOp, text: str, device: str) -> Any:
     """A problem from a text such as "m=1,k=4096,n=4096"."""
     values: dict[str, Any] = {"device": device}
     fields = [f for f in op.problem._fields if f != "device"]

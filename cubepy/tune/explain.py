@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cubepy.runtime.device import as_device, current, device_properties, gpu_of
+from cubepy.runtime.device import DeviceProperties, as_device, current, gpu_of
 from cubepy.runtime.stats import profile
 from cubepy.tune.decision import Decision
-from cubepy.tune.forced import FORCED
-from cubepy.tune.routine import Op, Work
+from cubepy.tune.routine import FORCED, Op, listening, text
+from cubepy.tune.tuned import TunedOp, Work
 from cubepy.tune.tuner import TUNER
 
 COMPILED = ("cpu", "cuda")
@@ -39,7 +39,7 @@ class Choice:
     Attributes:
         op: the operation's name.
         problem: what was to be done.
-        routine, blueprint: what does it; the blueprint as text.
+        routine, blueprint: what does it; the blueprint as text, empty where routines have none.
         how: "forced", "measured" or "inferred" (the first of its order that can).
         others: the other routines, in their order.
         work: the least bytes and operations, None where the operation does not say.
@@ -55,11 +55,8 @@ class Choice:
 
     def lines(self) -> Iterator[str]:
         """The choice as text."""
-        fields = zip(self.problem._fields, self.problem, strict=True)
-        default = getattr(self.problem, "_field_defaults", {})
-        given = ", ".join(f"{k}={v!r}" for k, v in fields if k != "device" and default.get(k) != v)
-        yield f"{self.op}: {given}"
-        yield f"  {self.routine} ({self.how})  {self.blueprint}"
+        yield f"{self.op}: {text(self.problem)}"
+        yield f"  {self.routine} ({self.how})  {self.blueprint}".rstrip()
         for other in self.others:
             yield f"  not {other.routine}: {other.reason}"
 
@@ -148,12 +145,15 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
         ('matmul', 'inferred')
     """
     function(*args, **kwargs)  # compiles what is needed
-    with TUNER.record() as asked, profile() as timed:
+    asked: list[tuple[Op, Any, DeviceProperties]] = []
+    TUNER.forget()
+    with listening(lambda *asked_for: asked.append(asked_for)), profile() as timed:
         result = function(*args, **kwargs)
-    choices = tuple(_choice(op, problem) for op, problem in asked)
+    choices = _once(_choice(*one) for one in asked)
     launches = tuple(Launches(k, t.calls, t.seconds) for k, t in timed.kernels.items())
     works = [c.work for c in choices if c.work is not None]
-    device = choices[0].problem.device if choices else _device_of(result)
+    named = [c.problem.device for c in choices if hasattr(c.problem, "device")]
+    device = named[0] if named else _device_of(result)
     least = sum(w.bytes for w in works) or _bytes_of((*args, *kwargs.values(), result))
     name = getattr(function, "__name__", repr(function))
     bound = _bound(device, works or [Work(least)])
@@ -161,24 +161,30 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     return Explanation(name, device, choices, launches, timed.seconds, least, flops, bound)
 
 
-def _choice(op: Op, problem: Any) -> Choice:
-    """What the tuner answers for a problem, and what it would have answered otherwise."""
-    chosen = TUNER.choose(op, problem)
-    decision = TUNER.decision(op, problem)
+def _once(choices: Iterable[Choice]) -> tuple[Choice, ...]:
+    """Choices in their order, of those that read the same the first."""
+    return tuple({tuple(choice.lines()): choice for choice in choices}.values())
+
+
+def _choice(op: Op, problem: Any, properties: DeviceProperties) -> Choice:
+    """What is chosen for a problem, and what would have been otherwise."""
+    decision, work, blueprint = None, None, ""
+    if isinstance(op, TunedOp):
+        candidate = TUNER.choose(op, problem)
+        routine, blueprint = candidate.routine, repr(candidate.blueprint)
+        decision, work = TUNER.decision(op, problem), op.work(problem)
+    else:
+        routine = op.chosen(problem, properties)  # type: ignore[assignment]
     forced = op.name in (FORCED.get() or {})
     how = "forced" if forced else "measured" if decision is not None else "inferred"
-    properties = device_properties(problem.device)
-    others = []
-    for group, routine in op.grouped(problem):
-        if routine is chosen.routine:
-            continue
-        reason = routine.supports(problem, properties)
-        if reason is None:
-            reason = _why_later(routine.name, group, forced, decision)
-        others.append(Alternative(routine.name, reason))
-    work = None if op.work is None else op.work(problem)
-    blueprint = repr(chosen.blueprint)
-    return Choice(op.name, problem, chosen.routine.name, blueprint, how, tuple(others), work)
+    others = tuple(
+        Alternative(
+            s.routine.name, s.reason or _why_later(s.routine.name, s.group, forced, decision)
+        )
+        for s in op.standings(problem, properties)
+        if s.routine is not routine
+    )
+    return Choice(op.name, problem, routine.name, blueprint, how, others, work)
 
 
 def _why_later(name: str, group: int, forced: bool, decision: Decision | None) -> str:

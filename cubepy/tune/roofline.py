@@ -20,9 +20,9 @@ from cubepy.runtime import cache
 from cubepy.runtime.device import as_device, device_properties, gpu_of, use
 from cubepy.runtime.memory.device_array import upload
 from cubepy.tune.limit_kernels import multiply_add, read_all
-from cubepy.tune.routine import Work
 from cubepy.tune.stopwatch import Stopwatch
 from cubepy.tune.table import Table, seal, unseal
+from cubepy.tune.tuned import Work
 
 ROUNDS = 40
 """The best of many counts: a machine with other work shows its limits only now and then."""

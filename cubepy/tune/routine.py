@@ -1,190 +1,199 @@
-"""Routines, candidates and the operations that choose between them."""
+"""Routines, and the operations that choose between them.
+
+An `Op` is a list of routines; the first that supports a problem does it. Nothing more happens on a
+first call, and later ones are replayed. Where the order alone cannot know what is fastest, a
+`cubepy.tune.tuned.TunedOp` has blueprints and measurements besides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from cubepy.errors import TuneError
-from cubepy.runtime import cache
-from cubepy.runtime.device import DeviceProperties, device_properties
-from cubepy.tune.keys import key_of
+from cubepy.runtime.device import Device, DeviceProperties, current, device_properties
 
 
 class Routine:
-    """One way to do an operation: it adapts blueprints to a problem and launches them; it does not
-    decide.
+    """One way to do an operation: it says what it supports, and launches; it does not decide.
 
     Attributes:
-        name: what reports and `force` call it.
-        version: raised when its kernels change so much that old measurements say nothing any more.
+        name: what `explain` and `force` call it.
     """
 
     name: str = ""
-    version: int = 1
 
     def supports(self, problem: Any, properties: DeviceProperties) -> str | None:
-        """Why the routine cannot do the problem on such a device, or None when it can."""
+        """Why the routine is not for the problem on such a device, or None when it is."""
         return None
 
-    def group(self, key: Any) -> int:
-        """Priority from the bucketed key: higher groups are tried first, negative ones only when
-        forced.
+    def launch(self, *args: Any, **kwargs: Any) -> Any:
+        """Do the work: `launch(problem, properties)`. What it returns is what the operation's
+        function gets.
         """
-        return 0
-
-    def blueprints(self, problem: Any, properties: DeviceProperties) -> Iterable[Any]:
-        """Frozen dataclasses to choose from, best guess first; without tuning the first is used."""
-        raise NotImplementedError
-
-    def launch(self, blueprint: Any, problem: Any, args: tuple[Any, ...]) -> Any:
-        """Do the work. What it returns is what the operation's function gets."""
         raise NotImplementedError
 
 
-class Candidate(NamedTuple):
-    """A routine with a blueprint: something that can be launched and measured."""
+class CpuRoutine(Routine):
+    """A routine for devices whose units stand alone; `unfit` says what else is in the way."""
 
-    routine: Routine
-    blueprint: Any
-    group: int = 0
+    def supports(self, problem: Any, properties: DeviceProperties) -> str | None:
+        """What is wrong with the device or the problem."""
+        return "for CPUs" if properties.plane_size > 1 else self.unfit(problem, properties)
 
-    @property
-    def name(self) -> str:
-        """Routine and blueprint as one text, which identifies the candidate on disk."""
-        return f"{self.routine.name} {self.blueprint!r}"
+    def unfit(self, problem: Any, properties: DeviceProperties) -> str | None:
+        """Why the routine is not for the problem, or None when it is."""
+        return None
 
-    def launch(self, problem: Any, *args: Any) -> Any:
-        """Run the routine with this blueprint."""
-        return self.routine.launch(self.blueprint, problem, args)
+
+class GpuRoutine(Routine):
+    """A routine for devices whose units work in planes; `unfit` says what else is in the way."""
+
+    def supports(self, problem: Any, properties: DeviceProperties) -> str | None:
+        """What is wrong with the device or the problem."""
+        return self.unfit(problem, properties) if properties.plane_size > 1 else "for GPUs"
+
+    def unfit(self, problem: Any, properties: DeviceProperties) -> str | None:
+        """Why the routine is not for the problem, or None when it is."""
+        return None
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a problem costs at the least: the roofline's input.
+class Forced:
+    """The routine to use, with a whole blueprint or some fields of one."""
 
-    Attributes:
-        bytes: bytes that must be read and written.
-        flops: floating-point operations.
-        dtype: the dtype that the operations are in, such as "f32".
-    """
+    routine: str
+    blueprint: Any = None
+    changes: tuple[tuple[str, Any], ...] = ()
 
-    bytes: int
-    flops: int = 0
-    dtype: str = "f32"
+
+FORCED: ContextVar[dict[str, Forced] | None] = ContextVar("cubepy_forced", default=None)
+"""What `force` asks for, by operation."""
+
+Listener = Callable[["Op", Any, DeviceProperties], None]
+_listeners: list[Listener] = []
+
+
+@contextlib.contextmanager
+def listening(hear: Listener) -> Iterator[None]:
+    """Hear of every problem that an operation is asked for in the block, in all threads, in order."""
+    _listeners.append(hear)
+    try:
+        yield
+    finally:
+        _listeners.remove(hear)
+
+
+class Standing(NamedTuple):
+    """How a routine stands to a problem: its priority, and why it is not for it."""
+
+    routine: Routine
+    group: int
+    reason: str | None
 
 
 class Op:
-    """An operation with several routines.
+    """An operation: the routines that can do it, in order.
 
-    Args: name: such as "matmul". routines: in order of preference within a group. problem: a
-        NamedTuple class with a field `device` (a text such as "cpu"), sizes as integers, the rest
-        as texts and booleans. Integers are rounded up to powers of two for the key. make:
-        `make(problem, seed)` gives the arguments of `Routine.launch` for a measurement, outputs
-        included. outputs: which of the arguments are written; the last one when not given.
-        reference: `reference(problem, args)` gives what outputs must hold, as a list of arrays;
-        without one, the first candidate that works is the reference of the others. results:
-        `results(problem, args)` picks the parts of the outputs that the reference speaks of; else
-        all. tolerance: `tolerance(problem)` gives the relative and the absolute tolerance of the
-        comparison. work: `work(problem)` gives the least bytes and operations; without one no race
-        stops at the roofline. typical: problems that `python -m cubepy tune NAME` measures when
-        none is named: `typical(device)`. linear: `linear(device, rows, inputs, outputs)` gives the
-        problem of a linear layer, for tuning model files. exact: fields that are not rounded.
-        in_place: outputs are inputs too, so every check starts from fresh arguments. guess:
-        `guess(problem)` names the routine that is tried before all others, where groups say too
-        little.
+    A problem is a NamedTuple of whatever the routines need to know and to launch: arrays, options,
+    functions. `run` asks one routine after another with the properties of the current device, which
+    routines pass on instead of asking again.
 
-    Raises:
-        TuneError: the problem class has no field `device`.
+    Args:
+        name: such as "sort".
+        routines: the first that supports a problem does it.
+
+    Example:
+        >>> from typing import NamedTuple
+        >>> from cubepy.tune import Op, Routine
+        >>> class Sum(NamedTuple):
+        ...     numbers: list[int]
+        >>> class Pair(Routine):
+        ...     name = "pair"
+        ...     def supports(self, p, properties):
+        ...         return None if len(p.numbers) == 2 else "for two numbers"
+        ...     def launch(self, p, properties):
+        ...         return p.numbers[0] + p.numbers[1]
+        >>> class Any(Routine):
+        ...     name = "any"
+        ...     def launch(self, p, properties):
+        ...         return sum(p.numbers)
+        >>> Op("example_sum", [Pair(), Any()]).run(Sum([1, 2, 3]))
+        6
     """
 
-    def __init__(
-        self,
-        name: str,
-        routines: Sequence[Routine],
-        problem: Any,
-        *,
-        make: Callable[[Any, int], tuple[Any, ...]],
-        outputs: Callable[[tuple[Any, ...]], Sequence[Any]] | None = None,
-        reference: Callable[[Any, tuple[Any, ...]], Sequence[Any]] | None = None,
-        results: Callable[[Any, tuple[Any, ...]], Sequence[Any]] | None = None,
-        tolerance: Callable[[Any], tuple[float, float]] | None = None,
-        work: Callable[[Any], Work] | None = None,
-        typical: Callable[[str], Sequence[Any]] | None = None,
-        linear: Callable[[str, int, int, int], Any] | None = None,
-        exact: Iterable[str] = (),
-        in_place: bool = False,
-        guess: Callable[[Any], str] | None = None,
-    ) -> None:
-        if "device" not in getattr(problem, "_fields", ()):
-            raise TuneError(
-                f"the problem of operation {name!r} must be a NamedTuple with a field 'device'",
-                hint="class Problem(NamedTuple): device: str; rows: int; ...",
-            )
-        self.name, self.routines, self.problem = name, tuple(routines), problem
-        self.make, self.reference, self.work, self.in_place = make, reference, work, in_place
-        self.guess = guess or (lambda problem: "")
-        self.outputs = outputs or (lambda args: args[-1:])
-        self.results = results or (lambda problem, args: self.outputs(args))
-        self.tolerance = tolerance or (lambda problem: (1e-4, 1e-5))
-        self.typical = typical or (lambda device: ())
-        self.linear = linear
-        self.exact = frozenset(exact)
+    routines: tuple[Any, ...]
+
+    def __init__(self, name: str, routines: Sequence[Routine]) -> None:
+        self.name, self.routines = name, tuple(routines)
         OPS[name] = self
 
     def __repr__(self) -> str:
-        return f"Op({self.name!r}, {', '.join(r.name for r in self.routines)})"
+        return f"{type(self).__name__}({self.name!r}, {', '.join(r.name for r in self.routines)})"
 
-    def key(self, problem: Any) -> Any:
-        """The bucketed key of a problem, itself a problem."""
-        return key_of(problem, self.exact)
-
-    def candidates(self, problem: Any) -> Iterator[Candidate]:
-        """What can do the problem, each routine's blueprints in its order.
-
-        Higher groups come first, and in the highest what is guessed; negative ones are only for
-        those who force them.
-        """
-        properties = device_properties(problem.device)
-        for group, routine in self.grouped(problem):
-            if group >= 0 and routine.supports(problem, properties) is None:
-                for blueprint in routine.blueprints(problem, properties):
-                    yield Candidate(routine, blueprint, group)
-
-    def grouped(self, problem: Any) -> list[tuple[int, Routine]]:
-        """All routines with their priorities for a problem, in the order in which they are asked."""
-        key, first = self.key(problem), self.guess(problem)
-        groups = {r.name: r.group(key) for r in self.routines}
-        if first in groups:
-            groups[first] = max(groups.values())
-        return sorted(
-            ((groups[r.name], r) for r in self.routines),
-            key=lambda pair: (-pair[0], pair[1].name != first),
-        )
-
-    def inferred(self, problem: Any) -> Candidate:
-        """The best guess: what is used without tuning.
+    def run(self, problem: Any, device: Device | None = None) -> Any:
+        """Let the first routine that supports a problem do it, on a device or the current one.
 
         Raises:
-            TuneError: no routine can do the problem; says why for each.
+            TuneError: no routine supports it, or the forced one does not.
         """
-        found = next(self.candidates(problem), None)
-        if found is None:
+        properties = device_properties(device or current())
+        return self.chosen(problem, properties).launch(problem, properties)
+
+    def chosen(self, problem: Any, properties: DeviceProperties) -> Routine:
+        """The routine that does a problem: the one that is forced, or the first that supports it.
+
+        Raises:
+            TuneError: no routine supports it, or the forced one does not.
+        """
+        if _listeners:
+            self.heard(problem, properties)
+        forced = (FORCED.get() or {}).get(self.name)
+        if forced is not None and forced.routine != "inferred":
+            return self.forced(forced, problem, properties)
+        for routine in self.routines:
+            if routine.supports(problem, properties) is None:
+                return routine  # type: ignore[no-any-return]
+        raise self.nobody(problem, properties)
+
+    def heard(self, problem: Any, properties: DeviceProperties) -> None:
+        """Tell who listens of a problem."""
+        for hear in tuple(_listeners):
+            hear(self, problem, properties)
+
+    def forced(self, forced: Forced, problem: Any, properties: DeviceProperties) -> Routine:
+        """The routine that is forced.
+
+        Raises:
+            TuneError: it does not support the problem.
+        """
+        routine = self.routine(forced.routine)
+        reason = routine.supports(problem, properties)
+        if reason is not None:
             raise TuneError(
-                f"no routine of {self.name} can do {problem}", hint=self._reasons(problem)
+                f"{self.name}: the forced routine {routine.name} cannot do {text(problem)}",
+                hint=reason,
             )
-        return found
+        return routine
 
-    def _reasons(self, problem: Any) -> str:
-        properties = device_properties(problem.device)
+    def standings(self, problem: Any, properties: DeviceProperties) -> list[Standing]:
+        """All routines in the order in which they are asked, with what they say."""
+        return [Standing(r, 0, r.supports(problem, properties)) for r in self.routines]
+
+    def nobody(self, problem: Any, properties: DeviceProperties) -> TuneError:
+        """What is raised where no routine does a problem: the reasons of all."""
         reasons = [
-            f"{r.name}: {r.supports(problem, properties) or ('only when forced' if group < 0 else 'no blueprint')}"
-            for group, r in self.grouped(problem)
+            f"{s.routine.name}: {s.reason or ('only when forced' if s.group < 0 else 'no blueprint')}"
+            for s in self.standings(problem, properties)
         ]
-        return "; ".join(reasons)
+        return TuneError(
+            f"no routine of {self.name} can do {text(problem)}", hint="; ".join(reasons)
+        )
 
-    def routine(self, name: str) -> Routine:
+    def routine(self, name: str) -> Any:
         """The routine of this name.
 
         Raises:
@@ -195,12 +204,6 @@ class Op:
                 return r
         names = ", ".join(r.name for r in self.routines)
         raise TuneError(f"{self.name} has no routine {name!r}", hint=f"its routines are {names}")
-
-    def checksum(self, problem: Any) -> str:
-        """Identifies the set of candidates for a problem: another set makes old measurements void."""
-        return cache.digest(
-            *(f"{c.group} {c.routine.version} {c.name}" for c in self.candidates(problem))
-        )
 
 
 OPS: dict[str, Op] = {}
@@ -221,3 +224,40 @@ def op_named(name: str) -> Op:
         )
         raise TuneError(f"there is no operation {name!r}", hint=known)
     return OPS[name]
+
+
+def text(problem: Any) -> str:
+    """A problem's fields on one line, without the device and what is as usual; arrays by dtype and
+    shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from typing import NamedTuple
+        >>> class Sum(NamedTuple):
+        ...     x: np.ndarray
+        ...     scale: float = 1.0
+        ...     last: bool = True
+        >>> text(Sum(np.zeros((2, 3), np.float32), 2.0))
+        'x=float32[2, 3], scale=2.0'
+    """
+    usual = getattr(problem, "_field_defaults", {})
+    parts = zip(problem._fields, problem, strict=True)
+    return ", ".join(
+        f"{name}={_value(value)}"
+        for name, value in parts
+        if name != "device" and value is not None and not _is(value, usual.get(name, ...))
+    )
+
+
+def _is(value: Any, usual: Any) -> bool:
+    """Whether a field is as usual; arrays are not compared."""
+    return value is usual or (isinstance(value, (int, float, str)) and value == usual)
+
+
+def _value(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_value, value))})"
+    name = getattr(value, "__name__", getattr(value, "name", None))
+    return name if isinstance(name, str) else repr(value)

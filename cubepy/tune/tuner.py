@@ -15,20 +15,20 @@ from typing import Any
 from cubepy.config import config
 from cubepy.errors import TuneError, TuneWarning
 from cubepy.runtime import recording
-from cubepy.runtime.device import as_device, gpu_of, use
+from cubepy.runtime.device import DeviceProperties, as_device, device_properties, gpu_of, use
 from cubepy.runtime.streams.stream import sync
 from cubepy.runtime.tables import room
 from cubepy.tune import check
 from cubepy.tune.decision import LEVELS, Decision, Trial
-from cubepy.tune.forced import FORCED
 from cubepy.tune.keys import text_of
 from cubepy.tune.lock import exclusive
 from cubepy.tune.progress import Progress, Silent
 from cubepy.tune.race import LIMITS, LONG, Entrant, Limits, race, reason_of, runs_in, winner
 from cubepy.tune.roofline import Peaks, peaks_of
-from cubepy.tune.routine import Candidate, Op
+from cubepy.tune.routine import FORCED, Op, listening
 from cubepy.tune.stopwatch import Stopwatch, stopwatch_for
 from cubepy.tune.table import Table
+from cubepy.tune.tuned import Candidate, TunedOp
 
 REMEMBERED = 1 << 16  # problems in memory, at most
 COLD_BYTES = (
@@ -61,11 +61,10 @@ class Tuner:
         self.progress: Progress = Silent()
         self._memory: dict[str, dict[Any, Candidate]] = {level: {} for level in LEVELS}
         self._keys: dict[Any, Decision | None] = {}
-        self._seen: list[dict[Any, None]] = []
         self._decisions: dict[Any, Decision] = {}  # of this process: where nothing is kept on disk
         self._busy = threading.Lock()
 
-    def choose(self, op: Op, problem: Any) -> Candidate:
+    def choose(self, op: TunedOp, problem: Any) -> Candidate:
         """The candidate for a problem: forced, remembered, measured now, or inferred.
 
         A problem that was asked for before costs two dictionary look-ups.
@@ -82,27 +81,30 @@ class Tuner:
         for known in self._memory.values():
             known.clear()
         self._keys.clear()
-        recording.changed()
+        recording.forget()
 
     @contextlib.contextmanager
     def record(self) -> Iterator[dict[Any, None]]:
-        """Collect every (op, problem) that is asked for in the block, in all threads, in order."""
+        """Collect every (op, problem) that is asked for in the block and can be measured, in all
+        threads, in order.
+        """
         seen: dict[Any, None] = {}
+
+        def hear(op: Op, problem: Any, properties: DeviceProperties) -> None:
+            if isinstance(op, TunedOp):
+                seen[(op, problem)] = None
+
         self.forget()
-        self._seen.append(seen)
-        try:
+        with listening(hear):
             yield seen
-        finally:
-            self._seen.remove(seen)
 
     # Deciding
 
-    def _decide(self, op: Op, problem: Any) -> Candidate:
-        for seen in self._seen:
-            seen[(op, problem)] = None
+    def _decide(self, op: TunedOp, problem: Any) -> Candidate:
+        op.heard(problem, device_properties(problem.device))
         forced = (FORCED.get() or {}).get(op.name)
         if forced is not None:
-            return forced.candidate(op, problem)
+            return op.forced_candidate(forced, problem)
         level = config.tune
         decision = self._remembered(op, problem)
         if _short_of(decision, level):
@@ -127,7 +129,7 @@ class Tuner:
         known[(op, problem)] = chosen
         return chosen
 
-    def _remembered(self, op: Op, problem: Any) -> Decision | None:
+    def _remembered(self, op: TunedOp, problem: Any) -> Decision | None:
         """The decision for a problem's key, looked for on disk once in a process."""
         where = (
             op,
@@ -142,7 +144,7 @@ class Tuner:
             self._keys[where] = self.decision(op, problem)
         return self._keys[where]
 
-    def decision(self, op: Op, problem: Any) -> Decision | None:
+    def decision(self, op: TunedOp, problem: Any) -> Decision | None:
         """What was measured for a problem's key between the candidates that there are now, or None."""
         table, key = Table(problem.device), text_of(op.key(problem))
         found = table.read(op.name, key) or self._decisions.get((op.name, table.device, key))
@@ -159,7 +161,7 @@ class Tuner:
 
     def tune(
         self,
-        op: Op,
+        op: TunedOp,
         problem: Any,
         level: str = "full",
         limits: Limits | None = None,
@@ -183,7 +185,7 @@ class Tuner:
             return self._tune_alone(op, problem, level, limits or LIMITS[level], again, PATIENCE)
 
     def _tune_alone(
-        self, op: Op, problem: Any, level: str, limits: Limits, again: bool, patience: float
+        self, op: TunedOp, problem: Any, level: str, limits: Limits, again: bool, patience: float
     ) -> Decision:
         """Measure while no other process does; unless `again`, take what another process has found
         meanwhile.
@@ -197,7 +199,7 @@ class Tuner:
             self.forget()
             return found
 
-    def _tune(self, op: Op, problem: Any, level: str, limits: Limits) -> Decision:
+    def _tune(self, op: TunedOp, problem: Any, level: str, limits: Limits) -> Decision:
         watch = self.stopwatch(problem.device)
         token = _measuring.set(True)
         try:
@@ -219,10 +221,11 @@ class Tuner:
             )
         return decision
 
-    def _run(self, op: Op, problem: Any, level: str, limits: Limits, watch: Stopwatch) -> Decision:
-        bound = (
-            0.0 if op.work is None else self.peaks(problem.device, watch).bound(op.work(problem))
-        )
+    def _run(
+        self, op: TunedOp, problem: Any, level: str, limits: Limits, watch: Stopwatch
+    ) -> Decision:
+        work = op.work(problem)
+        bound = 0.0 if work is None else self.peaks(problem.device, watch).bound(work)
         candidates = list(op.candidates(problem))
         trials = [Trial(c.routine.name, repr(c.blueprint), c.group) for c in candidates]
         if not candidates:
@@ -274,7 +277,7 @@ def _short_of(decision: Decision | None, level: str) -> bool:
     return LEVELS.index(level) > (0 if decision is None else LEVELS.index(decision.level))
 
 
-def _best(op: Op, problem: Any, decision: Decision | None) -> Candidate:
+def _best(op: TunedOp, problem: Any, decision: Decision | None) -> Candidate:
     """The first in a decision's ranking that fits a problem; without one, the guess."""
     if decision is not None:
         offered = {c.name: c for c in op.candidates(problem)}
@@ -284,7 +287,7 @@ def _best(op: Op, problem: Any, decision: Decision | None) -> Candidate:
     return op.inferred(problem)
 
 
-def _current(op: Op, decision: Decision, problem: Any) -> bool:
+def _current(op: TunedOp, decision: Decision, problem: Any) -> bool:
     """Whether a decision was made between the candidates that there are now."""
     try:
         measured = op.problem(**decision.problem, device=problem.device)
@@ -296,7 +299,7 @@ def _current(op: Op, decision: Decision, problem: Any) -> bool:
 class Bench:
     """The arguments that candidates are checked and timed with."""
 
-    def __init__(self, op: Op, problem: Any, watch: Stopwatch, limits: Limits) -> None:
+    def __init__(self, op: TunedOp, problem: Any, watch: Stopwatch, limits: Limits) -> None:
         self.op, self.problem, self.watch, self.limits = op, problem, watch, limits
         try:
             first = op.make(problem, 0)
@@ -307,7 +310,7 @@ class Bench:
         size = sum(getattr(a, "nbytes", 0) for a in first)
         count = max(1, min(MOST_SETS, -(-COLD_BYTES // max(size, 1))))
         self.sets = [first, *(op.make(problem, seed) for seed in range(1, count))]
-        self.expected = None if op.reference is None else op.reference(problem, first)
+        self.expected = op.reference(problem, first)
 
     def prepared(self, candidate: Candidate, trial: Trial) -> list[Entrant]:
         """Run a candidate for the first time and compare its results: an entrant, or none if it

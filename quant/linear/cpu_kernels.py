@@ -126,9 +126,7 @@ def int8_product(
     strips = (panels + lines - 1) // lines
     panel = (cb.CUBE_POS % strips) * lines
     start = (cb.CUBE_POS // strips) * block_rows
-    places = ()
-    for j in cb.unroll(range(lines)):
-        places = places + (cb.min(panel + j, panels - 1),)
+    places = tuple(cb.min(panel + j, panels - 1) for j in cb.unroll(range(lines)))
     acc = cb.local((rows, lines), cb.i32, lanes=lanes)
     strip = cb.local(lines, cb.i8, lanes=4 * lanes)
     done = cb.local((rows, lines), cb.f32, lanes=lanes)
@@ -169,9 +167,7 @@ def int4_product(
     strips = (panels + lines - 1) // lines
     panel = (cb.CUBE_POS % strips) * lines
     start = (cb.CUBE_POS // strips) * block_rows
-    places = ()
-    for j in cb.unroll(range(lines)):
-        places = places + (cb.min(panel + j, panels - 1),)
+    places = tuple(cb.min(panel + j, panels - 1) for j in cb.unroll(range(lines)))
     acc = cb.local((rows, lines), cb.i32, lanes=lanes)
     low = cb.local(lines, cb.u8, lanes=4 * lanes)
     high = cb.local(lines, cb.u8, lanes=4 * lanes)

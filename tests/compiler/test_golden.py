@@ -1,4 +1,4 @@
-"""The generated code of a few small kernels, kept in tests/golden; CUBEPY_UPDATE_GOLDEN=1 rewrites
+"""The generated code of a few small kernels, kept in `golden`; CUBEPY_UPDATE_GOLDEN=1 rewrites
 the files.
 
 A change of the generated code is often wanted. It should be seen, though: read the difference

@@ -21,7 +21,7 @@ FLOATS = ("({} + {})", "({} - {})", "({} * {})", "cb.max({}, {})", "cb.min({}, {
           "cb.abs({} - {})", "cb.clamp({}, -3, 3) + {}", "cb.floor({}) * {}", "branchy({}, {})",
           "cb.select({} > 0, {}, x[i])", "({} // 0.75 - {})", "Pair({}, {}).sum()", "cb.fma({}, {}, 0.5)")  # fmt: skip
 INTS = ("({} + {})", "({} * {})", "({} - {})", "({} // 2 + {})", "({} % 5 + {})", "({} ^ {})", "({} // ({} | 1))",
-        "({} % ({} | 1))", "((i + {}) << ({} & 35))", "({} >> ({} & 35))", "cb.min({}, {})", "steps({}, {})",
+        "({} % ({} | 1))", "(({} + i) << ({} & 35))", "({} >> ({} & 35))", "cb.min({}, {})", "steps({}, {})",
         "(~{} & {})", "cb.popcount({}) + {}", "({} if {} & 1 else 2)")  # fmt: skip
 CONDITIONS = ("{f} < {f}", "0 <= {i} < 9", "{i} % 3 == 0 and {f} > 0", "{f} > 1 or {i} & 1", "not {f} <= {f}",
               "{i} != {i}", "{i} & 3 == 1", "{f} > 0.25")  # fmt: skip
@@ -323,7 +323,7 @@ class Source:
         if kind == "float":
             return [f"{indent}{self.one(*sc.float_names)} = {self.runtime_float()}"]
         if kind == "int":
-            return [f"{indent}{self.one(*sc.int_names)} = {self.int()} % 17"]
+            return [f"{indent}{self.one('k', *sc.int_names, *sc.int_names)} = {self.int()} % 17"]
         if kind == "swap":
             f, g = self.rng.sample(sc.float_names, 2)
             m, h = self.rng.sample(sc.int_names, 2)
@@ -364,7 +364,8 @@ class Source:
         if kind == "leave":
             test = self.one(*UNIFORM) if barriers else self.condition()
             more = [f"{indent}{self.one(*sc.int_names)} += 1"]
-            return [f"{indent}if {test}:", f"{inner}{self.one('break', 'continue')}", *more]
+            last = [f"{inner}k = {self.int(1)} % 9"] * self.chance(0.4)  # the loop's own, or any
+            return [f"{indent}if {test}:", *last, f"{inner}{self.one('break', 'continue')}", *more]
         if kind in ("if", "uniform"):
             return self.branches(kind == "uniform", depth, indent, jump, loops)
         return self.loop(kind, depth, barriers, indent, loops)

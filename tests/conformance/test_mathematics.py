@@ -13,40 +13,9 @@ import pytest
 
 import cubepy as cb
 from cubepy import errors
-from tests.accuracy import BINARY, FORMATS, UNARY, draws, pairs, reference, special, ulps
+from tests.accuracy import BINARY, FORMATS, UNARY, bound, draws, pairs, reference, special, ulps
 
 COUNT = {"cpu": 4000, "cuda": 4000, "python": 600}
-EXACT = ("fmod", "copysign")
-LIBDEVICE = {  # what NVIDIA's guide states of its math library, in f32 and f64
-    "tan": (4, 2),
-    "asin": (4, 2),
-    "acos": (3, 2),
-    "atan": (2, 2),
-    "sinh": (3, 2),
-    "cosh": (2, 2),
-    "asinh": (3, 3),
-    "acosh": (4, 3),
-    "atanh": (3, 2),
-    "log10": (2, 1),
-    "cbrt": (1, 1),
-    "erfc": (4, 5),
-    "lgamma": (6, 4),
-    "atan2": (3, 2),
-    "hypot": (3, 2),
-}
-REFERENCE = ("erfc", "lgamma")
-"""Whose references in f64 are rounded."""
-
-
-def bound(name: str, dtype: str, device: str) -> float:
-    """Units of the last place that a function may be off."""
-    if name in EXACT:
-        return 0.0
-    double = dtype == "f64"
-    doubt = 0.5 * (name in REFERENCE) if double else 0.05
-    if device == "cuda":
-        return LIBDEVICE[name][double] + 0.5 + doubt
-    return {"cpu": 2.0, "python": 6.0}[device] + doubt if double else 0.5 + doubt
 
 
 @cb.kernel

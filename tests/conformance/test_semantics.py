@@ -87,6 +87,53 @@ def test_loops_keep_their_bounds_and_their_variable(device: str) -> None:
     assert out.tolist() == [5, 3, 10 + 250, down, 9, 0, 2 + 4]
 
 
+@cb.kernel
+def rebound_loop_variables(x: cb.Array, n, out: cb.Array):
+    k = 0
+    for k in range(1, 8, 3):
+        if x[k] > 0.5:
+            k = 12
+            break
+    out[0] = k
+    for k in range(1, 8, 3):
+        k = n
+        continue
+    out[1] = k
+    for k in range(n):
+        k = 11
+        break
+    out[2] = k
+    for k in range(1, 8, 3):
+        for k in cb.unroll(range(3)):
+            out[3] += k
+        if out[3] > 0:
+            continue
+        break
+    out[4] = k
+    for k in range(1, 8, 3):
+        for k in range(2):
+            out[3] += k
+        if k == 0:
+            continue
+        elif n > 100:
+            break
+        else:
+            k = 4 * k
+            continue
+    out[5] = k
+    for k in range(1, 8, 3):
+        if x[k] > 0.5:
+            break
+    out[6] = k
+
+
+def test_a_loop_s_variable_keeps_what_the_turn_that_ends_gave_it(device: str) -> None:
+    x, out = np.zeros(8, F), np.zeros(7, np.int32)
+    x[4] = 1
+    rebound_loop_variables[1, 1](x, 5, out, device=device)
+    assert out.tolist() == [12, 5, 11, 9 + 3, 2, 4, 4]
+
+
 @cb.func
 def classify(v, limits):
     low, high = limits

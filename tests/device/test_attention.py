@@ -13,7 +13,7 @@ import pytest
 
 import cubepy as cb
 import cubepy.kernels as K
-from cubepy.kernels.attention.gpu.flash_decoding import Shape
+from cubepy.kernels.attention.gpu.flash_decoding_plan import Shape
 from cubepy.kernels.attention.gradients import attention_forward, attention_gradients
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import DeviceArray, upload

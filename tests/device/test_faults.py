@@ -150,7 +150,7 @@ def test_a_lost_context_says_what_to_do() -> None:
         import numpy as np, cubepy as cb
         from cubepy.runtime.device import Device
         from cubepy.runtime.memory.device_array import DeviceArray, empty
-        from tests.gpu.kernels import add_one
+        from tests.device.kernels import add_one
         x = empty((8,), np.float32, Device("cuda"))
         bad = DeviceArray(1 << 46, x.layout, x.owner)
         add_one[cb.over(8)](bad)

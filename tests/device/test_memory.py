@@ -179,7 +179,7 @@ def test_copies_of_any_layout() -> None:
 def test_what_outlives_the_interpreter_is_quiet() -> None:
     code = """
 import sys, numpy as np, cubepy as cb
-from tests.gpu.kernels import add_one
+from tests.device.kernels import add_one
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import empty
 x = empty((1000,), np.float32, Device("cuda"))

@@ -14,10 +14,10 @@ import cubepy as cb
 from cubepy import nn
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 from cubepy.quant import Quantized, QuantizedWeight, parse_scheme
-from cubepy.quant.linear import routines
+from cubepy.quant.linear.gpu.blueprint import Room
 from cubepy.quant.linear.linear import quantized_linear
 from cubepy.quant.linear.sm90 import gemm_wgmma_plan
-from cubepy.runtime.device import as_device
+from cubepy.runtime.device import as_device, device_properties
 from cubepy.runtime.memory.device_array import upload
 
 SCHEMES: list[dict[str, Any]] = [
@@ -80,12 +80,12 @@ def test_groups_of_planes_take_many_rows(
     """Scales and minimums are rounded to bf16 there, and weights: hence more than the rounding of
     results.
     """
-    if not routines.room(as_device("cuda")).groups:
+    if not Room.of(device_properties("cuda")).groups:
         pytest.skip("a GPU without wgmma")
     monkeypatch.setattr(
         gemm_wgmma_plan, "microseconds", lambda *_: 0.0
     )  # whatever is faster for this size
-    routines.route.cache_clear()
+    gemm_wgmma_plan.plan_for.cache_clear()
     gemm_wgmma_plan.plan_wide.cache_clear()
     try:
         weight = weight_of(n, 1024, "float", **options)
@@ -94,7 +94,7 @@ def test_groups_of_planes_take_many_rows(
         expected = x.astype(np.float64) @ weight.dequantize().T.astype(np.float64) + bias
         assert error(on_gpu(x, weight, bias=bias, dtype=dtype), expected) < tolerance
     finally:
-        routines.route.cache_clear()
+        gemm_wgmma_plan.plan_for.cache_clear()
         gemm_wgmma_plan.plan_wide.cache_clear()
 
 

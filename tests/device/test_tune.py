@@ -14,7 +14,7 @@ import cubepy as cb
 from cubepy.errors import TuneWarning
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory.device_array import upload
-from cubepy.tune import Op, Routine, Table, Tuner, Work
+from cubepy.tune import Table, TunedOp, TunedRoutine, Tuner, Work
 from cubepy.tune.roofline import measure_peaks
 from cubepy.tune.routine import OPS
 from cubepy.tune.stopwatch import DeviceStopwatch, stopwatch_for
@@ -42,7 +42,7 @@ class Plan:
     defect: str = ""
 
 
-class Scale(Routine):
+class Scale(TunedRoutine):
     """out = 2 x; one blueprint is wrong, one cannot be compiled."""
 
     name = "scale"
@@ -64,22 +64,28 @@ class Scale(Routine):
         )
 
 
-def make(problem: Problem, seed: int) -> tuple[Any, ...]:
-    x = np.random.default_rng(seed).standard_normal(problem.n).astype(np.float32)
-    return upload(x, HERE), upload(np.zeros_like(x), HERE)
+class Scaling(TunedOp):
+    problem = Problem
+
+    def make(self, problem: Problem, seed: int) -> tuple[Any, ...]:
+        x = np.random.default_rng(seed).standard_normal(problem.n).astype(np.float32)
+        return upload(x, HERE), upload(np.zeros_like(x), HERE)
+
+    def reference(self, problem: Problem, args: tuple[Any, ...]) -> list[np.ndarray]:
+        return [2 * args[0].numpy()]
+
+    def work(self, problem: Problem) -> Work:
+        return Work(8 * problem.n)
 
 
 @pytest.fixture
-def op(tmp_path: Path) -> Iterator[Op]:
+def op(tmp_path: Path) -> Iterator[TunedOp]:
     with cb.config.override(cache_dir=str(tmp_path), tune="none"):
-        yield Op(
-            "scale", [Scale()], Problem, make=make, reference=lambda problem, args: [2 * args[0].numpy()],
-            work=lambda problem: Work(8 * problem.n),
-        )  # fmt: skip
+        yield Scaling("scale", [Scale()])
     del OPS["scale"]
 
 
-def test_a_gpu_operation_is_tuned_once_and_bad_candidates_are_left_out(op: Op) -> None:
+def test_a_gpu_operation_is_tuned_once_and_bad_candidates_are_left_out(op: TunedOp) -> None:
     problem, tuner = Problem("cuda", 1 << 23), Tuner()
     assert tuner.choose(op, problem).blueprint == Plan(1, 32)
     with cb.config.override(tune="quick"), pytest.warns(TuneWarning, match="other results"):
@@ -98,9 +104,9 @@ def test_a_gpu_operation_is_tuned_once_and_bad_candidates_are_left_out(op: Op) -
     assert "cuda" in Table("cuda").device and Table("cpu").device != Table("cuda").device
 
 
-def test_nothing_is_measured_while_a_graph_is_captured(op: Op) -> None:
+def test_nothing_is_measured_while_a_graph_is_captured(op: TunedOp) -> None:
     tuner = Tuner()
-    x, out = make(Problem("cuda", 4096), 0)
+    x, out = op.make(Problem("cuda", 4096), 0)
     problem = Problem("cuda", 4096)
     op.inferred(problem).launch(problem, x, out)
     with cb.config.override(tune="quick"), cb.capture() as graph:
@@ -108,7 +114,7 @@ def test_nothing_is_measured_while_a_graph_is_captured(op: Op) -> None:
     assert tuner.measured == 0 and graph.kernels == 1
 
 
-def test_the_device_stopwatch_times_the_device(op: Op) -> None:
+def test_the_device_stopwatch_times_the_device(op: TunedOp) -> None:
     watch = stopwatch_for("cuda")
     assert isinstance(watch, DeviceStopwatch)
     x, y = upload(np.zeros(1, np.float32), HERE), upload(np.zeros(1, np.float32), HERE)
@@ -117,7 +123,7 @@ def test_the_device_stopwatch_times_the_device(op: Op) -> None:
     assert watch.time(lambda i: slow_add[1, 1](x, y, 2_000_000), 3) > 10 * short > 0
 
 
-def test_the_limits_of_the_device_are_plausible(op: Op) -> None:
+def test_the_limits_of_the_device_are_plausible(op: TunedOp) -> None:
     peaks = measure_peaks("cuda", stopwatch_for("cuda"))
     print(f"reads {peaks.bytes / 1e12:.2f} TB/s, f32 {peaks.flops['f32'] / 1e12:.1f} TFLOP/s")
     assert peaks.bytes > 1e11 and peaks.flops["f32"] > 1e12

@@ -209,7 +209,7 @@ def there(call: Call, kwargs: dict[str, Any], device: str) -> Any:
         if isinstance(value, np.ndarray):
             if id(value) not in moved:
                 order = sorted(range(value.ndim), key=lambda k: -abs(value.strides[k]))
-                far = upload(np.ascontiguousarray(value.transpose(order)), as_device(device))
+                far = upload(value.transpose(order).copy(), as_device(device))
                 moved[id(value)] = (
                     far.transpose(*(order.index(k) for k in range(value.ndim))),
                     value,

@@ -153,7 +153,11 @@ def _(d: Draw, name: str) -> Call:
         options["activation"] = d.one(tuple(ACTIVATIONS))
     if d.maybe(0.2):
         options["add"] = image(d, c.y, dtype, layout)
-    given = K.prepack_filter(w, c.groups) if d.maybe(0.15) else w
+    function, packs = getattr(K, name), d.maybe(0.15)
+
+    def call(x: Any, w: Any, **options: Any) -> Any:  # filters of a GPU are not packed
+        packed = packs and isinstance(w, np.ndarray)
+        return function(x, K.prepack_filter(w, c.groups) if packed else w, **options)
 
     def want() -> Want:
         wide, deep = first(x, layout).astype(np.float64), w.astype(np.float64)
@@ -170,7 +174,8 @@ def _(d: Draw, name: str) -> Call:
         n = math.prod(c.w[1:])
         return as_laid(Want(value, dtype, (depth(n) + 8) * sums(dtype) * size), layout)
 
-    return Call(getattr(K, name), (x, given), want, options)
+    call.__name__ = name
+    return Call(call, (x, w), want, options)
 
 
 @draws("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")

@@ -61,9 +61,10 @@ def _(d: Draw, name: str) -> Call:
         options["fill"] = d.one((0.0, 1.0))
     if dtype.itemsize == 1 and d.maybe():
         options["dtype"], result = cb.i32, np.dtype(np.int32)
-    given: Any = b
-    if b.ndim == 2 and a.ndim > 1 and d.maybe(0.15):
-        given = K.prepack(b)
+    packs = b.ndim == 2 and a.ndim > 1 and d.maybe(0.15)
+
+    def call(a: Any, b: Any, **options: Any) -> Any:
+        return K.matmul(a, K.prepack(b) if packs else b, **options)
 
     def want() -> Want:
         if not is_float(dtype):
@@ -88,7 +89,8 @@ def _(d: Draw, name: str) -> Call:
             value = np.where(options["mask"], value, options["fill"])
         return Want(value, result, error)
 
-    return Call(K.matmul, (a, given), want, options)
+    call.__name__ = name
+    return Call(call, (a, b), want, options)
 
 
 class Problem:

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 FAMILIES = ("elementwise", "reductions", "norms", "products", "images", "pools", "functional")
-HANGS = 300  # seconds of silence after which a process is taken to hang
+HANGS = 300  # seconds of one call after which a process is taken to hang
 REPORT = 50  # calls between a worker's reports
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -122,7 +122,7 @@ class Worker:
         )
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
-        self.heard = time.monotonic()
+        self.heard, self.seen = time.monotonic(), self.next
 
     def lines(self) -> Iterable[dict[str, Any]]:
         """What the process has said since."""
@@ -133,6 +133,12 @@ class Worker:
                 self.pending += piece
         *whole, self.pending = self.pending.split(b"\n")
         return [json.loads(line) for line in whole if line.startswith(b"{")]
+
+    def silent(self) -> float:
+        """Seconds since the process said something or began another call."""
+        if self.at() != self.seen:
+            self.heard, self.seen = time.monotonic(), self.at()
+        return time.monotonic() - self.heard
 
     def at(self) -> int:
         """The number of the call that is under way."""
@@ -183,7 +189,7 @@ def many(
                     w.next = line["next"]
                 else:
                     getattr(tally, line["kind"]).append((line["number"], line["text"]))
-            hangs = time.monotonic() - w.heard > HANGS
+            hangs = w.silent() > HANGS
             if ended and w.process.returncode == 0:
                 workers.remove(w)
             elif ended or hangs:

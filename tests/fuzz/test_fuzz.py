@@ -82,12 +82,12 @@ def test_random_calls_are_right_and_stay_in_their_frames(name: str) -> None:
         assert kind != "wrong", f"python scripts/fuzz_library.py --frames 1 --call {number}\n{text}"
 
 
-@pytest.mark.parametrize("name", ["softmax", "concat", "batch_norm"])
+@pytest.mark.parametrize("name", ["softmax", "concat", "batch_norm", "any", "uniform"])
 def test_calls_may_be_made_on_a_device_with_its_own_memory(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = sorted(run.load())
     with pretend(monkeypatch):
-        for number in [n for n in range(2000) if run.name_of(n, names) == name][:8]:
+        for number in [n for n in range(2000) if run.name_of(n, names) == name][:12]:
             kind, text = run.one(number, name, 0.0, NAME)
             assert kind != "wrong", text

@@ -8,16 +8,20 @@ from collections.abc import Iterator
 import pytest
 
 import cubepy as cb
+from cubepy.kernels.pooling.routines import MAX_POOL, MAX_POOL_INPUT
 from tests.pretend import NAME, pretend
+from tests.properties import choose_as_on
 from tests.staging import WHERE, gpu_missing, move_library, staged
 
 if WHERE:
     move_library()
     collect_ignore = [
         "entry/test_device_arrays.py",
+        "entry/test_masked_arrays.py",
         "test_thread_counts.py",
         "attention/test_gradients.py",
-    ]  # they choose their own devices
+    ]  # they choose their own devices, or are about NumPy's arrays
+    collect_ignore_glob = ["*/test_tune.py", "*emulated.py", "*offline.py"]  # so do these
 
 
 @pytest.fixture(autouse=True)
@@ -39,5 +43,7 @@ def where(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def pools_with_planes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pools and interpolation choose as for devices with planes, wherever they run."""
-    for part in ("pooling.max_pool", "pooling.max_pool_gradient", "windows.banded_map"):
+    for op in (MAX_POOL, MAX_POOL_INPUT):
+        choose_as_on(monkeypatch, op, plane_size=32)
+    for part in ("windows.banded_map",):
         monkeypatch.setattr(f"cubepy.kernels.{part}.has_planes", lambda: True)

@@ -46,8 +46,8 @@ ONLY_FOR_CPUS = {
     "indexing.scatter_kernels.put_lines": "planes have put_rows",
     "indexing.scatter_kernels.put_elements": "planes have put_rows",
     "movement.concat.reverse_rows": "planes have reverse_lines",
-    "normalization.norms.log_softmax_rows": "planes have softmax_held",
-    "normalization.norms.rms_norm_rows": "planes have layer_norm_held",
+    "normalization.norms_rows.log_softmax_rows": "planes have softmax_held",
+    "normalization.norms_rows.rms_norm_rows": "planes have layer_norm_held",
 }
 
 COMPILED_ELSEWHERE = {
@@ -58,6 +58,7 @@ COMPILED_ELSEWHERE = {
     "attention.gpu.flash_mma": "attention.test_offline",
     "attention.gpu.flash_decoding": "attention.test_offline",
     "convolution.gpu.depthwise": "convolution.test_offline",
+    "convolution.gpu.depthwise_weight_gradient": "convolution.test_offline",
     "convolution.gpu.depthwise_strip": "convolution.test_offline",
     "convolution.sm90.depthwise_nhwc": "convolution.test_offline",
     "convolution.gpu.depthwise_nchw": "convolution.test_offline",

@@ -157,6 +157,18 @@ def test_wide_windows_share_what_the_units_of_a_cube_find() -> None:
         near(means, x[1:, :, :20, :18].reshape(2, 2, 2, 10, 2, 9).mean((3, 5)), 1e-6)
 
 
+def test_weights_of_doubles_are_exact() -> None:
+    x = draw(1, 6, 6, 3, dtype=np.float64)
+    for mode, scale in (("area", 1 / 3), ("bilinear", 3.0), ("bicubic", 2.0)):
+        want = K.interpolate(x, scale_factor=scale, mode=mode, layout="NHWC")
+        with emulated() as gpu:
+            found = K.interpolate(upload(x, gpu), scale_factor=scale, mode=mode, layout="NHWC")
+            near(found, want, 1e-15)
+    with emulated() as gpu:
+        means = K.avg_pool2d(upload(x, gpu), 3, layout="NHWC")
+        near(means, x.reshape(1, 2, 3, 2, 3, 3).mean((2, 4)), 1e-15)
+
+
 @pytest.mark.parametrize(("channels", "window", "stride"), [(8, 5, 1), (16, 3, 2), (32, 5, 1)])
 def test_rows_of_a_window_with_few_channels_are_one_tap(
     channels: int, window: int, stride: int

@@ -24,8 +24,10 @@ from cubepy.kernels.normalization import softmax_gpu as nc
 from cubepy.kernels.normalization.rows_gpu import RowPlan
 from cubepy.kernels.pooling.gpu import naive as pc
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.reduce import arg_cpu, arg_gpu, reduce_cpu
+from cubepy.kernels.reduce import arg_cpu, arg_gpu
 from cubepy.kernels.reduce import reduce_gpu as rc
+from cubepy.kernels.reduce import rows_cpu as reduce_cpu
+from cubepy.kernels.reduce.reduction import SUM, extreme
 from cubepy.kernels.scan import scan_gpu as sp
 
 pytest.importorskip("numba_cuda", reason="compiling for NVIDIA GPUs needs numba-cuda")
@@ -59,38 +61,14 @@ VECTOR, NARROW = F32[0], B16[0]
 LOW = float("-inf")
 WINDOW = (1, 1, 0, 0, (3, 3), (1, 1))
 
+MAX, ONE_ROW = extreme(cb.f32, True), reduce_cpu.RowPlan(cb.f32, 4)
+
 UNCHANGED = {
     "map_flat": (map.map_flat, VECTOR, (VECTOR, VECTOR), f.add, 4, 8192),
     "map_rows": (map.map_rows, F32, (F32, F32), f.add, (False, True), 1, 4, 8192),
-    "reduce_rows": (
-        reduce_cpu.reduce_rows,
-        F32,
-        F32,
-        f.add,
-        0,
-        cb.f32,
-        4,
-        16384,
-        8,
-        True,
-        False,
-        1.0,
-    ),
-    "max_rows": (
-        reduce_cpu.reduce_rows,
-        F32,
-        F32,
-        reduce_cpu.greater,
-        LOW,
-        cb.f32,
-        4,
-        16384,
-        1,
-        True,
-        True,
-        1.0,
-    ),
-    "arg_rows": (arg_cpu.arg_rows, F32, I64[0], True, LOW, cb.f32, 4),
+    "reduce_rows": (reduce_cpu.reduce_rows, F32, F32, SUM, 1.0, ONE_ROW, 16384, True),
+    "max_rows": (reduce_cpu.reduce_rows, F32, F32, MAX, 1.0, ONE_ROW, 16384, True),
+    "arg_rows": (arg_cpu.arg_rows, F32, I64[0], True, MAX.walks[0], ONE_ROW),
     "softmax_rows": (rows_cpu.softmax_rows, F32, F32, 4, 4),
     "layer_norm_rows": (
         rows_cpu.layer_norm_rows,
@@ -123,6 +101,7 @@ AGAIN = RowPlan(4, 512, 1, 0)
 SHARED = RowPlan(1, 512, 1, 16, False, False, 2, 4)
 SINGLES = RowPlan(1, 512, 1, 28, False, False, 2, 4)
 CLUSTER = RowPlan(4, 512, 1, 4, False, True, 1, 2)
+PAIRS = RowPlan(2, 512, 1, 4, False, True, 1, 2)
 SHORT = RowPlan(8, 32, 8, 3, True, True)
 
 WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
@@ -213,6 +192,7 @@ WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
     ),
     "log_softmax_cluster": (0, 0, (nc.softmax_held, 512, F32, F32, cb.f32, SINGLES, True)),
     "softmax_narrow_cluster": (0, 0, (nc.softmax_narrow, 512, B16, B16, cb.f32, SINGLES)),
+    "softmax_double_cluster": (4, 4, (nc.softmax_held, 512, F64, F64, cb.f64, PAIRS)),
     "layer_norm_singles_cluster": (
         0,
         0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import random
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def sweep(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(FOLDER))
     module = importlib.import_module("gpu_sweep")
     yield module
-    for name in ("gpu_sweep", "gpu_sweep_families"):
+    for name in ("gpu_sweep", "gpu_sweep_families", "gpu_timing"):
         sys.modules.pop(name, None)
 
 
@@ -49,3 +50,42 @@ def test_every_family_is_in_the_table(sweep: Any) -> None:
     assert "sweep" in gpu.PARTS
     assert {"matmul, bf16", "matmul, f16", "matmul, tf32", "norms", "softmax", "reductions", "elementwise",
             "convolution"} <= set(sweep.families())  # fmt: skip
+
+
+def test_runs_are_timed_in_turns_and_medians_count(
+    sweep: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timing, log, now = sys.modules["gpu_timing"], [], [0.0]
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: Any) -> None:
+            self.at = now[0]
+
+        def synchronize(self) -> None:
+            log.append("wait")
+
+        def elapsed_time(self, end: Event) -> float:
+            return end.at - self.at
+
+    def run(name: str, cost: float) -> Any:
+        def call() -> None:
+            log.append(name)
+            now[0] += cost * (100 if log.count(name) <= 3 else 1)  # the first ones are slow
+
+        return call
+
+    cuda = types.SimpleNamespace(Event=Event, _sleep=lambda cycles: log.append(cycles))
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    runs = [run("a", 2.0), run("b", 3.0)]
+    assert timing.milliseconds(runs, None, 5, [2, 3], [7, 8]) == [2.0, 3.0]
+    assert log[:11] == [7, "a", "a", "wait", 8, "b", "b", "b", "wait", 7, "a"]
+    log.clear()
+    timing.milliseconds(runs, None, 1, [1, 1])
+    assert log == ["a", "a", "wait", "b", "b", "wait"]
+    turns = timing.turning(log.append, 2)
+    for _ in range(3):
+        turns()
+    assert log[-3:] == [0, 1, 0] and timing.pause(10, 1e-6) == 3000

@@ -14,7 +14,9 @@ import pytest
 
 import cubepy as cb
 from cubepy.quant import QuantizedWeight, parse_scheme
-from cubepy.quant.linear import reference, routines
+from cubepy.quant.linear import reference
+from cubepy.quant.linear.gpu import gemm_mma_plan
+from cubepy.quant.linear.gpu.blueprint import Room
 from cubepy.quant.linear.gpu.dequantize import unpack_int4, unpack_int8
 from cubepy.quant.linear.gpu.gemm_mma import arrange_rows, plane_product
 from cubepy.quant.linear.gpu.gemm_mma_int8 import (
@@ -22,16 +24,10 @@ from cubepy.quant.linear.gpu.gemm_mma_int8 import (
     quantize_rows_for_planes,
     round_rows,
 )
+from cubepy.quant.linear.gpu.gemm_mma_plan import MAGIC, ROUNDED_GAIN, plan_bytes, plan_floats
 from cubepy.quant.linear.gpu.gemv import few_product
+from cubepy.quant.linear.gpu.gemv_blueprint import plan_few
 from cubepy.quant.linear.gpu.layout import SLACK, arrange_codes, arrange_facts
-from cubepy.quant.linear.routines import (
-    MAGIC,
-    ROUNDED_GAIN,
-    Room,
-    plan_bytes,
-    plan_few,
-    plan_floats,
-)
 
 pytest.importorskip("numba_cuda")
 from tests.backends.cuda.emulator.launch import emulate
@@ -252,7 +248,7 @@ def test_several_rows_are_as_exact_as_one_if_asked_for(group: int, symmetric: bo
 def test_cubes_of_a_cluster_share_panels(
     scheme: str, group: int | None, symmetric: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routines, "best_split", lambda *_: (3, 2))
+    monkeypatch.setattr(gemm_mma_plan, "best_split", lambda *_: (3, 2))
     weight = random_weight(72, 640, scheme, group, symmetric)
     x = np.random.default_rng(3).normal(size=(17, 640)).astype(ml_dtypes.bfloat16)
     room = Room(5, 100_000, False, True)  # of a size that no other test plans for
@@ -270,7 +266,7 @@ def test_cubes_of_a_cluster_share_panels(
 def test_codes_come_ahead_of_rows_where_two_cubes_share_a_core(
     splits: int, group: int, symmetric: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routines, "best_split", lambda *_: (4, splits))
+    monkeypatch.setattr(gemm_mma_plan, "best_split", lambda *_: (4, splits))
     blocks, room = (
         18 * splits + 1,
         Room(7, 220_000, True, True),

@@ -14,15 +14,23 @@ import pytest
 import cubepy as cb
 from cubepy import nn
 from cubepy.quant import QuantizedWeight, parse_scheme
-from cubepy.quant.linear import routines
-from cubepy.quant.linear.gpu import dequantize, layout
+from cubepy.quant.linear.gpu import dequantize, gemm_mma_plan, gemv, layout
 from cubepy.quant.linear.linear import quantized_linear
+from cubepy.quant.linear.routines import QUANTIZED_LINEAR
 from cubepy.runtime.device import as_device
 from cubepy.runtime.memory.device_array import DeviceArray, upload
 from tests.pretend import NAME, look, pretend
+from tests.properties import choose_as_on
 
 pytest.importorskip("numba_cuda")
 from tests.backends.cuda.emulator.launch import emulate
+
+GPU = {
+    "plane_size": 32,
+    "cores": 2,
+    "max_shared_memory": 100_000,
+    "features": frozenset({"mma", "copy_async"}),
+}
 
 
 class Emulated:
@@ -52,11 +60,11 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     names: list[str] = []
     with pretend(monkeypatch):
         for module, kernels in (
+            (gemv, ("few_product",)),
             (
-                routines,
+                gemm_mma_plan,
                 (
                     "arrange_rows",
-                    "few_product",
                     "plane_product",
                     "plane_product_bytes",
                     "quantize_rows_for_planes",
@@ -66,8 +74,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         ):
             for name in kernels:
                 monkeypatch.setattr(module, name, Emulated(getattr(module, name), names))
-        monkeypatch.setattr(routines, "takes", lambda weight, device: routines.supports(weight))
-        monkeypatch.setattr(routines, "room", lambda device: routines.Room(2, 100_000))
+        choose_as_on(monkeypatch, QUANTIZED_LINEAR, NAME, **GPU)
         yield names
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.quant.linear.gpu.blueprint import PlaneBlueprint
+from cubepy.quant.linear.gpu.blueprint import PlaneBlueprint, Room
 from cubepy.quant.linear.gpu.gemm_mma import arrange_rows, plane_product
 from cubepy.quant.linear.gpu.gemm_mma_int8 import plane_product_bytes, quantize_rows_for_planes
+from cubepy.quant.linear.gpu.gemm_mma_plan import plan_bytes, plan_floats
 from cubepy.quant.linear.gpu.gemv import few_product
-from cubepy.quant.linear.gpu.gemv_blueprint import FewBlueprint
-from cubepy.quant.linear.routines import Room, plan_bytes, plan_few, plan_floats
+from cubepy.quant.linear.gpu.gemv_blueprint import FewBlueprint, plan_few
 
 pytest.importorskip("numba_cuda")
 from cubepy.backends.cuda.codegen.disassemble import count, usage

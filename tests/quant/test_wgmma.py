@@ -17,19 +17,27 @@ from cubepy.quant.linear.sm90.gemm_wgmma_plan import GAINS, MAGIC, fitted
 pytest.importorskip("numba_cuda")
 from cubepy.backends.cuda.codegen.disassemble import count, usage
 from cubepy.backends.cuda.offline import compile_for
-from cubepy.quant.linear import routines
 from cubepy.quant.linear.gpu import layout
+from cubepy.quant.linear.gpu.blueprint import Room
 from cubepy.quant.linear.linear import quantized_linear
+from cubepy.quant.linear.routines import QUANTIZED_LINEAR
 from cubepy.quant.linear.sm90 import gemm_wgmma_plan
 from cubepy.runtime.device import as_device
 from cubepy.runtime.memory.device_array import DeviceArray, upload
 from tests.backends.cuda.emulator.launch import emulate
 from tests.backends.cuda.thorough import some
 from tests.pretend import NAME, look, pretend
+from tests.properties import choose_as_on
 from tests.quant.test_emulated import Arranged, error, random_weight
 
 BF16 = ml_dtypes.bfloat16
 MOST_SHARED = 232448
+HOPPER = {
+    "plane_size": 32,
+    "cores": 3,
+    "max_shared_memory": MOST_SHARED,
+    "features": frozenset({"mma", "copy_async", "wgmma", "tma", "cluster", "overlap"}),
+}
 
 
 def maps(
@@ -183,13 +191,10 @@ def test_seventeen_rows_take_this_way(monkeypatch: pytest.MonkeyPatch) -> None:
         ):
             for name in kernels:
                 monkeypatch.setattr(module, name, Launches(getattr(module, name), names))
-        monkeypatch.setattr(routines, "takes", lambda weight, device: True)
         # So small a weight would be left to planes; and plans are kept, so that no other test may
-        # ask for such a room.
+        # ask for such a device.
         monkeypatch.setattr(gemm_wgmma_plan, "microseconds", lambda *_: 0.0)
-        monkeypatch.setattr(
-            routines, "room", lambda device: routines.Room(3, MOST_SHARED, True, True, True)
-        )
+        choose_as_on(monkeypatch, QUANTIZED_LINEAR, NAME, **HOPPER)
         device = as_device(NAME)
         out = quantized_linear(upload(x, device), weight.on(device), dtype=BF16).numpy()
     assert error(out, x.astype(np.float64) @ weight.dequantize().T.astype(np.float64)) < 8e-3
@@ -217,9 +222,9 @@ def test_every_plan_fits(outputs: int, inputs: int, group: int) -> None:
         )
         assert found is not None and found[0].shared_bytes <= MOST_SHARED
         assert found[0].splits * found[0].parts <= chunks and found[0].stages >= found[0].parts
-    target = routines.Room(132, MOST_SHARED, True, True, True)
+    target = Room(132, MOST_SHARED, True, True, True)
     for rows, dtype in ((16, cb.bf16), (64, cb.f32)):
-        way = routines.route(
+        plan = gemm_wgmma_plan.plan_for(
             outputs // 16, inputs, rows, group, True, dtype, target, False, False, None, True
         )
-        assert way == "planes"
+        assert plan is None

@@ -1,5 +1,5 @@
-"""What is taken as an array, by kernels, the library and tensors: one table, which docs/language.md
-shows.
+"""What is taken as an array, by kernels, the library and tensors: one table, which
+docs/reference/language.md shows.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def test_the_table_of_the_docs_is_this_one() -> None:
     words = {TAKEN: "read and written", READ: "read", REFUSED: "refused"}
     for kind, (_, in_kernels, in_library) in TABLE.items():
         rows = [line for line in text.splitlines() if line.startswith(f"| {kind}")]
-        assert len(rows) == 1, f"docs/language.md has no row of {kind}"
+        assert len(rows) == 1, f"docs/reference/language.md has no row of {kind}"
         cells = [c.strip() for c in rows[0].strip("|").split("|")]
         assert cells[1] == words[in_kernels], kind
         assert cells[2] == ("taken" if in_library == TAKEN else "refused"), kind

@@ -18,10 +18,9 @@ from cubepy.nn import functional as F
 from cubepy.runtime.device import as_device
 from cubepy.runtime.interop.foreign import Borrowed
 from cubepy.runtime.memory.device_array import DeviceArray, upload
-from cubepy.runtime.replay.trace import Trace
 from cubepy.tensor import Tensor, concat, register, where
 from cubepy.tensor.storage import Dense
-from tests.pretend import NAME, PretendBackend, pretend
+from tests.pretend import NAME, PretendBackend, PretendTable, pretend
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +88,7 @@ def test_every_op_gives_the_same_on_the_device(name: str, backend: PretendBacken
     assert np.array_equal(found.numpy(), expected.numpy(), equal_nan=True)
     again = OPS[name](
         cb.tensor(y, device=NAME), cb.tensor(x, device=NAME)
-    )  # what was traced, with other numbers
+    )  # what was recorded, with other numbers
     assert np.array_equal(
         again.numpy(), OPS[name](cb.tensor(y), cb.tensor(x)).numpy(), equal_nan=True
     )
@@ -264,7 +263,7 @@ def _sum_with_secret(inputs: list[Keeping], attrs: dict[str, object]) -> DeviceA
 
 
 def test_what_somebody_else_keeps_is_not_traced() -> None:
-    """An executor that reads memory of its own runs each time: whose memory it is no trace can
+    """An executor that reads memory of its own runs each time: whose memory it is no plan can
     know.
     """
     found = []
@@ -286,10 +285,10 @@ class Foreign:
 
 
 def test_arrays_of_other_libraries_repeat_their_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    replayed: list[Trace] = []
-    replay = Trace.replay
+    replayed: list[PretendTable] = []
+    go = PretendTable.go
     monkeypatch.setattr(
-        Trace, "replay", lambda self, inputs: replayed.append(self) or replay(self, inputs)
+        PretendTable, "go", lambda self, *given: replayed.append(self) or go(self, *given)
     )
     x = cb.tensor(floats(7, 5), device=NAME).storage.dense()
     out = x.copy()

@@ -52,7 +52,7 @@ class Clock:
 
 clock = Clock()
 
-class Pausing(cb.tune.Routine):
+class Pausing(cb.tune.TunedRoutine):
     name = "pausing"
     def blueprints(self, problem, properties):
         return [Plan(5), Plan(1)]
@@ -60,7 +60,12 @@ class Pausing(cb.tune.Routine):
         clock.seconds += blueprint.pause * 1e-3
         args[0][...] = 1
 
-op = cb.tune.Op("work", [Pausing()], Problem, make=lambda problem, seed: (np.zeros(problem.n),))
+class Wait(cb.tune.TunedOp):
+    problem = Problem
+    def make(self, problem, seed):
+        return (np.zeros(problem.n),)
+
+op = Wait("work", [Pausing()])
 tuner = Tuner(lambda device: clock, lambda device, watch: Peaks())
 chosen = [tuner.choose(op, Problem("cpu", n)).blueprint.pause for n in map(int, sys.argv[1].split(","))]
 print(tuner.measured, chosen)

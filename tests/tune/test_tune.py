@@ -5,7 +5,7 @@ here is timed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import pytest
 
 from cubepy.config import config
 from cubepy.errors import TuneError, TuneWarning
-from cubepy.tune import Decision, Op, Routine, Trial, Tuner, Work, force
+from cubepy.tune import Decision, Trial, TunedOp, TunedRoutine, Tuner, Work, force
 from cubepy.tune.race import LIMITS, Limits, winner
 from cubepy.tune.roofline import Peaks
 from cubepy.tune.routine import OPS
@@ -33,7 +33,7 @@ class Plan:
     width: int
 
 
-class Fake(Routine):
+class Fake(TunedRoutine):
     """out = 2 x; each blueprint 'takes' as many seconds as `cost` says."""
 
     def __init__(
@@ -99,19 +99,31 @@ def tuner(peak: float = 0.0) -> Tuner:
     return Tuner(stopwatch=lambda device: CLOCK, peaks=lambda device, watch: Peaks(bytes=peak))
 
 
-def double(*routines: Routine, **options: Any) -> Op:
-    def make(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
+class Double(TunedOp):
+    """Twice an array; what an option names is used in place of the method."""
+
+    problem = Problem
+
+    def __init__(self, name: str, routines: Sequence[TunedRoutine], **options: Any) -> None:
+        super().__init__(name, routines)
+        vars(self).update(options)
+
+    def make(self, problem: Problem, seed: int) -> tuple[np.ndarray, ...]:
         x = np.random.default_rng(seed).standard_normal(problem.n).astype(np.float32)
         return x, np.zeros_like(x)
 
-    options.setdefault("reference", lambda problem, args: [2.0 * args[0].astype(np.float64)])
-    return Op("double", routines, Problem, make=make, **options)
+    def reference(self, problem: Problem, args: tuple[Any, ...]) -> list[np.ndarray] | None:
+        return [2.0 * args[0].astype(np.float64)]
+
+
+def double(*routines: TunedRoutine, **options: Any) -> TunedOp:
+    return Double("double", routines, **options)
 
 
 HERE = Problem("cpu", 100)
 
 
-def plan(t: Tuner, op: Op, problem: Problem = HERE) -> tuple[str, int]:
+def plan(t: Tuner, op: TunedOp, problem: Problem = HERE) -> tuple[str, int]:
     found = t.choose(op, problem)
     return found.routine.name, found.blueprint.width
 
@@ -150,7 +162,7 @@ def test_a_problem_must_say_its_device() -> None:
         n: int
 
     with pytest.raises(TuneError, match="field 'device'"):
-        Op("bare", [], Bare, make=lambda p, seed: ())
+        type("BareOp", (TunedOp,), {"problem": Bare})("bare", [])
 
 
 # Measuring
@@ -298,7 +310,7 @@ def test_without_a_reference_the_first_that_works_is_the_reference() -> None:
     def spoil(blueprint: Plan, args: Any) -> None:
         args[1][...] += blueprint.width - 1
 
-    op = double(Fake("a", {1: 1e-3, 2: 1e-6}, spoil=spoil), reference=None)
+    op = double(Fake("a", {1: 1e-3, 2: 1e-6}, spoil=spoil), reference=lambda problem, args: None)
     with pytest.warns(TuneWarning):
         assert tuner().tune(op, HERE, "quick").winner == "a Plan(width=1)"
 
@@ -333,10 +345,17 @@ def test_outputs_that_are_inputs_start_afresh_for_every_check() -> None:
             CLOCK.seconds += self.cost[blueprint.width]
             args[0][...] += 1
 
-    op = Op(
-        "increment", [Add("a", {1: 2e-3, 2: 1e-3})], Problem, in_place=True,
-        make=lambda problem, seed: (np.zeros(problem.n),), reference=lambda problem, args: [args[0] + 1],
-    )  # fmt: skip
+    class Increment(TunedOp):
+        problem = Problem
+        in_place = True
+
+        def make(self, problem: Problem, seed: int) -> tuple[np.ndarray, ...]:
+            return (np.zeros(problem.n),)
+
+        def reference(self, problem: Problem, args: tuple[Any, ...]) -> list[np.ndarray]:
+            return [args[0] + 1]
+
+    op = Increment("increment", [Add("a", {1: 2e-3, 2: 1e-3})])
     assert tuner().tune(op, HERE, "quick").winner == "a Plan(width=2)"
 
 
@@ -391,10 +410,8 @@ def test_a_routine_that_chooses_while_it_is_measured_measures_nothing_itself() -
     t = tuner()
     inner = double(Fake("a", {1: 2e-3, 2: 1e-3}))
     chosen: list[int] = []
-    outer = Op(
-        "outer", [Fake("o", {1: 1e-3}, spoil=lambda blueprint, args: chosen.append(plan(t, inner)[1]))], Problem,
-        make=inner.make,
-    )  # fmt: skip
+    asks = Fake("o", {1: 1e-3}, spoil=lambda blueprint, args: chosen.append(plan(t, inner)[1]))
+    outer = Double("outer", [asks])
     with config.override(tune="quick"):
         t.choose(outer, HERE)
     assert set(chosen) == {1} and t.measured == 1

@@ -41,6 +41,18 @@ class Driver(NamedTuple):
     alive: Any = None
     """What keeps the code alive."""
 
+    def guarded(self, replay: Any) -> Any:
+        """Machine code that replays launches on these threads, one call at a time where need be."""
+        lock = self.lock
+        if lock is None:
+            return replay
+
+        def run(table: int, objects: tuple[Any, ...]) -> Any:
+            with lock:
+                return replay(table, objects)
+
+        return run
+
 
 _driver: Driver | None = None
 

@@ -8,7 +8,17 @@ from numba.core import types
 
 from cubepy.backends.cuda.ops.ptx import VOID, asm, nothing, pointer, shared_address, size, word
 from cubepy.backends.llvm.ops.registry import op
-from cubepy.backends.llvm.ops.types import F32, I32, SCALARS
+from cubepy.backends.llvm.ops.types import F32, F64, I32, I64, SCALARS
+
+ELEMENTS = {
+    "f32": ("f32", F32),
+    "f64": ("f64", F64),
+    "i32": ("b32", I32),
+    "u32": ("b32", I32),
+    "i64": ("b64", I64),
+    "u64": ("b64", I64),
+}
+"""Of dtypes that cubes give each other: an instruction's suffix, and the type of its operand."""
 
 
 @op
@@ -25,12 +35,14 @@ def sync_cluster() -> Any:
 
 @op
 def load_cluster(p: Any, i: Any, rank: Any) -> Any:
-    """`load_cluster(p, i, rank)`: an element of 32 bits of the same shared memory of another cube of the cluster."""
+    """`load_cluster(p, i, rank)`: an element of 32 or 64 bits of the same shared memory of another
+    cube of the cluster.
+    """
     p = pointer(p)
     dtype = p.dtype
-    ld = "ld.shared::cluster." + ("f32" if dtype == "f32" else "b32")
+    kind, element = ELEMENTS[dtype]
+    ld = f"ld.shared::cluster.{kind}"
     text = f"{{ .reg .b32 there; mapa.shared::cluster.u32 there, $1, $2; {ld} $0, [there]; }}"
-    element = F32 if dtype == "f32" else I32
 
     def emit(b: Any, at: Any, k: Any, of: Any) -> Any:
         return asm(b, element, text, [shared_address(b, at, k, size(p)), word(b, of)])
@@ -42,7 +54,7 @@ def load_cluster(p: Any, i: Any, rank: Any) -> Any:
 def store_cluster(p: Any, i: Any, value: Any, rank: Any) -> Any:
     """`store_cluster(p, i, value, rank)`: set such an element of another cube of the cluster."""
     p = pointer(p)
-    kind = "f32" if p.dtype == "f32" else "b32"
+    kind, _ = ELEMENTS[p.dtype]
     text = f"{{ .reg .b32 there; mapa.shared::cluster.u32 there, $0, $2; st.shared::cluster.{kind} [there], $1; }}"
 
     def emit(b: Any, at: Any, k: Any, v: Any, of: Any) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 from llvmlite import ir
 from numba.core import errors, types
 
-from cubepy.backends.llvm.ops.types import F32, I32, I64, Line, Ptr, itemsize
+from cubepy.backends.llvm.ops.types import F32, F64, I32, I64, Line, Ptr, itemsize
 from cubepy.backends.llvm.ops.values import lane
 
 VOID = ir.VoidType()
 MEMORY = "~{memory}"
-_LETTER = {F32: "f", I32: "r", I64: "l"}
+_LETTER = {F32: "f", F64: "d", I32: "r", I64: "l"}
 
 
 def constraint(t: ir.Type) -> str:

@@ -40,6 +40,8 @@ class Loop:
 
     unrolled: int = 0
     entry: dict[str, Value] | None = None
+    bound: dict[str, Value] = field(default_factory=dict)  # its own variables, as a turn begins
+    rebound: set[str] = field(default_factory=set)  # those of them that some turn leaves otherwise
     at: tuple[int, int] = (0, 0)  # where a runtime loop stands
     left_by: str = ""  # the variable that a break sets, if what follows the loop asks for it
     broken: bool = False  # whether a break leaves it
@@ -187,7 +189,9 @@ class Paths:
         return a
 
     def check_loop_exit(self) -> None:
-        """A name that is comptime before a runtime loop must be unchanged wherever a turn ends."""
+        """A name that is comptime before a runtime loop must be unchanged wherever a turn ends; the
+        loop's own names are noted if they are not what they were when it began.
+        """
         loop = next(loop for loop in reversed(self.loops) if not loop.unrolled)
         env = self.scope.frame.env
         loop.rebound |= {n for n, v in loop.bound.items() if not self.scope.same(env.get(n, v), v)}
@@ -209,3 +213,6 @@ class Paths:
                 self.scope.facts.apart.add((*self.scope.frame.path, name, loop.at))
                 raise Restart
             self.scope.differ(name, before, now)
+        for name, value in loop.bound.items():
+            if not self.scope.same(self.scope.frame.env.get(name, value), value):
+                loop.rebound.add(name)

@@ -17,7 +17,6 @@ from typing import Any
 import cubepy as cb
 from cubepy.kernels.entry.dispatch import has_planes
 from cubepy.kernels.primitives.exponentials import LOG2_E, power_of_two
-from cubepy.kernels.primitives.lines import lane_numbers
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 
 QUERIES = 128  # of a cube, at most
@@ -97,11 +96,10 @@ def attend(
     queries. `lse` (B, H, L), if it is there, gets the log of each row's sum of exponentials.
     """
     lanes, lines, strip = plan.lanes, plan.lines, plan.strip
-    length, heads = q.shape[2], q.shape[1]
+    length = q.shape[2]
     blocks = (length + strip * tiles - 1) // (strip * tiles)
-    first = cb.CUBE_POS % blocks * (strip * tiles)
-    h = cb.CUBE_POS // blocks % heads
-    b = cb.CUBE_POS // (blocks * heads)
+    b, h, block = cb.unravel(cb.CUBE_POS, (q.shape[0], q.shape[1], blocks))
+    first = block * (strip * tiles)
     g = h // shared_heads
     here = (cb.min(length - first, strip * tiles) + strip - 1) // strip
 
@@ -116,17 +114,8 @@ def attend(
         for j in range(lines):
             top[t, j] = cb.splat(-float("inf"), lanes)
             total[t, j] = cb.splat(0.0, lanes)
-            read_line(
-                queries,
-                q,
-                b,
-                h,
-                first + t * strip + j * lanes,
-                t * plan.deep,
-                j,
-                scale * LOG2_E,
-                plan,
-            )
+            place = (b, h, first + t * strip + j * lanes)
+            read_line(queries, q, place, t * plan.deep, j, scale * LOG2_E, plan)
         for i in range(plan.wide):
             for j in range(lines):
                 sums[t * plan.wide + i, j] = cb.splat(0.0, lanes)
@@ -161,19 +150,8 @@ def attend(
                     )
     for t in range(here):
         for j in range(lines):
-            write_line(
-                out,
-                lse,
-                sums,
-                top[t, j],
-                total[t, j],
-                b,
-                h,
-                first + t * strip + j * lanes,
-                t * plan.wide,
-                j,
-                plan,
-            )
+            place = (b, h, first + t * strip + j * lanes)
+            write_line(out, lse, sums, (top[t, j], total[t, j]), place, t * plan.wide, j, plan)
 
 
 @cb.func
@@ -189,26 +167,20 @@ def fill_rows(rows, x, b, h, first, here, most, depth, lines: cb.Comptime, lanes
 
 
 @cb.func
-def read_line(queries, q, b, h, row, at, j, factor, plan):
-    """queries[at + d, j] = factor * q[row + r, d] in lane r; past the end stands the last query."""
-    lanes, whole = plan.lanes, plan.depth // plan.lanes * plan.lanes
-    for d in range(0, whole, lanes):
-        read_square(queries, q, b, h, row, at, j, d, lanes, factor, plan)
-    if plan.depth > whole:
-        read_square(queries, q, b, h, row, at, j, whole, plan.depth - whole, factor, plan)
-
-
-@cb.func
-def read_square(queries, q, b, h, row, at, j, d, some: cb.Comptime, factor, plan):
-    """The same for `some` places from d on."""
-    lanes = plan.lanes
-    part = ()
-    for r in cb.unroll(range(lanes)):
-        line = q.load((b, h, cb.min(row + r, q.shape[2] - 1), d), lanes, valid=some)
-        part = part + (cb.cast(line, cb.f32) * factor,)
-    part = transpose_lines(part, lanes)
-    for c in cb.unroll(range(lanes)):
-        queries[at + d + c, j] = part[c]
+def read_line(queries, q, start, at, j, factor, plan):
+    """queries[at + d, j] = factor * q[b, h, row + r, d] in lane r, (b, h, row) being `start`; past
+    the end stands the last query.
+    """
+    b, h, row = start
+    lanes, last = plan.lanes, q.shape[2] - 1
+    for d, some in cb.lines(0, plan.depth, lanes):
+        square = tuple(
+            cb.cast(q.load((b, h, cb.min(row + r, last), d), lanes, valid=some), cb.f32) * factor
+            for r in cb.unroll(range(lanes))
+        )
+        square = transpose_lines(square, lanes)
+        for c in cb.unroll(range(lanes)):
+            queries[at + d + c, j] = square[c]
 
 
 @cb.func
@@ -244,10 +216,7 @@ def apply_mask(weights, mask, b, h, row, start, limit, plan):
                 piece[i] = (
                     cb.select(line, 1.0, 0.0) if plan.mask == "bool" else cb.cast(line, cb.f32)
                 )
-            part = ()
-            for i in cb.unroll(range(lanes)):
-                part = part + (piece[i],)
-            part = transpose_lines(part, lanes)
+            part = transpose_lines(tuple(piece[i] for i in cb.unroll(range(lanes))), lanes)
             for c in cb.unroll(range(lanes)):
                 if plan.mask == "bool":
                     weights[r + c, j] = cb.select(part[c] > 0.0, weights[r + c, j], -float("inf"))
@@ -261,7 +230,7 @@ def hide_later(weights, r, place, plan):
     own place.
     """
     for j in range(plan.lines):
-        sees = lane_numbers(cb.i32, plan.lanes) >= cb.splat(place - j * plan.lanes, plan.lanes)
+        sees = cb.iota(plan.lanes) >= place - j * plan.lanes
         weights[r, j] = cb.select(sees, weights[r, j], -float("inf"))
 
 
@@ -319,31 +288,24 @@ def add_values(sums, weights, shrink, values, t, count, e, rows: cb.Comptime, pl
 
 
 @cb.func
-def write_line(out, lse, sums, top, total, b, h, row, at, j, plan):
-    """out[row + r, d] = sums[at + d, j] / total of lane r, and the log of that sum of exponentials."""
-    lanes, whole = plan.lanes, plan.width // plan.lanes * plan.lanes
+def write_line(out, lse, sums, softmax, start, at, j, plan):
+    """out[b, h, row + r, d] = sums[at + d, j] / total of lane r, (b, h, row) being `start`, and the
+    log of that sum of exponentials; `softmax` are the maximum and the total of the line.
+    """
+    b, h, row = start
+    top, total = softmax
+    lanes = plan.lanes
     nothing = total == 0.0
     inverse = cb.select(nothing, 0.0, 1.0 / total)
     if lse is not None:
         found = cb.select(nothing, top, (top + cb.log2(total)) / LOG2_E)
         lse.store((b, h, row), found, valid=out.shape[2] - row)
-    for d in range(0, whole, lanes):
-        write_square(out, sums, inverse, b, h, row, at, j, d, lanes, plan)
-    if plan.width > whole:
-        write_square(out, sums, inverse, b, h, row, at, j, whole, plan.width - whole, plan)
-
-
-@cb.func
-def write_square(out, sums, factor, b, h, row, at, j, d, some: cb.Comptime, plan):
-    """out[row + r, d + c] = factor * sums[at + d + c, j] of lane r, for `some` c."""
-    lanes = plan.lanes
-    part = ()
-    for c in cb.unroll(range(lanes)):
-        part = part + (sums[at + d + c, j] * factor,)
-    part = transpose_lines(part, lanes)
-    for r in cb.unroll(range(lanes)):
-        if row + r < out.shape[2]:
-            out.store((b, h, row + r, d), cb.cast(part[r], out.dtype), valid=some)
+    for d, some in cb.lines(0, plan.width, lanes):
+        square = tuple(sums[at + d + c, j] * inverse for c in cb.unroll(range(lanes)))
+        square = transpose_lines(square, lanes)
+        for r in cb.unroll(range(lanes)):
+            if row + r < out.shape[2]:
+                out.store((b, h, row + r, d), cb.cast(square[r], out.dtype), valid=some)
 
 
 def plan_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import cubepy as cb
-from cubepy.kernels.attention.gpu import flash_mma as planes
+from cubepy.kernels.attention.gpu import flash_mma_plan as planes
 from cubepy.kernels.attention.sm90 import plan as hopper
 from cubepy.kernels.matmul.problem import name_of
 from cubepy.runtime.device import current

@@ -13,23 +13,25 @@ from cubepy.kernels.attention import flash_lines as lines
 from cubepy.kernels.attention.cpu import decode as few
 from cubepy.kernels.attention.flash_lines import Strips
 from cubepy.kernels.attention.gpu import flash_decoding as split
+from cubepy.kernels.attention.gpu import flash_decoding_plan as split_plan
 from cubepy.kernels.attention.gpu import flash_mma as planes
+from cubepy.kernels.attention.gpu import flash_mma_plan as planes_plan
 from cubepy.kernels.attention.gpu import operands
-from cubepy.kernels.attention.measure import arguments, reference, results, tolerance, typical, work
+from cubepy.kernels.attention.measure import Attend
 from cubepy.kernels.attention.problem import Attention
 from cubepy.kernels.attention.sm90 import flash as hopper
 from cubepy.kernels.attention.sm90 import plan as hopper_plan
 from cubepy.kernels.movement.copy import copy
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import device_properties
-from cubepy.tune import Op, Routine
+from cubepy.tune import TunedRoutine
 
 FEW_ROWS = 16  # of a plane's tile: fewer would leave the tiles of other routines empty
 CLEARLY = 0.85  # estimates are no better than that
 TILES_US = 3.5  # that attention by tiles takes, besides its blocks
 
 
-class Hopper(Routine):
+class Hopper(TunedRoutine):
     """Matrix units of Hopper, keys and values brought by the copy engine."""
 
     name = "hopper"
@@ -63,7 +65,7 @@ class Hopper(Routine):
         hopper.launch(q, k, v, out, lse, factor, plan, properties, mask)
 
 
-class Planes(Routine):
+class Planes(TunedRoutine):
     """Matrix units of a plane."""
 
     name = "planes"
@@ -72,30 +74,32 @@ class Planes(Routine):
         """Any floats, widths up to 256."""
         return None if p.units else "arrays are not for matrix units"
 
-    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[planes.Shape]:
+    def blueprints(
+        self, p: Attention, properties: cb.DeviceProperties
+    ) -> Iterator[planes_plan.Shape]:
         """Planes and keys of a tile by the rules, then others."""
-        yield planes.Shape()
+        yield planes_plan.Shape()
         depth, width = -(-p.depth // 16) * 16, -(-(p.width or p.depth) // 16) * 16
         parts = 1 if as_dtype(p.dtype).bits == 16 else 3
-        for shape in (*planes.SHAPES, planes.Shape(2, 64), planes.Shape(2, 32)):
+        for shape in (*planes_plan.SHAPES, planes_plan.Shape(2, 64), planes_plan.Shape(2, 32)):
             mask = "words" if p.mask == "bool" else p.mask
-            plan = planes.PlaneAttention(  # type: ignore[call-arg]
+            plan = planes_plan.PlaneAttention(  # type: ignore[call-arg]
                 depth, width, *astuple(shape), parts, "f16", p.causal, mask, parts == 1
             )
             if plan.shared_bytes() <= properties.max_shared_memory:
                 yield shape
 
-    def launch(self, blueprint: planes.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+    def launch(self, blueprint: planes_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays stay where they are."""
         q, k, v, mask, out, lse, factor = args
-        plan = planes.plan_for(
+        plan = planes_plan.plan_for(
             q, k, v, mask, p.mask, p.causal, cb.device_properties_of(), blueprint
         )
         assert plan is not None, "the routine does not support it"
         planes.launch(q, k, v, mask, out, lse, factor, plan)
 
 
-class Split(Routine):
+class Split(TunedRoutine):
     """Matrix units of a plane, keys split among planes and cubes, query heads of a key head
     together.
     """
@@ -107,25 +111,29 @@ class Split(Routine):
         if not p.units:
             return "arrays are not for matrix units"
         return (
-            None if planned(p, properties, split.Shape()) else "a tile does not fit shared memory"
+            None
+            if planned(p, properties, split_plan.Shape())
+            else "a tile does not fit shared memory"
         )
 
     def group(self, key: Attention) -> int:
         """For few rows, or where tiles of rows leave cores idle."""
         return 0 if split_pays(key) else -1
 
-    def blueprints(self, p: Attention, properties: cb.DeviceProperties) -> Iterator[split.Shape]:
+    def blueprints(
+        self, p: Attention, properties: cb.DeviceProperties
+    ) -> Iterator[split_plan.Shape]:
         """Planes, keys and parts by the rules, then others."""
-        yield split.Shape()
-        for shape in split.SHAPES:
+        yield split_plan.Shape()
+        for shape in split_plan.SHAPES:
             if planned(p, properties, shape):
                 yield shape
 
-    def launch(self, blueprint: split.Shape, p: Attention, args: tuple[Any, ...]) -> None:
+    def launch(self, blueprint: split_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays stay where they are."""
         q, k, v, mask, out, lse, factor = args
         properties = cb.device_properties_of()
-        plan = split.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
+        plan = split_plan.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
         assert plan is not None, "the routine does not support it"
         split.launch(q, k, v, mask, out, lse, factor, plan, properties, blueprint.splits)
 
@@ -135,14 +143,14 @@ def rows_of(p: Attention) -> int:
     return p.heads // (p.groups or p.heads) * p.length
 
 
-def planned(p: Attention, properties: cb.DeviceProperties, shape: split.Shape) -> bool:
+def planned(p: Attention, properties: cb.DeviceProperties, shape: split_plan.Shape) -> bool:
     """Whether arrays fit a cube's shared memory however they lie: as words, through registers, of
     several dtypes.
     """
     kinds = ((1, True), (1, False), (3, False)) if as_dtype(p.dtype).bits == 16 else ((3, False),)
     width = p.width or p.depth
     plans = (
-        split.planned(
+        split_plan.planned(
             rows_of(p), p.depth, width, parts, "bf16", p.causal, p.mask, words, properties, shape
         )
         for parts, words in kinds
@@ -167,7 +175,7 @@ def split_pays(p: Attention) -> bool:
     keys = min(p.keys, p.length) if p.causal else p.keys
     by_tiles = -(-tiles // (resident * properties.cores)) * keys * key + TILES_US
     parts = 1 if as_dtype(p.dtype).bits == 16 else 3
-    plan = split.planned(
+    plan = split_plan.planned(
         rows,
         p.depth,
         p.width or p.depth,
@@ -177,12 +185,12 @@ def split_pays(p: Attention) -> bool:
         p.mask,
         parts == 1,
         properties,
-        split.Shape(),
+        split_plan.Shape(),
     )
     if plan is None:
         return False
     items, blocks = p.batch * (p.groups or p.heads) * -(-rows // plan.rows), -(-keys // plan.keys)
-    by_parts, _ = split.best_splits(
+    by_parts, _ = split_plan.best_splits(
         items, blocks, plan, properties.cores, properties.max_shared_memory
     )
     return by_parts < CLEARLY * by_tiles
@@ -193,7 +201,7 @@ class Single:
     """One query at a time: there is nothing to choose."""
 
 
-class Few(Routine):
+class Few(TunedRoutine):
     """Few queries on a CPU, one at a time: lanes lie along the width."""
 
     name = "few"
@@ -216,7 +224,7 @@ class Few(Routine):
         few.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, cb.device_properties_of())
 
 
-class Lines(Routine):
+class Lines(TunedRoutine):
     """Queries in the lanes of lines, on any device."""
 
     name = "lines"
@@ -251,14 +259,18 @@ def has_planes(p: Attention) -> bool:
 def guess(p: Attention) -> str:
     """The routine that is taken without a measurement."""
     if p.units:
-        if split_pays(p) and planned(p, device_properties(p.device), split.Shape()):
+        if split_pays(p) and planned(p, device_properties(p.device), split_plan.Shape()):
             return "split"
         return "hopper" if p.units == "wgmma" else "planes"
     return "few" if p.length <= lines.FEW and not has_planes(p) else "lines"
 
 
-ATTENTION = Op(
-    "attention", [Hopper(), Planes(), Split(), Few(), Lines()], Attention, make=arguments,
-    outputs=lambda args: args[4:5], reference=reference, results=results, tolerance=tolerance, work=work,
-    typical=typical, guess=guess,
-)  # fmt: skip
+class Guessed(Attend):
+    """The operation, and which of its routines is guessed."""
+
+    def guess(self, problem: Attention) -> str:
+        """By the arrays, the device and the number of queries."""
+        return guess(problem)
+
+
+ATTENTION = Guessed("attention", [Hopper(), Planes(), Split(), Few(), Lines()])

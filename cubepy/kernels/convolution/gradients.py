@@ -11,8 +11,8 @@ from cubepy.errors import ShapeError
 from cubepy.kernels.convolution.conv import LAYOUTS, on_three_axes
 from cubepy.kernels.convolution.cpu.depthwise_gradients import channels_by_weight
 from cubepy.kernels.convolution.cpu.weight_gradient import by_places
-from cubepy.kernels.convolution.gpu.depthwise import weight_by_channel_on_gpu
 from cubepy.kernels.convolution.gpu.depthwise_nchw import weight_by_planes
+from cubepy.kernels.convolution.gpu.depthwise_weight_gradient import weight_by_channel_on_gpu
 from cubepy.kernels.convolution.gpu.weight_gradient import by_windows_on_gpu
 from cubepy.kernels.convolution.im2col import columns_of
 from cubepy.kernels.convolution.problem import Problem

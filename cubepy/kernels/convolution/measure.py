@@ -24,12 +24,137 @@ from cubepy.kernels.matmul.problem import name_of
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime.device import as_device, current, gpu_of
 from cubepy.runtime.memory.device_array import upload
-from cubepy.tune import Work
+from cubepy.tune import TunedOp, Work
 
 CHECKED = 24  # places of a result that are compared
 
 
-EXACT = ("kd", "kh", "kw", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw")
+EXACT = frozenset("kd kh kw sd sh sw pd ph pw dd dh dw".split())
+
+
+class Convolve(TunedOp):
+    """Convolutions, as they are measured."""
+
+    problem = Convolution
+    exact = EXACT
+
+    def outputs(self, args: tuple[Any, ...]) -> Sequence[Any]:
+        """The result."""
+        return args[4:5]
+
+    def make(self, p: Convolution, seed: int) -> tuple[Any, ...]:
+        """view, weight, bias, add, out, function, as the routines take them."""
+        rng, shape = np.random.default_rng(seed), shape_of(p)
+        axes = slice(0 if p.depth > 1 or p.kd > 1 or p.pd else 1, 3)
+        size, places, c = shape.size[axes], shape.out[axes], p.channels * p.groups
+        x, w = as_dtype(p.dtype).numpy, as_dtype(p.weight).numpy
+        view: Any
+        out: Any
+        if p.layout in ("last", "both"):
+            view = rng.standard_normal((p.n, *size, c), np.float32).astype(x)
+        elif p.layout == "first":
+            view = (
+                rng.standard_normal((p.n, c, *size), np.float32)
+                .astype(x)
+                .transpose(0, *range(2, len(size) + 2), 1)
+            )
+        else:
+            view = rng.standard_normal((p.n, *size, 2 * c), np.float32).astype(x)[..., ::2]
+        weight: Any = rng.standard_normal(
+            (p.all_filters, p.channels, *shape.window[axes]), np.float32
+        ).astype(w)
+        if p.packed:
+            weight = prepack_filter(weight, p.groups)
+        made = (p.n, *places, p.all_filters) if p.last else (p.n, p.all_filters, *places)
+        add = rng.standard_normal(made, np.float32).astype(x) if p.add else None
+        out = np.zeros(made, x)
+        device = as_device(p.device)
+        if gpu_of(device) is not None:
+            root = (
+                view
+                if p.layout in ("last", "both")
+                else first_of(view)
+                if p.layout == "first"
+                else view.base
+            )
+            order = (0, *range(2, root.ndim), 1)
+            far = upload(root, device)
+            view = (
+                far.transpose(order)
+                if p.layout == "first"
+                else far[..., ::2]
+                if p.layout == "strided"
+                else far
+            )
+            weight, out = upload(weight, device), upload(out, device)
+        return view, weight, None, add, out, None
+
+    def reference(self, p: Convolution, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
+        """All filters of some places in float64."""
+        view, w, _, add, _, _ = args
+        shape = shape_of(p)
+        view, w = (a if isinstance(a, (np.ndarray, PackedFilter)) else a.numpy() for a in (view, w))
+        wide = np.pad(in_three(view), ((0, 0), *((e, e) for e in shape.pad), (0, 0)))
+        seen = []
+        for image, *place in _checked(p):
+            span = (
+                slice(at * s, at * s + d * (k - 1) + 1, d)
+                for at, s, d, k in zip(
+                    place, shape.stride, shape.dilation, shape.window, strict=True
+                )
+            )
+            seen.append(wide[(image, *span)].astype(np.float64).reshape(-1, p.groups, p.channels))
+        columns, filters = (
+            np.stack(seen).transpose(2, 0, 3, 1),
+            plain(p, w),
+        )  # (groups, places, channels, window)
+        made = columns.reshape(p.groups, len(seen), -1) @ filters.reshape(
+            p.groups, p.filters, -1
+        ).transpose(0, 2, 1)
+        total = made.transpose(1, 0, 2).reshape(len(seen), -1)
+        return [total if add is None else total + _at_places(p, add)]
+
+    def results(self, p: Convolution, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
+        """The same of what a routine wrote."""
+        return [_at_places(p, args[4])]
+
+    def tolerance(self, p: Convolution) -> tuple[float, float]:
+        """Relative and absolute: rounding of sums of products of numbers around one."""
+        unit = {"bf16": 1e-2, "f16": 2e-3}.get(p.dtype, 1e-5)
+        return unit, unit * (p.channels * math.prod(shape_of(p).window)) ** 0.5
+
+    def work(self, p: Convolution) -> Work:
+        """Images and filters are read once, the result is written once."""
+        shape, size = shape_of(p), as_dtype(p.dtype).itemsize
+        places, window = p.n * math.prod(shape.out), math.prod(shape.window)
+        pixels = p.n * math.prod(shape.size) * p.channels * p.groups
+        filters = p.all_filters * p.channels * window * as_dtype(p.weight).itemsize
+        computed = "f32" if p.device.startswith("cpu") else p.dtype
+        flops = 2 * places * p.all_filters * p.channels * window
+        return Work(size * (pixels + places * p.all_filters) + filters, flops, computed)
+
+    def typical(self, device: str) -> Sequence[Convolution]:
+        """Layers of ResNet-50, and depthwise ones, with channels first and with channels last."""
+        layers = [
+            (7, 2, 3, 64, 224),
+            *((3, 1, c, c, s) for c, s in ((64, 56), (128, 28), (256, 14), (512, 7))),
+        ]
+        layers += [
+            (3, 2, 128, 128, 56),
+            (1, 1, 64, 256, 56),
+            (1, 1, 256, 64, 56),
+            (1, 1, 1024, 256, 14),
+            (1, 2, 256, 512, 56),
+        ]
+        found = []
+        for layout, last in (("first", False), ("last", True)):
+            for k, s, c, f, size in layers:
+                found.append(_image(device, k, s, c, f, size, 1, layout, last))
+            found += [
+                _image(device, k, 1, 1, 1, size, c, layout, last)
+                for k, c, size in ((3, 144, 56), (7, 96, 56))
+            ]
+        return found
 
 
 def described(view: Any, w: Any, add: Any, shape: Problem, groups: int, last: bool) -> Convolution:
@@ -50,54 +175,6 @@ def described(view: Any, w: Any, add: Any, shape: Problem, groups: int, last: bo
         *shape.stride, *shape.pad, *shape.dilation, name_of(view.dtype), "f32" if packed else name_of(w.dtype), layout,
         last, packed, add is not None, shape.tf32,
     )  # fmt: skip
-
-
-def arguments(p: Convolution, seed: int) -> tuple[Any, ...]:
-    """view, weight, bias, add, out, function, as the routines take them."""
-    rng, shape = np.random.default_rng(seed), shape_of(p)
-    axes = slice(0 if p.depth > 1 or p.kd > 1 or p.pd else 1, 3)
-    size, places, c = shape.size[axes], shape.out[axes], p.channels * p.groups
-    x, w = as_dtype(p.dtype).numpy, as_dtype(p.weight).numpy
-    view: Any
-    out: Any
-    if p.layout in ("last", "both"):
-        view = rng.standard_normal((p.n, *size, c), np.float32).astype(x)
-    elif p.layout == "first":
-        view = (
-            rng.standard_normal((p.n, c, *size), np.float32)
-            .astype(x)
-            .transpose(0, *range(2, len(size) + 2), 1)
-        )
-    else:
-        view = rng.standard_normal((p.n, *size, 2 * c), np.float32).astype(x)[..., ::2]
-    weight: Any = rng.standard_normal(
-        (p.all_filters, p.channels, *shape.window[axes]), np.float32
-    ).astype(w)
-    if p.packed:
-        weight = prepack_filter(weight, p.groups)
-    made = (p.n, *places, p.all_filters) if p.last else (p.n, p.all_filters, *places)
-    add = rng.standard_normal(made, np.float32).astype(x) if p.add else None
-    out = np.zeros(made, x)
-    device = as_device(p.device)
-    if gpu_of(device) is not None:
-        root = (
-            view
-            if p.layout in ("last", "both")
-            else first_of(view)
-            if p.layout == "first"
-            else view.base
-        )
-        order = (0, *range(2, root.ndim), 1)
-        far = upload(root, device)
-        view = (
-            far.transpose(order)
-            if p.layout == "first"
-            else far[..., ::2]
-            if p.layout == "strided"
-            else far
-        )
-        weight, out = upload(weight, device), upload(out, device)
-    return view, weight, None, add, out, None
 
 
 def _checked(p: Convolution) -> np.ndarray:
@@ -124,82 +201,12 @@ def plain(p: Convolution, w: Any) -> np.ndarray:
     return np.asarray(found, np.float64).reshape(p.groups, p.filters, p.channels, -1)
 
 
-def reference(p: Convolution, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
-    """All filters of some places in float64."""
-    view, w, _, add, _, _ = args
-    shape = shape_of(p)
-    view, w = (a if isinstance(a, (np.ndarray, PackedFilter)) else a.numpy() for a in (view, w))
-    wide = np.pad(in_three(view), ((0, 0), *((e, e) for e in shape.pad), (0, 0)))
-    seen = []
-    for image, *place in _checked(p):
-        span = (
-            slice(at * s, at * s + d * (k - 1) + 1, d)
-            for at, s, d, k in zip(place, shape.stride, shape.dilation, shape.window, strict=True)
-        )
-        seen.append(wide[(image, *span)].astype(np.float64).reshape(-1, p.groups, p.channels))
-    columns, filters = (
-        np.stack(seen).transpose(2, 0, 3, 1),
-        plain(p, w),
-    )  # (groups, places, channels, window)
-    made = columns.reshape(p.groups, len(seen), -1) @ filters.reshape(
-        p.groups, p.filters, -1
-    ).transpose(0, 2, 1)
-    total = made.transpose(1, 0, 2).reshape(len(seen), -1)
-    return [total if add is None else total + _at_places(p, add)]
-
-
 def _at_places(p: Convolution, result: Any) -> np.ndarray:
     """(places, filters) of the places that are compared."""
     image, *place = _checked(p).T
     flat = np.ravel_multi_index(tuple(place), shape_of(p).out)
     found = flat_of(p, result if isinstance(result, np.ndarray) else result.numpy())
     return found[image, flat] if p.last else found[image, :, flat]
-
-
-def results(p: Convolution, args: tuple[Any, ...]) -> Sequence[np.ndarray]:
-    """The same of what a routine wrote."""
-    return [_at_places(p, args[4])]
-
-
-def tolerance(p: Convolution) -> tuple[float, float]:
-    """Relative and absolute: rounding of sums of products of numbers around one."""
-    unit = {"bf16": 1e-2, "f16": 2e-3}.get(p.dtype, 1e-5)
-    return unit, unit * (p.channels * math.prod(shape_of(p).window)) ** 0.5
-
-
-def work(p: Convolution) -> Work:
-    """Images and filters are read once, the result is written once."""
-    shape, size = shape_of(p), as_dtype(p.dtype).itemsize
-    places, window = p.n * math.prod(shape.out), math.prod(shape.window)
-    pixels = p.n * math.prod(shape.size) * p.channels * p.groups
-    filters = p.all_filters * p.channels * window * as_dtype(p.weight).itemsize
-    computed = "f32" if p.device.startswith("cpu") else p.dtype
-    flops = 2 * places * p.all_filters * p.channels * window
-    return Work(size * (pixels + places * p.all_filters) + filters, flops, computed)
-
-
-def typical(device: str) -> Sequence[Convolution]:
-    """Layers of ResNet-50, and depthwise ones, with channels first and with channels last."""
-    layers = [
-        (7, 2, 3, 64, 224),
-        *((3, 1, c, c, s) for c, s in ((64, 56), (128, 28), (256, 14), (512, 7))),
-    ]
-    layers += [
-        (3, 2, 128, 128, 56),
-        (1, 1, 64, 256, 56),
-        (1, 1, 256, 64, 56),
-        (1, 1, 1024, 256, 14),
-        (1, 2, 256, 512, 56),
-    ]
-    found = []
-    for layout, last in (("first", False), ("last", True)):
-        for k, s, c, f, size in layers:
-            found.append(_image(device, k, s, c, f, size, 1, layout, last))
-        found += [
-            _image(device, k, 1, 1, 1, size, c, layout, last)
-            for k, c, size in ((3, 144, 56), (7, 96, 56))
-        ]
-    return found
 
 
 def _image(

@@ -19,28 +19,20 @@ from cubepy.kernels.convolution.cpu.implicit_gemm_plan import plan_of, to_widen
 from cubepy.kernels.convolution.cpu.pointwise import by_points, fits, shapes, suits
 from cubepy.kernels.convolution.cpu.register_tile import tile_for, tiles
 from cubepy.kernels.convolution.im2col import by_columns
-from cubepy.kernels.convolution.measure import (
-    EXACT,
-    arguments,
-    reference,
-    results,
-    tolerance,
-    typical,
-    work,
-)
+from cubepy.kernels.convolution.measure import Convolve
 from cubepy.kernels.convolution.problem import Convolution, first_of, flat_of, in_three, shape_of
 from cubepy.kernels.convolution.sm90.implicit_gemm_plan import Boxes, boxes_for, convolve_on_gpu
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.movement.pad import pad
 from cubepy.kernels.movement.transpose import transpose
 from cubepy.runtime.memory.address import address
-from cubepy.tune import Op, Routine
+from cubepy.tune import TunedRoutine
 
 FEW_PLACES = 64  # of a plane, whose channels lie a few cache lines apart
 DEEP = 256  # channels of an image that are better neighbours: their walk is the longest part of the window's
 
 
-class OnCpu(Routine):
+class OnCpu(TunedRoutine):
     """A routine of CPUs."""
 
     def supports(self, p: Convolution, properties: cb.DeviceProperties) -> str | None:
@@ -290,7 +282,7 @@ class Block(OnCpu):
         )
 
 
-class BoxesOnGpu(Routine):
+class BoxesOnGpu(TunedRoutine):
     """What a GPU does: a matrix product, a kernel for channels with filters of their own, or boxes
     of places.
     """
@@ -314,7 +306,7 @@ class BoxesOnGpu(Routine):
         convolve_on_gpu(view, w, bias, out, shape_of(p), p.groups, p.last, function, blueprint)
 
 
-class Columns(Routine):
+class Columns(TunedRoutine):
     """Windows laid out in memory, and a product of matrices."""
 
     name = "columns"
@@ -391,8 +383,14 @@ def guess(p: Convolution) -> str:
     return "block"
 
 
-CONVOLUTION = Op(
-    "convolution", [Channels(), Planes(), Points(), Block(), Rows(), BoxesOnGpu(), Columns()], Convolution,
-    make=arguments, outputs=lambda args: args[4:5], reference=reference, results=results, tolerance=tolerance,
-    work=work, typical=typical, exact=EXACT, guess=guess,
-)  # fmt: skip
+class Guessed(Convolve):
+    """The operation, and which of its routines is guessed."""
+
+    def guess(self, problem: Convolution) -> str:
+        """By where lanes are full and little is turned."""
+        return guess(problem)
+
+
+CONVOLUTION = Guessed(
+    "convolution", [Channels(), Planes(), Points(), Block(), Rows(), BoxesOnGpu(), Columns()]
+)

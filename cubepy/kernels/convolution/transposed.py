@@ -12,7 +12,8 @@ from cubepy.kernels.convolution.conv import LAYOUTS, as_it_lies, convolve_into, 
 from cubepy.kernels.convolution.cpu.depthwise_gradients import channels_by_phases
 from cubepy.kernels.convolution.cpu.filters import FEW, PackedFilter, turned_panels
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
-from cubepy.kernels.convolution.cpu.transposed import Phases, by_phases
+from cubepy.kernels.convolution.cpu.transposed import by_phases
+from cubepy.kernels.convolution.cpu.transposed_plan import Phases
 from cubepy.kernels.convolution.gpu.depthwise_nchw import planes_back
 from cubepy.kernels.convolution.sm90.depthwise_nhwc import channels_back
 from cubepy.kernels.convolution.sm90.transposed import by_remainders

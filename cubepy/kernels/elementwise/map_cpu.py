@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import converted, unravelled, widened
+from cubepy.kernels.elementwise.map_gpu import converted, widened
 
 CHUNK = 8192  # elements of a cube
 CUBES = 32  # at least, so that threads finish together
@@ -68,7 +68,7 @@ def map_rows(
     first = (cb.CUBE_POS % pieces) * chunk
     stop = cb.min(first + chunk, out.shape[last])
     count = cb.min(rows, out.size // out.shape[last] - row)
-    lead = unravelled(row, out.shape, last) if last > 0 else ()
+    lead = cb.unravel(row, out.shape[:last]) if last > 0 else ()
     for _ in range(count):
         map_run(out, inputs, lead, function, fixed, first, stop, lanes, False)
         lead = following(lead, out.shape)

@@ -88,16 +88,6 @@ quick_lines = cb.kernel(fast_math=QUICK)(lines_of)
 """For functions of `primitives.functions_half`."""
 
 
-@cb.func
-def unravelled(row, shape, axes: cb.Comptime[int]):
-    """The coordinates of the row with this number, along the first `axes` axes."""
-    lead = ()
-    for d in cb.unroll(range(axes - 1, 0, -1)):
-        lead = (row % shape[d],) + lead
-        row = row // shape[d]
-    return (row,) + lead
-
-
 def rows_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[LinePlan]):
     """The same for strided arrays of one shape and of rank 2 or more: `plan.across` units lie along
     the last axis, the others of a cube along the rows.
@@ -117,7 +107,7 @@ def rows_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[Line
         values = ()
         places = ()
         for j in cb.unroll(range(plan.ahead)):
-            where = unravelled(first + j * down, out.shape, last) + (k,)
+            where = cb.unravel(first + j * down, out.shape[:last]) + (k,)
             places = places + (where,)
             values = values + read_all(inputs, where, None, plan)
         for j in cb.unroll(range(plan.ahead)):
@@ -125,7 +115,7 @@ def rows_of(out: cb.Array, inputs, function: cb.Comptime, plan: cb.Comptime[Line
             out.store(places[j], converted(result, out.dtype, plan.lanes))
     elif k < n:
         for row in range(first, cb.min(first + plan.ahead * down, rows), down):
-            here = unravelled(row, out.shape, last) + (k,)
+            here = cb.unravel(row, out.shape[:last]) + (k,)
             result = function(*read_all(inputs, here, n - k, plan))
             out.store(here, converted(result, out.dtype, plan.lanes), valid=n - k)
 

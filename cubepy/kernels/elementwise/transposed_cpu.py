@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.runtime import memory
@@ -37,7 +36,7 @@ def transpose_tiles(
     down = (out.shape[last - 1] + side - 1) // side
     j0 = (cb.CUBE_POS % across) * side
     i0 = ((cb.CUBE_POS // across) % down) * side
-    lead = unravelled(cb.CUBE_POS // (across * down), out.shape, last - 1)
+    lead = cb.unravel(cb.CUBE_POS // (across * down), out.shape[: last - 1])
     for j in range(j0, cb.min(j0 + side, out.shape[last]), group * lanes):
         for i in range(i0, cb.min(i0 + side, out.shape[last - 1]), lanes):
             if i + lanes <= out.shape[last - 1] and j + group * lanes <= out.shape[last]:
@@ -51,9 +50,7 @@ def transpose_tiles(
 @cb.func
 def turn_square(x, out, lead, i, j, lanes: cb.Comptime[int], past: cb.Comptime[bool]):
     """out[..., i + c, j + r] = x[..., j + r, i + c] for lanes x lanes places."""
-    rows = ()
-    for r in cb.unroll(range(lanes)):
-        rows = rows + (x.load(lead + (j + r, i), lanes),)
+    rows = tuple(x.load(lead + (j + r, i), lanes) for r in cb.unroll(range(lanes)))
     columns = transpose_lines(rows, lanes)
     for c in cb.unroll(range(lanes)):
         if past:
@@ -108,16 +105,16 @@ def weave(
     x: cb.Array,
     out: cb.Array,
     few: cb.Comptime[int],
-    apart: cb.Comptime[bool],
+    split: cb.Comptime[bool],
     chunk,
     lanes: cb.Comptime[int],
 ):
-    """out[b, i * few + j] = x[b, j, i], or with `apart` out[b, j, i] = x[b, i * few + j]; a cube
+    """out[b, i * few + j] = x[b, j, i], or with `split` out[b, j, i] = x[b, i * few + j]; a cube
     does `chunk` of i.
 
     The last lines overlap those before.
     """
-    total = out.shape[2] if apart else x.shape[2]
+    total = out.shape[2] if split else x.shape[2]
     pieces = (total + chunk - 1) // chunk
     b = cb.CUBE_POS // pieces
     first = cb.CUBE_POS % pieces * chunk
@@ -126,12 +123,12 @@ def weave(
         i = cb.min(k, total - lanes)
         lines = ()
         for j in cb.unroll(range(few)):
-            if apart:
+            if split:
                 lines = lines + (x.load((b, i * few + j * lanes), lanes),)
             else:
                 lines = lines + (x.load((b, j, i), lanes),)
         for j in cb.unroll(range(few)):
-            if apart:
+            if split:
                 out.store((b, j, i), mixed(lines, j, unwoven, lanes))
             else:
                 out.store((b, i * few + j * lanes), mixed(lines, j, woven, lanes))
@@ -147,11 +144,11 @@ def _weave(to: Any, back: Any, lanes: int) -> bool:
     few, count = flat.shape[2], flat.shape[1]
     if not (1 < few <= FEW and count >= lanes and flat.strides[1] == few * flat.itemsize):
         return False
-    apart = flat is back
+    split = flat is back
     source, dest = (strided(a, (a.shape[0], count * few), (a.strides[0], a.itemsize)) if a is flat else a
                     for a in (back, to))  # fmt: skip
     cubes = to.shape[0] * -(-count // CHUNK)
-    weave[cubes, 1](source, dest, few, apart, CHUNK, lanes, mode="unchecked")
+    weave[cubes, 1](source, dest, few, split, CHUNK, lanes, mode="unchecked")
     return True
 
 

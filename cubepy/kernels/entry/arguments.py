@@ -64,7 +64,7 @@ def array_of(value: Any, name: str = "x") -> Any:
     if isinstance(value, float) or (isinstance(value, (list, tuple)) and array.dtype == np.float64):
         array = array.astype(np.float32)
     if recording.active and (recorder := recording.current()) is not None:
-        recorder.number(array)
+        recorder.constant(array)
     return array
 
 

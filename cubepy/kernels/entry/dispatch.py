@@ -10,18 +10,18 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
 
 import cubepy as cb
-from cubepy.compiler.signature import exact
 from cubepy.errors import (
     CubeError,
     LaunchError,
     OutOfMemoryError,
 )  # fmt: skip
-from cubepy.kernels.entry.arguments import array_of, home_of, wholes
+from cubepy.kernels.entry.arguments import home_of, wholes
 from cubepy.kernels.entry.options import looked_at
 from cubepy.lang.struct import Struct
 from cubepy.runtime import recording
@@ -30,10 +30,10 @@ from cubepy.runtime.interop.arrays import PLAIN, lift
 from cubepy.runtime.interop.kinds import kind_of, made
 from cubepy.runtime.launch.arguments import HostMemoryError
 from cubepy.runtime.memory.device_array import DeviceArray
-from cubepy.runtime.replay import trace
+from cubepy.runtime.replay.arguments import REFUSED, array_in, key_of, note_type
+from cubepy.runtime.replay.calls import Calls
 from cubepy.runtime.replay.front import Opened, front
-from cubepy.runtime.replay.gpu_arguments import ON_GPU, TENSORS, array_in, note_torch
-from cubepy.runtime.replay.record import Recorder
+from cubepy.runtime.replay.gpu import GpuOperands
 from cubepy.runtime.stats import active
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,28 +44,33 @@ _NOWHERE = frozenset({np.ndarray, int, float, bool, str, tuple, list, type(None)
 def placed(function: F) -> F:
     """Run a library function on the device of its inputs, whatever the current device is.
 
-    On a device with its own memory the second call with arrays of the same layouts repeats the
-    launches of the first one (see `cubepy.runtime.replay.trace`). Options are looked at first (see
-    `cubepy.kernels.entry.options`).
+    On a GPU calls with arrays of the same layouts repeat the launches of the first one (see
+    `cubepy.runtime.replay`). Options are looked at first (see `cubepy.kernels.entry.options`).
     """
+    return _placed(function, Calls())
+
+
+def _placed(function: F, calls: Calls) -> F:
     look = looked_at(function)
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         look(args, kwargs)
-        return _at_home(function, args, kwargs)
+        return _at_home(function, calls, args, kwargs)
 
     return run  # type: ignore[return-value]
 
 
-def _at_home(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | None = None) -> Any:
+def _at_home(
+    function: Any, calls: Calls, args: tuple, kwargs: dict[str, Any], key: Any = None
+) -> Any:
     """Run a function where the first argument is that lives on a device."""
     try:
         for value in args:
             if type(value) not in _NOWHERE:
                 where = home_of(value)
                 if where is not None:
-                    return _run_on(where, function, args, kwargs, seen)
+                    return _run_on(where, function, calls, args, kwargs, key)
         if kwargs.get("out") is None:
             make = kind_of((*args, *kwargs.values()))
             if make is not None:
@@ -92,14 +97,24 @@ def repeated(function: F) -> F:
     writes what a launch writes, too. Outputs may begin anywhere; a call that finds one at a line of
     the cache is repeated for such only.
     """
-    return front(placed(function), _maybe_on_gpu)  # type: ignore[return-value]
+    return _repeated(function)
+
+
+def _repeated(function: F, opened: Opened | None = None) -> F:
+    calls, look = Calls(), looked_at(function)
+
+    def on_gpu(args: tuple, kwargs: dict[str, Any], key: Any) -> Any:
+        look(args, kwargs)
+        return _at_home(function, calls, args, kwargs, key)
+
+    return front(_placed(function, calls), calls, on_gpu, opened)  # type: ignore[return-value]
 
 
 def repeated_with(parameter: str, holder: type, *parts: str) -> Callable[[F], F]:
     """`repeated`, where a parameter may also be a `holder`, of which the attributes `parts` decide
     (see `Opened`).
     """
-    return lambda function: front(placed(function), _maybe_on_gpu, Opened(parameter, holder, parts))  # type: ignore[return-value]
+    return lambda function: _repeated(function, Opened(parameter, holder, parts))
 
 
 def repeated_back(function: F) -> F:
@@ -140,98 +155,70 @@ def one_object(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _maybe_on_gpu(function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen) -> Any:
-    """A call of which an argument may be on a GPU."""
-    looked_at(function)(args, kwargs)
-    return _at_home(function, args, kwargs, seen)
-
-
-_traces = trace.Traces()
-Seen = Callable[[trace.Trace, list[DeviceArray]], None]
-
-
 def _run_on(
-    where: Device, function: Any, args: tuple, kwargs: dict[str, Any], seen: Seen | None = None
+    where: Device, function: Any, calls: Calls, args: tuple, kwargs: dict[str, Any], key: Any
 ) -> Any:
-    """Run a function on a device, from a trace where there is one; `seen` gets a trace that was
-    used again.
+    """Run a function on a device, where it is known on a GPU as it was run before; `key` is what
+    the front of the function formed.
     """
-    if where.backend == "cpu" or gpu_of(where) is None or active or recording.current() is not None:
+    if gpu_of(where) is None or active or recording.current() is not None:
         return _run_at(where, function, args, kwargs)
-    arrays: list[DeviceArray] = []
-    parts: list[Any] = [function, *kwargs]
-    values: list[Any] = []
-    wrap = None
-    for given in (*args, *kwargs.values()):
-        array = array_in(given)
-        if array is not None:  # a tensor stays one: it decides what the result is
-            given.__cubepy_array__()  # refuses what is being recorded
-            wrap = given.__cubepy_wrap__
-            TENSORS.add(type(given))
-            ON_GPU.add(type(given))
-            arrays.append(array)
-            values.append(given)
-            parts.append(type(given))
-            continue
-        v = given if type(given) in PLAIN else lift(given)
-        values.append(v)
-        if type(v) is DeviceArray:
-            if hasattr(given, "__cubepy_wrap__"):  # a packed tensor
-                return _run_at(where, function, args, kwargs)
-            if type(given) is not DeviceArray and hasattr(given, "data_ptr"):
-                note_torch(type(given), gpu_of(where))
-            arrays.append(v)
-            parts.append(DeviceArray)
-        elif isinstance(v, Struct) or (type(v) is tuple and any(type(x) is DeviceArray for x in v)):
-            return _run_at(where, function, args, kwargs)
-        else:
-            parts.append(exact(v))
-    key = (tuple(parts), trace.settings(where), trace.kind_of(arrays))
+    given = (*args, *kwargs.values())
+    lifted = tuple([_lifted(v) for v in given])
+    if any(_unplanned(v, w) for v, w in zip(given, lifted, strict=True)):
+        return _run_at(where, function, args, kwargs)
+    for v in given:
+        note_type(v)
+    values = lifted if key is None else given
+    options = dict(zip(kwargs, lifted[len(args) :], strict=True))
     out = kwargs.get("out")
-    try:
-        known = _traces.known.get(key)
-    except (TypeError, ValueError):  # something unhashable, such as a host array
+    at = None if out is None else len(args) + list(kwargs).index("out")
+
+    def call() -> Any:
+        result = _run_at(where, function, lifted[: len(args)], options)
+        return values[at] if at is not None else result
+
+    result = REFUSED
+    if key is None:
         try:
+            key = key_of(values, len(args), *kwargs)
+            result = calls.repeat(key, values)
+        except (TypeError, ValueError):  # something unhashable
             return _run_at(where, function, args, kwargs)
-        except HostMemoryError:
-            message = f"{function.__name__} is given arrays on {where} and a NumPy array, in the memory of the host"
-            raise LaunchError(
-                message, hint=f'copy them to the device: cb.tensor(x, device="{where}")'
-            ) from None
-    if known is not None and known.holds():
-        result = known.replay(arrays)
-        if seen is not None:
-            seen(known, arrays)
-        return (
-            out
-            if out is not None
-            else wrap(result)
-            if wrap is not None and known.wrapped
-            else result
-        )
-    # The arrays themselves, not what they were made of (a tensor of PyTorch): the recorder knows
-    # them by their owners.
-    with Recorder(arrays) as recorder:
-        options = dict(zip(kwargs, values[len(args) :], strict=True))
-        result = _run_at(where, function, tuple(values[: len(args)]), options)
-    done = array_in(result) if wrap is not None and type(result) in TENSORS else result
-    if out is not None:
-        done = next((v for v in arrays if v.address == _address(out)), None)
-    kept = _traces.keep(key, recorder, done, where)
-    if kept is not None:
-        kept.wrapped = done is not result
+    if result is REFUSED:
+        result = calls.long_way(key, values, call, GpuOperands, at)
     return result if out is None else out
 
 
-def _address(out: Any) -> int:
-    return int(array_of(out, "out").address)
+def _lifted(value: Any) -> Any:
+    """An argument as the function gets it on a GPU: arrays themselves, not what they were made of
+    (a tensor of PyTorch). A plain tensor stays one: it decides what the result is.
+    """
+    if array_in(value) is None:
+        return value if type(value) in PLAIN else lift(value)
+    value.__cubepy_array__()  # refuses what is being recorded
+    return value
+
+
+def _unplanned(given: Any, lifted: Any) -> bool:
+    """Whether an argument is no array or option of a plan: a struct, a packed tensor, a tuple of
+    arrays, an array on the host.
+    """
+    if type(lifted) is DeviceArray:
+        return hasattr(given, "__cubepy_wrap__")
+    if type(lifted) is tuple:
+        return any(type(v) is DeviceArray for v in lifted)
+    return isinstance(lifted, (Struct, np.ndarray))
 
 
 def _run_at(where: Device, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    if where == current():
-        return function(*args, **kwargs)
-    with use(where):
-        return function(*args, **kwargs)
+    try:
+        with use(where) if where != current() else nullcontext():
+            return function(*args, **kwargs)
+    except HostMemoryError:
+        message = f"{function.__name__} is given arrays on {where} and a NumPy array, in the memory of the host"
+        hint = f'copy them to the device: cb.tensor(x, device="{where}")'
+        raise LaunchError(message, hint=hint) from None
 
 
 def has_planes() -> bool:

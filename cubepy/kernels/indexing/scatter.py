@@ -208,7 +208,7 @@ def _values(src: Any, shape: tuple[int, ...], dtype: Any) -> Any:
             and recording.active
             and (recorder := recording.current()) is not None
         ):
-            recorder.number(one)
+            recorder.constant(one)
         return np.broadcast_to(one, shape)
     if values.ndim != len(shape) or any(a < b for a, b in zip(values.shape, shape)):
         raise ShapeError(f"src of shape {values.shape} does not cover an index of shape {shape}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.errors import DTypeError, ShapeError
+from cubepy.errors import DTypeError, LaunchError, ShapeError
 from cubepy.kernels.elementwise.map import map as map_
 from cubepy.kernels.entry.arguments import array_of, number_of, rounds_to_tf32
 from cubepy.kernels.entry.dispatch import repeated_with
@@ -80,8 +80,9 @@ def matmul(
         fill if isinstance(fill, int) else number_of(fill, "fill"),
     )
     activation, tf32 = activation_of(activation), rounds_to_tf32(precision)
-    if isinstance(b, Packed) and b.panels.ndim == 2:
-        b = b.panels
+    if isinstance(b, Packed):
+        _in_one_place(array_of(a, "a"), b.panels)
+        b = b.panels if b.panels.ndim == 2 else b
     if isinstance(b, Packed):
         return _with_packed(a, b, bias, activation, residual, mask, fill, alpha, out, dtype)
     wrap = wrapper(a, b)
@@ -164,6 +165,18 @@ def _fill(result: Any, mask: Any, fill: float) -> None:
     if result.dtype.kind in "iu" and not float(fill).is_integer():
         raise DTypeError(f"a product of {result.dtype} cannot be filled with {fill}")
     map_(kept_or, mask, result, np.asarray(fill, result.dtype), out=result)
+
+
+def _in_one_place(x: Any, panels: Any) -> None:
+    """Refuse a matrix that was packed elsewhere than it is needed."""
+    where, packed = (
+        str(v.device) if isinstance(v, DeviceArray) else "the host" for v in (x, panels)
+    )
+    if where != packed:
+        raise LaunchError(
+            f"a is on {where}, and b was packed on {packed}",
+            hint="pack the matrix where the products are: K.prepack of an array there",
+        )
 
 
 def _with_packed(

@@ -1,4 +1,4 @@
-"""The routines of matmul, in order of preference, and how they are measured."""
+"""The routines of matmul, in order of preference."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from cubepy.kernels.matmul.gpu.gemv import FewRoutine
 from cubepy.kernels.matmul.gpu.gemv_rows import AcrossRoutine, TurnedRoutine
 from cubepy.kernels.matmul.gpu.mma_multistage import MmaRoutine
 from cubepy.kernels.matmul.gpu.simt import SimtRoutine
-from cubepy.kernels.matmul.measure import (
-    arguments,
-    linear,
-    reference,
-    results,
-    tolerance,
-    typical,
-    work,
-)
-from cubepy.kernels.matmul.problem import Product
+from cubepy.kernels.matmul.measure import Matmul
 from cubepy.kernels.matmul.sm90.cluster_split_k import ThinRoutine
 from cubepy.kernels.matmul.sm90.padded import PaddedRoutine
 from cubepy.kernels.matmul.sm90.persistent import HopperRoutine
 from cubepy.kernels.matmul.sm90.tma_simt import FmaRoutine
 from cubepy.kernels.matmul.sm90.tma_simt_split_k import FmaPlanesRoutine
-from cubepy.tune import Op
 
-MATMUL = Op(
+MATMUL = Matmul(
     "matmul",
-    [FewRoutine(), AcrossRoutine(), TurnedRoutine(), ThinRoutine(), HopperRoutine(), PaddedRoutine(), MmaRoutine(),
-     FmaRoutine(), FmaPlanesRoutine(), SimtRoutine(), Skinny(), Split(), Tile(), Plain()],
-    Product, make=arguments, outputs=lambda args: args[2:3], reference=reference, results=results,
-    tolerance=tolerance, work=work, typical=typical, linear=linear,
-    exact=("packed",),
-)  # fmt: skip
+    [
+        FewRoutine(),
+        AcrossRoutine(),
+        TurnedRoutine(),
+        ThinRoutine(),
+        HopperRoutine(),
+        PaddedRoutine(),
+        MmaRoutine(),
+        FmaRoutine(),
+        FmaPlanesRoutine(),
+        SimtRoutine(),
+        Skinny(),
+        Split(),
+        Tile(),
+        Plain(),
+    ],
+)

@@ -9,7 +9,6 @@ import numpy as np
 import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.elementwise.map_cpu import following
-from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.entry.arguments import array_of, number_of, wholes
 from cubepy.kernels.entry.dispatch import has_planes, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
@@ -63,7 +62,7 @@ def pad_rows(
     end = cb.min(cb.max(before[last] + n, begin), total)
     fill = cb.cast(value, out.dtype)
     row = cb.CUBE_POS * rows
-    lead = unravelled(row, out.shape, last) if last > 0 else ()
+    lead = cb.unravel(row, out.shape[:last]) if last > 0 else ()
     for _ in range(cb.min(rows, out.size // out.shape[last] - row)):
         inside = True
         places = ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.entry.shapes import merged
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.kernels.primitives.lines import multiple
@@ -41,7 +40,7 @@ def reverse_lines(
     for d in cb.unroll(range(last)):
         rows = rows * out.shape[d]
     if row < rows and k < n:
-        lead = unravelled(row, out.shape, last)
+        lead = cb.unravel(row, out.shape[:last])
         if even or k + lanes <= n:
             at = n - lanes - k
             line = x.load(lead + (multiple(at, lanes) if even else at,), lanes)
@@ -101,11 +100,8 @@ def pad_lines(
     if i < flat.size:
         places, inside = row_behind(row, x, shape, before, how)
         if inside and at >= 0 and at + lanes <= n and k + lanes <= total:
-            line = cb.splat(x[places + (at,)], lanes)
-            for j in cb.unroll(range(1, lanes)):
-                one = cb.splat(x[places + (at + j,)], lanes)
-                line = cb.shuffle(line, one, tuple(range(j)) + tuple(range(lanes + j, 2 * lanes)))
-            flat.store(i, line)
+            numbers = tuple(x[places + (at + j,)] for j in cb.unroll(range(lanes)))
+            flat.store(i, cb.line(*numbers))
         else:
             for j in range(i, cb.min(i + lanes, flat.size)):
                 there, found = row_behind(j // total, x, shape, before, how)
@@ -127,7 +123,7 @@ def pad_units(
     blocks = (total + width - 1) // width
     begin = cb.CUBE_POS % blocks * width
     row = cb.CUBE_POS // blocks
-    lead = unravelled(row, out.shape, last)
+    lead = cb.unravel(row, out.shape[:last])
     places, inside = row_behind(row, x, out.shape, before, how)
     k = begin + cb.UNIT_POS
     at = k - before[last]
@@ -138,9 +134,7 @@ def pad_units(
         and begin + width <= n + before[last]
         and begin + width <= total
     ):
-        values = ()
-        for j in cb.unroll(range(ahead)):
-            values = values + (x[places + (at + j * cb.CUBE_DIM,)],)
+        values = tuple(x[places + (at + j * cb.CUBE_DIM,)] for j in cb.unroll(range(ahead)))
         for j in cb.unroll(range(ahead)):
             out[lead + (k + j * cb.CUBE_DIM,)] = values[j]
     else:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
 
@@ -36,7 +35,7 @@ def transpose_shared(x: cb.Array, out: cb.Array, plan: cb.Comptime[TilePlan]):
     down = (out.shape[last - 1] + plan.side - 1) // plan.side
     j0 = cb.CUBE_POS % across * plan.side
     i0 = cb.CUBE_POS // across % down * plan.side
-    lead = unravelled(cb.CUBE_POS // (across * down), out.shape, last - 1) if last > 1 else ()
+    lead = cb.unravel(cb.CUBE_POS // (across * down), out.shape[: last - 1]) if last > 1 else ()
     per = plan.side // plan.lanes_in
     deep = cb.CUBE_DIM // per
     i = cb.UNIT_POS % per * plan.lanes_in
@@ -61,11 +60,9 @@ def transpose_shared(x: cb.Array, out: cb.Array, plan: cb.Comptime[TilePlan]):
     jj = cb.UNIT_POS % per_out * plan.lanes_out
     ii = cb.UNIT_POS // per_out
     for p in cb.unroll(range(plan.side // deep_out)):
-        line = cb.splat(tile[jj, ii + p * deep_out], plan.lanes_out)
-        for q in cb.unroll(range(1, plan.lanes_out)):
-            one = cb.splat(tile[jj + q, ii + p * deep_out], plan.lanes_out)
-            kept = tuple(range(q)) + tuple(range(plan.lanes_out + q, 2 * plan.lanes_out))
-            line = cb.shuffle(line, one, kept)
+        line = cb.line(
+            *tuple(tile[jj + q, ii + p * deep_out] for q in cb.unroll(range(plan.lanes_out)))
+        )
         rest = out.shape[last] - j0 - jj if i0 + ii + p * deep_out < out.shape[last - 1] else 0
         out.store(
             lead + (i0 + ii + p * deep_out, multiple(j0 + jj, plan.lanes_out)), line, valid=rest
@@ -92,7 +89,7 @@ def transpose_pairs(x: cb.Array, out: cb.Array, plan: cb.Comptime[PairPlan]):
     down = (x.shape[last] + plan.width - 1) // plan.width
     j0 = cb.CUBE_POS % across * half
     i0 = cb.CUBE_POS // across % down * plan.width
-    lead = unravelled(cb.CUBE_POS // (across * down), out.shape, last - 1) if last > 1 else ()
+    lead = cb.unravel(cb.CUBE_POS // (across * down), out.shape[: last - 1]) if last > 1 else ()
     per = plan.width // 4
     deep = cb.CUBE_DIM // per
     i = cb.UNIT_POS % per * 4
@@ -123,10 +120,7 @@ def transpose_pairs(x: cb.Array, out: cb.Array, plan: cb.Comptime[PairPlan]):
 @cb.func
 def gathered(tile, i, j):
     """Four neighbours in a row of a tile whose rows are not aligned."""
-    line = cb.splat(tile[i, j], 4)
-    line = cb.shuffle(line, cb.splat(tile[i, j + 1], 4), (0, 5, 6, 7))
-    line = cb.shuffle(line, cb.splat(tile[i, j + 2], 4), (0, 1, 6, 7))
-    return cb.shuffle(line, cb.splat(tile[i, j + 3], 4), (0, 1, 2, 7))
+    return cb.line(tile[i, j], tile[i, j + 1], tile[i, j + 2], tile[i, j + 3])
 
 
 def transpose(dest: Any, source: Any) -> None:

@@ -8,18 +8,12 @@ import numpy as np
 
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of, float_array, number_of, wholes
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into
-from cubepy.kernels.normalization import moments_gpu
-from cubepy.kernels.normalization.rows_cpu import (
-    ROWS,
-    accumulator_of,
-    as_rows,
-    layer_norm_rows,
-    past_caches,
-)
-from cubepy.kernels.primitives.vector_width import lanes_for
+from cubepy.kernels.normalization.problem import Norm
+from cubepy.kernels.normalization.routines import NORM
+from cubepy.kernels.normalization.rows_cpu import as_rows
 from cubepy.runtime import memory
 
 
@@ -76,16 +70,7 @@ def layer_norm(
             if result.flags.c_contiguous
             else memory.empty((rows.shape[0], n), result.dtype)
         )
-        lanes = lanes_for(np.empty(0, np.float64 if array.dtype == np.float64 else np.float32))
-        cubes = -(-rows.shape[0] // ROWS)
-        if has_planes():
-            moments_gpu.layer_norm_rows(rows, *parts, flat, eps, accumulator_of(array))  # type: ignore[arg-type, call-arg]
-        else:
-            head = past_caches(rows, flat, lanes)
-            past, head = head is not None, head or 0
-            layer_norm_rows[cubes, 1](
-                rows, *parts, flat, eps, head, lanes, ROWS, past, head > 0, mode="unchecked"
-            )
+        NORM.run(Norm(rows, parts[0], parts[1], flat, eps))
         if not result.flags.c_contiguous:
             convert_into(result, flat.reshape(result.shape))
     return finish(result, out, wrap)

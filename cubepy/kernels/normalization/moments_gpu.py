@@ -6,9 +6,8 @@ three times.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
+from cubepy.kernels.normalization.problem import GroupNorm, Norm
 from cubepy.kernels.normalization.rows_gpu import (
     ROOM,
     RowPlan,
@@ -24,9 +23,10 @@ from cubepy.kernels.normalization.rows_gpu import (
     store_line,
 )
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.lines import first_lanes, over_lanes
+from cubepy.kernels.primitives.lines import over_lanes
 from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.tune import GpuRoutine
 
 SINGLES = 112
 """What ROOM says, for lines of one element."""
@@ -66,7 +66,7 @@ def held_moments(
 
 @cb.func
 def pause(j: cb.Comptime[int], plan: cb.Comptime[RowPlan]):
-    """Between lines: else the compiler asks for all weights at once, and has no registers for them."""
+    """Between lines: else all weights are asked for at once, more than registers hold."""
     here = j == plan.held // 2 if plan.whole else j > 0 and j % max(1, 8 // plan.lanes) == 0
     if plan.rows == 1 and here:
         cb.sync_plane()
@@ -74,9 +74,15 @@ def pause(j: cb.Comptime[int], plan: cb.Comptime[RowPlan]):
 
 @cb.kernel
 def layer_norm_held(
-    x: cb.Array, weight, bias, out: cb.Array, eps, acc: cb.Comptime, plan: cb.Comptime[RowPlan],
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
     centred: cb.Comptime[bool] = True,
-):  # fmt: skip
+):
     """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; unless `centred`, the mean
     counts as 0.
     """
@@ -110,14 +116,22 @@ def of_channels(
     if runs:
         return here
     following = cb.cast(vector[cb.min(first + channel + 1, vector.shape[0] - 1)], acc)
-    return first_lanes(here, (channel + 1) * length - k, following, lanes)
+    return cb.keep_first(here, (channel + 1) * length - k, following)
 
 
 @cb.kernel
 def group_norm_held(
-    x: cb.Array, weight, bias, out: cb.Array, eps, groups, length, runs: cb.Comptime[bool], acc: cb.Comptime,
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    groups,
+    length,
+    runs: cb.Comptime[bool],
+    acc: cb.Comptime,
     plan: cb.Comptime[RowPlan],
-):  # fmt: skip
+):
     """A row is one group of one image: channels of `length` elements, each with its weight and
     bias.
     """
@@ -144,7 +158,7 @@ def group_norm_held(
 def squares(line, mean, count, lanes):
     """(line - mean)^2 in the first `count` lanes, else 0."""
     d = line - mean
-    return first_lanes(d * d, count, cb.cast(0, line.dtype), lanes)
+    return cb.keep_first(d * d, count, cb.cast(0, line.dtype))
 
 
 @cb.func
@@ -170,9 +184,15 @@ def mean_of_row(x, row, n, at, hop, acc: cb.Comptime, plan: cb.Comptime[RowPlan]
 
 @cb.kernel
 def layer_norm_again(
-    x: cb.Array, weight, bias, out: cb.Array, eps, acc: cb.Comptime, plan: cb.Comptime[RowPlan],
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
     centred: cb.Comptime[bool] = True,
-):  # fmt: skip
+):
     """The same for rows of any length, a cube for each, in three passes."""
     fill_core(acc, plan)
     board = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
@@ -202,45 +222,45 @@ def layer_norm_again(
         out.store((row, k), cb.cast(v, out.dtype), valid=n - k)
 
 
-def layer_norm_rows(
-    data: Any, weight: Any, bias: Any, target: Any, eps: float, acc: Any, centred: bool = True
-) -> None:
-    """Normalise the rows of (rows, n), by their mean squares alone unless `centred`; weight and
-    bias are (n,) or None.
-    """
-    m, n = data.shape
-    arrays = (data, target, *(a for a in (weight, bias) if a is not None))
-    plan = row_plan(n, *arrays, room=ROOM if line_of(*arrays) > 1 else SINGLES)
-    kernel = layer_norm_held if plan.held else layer_norm_again
-    kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
-        data, weight, bias, target, eps, acc, plan, centred, mode="unchecked"
-    )
+class NormWide(GpuRoutine):
+    """Units hold a row in their registers; rows too long for that are read again."""
+
+    name = "wide_rows"
+
+    def launch(self, p: Norm, properties: cb.DeviceProperties) -> None:
+        """As many units a row as hold it."""
+        m, n = p.x.shape
+        arrays = (p.x, p.out, *(a for a in (p.weight, p.bias) if a is not None))
+        room = ROOM if line_of(*arrays) > 1 else SINGLES
+        plan = row_plan(properties, n, *arrays, room=room)
+        kernel = layer_norm_held if plan.held else layer_norm_again
+        kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
+            p.x, p.weight, p.bias, p.out, p.eps, p.acc, plan, p.centred, mode="unchecked"
+        )
 
 
-def group_norm_rows(
-    data: Any, weight: Any, bias: Any, target: Any, eps: float, groups: int, channels: int, acc: Any
-) -> bool:
-    """Normalise rows (images times groups, n) of so many channels each; False where no units can
-    hold a row.
-    """
-    m, n = data.shape
-    length = n // channels
-    plan = row_plan(n, data, target)
-    if length < plan.lanes:
-        plan = row_plan(n, data, target, most=1)
-    if not plan.held:
-        return False
-    group_norm_held[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
-        data,
-        weight,
-        bias,
-        target,
-        eps,
-        groups,
-        length,
-        length % plan.lanes == 0,
-        acc,
-        plan,
-        mode="unchecked",
-    )
-    return True
+class GroupWide(GpuRoutine):
+    """Units hold a group of channels in their registers."""
+
+    name = "wide_rows"
+
+    def unfit(self, p: GroupNorm, properties: cb.DeviceProperties) -> str | None:
+        """Groups that units can hold."""
+        return None if self.plan(p, properties).held else "rows are longer than units hold"
+
+    def plan(self, p: GroupNorm, properties: cb.DeviceProperties) -> RowPlan:
+        """As many units a row as hold it; a line lies in one channel or in two."""
+        n = p.x.shape[1]
+        plan = row_plan(properties, n, p.x, p.out)
+        short = n // p.channels < plan.lanes
+        return row_plan(properties, n, p.x, p.out, most=1) if short else plan
+
+    def launch(self, p: GroupNorm, properties: cb.DeviceProperties) -> None:
+        """Normalise rows of channels."""
+        (m, n), plan = p.x.shape, self.plan(p, properties)
+        length = n // p.channels
+        runs = length % plan.lanes == 0
+        parameters = (p.weight, p.bias, p.out, p.eps, p.groups, length, runs)
+        group_norm_held[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
+            p.x, *parameters, p.acc, plan, mode="unchecked"
+        )

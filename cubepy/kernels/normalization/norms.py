@@ -1,4 +1,4 @@
-"""More normalisations: log_softmax and rms_norm along a row, group_norm and batch_norm by channel."""
+"""log_softmax and rms_norm along a row, group_norm and batch_norm by channel."""
 
 from __future__ import annotations
 
@@ -11,97 +11,15 @@ import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.elementwise.map import map
 from cubepy.kernels.entry.arguments import array_of, axis_of, float_array, number_of, whole, wholes
-from cubepy.kernels.entry.dispatch import has_planes, placed, repeated
+from cubepy.kernels.entry.dispatch import placed, repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, convert_into
-from cubepy.kernels.normalization import moments_gpu, softmax_gpu
+from cubepy.kernels.normalization.problem import GroupNorm, Norm, Softmax
+from cubepy.kernels.normalization.routines import GROUP_NORM, NORM, SOFTMAX
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.vector_width import lanes_for
 from cubepy.kernels.reduce.reduce import wide_mean
-from cubepy.kernels.reduce.statistics import UNITS, over_row, wide_var
-from cubepy.kernels.reduce.statistics_cpu import exponential, itself, squared
-from cubepy.lang.dtypes import as_dtype
+from cubepy.kernels.reduce.statistics import wide_var
 from cubepy.runtime import memory
-
-
-@cb.kernel
-def log_softmax_rows(x: cb.Array, out: cb.Array, acc: cb.Comptime, lanes: cb.Comptime[int]):
-    """out[r] = x[r] - log(sum(exp(x[r]))); a cube does a row."""
-    row, n = cb.CUBE_POS, x.shape[1]
-    board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
-    zero = cb.cast(0, acc)
-    top = over_row(x, row, n, itself, f.larger, -float("inf"), acc, lanes, board, zero)
-    log = cb.log(over_row(x, row, n, exponential, f.add, 0, acc, lanes, board, top))
-    for k in range(cb.UNIT_POS * lanes, n, cb.CUBE_DIM * lanes):
-        v = cb.cast(x.load((row, k), lanes), acc)
-        out.store((row, k), cb.cast(v - top - log, out.dtype))
-
-
-@cb.kernel
-def rms_norm_rows(
-    x: cb.Array, weight, out: cb.Array, eps, acc: cb.Comptime, lanes: cb.Comptime[int]
-):
-    """out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; a cube does a row."""
-    row, n = cb.CUBE_POS, x.shape[1]
-    board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
-    square = over_row(x, row, n, squared, f.add, 0, acc, lanes, board, cb.cast(0, acc))
-    scale = 1 / cb.sqrt(square / cb.cast(n, acc) + cb.cast(eps, acc))
-    for k in range(cb.UNIT_POS * lanes, n, cb.CUBE_DIM * lanes):
-        v = cb.cast(x.load((row, k), lanes), acc) * scale
-        if weight is not None:
-            v = v * cb.cast(weight.load(k, lanes), acc)
-        out.store((row, k), cb.cast(v, out.dtype))
-
-
-@cb.kernel
-def group_norm_rows(
-    x: cb.Array,
-    weight,
-    bias,
-    out: cb.Array,
-    eps,
-    groups,
-    channels,
-    acc: cb.Comptime,
-    lanes: cb.Comptime[int],
-):
-    """A row is one group of one image, `channels` runs of equal length; each run has its weight and
-    bias.
-    """
-    row, n = cb.CUBE_POS, x.shape[1]
-    board = cb.shared(cb.CUBE_DIM // cb.PLANE_DIM, acc)
-    mean = over_row(x, row, n, itself, f.add, 0, acc, lanes, board, cb.cast(0, acc)) / cb.cast(
-        n, acc
-    )
-    square = over_row(x, row, n, squared, f.add, 0, acc, lanes, board, mean)
-    inverse = 1 / cb.sqrt(square / cb.cast(n, acc) + cb.cast(eps, acc))
-    length = n // channels
-    for c in range(channels):
-        at = (row % groups) * channels + c
-        scale = inverse
-        shift = cb.cast(0, acc)
-        if weight is not None:
-            scale = scale * cb.cast(weight[at], acc)
-        if bias is not None:
-            shift = cb.cast(bias[at], acc)
-        for k in range(cb.UNIT_POS * lanes, length, cb.CUBE_DIM * lanes):
-            v = (
-                cb.cast(x.load((row, c * length + k), lanes, valid=length - k), acc) - mean
-            ) * scale + shift
-            out.store((row, c * length + k), cb.cast(v, out.dtype), valid=length - k)
-
-
-def _by_rows(kernel: Any, rows: Any, *arguments: Any) -> None:
-    """Launch a kernel with a cube for each row."""
-    acc = _sums(rows)
-    wide = has_planes()
-    lanes = max(1, 16 // max(4, rows.itemsize)) if wide else lanes_for(rows)
-    kernel[rows.shape[0], UNITS if wide else 1](rows, *arguments, acc, lanes, mode="checked")
-
-
-def _sums(array: Any) -> Any:
-    """The dtype to compute in."""
-    return cb.f64 if as_dtype(array.dtype) == cb.f64 else cb.f32
 
 
 @repeated
@@ -128,12 +46,7 @@ def log_softmax(x: Any, axis: int = -1, *, out: Any = None) -> Any:
         straight = d == array.ndim - 1 and result.flags.c_contiguous
         done = result if straight else memory.empty(rows.shape, rows.dtype)
         n = rows.shape[-1]
-        if has_planes():
-            softmax_gpu.softmax_rows(
-                rows.reshape(-1, n), done.reshape(-1, n), _sums(rows), log=True
-            )
-        else:
-            _by_rows(log_softmax_rows, rows.reshape(-1, n), done.reshape(-1, n))
+        SOFTMAX.run(Softmax(rows.reshape(-1, n), done.reshape(-1, n), log=True))
         if not straight:
             convert_into(result, done.transpose(tuple(int(k) for k in np.argsort(moved))))
     return finish(result, out, wrap)
@@ -186,12 +99,7 @@ def rms_norm(
         done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
         flat = None if w is None else contiguous(w).reshape(n)
         rows, target = contiguous(array).reshape(-1, n), done.reshape(-1, n)
-        if has_planes():
-            moments_gpu.layer_norm_rows(
-                rows, flat, None, target, float(step), _sums(rows), centred=False
-            )
-        else:
-            _by_rows(rms_norm_rows, rows, flat, target, float(step))
+        NORM.run(Norm(rows, flat, None, target, float(step), centred=False))
         if done is not result:
             convert_into(result, done)
     return finish(result, out, wrap)
@@ -247,11 +155,7 @@ def group_norm(
         done = result if result.flags.c_contiguous else memory.empty(array.shape, array.dtype)
         per = array.shape[1] // num_groups
         rows, target = contiguous(array).reshape(m, -1), done.reshape(m, -1)
-        held = has_planes() and moments_gpu.group_norm_rows(
-            rows, w, b, target, eps, num_groups, per, _sums(rows)
-        )
-        if not held:
-            _by_rows(group_norm_rows, rows, w, b, target, eps, num_groups, per)
+        GROUP_NORM.run(GroupNorm(rows, w, b, target, eps, num_groups, per))
         if done is not result:
             convert_into(result, done)
     return finish(result, out, wrap)
@@ -290,9 +194,17 @@ def _one(value: float, dtype: np.dtype) -> Any:
 
 @placed
 def batch_norm(
-    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
-    momentum: float = 0.1, eps: float = 1e-5, *, out: Any = None,
-) -> Any:  # fmt: skip
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    *,
+    out: Any = None,
+) -> Any:
     """Normalise each channel over a batch (Ioffe and Szegedy, 2015), as
     `torch.nn.functional.batch_norm`.
 
@@ -308,7 +220,8 @@ def batch_norm(
     Example:
         >>> import numpy as np
         >>> x = np.array([[1.0], [3.0]], np.float32)
-        >>> batch_norm(x, np.array([2.0], np.float32), np.array([1.0], np.float32), eps=0.0).tolist()
+        >>> mean, variance = np.array([2.0], np.float32), np.array([1.0], np.float32)
+        >>> batch_norm(x, mean, variance, eps=0.0).tolist()
         [[-1.0], [1.0]]
     """
     wrap, array = wrapper(input), float_array(input, "input")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.movement.copy import copy
+from cubepy.kernels.normalization.problem import Norm, Softmax
 from cubepy.kernels.primitives.exponentials import exp_below_one
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.primitives.vector_width import PAST, to_line
-from cubepy.lang.dtypes import DType, f32, f64
+from cubepy.tune import CpuRoutine
 
 ROWS = 4  # rows of a cube
 MANY = 16  # where there are many: the first one's largest is looked for alone
@@ -22,8 +20,12 @@ ROOM = 8192  # elements of a row whose exponentials wait near the processor
 
 @cb.kernel
 def softmax_rows(
-    x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int] = 0,
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    lanes: cb.Comptime[int],
+    rows: cb.Comptime[int],
+    room: cb.Comptime[int] = 0,
+):
     """out[r] = exp(x[r] - max) / sum, in f32; x and out are (rows, n).
 
     While a row's exponentials are computed, the largest of the next row is looked for: its loads
@@ -33,7 +35,6 @@ def softmax_rows(
     """
     n = x.shape[1]
     acc = wide(x.dtype)
-    exact = out.dtype == acc
     buffer = cb.local((room,), acc) if room else None
     first = cb.CUBE_POS * rows
     last = cb.min(first + rows, x.shape[0])
@@ -43,8 +44,8 @@ def softmax_rows(
     for k in range(0, whole, STREAMS * lanes):
         raise_tops(tops, x, first, k, acc, lanes)
     for row in range(first, last):
-        for k in range(whole, n, lanes):
-            value = x.load((row, k), lanes, valid=n - k, other=-float("inf"))
+        for k, valid in cb.lines(whole, n, lanes):
+            value = x.load((row, k), lanes, valid=valid, other=-float("inf"))
             tops[0] = larger(cb.cast(value, acc), tops[0])
         top = greatest(tops, lanes)
         lowest(tops, acc, lanes)
@@ -53,47 +54,62 @@ def softmax_rows(
         for k in range(0, whole, STREAMS * lanes):
             part = cb.cast(cb.splat(0.0, lanes), acc)
             for j in cb.unroll(range(STREAMS)):
-                e = weight_of(cb.cast(x.load((row, k + j * lanes), lanes), acc) - top)
-                if exact:
-                    out.store((row, k + j * lanes), e)
-                elif buffer is not None:
-                    buffer.store(k + j * lanes, e)
+                e = weights(x, row, k + j * lanes, lanes, top, lanes)
+                keep_weights(out, buffer, row, k + j * lanes, e, lanes)
                 part = part + e
             total = total + part
             raise_tops(tops, x, after, k, acc, lanes)
-        for k in range(whole, n, lanes):
-            e = weight_of(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
-            if exact:
-                out.store((row, k), e, valid=n - k)
-            elif buffer is not None:
-                buffer.store(k, e, valid=n - k)
-            total = total + first_lanes(e, n - k, cb.cast(0.0, acc), lanes)
+        for k, valid in cb.lines(whole, n, lanes):
+            e = weights(x, row, k, valid, top, lanes)
+            keep_weights(out, buffer, row, k, e, valid)
+            total = total + cb.keep_first(e, valid, 0.0)
         scale = 1.0 / total.sum()
         for k in range(0, whole, STREAMS * lanes):
             for j in cb.unroll(range(STREAMS)):
                 at = k + j * lanes
-                if exact:
-                    e = out.load((row, at), lanes)
-                elif buffer is not None:
-                    e = buffer.load(at, lanes)
-                else:
-                    e = weight_of(cb.cast(x.load((row, at), lanes), acc) - top)
+                e = kept_weights(x, out, buffer, row, at, lanes, top, lanes)
                 out.store((row, at), cb.cast(e * scale, out.dtype))
-        for k in range(whole, n, lanes):
-            if exact:
-                e = out.load((row, k), lanes, valid=n - k)
-            elif buffer is not None:
-                e = buffer.load(k, lanes, valid=n - k)
-            else:
-                e = weight_of(cb.cast(x.load((row, k), lanes, valid=n - k), acc) - top)
-            out.store((row, k), cb.cast(e * scale, out.dtype), valid=n - k)
+        for k, valid in cb.lines(whole, n, lanes):
+            e = kept_weights(x, out, buffer, row, k, valid, top, lanes)
+            out.store((row, k), cb.cast(e * scale, out.dtype), valid=valid)
+
+
+@cb.func
+def weights(x, row, k, valid, top, lanes: cb.Comptime[int]):
+    """e ** (x - top) of a line."""
+    return weight_of(cb.cast(x.load((row, k), lanes, valid=valid), top.dtype) - top)
+
+
+@cb.func
+def keep_weights(out, buffer, row, k, e, valid):
+    """A line of exponentials waits for the sum: in the result, in the buffer, or not at all."""
+    if out.dtype == e.dtype:
+        out.store((row, k), e, valid=valid)
+    elif buffer is not None:
+        buffer.store(k, e, valid=valid)
+
+
+@cb.func
+def kept_weights(x, out, buffer, row, k, valid, top, lanes: cb.Comptime[int]):
+    """The line that waits, or computed again."""
+    if out.dtype == top.dtype:
+        return out.load((row, k), lanes, valid=valid)
+    if buffer is not None:
+        return buffer.load(k, lanes, valid=valid)
+    return weights(x, row, k, valid, top, lanes)
 
 
 @cb.kernel
 def softmax_past(
-    x: cb.Array, out: cb.Array, head, lanes: cb.Comptime[int], rows: cb.Comptime[int], room: cb.Comptime[int],
-    early: cb.Comptime[bool], peeled: cb.Comptime[bool],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    head,
+    lanes: cb.Comptime[int],
+    rows: cb.Comptime[int],
+    room: cb.Comptime[int],
+    early: cb.Comptime[bool],
+    peeled: cb.Comptime[bool],
+):
     """The same for rows of whole groups of lines and at most `room` elements, stored past the
     caches.
 
@@ -155,7 +171,7 @@ def ends_of(part: cb.Comptime[int], n, head, lanes):
 
 @cb.func
 def larger(a, b):
-    """The larger one by one comparison; b where one is NaN. (A row with a NaN is NaN by its sum.)"""
+    """The larger one by one comparison; b where one is NaN (whose row is NaN by its sum)."""
     return cb.select(a > b, a, b)
 
 
@@ -197,93 +213,157 @@ def wide(dtype):
 
 @cb.kernel
 def layer_norm_rows(
-    x: cb.Array, weight, bias, out: cb.Array, eps, head, lanes: cb.Comptime[int], rows: cb.Comptime[int],
-    past: cb.Comptime[bool], peeled: cb.Comptime[bool],
-):  # fmt: skip
+    x: cb.Array,
+    weight,
+    bias,
+    out: cb.Array,
+    eps,
+    head,
+    lanes: cb.Comptime[int],
+    rows: cb.Comptime[int],
+    past: cb.Comptime[bool],
+    peeled: cb.Comptime[bool],
+):
     """out[r] = (x[r] - mean) / sqrt(variance + eps) * weight + bias; two passes over the row, as
     torch.
 
     While a row is written, the next one is summed: its loads come from memory, and there is other
-        work meanwhile. With
-    `past` the results are stored past the caches, for lines that are aligned, or with `peeled`
-    would be `head` elements
-    later.
+    work meanwhile. With `past` the results are stored past the caches, for lines that are aligned,
+    or with `peeled` would be `head` elements later.
     """
     n = x.shape[1]
     acc = wide(x.dtype)
     first = cb.CUBE_POS * rows
     last = cb.min(first + rows, x.shape[0])
     whole = n // (STREAMS * lanes) * (STREAMS * lanes)
-    zero = cb.cast(cb.splat(0.0, lanes), acc)
     sums = cb.local((STREAMS,), acc, lanes=lanes)
-    for j in cb.unroll(range(STREAMS)):
-        sums[j] = zero
+    nothing(sums, acc, lanes)
     for k in range(0, whole, STREAMS * lanes):
         for j in cb.unroll(range(STREAMS)):
             sums[j] = sums[j] + cb.cast(x.load((first, k + j * lanes), lanes), acc)
     for row in range(first, last):
-        total = (sums[0] + sums[1]) + (sums[2] + sums[3])
-        for k in range(whole, n, lanes):
-            v = cb.cast(x.load((row, k), lanes, valid=n - k), acc)
-            total = total + first_lanes(v, n - k, zero[0], lanes)
-        mean = total.sum() / cb.cast(n, acc)
-        for j in cb.unroll(range(STREAMS)):
-            sums[j] = zero
+        mean = total_of(sums, x, row, whole, None, lanes) / cb.cast(n, acc)
+        nothing(sums, acc, lanes)
         for k in range(0, whole, STREAMS * lanes):
             for j in cb.unroll(range(STREAMS)):
                 d = cb.cast(x.load((row, k + j * lanes), lanes), acc) - mean
                 sums[j] = cb.fma(d, d, sums[j])
-        square = (sums[0] + sums[1]) + (sums[2] + sums[3])
-        for k in range(whole, n, lanes):
-            d = cb.cast(x.load((row, k), lanes, valid=n - k), acc) - mean
-            square = square + first_lanes(d * d, n - k, zero[0], lanes)
-        scale = 1.0 / cb.sqrt(square.sum() / cb.cast(n, acc) + eps)
-        for j in cb.unroll(range(STREAMS)):
-            sums[j] = zero
+        variance = total_of(sums, x, row, whole, mean, lanes) / cb.cast(n, acc)
+        moments = mean, 1.0 / cb.sqrt(variance + eps)
+        nothing(sums, acc, lanes)
         after = cb.min(row + 1, last - 1)
         for k in range(0, whole, STREAMS * lanes):
             for j in cb.unroll(range(STREAMS)):
                 at = k + j * lanes
                 if peeled:
                     if at + head + lanes <= n:
-                        v = scaled_line(x, weight, bias, row, at + head, mean, scale, acc, lanes)
+                        v = scaled_line(x, weight, bias, row, at + head, lanes, moments, lanes)
                         out.store_stream((row, at + head), cb.cast(v, out.dtype))
                 else:
-                    v = scaled_line(x, weight, bias, row, at, mean, scale, acc, lanes)
+                    v = scaled_line(x, weight, bias, row, at, lanes, moments, lanes)
                     if past:
                         out.store_stream((row, at), cb.cast(v, out.dtype))
                     else:
                         out.store((row, at), cb.cast(v, out.dtype))
                 sums[j] = sums[j] + cb.cast(x.load((after, at), lanes), acc)
-        for k in range(whole, n, lanes):
-            at = k + head if peeled else k
-            store_part(x, weight, bias, out, row, at, n - at, mean, scale, acc, lanes)
         if peeled:
             for part in cb.unroll(range(2)):
                 at, count = ends_of(part, n, head, lanes)
-                store_part(x, weight, bias, out, row, at, count, mean, scale, acc, lanes)
+                v = scaled_line(x, weight, bias, row, at, count, moments, lanes)
+                out.store((row, at), cb.cast(v, out.dtype), valid=count)
+        for k, valid in cb.lines(whole + (head if peeled else 0), n, lanes):
+            v = scaled_line(x, weight, bias, row, k, valid, moments, lanes)
+            out.store((row, k), cb.cast(v, out.dtype), valid=valid)
 
 
 @cb.func
-def scaled_line(x, weight, bias, row, at, mean, scale, acc, lanes: cb.Comptime[int]):
-    """A line of a normalised row."""
-    v = (cb.cast(x.load((row, at), lanes), acc) - mean) * scale
+def nothing(sums, acc, lanes):
+    """Nothing was added up yet."""
+    for j in cb.unroll(range(STREAMS)):
+        sums[j] = cb.cast(cb.splat(0.0, lanes), acc)
+
+
+@cb.func
+def total_of(sums, x, row, whole, mean, lanes: cb.Comptime[int]):
+    """The sum of a row, `sums` and what follows its whole groups of lines; or with a `mean` of the
+    squares about it.
+    """
+    total = (sums[0] + sums[1]) + (sums[2] + sums[3])
+    for k, valid in cb.lines(whole, x.shape[1], lanes):
+        v = cb.cast(x.load((row, k), lanes, valid=valid), total.dtype)
+        if mean is not None:
+            v = (v - mean) * (v - mean)
+        total = total + cb.keep_first(v, valid, 0.0)
+    return total.sum()
+
+
+@cb.func
+def scaled_line(x, weight, bias, row, k, valid, moments, lanes: cb.Comptime[int]):
+    """A line of a normalised row; `moments` are its mean and 1 / sqrt(variance)."""
+    mean, scale = moments
+    v = (cb.cast(x.load((row, k), lanes, valid=valid), mean.dtype) - mean) * scale
     if weight is not None:
-        v = v * cb.cast(weight.load(at, lanes), acc)
+        v = v * cb.cast(weight.load(k, lanes, valid=valid), mean.dtype)
     if bias is not None:
-        v = v + cb.cast(bias.load(at, lanes), acc)
+        v = v + cb.cast(bias.load(k, lanes, valid=valid), mean.dtype)
     return v
 
 
-@cb.func
-def store_part(x, weight, bias, out, row, k, count, mean, scale, acc, lanes: cb.Comptime[int]):
-    """The same of `count` elements, written."""
-    v = (cb.cast(x.load((row, k), lanes, valid=count), acc) - mean) * scale
-    if weight is not None:
-        v = v * cb.cast(weight.load(k, lanes, valid=count), acc)
-    if bias is not None:
-        v = v + cb.cast(bias.load(k, lanes, valid=count), acc)
-    out.store((row, k), cb.cast(v, out.dtype), valid=count)
+class SoftmaxPast(CpuRoutine):
+    """Large results stored past the caches; a row's exponentials wait near the processor."""
+
+    name = "streaming"
+
+    def unfit(self, p: Softmax, properties: cb.DeviceProperties) -> str | None:
+        """New results that no cache holds, in rows of whole groups of lines."""
+        n, lanes = p.x.shape[1], properties.lanes(p.acc)
+        if p.log or n > ROOM or n % (STREAMS * lanes):
+            return "for whole groups of lines, as many as wait near the processor"
+        return None if past_caches(p.x, p.out, lanes) is not None else "for large new results"
+
+    def launch(self, p: Softmax, properties: cb.DeviceProperties) -> None:
+        """A cube does MANY rows."""
+        lanes, early = properties.lanes(p.acc), properties.register_bytes < 64
+        head = past_caches(p.x, p.out, lanes) or 0
+        softmax_past[-(-p.x.shape[0] // MANY), 1](
+            p.x, p.out, head, lanes, MANY, ROOM, early, head > 0, mode="unchecked"
+        )
+
+
+class SoftmaxRows(CpuRoutine):
+    """A row at a time, while the next one is read."""
+
+    name = "rows"
+
+    def unfit(self, p: Softmax, properties: cb.DeviceProperties) -> str | None:
+        """Softmax itself."""
+        return "for softmax, not its logarithm" if p.log else None
+
+    def launch(self, p: Softmax, properties: cb.DeviceProperties) -> None:
+        """A cube does ROWS rows."""
+        room = ROOM if p.out.itemsize == 2 and p.x.shape[1] <= ROOM else 0
+        softmax_rows[-(-p.x.shape[0] // ROWS), 1](
+            p.x, p.out, properties.lanes(p.acc), ROWS, room, mode="unchecked"
+        )
+
+
+class LayerNormRows(CpuRoutine):
+    """A row at a time, while the next one is summed."""
+
+    name = "rows"
+
+    def unfit(self, p: Norm, properties: cb.DeviceProperties) -> str | None:
+        """Means that are subtracted."""
+        return None if p.centred else "for norms with a mean"
+
+    def launch(self, p: Norm, properties: cb.DeviceProperties) -> None:
+        """A cube does ROWS rows; large results are stored past the caches."""
+        lanes = properties.lanes(p.acc)
+        after = past_caches(p.x, p.out, lanes)
+        past, head = after is not None, after or 0
+        layer_norm_rows[-(-p.x.shape[0] // ROWS), 1](
+            p.x, p.weight, p.bias, p.out, p.eps, head, lanes, ROWS, past, head > 0, mode="unchecked"
+        )
 
 
 def past_caches(rows: np.ndarray, out: np.ndarray, lanes: int) -> int | None:
@@ -292,11 +372,6 @@ def past_caches(rows: np.ndarray, out: np.ndarray, lanes: int) -> int | None:
     """
     whole = out.shape[1] % lanes == 0 and out.flags.c_contiguous and out.nbytes >= PAST
     return to_line(out, lanes) if whole and not np.may_share_memory(rows, out) else None
-
-
-def accumulator_of(array: Any) -> DType:
-    """The dtype to compute in."""
-    return f64 if array.dtype == np.float64 else f32
 
 
 def as_rows(array: np.ndarray, axis: int) -> np.ndarray:

@@ -13,12 +13,14 @@ from functools import cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 
 UNITS = 256  # of a cube, at least
-HELD = 64  # bytes of a row that a unit holds, as they are computed with; twice as many where cubes would be too large
+HELD = 64
+"""Bytes of a row that a unit holds, as they are computed with; twice as many where cubes would be
+too large.
+"""
 MOST = 512  # units of a cube, at most
 CORE = 1024  # units that should find room on a core
 PARTS = (1, 2, 4, 8)  # cubes of a cluster
@@ -82,18 +84,16 @@ def row_line(
         if k < n:
             value = cb.cast(x.load((row, k), plan.lanes), acc)
         return value
-    return first_lanes(
-        cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc), n - k, other, plan.lanes
-    )
+    return cb.keep_first(cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc), n - k, other)
 
 
 @cb.func
 def row_of_lines(x, row, at, n, acc: cb.Comptime, other, plan: cb.Comptime[RowPlan]):
     """All lines of a unit, whose first element is `at`."""
-    values = ()
-    for j in cb.unroll(range(plan.held)):
-        values = values + (row_line(x, row, at + j * plan.hop, n, j, acc, other, plan),)
-    return values
+    return tuple(
+        row_line(x, row, at + j * plan.hop, n, j, acc, other, plan)
+        for j in cb.unroll(range(plan.held))
+    )
 
 
 @cb.func
@@ -128,7 +128,7 @@ def only_row(line, k, n, j: cb.Comptime[int], acc: cb.Comptime, plan: cb.Comptim
         return line
     if plan.even:
         return line * cb.cast(k < n, acc)
-    return first_lanes(line, n - k, cb.cast(0, acc), plan.lanes)
+    return cb.keep_first(line, n - k, cb.cast(0, acc))
 
 
 @cb.func
@@ -194,13 +194,14 @@ def met(plan: cb.Comptime[RowPlan]):
         cb.sync_cluster()
 
 
-def row_plan(n: int, *arrays: Any, most: int = 16, room: int = ROOM) -> RowPlan:
+def row_plan(
+    properties: cb.DeviceProperties, n: int, *arrays: Any, most: int = 16, room: int = ROOM
+) -> RowPlan:
     """Units for rows of n elements of arrays with unit stride along them, in lines of at most
     `most` elements; where units hold more than the row, `room` is the most bytes of one.
     """
-    device = cb.device_properties_of()
     size = max(4, *(a.itemsize for a in arrays))
-    return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in device.features, room)
+    return _row_plan(n, min(most, line_of(*arrays)), size, "cluster" in properties.features, room)
 
 
 @cache

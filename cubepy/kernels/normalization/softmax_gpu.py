@@ -6,9 +6,8 @@ Rows too long for the registers of a cube, or of a cluster where there are such,
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
+from cubepy.kernels.normalization.problem import Softmax
 from cubepy.kernels.normalization.rows_gpu import (
     HELD,
     RowPlan,
@@ -22,8 +21,9 @@ from cubepy.kernels.normalization.rows_gpu import (
     store_line,
 )
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.lines import first_lanes, over_lanes
+from cubepy.kernels.primitives.lines import over_lanes
 from cubepy.kernels.primitives.units import over_units
+from cubepy.tune import GpuRoutine
 
 
 @cb.func
@@ -106,10 +106,10 @@ def softmax_again(
         v1 = x.load((row, k + hop), plan.lanes, valid=n - k - hop)
         v2 = x.load((row, k + 2 * hop), plan.lanes, valid=n - k - 2 * hop)
         v3 = x.load((row, k + 3 * hop), plan.lanes, valid=n - k - 3 * hop)
-        a0 = first_lanes(cb.cast(v0, acc), n - k, low, plan.lanes)
-        a1 = first_lanes(cb.cast(v1, acc), n - k - hop, low, plan.lanes)
-        a2 = first_lanes(cb.cast(v2, acc), n - k - 2 * hop, low, plan.lanes)
-        a3 = first_lanes(cb.cast(v3, acc), n - k - 3 * hop, low, plan.lanes)
+        a0 = cb.keep_first(cb.cast(v0, acc), n - k, low)
+        a1 = cb.keep_first(cb.cast(v1, acc), n - k - hop, low)
+        a2 = cb.keep_first(cb.cast(v2, acc), n - k - 2 * hop, low)
+        a3 = cb.keep_first(cb.cast(v3, acc), n - k - 3 * hop, low)
         peak = cb.nan_max(cb.nan_max(top, cb.nan_max(a0, a1)), cb.nan_max(a2, a3))
         base = cb.select(peak == low, cb.splat(cb.cast(0, acc), plan.lanes), peak)
         total = total * cb.exp(top - base)
@@ -130,13 +130,18 @@ def softmax_again(
         out.store((row, k), cb.cast(done, out.dtype), valid=n - k)
 
 
-def softmax_rows(data: Any, target: Any, acc: Any, log: bool = False) -> None:
-    """Softmax of the rows of (rows, n), or its logarithm, to rows with unit stride."""
-    m, n = data.shape
-    plan = row_plan(n, data, target, room=2 * HELD)
-    kernel = softmax_again
-    if plan.held:
-        kernel = softmax_narrow if target.itemsize == 2 else softmax_held
-    kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
-        data, target, acc, plan, log, mode="unchecked"
-    )
+class SoftmaxWide(GpuRoutine):
+    """Units hold a row in their registers; rows too long for that are read twice."""
+
+    name = "wide_rows"
+
+    def launch(self, p: Softmax, properties: cb.DeviceProperties) -> None:
+        """As many units a row as hold it."""
+        m, n = p.x.shape
+        plan = row_plan(properties, n, p.x, p.out, room=2 * HELD)
+        kernel = softmax_again
+        if plan.held:
+            kernel = softmax_narrow if p.out.itemsize == 2 else softmax_held
+        kernel[-(-m // plan.rows) * plan.parts, plan.units * plan.rows](
+            p.x, p.out, p.acc, plan, p.log, mode="unchecked"
+        )

@@ -10,14 +10,12 @@ import numpy as np
 
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.entry.arguments import array_of, float_array, per_axis
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.entry.shapes import as_new
 from cubepy.kernels.movement.copy import contiguous, convert_into
-from cubepy.kernels.pooling import naive
-from cubepy.kernels.pooling.cpu import max_indices, max_separable
-from cubepy.kernels.pooling.gpu import max_indices as gpu_indices
-from cubepy.kernels.pooling.gpu import naive as gpu_naive
+from cubepy.kernels.pooling.problem import MaxPool
+from cubepy.kernels.pooling.routines import MAX_POOL
 from cubepy.runtime import memory
 
 LAYOUTS = {1: ("NCL", "NLC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
@@ -122,25 +120,8 @@ def pooled(input: Any, axes: int, how: Any, indices: bool, layout: str, out: Any
     if value.size:
         source, target = five(contiguous(x), axes, last), five(value, axes, last)
         least = _least(x.dtype)
-        strips = not (indices or parts or has_planes())
         spots = None if place is None else five(place, axes, last)
-        if has_planes() and gpu_indices.largest(
-            source, target, spots, settings, least, parts, last
-        ):
-            pass
-        elif has_planes() and axes == 2 and not (indices or parts) and x.dtype.kind not in "iu":
-            kernel, step, padding, dilation = (part[1:] for part in settings)
-            if last:
-                gpu_naive.channels_last(source[:, 0], target[:, 0], step, padding, kernel, dilation)
-            else:
-                gpu_naive.channels_first(
-                    source[:, 0, :, :, 0], target[:, 0, :, :, 0], step, padding, kernel, dilation
-                )
-        elif not (strips and max_separable.run(source, target, *settings, least)):  # type: ignore[call-arg]
-            if has_planes() or not max_indices.largest(
-                source, target, spots, settings, least, parts
-            ):
-                naive.largest(source, target, spots, settings, least, parts)
+        MAX_POOL.run(MaxPool(source, target, spots, settings, least, parts, last, axes))
 
     def seen(a: Any) -> Any:
         a = a.transpose(back) if turned else a

@@ -7,14 +7,13 @@ from typing import Any
 
 from cubepy.errors import DTypeError, ShapeError
 from cubepy.kernels.entry.arguments import array_of, float_array
-from cubepy.kernels.entry.dispatch import has_planes, repeated_back
+from cubepy.kernels.entry.dispatch import repeated_back
 from cubepy.kernels.entry.results import wrapper
 from cubepy.kernels.indexing.bounds import check_indices, validating
 from cubepy.kernels.movement.copy import contiguous
-from cubepy.kernels.pooling import naive
-from cubepy.kernels.pooling.cpu import max_gradient_nhwc, max_indices
-from cubepy.kernels.pooling.gpu import max_indices as gpu_indices
 from cubepy.kernels.pooling.max_pool import LAYOUTS, batched, equal_parts, five, windows_along
+from cubepy.kernels.pooling.problem import MaxPoolBack
+from cubepy.kernels.pooling.routines import MAX_POOL_INPUT
 from cubepy.runtime import memory
 
 
@@ -44,12 +43,7 @@ def pooled_back(
     out = memory.empty(shape, g.dtype)
     if out.size:
         arrays = [five(contiguous(a), axes, last) for a in (g, spots)]
-        arrays.append(five(out, axes, last))
-        if not has_planes():
-            if not max_gradient_nhwc.run(*arrays, settings, parts):  # type: ignore[call-arg]
-                max_indices.largest_back(*arrays)
-        elif not gpu_indices.largest_back(*arrays, settings, parts, last):  # type: ignore[call-arg]
-            naive.largest_back(*arrays, settings, parts)  # type: ignore[call-arg]
+        MAX_POOL_INPUT.run(MaxPoolBack(*arrays, five(out, axes, last), settings, parts, last))  # type: ignore[call-arg]
     return wrap(out.reshape(shape[1:]) if alone else out)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
-from cubepy.kernels.entry.dispatch import has_planes
-from cubepy.kernels.primitives.vector_width import lanes_for, line_of
+from cubepy.kernels.pooling.problem import MaxPool, MaxPoolBack
+from cubepy.kernels.primitives.vector_width import lanes_on, line_of
 from cubepy.kernels.windows.window import window
+from cubepy.tune import Routine
 
 UNITS = 128
 
@@ -36,9 +36,7 @@ def max_places(
     lines = (out.shape[4] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * out.shape[3] * lines:
-        n, h, i, j, line = unravelled(
-            t, (out.shape[0], out.shape[1], out.shape[2], out.shape[3], lines), 5
-        )
+        n, h, i, j, line = cb.unravel(t, out.shape[:4] + (lines,))
         c = line * lanes
         a0, ka = window(h, x.shape[1], out.shape[1], kernel[0], stride[0], pad[0], parts)
         b0, kb = window(i, x.shape[2], out.shape[2], kernel[1], stride[1], pad[1], parts)
@@ -75,9 +73,7 @@ def max_places_back(
     lines = (out.shape[4] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * out.shape[3] * lines:
-        n, y, z, q, line = unravelled(
-            t, (out.shape[0], out.shape[1], out.shape[2], out.shape[3], lines), 5
-        )
+        n, y, z, q, line = cb.unravel(t, out.shape[:4] + (lines,))
         c = line * lanes
         a0, a1 = windows_over(
             y, out.shape[1], grad.shape[1], kernel[0], stride[0], pad[0], dilation[0], parts
@@ -99,30 +95,39 @@ def max_places_back(
         out.store((n, y, z, q, c), cb.cast(total, out.dtype))
 
 
-def _lanes(out: Any, *arrays: Any) -> int:
+def lanes_of(properties: cb.DeviceProperties, out: Any, *arrays: Any) -> int:
+    """Lanes of a line of channels."""
     if out.shape[-1] == 1:
         return 1
-    return line_of(out, *arrays) if has_planes() else lanes_for(out)
+    return line_of(out, *arrays) if properties.plane_size > 1 else lanes_on(properties, out)
 
 
-def largest(
-    x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], least: Any, parts: bool
-) -> None:
-    """Windows of x into `out`, their places into `index` (or None); how: kernel, stride, padding,
-    dilation.
-    """
-    lanes = _lanes(out, x) if index is None else _lanes(out, x, index)
-    count = out.size // out.shape[4] * -(-out.shape[4] // lanes)
-    max_places[-(-count // UNITS), UNITS](x, out, index, *how, least, parts, lanes, mode="checked")
+class Naive(Routine):
+    """Every window by itself, on any device."""
+
+    name = "naive"
+
+    def launch(self, p: MaxPool, properties: cb.DeviceProperties) -> None:
+        """A unit does a window of a line of channels."""
+        x, out, index = p.x, p.out, p.index
+        lanes = lanes_of(properties, out, x, *(() if index is None else (index,)))
+        count = out.size // out.shape[4] * -(-out.shape[4] // lanes)
+        max_places[-(-count // UNITS), UNITS](
+            x, out, index, *p.settings, p.least, p.parts, lanes, mode="checked"
+        )
 
 
-def largest_back(
-    grad: Any, index: Any, out: Any, how: tuple[tuple[int, ...], ...], parts: bool
-) -> None:
-    """The gradient by the input into `out`."""
-    lanes = _lanes(out, grad, index)
-    count = out.size // out.shape[4] * -(-out.shape[4] // lanes)
-    acc = cb.f64 if out.itemsize == 8 else cb.f32
-    max_places_back[-(-count // UNITS), UNITS](
-        grad, index, out, *how, acc, parts, lanes, mode="checked"
-    )
+class NaiveBack(Routine):
+    """Every place by itself, on any device."""
+
+    name = "naive"
+
+    def launch(self, p: MaxPoolBack, properties: cb.DeviceProperties) -> None:
+        """A unit does a place of a line of channels."""
+        grad, index, out = p.grad, p.index, p.out
+        lanes = lanes_of(properties, out, grad, index)
+        count = out.size // out.shape[4] * -(-out.shape[4] // lanes)
+        acc = cb.f64 if out.itemsize == 8 else cb.f32
+        max_places_back[-(-count // UNITS), UNITS](
+            grad, index, out, *p.settings, acc, p.parts, lanes, mode="checked"
+        )

@@ -1,5 +1,5 @@
-"""Max pooling for devices with planes: which kernel does it, and wide windows as passes one after
-another.
+"""The routines of max pools and of their gradients, in order of preference; and wide windows on GPUs
+as passes one after another.
 
 The largest value of a window is that of windows which cover it. So a wide window goes axis by axis;
 and one with a stride s is a window of whole steps over the largest values of windows of s to 2 s
@@ -11,11 +11,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import cubepy as cb
+from cubepy.kernels.pooling import naive
+from cubepy.kernels.pooling.cpu.max_gradient_nhwc import AddWindows
+from cubepy.kernels.pooling.cpu.max_indices import AddChosen, Indices
+from cubepy.kernels.pooling.cpu.max_separable_plan import Separable
 from cubepy.kernels.pooling.gpu import max_sliding, max_van_herk
-from cubepy.kernels.pooling.sm90 import max_tma
+from cubepy.kernels.pooling.gpu.max_indices import Places, PlacesBack
+from cubepy.kernels.pooling.gpu.naive import Images
+from cubepy.kernels.pooling.problem import MaxPool
+from cubepy.kernels.pooling.sm90 import max_tma_routine
 from cubepy.kernels.windows import disjoint_gpu
 from cubepy.kernels.windows.rows_gpu import TAPS, Steps
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine, Op
 
 TOGETHER = 13  # places of a window along an axis that are written out, with those along other axes
 ALONE = 64  # and alone
@@ -25,117 +34,190 @@ REACH = (
     32,
 )  # of a window with gaps that is written out, with more than 3 places and channels last, and others
 STEPS = 4  # of a stride, from which on a window is done in two passes
+Cubes = cb.DeviceProperties
 
 
-def run(x: Any, out: Any, settings: Any, least: Any, parts: bool, last: bool) -> bool:
-    """Largest values of (batch, depth, height, width, channels) in windows or parts; whether it was
-    done.
-    """
-    if parts:
-        kernel = tuple(-(-n // m) for n, m in zip(x.shape[1:4], out.shape[1:4], strict=True))
-        same = disjoint_gpu.even(x.shape[1:4], out.shape[1:4], settings, True)
-        if not same or max(kernel) > TAPS:
-            return disjoint_gpu.run(x, out, settings, True, last, least)
-        settings = kernel, kernel, (0, 0, 0), (1, 1, 1)
-    elif (
-        disjoint_gpu.even(x.shape[1:4], out.shape[1:4], settings, False) and max(settings[0]) > TAPS
-    ):
-        return disjoint_gpu.run(x, out, settings, False, last, least)
-    if by_boxes(x, out, settings, least, last):
-        return True
-    kernel, stride, _, dilation = settings
-    reach, dense = (
-        max((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)),
-        max(dilation) == 1,
-    )
-    most = TOGETHER if dense else REACH[not last or max(kernel) <= 3]
-    if max(reach, *stride) <= most and (last or stride[2] < TAPS or not dense):
-        written_out(x, out, settings, least, last)
-        return True
-    if (dense and stepped(x, out, settings, least, last)) or by_axes(x, out, settings, least, last):
-        return True
-    return disjoint_gpu.run(x, out, settings, False, last, least)
+class Windows(GpuRoutine):
+    """Values of windows that are not long parts."""
+
+    def unfit(self, p: MaxPool, properties: Cubes) -> str | None:
+        """What is wrong with the windows."""
+        if p.index is not None:
+            return "for values alone"
+        return "windows are parts" if p.wide_parts else self.unfit_windows(p, properties)
+
+    def unfit_windows(self, p: MaxPool, properties: Cubes) -> str | None:
+        """What else is."""
+        raise NotImplementedError
 
 
-def by_boxes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
-    """Windows of images that `pooling.sm90.max_tma` is the fastest for."""
-    (deep, *kernel), (_, *stride), (_, *pad), (_, *dilation) = settings
-    if deep > 1 or x.shape[1] > 1:
-        return False
-    down, across = (
-        Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True)
-    )
-    images = [a.reshape(a.shape[0], *a.shape[2:5] if last else a.shape[2:4]) for a in (x, out)]
-    fits = max_tma.fits(*images, down, across, last)  # type: ignore[call-arg]
-    if fits:
-        max_tma.run(*images, down, across, least, last)  # type: ignore[call-arg]
-    return fits
+class Boxes(Windows):
+    """Rows of images come by the copy engine, blocks as high as a window (van Herk)."""
+
+    name = "boxes"
+
+    def unfit_windows(self, p: MaxPool, properties: Cubes) -> str | None:
+        """Images for which this is the fastest."""
+        if p.windows[0][0] > 1 or p.x.shape[1] > 1:
+            return "for images"
+        fits = max_tma_routine.fits(*self.steps(p), p.last, properties)  # type: ignore[call-arg]
+        return None if fits else "for tall windows of large images, by the copy engine"
+
+    def launch(self, p: MaxPool, properties: Cubes) -> None:
+        """A cube walks down a band of columns."""
+        max_tma_routine.run(*self.steps(p), p.least, p.last, properties)  # type: ignore[call-arg]
+
+    def steps(self, p: MaxPool) -> tuple[Any, ...]:
+        """Both images, and the steps down and across."""
+        settings = (part[1:] for part in p.windows)
+        down, across = (Steps(1, s, (-r,), k, d) for k, s, r, d in zip(*settings, strict=True))
+        images = (
+            a.reshape(a.shape[0], *a.shape[2:5] if p.last else a.shape[2:4]) for a in (p.x, p.out)
+        )
+        return (*images, down, across)
 
 
-def written_out(x: Any, out: Any, settings: Any, least: Any, last: bool) -> None:
-    """Windows that `pooling.gpu.max_sliding` has code for."""
-    kernel, stride, pad, dilation = settings
-    walked, down, across = (
-        Steps(1, s, (-p,), k, d) for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True)
-    )
-    flat = (kernel[0], stride[0], pad[0]) == (1, 1, 0)
-    sizes = (x.shape[1 + flat], out.shape[1 + flat])
-    if flat:  # images: units walk down them
-        walked, down = down, Steps(1, 1, (0,), 1)
-    views = (
-        a.reshape(-1, 1 if flat else a.shape[2], *a.shape[3:] if last else a.shape[3:4])
-        for a in (x, out)
-    )
-    max_sliding.run(*views, sizes, walked, down, across, least, last)  # type: ignore[call-arg]
+class Sliding(Windows):
+    """Windows whose places are written out; units walk along the images."""
+
+    name = "sliding"
+
+    def unfit_windows(self, p: MaxPool, properties: Cubes) -> str | None:
+        """Windows that are not wide."""
+        kernel, stride, _, dilation = p.windows
+        reach = max((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+        dense = max(dilation) == 1
+        most = TOGETHER if dense else REACH[not p.last or max(kernel) <= 3]
+        small = max(reach, *stride) <= most and (p.last or stride[2] < TAPS or not dense)
+        return None if small else f"windows reach over more than {most} places"
+
+    def launch(self, p: MaxPool, properties: Cubes) -> None:
+        """Along the depth, or down images."""
+        x, out, (kernel, stride, pad, dilation) = p.x, p.out, p.windows
+        walked, down, across = (
+            Steps(1, s, (-p,), k, d)
+            for k, s, p, d in zip(kernel, stride, pad, dilation, strict=True)
+        )
+        flat = (kernel[0], stride[0], pad[0]) == (1, 1, 0)
+        sizes = (x.shape[1 + flat], out.shape[1 + flat])
+        if flat:  # images: units walk down them
+            walked, down = down, Steps(1, 1, (0,), 1)
+        views = (
+            a.reshape(-1, 1 if flat else a.shape[2], *a.shape[3:] if p.last else a.shape[3:4])
+            for a in (x, out)
+        )
+        max_sliding.run(*views, sizes, walked, down, across, p.least, p.last, properties)  # type: ignore[call-arg]
 
 
-def stepped(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
+class Strides(Windows):
     """Windows of several strides, as windows over the largest values of windows of a stride or two."""
-    kernel, stride, pad, dilation = settings
-    wide = tuple(s > 1 and k >= STEPS * s for k, s in zip(kernel, stride, strict=True))
-    if not any(wide):
-        return False
-    steps = tuple(k // s if w else 1 for k, s, w in zip(kernel, stride, wide, strict=True))
-    rest = tuple(k - (n - 1) * s for k, s, n in zip(kernel, stride, steps, strict=True))
-    size = tuple(m + n - 1 for m, n in zip(out.shape[1:4], steps, strict=True))
-    between = memory.empty((x.shape[0], *size, x.shape[4]), x.dtype)
-    # windows that are outside have the value of the place at the end, which is also in the windows
-    # over them
-    return run(x, between, (rest, stride, pad, dilation), least, False, last) and run(
-        between, out, (steps, (1, 1, 1), (0, 0, 0), dilation), least, False, last
-    )
+
+    name = "strides"
+
+    def unfit_windows(self, p: MaxPool, properties: Cubes) -> str | None:
+        """Windows of some strides, without gaps."""
+        kernel, stride, _, dilation = p.windows
+        some = max(dilation) == 1 and any(self.wide(kernel, stride))
+        return None if some else f"for windows of {STEPS} strides and more, without gaps"
+
+    def launch(self, p: MaxPool, properties: Cubes) -> None:
+        """Windows that are outside have the value of the place at the end, which is also in the
+        windows over them.
+        """
+        kernel, stride, pad, dilation = p.windows
+        wide = self.wide(kernel, stride)
+        steps = tuple(k // s if w else 1 for k, s, w in zip(kernel, stride, wide, strict=True))
+        rest = tuple(k - (n - 1) * s for k, s, n in zip(kernel, stride, steps, strict=True))
+        size = tuple(m + n - 1 for m, n in zip(p.out.shape[1:4], steps, strict=True))
+        between = memory.empty((p.x.shape[0], *size, p.x.shape[4]), p.x.dtype)
+        first = (rest, stride, pad, dilation)
+        second = (steps, (1, 1, 1), (0, 0, 0), dilation)
+        MAX_POOL.run(p._replace(out=between, settings=first, parts=False))
+        MAX_POOL.run(p._replace(x=between, settings=second, parts=False))
+
+    def wide(self, kernel: tuple[int, ...], stride: tuple[int, ...]) -> tuple[bool, ...]:
+        """Along which axes a window has many strides."""
+        return tuple(s > 1 and k >= STEPS * s for k, s in zip(kernel, stride, strict=True))
 
 
-def by_axes(x: Any, out: Any, settings: Any, least: Any, last: bool) -> bool:
+class Axes(Windows):
     """Windows with stride 1 along one axis after the other; with channels first height and width at
     once, unless windows are so tall that shared memory holds few of them.
     """
-    kernel, stride, pad, dilation = settings
-    axes = [d for d in (1, 2, 3) if kernel[d - 1] > 1]
-    plane, gaps = not last and axes[-1] == 3, max(dilation) > 1
-    if max(stride) > 1 or (gaps and (plane or max(kernel) > ALONE)):
-        return False
-    taps, around = kernel[1:], pad[1:]
-    high = plane and kernel[1] <= TALL and max_van_herk.fits(_planes(x), _planes(out), taps, around)
-    if plane and not high:
-        taps, around = (1, kernel[2]), (0, pad[2])
-        if not max_van_herk.fits(_planes(x), _planes(out), taps, around):
-            return False
-    value = x
-    for d in axes:
-        if not (high and d == 2) and not (plane and d == 3):
-            made = out if d == axes[-1] else out.shape[d]
-            value = along(value, d, kernel[d - 1], pad[d - 1], made, least, dilation[d - 1])
-    if plane:
-        max_van_herk.run(_planes(value), _planes(out), taps, around, least)
-    return True
+
+    name = "axes"
+
+    def unfit_windows(self, p: MaxPool, properties: Cubes) -> str | None:
+        """Stride 1, and few gaps."""
+        kernel, stride, _, dilation = p.windows
+        gaps = max(dilation) > 1
+        plane = self.planar(p)
+        if max(stride) > 1 or (gaps and (plane or max(kernel) > ALONE)):
+            return "for windows with stride 1"
+        fits = not plane or self.window(p, properties) is not None
+        return None if fits else "windows do not fit shared memory"
+
+    def planar(self, p: MaxPool) -> bool:
+        """Whether windows go along the width of images with channels first."""
+        return not p.last and p.windows[0][2] > 1
+
+    def window(self, p: MaxPool, properties: Cubes) -> Any:
+        """The part of a window, and padding, that is done along height and width at once: both, or
+        the width alone; None where neither fits.
+        """
+        (_, high, wide), _, (_, above, beside), _ = p.windows
+        x, out = planes(p.x), planes(p.out)
+        both, across = ((high, wide), (above, beside)), ((1, wide), (0, beside))
+        if high <= TALL and max_van_herk.fits(x, out, *both, properties):
+            return both
+        return across if max_van_herk.fits(x, out, *across, properties) else None
+
+    def launch(self, p: MaxPool, properties: Cubes) -> None:
+        """A launch for each axis."""
+        kernel, _, pad, dilation = p.windows
+        x, out, plane = p.x, p.out, self.planar(p)
+        axes = [d for d in (1, 2, 3) if kernel[d - 1] > 1]
+        at_once = self.window(p, properties) if plane else None
+        high = at_once is not None and at_once[0] == kernel[1:]
+        value = x
+        for d in axes:
+            if not (high and d == 2) and not (plane and d == 3):
+                made = out if d == axes[-1] else out.shape[d]
+                value = along(
+                    value, d, kernel[d - 1], pad[d - 1], made, p.least, properties, dilation[d - 1]
+                )
+        if at_once is not None:
+            taps, around = at_once
+            max_van_herk.run(planes(value), planes(out), taps, around, p.least, properties)
 
 
-def _planes(a: Any) -> Any:
+class Disjoint(GpuRoutine):
+    """Windows of any size without gaps, each by a unit or by reductions."""
+
+    name = "disjoint"
+
+    def unfit(self, p: MaxPool, properties: Cubes) -> str | None:
+        """Values, of rows that are not too long."""
+        if p.index is not None:
+            return "for values alone"
+        settings = p.settings if p.wide_parts else p.windows
+        fits = disjoint_gpu.fits(p.x, settings, p.last)
+        return None if fits else "for windows without gaps, and rows that shared memory holds"
+
+    def launch(self, p: MaxPool, properties: Cubes) -> None:
+        """A unit does a result, or an axis a reduction."""
+        settings, parts = (p.settings, p.parts) if p.wide_parts else (p.windows, False)
+        disjoint_gpu.run(p.x, p.out, settings, parts, p.last, p.least)
+
+
+def planes(a: Any) -> Any:
+    """Images with channels first."""
     return a.reshape(-1, *a.shape[2:4])
 
 
-def along(x: Any, d: int, taps: int, pad: int, made: Any, least: Any, apart: int = 1) -> Any:
+def along(
+    x: Any, d: int, taps: int, pad: int, made: Any, least: Any, properties: Cubes, apart: int = 1
+) -> Any:
     """The largest values of windows along axis d of five, for an array or for how many there are of
     them. What lies behind the axis are lines of channels.
     """
@@ -143,9 +225,28 @@ def along(x: Any, d: int, taps: int, pad: int, made: Any, least: Any, apart: int
         made = memory.empty((*x.shape[:d], made, *x.shape[d + 1 :]), x.dtype)
     if apart == 1 and taps > ALONE:
         half = -(-taps // 2)
-        value = along(x, d, half, pad, made.shape[d] + taps - half, least)
-        return along(value, d, 2, 0, made, least, taps - half)
+        value = along(x, d, half, pad, made.shape[d] + taps - half, least, properties)
+        return along(value, d, 2, 0, made, least, properties, taps - half)
     walked, one = Steps(1, 1, (-pad,), taps, apart), Steps(1, 1, (0,), 1)
     views = (a.reshape(-1, 1, 1, math.prod(a.shape[d + 1 :])) for a in (x, made))
-    max_sliding.run(*views, (x.shape[d], made.shape[d]), walked, one, one, least, True)  # type: ignore[call-arg]
+    sizes = (x.shape[d], made.shape[d])
+    max_sliding.run(*views, sizes, walked, one, one, least, True, properties)  # type: ignore[call-arg]
     return made
+
+
+MAX_POOL = Op(
+    "max_pool",
+    [
+        Places(),
+        Boxes(),
+        Sliding(),
+        Strides(),
+        Axes(),
+        Disjoint(),
+        Images(),
+        Separable(),
+        Indices(),
+        naive.Naive(),
+    ],
+)
+MAX_POOL_INPUT = Op("max_pool_input", [PlacesBack(), AddWindows(), AddChosen(), naive.NaiveBack()])

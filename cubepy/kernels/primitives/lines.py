@@ -32,12 +32,3 @@ def lane_numbers(dtype: cb.Comptime, lanes: cb.Comptime[int]):
         number = cb.splat(cb.cast(j, dtype), lanes)
         line = cb.shuffle(line, number, tuple(range(j)) + tuple(range(lanes + j, 2 * lanes)))
     return line
-
-
-@cb.func
-def first_lanes(line, count, other, lanes: cb.Comptime[int]):
-    """The first `count` lanes of a line; `other` in those behind."""
-    if lanes == 1:
-        return cb.select(count > 0, line, cb.splat(other, 1))
-    inside = lane_numbers(cb.i32, lanes) < cb.splat(cb.cast(cb.min(count, lanes), cb.i32), lanes)
-    return cb.select(inside, line, cb.splat(other, lanes))

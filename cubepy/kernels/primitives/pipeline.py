@@ -1,9 +1,9 @@
-"""Rings of stages on Hopper, which the copy engine fills and groups of units multiply.
+"""Pipelines on Hopper: rings of stages, which the copy engine fills and groups of units multiply.
 
-What the kernels of matrix products and of convolutions share. A ring has `stages` slots, each with
-a tile of both operands. Barrier `full` of a slot says that the copy engine has brought them,
-`empty` that the products have read them; who walks the ring keeps the slot and its phase, which
-changes with every round.
+`Stage` is where somebody is in a ring. `Pipeline` is the ring of a product with two consumers, and
+`produce` and `consume` are their walks over the tiles of a cube, which matrix products, convolutions
+and gradients share: what differs is a struct that knows where a tile is, how to load its stages and
+how to write it.
 """
 
 from __future__ import annotations
@@ -21,31 +21,26 @@ BLOCK = 64
 
 
 @cb.func
-def next_slot(slot, phase, stages):
-    """The slot after this one, and its phase."""
-    slot = slot + 1
-    if slot == stages:
-        slot = 0
+def next_slot(slot, phase, stages, count=1):
+    """The slot that comes `count` slots later, at most a round, and its phase."""
+    slot = slot + count
+    if slot == stages if count == 1 else slot >= stages:
+        slot = 0 if count == 1 else slot - stages
         phase = 1 - phase
     return slot, phase
-
-
-@cb.func
-def skip_slots(slot, phase, count, stages):
-    """The slot that comes `count` after this one, and its phase."""
-    ahead = slot + count
-    return ahead % stages, (phase + ahead // stages) % 2
 
 
 @cb.struct
 class Stage:
     """Where a producer or a consumer is in a ring of `stages` stages, with CUTLASS's words.
 
-    A producer acquires a stage, starts the copies into it, and goes on with `commit`; a consumer
-    waits for a stage, reads it, and gives it back with `release`. Each walks the stages by itself.
+    A producer acquires a stage, fills it and goes on to the next (`advance`); a consumer waits for
+    a stage, reads it, gives it back with `release`, and advances too. Each walks by itself. What
+    the copy engine fills is full by its bytes (`expect`), what units fill by `commit`.
 
-    `full` and `empty` are barriers with one count a stage: the copies have come, and the reads are
-    done. `phase` changes with every round.
+    Barriers `full` and `empty` have a count for each stage, from `first` on if that is given: the
+    stage has come, and the reads are done. `phase` is that of `full` and changes with every round. A ring that is
+    refilled behind a barrier of all its readers has no `empty`.
     """
 
     full: Any
@@ -53,47 +48,108 @@ class Stage:
     slot: Any
     phase: Any
     stages: cb.Comptime[int]
+    first: Any = None
 
-    def acquire(self, nbytes):
-        """Wait until the stage may be filled; so many bytes of copies will come to `full`."""
-        cb.barrier_wait(self.empty, self.slot, 1 - self.phase)
-        cb.barrier_expect(self.full, self.slot, nbytes)
+    def index(self):
+        """The stage's count among the barriers."""
+        return self.slot if self.first is None else self.first + self.slot
 
-    def commit(self):
-        """The next stage, while the copies into this one are under way."""
-        return self.next()
+    def acquire(self):
+        """Wait until the stage may be filled."""
+        cb.barrier_wait(self.empty, self.index(), 1 - self.phase)
+
+    def expect(self, nbytes):
+        """Say how many bytes the copy engine will bring."""
+        cb.barrier_expect(self.full, self.index(), nbytes)
+
+    def commit(self, leader):
+        """The stage is full when the `leader` of all that fill it was here."""
+        if leader:
+            cb.barrier_arrive(self.full, self.index())
 
     def wait(self):
         """Wait until the stage is full."""
-        cb.barrier_wait(self.full, self.slot, self.phase)
+        cb.barrier_wait(self.full, self.index(), self.phase)
 
     def release(self, leader):
-        """The next stage; this one is empty when the `leader` of every group was here."""
+        """The stage is empty when the `leader` of all that read it was here."""
         if leader:
-            cb.barrier_arrive(self.empty, self.slot)
-        return self.next()
+            cb.barrier_arrive(self.empty, self.index())
 
-    def next(self):
-        """The stage after this one."""
-        slot, phase = next_slot(self.slot, self.phase, self.stages)
-        return Stage(self.full, self.empty, slot, phase, self.stages)
+    def advance(self, count: cb.Comptime[int] = 1):
+        """The stage that comes `count` stages later, at most a round."""
+        slot, phase = next_slot(self.slot, self.phase, self.stages, count)
+        return Stage(self.full, self.empty, slot, phase, self.stages, self.first)
+
+    def skip(self, count):
+        """The stage that comes any number of stages later."""
+        ahead = self.slot + count
+        phase = (self.phase + ahead // self.stages) % 2
+        return Stage(self.full, self.empty, ahead % self.stages, phase, self.stages, self.first)
+
+    def at(self, slot):
+        """The stage in a slot, in this one's round."""
+        return Stage(self.full, self.empty, slot, self.phase, self.stages, self.first)
+
+    def beside(self, full, empty):
+        """The stage at the same position of another pipeline."""
+        return Stage(full, empty, self.slot, self.phase, self.stages, self.first)
+
+
+@cb.struct
+class Pipeline:
+    """A ring for two consumers: its first stage, barriers that say whose turn it is, tiles of A and
+    of B.
+    """
+
+    first: Stage
+    order: Any
+    a: Any
+    b: Any
+    blueprint: cb.Comptime[Any]
+
+    def at_a(self, stage, row=0):
+        """Where a row of a stage's tile of A begins."""
+        return (stage.slot * self.blueprint.rows + row) * (ROW_BYTES // self.a.dtype.itemsize)
+
+    def at_b(self, stage, column=0):
+        """Where a column of a stage's tile of B begins."""
+        return (stage.slot * self.blueprint.columns + column) * (ROW_BYTES // self.b.dtype.itemsize)
 
 
 @cb.func
-def load_tile(shared, at, source, batch, along, k, count, depth, transposed, bar, slot):
-    """Bring `count` rows (or, transposed, columns) of an operand, from `along` on, and `depth` of K
-    from k on.
+def pipeline_of(blueprint, a, b):
+    """A ring for two consumers and operands of two dtypes."""
+    stages, depth = blueprint.stages, ROW_BYTES // a.itemsize
+    full = cb.barrier(stages, 1)
+    empty = cb.barrier(stages, 1 if blueprint.turns else 2)
+    order = cb.barrier(2, 1)
+    tiles_a = cb.shared(stages * blueprint.rows * depth, a)
+    tiles_b = cb.shared(stages * blueprint.columns * depth, b)
+    return Pipeline(Stage(full, empty, 0, 0, stages), order, tiles_a, tiles_b, blueprint)
+
+
+@cb.func
+def load_tile(shared, at, source, start, count, transposed, stage):
+    """Bring `count` rows (or, transposed, columns) of an operand and a stage's part of K.
+
+    `start`: the batch, the first row or column, and the first of K.
     """
+    batch, along, k = start
+    depth = ROW_BYTES // source.dtype.itemsize
     if transposed:
         for j in cb.unroll(range(0, count, BLOCK)):
-            cb.tma_load(shared, at + j * depth, source, (batch, k, along + j), bar, slot)
+            cb.tma_load(
+                shared, at + j * depth, source, (batch, k, along + j), stage.full, stage.slot
+            )
     else:
-        cb.tma_load(shared, at, source, (batch, along, k), bar, slot)
+        cb.tma_load(shared, at, source, (batch, along, k), stage.full, stage.slot)
 
 
 @cb.func
-def stage_product(acc, a, at_a, b, at_b, started, blueprint, depth):
+def stage_product(acc, a, at_a, b, at_b, started, blueprint):
     """acc (+)= one stage: every matrix instruction takes 32 bytes of K."""
+    depth = ROW_BYTES // a.dtype.itemsize
     step = depth // 4
     half = blueprint.columns // 2
     for q in cb.unroll(range(4)):
@@ -113,59 +169,86 @@ def stage_product(acc, a, at_a, b, at_b, started, blueprint, depth):
 
 
 @cb.func
-def ring_of(blueprint, a, b):
-    """A ring for two consumers and operands of two dtypes: `full`, `empty`, whose turn it is, tiles
-    of A and of B.
-    """
-    stages, depth = blueprint.stages, ROW_BYTES // a.itemsize
-    full = cb.barrier(stages, 1)
-    empty = cb.barrier(stages, 1 if blueprint.turns else 2)
-    order = cb.barrier(2, 1)
-    tiles_a = cb.shared(stages * blueprint.rows * depth, a)
-    tiles_b = cb.shared(stages * blueprint.columns * depth, b)
-    return full, empty, order, tiles_a, tiles_b
-
-
-@cb.func
-def multiply_tile(acc, ring, slot, phase, turn, steps, blueprint, behind):
-    """acc = the product of a tile, or of this consumer's rows of it: `steps` stages of the ring.
+def multiply_tile(acc, pipeline, stage, turn, steps, behind):
+    """acc = the product of a tile, or of this consumer's rows of it: `steps` stages of the pipeline.
 
     Consumers that take turns wait for theirs, `turn` being its phase, and hand it over after their
-    last product. A slot is given back when the next one's products are under way (`behind`), or at
-    once: then products are under way only if the other consumer has some. Returns the slot and the
-    phase after the tile.
+    last product. A stage is given back when the next one's products are under way (`behind`), or at
+    once: then products are under way only if the other consumer has some. Returns the stage after
+    the tile.
     """
-    full, empty, order, tiles_a, tiles_b = ring
-    rows, columns = blueprint.rows, blueprint.columns
-    depth = ROW_BYTES // tiles_a.dtype.itemsize
+    blueprint = pipeline.blueprint
     consumer = cb.UNIT_POS // GROUP - 1
     leader = cb.UNIT_POS % GROUP == 0
     own = 0 if blueprint.turns else consumer * blueprint.share  # its first row in a tile
     if blueprint.turns:
-        cb.barrier_wait(order, consumer, turn)
-    previous = 0
+        cb.barrier_wait(pipeline.order, consumer, turn)
+    previous = pipeline.first
     for step in range(steps):
-        cb.barrier_wait(full, slot, phase)
+        stage.wait()
         cb.wgmma_fence()
         stage_product(
             acc,
-            tiles_a,
-            (slot * rows + own) * depth,
-            tiles_b,
-            slot * columns * depth,
+            pipeline.a,
+            pipeline.at_a(stage, own),
+            pipeline.b,
+            pipeline.at_b(stage),
             step > 0,
             blueprint,
-            depth,
         )
         cb.wgmma_commit()
         cb.wgmma_wait(1 if behind else 0)
-        if leader and (step > 0 or not behind):
-            cb.barrier_arrive(empty, previous if behind else slot)
-        previous = slot
-        slot, phase = next_slot(slot, phase, blueprint.stages)
+        if behind:
+            previous.release(leader and step > 0)
+        else:
+            stage.release(leader)
+        previous = stage
+        stage = stage.advance()
     if blueprint.turns and leader:
-        cb.barrier_arrive(order, 1 - consumer)
+        cb.barrier_arrive(pipeline.order, 1 - consumer)
     cb.wgmma_wait(0, acc)
-    if behind and leader:
-        cb.barrier_arrive(empty, previous)
-    return slot, phase
+    if behind:
+        previous.release(leader)
+    return stage
+
+
+@cb.func
+def produce(job, pipeline, tiles):
+    """The producer's walk over the cube's tiles: `job.load(pipeline, stage, position)` brings the stages
+    of a tile and gives the stage after them.
+    """
+    stage = pipeline.first
+    tile = cb.CUBE_POS
+    while tile < tiles:
+        stage = job.load(pipeline, stage, job.position(tile))
+        tile = tile + cb.CUBE_COUNT
+
+
+@cb.func
+def consume(job, acc, pipeline, tiles, behind):
+    """A consumer's walk over the cube's tiles, or over every second one where they take turns.
+
+    `job.position(tile)` says where a tile is, and of such a position `job.steps` are the stages,
+    `job.begin` is done before the products, and `job.finish(acc, position, done)` writes the tile,
+    `done` being those written before.
+    """
+    turns = pipeline.blueprint.turns
+    consumer = cb.UNIT_POS // GROUP - 1
+    mine = consumer
+    turn = 1 - consumer
+    done = 0
+    stage = pipeline.first
+    tile = cb.CUBE_POS
+    while tile < tiles:
+        position = job.position(tile)
+        steps = job.steps(position)
+        if turns and mine != 0:  # the other's tile: its stages go by
+            stage = stage.skip(steps)
+        else:
+            job.begin(position)
+            stage = multiply_tile(acc, pipeline, stage, turn, steps, behind)
+            turn = 1 - turn
+            job.finish(acc, position, done)
+            done = done + 1
+        mine = 1 - mine
+        tile = tile + cb.CUBE_COUNT

@@ -1,4 +1,4 @@
-"""Squares of lines transposed in registers."""
+"""Squares transposed in registers: of lines, and of words that neighbouring units hold."""
 
 from __future__ import annotations
 
@@ -38,6 +38,32 @@ def transpose_lines(lines, lanes: cb.Comptime[int]):
             )
         lines = mixed
     return lines
+
+
+@cb.func
+def whole_words(q0, q1, q2, q3):
+    """A 4x4 tile of words among four units, transposed: unit k gets word k of each, 16 bytes of one
+    row.
+    """
+    lane = cb.UNIT_POS_PLANE
+    odd, high = lane % 2 == 1, lane % 4 >= 2
+    a = cb.plane_shuffle_xor(cb.select(odd, q0, q1), 1)
+    b = cb.plane_shuffle_xor(cb.select(odd, q2, q3), 1)
+    q0, q1, q2, q3 = (
+        cb.select(odd, a, q0),
+        cb.select(odd, q1, a),
+        cb.select(odd, b, q2),
+        cb.select(odd, q3, b),
+    )
+    a = cb.plane_shuffle_xor(cb.select(high, q0, q2), 2)
+    b = cb.plane_shuffle_xor(cb.select(high, q1, q3), 2)
+    q0, q2, q1, q3 = (
+        cb.select(high, a, q0),
+        cb.select(high, q2, a),
+        cb.select(high, b, q1),
+        cb.select(high, q3, b),
+    )
+    return cb.line(q0, q1, q2, q3)
 
 
 def woven_squares(lanes: int, w: int, half: int) -> tuple[int, ...]:

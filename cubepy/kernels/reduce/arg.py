@@ -6,103 +6,27 @@ from typing import Any
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of, axes_of
-from cubepy.kernels.entry.dispatch import has_planes, repeated
-from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.movement.copy import convert_into
-from cubepy.kernels.primitives.vector_width import lanes_for
-from cubepy.kernels.reduce import arg_cpu, arg_gpu
-from cubepy.kernels.reduce.reduce import PIECE, SHORT, TOGETHER, arranged, column_cuts, worst_of
-from cubepy.kernels.reduce.reduce_cpu import greater, lesser, reduce_rows
-from cubepy.lang.dtypes import as_dtype, f32
-from cubepy.runtime import memory
-from cubepy.tune import bucket
+from cubepy.kernels.entry.dispatch import repeated
+from cubepy.kernels.reduce.problem import Arg
+from cubepy.kernels.reduce.reduce import arranged, over_axes
+from cubepy.kernels.reduce.routines import ARG
 
 
 def _arg(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
-    wrap, array = wrapper(x), array_of(x)
+    array = array_of(x)
     axes = axes_of(axis, array.ndim)
     if axis is not None and array.ndim and len(axes) != 1:
         raise ShapeError(f"argmax and argmin take one axis or None, not {axis!r}")
-    n = int(np.prod([array.shape[d] for d in axes], dtype=np.int64))
-    if n == 0:
+    if 0 in (array.shape[d] for d in axes):
         raise ShapeError(f"the argmax of an empty axis is not defined (shape {array.shape})")
-    final = tuple(
-        1 if d in axes else s for d, s in enumerate(array.shape) if keepdims or d not in axes
-    )
-    target = output(out, final, np.int64)
-    if target.size:
-        if has_planes():
-            _arg_by_cubes(
-                array.view(np.uint8) if array.dtype == np.bool_ else array, axes, target, largest
-            )
-            return finish(target if final or out is not None else target[()], out, wrap)
-        data, by_rows = arranged(array.view(np.uint8) if array.dtype == np.bool_ else array, axes)
-        flat = target if target.flags.c_contiguous else memory.empty(target.shape, np.int64)
-        (_arg_rows if by_rows else _arg_columns)(data, flat, largest)
-        if flat is not target:
-            convert_into(target, flat)
-    return finish(target if final or out is not None else target[()], out, wrap)
 
+    def run(array: Any, axes: tuple[int, ...], flat: Any) -> None:
+        ARG.run(Arg(arranged(array, axes), flat, largest))
 
-def _arg_rows(data: np.ndarray, target: np.ndarray, largest: bool) -> None:
-    """Indices of the best elements of the rows of (rows, n), to the contiguous `target`."""
-    m, n = data.shape
-    dtype = as_dtype(data.dtype).compute
-    start, acc = worst_of(dtype, largest), f32 if dtype.is_float and dtype.bits < 32 else dtype
-    lanes, flat = lanes_for(data, np.empty(0, acc.numpy)), target.reshape(m)
-    short = SHORT if acc.bits <= 32 else SHORT // 4
-    if n <= short and cb.device_properties_of().register_bytes < 64:  # measured
-        rows = TOGETHER // n
-        arg_cpu.arg_short_rows[-(-m // rows), 1](
-            data, flat, rows, largest, start, acc, lanes, mode="unchecked"
-        )
-        return
-    if n <= PIECE:
-        arg_cpu.arg_rows[m, 1](data, flat, largest, start, acc, lanes, mode="unchecked")
-        return
-    pieces = -(-n // PIECE)
-    values, step, careful = (
-        memory.empty((m, pieces), acc.numpy),
-        greater if largest else lesser,
-        acc.is_float,
-    )
-    reduce_rows[m * pieces, 1](
-        data, values, step, start, acc, lanes, PIECE, 1, False, careful, 1.0, mode="unchecked"
-    )
-    arg_cpu.arg_pieces[m, 1](data, values, flat, largest, lanes, PIECE, mode="unchecked")
-
-
-def _arg_columns(data: np.ndarray, target: np.ndarray, largest: bool) -> None:
-    """The same along the middle axis of (batch, n, columns)."""
-    b, _, c = data.shape
-    dtype = as_dtype(data.dtype).compute
-    acc = f32 if dtype.is_float and dtype.bits < 32 else dtype
-    lanes, final = lanes_for(data, np.empty(0, acc.numpy)), target.reshape(b, 1, c)
-    width, blocks, pieces, piece = column_cuts(data, lanes)
-    room = bucket(width // lanes)
-    if pieces == 1:
-        arg_cpu.arg_columns[blocks, 1](
-            data, None, final, largest, acc, lanes, room, width, piece, mode="unchecked"
-        )
-        return
-    values, where = memory.empty((b, pieces, c), acc.numpy), memory.empty((b, pieces, c), np.int64)
-    arg_cpu.arg_columns[blocks * pieces, 1](
-        data, values, where, largest, acc, lanes, room, width, piece, mode="unchecked"
-    )
-    arg_cpu.arg_columns_join[b * -(-c // lanes), 1](
-        values, where, final, largest, lanes, mode="unchecked"
-    )
-
-
-def _arg_by_cubes(array: Any, axes: tuple[int, ...], target: Any, largest: bool) -> None:
-    flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
-    data, by_rows = arranged(array, axes)
-    (arg_gpu.arg_rows if by_rows else arg_gpu.arg_columns)(data, flat, largest)
-    if flat is not target:
-        convert_into(target, flat)
+    bits = array.view(np.uint8) if array.dtype == np.bool_ else array
+    return over_axes(x, bits, axis, keepdims, out, np.int64, 0, run)
 
 
 @repeated

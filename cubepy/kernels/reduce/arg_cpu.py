@@ -5,21 +5,32 @@ places along: what would end a search cannot be foreseen.
 
 from __future__ import annotations
 
-import cubepy as cb
-from cubepy.kernels.primitives.lines import lane_numbers
-from cubepy.kernels.reduce.reduce_cpu import (
-    NOTES,
-    STREAMS,
-    added,
-    greater,
-    joined,
-    lesser,
-    over_line,
-)
+from typing import Any
 
-BLOCK = 8  # times STREAMS lines whose largest is found before its place
+import cubepy as cb
+from cubepy.kernels.primitives.functions import add
+from cubepy.kernels.primitives.vector_width import lanes_on
+from cubepy.kernels.reduce.columns_cpu import column_cuts
+from cubepy.kernels.reduce.problem import Arg
+from cubepy.kernels.reduce.reduction import Walk, extreme, greater, lesser, worst_of
+from cubepy.kernels.reduce.rows_cpu import (
+    PIECE,
+    STREAMS,
+    RowPlan,
+    by_pairs,
+    over_line,
+    reduce_pieces,
+    walk_row,
+)
+from cubepy.lang.dtypes import DType, as_dtype, f32, i64
+from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine, bucket
+
+BLOCK = 8  # times STREAMS lines whose largest is found before its position
 SIDE = 4  # lines of a short row that are taken side by side
 AHEAD = 16  # lines of a row that are asked for before they are used
+SHORT = 1024  # elements of a row, at most, whose position is carried along with the largest
+TOGETHER = 4096  # elements of short rows that one cube takes
 
 
 @cb.func
@@ -37,7 +48,7 @@ def smaller_number(a, b):
 
 
 @cb.func
-def place_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
+def index_of(x, row, first, stop, value, lanes: cb.Comptime[int]):
     """The first place in [first, stop) of a row where `value` is (NaN: where NaN is), or the last
     place.
     """
@@ -65,9 +76,12 @@ def same(a, b):
 
 @cb.kernel
 def arg_rows(
-    x: cb.Array, out: cb.Array, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
-    lanes: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    walk: cb.Comptime[Walk],
+    plan: cb.Comptime[RowPlan],
+):
     """out[r] = index of the largest (or smallest) element of row r, the first one of equals, NaN
     before all.
 
@@ -76,60 +90,38 @@ def arg_rows(
     """
     row = cb.CUBE_POS
     n = x.shape[1]
-    step = greater if largest else lesser
-    none = cb.cast(cb.splat(start, lanes), acc)
-    zero = cb.cast(cb.splat(0, lanes), acc)
-    seen = cb.local((NOTES,), acc, lanes=lanes)
-    for j in cb.unroll(range(NOTES)):
-        seen[j] = zero
-    best = none
+    lanes, acc = plan.lanes, plan.acc
+    best = cb.splat(cb.cast(walk.start, acc), lanes)
+    seen = cb.splat(cb.cast(0, acc), lanes)
     block = cb.splat(cb.cast(0, cb.i32), lanes)
-    whole = n // lanes * lanes
     size = BLOCK * STREAMS * lanes
-    a = cb.local((STREAMS,), acc, lanes=lanes)
-    for first in range(0, whole, size):
-        for j in cb.unroll(range(STREAMS)):
-            a[j] = none
-        stop = cb.min(first + size, whole)
-        full = first + (stop - first) // (STREAMS * lanes) * (STREAMS * lanes)
-        for k in range(first, full, STREAMS * lanes):
-            for j in cb.unroll(range(STREAMS)):
-                line = cb.cast(x.load((row, k + j * lanes), lanes), acc)
-                a[j] = step(line, a[j])
-                if acc.is_float:
-                    seen[j % NOTES] = seen[j % NOTES] + line
-        for k in range(full, stop, lanes):
-            line = cb.cast(x.load((row, k), lanes), acc)
-            a[0] = step(line, a[0])
-            if acc.is_float:
-                seen[0] = seen[0] + line
-        line = joined((a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]), step)
+    for first in range(0, n, size):
+        line, note = walk_row(x, row, first, cb.min(first + size, n), walk, 0, plan)
         take = line > best if largest else line < best
         best = cb.select(take, line, best)
         block = cb.select(take, cb.splat(cb.cast(first, cb.i32), lanes), block)
-    top = over_line(best, step, lanes)
+        seen = seen + note
+    top = over_line(best, walk.step, lanes)
     last = cb.splat(cb.cast(n, cb.i32), lanes)
     begin = over_line(cb.select(best == top, block, last), smaller_number, lanes)
-    index = place_of(x, row, begin, cb.min(begin + size, n), top, lanes)
-    for k in range(whole, n):
-        value = cb.cast(x[row, k], acc)
-        if first_better(value, top, largest):
-            top = value
-            index = k
-    if acc.is_float:
-        sums = (seen[0] + seen[1]) + (seen[2] + seen[3])
-        if (sums != sums).any():
-            found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
-            if x[row, found] != x[row, found]:
-                index = found
+    index = index_of(x, row, begin, cb.min(begin + size, n), top, lanes)
+    if walk.exact is not None and (seen != seen).any():
+        found = index_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+        if x[row, found] != x[row, found]:
+            index = found
     out[row] = cb.cast(index, out.dtype)
 
 
 @cb.kernel
 def arg_short_rows(
-    x: cb.Array, out: cb.Array, rows, largest: cb.Comptime[bool], start: cb.Comptime, acc: cb.Comptime,
+    x: cb.Array,
+    out: cb.Array,
+    rows,
+    largest: cb.Comptime[bool],
+    start: cb.Comptime,
+    acc: cb.Comptime,
     lanes: cb.Comptime[int],
-):  # fmt: skip
+):
     """The same of short rows, `rows` of them a cube. In every lane the best element is kept, and
     the line it was in.
     """
@@ -149,32 +141,32 @@ def arg_short_rows(
         full = n // (SIDE * lanes) * (SIDE * lanes)
         for k in range(0, full, SIDE * lanes):
             for j in cb.unroll(range(SIDE)):
-                seen = seen + take_place(x, row, k + j * lanes, best, at, j, step, largest)
+                seen = seen + take_index(x, row, k + j * lanes, best, at, j, step, largest)
         for k in range(full, whole, lanes):
-            seen = seen + take_place(x, row, k, best, at, 0, step, largest)
+            seen = seen + take_index(x, row, k, best, at, 0, step, largest)
         top = over_line(step(step(best[0], best[1]), step(best[2], best[3])), step, lanes)
-        place = nowhere
+        position = nowhere
         for j in cb.unroll(range(SIDE)):
-            place = smaller_number(cb.select(best[j] == top, at[j], nowhere), place)
-        place = cb.select(place < nowhere, place + lane_numbers(cb.i32, lanes), nowhere)
-        index = over_line(place, smaller_number, lanes)
+            position = smaller_number(cb.select(best[j] == top, at[j], nowhere), position)
+        position = cb.select(position < nowhere, position + cb.iota(lanes), nowhere)
+        index = over_line(position, smaller_number, lanes)
         for k in range(whole, n):
             value = cb.cast(x[row, k], acc)
             if first_better(value, top, largest):
                 top = value
                 index = k
         if acc.is_float and (seen != seen).any():
-            found = place_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
+            found = index_of(x, row, 0, n, cb.cast(float("nan"), acc), lanes)
             if x[row, found] != x[row, found]:
                 index = found
         if index == n:  # nothing is better than `start`
-            index = place_of(x, row, 0, n, top, lanes)
+            index = index_of(x, row, 0, n, top, lanes)
         out[row] = cb.cast(index, out.dtype)
 
 
 @cb.func
-def take_place(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
-    """The line x[row, k:] counts for the j-th best ones, and its place for theirs; gives the line."""
+def take_index(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
+    """The line x[row, k:], which counts for the j-th best ones, and its place for theirs."""
     line = cb.cast(x.load((row, k), best[j].lanes), best[j].dtype)
     take = line > best[j] if largest else line < best[j]
     at[j] = cb.select(take, cb.splat(cb.cast(k, cb.i32), line.lanes), at[j])
@@ -184,9 +176,13 @@ def take_place(x, row, k, best, at, j, step, largest: cb.Comptime[bool]):
 
 @cb.kernel
 def arg_pieces(
-    x: cb.Array, values: cb.Array, out: cb.Array, largest: cb.Comptime[bool], lanes: cb.Comptime[int],
+    x: cb.Array,
+    values: cb.Array,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
     piece: cb.Comptime[int],
-):  # fmt: skip
+):
     """The same from values[r, p], the best of the p-th piece of row r."""
     row = cb.CUBE_POS
     top = values[row, 0]
@@ -197,7 +193,7 @@ def arg_pieces(
             best = p
     first = best * piece
     out[row] = cb.cast(
-        place_of(x, row, first, cb.min(first + piece, x.shape[1]), top, lanes), out.dtype
+        index_of(x, row, first, cb.min(first + piece, x.shape[1]), top, lanes), out.dtype
     )
 
 
@@ -259,19 +255,26 @@ def down_best(
             # Places only grow. A select of what is there already would be stored under a mask, and
             # such a store is not read before it has reached the cache; for the same reason the best
             # ones are taken in two steps.
-            place = cb.select(take, top[1] + cb.splat(cb.cast(k, cb.i32), lanes), zero)
-            where[j] = cb.max(where[j], place)
+            position = cb.select(take, top[1] + cb.splat(cb.cast(k, cb.i32), lanes), zero)
+            where[j] = cb.max(where[j], position)
             best[j] = step(step(best[j], high[0]), low[0])
             if acc.is_float:
-                seen = seen + joined(v, added)
+                seen = seen + by_pairs(v, add)
     return (seen != seen).any()
 
 
 @cb.kernel
 def arg_columns(
-    x: cb.Array, values, out: cb.Array, largest: cb.Comptime[bool], acc: cb.Comptime, lanes: cb.Comptime[int],
-    room: cb.Comptime[int], width, piece,
-):  # fmt: skip
+    x: cb.Array,
+    values,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    acc: cb.Comptime,
+    lanes: cb.Comptime[int],
+    room: cb.Comptime[int],
+    width,
+    piece,
+):
     """out[b, p, c] = index of the largest (or smallest) of the p-th piece of x[b, :, c], the first
     one of equals, NaN before all; values[b, p, c] = that element, if there are `values`.
 
@@ -334,10 +337,92 @@ def arg_columns_join(
     b = cb.CUBE_POS // blocks
     c = cb.CUBE_POS % blocks * lanes
     best = values.load((b, 0, c), lanes, valid=columns - c)
-    place = where.load((b, 0, c), lanes, valid=columns - c)
+    position = where.load((b, 0, c), lanes, valid=columns - c)
     for p in range(1, values.shape[1]):
         line = values.load((b, p, c), lanes, valid=columns - c)
         take = first_better(line, best, largest)
         best = cb.select(take, line, best)
-        place = cb.select(take, where.load((b, p, c), lanes, valid=columns - c), place)
-    out.store((b, 0, c), place, valid=columns - c)
+        position = cb.select(take, where.load((b, p, c), lanes, valid=columns - c), position)
+    out.store((b, 0, c), position, valid=columns - c)
+
+
+class ArgRows(CpuRoutine):
+    """The largest of blocks of a row, then its place in the best block."""
+
+    name = "rows"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Rows."""
+        return None if p.by_rows else "for rows"
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """A cube looks through a row, or a piece of a long one."""
+        (m, n), dtype, acc = p.data.shape, *dtypes_of(p.data)
+        plan, flat = RowPlan(acc, lanes_on(properties, p.data, acc)), p.out.reshape(m)
+        extremes = extreme(dtype, p.largest)
+        if n <= PIECE:
+            walk = extremes.walks[0]
+            arg_rows[m, 1](p.data, flat, p.largest, walk, plan, mode="unchecked")
+            return
+        pieces = -(-n // PIECE)
+        values = memory.empty((m, pieces), acc.numpy)
+        reduce_pieces(p.data, values.reshape(m, pieces, 1), extremes, plan, PIECE, 0)
+        arg_pieces[m, 1](p.data, values, flat, p.largest, plan.lanes, PIECE, mode="unchecked")
+
+
+class ArgShortRows(CpuRoutine):
+    """Places are carried along with the largest elements."""
+
+    name = "short_rows"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Short rows, where lines are short too."""
+        if not p.by_rows or properties.register_bytes >= 64:  # measured
+            return "for rows, and registers of less than 64 bytes"
+        most = SHORT if dtypes_of(p.data)[1].bits <= 32 else SHORT // 4
+        return None if p.data.shape[1] <= most else f"for rows of at most {most} elements"
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """A cube looks through several rows."""
+        (m, n), dtype, acc = p.data.shape, *dtypes_of(p.data)
+        rows, lanes = TOGETHER // n, lanes_on(properties, p.data, acc)
+        start = worst_of(dtype, p.largest)
+        arg_short_rows[-(-m // rows), 1](
+            p.data, p.out.reshape(m), rows, p.largest, start, acc, lanes, mode="unchecked"
+        )
+
+
+class ArgColumns(CpuRoutine):
+    """Several rows side by side; the best ones and their places stay in the nearest cache."""
+
+    name = "columns"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Columns."""
+        return "for columns" if p.by_rows else None
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """A cube looks through some columns, or pieces of them, whose best are then compared."""
+        data, largest, acc, (b, _, c) = p.data, p.largest, dtypes_of(p.data)[1], p.data.shape
+        lanes, final = lanes_on(properties, data, acc), p.out.reshape(b, 1, c)
+        width, blocks, pieces, piece = column_cuts(data, lanes)
+        room = bucket(width // lanes)
+        if pieces == 1:
+            arg_columns[blocks, 1](
+                data, None, final, largest, acc, lanes, room, width, piece, mode="unchecked"
+            )
+            return
+        values = memory.empty((b, pieces, c), acc.numpy)
+        where = memory.empty((b, pieces, c), i64.numpy)
+        arg_columns[blocks * pieces, 1](
+            data, values, where, largest, acc, lanes, room, width, piece, mode="unchecked"
+        )
+        arg_columns_join[b * -(-c // lanes), 1](
+            values, where, final, largest, lanes, mode="unchecked"
+        )
+
+
+def dtypes_of(data: Any) -> tuple[DType, DType]:
+    """What elements are, and what they are compared as."""
+    dtype = as_dtype(data.dtype).compute
+    return dtype, f32 if dtype.is_float and dtype.bits < 32 else dtype

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
-from cubepy.kernels.primitives.lines import lane_numbers, multiple
+from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.kernels.reduce.problem import Arg
 from cubepy.kernels.reduce.reduce_gpu import (
     UNITS,
     ColumnPlan,
@@ -16,6 +15,7 @@ from cubepy.kernels.reduce.reduce_gpu import (
     row_plan,
 )
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 
 @cb.func
@@ -33,9 +33,15 @@ def better(v, i, best, where, largest):
 
 @cb.kernel
 def arg_rows_wide(
-    x: cb.Array, given, values, out: cb.Array, largest: cb.Comptime[bool], plan: cb.Comptime[RowPlan],
-    index: cb.Comptime, piece,
-):  # fmt: skip
+    x: cb.Array,
+    given,
+    values,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    plan: cb.Comptime[RowPlan],
+    index: cb.Comptime,
+    piece,
+):
     """out[r, p] = index of the best element of the p-th piece of row r, and values[r, p] that
     element.
 
@@ -47,8 +53,8 @@ def arg_rows_wide(
     wheres = cb.shared(planes, index)
     n = x.shape[1]
     pieces = out.shape[1]
-    place = cb.CUBE_POS // pieces * plan.rows + cb.UNIT_POS // plan.units
-    row = cb.min(place, x.shape[0] - 1)
+    position = cb.CUBE_POS // pieces * plan.rows + cb.UNIT_POS // plan.units
+    row = cb.min(position, x.shape[0] - 1)
     p = cb.CUBE_POS % pieces
     stop = cb.min(p * piece + piece, n)
     hop = plan.units * plan.lanes
@@ -57,7 +63,7 @@ def arg_rows_wide(
     best = cb.splat(x[row, begin], plan.lanes)
     first = cb.cast(begin, index) if given is None else cb.cast(given[row, begin], index)
     where = cb.splat(first, plan.lanes)
-    numbers = lane_numbers(index, plan.lanes)
+    numbers = cb.iota(plan.lanes, index)
     if given is None:
         while k + 3 * hop + plan.lanes <= stop:
             v0 = x.load((row, k), plan.lanes)
@@ -106,17 +112,23 @@ def arg_rows_wide(
                 if better(tops[near], wheres[near], top, at, largest):
                     top = tops[near]
                     at = wheres[near]
-    if cb.UNIT_POS % plan.units == 0 and place < x.shape[0]:
-        out[place, p] = cb.cast(at, out.dtype)
+    if cb.UNIT_POS % plan.units == 0 and position < x.shape[0]:
+        out[position, p] = cb.cast(at, out.dtype)
         if values is not None:
-            values[place, p] = top
+            values[position, p] = top
 
 
 @cb.kernel
 def arg_columns_wide(
-    x: cb.Array, given, values, out: cb.Array, largest: cb.Comptime[bool], plan: cb.Comptime[ColumnPlan],
-    index: cb.Comptime, piece,
-):  # fmt: skip
+    x: cb.Array,
+    given,
+    values,
+    out: cb.Array,
+    largest: cb.Comptime[bool],
+    plan: cb.Comptime[ColumnPlan],
+    index: cb.Comptime,
+    piece,
+):
     """out[b, p, c] = index of the best element of the p-th piece of x[b, :, c]; `given` and
     `values` as for rows.
     """
@@ -153,12 +165,12 @@ def arg_columns_wide(
             k += 4 * down
     while k < stop:
         rest = x.load((b, k, c), plan.lanes, valid=here)
-        place = cb.splat(cb.cast(k, index), plan.lanes)
+        position = cb.splat(cb.cast(k, index), plan.lanes)
         if given is not None:
-            place = cb.cast(given.load((b, k, c), plan.lanes, valid=here), index)
-        swap = better(rest, place, best, where, largest)
+            position = cb.cast(given.load((b, k, c), plan.lanes, valid=here), index)
+        swap = better(rest, position, best, where, largest)
         best = cb.select(swap, rest, best)
-        where = cb.select(swap, place, where)
+        where = cb.select(swap, position, where)
         k += down
     tops.store((v, u * plan.lanes), best)
     wheres.store((v, u * plan.lanes), where)
@@ -183,49 +195,64 @@ def strictly(v, best, largest):
     return (v > best) if largest else (v < best)
 
 
-def arg_rows(data: Any, target: Any, largest: bool) -> None:
-    """Indices of the best elements of the rows of (rows, n), to the contiguous `target`."""
-    m, n = data.shape
-    index = cb.i64 if n >= 2**31 else cb.i32
-    plan = row_plan(data, n)
-    pieces, piece = pieces_of(m, n) if plan.rows == 1 else (1, n)
-    if pieces == 1:
-        arg_rows_wide[-(-m // plan.rows), UNITS](
-            data, None, None, target.reshape(m, 1), largest, plan, index, n, mode="unchecked"
+class ArgRowsWide(GpuRoutine):
+    """Units of a cube share a row, or a piece of a long one."""
+
+    name = "wide_rows"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Rows."""
+        return None if p.by_rows else "for rows"
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """Pieces of long rows, then the best of their best."""
+        (m, n), data, largest, final = p.data.shape, p.data, p.largest, p.out.reshape(-1, 1)
+        index = cb.i64 if n >= 2**31 else cb.i32
+        plan = row_plan(data, n)
+        pieces, piece = pieces_of(m, n) if plan.rows == 1 else (1, n)
+        if pieces == 1:
+            arg_rows_wide[-(-m // plan.rows), UNITS](
+                data, None, None, final, largest, plan, index, n, mode="unchecked"
+            )
+            return
+        values = memory.empty((m, pieces), data.dtype)
+        where = memory.empty((m, pieces), index.numpy)
+        arg_rows_wide[m * pieces, UNITS](
+            data, None, values, where, largest, plan, index, piece, mode="unchecked"
         )
-        return
-    values, where = memory.empty((m, pieces), data.dtype), memory.empty((m, pieces), index.numpy)
-    arg_rows_wide[m * pieces, UNITS](
-        data, None, values, where, largest, plan, index, piece, mode="unchecked"
-    )
-    final = RowPlan(1, UNITS, 1)
-    arg_rows_wide[m, UNITS](
-        values, where, None, target.reshape(m, 1), largest, final, index, pieces, mode="unchecked"
-    )
+        plan = RowPlan(1, UNITS, 1)
+        arg_rows_wide[m, UNITS](
+            values, where, None, final, largest, plan, index, pieces, mode="unchecked"
+        )
 
 
-def arg_columns(data: Any, target: Any, largest: bool) -> None:
-    """Indices of the best elements along the middle axis of (batch, n, columns), to the contiguous
-    `target`.
-    """
-    b, n, c = data.shape
-    index = cb.i64 if n >= 2**31 else cb.i32
-    final = target.reshape(b, 1, c)
-    plan, pieces, piece, cubes = column_plan(data)
-    if pieces == 1:
+class ArgColumnsWide(GpuRoutine):
+    """Units of a cube share some columns, or pieces of them."""
+
+    name = "wide_columns"
+
+    def unfit(self, p: Arg, properties: cb.DeviceProperties) -> str | None:
+        """Columns."""
+        return "for columns" if p.by_rows else None
+
+    def launch(self, p: Arg, properties: cb.DeviceProperties) -> None:
+        """Pieces of long columns, then the best of their best."""
+        (b, n, c), data, largest = p.data.shape, p.data, p.largest
+        index = cb.i64 if n >= 2**31 else cb.i32
+        final = p.out.reshape(b, 1, c)
+        plan, pieces, piece, cubes = column_plan(data)
+        if pieces == 1:
+            arg_columns_wide[cubes, UNITS](
+                data, None, None, final, largest, plan, index, piece, mode="unchecked"
+            )
+            return
+        values = memory.empty((b, pieces, c), data.dtype)
+        where = memory.empty((b, pieces, c), index.numpy)
         arg_columns_wide[cubes, UNITS](
-            data, None, None, final, largest, plan, index, piece, mode="unchecked"
+            data, None, values, where, largest, plan, index, piece, mode="unchecked"
         )
-        return
-    values, where = (
-        memory.empty((b, pieces, c), data.dtype),
-        memory.empty((b, pieces, c), index.numpy),
-    )
-    arg_columns_wide[cubes, UNITS](
-        data, None, values, where, largest, plan, index, piece, mode="unchecked"
-    )
-    plan = ColumnPlan(line_of(values, where), plan.across)
-    cubes = b * -(-c // (plan.across * plan.lanes))
-    arg_columns_wide[cubes, UNITS](
-        values, where, None, final, largest, plan, index, pieces, mode="unchecked"
-    )
+        plan = ColumnPlan(line_of(values, where), plan.across)
+        cubes = b * -(-c // (plan.across * plan.lanes))
+        arg_columns_wide[cubes, UNITS](
+            values, where, None, final, largest, plan, index, pieces, mode="unchecked"
+        )

@@ -7,44 +7,29 @@ either. Sums run in f32 (f64 for f64) over several lines of partial sums.
 
 from __future__ import annotations
 
-import builtins
+import math
 from typing import Any
 
 import numpy as np
 
-import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.entry.arguments import array_of, axes_of
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.entry.shapes import view_as
 from cubepy.kernels.movement.copy import convert_into, copy
-from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.primitives.vector_width import lanes_for
-from cubepy.kernels.reduce import reduce_gpu
-from cubepy.kernels.reduce.reduce_cpu import greater, lesser, reduce_columns, reduce_rows
+from cubepy.kernels.reduce.problem import Reduce
+from cubepy.kernels.reduce.reduction import PRODUCT, SCALED_SUM, SUM, Reduction, extreme
+from cubepy.kernels.reduce.routines import REDUCE
 from cubepy.lang.dtypes import DType, as_dtype, f32, float_for, i64, u8, u64
 from cubepy.runtime import memory
-from cubepy.tune import bucket
-
-PIECE = 32768  # elements of a row that one cube reduces
-SHORT = 1024  # elements of a row, at most, whose place is carried along with the largest
-TOGETHER = 4096  # elements of short rows that one cube takes
-WIDTH = 1024  # columns that one cube reduces
-WIDE = (
-    256  # lines that one cube reduces of long columns: what it reads lies in one stretch of memory
-)
-NARROW = 512  # columns that few are folded to
-FEW = 16  # lines of columns that are held in registers (half as many where NaN is looked for, too)
-FOLDS = (2, 4, 8, 16, 32, 64, 128)  # rows that become one
-CUBES = 32  # as many as columns are cut for, so that threads finish together
 
 
-def arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
+def arranged(x: Any, axes: tuple[int, ...]) -> Any:
     """The array as (kept, reduced) with unit stride along `reduced`, or as (batch, reduced,
     columns).
 
-    Copies only when no arrangement of strides will do. The flag says which of the two it is.
+    Copies only when no arrangement of strides will do.
     """
     kept = [d for d in range(x.ndim) if d not in axes]
     shape_k = [x.shape[d] for d in kept]
@@ -53,14 +38,14 @@ def arranged(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, bool]:
     m = int(np.prod(shape_k, dtype=np.int64))
     rows = _without_copy(moved, (m, n))
     if rows is not None and (rows.strides[1] == x.itemsize or n == 1):
-        return rows, True
+        return rows
     if kept and axes and axes == tuple(range(axes[0], axes[0] + len(axes))):
         before, after = x.shape[: axes[0]], x.shape[axes[-1] + 1 :]
         b, c = int(np.prod(before, dtype=np.int64)), int(np.prod(after, dtype=np.int64))
         columns = _without_copy(x, (b, n, c))
         if columns is not None and columns.strides[2] == x.itemsize:
-            return columns, False
-    return copy(moved).reshape(m, n), True
+            return columns
+    return copy(moved).reshape(m, n)
 
 
 def _without_copy(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -70,147 +55,77 @@ def _without_copy(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
         return None
 
 
-def _reduce(
+def over_axes(
     x: Any,
+    array: Any,
     axis: Any,
     keepdims: bool,
     out: Any,
-    step: Any,
-    start: Any,
-    acc: DType,
-    result: DType,
-    mean: bool = False,
+    dtype: Any,
+    empty: Any,
+    run: Any,
+    number: bool = True,
 ) -> Any:
-    wrap, array = wrapper(x), array_of(x)
+    """What `run(array, axes, result)` makes of some axes; `empty` where they have no elements. A
+    result of rank 0 is given as a `number`.
+    """
     axes = axes_of(axis, array.ndim)
-    shape = tuple(1 if d in axes else n for d, n in enumerate(array.shape))
-    final = shape if keepdims else tuple(n for d, n in enumerate(array.shape) if d not in axes)
-    target = output(out, final, result.numpy)
-    count = int(np.prod([array.shape[d] for d in axes], dtype=np.int64))
-    if target.size:
-        if count == 0:
-            target[...] = np.nan if mean else start
-        elif not axes:
-            convert_into(target, array)
+    final = tuple(
+        1 if d in axes else n for d, n in enumerate(array.shape) if keepdims or d not in axes
+    )
+    result = output(out, final, dtype)
+    if result.size:
+        if math.prod(array.shape[d] for d in axes) == 0:
+            result[...] = empty
         else:
-            data, by_rows = arranged(array, axes)
-            _run(data, by_rows, target, step, start, acc, result, 1.0 / count if mean else 1.0)
-    return finish(target if final or out is not None else target[()], out, wrap)
+            flat = result if result.flags.c_contiguous else memory.empty(final, result.dtype)
+            run(array, axes, flat)
+            if flat is not result:
+                convert_into(result, flat)
+    return finish(result if final or out is not None or not number else result[()], out, wrapper(x))
+
+
+def reduce_into(
+    array: Any, axes: tuple[int, ...], flat: Any, reduction: Reduction, acc: DType, number: float
+) -> None:
+    """A reduction over some axes into the contiguous `flat`."""
+    if not axes:
+        convert_into(flat, array)
+        return
+    REDUCE.run(Reduce(arranged(array, axes), flat, reduction, acc, number))
+
+
+def _reduce(
+    x: Any, axis: Any, keepdims: bool, out: Any, reduction: Reduction, acc: DType, result: DType
+) -> Any:
+    def run(array: Any, axes: tuple[int, ...], flat: Any) -> None:
+        reduce_into(array, axes, flat, reduction, acc, 1.0)
+
+    start = reduction.walks[0].start
+    return over_axes(x, array_of(x), axis, keepdims, out, result.numpy, start, run)
+
+
+def _mean(x: Any, axis: Any, keepdims: bool, out: Any, acc: DType, result: DType) -> Any:
+    def run(array: Any, axes: tuple[int, ...], flat: Any) -> None:
+        reduce_into(array, axes, flat, SCALED_SUM, acc, flat.size / array.size)
+
+    return over_axes(x, array_of(x), axis, keepdims, out, result.numpy, np.nan, run)
 
 
 def wide_mean(x: Any, axes: tuple[int, ...]) -> Any:
     """The mean of floats over some axes, of narrow floats in f32: for what is computed from it."""
     acc = _sum_dtypes(x)[0]
-    return _reduce(x, axes, False, None, f.add, 0, acc, acc, mean=True)
+    return _mean(x, axes, False, None, acc, acc)
 
 
 def scaled_sum(x: Any, axes: tuple[int, ...], out: Any, scale: float) -> None:
-    """scale * the sum over some axes into `out`, which has the shape of the others, and floats as x
-    has.
+    """scale * the sum over some axes into the contiguous `out`, which has the shape of the others,
+    and floats as x has.
     """
-    acc, result = _sum_dtypes(x)
-    data, by_rows = arranged(x, axes)
-    _run(data, by_rows, out, f.add, 0, acc, result, scale)
-
-
-def _run(
-    data: np.ndarray,
-    by_rows: bool,
-    target: np.ndarray,
-    step: Any,
-    start: Any,
-    acc: DType,
-    result: DType,
-    scale: float,
-) -> None:
-    flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
-    if has_planes():
-        (reduce_gpu.rows if by_rows else reduce_gpu.columns)(data, flat, step, start, acc, scale)
-    else:
-        quick = {f.larger: greater, f.smaller: lesser}.get(step, step)
-        wide = f32 if acc.is_float and acc.bits < 32 else acc
-        (_rows if by_rows else _columns)(
-            data, flat, quick, step if acc.is_float else quick, start, wide, scale
-        )
-    if flat is not target:
-        convert_into(target, flat)
-
-
-def _rows(
-    data: np.ndarray,
-    target: np.ndarray,
-    step: Any,
-    right: Any,
-    start: Any,
-    acc: DType,
-    scale: float,
-) -> None:
-    """Reduce (rows, n) into the contiguous `target`; `right` is the step that is right for NaN too."""
-    m, n = data.shape
-    lanes = lanes_for(data, np.empty(0, acc.numpy))
-    pieces = -(-n // PIECE)
-    last = pieces == 1
-    part = target.reshape(m, 1) if last else memory.empty((m, pieces), acc.numpy)
-    both = step is f.add or cb.device_properties_of().register_bytes < 64  # measured
-    runs, factor = (2 if both else 1), (scale if last else 1.0)
-    careful = step is not right
-    reduce_rows[m * pieces, 1](
-        data, part, step, start, acc, lanes, PIECE, runs, last, careful, factor, mode="unchecked"
-    )
-    if not last:  # pieces are reduced in a second pass
-        _rows(part, target, step, right, start, acc, scale)
-
-
-def _columns(
-    data: np.ndarray,
-    target: np.ndarray,
-    step: Any,
-    right: Any,
-    start: Any,
-    acc: DType,
-    scale: float,
-) -> None:
-    """The same of (batch, n, columns). Some rows of few columns count as one, so that memory is
-    read in long runs.
-    """
-    b, n, c = data.shape
-    solid = data.strides[1] == c * data.itemsize
-    lanes = lanes_for(data, np.empty(0, acc.numpy))
-    folds = [g for g in (1, *FOLDS) if n % g == 0 and n >= 64 * g and solid]
-    held = (
-        FEW if step is right else FEW // 2 if cb.device_properties_of().register_bytes < 64 else 0
-    )
-    few = held if any(g * c == held * lanes for g in folds) else 0
-    fold = (
-        few * lanes // c if few else builtins.max((g for g in folds if g * c <= NARROW), default=1)
-    )
-    if fold > 1:
-        data = data.reshape(b, n // fold, fold * c)
-    width, blocks, pieces, piece = column_cuts(data, lanes)
-    last = pieces == fold == 1
-    part = target.reshape(b, 1, c) if last else memory.empty((b, pieces, fold * c), acc.numpy)
-    side = (
-        not solid or fold * c > NARROW
-    )  # short rows that follow each other are read in this order
-    reduce_columns[blocks * pieces, 1](
-        data, part, step, right, start, acc, lanes, bucket(width // lanes), width, piece, scale if last else 1.0, side,
-        few, mode="unchecked",
-    )  # fmt: skip
-    if not last:
-        _columns(part.reshape(b, pieces * fold, c), target, step, right, start, acc, scale)
-
-
-def column_cuts(data: np.ndarray, lanes: int) -> tuple[int, int, int, int]:
-    """Columns of a cube, blocks of them in all, pieces of a column, and their length, for (batch,
-    n, columns).
-    """
-    b, n, c = data.shape
-    most = WIDE * lanes if b * -(-c // (WIDE * lanes)) * (n // 64) >= CUBES else WIDTH
-    width = builtins.min(most, -(-c // lanes) * lanes)
-    blocks = b * -(-c // width)
-    pieces = builtins.max(1, builtins.min(-(-n // 64), CUBES // blocks))
-    piece = -(-n // pieces)
-    return width, blocks, -(-n // piece), piece
+    flat = out if out.flags.c_contiguous else memory.empty(out.shape, out.dtype)
+    reduce_into(x, axes, flat, SCALED_SUM, _sum_dtypes(x)[0], scale)
+    if flat is not out:
+        convert_into(out, flat)
 
 
 def _sum_dtypes(x: Any) -> tuple[DType, DType]:
@@ -237,7 +152,7 @@ def sum(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) ->
         12.0
     """
     acc, result = _sum_dtypes(x)
-    return _reduce(x, axis, keepdims, out, f.add, 0, acc, result)
+    return _reduce(x, axis, keepdims, out, SUM, acc, result)
 
 
 @repeated
@@ -250,7 +165,7 @@ def prod(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -
         array([ 5, 14])
     """
     acc, result = _sum_dtypes(x)
-    return _reduce(x, axis, keepdims, out, f.mul, 1, acc, result)
+    return _reduce(x, axis, keepdims, out, PRODUCT, acc, result)
 
 
 @repeated
@@ -266,7 +181,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, out: Any = None) -
     dtype = as_dtype(array_of(x).dtype).compute
     result = dtype if dtype.is_float else float_for(dtype)
     acc = result if result.bits >= 32 else f32
-    return _reduce(x, axis, keepdims, out, f.add, 0, acc, result, mean=True)
+    return _mean(x, axis, keepdims, out, acc, result)
 
 
 def _extreme(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
@@ -274,23 +189,14 @@ def _extreme(x: Any, axis: Any, keepdims: bool, out: Any, largest: bool) -> Any:
     dtype = as_dtype(array.dtype).compute
     if array.size == 0 and int(np.prod([array.shape[d] for d in axes_of(axis, array.ndim)])) == 0:
         raise ShapeError(
-            f"the {'max' if largest else 'min'} of an empty axis is not defined (shape {array.shape})"
+            f"the {'max' if largest else 'min'} of an empty axis is not defined "
+            f"(shape {array.shape})"
         )
-    step = f.larger if largest else f.smaller
     if dtype.kind == "b":
-        found = _reduce(
-            array.view(np.uint8), axis, keepdims, out, step, worst_of(u8, largest), u8, dtype
-        )
+        bits = array.view(np.uint8)
+        found = _reduce(bits, axis, keepdims, out, extreme(u8, largest), u8, dtype)
         return found if out is not None else wrapper(x)(found)
-    return _reduce(x, axis, keepdims, out, step, worst_of(dtype, largest), dtype, dtype)
-
-
-def worst_of(dtype: DType, largest: bool) -> float | int:
-    """What no element is worse than."""
-    if dtype.is_float:
-        return float(-np.inf if largest else np.inf)
-    info = np.iinfo(dtype.numpy)
-    return int(info.min if largest else info.max)
+    return _reduce(x, axis, keepdims, out, extreme(dtype, largest), dtype, dtype)
 
 
 @repeated

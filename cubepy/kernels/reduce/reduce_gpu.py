@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes, multiple, over_lanes
-from cubepy.kernels.primitives.units import over_units  # fmt: skip
+from cubepy.kernels.primitives.lines import multiple, over_lanes
+from cubepy.kernels.primitives.units import over_units
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.kernels.reduce.problem import Reduce
+from cubepy.kernels.reduce.reduction import Reduction, itself, scaled_total, total
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
 AHEAD = 4  # lines that a unit asks for before it uses the first
@@ -34,26 +37,29 @@ class RowPlan:
 
 @cb.kernel
 def reduce_rows_wide(
-    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, plan: cb.Comptime[RowPlan],
-    piece, scale,
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    plan: cb.Comptime[RowPlan],
+    piece,
+    scale,
+):
     """out[r, p] = scale * reduction of the p-th piece of row r; x is (rows, n), unit stride along
     n.
     """
-    board = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
+    scratch = cb.shared(max(1, cb.CUBE_DIM // cb.PLANE_DIM), acc)
     n = x.shape[1]
     pieces = out.shape[1]
-    place = cb.CUBE_POS // pieces * plan.rows + cb.UNIT_POS // plan.units
-    row = cb.min(place, x.shape[0] - 1)
+    position = cb.CUBE_POS // pieces * plan.rows + cb.UNIT_POS // plan.units
+    row = cb.min(position, x.shape[0] - 1)
     p = cb.CUBE_POS % pieces
     stop = cb.min(p * piece + piece, n)
     hop = plan.units * plan.lanes
     k = multiple(p * piece + cb.UNIT_POS % plan.units * plan.lanes, plan.lanes)
     none = cb.cast(start, acc)
-    sums = ()
-    for _ in cb.unroll(range(AHEAD)):
-        sums = sums + (cb.splat(none, plan.lanes),)
-    a0, a1, a2, a3 = sums
+    a0, a1, a2, a3 = tuple(cb.splat(none, plan.lanes) for _ in cb.unroll(range(AHEAD)))
     while k + 3 * hop + plan.lanes <= stop:
         v0 = x.load((row, k), plan.lanes)
         v1 = x.load((row, k + hop), plan.lanes)
@@ -66,12 +72,12 @@ def reduce_rows_wide(
         k += 4 * hop
     while k < stop:
         rest = cb.cast(x.load((row, k), plan.lanes, valid=stop - k), acc)
-        a0 = step(a0, first_lanes(rest, stop - k, none, plan.lanes))
+        a0 = step(a0, cb.keep_first(rest, stop - k, none))
         k += hop
     line = step(step(a0, a1), step(a2, a3))
-    total = over_units(over_lanes(line, step, plan.lanes), step, plan.units, board)
-    if cb.UNIT_POS % plan.units == 0 and place < x.shape[0]:
-        out[place, p] = cb.cast(
+    total = over_units(over_lanes(line, step, plan.lanes), step, plan.units, scratch)
+    if cb.UNIT_POS % plan.units == 0 and position < x.shape[0]:
+        out[position, p] = cb.cast(
             total * cb.cast(scale, acc) if out.dtype.is_float else total, out.dtype
         )
 
@@ -86,12 +92,18 @@ class ColumnPlan:
 
 @cb.kernel
 def reduce_columns_wide(
-    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, plan: cb.Comptime[ColumnPlan],
-    piece, scale,
-):  # fmt: skip
-    """out[b, p, c] = scale * reduction over the p-th piece of x[b, :, c]; x is (batch, n, columns)."""
+    x: cb.Array,
+    out: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    plan: cb.Comptime[ColumnPlan],
+    piece,
+    scale,
+):
+    """out[b, p, c] = scale * reduction of piece p of x[b, :, c]; x is (batch, n, columns)."""
     down = cb.CUBE_DIM // plan.across
-    board = cb.shared((down, plan.across * plan.lanes), acc)
+    scratch = cb.shared((down, plan.across * plan.lanes), acc)
     n, columns = x.shape[1], x.shape[2]
     pieces = out.shape[1]
     width = plan.across * plan.lanes
@@ -124,12 +136,12 @@ def reduce_columns_wide(
         while k < stop:
             a0 = step(a0, cb.cast(x.load((b, k, c), plan.lanes, valid=here), acc))
             k += down
-    board.store((v, u * plan.lanes), step(step(a0, a1), step(a2, a3)))
+    scratch.store((v, u * plan.lanes), step(step(a0, a1), step(a2, a3)))
     cb.sync_cube()
     if v == 0 and here > 0:
-        total = board.load((0, u * plan.lanes), plan.lanes)
+        total = scratch.load((0, u * plan.lanes), plan.lanes)
         for r in range(1, down):
-            total = step(total, board.load((r, u * plan.lanes), plan.lanes))
+            total = step(total, scratch.load((r, u * plan.lanes), plan.lanes))
         if out.dtype.is_float:
             total = total * cb.cast(scale, acc)
         out.store((b, p, c), cb.cast(total, out.dtype), valid=here)
@@ -146,7 +158,7 @@ def row_plan(data: Any, n: int) -> RowPlan:
 
 
 def pieces_of(rows: int, n: int) -> tuple[int, int]:
-    """In how many pieces a row is cut, and how long they are: enough to fill a GPU, none too short."""
+    """In how many pieces a row is cut, and their length: enough to fill a GPU, none too short."""
     pieces = max(1, min(-(-n // LEAST), -(-CUBES // rows)))
     piece = -(-(-(-n // pieces)) // 1024) * 1024
     return -(-n // piece), piece
@@ -192,3 +204,44 @@ def columns(data: Any, target: Any, step: Any, start: Any, acc: Any, scale: floa
     )
     if not last:
         columns(part, target, step, start, acc, scale)
+
+
+class RowsWide(GpuRoutine):
+    """Units of a cube share a row, or a piece of a long one."""
+
+    name = "wide_rows"
+
+    def unfit(self, p: Reduce, properties: cb.DeviceProperties) -> str | None:
+        """Rows, and totals."""
+        return unfit_total(p.reduction) or (None if p.by_rows else "for rows")
+
+    def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
+        """Pieces of long rows, then what they gave."""
+        start = p.reduction.walks[0].start
+        rows(p.data, p.out, p.reduction.step, start, p.acc, scale_of(p))
+
+
+class ColumnsWide(GpuRoutine):
+    """Units of a cube share some columns, or pieces of them."""
+
+    name = "wide_columns"
+
+    def unfit(self, p: Reduce, properties: cb.DeviceProperties) -> str | None:
+        """Columns, and totals."""
+        return unfit_total(p.reduction) or ("for columns" if p.by_rows else None)
+
+    def launch(self, p: Reduce, properties: cb.DeviceProperties) -> None:
+        """Pieces of long columns, then what they gave."""
+        start = p.reduction.walks[0].start
+        columns(p.data, p.out, p.reduction.step, start, p.acc, scale_of(p))
+
+
+def unfit_total(reduction: Reduction) -> str | None:
+    """Why a reduction is more than the total of elements, if it is."""
+    plain = reduction.walks[0].value is itself and reduction.finish in (total, scaled_total)
+    return None if plain and len(reduction.walks) == 1 else "for totals of elements"
+
+
+def scale_of(p: Reduce) -> float:
+    """What the total is multiplied by."""
+    return p.number if p.reduction.finish is scaled_total else 1.0

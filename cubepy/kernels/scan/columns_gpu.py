@@ -11,13 +11,14 @@ when the tile between has read it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.kernels.scan.problem import Scan
 from cubepy.kernels.scan.scan_gpu import HELD, UNITS, cleared, fill_core
 from cubepy.lang.dtypes import DType
+from cubepy.tune import GpuRoutine
 
 LINES = 16  # single elements that a unit holds
 SHORT = 8  # tiles that may wait for each other wherever they are
@@ -106,9 +107,15 @@ def pass_on(state, at, p, columns, total, step, nothing, inside):
 
 @cb.kernel
 def scan_columns_chained(
-    x: cb.Array, out: cb.Array, state: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], plan: cb.Comptime[ColumnPlan],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    state: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    exclusive: cb.Comptime[bool],
+    plan: cb.Comptime[ColumnPlan],
+):
     """out[b, k, c] = x[b, 0, c] ... x[b, k, c]; `state` is 0 in the beginning."""
     fill_core(acc)
     down = cb.CUBE_DIM // plan.across
@@ -172,20 +179,32 @@ def words_of(acc: DType) -> int:
     return acc.itemsize // 2
 
 
-def along_columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> bool:
-    """Scan (batch, n, columns) along n; False where the columns are too few for tiles that wait for
-    the ones above.
-    """
-    b, n, columns = x.shape
-    lanes = line_of(x, out)
-    across = min(32, power_of_two(-(-columns // lanes)))
-    blocks = -(-columns // (across * lanes))
-    plan = ColumnPlan(lanes, max(1, HELD // (lanes * acc.itemsize)) if lanes > 1 else LINES, across)
-    tiles = -(-n // (UNITS // across * plan.lines))
-    if tiles > SHORT and b * blocks < SIDE_BY_SIDE:
-        return False
-    state = cleared(1 + b * blocks * across * lanes * words_of(acc))
-    scan_columns_chained[b * blocks * tiles, UNITS](
-        x, out, state, step, start, acc, exclusive, plan, mode="unchecked"
-    )
-    return True
+class ChainedColumns(GpuRoutine):
+    """Tiles of columns that are passed on from tile to tile."""
+
+    name = "chained_columns"
+
+    def unfit(self, p: Scan, properties: cb.DeviceProperties) -> str | None:
+        """Columns enough that others work while tiles wait for the ones above."""
+        if p.by_rows:
+            return "for columns"
+        _, blocks, tiles = self.plan(p)
+        enough = tiles <= SHORT or blocks >= SIDE_BY_SIDE
+        return None if enough else f"for {SIDE_BY_SIDE} columns of tiles and more"
+
+    def plan(self, p: Scan) -> tuple[ColumnPlan, int, int]:
+        """How columns are cut, columns of tiles in all, and tiles of each."""
+        b, n, columns = p.x.shape
+        lanes = line_of(p.x, p.out)
+        across = min(32, power_of_two(-(-columns // lanes)))
+        lines = max(1, HELD // (lanes * p.acc.itemsize)) if lanes > 1 else LINES
+        tiles = -(-n // (UNITS // across * lines))
+        return ColumnPlan(lanes, lines, across), b * -(-columns // (across * lanes)), tiles
+
+    def launch(self, p: Scan, properties: cb.DeviceProperties) -> None:
+        """A cube scans a tile."""
+        plan, blocks, tiles = self.plan(p)
+        state = cleared(1 + blocks * plan.across * plan.lanes * words_of(p.acc))
+        scan_columns_chained[blocks * tiles, UNITS](
+            p.x, p.out, state, *p.how, plan, mode="unchecked"
+        )

@@ -11,80 +11,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import cubepy as cb
 from cubepy.kernels.entry.arguments import array_of, axis_of
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement.copy import contiguous, copy
 from cubepy.kernels.primitives import functions as f
-from cubepy.kernels.scan.columns_gpu import along_columns
-from cubepy.kernels.scan.scan_cpu import scan_along_rows
-from cubepy.lang.dtypes import DType, as_dtype, f32, i64, u64
+from cubepy.kernels.scan.problem import Scan
+from cubepy.kernels.scan.routines import SCAN
+from cubepy.lang.dtypes import as_dtype, f32, i64, u64
 from cubepy.runtime import memory
-
-
-@cb.kernel
-def scan_columns(
-    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece,
-):  # fmt: skip
-    """out[b, k, c] = x[b, 0, c] ... x[b, k, c] for one piece of k; a unit does `lanes` columns."""
-    n, columns = x.shape[1], x.shape[2]
-    pieces = (n + piece - 1) // piece
-    width = cb.CUBE_DIM * lanes
-    blocks = (columns + width - 1) // width
-    c = (cb.CUBE_POS % blocks) * width + cb.UNIT_POS * lanes
-    p = (cb.CUBE_POS // blocks) % pieces
-    b = cb.CUBE_POS // (blocks * pieces)
-    running = cb.splat(cb.cast(start, acc), lanes)
-    if carry is not None:
-        running = carry.load((b, p, c), lanes)
-    if c < columns:
-        for k in range(p * piece, cb.min((p + 1) * piece, n)):
-            v = cb.cast(x.load((b, k, c), lanes), acc)
-            if exclusive:
-                if not totals:
-                    out.store((b, k, c), cb.cast(running, out.dtype))
-            running = step(running, v)
-            if not exclusive:
-                if not totals:
-                    out.store((b, k, c), cb.cast(running, out.dtype))
-        if totals:
-            out.store((b, p, c), running)
-
-
-def _columns(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
-    """Scan (batch, n, columns) along n."""
-    b, n, c = x.shape
-    wide = has_planes()
-    if wide and along_columns(x, out, step, start, acc, exclusive):
-        return
-    lanes, units = (
-        (1, 128)
-        if wide
-        else (
-            4 * max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize)),
-            1,
-        )
-    )
-    blocks = -(-c // (lanes * units))
-    wanted = 4096 if wide else 8
-    pieces = max(1, min(wanted // (b * blocks), n // 64))
-    piece = -(-n // pieces)
-    pieces = -(-n // piece)
-    before = None
-    if pieces > 1:
-        ends = memory.empty((b, pieces, c), acc.numpy)
-        before = memory.empty((b, pieces, c), acc.numpy)
-        scan_columns[b * blocks * pieces, units](
-            x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="checked"
-        )
-        scan_columns[b * blocks, units](
-            ends, before, None, step, start, acc, True, False, lanes, pieces, mode="checked"
-        )
-    scan_columns[b * blocks * pieces, units](
-        x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="checked"
-    )
 
 
 def _scan(x: Any, axis: Any, exclusive: bool, out: Any, step: Any, start: int) -> Any:
@@ -99,6 +34,7 @@ def _scan(x: Any, axis: Any, exclusive: bool, out: Any, step: Any, start: int) -
         acc, result = (dtype if dtype.bits >= 32 else f32), dtype
     else:
         acc = result = u64 if dtype.kind == "u" else i64
+    how = (step, start, acc, exclusive)
     target = output(out, array.shape, result.numpy)
     if target.size:
         n = array.shape[d]
@@ -107,16 +43,13 @@ def _scan(x: Any, axis: Any, exclusive: bool, out: Any, step: Any, start: int) -
             moved = tuple(k for k in range(array.ndim) if k != d) + (d,)
             rows = contiguous(array.transpose(moved))
             done = memory.empty(rows.shape, target.dtype)
-            scan_along_rows(rows.reshape(-1, n), done.reshape(-1, n), step, start, acc, exclusive)
+            SCAN.run(Scan(rows.reshape(-1, n), done.reshape(-1, n), *how))
             copy(done.transpose(tuple(moved.index(k) for k in range(array.ndim))), out=target)
             return finish(target, out, wrap)
         source = contiguous(array)
         flat = target if target.flags.c_contiguous else memory.empty(target.shape, target.dtype)
-        if columns == 1:
-            scan_along_rows(source.reshape(-1, n), flat.reshape(-1, n), step, start, acc, exclusive)
-        else:
-            shape = (-1, n, columns)
-            _columns(source.reshape(shape), flat.reshape(shape), step, start, acc, exclusive)
+        shape = (-1, n) if columns == 1 else (-1, n, columns)
+        SCAN.run(Scan(source.reshape(shape), flat.reshape(shape), *how))
         if flat is not target:
             copy(flat, out=target)
     return finish(target, out, wrap)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
-from cubepy.kernels.entry.dispatch import has_planes
-from cubepy.kernels.primitives.lines import first_lanes, over_lanes
-from cubepy.kernels.scan.scan_gpu import along_rows, prefix_line, shifted
-from cubepy.lang.dtypes import DType
+from cubepy.kernels.primitives.lines import over_lanes
+from cubepy.kernels.scan.problem import Scan
+from cubepy.kernels.scan.scan_gpu import prefix_line, shifted
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
 
 PIECE = 16384  # elements of a row that a cube of one unit scans
 
@@ -28,9 +26,17 @@ def scanned(line, running, step, nothing, exclusive: cb.Comptime[bool], lanes: c
 
 @cb.kernel
 def scan_rows(
-    x: cb.Array, out: cb.Array, carry, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], totals: cb.Comptime[bool], lanes: cb.Comptime[int], piece: cb.Comptime[int],
-):  # fmt: skip
+    x: cb.Array,
+    out: cb.Array,
+    carry,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    exclusive: cb.Comptime[bool],
+    totals: cb.Comptime[bool],
+    lanes: cb.Comptime[int],
+    piece: cb.Comptime[int],
+):
     """out[r, k] = x[r, 0] ... x[r, k] for one piece of a row, a cube of one unit each; `totals`:
     out[r, piece].
     """
@@ -45,7 +51,7 @@ def scan_rows(
         sums = cb.splat(nothing, lanes)
         for k, valid in cb.lines(first, stop, lanes):
             v = cb.cast(x.load((row, k), lanes, valid=valid), acc)
-            sums = step(sums, v if valid == lanes else first_lanes(v, valid, nothing, lanes))
+            sums = step(sums, v if valid == lanes else cb.keep_first(v, valid, nothing))
         out[row, p] = over_lanes(sums, step, lanes)
     else:
         running = cb.splat(nothing, lanes)
@@ -57,27 +63,28 @@ def scan_rows(
             out.store((row, k), cb.cast(done, out.dtype), valid=valid)
 
 
-def scan_along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
-    """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with
-    `start`.
+class Rows(CpuRoutine):
+    """Rows by pieces of a thread: their totals, a scan of these, then each piece behind what comes
+    before it.
     """
-    if has_planes():
-        along_rows(x, out, step, start, acc, exclusive)
-        return
-    m, n = x.shape
-    lanes = max(1, cb.device_properties_of().register_bytes // max(x.itemsize, acc.itemsize))
-    piece = PIECE
-    if m >= 64:  # whole rows
-        piece = max(piece, 1 << (n - 1).bit_length())
-    pieces = -(-n // piece)
-    before = None
-    if pieces > 1:
-        ends = memory.empty((m, pieces), acc.numpy)
-        before = memory.empty((m, pieces), acc.numpy)
-        scan_rows[m * pieces, 1](
-            x, ends, None, step, start, acc, exclusive, True, lanes, piece, mode="unchecked"
-        )
-        scan_along_rows(ends, before, step, start, acc, True)
-    scan_rows[m * pieces, 1](
-        x, out, before, step, start, acc, exclusive, False, lanes, piece, mode="unchecked"
-    )
+
+    name = "rows"
+
+    def unfit(self, p: Scan, properties: cb.DeviceProperties) -> str | None:
+        """Rows."""
+        return None if p.by_rows else "for rows"
+
+    def launch(self, p: Scan, properties: cb.DeviceProperties) -> None:
+        """Whole rows where they are many."""
+        m, n = p.x.shape
+        lanes = max(1, properties.register_bytes // max(p.x.itemsize, p.acc.itemsize))
+        piece = PIECE if m < 64 else max(PIECE, 1 << (n - 1).bit_length())
+        pieces, before = -(-n // piece), None
+        how = (*p.how, False, lanes, piece)
+        if pieces > 1:
+            ends = memory.empty((m, pieces), p.acc.numpy)
+            before = memory.empty((m, pieces), p.acc.numpy)
+            totals = (*p.how, True, lanes, piece)
+            scan_rows[m * pieces, 1](p.x, ends, None, *totals, mode="unchecked")
+            self.launch(p._replace(x=ends, out=before, exclusive=True), properties)
+        scan_rows[m * pieces, 1](p.x, p.out, before, *how, mode="unchecked")

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes, multiple
+from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
-from cubepy.lang.dtypes import DType
+from cubepy.kernels.scan.problem import Scan
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 UNITS = 512  # of a cube, at most
 CORE = 1024  # units that should find room on a core
@@ -111,7 +112,7 @@ def read_lines(
         else:
             v = cb.cast(x.load((row, k), plan.lanes, valid=n - k), acc)
             if start != 0:
-                v = first_lanes(v, n - k, cb.cast(start, acc), plan.lanes)
+                v = cb.keep_first(v, n - k, cb.cast(start, acc))
         lines = lines + (v,)
     return lines
 
@@ -182,9 +183,14 @@ def fill_core(acc: cb.Comptime):
 
 @cb.kernel
 def scan_held(
-    x: cb.Array, out: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime, exclusive: cb.Comptime[bool],
+    x: cb.Array,
+    out: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    exclusive: cb.Comptime[bool],
     plan: cb.Comptime[ScanPlan],
-):  # fmt: skip
+):
     """out[r, k] = x[r, 0] ... x[r, k] for rows that their units hold."""
     fill_core(acc)
     planes = plan.units // plan.width
@@ -270,10 +276,17 @@ def look_back(state, row, p, tiles, total, step, nothing, group: cb.Comptime[int
 
 @cb.kernel
 def scan_chained(
-    x: cb.Array, out: cb.Array, state: cb.Array, step: cb.Comptime, start: cb.Comptime, acc: cb.Comptime,
-    exclusive: cb.Comptime[bool], plan: cb.Comptime[ScanPlan], group: cb.Comptime[int],
-):  # fmt: skip
-    """out[r, k] = x[r, 0] ... x[r, k], a tile of a row for a cube; `state` is 0 in the beginning."""
+    x: cb.Array,
+    out: cb.Array,
+    state: cb.Array,
+    step: cb.Comptime,
+    start: cb.Comptime,
+    acc: cb.Comptime,
+    exclusive: cb.Comptime[bool],
+    plan: cb.Comptime[ScanPlan],
+    group: cb.Comptime[int],
+):
+    """out[r, k] = x[r, 0] ... x[r, k], a tile of a row for a cube; `state` begins with 0."""
     fill_core(acc)
     planes = plan.units // plan.width
     board = cb.shared(planes + 1, acc)
@@ -324,25 +337,47 @@ def cleared(words: int) -> Any:
     return state
 
 
-def along_rows(x: Any, out: Any, step: Any, start: int, acc: DType, exclusive: bool) -> None:
-    """Scan (rows, n), contiguous, along n: `step` of accumulators of dtype `acc`, which begins with
-    `start`.
-    """
-    m, n = x.shape
-    plane = cb.device_properties_of().plane_size
-    lanes = line_of(x, out)
-    most = max(1, HELD // (lanes * acc.itemsize))
-    mode = "unchecked"
-    if n <= UNITS * lanes * most:
+def most_lines(p: Scan) -> tuple[int, int]:
+    """Elements of a line, and lines that a unit holds."""
+    lanes = line_of(p.x, p.out)
+    return lanes, max(1, HELD // (lanes * p.acc.itemsize))
+
+
+class HeldRows(GpuRoutine):
+    """Rows that their units hold."""
+
+    name = "held_rows"
+
+    def unfit(self, p: Scan, properties: cb.DeviceProperties) -> str | None:
+        """Rows that fit into the registers of a cube."""
+        if not p.by_rows:
+            return "for rows"
+        lanes, most = most_lines(p)
+        return None if p.x.shape[1] <= UNITS * lanes * most else "rows are longer than a cube holds"
+
+    def launch(self, p: Scan, properties: cb.DeviceProperties) -> None:
+        """A cube scans a row, or several short ones."""
+        (m, n), (lanes, most) = p.x.shape, most_lines(p)
         units = min(UNITS, power_of_two(-(-n // (lanes * most))))
         lines = power_of_two(-(-n // (lanes * units)))
-        rows = max(1, SHARED // units)
-        plan = ScanPlan(lanes, lines, units, min(units, plane), rows, n == units * lanes * lines)
-        scan_held[-(-m // rows), units * rows](x, out, step, start, acc, exclusive, plan, mode=mode)
-        return
-    plan = ScanPlan(lanes, most, UNITS, plane)
-    tiles = -(-n // (UNITS * lanes * most))
-    words = (1 + m * (tiles + -(-tiles // GROUP))) * (acc.itemsize // 4)
-    scan_chained[m * tiles, UNITS](
-        x, out, cleared(words), step, start, acc, exclusive, plan, GROUP, mode=mode
-    )
+        rows, width = max(1, SHARED // units), min(units, properties.plane_size)
+        plan = ScanPlan(lanes, lines, units, width, rows, n == units * lanes * lines)
+        scan_held[-(-m // rows), units * rows](p.x, p.out, *p.how, plan, mode="unchecked")
+
+
+class ChainedRows(GpuRoutine):
+    """Tiles of long rows, by decoupled look-back."""
+
+    name = "chained_rows"
+
+    def unfit(self, p: Scan, properties: cb.DeviceProperties) -> str | None:
+        """Rows."""
+        return None if p.by_rows else "for rows"
+
+    def launch(self, p: Scan, properties: cb.DeviceProperties) -> None:
+        """A cube scans a tile."""
+        (m, n), (lanes, most) = p.x.shape, most_lines(p)
+        plan = ScanPlan(lanes, most, UNITS, properties.plane_size)
+        tiles = -(-n // (UNITS * lanes * most))
+        state = cleared((1 + m * (tiles + -(-tiles // GROUP))) * (p.acc.itemsize // 4))
+        scan_chained[m * tiles, UNITS](p.x, p.out, state, *p.how, plan, GROUP, mode="unchecked")

@@ -15,8 +15,10 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.sort.keys import unmasked_key
-from cubepy.kernels.sort.network_cpu import all_of, key_line, largest, sort_part
+from cubepy.kernels.sort.network_cpu import all_of, key_line, largest, masks_of, sort_part
+from cubepy.kernels.sort.problem import Sort
 from cubepy.runtime import memory, recording
+from cubepy.tune import CpuRoutine
 
 ROOM = 1 << 17  # bytes of the largest bucket that is sorted within the cache
 PIECES = 8  # of a segment, at most, so that threads share it
@@ -266,53 +268,61 @@ def _listed(values: Any) -> Any:
     return np.ascontiguousarray(values, np.int64)
 
 
-def sort_by_buckets(x: Any, out: Any, masks: Any) -> None:
-    """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their
-    `Keys.masks`.
-    """
-    recording.spoil()  # what is launched depends on the keys
-    m, n = x.shape
-    wide = masks.dtype
-    lanes, room = cb.device_properties_of().register_bytes // wide.itemsize, ROOM // wide.itemsize
-    source, target, fresh = x.reshape(-1), out.reshape(-1), True
-    starts, sizes = _listed(np.arange(m) * n), _listed(np.full(m, n))
-    while starts.size:
-        pieces = max(1, min(PIECES, int(sizes.max()) // LEAST)) if starts.size < PIECES else 1
-        lows, spans = _ranges(source, Segments(starts, sizes, pieces), masks, fresh, lanes)
-        some = spans != 0
-        if not some.all():
-            one = (np.ascontiguousarray(a[~some]) for a in (starts, sizes, lows))
-            fill_equal[starts.size - int(some.sum()), 1](*one, target, masks, mode="unchecked")
-            starts, sizes, lows, spans = (
-                np.ascontiguousarray(a[some]) for a in (starts, sizes, lows, spans)
+class Bucketsort(CpuRoutine):
+    """Keys go to buckets by their range, which a network sorts within the cache."""
+
+    name = "bucketsort"
+
+    def unfit(self, p: Sort, properties: cb.DeviceProperties) -> str | None:
+        """Values."""
+        return None if p.indices is None else "for values alone"
+
+    def launch(self, p: Sort, properties: cb.DeviceProperties) -> None:
+        """Five launches, and as many for what is left of buckets that are too large."""
+        x, out, masks = p.source, p.target, masks_of(p.keys)
+        recording.spoil()  # what is launched depends on the keys
+        m, n = x.shape
+        wide = masks.dtype
+        lanes, room = properties.register_bytes // wide.itemsize, ROOM // wide.itemsize
+        source, target, fresh = x.reshape(-1), out.reshape(-1), True
+        starts, sizes = _listed(np.arange(m) * n), _listed(np.full(m, n))
+        while starts.size:
+            pieces = max(1, min(PIECES, int(sizes.max()) // LEAST)) if starts.size < PIECES else 1
+            lows, spans = _ranges(source, Segments(starts, sizes, pieces), masks, fresh, lanes)
+            some = spans != 0
+            if not some.all():
+                one = (np.ascontiguousarray(a[~some]) for a in (starts, sizes, lows))
+                fill_equal[starts.size - int(some.sum()), 1](*one, target, masks, mode="unchecked")
+                starts, sizes, lows, spans = (
+                    np.ascontiguousarray(a[some]) for a in (starts, sizes, lows, spans)
+                )
+                if not starts.size:
+                    return
+            todo, width = Segments(starts, sizes, pieces), int(spans.max()).bit_length()
+            bits = max(10, min(BINS, int(sizes.max()).bit_length() - 6))
+            if width <= BINS and int(sizes.max()) >> width:
+                bits = max(10, width)
+            shifts = np.array([max(0, int(span).bit_length() - bits) for span in spans], wide)
+            counts = memory.empty((starts.size, pieces, 1 << bits), np.int32)
+            how = (masks, fresh, lanes)
+            count_bins[starts.size * pieces, 1](
+                source, *todo[:2], lows, shifts, counts, *how, mode="unchecked"
             )
-            if not starts.size:
+            if width <= bits:
+                fill_bins[starts.size * PARTS, 1](
+                    starts, lows, counts, target, masks, PARTS, lanes, mode="unchecked"
+                )
                 return
-        todo, width = Segments(starts, sizes, pieces), int(spans.max()).bit_length()
-        bits = max(10, min(BINS, int(sizes.max()).bit_length() - 6))
-        if width <= BINS and int(sizes.max()) >> width:
-            bits = max(10, width)
-        shifts = np.array([max(0, int(span).bit_length() - bits) for span in spans], wide)
-        counts = memory.empty((starts.size, pieces, 1 << bits), np.int32)
-        how = (masks, fresh, lanes)
-        count_bins[starts.size * pieces, 1](
-            source, *todo[:2], lows, shifts, counts, *how, mode="unchecked"
-        )
-        if width <= bits:
-            fill_bins[starts.size * PARTS, 1](
-                starts, lows, counts, target, masks, PARTS, lanes, mode="unchecked"
+            moved = memory.empty((m * n,), wide)
+            edges = _moved(source, moved, todo, lows, shifts, counts, how)
+            cubes = starts.size * (edges.shape[1] - 1)
+            sort_each_bucket[cubes, 1](
+                moved, starts, edges, target, masks, room, lanes, mode="unchecked"
             )
-            return
-        moved = memory.empty((m * n,), wide)
-        edges = _moved(source, moved, todo, lows, shifts, counts, how)
-        cubes = starts.size * (edges.shape[1] - 1)
-        sort_each_bucket[cubes, 1](
-            moved, starts, edges, target, masks, room, lanes, mode="unchecked"
-        )
-        filled = np.diff(edges, axis=1)
-        left = np.nonzero(filled > room)
-        starts, sizes = _listed(starts[left[0]] + edges[:, :-1][left]), _listed(filled[left])
-        source, fresh = moved, False
+            filled = np.diff(edges, axis=1)
+            left = np.nonzero(filled > room)
+            starts, sizes = _listed(starts[left[0]] + edges[:, :-1][left]), _listed(filled[left])
+            source, fresh = moved, False
 
 
 def _ranges(x: Any, todo: Segments, masks: Any, fresh: bool, lanes: int) -> tuple[Any, Any]:

@@ -11,10 +11,19 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes
 from cubepy.kernels.sort.keys import unmasked_key
-from cubepy.kernels.sort.network_cpu import all_of, halve_lanes, largest, sort_part, swapped, weave
+from cubepy.kernels.sort.network_cpu import (
+    all_of,
+    halve_lanes,
+    largest,
+    masks_of,
+    sort_part,
+    swapped,
+    weave,
+)
+from cubepy.kernels.sort.problem import Sort
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
 
 RUN = 1 << 15  # bytes of a run that the nearest cache holds while it is sorted
 FEW = 1 << 14  # elements that one thread sorts and merges before two have met twice
@@ -74,7 +83,7 @@ def next_line(x, a, a_end, b, b_end, most, lanes: cb.Comptime[int]):
     if rest >= lanes:
         line = x.load(at, lanes)
     else:
-        line = first_lanes(x.load(cb.min(at, edge), lanes, valid=rest), rest, most, lanes)
+        line = cb.keep_first(x.load(cb.min(at, edge), lanes, valid=rest), rest, most)
     return line, left
 
 
@@ -133,29 +142,42 @@ def merge_runs(
                 out.store(one + at, value, valid=rest)
 
 
-def sort_by_runs(x: Any, out: Any, masks: Any) -> None:
-    """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their
-    `Keys.masks`.
-    """
-    m, n = x.shape
-    wide = masks.dtype
-    lanes, room = cb.device_properties_of().register_bytes // wide.itemsize, RUN // wide.itemsize
-    length = room  # a network sorts a power of two: runs of equal lengths would each be padded to the next one
-    runs = -(-n // length)
-    each = runs if m * n <= FEW else 1
-    here, there = (memory.empty((m * n,), wide) for _ in range(2))
-    sort_runs[m * -(-runs // each), 1](
-        x.reshape(-1), masks, here, n, length, each, room, lanes, mode="unchecked"
-    )
-    merge(here, there, out, masks, length)
+class Mergesort(CpuRoutine):
+    """Runs that the nearest cache holds, merged two and two."""
+
+    name = "mergesort"
+
+    def unfit(self, p: Sort, properties: cb.DeviceProperties) -> str | None:
+        """Values; buckets only count keys of so few bits, and longer rows are theirs."""
+        if p.indices is not None:
+            return "for values alone"
+        most = MOST >> (2 if p.keys.bits <= 16 else 0)
+        return None if p.x.shape[1] <= most else f"for rows of at most {most}"
+
+    def launch(self, p: Sort, properties: cb.DeviceProperties) -> None:
+        """A launch for the runs, and one for every doubling."""
+        x, out, masks = p.source, p.target, masks_of(p.keys)
+        m, n = x.shape
+        wide = masks.dtype
+        lanes, room = properties.register_bytes // wide.itemsize, RUN // wide.itemsize
+        length = room  # a network sorts a power of two: runs of equal lengths would each be padded to the next one
+        runs = -(-n // length)
+        each = runs if m * n <= FEW else 1
+        here, there = (memory.empty((m * n,), wide) for _ in range(2))
+        sort_runs[m * -(-runs // each), 1](
+            x.reshape(-1), masks, here, n, length, each, room, lanes, mode="unchecked"
+        )
+        merge(here, there, out, masks, length, properties)
 
 
-def merge(here: Any, there: Any, out: Any, masks: Any, length: int) -> None:
+def merge(
+    here: Any, there: Any, out: Any, masks: Any, length: int, properties: cb.DeviceProperties
+) -> None:
     """Write the merged runs of `length` keys of `here` to `out` (rows, n); both spare arrays are
     flat.
     """
     m, n = out.shape
-    lanes = cb.device_properties_of().register_bytes // here.itemsize
+    lanes = properties.register_bytes // here.itemsize
     while length < n:
         last = 2 * length >= n
         parts = (

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import lane_numbers
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.kernels.sort.keys import masked_key, unmasked_key
 from cubepy.runtime import recording
@@ -28,7 +27,7 @@ def masks_of(keys: Any) -> np.ndarray:
     """`Keys.masks` as an array of what keys are held in; a call that is repeated reads it again."""
     masks = _masks(keys)
     if recording.active and (recorder := recording.current()) is not None:
-        recorder.number(masks)
+        recorder.constant(masks)
     return masks
 
 
@@ -312,9 +311,7 @@ def placed_line(x, at, i, masks, same_zeros: cb.Comptime[bool], lanes: cb.Compti
             line == x.dtype(1 << (x.dtype.bits - 1)), cb.splat(x.dtype(0), lanes), line
         )
     key = masked_key(line, x.dtype.bits, masks) ^ cb.u32(1 << 31)  # as signed numbers are compared
-    return (cb.cast(key, cb.i64) << 32) | cb.cast(
-        lane_numbers(cb.i32, lanes) + cb.cast(i, cb.i32), cb.i64
-    )
+    return (cb.cast(key, cb.i64) << 32) | cb.cast(cb.iota(lanes) + cb.cast(i, cb.i32), cb.i64)
 
 
 @cb.func

@@ -11,7 +11,6 @@ else has to be seen in order.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,8 +20,10 @@ from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.kernels.scan.scan_gpu import prefix_plane
 from cubepy.kernels.sort.keys import digit_of, from_key, key_at, to_key
+from cubepy.kernels.sort.problem import Sort
 from cubepy.kernels.sort.radix_cpu import passes_of
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube: one for every digit
 
@@ -243,42 +244,46 @@ def sweep(
                 out_indices[row, to] = cb.cast(order[q], out_indices.dtype)
 
 
-def sort_by_sweeps(x: Any, values: Any, indices: Any, keys: Any) -> None:
-    """Sort (rows, n) of unsigned integers on the current device; `values` and `indices` as in
-    `radix`.
-    """
-    m, n = x.shape
-    passes = -(-keys.bits // 8)
-    plan = LONG_KEYS if keys.bits == 64 else KEYS if indices is None else PAIRS
-    tiles = -(-n // (UNITS * plan.items))
-    word = np.dtype(np.uint32 if n < 1 << 30 else np.uint64)
-    sizes = [4 * passes * m * 256, 1024, word.itemsize * passes * m * tiles * 256]
-    zeros = memory.empty((sum(sizes),), np.uint8)
-    zeros[...] = 0
-    seen = zeros[: sizes[0]].view(np.int32).reshape(passes, m, 256)
-    drawn = zeros[sizes[0] : sizes[0] + 4 * passes].view(np.int32)
-    state = zeros[sizes[0] + sizes[1] :].view(word).reshape(passes, m * tiles, 256)
-    lanes = line_of(x)
-    line = 4 * UNITS * lanes
-    cubes = max(1, min(-(-n // line), 8 * cb.device_properties_of().cores // m))
-    piece = -(-n // (cubes * line)) * line
-    count_all_digits[m * -(-n // piece), UNITS](x, seen, piece, keys, lanes, mode="unchecked")
-    for p, (here, order, out, out_order, first, last) in enumerate(
-        passes_of(x, values, indices, keys, 8)
-    ):
-        sweep[m * tiles, UNITS](
-            here,
-            order,
-            seen,
-            drawn,
-            state,
-            out,
-            out_order,
-            p,
-            tiles,
-            keys,
-            first,
-            last,
-            plan,
-            mode="unchecked",
-        )
+class Onesweep(GpuRoutine):
+    """Radix passes over the whole row, each of which reads and writes once."""
+
+    name = "onesweep"
+
+    def launch(self, p: Sort, properties: cb.DeviceProperties) -> None:
+        """A launch that counts, and one for every digit of eight bits."""
+        x, values, indices, keys = p.source, p.target, p.indices, p.keys
+        m, n = x.shape
+        passes = -(-keys.bits // 8)
+        plan = LONG_KEYS if keys.bits == 64 else KEYS if indices is None else PAIRS
+        tiles = -(-n // (UNITS * plan.items))
+        word = np.dtype(np.uint32 if n < 1 << 30 else np.uint64)
+        sizes = [4 * passes * m * 256, 1024, word.itemsize * passes * m * tiles * 256]
+        zeros = memory.empty((sum(sizes),), np.uint8)
+        zeros[...] = 0
+        seen = zeros[: sizes[0]].view(np.int32).reshape(passes, m, 256)
+        drawn = zeros[sizes[0] : sizes[0] + 4 * passes].view(np.int32)
+        state = zeros[sizes[0] + sizes[1] :].view(word).reshape(passes, m * tiles, 256)
+        lanes = line_of(x)
+        line = 4 * UNITS * lanes
+        cubes = max(1, min(-(-n // line), 8 * properties.cores // m))
+        piece = -(-n // (cubes * line)) * line
+        count_all_digits[m * -(-n // piece), UNITS](x, seen, piece, keys, lanes, mode="unchecked")
+        for digit, (here, order, out, out_order, first, last) in enumerate(
+            passes_of(x, values, indices, keys, 8)
+        ):
+            sweep[m * tiles, UNITS](
+                here,
+                order,
+                seen,
+                drawn,
+                state,
+                out,
+                out_order,
+                digit,
+                tiles,
+                keys,
+                first,
+                last,
+                plan,
+                mode="unchecked",
+            )

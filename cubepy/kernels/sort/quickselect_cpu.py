@@ -4,13 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import cubepy as cb
 from cubepy.kernels.sort import quicksort_cpu
-from cubepy.kernels.sort.keys import Keys
 from cubepy.kernels.sort.network_cpu import (
     all_of,
     largest,
@@ -20,8 +17,11 @@ from cubepy.kernels.sort.network_cpu import (
     sort_lines,
     store_places,
 )
+from cubepy.kernels.sort.problem import Top
 from cubepy.kernels.sort.quicksort_cpu import SMALL, part_keys, pivot_of
+from cubepy.kernels.sort.radix_cpu import FEW
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
 
 LONGEST = 1 << 16  # row
 WANTED = 1024  # elements of it, at most
@@ -102,29 +102,34 @@ def top_by_parts(
         )
 
 
-def worth_it(n: int, k: int, itemsize: int) -> bool:
-    """Whether to look for the first k of rows of n in this way: of many more elements few are
-    better than the worst of those that were found so far (`radix.top_rows`).
-    """
-    return (
-        quicksort_cpu.quick()
-        and k <= WANTED
-        and 2 * k <= n <= min(LONGEST, OFTEN * k)
-        and itemsize <= 4
-    )
+class Quickselect(CpuRoutine):
+    """Rows are parted until the first k are apart, which a network sorts.
 
-
-def top_by_quickselect(x: Any, values: Any, indices: Any, kinds: Keys) -> None:
-    """`values`, `indices` (rows, k) = the first k of the sorted rows of x (rows, n) and their
-    places; all contiguous; keys of 32 bits or less, k at most WANTED, n at most LONGEST.
+    Of many more elements few are better than the worst of those that were found so far
+    (`radix_cpu.Collected`).
     """
-    (m, n), k, device = x.shape, values.shape[1], cb.device_properties_of()
-    lanes, bits = device.register_bytes // 8, f"u{x.itemsize}"
-    each = -(-m // (4 * device.cores))
-    cubes = -(-m // each)
-    keys = memory.empty((cubes * 2 * (n + 2 * lanes),), np.int64)
-    source, found = (a.view(bits).reshape(-1) for a in (x, values))
-    top_by_parts[cubes, 1](
-        source, masks_of(kinds), keys, found, indices.reshape(-1), m, n, k, each, quicksort_cpu.LEVELS * n.bit_length(),
-        kinds.same_zeros, lanes, mode="unchecked",
-    )  # fmt: skip
+
+    name = "quickselect"
+
+    def unfit(self, p: Top, properties: cb.DeviceProperties) -> str | None:
+        """A good part of rows of 32 bits, where lines are parted quickly."""
+        n, k = p.x.shape[1], p.k
+        if not quicksort_cpu.quick(properties):
+            return "lines are not parted quickly"
+        if p.x.itemsize > 4:
+            return "for keys of 32 bits"
+        fits = FEW < k <= WANTED and 2 * k <= n <= min(LONGEST, OFTEN * k)
+        return None if fits else f"for {FEW + 1} to {WANTED} of twice to {OFTEN} times as many"
+
+    def launch(self, p: Top, properties: cb.DeviceProperties) -> None:
+        """A cube searches some rows."""
+        (m, n), k = p.x.shape, p.k
+        lanes = properties.register_bytes // 8
+        each = -(-m // (4 * properties.cores))
+        cubes = -(-m // each)
+        keys = memory.empty((cubes * 2 * (n + 2 * lanes),), np.int64)
+        source, found = (a.reshape(-1) for a in (p.source, p.target))
+        top_by_parts[cubes, 1](
+            source, masks_of(p.keys), keys, found, p.indices.reshape(-1), m, n, k, each, quicksort_cpu.LEVELS * n.bit_length(),
+            p.keys.same_zeros, lanes, mode="unchecked",
+        )  # fmt: skip

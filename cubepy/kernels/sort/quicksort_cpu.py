@@ -9,13 +9,14 @@ enough are sorted by a network (see `sort.network_cpu`).
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
+from cubepy.kernels.sort import mergesort_cpu
 from cubepy.kernels.sort.keys import unmasked_key
 from cubepy.kernels.sort.mergesort_cpu import FEW, merge
-from cubepy.kernels.sort.network_cpu import all_of, key_line, largest, sort_part
+from cubepy.kernels.sort.network_cpu import all_of, key_line, largest, masks_of, sort_part
+from cubepy.kernels.sort.problem import Sort
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
 
 SMALL = 256  # keys of a part that a network sorts
 LEVELS = 2  # times the binary logarithm of a row's length: deeper ones halve the range of keys
@@ -195,36 +196,53 @@ def quicksort_runs(
         )
 
 
-def quick() -> bool:
+def quick(properties: cb.DeviceProperties) -> bool:
     """Whether the device parts a line as long as its registers by a mask in a few steps."""
-    device = cb.device_properties_of()
-    return "partition" in device.features and device.register_bytes == 32
+    return "partition" in properties.features and properties.register_bytes == 32
 
 
-def sort_by_quicksort(x: Any, out: Any, masks: Any) -> None:
-    """Sort the rows of x (rows, n) of unsigned integers into `out`, both contiguous, by their
-    `Keys.masks`.
-    """
-    m, n = x.shape
-    wide, device = masks.dtype, cb.device_properties_of()
-    lanes, pieces = device.register_bytes // wide.itemsize, 1
-    while m * pieces < device.cores and n > pieces * FEW:
-        pieces *= 2
-    length = -(-n // (16 * pieces)) * 16
-    keys, target = memory.empty((2 * m * n,), wide), out.reshape(-1)
-    here = target if length >= n else memory.empty((m * n,), wide)
-    quicksort_runs[m * -(-n // length), 1](
-        x.reshape(-1),
-        masks,
-        keys,
-        here,
-        n,
-        length,
-        LEVELS * n.bit_length(),
-        length >= n,
-        SMALL,
-        lanes,
-        mode="unchecked",
-    )
-    if length < n:
-        merge(here, keys[: m * n], out, masks, length)
+def parts(p: Sort, properties: cb.DeviceProperties) -> bool:
+    """Whether parting rows is worth it."""
+    return quick(properties) and (p.wide == 8 or p.x.shape[1] > mergesort_cpu.FEW)
+
+
+class Quicksort(CpuRoutine):
+    """Rows are parted until a network sorts the rest; several units' parts are merged."""
+
+    name = "quicksort"
+
+    def unfit(self, p: Sort, properties: cb.DeviceProperties) -> str | None:
+        """Values, where lines are parted quickly."""
+        if p.indices is not None:
+            return "for values alone"
+        if not parts(p, properties):
+            return "lines are not parted quickly, or rows are short"
+        most = MOST >> (4 if p.keys.bits <= 16 else 0)
+        return None if p.x.shape[1] <= most else f"for rows of at most {most}"
+
+    def launch(self, p: Sort, properties: cb.DeviceProperties) -> None:
+        """A launch for the parts of units, and one for every doubling."""
+        x, out, masks = p.source, p.target, masks_of(p.keys)
+        m, n = x.shape
+        wide = masks.dtype
+        lanes, pieces = properties.register_bytes // wide.itemsize, 1
+        while m * pieces < properties.cores and n > pieces * FEW:
+            pieces *= 2
+        length = -(-n // (16 * pieces)) * 16
+        keys, target = memory.empty((2 * m * n,), wide), out.reshape(-1)
+        here = target if length >= n else memory.empty((m * n,), wide)
+        quicksort_runs[m * -(-n // length), 1](
+            x.reshape(-1),
+            masks,
+            keys,
+            here,
+            n,
+            length,
+            LEVELS * n.bit_length(),
+            length >= n,
+            SMALL,
+            lanes,
+            mode="unchecked",
+        )
+        if length < n:
+            merge(here, keys[: m * n], out, masks, length, properties)

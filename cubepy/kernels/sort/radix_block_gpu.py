@@ -7,14 +7,13 @@ and the bits below its own tell how many equal digits come before it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives.vector_width import power_of_two
 from cubepy.kernels.scan.scan_gpu import prefix_plane
 from cubepy.kernels.sort.keys import digit_of, from_key, to_key
-from cubepy.kernels.sort.onesweep_gpu import sort_by_sweeps
+from cubepy.kernels.sort.problem import Sort
+from cubepy.tune import GpuRoutine
 
 UNITS = 256
 ITEMS = 16  # keys of 32 bits that a unit holds
@@ -119,15 +118,20 @@ def sort_rows_by_planes(x: cb.Array, out, out_indices, keys: cb.Comptime, items:
                 out_indices[row, i] = cb.cast(at[j], out_indices.dtype)
 
 
-def sort_by_planes(x: Any, values: Any, indices: Any, keys: Any) -> None:
-    """Sort (rows, n) of unsigned integers on the current device."""
-    m, n = x.shape
-    items = ITEMS // 2 if keys.bits == 64 else ITEMS
-    tile = UNITS * items
-    if n <= tile:
+class BlockRadix(GpuRoutine):
+    """A cube holds a row in registers and sorts it by radix."""
+
+    name = "radix_block"
+
+    def unfit(self, p: Sort, properties: cb.DeviceProperties) -> str | None:
+        """Rows that the registers of a cube hold."""
+        most = UNITS * (ITEMS // 2 if p.keys.bits == 64 else ITEMS)
+        return None if p.x.shape[1] <= most else f"for rows of at most {most}"
+
+    def launch(self, p: Sort, properties: cb.DeviceProperties) -> None:
+        """A cube sorts a row."""
+        m, n = p.x.shape
         units = min(UNITS, max(32, power_of_two(n) // 8))
         sort_rows_by_planes[m, units](
-            x, values, indices, keys, max(1, power_of_two(n) // units), mode="checked"
+            p.source, p.target, p.indices, p.keys, max(1, power_of_two(n) // units), mode="checked"
         )
-    else:
-        sort_by_sweeps(x, values, indices, keys)

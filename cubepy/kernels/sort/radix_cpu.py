@@ -16,10 +16,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cubepy as cb
-from cubepy.kernels.primitives.lines import first_lanes
+from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.primitives.register_transpose import transpose_lines
+from cubepy.kernels.primitives.vector_width import power_of_two
+from cubepy.kernels.scan.problem import Scan
+from cubepy.kernels.scan.routines import SCAN
 from cubepy.kernels.sort.keys import Keys, digit_of, from_key, key_at, to_key
+from cubepy.kernels.sort.problem import Sort, Top
+from cubepy.lang.dtypes import i32
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
+
+ROOM = 8192  # longest row that is sorted within the cache, by one unit
+PIECES = 8  # of a long row, at most
+FEW = 16  # largest k of topk that is kept in order all the time
+FEW_OF = 1 << 16  # and the longest row of it
 
 
 class Pass(NamedTuple):
@@ -222,7 +233,7 @@ def sort_short_rows(
     for k in range(0, count, lanes):
         for r in range(lanes):
             line = to_key(x.load((first + r, k), lanes), keys)
-            a[k + r] = first_lanes(line, n - k, wide(keys.ones), lanes)
+            a[k + r] = cb.keep_first(line, n - k, wide(keys.ones))
         transpose_block(a, k, lanes)
     p = 1
     block = 1  # the binary logarithm of 2 p
@@ -323,3 +334,99 @@ def top_few(
     for i in range(k):
         out[row, i] = cb.cast(from_key(best[i], keys), out.dtype)
         out_indices[row, i] = cb.cast(order[i], out_indices.dtype)
+
+
+class Rows(CpuRoutine):
+    """Radix passes within the cache, a row by one unit (stable)."""
+
+    name = "radix_rows"
+
+    def unfit(self, p: Sort, properties: cb.DeviceProperties) -> str | None:
+        """Rows of at most ROOM."""
+        return None if p.x.shape[1] <= ROOM else f"for rows of at most {ROOM}"
+
+    def launch(self, p: Sort, properties: cb.DeviceProperties) -> None:
+        """A cube sorts a row."""
+        m, n = p.x.shape
+        digits, indexed = 11 if n >= 2048 else 8, p.indices is not None
+        sort_rows[m, 1](
+            p.source,
+            p.target,
+            p.indices,
+            1 << digits,
+            p.keys,
+            digits,
+            max(16, power_of_two(n)),
+            indexed,
+            mode="unchecked",
+        )
+
+
+class Pieces(CpuRoutine):
+    """Radix passes over pieces of rows (stable)."""
+
+    name = "radix_pieces"
+
+    def launch(self, p: Sort, properties: cb.DeviceProperties) -> None:
+        """Digits are counted and keys moved, pass by pass."""
+        m, n = p.x.shape
+        digits = 11 if p.keys.bits > 16 else 8
+        pieces = max(1, min(PIECES, n // 8192)) if m < PIECES else 1
+        piece = -(-n // pieces)
+        pieces = -(-n // piece)
+        counts = memory.empty((m, 1 << digits, pieces), np.int32)
+        places = memory.empty(counts.shape, np.int32)
+        for step, (here, order, out, out_order, first, last) in enumerate(
+            passes_of(p.source, p.target, p.indices, p.keys, digits)
+        ):
+            count_digits[m * pieces, 1](
+                here, counts, step * digits, piece, p.keys, digits, first, mode="unchecked"
+            )
+            flat = (m, counts.size // m)
+            SCAN.run(Scan(counts.reshape(flat), places.reshape(flat), f.add, 0, i32, True))
+            move_keys[m * pieces, 1](
+                here,
+                order,
+                places,
+                out,
+                out_order,
+                step * digits,
+                piece,
+                p.keys,
+                digits,
+                first,
+                last,
+                mode="unchecked",
+            )
+
+
+class Few(CpuRoutine):
+    """The best so far are in order all the time."""
+
+    name = "few"
+
+    def unfit(self, p: Top, properties: cb.DeviceProperties) -> str | None:
+        """Few of rows that are not long."""
+        few = p.k <= FEW and p.x.shape[1] <= FEW_OF
+        return None if few else f"for at most {FEW} of at most {FEW_OF}"
+
+    def launch(self, p: Top, properties: cb.DeviceProperties) -> None:
+        """A cube searches a row."""
+        lanes = max(1, properties.register_bytes // max(4, p.x.itemsize))
+        top_few[p.x.shape[0], 1](
+            p.source, p.target, p.indices, p.k, p.keys, FEW, lanes, mode="unchecked"
+        )
+
+
+class Collected(CpuRoutine):
+    """What beats the worst so far is collected, and cut to k when room ends."""
+
+    name = "collected"
+
+    def launch(self, p: Top, properties: cb.DeviceProperties) -> None:
+        """A cube searches a row."""
+        lanes = max(1, properties.register_bytes // max(4, p.x.itemsize))
+        room = max(128, power_of_two(2 * p.k) + lanes)
+        top_rows[p.x.shape[0], 1](
+            p.source, p.target, p.indices, p.k, 256, p.keys, room, lanes, mode="checked"
+        )

@@ -19,7 +19,9 @@ import cubepy as cb
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.kernels.sort.keys import from_key, to_key
+from cubepy.kernels.sort.problem import Top
 from cubepy.runtime import memory
+from cubepy.tune import GpuRoutine
 
 MOST = {32: 1008, 64: 256}  # the largest k, by bits of a key: registers are the limit
 PLANES = 16  # of a core, for a row that is cut
@@ -41,21 +43,6 @@ class TopPlan:
     room: int
     first: bool
     last: bool
-
-
-@cb.func
-def numbers(lanes: cb.Comptime[int]):
-    """The line 0, 1, 2, ... of at most 64 lanes (`lane_numbers` in fewer steps)."""
-    parts = (cb.splat(cb.i32(0), 1),)
-    for k in cb.unroll(range(lanes.bit_length() - 1)):
-        parts = parts + (cb.concat(parts[k], parts[k] + (1 << k)),)
-    return parts[lanes.bit_length() - 1]
-
-
-@cb.func
-def first_of(line, count, other):
-    """The first `count` lanes of a line; `other` in those behind."""
-    return cb.select(numbers(line.lanes) < count, line, cb.splat(other, line.lanes))
 
 
 @cb.func
@@ -81,10 +68,10 @@ def keep_best(kept, order, count, k, most, keys, room: cb.Comptime[int]):
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
     slots = room // cb.PLANE_DIM
     mine = lane * slots
-    held = first_of(kept.load((plane, mine), slots), count - mine, wide(keys.ones))
-    where = first_of(order.load((plane, mine), slots), count - mine, cb.i32(NOWHERE))
+    held = cb.keep_first(kept.load((plane, mine), slots), count - mine, wide(keys.ones))
+    where = cb.keep_first(order.load((plane, mine), slots), count - mine, cb.i32(NOWHERE))
     low = cb.plane_min(held.min())
-    high = cb.plane_max(first_of(held, count - mine, wide(0)).max())
+    high = cb.plane_max(cb.keep_first(held, count - mine, wide(0)).max())
     begin = 0
     final = NOWHERE
     found = count
@@ -143,16 +130,18 @@ def walk(x, given, row, begin, stop, k, most, kept, order, counts, keys, plan):
             for r in cb.unroll(range(plan.rounds)):
                 i = base + r * hop
                 v = x.load((row, i), lanes, valid=stop - i)
-                lines[r] = first_of(to_key(v, keys) if plan.first else v, stop - i, wide(keys.ones))
+                lines[r] = cb.keep_first(
+                    to_key(v, keys) if plan.first else v, stop - i, wide(keys.ones)
+                )
         if open_:
             for r in cb.unroll(range(plan.rounds)):
                 i = base + r * hop
                 to = multiple(count + (r * cb.PLANE_DIM + lane) * lanes, lanes)
-                where = numbers(lanes) + cb.cast(i, cb.i32)
+                where = cb.iota(lanes) + cb.cast(i, cb.i32)
                 if not plan.first:
                     where = given.load((row, i), lanes, valid=stop - i)
                 kept.store((plane, to), lines[r])
-                order.store((plane, to), first_of(where, stop - i, cb.i32(NOWHERE)))
+                order.store((plane, to), cb.keep_first(where, stop - i, cb.i32(NOWHERE)))
             count = count + chunk
             cb.sync_plane()
         else:
@@ -275,7 +264,31 @@ def worth_it(elements: int, n: int, k: int, itemsize: int) -> bool:
     return n > 4 * k and k <= MOST[max(32, 8 * itemsize)] and (k <= MANY or elements >= FEW)
 
 
-def top_by_planes(x: Any, values: Any, indices: Any, k: int, keys: Any, given: Any = None) -> None:
+class Search(GpuRoutine):
+    """Planes walk along pieces and keep what may still count."""
+
+    name = "search"
+
+    def unfit(self, p: Top, properties: cb.DeviceProperties) -> str | None:
+        """Few enough that searching is better than sorting."""
+        m, n = p.x.shape
+        worth = worth_it(m * n, n, p.k, p.x.itemsize)
+        return None if worth else "so many are better sorted"
+
+    def launch(self, p: Top, properties: cb.DeviceProperties) -> None:
+        """A launch over the rows, and as many as it takes over what cubes kept."""
+        top_by_planes(p.source, p.target, p.indices, p.k, p.keys, properties)
+
+
+def top_by_planes(
+    x: Any,
+    values: Any,
+    indices: Any,
+    k: int,
+    keys: Any,
+    properties: cb.DeviceProperties,
+    given: Any = None,
+) -> None:
     """The k best of every row of x (rows, n), unsigned integers: `values` and `indices` are (rows,
     k), in order.
 
@@ -283,19 +296,20 @@ def top_by_planes(x: Any, values: Any, indices: Any, k: int, keys: Any, given: A
     """
     m, n = x.shape
     narrow = 8 if keys.bits == 64 else 4
-    device = cb.device_properties_of()
     least = power_of_two(k)
     most = (
         max(16, least if 5 * k <= 4 * least else least + least // 2)
         if k <= MANY
         else min(1024, k + k // 4)
     )
-    wanted = max(1, PLANES * device.cores // m)
+    wanted = max(1, PLANES * properties.cores // m)
     room = max(512, 4 * least) if k <= MANY else 2048
     lanes = min(line_of(x), 8)
     rounds = max(1, min(room // 2, 512) // 32 // lanes)
     chunk = 32 * lanes * rounds
-    widest = min(16, power_of_two(device.max_shared_memory // (room * (narrow + 4) + 16) + 1) // 2)
+    widest = min(
+        16, power_of_two(properties.max_shared_memory // (room * (narrow + 4) + 16) + 1) // 2
+    )
     planes = min(wanted, -(-n // (2 * chunk)), max(1, n // (2 * k)))
     if planes > widest and given is None or n > LAST:
         cubes, planes = -(-planes // min(8, widest)), min(8, widest)
@@ -313,4 +327,4 @@ def top_by_planes(x: Any, values: Any, indices: Any, k: int, keys: Any, given: A
         x, given, found, at, k, most, part, power_of_two(most), keys, plan, mode="unchecked"
     )
     if cubes > 1:
-        top_by_planes(found, values, indices, k, keys, at)
+        top_by_planes(found, values, indices, k, keys, properties, at)

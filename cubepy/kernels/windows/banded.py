@@ -5,6 +5,7 @@ axis.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -12,12 +13,22 @@ import numpy as np
 
 from cubepy.runtime import recording
 
+NOISE = 1e-11  # by which equal weights may differ, as j * scale rounds
+
+
+def steady_weight(value: float) -> float:
+    """A weight that is the same in all blocks, whatever the size: a fraction, as those of windows
+    and of whole scales are, or rounded.
+    """
+    exact = float(Fraction(value).limit_denominator(1 << 16))
+    return exact if abs(exact - value) <= NOISE else round(value, 12)
+
 
 def noted(*tables: np.ndarray) -> tuple[np.ndarray, ...]:
     """Arrays that never change, which calls that are repeated read again where they are."""
     if recording.active and (recorder := recording.current()) is not None:
         for table in tables:
-            recorder.number(table)
+            recorder.constant(table)
     return tables
 
 

@@ -267,15 +267,20 @@ def averages(x: Any, out: Any, bands: list[Any], last: bool) -> bool:
     return run(*views, settings, not means[-1].kernel, last, means=by)  # type: ignore[call-arg, misc]
 
 
+def fits(x: Any, settings: Any, last: bool) -> bool:
+    """Whether `run` takes windows: without gaps, and with channels first of rows not too long."""
+    return max(settings[3]) == 1 and (last or x.shape[3] <= ROOMS[-1])
+
+
 def run(
     x: Any, out: Any, settings: Any, parts: bool, last: bool, least: Any = None, means: Means | None = None
 ) -> bool:  # fmt: skip
     """Largest values, from `least` on, or means of (batch, depth, height, width, channels) in
     windows without gaps; whether it was done.
     """
-    kernel, stride, pad, dilation = settings
-    if max(dilation) > 1 or (not last and x.shape[3] > ROOMS[-1]):
+    if not fits(x, settings, last):
         return False
+    kernel, stride, pad, _ = settings
     whole = cb.as_dtype(x.dtype)
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else whole
     ahead = tuple(together(x.shape[d], out.shape[d], kernel[d - 1], parts) for d in (2, 3))

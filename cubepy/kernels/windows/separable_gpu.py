@@ -17,6 +17,7 @@ from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
 from cubepy.kernels.reduce import reduce_gpu
 from cubepy.kernels.windows import disjoint_gpu
+from cubepy.kernels.windows.banded import NOISE, steady_weight
 from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
     TAPS,
     UNITS,
@@ -39,7 +40,6 @@ from cubepy.runtime.memory.device_array import constant_on
 
 ROWS = 4  # of results that a unit makes
 NEAR = 3  # results from an end on that may have weights of their own
-SAME = 1e-11  # by which equal weights may differ, as j * scale rounds
 OWN = 6  # taps, from more on results that share few of them are left to `windows.disjoint_gpu`
 MANY = 8  # with more than 3 taps, where rows share more, and where 64 values make a result
 
@@ -328,14 +328,11 @@ def _weights(filled: np.ndarray, inside: np.ndarray, steps: Steps, even: bool) -
         return holes
     outs, taps = steps.outs, steps.taps
     steady = np.zeros((outs, taps))
-    for r in range(outs):
-        for v in range(taps):
-            values = filled[r::outs, v][inside[r::outs, v]]
-            steady[r, v] = (
-                round(float(values[len(values) // 2]), 12) if values.size else 0.0
-            )  # whatever the size
+    for r, v in np.ndindex(outs, taps):
+        values = filled[r::outs, v][inside[r::outs, v]]
+        steady[r, v] = steady_weight(float(values[len(values) // 2])) if values.size else 0.0
     usual = np.resize(steady, filled.shape)
-    other = inside & (np.abs(filled - usual) > SAME)
+    other = inside & (np.abs(filled - usual) > NOISE)
     if (other & (filled == 0)).any():  # a sum of steady weights and others would spread NaN
         return holes
     rows = np.flatnonzero(other.any(1))

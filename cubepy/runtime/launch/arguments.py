@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -170,6 +172,15 @@ def scalar(value: Any, dtype: dt.DType | None, what: str) -> tuple[Spec, list[An
         weak = isinstance(value, float) and not isinstance(value, np.generic)
         found = dt.scalar_dtype(value)
         return ScalarSpec(found.compute, weak), [number(value, found)]
+    return ScalarSpec(dtype.compute), [fitting(value, dtype, what)]
+
+
+def fitting(value: Any, dtype: dt.DType, what: str) -> Any:
+    """A number as a dtype has it.
+
+    Raises:
+        DTypeError: the dtype cannot hold it.
+    """
     if dtype.is_int and isinstance(value, (float, np.floating)):
         raise DTypeError(
             f"{what} is {dtype.name} but is given the float {value!r}",
@@ -177,11 +188,26 @@ def scalar(value: Any, dtype: dt.DType | None, what: str) -> tuple[Spec, list[An
         )
     if dtype.is_int and not dt.fits(int(value), dtype):
         raise DTypeError(f"{what} is {dtype.name}, which cannot hold {value}")
-    return ScalarSpec(dtype.compute), [number(value, dtype)]
+    return number(value, dtype)
+
+
+def conversion(param: Param, kernel: Kernel) -> Callable[[Any], Any]:
+    """What makes the leaf of a number that is given for a parameter.
+
+    Raises (when called):
+        DTypeError: a number that the parameter's dtype cannot hold.
+    """
+    if param.kind != "scalar":
+        return lambda value: number(value, dt.scalar_dtype(value))
+    dtype, what = param.dtype, f"the parameter {param.name!r} of {kernel.__name__}"
+    assert dtype is not None
+    return lambda value: fitting(value, dtype, what)
 
 
 def number(value: Any, dtype: dt.DType) -> Any:
     """A Python number that is exactly the value in its dtype."""
+    if dtype is dt.f32 and isinstance(value, (float, np.float32, np.float16)):
+        return ctypes.c_float(float(value)).value
     if dtype.is_float and dtype is not dt.f64:
         with np.errstate(over="ignore"):
             return float(dtype.numpy.type(value))

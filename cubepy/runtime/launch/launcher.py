@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -24,19 +25,20 @@ from cubepy.lang.grid import Dim3, Over, dim3
 from cubepy.runtime import device as devices
 from cubepy.runtime import recording
 from cubepy.runtime.ahead.waiting import WAIT
+from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.deep_stack import with_room
+from cubepy.runtime.interop.arrays import NUMBERS
 from cubepy.runtime.launch import aliasing
-from cubepy.runtime.launch.arguments import device_of, take_apart
+from cubepy.runtime.launch.arguments import conversion, device_of, take_apart
 from cubepy.runtime.launch.binder import LAUNCH_KEYWORDS, make_binder
 from cubepy.runtime.launch.bound import BoundLaunch, timed
-from cubepy.runtime.launch.prepared import Prepared
-from cubepy.runtime.memory.device_array import DeviceArray
+from cubepy.runtime.launch.prepared import Conversions, Places, Prepared
 from cubepy.runtime.memory.spans import ARRAYS
-from cubepy.runtime.replay import gpu_arguments
-from cubepy.runtime.replay.gpu_plan import GpuCalls
-from cubepy.runtime.replay.host_plan import REFUSED, plain
+from cubepy.runtime.replay.arguments import ON_GPU, REFUSED, key_of, note_type, plain
+from cubepy.runtime.replay.calls import Calls
+from cubepy.runtime.replay.gpu import GpuOperands
+from cubepy.runtime.replay.plan import Plan
 from cubepy.runtime.replay.record import Recorder
-from cubepy.runtime.replay.trace import RIPE, Trace
 from cubepy.runtime.stats import active, counters
 from cubepy.runtime.streams.stream import attached
 from cubepy.runtime.tables import room
@@ -61,7 +63,7 @@ class Launcher:
         self.programs: dict[
             Any, list[tuple[Any, dict[Any, Any]]]
         ] = {}  # with the executables of each
-        self.replays: GpuCalls | None = None
+        self.replays: Calls | None = None
 
     def bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, tuple, Any, Any, Any]:
         """Arguments in order, their key, mode, device and stream.
@@ -85,21 +87,22 @@ class Launcher:
             self.replays is not None
             and not kwargs
             and args
-            and type(args[0]) in gpu_arguments.ON_GPU
+            and type(args[0]) in ON_GPU
             and not recording.detours
         ):
-            short = gpu_arguments.key_of(grid, args)
             try:
+                short = key_of(args, grid, type(grid))
                 again = self.replays.ready.get(short)
             except TypeError:
                 again = short = None
-            if again is not None and again(*args) is not REFUSED:
+            if again is not None and again(args) is not REFUSED:
                 return
         values, key, mode, where, stream = self.bound(args, kwargs)
         queue = None
         if stream is not None:
             where, queue = attached(stream, where)
-        key = (grid, type(grid), mode or config.mode, where or devices.current(), config.debug, key)
+        here = where or devices.current()
+        key = (grid, type(grid), mode or config.mode, here, recording.settings, key)
         try:
             prepared = self.local.table.get(key)
         except AttributeError:
@@ -118,12 +121,15 @@ class Launcher:
         elif prepared.fresh:
             prepared.write_quick()
             for v in args[:1]:
-                gpu_arguments.note_type(v)
+                note_type(v)
+        if prepared.converted:
+            values = prepared.exact(values)
         quick = prepared.quick
         if quick is not None and not active and not recording.active and quick(values, queue):
             counters.launches += 1
             only_arrays = not kwargs and not getattr(prepared.runner, "numbers", True)
             if only_arrays and short not in prepared.tried and not recording.detours:
+                prepared.tried.add(short)
                 self.plan_replay(grid, prepared, args, values)
             return
         simple = prepared.simple
@@ -154,27 +160,23 @@ class Launcher:
 
     def plan_replay(self, grid: Any, prepared: Prepared, args: tuple, values: tuple) -> None:
         """Let a launch that came before be repeated by machine code from now on, if it can be."""
-        key = gpu_arguments.key_of(grid, args)
-        inputs = [v for v in values if type(v) is DeviceArray]
-        suits = (
-            key is not None
-            and prepared.simple is not None
-            and type(args[0]) in gpu_arguments.ON_GPU
-        )
-        if not suits or not all(type(v) in gpu_arguments.ON_GPU or plain(v) for v in args):
-            prepared.tried.add(None)
+        try:
+            key = key_of(args, grid, type(grid))
+        except TypeError:  # a packed tensor
+            return
+        if prepared.simple is None or type(args[0]) not in ON_GPU or not all(map(plain, args)):
+            return
+        recorded = Recorder()
+        leaves = [values[i] if j < 0 else values[i][j] for i, j in prepared.simple]
+        recorded.launch(prepared, leaves)
+        try:
+            plan = Plan(recorded, None, None, GpuOperands(recorded, args, None, None))
+        except Unsuitable:
             return
         prepared.tried.add(key)
         if self.replays is None:
-            self.replays = GpuCalls()
-        recorder = Recorder(inputs)
-        recorder.launch(
-            prepared, [values[i] if j < 0 else values[i][j] for i, j in prepared.simple or ()]
-        )
-        trace = Trace(recorder, (), inputs[0].device)
-        if trace.possible:
-            trace.replays = RIPE
-            self.replays.keep(key, args, None, trace, inputs)
+            self.replays = Calls()
+        self.replays.keep(key, plan)
 
     def bind(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch with its arguments fixed."""
@@ -200,13 +202,14 @@ class Launcher:
                 out += take_apart(p, v, self.kernel)[1]
         return out
 
-    def simple(self, values: tuple, leaves: list[Any]) -> tuple[tuple[int, int], ...] | None:
-        """Where the leaves stand among the values: (argument, -1), or (argument, place in its
-        tuple).
+    def simple(self, values: tuple, leaves: list[Any]) -> tuple[Places | None, Conversions]:
+        """Where the leaves stand among the values: (argument, -1), or (argument, position in its
+        tuple); and the arguments that are converted first, each with how.
 
-        None when one of them is made from its argument (a struct's field, a converted number).
+        None when one of them is made from its argument otherwise (a struct's field).
         """
         places: list[tuple[int, int]] = []
+        converted: list[tuple[int, Callable[[Any], Any]]] = []
         for i, (p, v) in enumerate(zip(self.parameters, values, strict=True)):
             if p.kind == "comptime" or v is None:
                 continue
@@ -214,9 +217,11 @@ class Launcher:
             for j, part in enumerate(parts):
                 plain = isinstance(part, TensorMap) or (type(part) in ARRAYS and part.ndim > 0)
                 if not plain and not (p.kind == "any" and type(part) in (int, float)):
-                    return None
+                    if v is not part or not isinstance(v, NUMBERS):
+                        return None, ()
+                    converted.append((i, conversion(p, self.kernel)))
                 places.append((i, j if type(v) is tuple else -1))
-        return tuple(places) if len(places) == len(leaves) else None
+        return (tuple(places) if len(places) == len(leaves) else None), tuple(converted)
 
     def find(
         self, grid: Any, mode: Any, where: Any, values: tuple
@@ -308,7 +313,8 @@ class Launcher:
         exe, cubes, leaves, in_place, ordinal = self.find(grid, mode, where, values)
         outputs, ranges = aliasing.plan(exe.program, leaves)
         runner = exe.prepare(leaves, values, cubes, ordinal)
-        prepared = Prepared(exe, runner, outputs, ranges, in_place, self.simple(values, leaves))
+        simple, converted = self.simple(values, leaves)
+        prepared = Prepared(exe, runner, outputs, ranges, in_place, simple, converted)
         if key is not None and not in_place:
             table = self.local.table
             room(table, TABLE_LIMIT)

@@ -389,9 +389,10 @@ def upload(array: np.ndarray, device: Device) -> DeviceArray:
     """A copy of a NumPy array on a device."""
     source = array if array.flags.c_contiguous else array.copy()
     owner = gpu_of(device).place(device.ordinal, source)
+    out = DeviceArray(owner.address, layout_of(source.shape, None, source.dtype, device), owner)
     if recording.active and (recorder := recording.current()) is not None:
-        recorder.constant(owner)
-    return DeviceArray(owner.address, layout_of(source.shape, None, source.dtype, device), owner)
+        recorder.constant(out)
+    return out
 
 
 def assign(target: DeviceArray, value: Any) -> None:
@@ -430,10 +431,8 @@ def assign(target: DeviceArray, value: Any) -> None:
 
 def _put(function: Callable[..., None], *arguments: Any) -> None:
     """Put a copy or a fill on the stream."""
-    if recording.active:
-        recorder = recording.current()
-        if recorder is not None:
-            recorder.call(function, *arguments)
+    if recording.active and (recorder := recording.current()) is not None:
+        recorder.call(function, *arguments)
     function(*arguments)
 
 
@@ -457,7 +456,7 @@ def constant_on(device: Device, value: np.ndarray) -> DeviceArray:
         room(_constants, _CONSTANTS)
         found = _constants[key] = upload(value, device)
     elif recording.active and (recorder := recording.current()) is not None:
-        recorder.constant(found.owner)
+        recorder.constant(found)
     return found
 
 

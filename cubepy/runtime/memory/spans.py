@@ -27,12 +27,17 @@ def extent(array: Any) -> tuple[int, int]:
     return low, high + array.itemsize
 
 
+def beginning(array: Any) -> int:
+    """The address of an array's first element."""
+    return array.address if type(array) is DeviceArray else address(array)  # type: ignore[no-any-return]
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether two arrays are the same memory in the same way."""
     return a is b or (
         a.size > 0
         and type(a) is type(b)
-        and (a.address == b.address if type(a) is DeviceArray else address(a) == address(b))
+        and beginning(a) == beginning(b)
         and a.shape == b.shape
         and a.strides == b.strides
         and a.dtype == b.dtype
@@ -43,12 +48,6 @@ def meet(a: Any, b: Any) -> bool:
     """Whether the spans of two arrays overlap."""
     if type(a) is not type(b) or a.size == 0 or b.size == 0:
         return False
-    here, there = (v.address if type(v) is DeviceArray else address(v) for v in (a, b))
+    here, there = beginning(a), beginning(b)
     (low, high), (first, last) = extent(a), extent(b)
     return bool(here + low < there + last and there + first < here + high)
-
-
-def span(array: DeviceArray) -> tuple[int, int]:
-    """The addresses of an array's first byte and of one past its last."""
-    low, high = array.layout.extent
-    return array.address + low, array.address + high

@@ -1,8 +1,8 @@
 """What a call does, as `recording` shows it: launches, copies and fills, memory that is taken,
 flags that are looked at.
 
-A plan is made of it afterwards (`host_plan`, `trace`); the recorder itself judges nothing. It keeps
-everything alive, so that no other object gets the identity or the address of one that was seen.
+A plan is made of it afterwards (`plan`); the recorder itself judges nothing. It keeps everything
+alive, so that no other object gets the identity or the address of one that was seen.
 """
 
 from __future__ import annotations
@@ -30,25 +30,19 @@ class Call(NamedTuple):
 class Recorder:
     """What one call does, under `with`.
 
-    Args:
-        inputs: its arrays on a GPU.
-
     Attributes:
         steps: launches and other work, in order.
         allocations: memory of a device that was taken, and the bytes that were asked for.
-        constants: memory of a device that was filled with numbers that the host made up: every
-            replay may read it.
-        numbers: arrays of the host that were made of options of the call.
+        constants: arrays that were made of numbers of the host, options of the call for instance:
+            every replay may read them.
         flags: by the launch before it, what had to be zero for the call to go on.
         spoiled: whether something happened that cannot be replayed.
     """
 
-    def __init__(self, inputs: Sequence[Any] = ()) -> None:
-        self.inputs = inputs
+    def __init__(self) -> None:
         self.steps: list[Launch | Call] = []
         self.allocations: list[tuple[Any, int]] = []
         self.constants: list[Any] = []
-        self.numbers: list[Any] = []
         self.flags: dict[int, Any] = {}
         self.spoiled = False
 
@@ -73,13 +67,9 @@ class Recorder:
         """Memory of a device was taken."""
         self.allocations.append((owner, size))
 
-    def constant(self, owner: Any) -> None:
-        """Memory of a device was filled with numbers that the host made up."""
-        self.constants.append(owner)
-
-    def number(self, array: Any) -> None:
-        """An array was made of a number, which is an option of the call."""
-        self.numbers.append(array)
+    def constant(self, array: Any) -> None:
+        """An array was filled with numbers that the host made up."""
+        self.constants.append(array)
 
     def judged(self, flag: Any) -> None:
         """The call went on because the last launch left this at zero."""

@@ -4,14 +4,42 @@ shared memory.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from cubepy.runtime.device import DeviceProperties
 
 CHUNK = 64
 """Inputs of one 16-byte load of a lane."""
 PANEL = 16
 COLUMNS = 8
 """Columns of activations of one fragment."""
+MOST_PANELS = {1: 7, 2: 7, 3: 4, 4: 4}
+"""Panels of a cube by the fragments of columns: their sums stay in registers."""
+
+
+class Room(NamedTuple):
+    """Cores of a device, bytes of shared memory of a cube, and features: whether launches may
+    overlap, clusters of cubes, products of groups of planes.
+    """
+
+    cores: int
+    shared: int
+    overlap: bool = False
+    cluster: bool = False
+    groups: bool = False
+
+    @classmethod
+    def of(cls, properties: DeviceProperties) -> Room:
+        """What plans ask of a device."""
+        return cls(
+            properties.cores,
+            properties.max_shared_memory,
+            "overlap" in properties.features,
+            "cluster" in properties.features,
+            properties.features >= {"wgmma", "tma", "cluster"},
+        )
 
 
 @dataclass(frozen=True)
@@ -143,3 +171,19 @@ class PlaneBlueprint:
     def units(self) -> int:
         """Units of a cube."""
         return 32 * self.planes
+
+
+def best_panels(jobs: int, cores: int, most: int) -> int:
+    """How many panels a cube takes, at most `most`: few waves of cubes, and little idle in the
+    last.
+
+    A cube's start and end take about as long as two panels do.
+
+    Example:
+        >>> best_panels(896, 132, 7), best_panels(256, 132, 7), best_panels(64, 132, 7)
+        (7, 2, 1)
+    """
+    return min(
+        range(1, most + 1),
+        key=lambda count: math.ceil(math.ceil(jobs / count) / cores) * (count + 2),
+    )

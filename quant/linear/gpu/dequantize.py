@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.config import config
 from cubepy.kernels.matmul.matmul import matmul
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.quant.linear.gpu.gemm_mma_int8 import ROW_UNITS, round_rows
+from cubepy.quant.linear.problem import QuantizedLinear
 from cubepy.quant.weights.packing import PANEL
 from cubepy.quant.weights.weight import QuantizedWeight
 from cubepy.runtime.memory.device_array import DeviceArray, empty
+from cubepy.tune import Routine
 
 _UNITS = 256
 
@@ -94,39 +95,47 @@ def dense_copy(weight: QuantizedWeight, dtype: Any, scaled: bool) -> DeviceArray
     return out
 
 
-def dense_rows(
-    x: DeviceArray,
-    weight: QuantizedWeight,
-    bias: Any,
-    residual: Any,
-    function: Any,
-    out: DeviceArray,
-) -> None:
-    """out = `activation(x @ weight.T + bias) + residual`; activations are rounded to bytes where
-    the weight says so.
+class Dense(Routine):
+    """A dense copy of the weight, and a product of matrices."""
 
-    Args:
-        x: (M, K), contiguous.
-        weight: on the same device.
-        bias, residual, function: of the epilogue, or None.
-        out: (M, N), written.
-    """
-    floats = weight.scheme.activations == "float"
-    if floats and config.exact_weights and x.dtype.itemsize < 4:
-        narrow, x = x, empty(x.shape, np.float32, x.device)
-        convert_into(x, narrow)
-    if floats:
-        dense = dense_copy(weight, x.dtype, scaled=True)
-    else:
-        rounded = empty(x.shape, np.float32, x.device)
-        round_rows[len(x), ROW_UNITS](
-            x, weight.input_scale, rounded, weight.gain, mode="unchecked", device=x.device
+    name = "dense"
+
+    def supports(self, p: QuantizedLinear, properties: cb.DeviceProperties) -> str | None:
+        """Any weight in the memory of a device."""
+        return None if p.on_device else "for arrays on a device"
+
+    def launch(self, p: QuantizedLinear, properties: cb.DeviceProperties) -> Any:
+        """Activations are rounded to bytes where the weight says so."""
+        out = p.result()
+        x, bias, residual, flat = p.operands(out)
+        weight = p.weight
+        floats = p.floats
+        if floats and p.exact and x.dtype.itemsize < 4:
+            narrow, x = x, empty(x.shape, np.float32, x.device)
+            convert_into(x, narrow)
+        if floats:
+            dense = dense_copy(weight, x.dtype, scaled=True)
+        else:
+            rounded = empty(x.shape, np.float32, x.device)
+            round_rows[len(x), ROW_UNITS](
+                x, weight.input_scale, rounded, weight.gain, mode="unchecked", device=x.device
+            )
+            x, dense = rounded, dense_copy(weight, np.float32, scaled=False)
+        # The result may be wider than the activations (f32 of bf16), or narrower (rounded activations
+        # are f32).
+        product = (
+            empty(flat.shape, x.dtype, x.device) if flat.dtype.itemsize < x.dtype.itemsize else flat
         )
-        x, dense = rounded, dense_copy(weight, np.float32, scaled=False)
-    # The result may be wider than the activations (f32 of bf16), or narrower (rounded activations
-    # are f32).
-    product = empty(out.shape, x.dtype, x.device) if out.dtype.itemsize < x.dtype.itemsize else out
-    dtype = cb.as_dtype(product.dtype)
-    matmul(x, dense.T, bias=bias, activation=function, residual=residual, dtype=dtype, out=product)
-    if product is not out:
-        convert_into(out, product)
+        dtype = cb.as_dtype(product.dtype)
+        matmul(
+            x,
+            dense.T,
+            bias=bias,
+            activation=p.function,
+            residual=residual,
+            dtype=dtype,
+            out=product,
+        )
+        if product is not flat:
+            convert_into(flat, product)
+        return out

@@ -16,6 +16,7 @@ from __future__ import annotations
 import cubepy as cb
 from cubepy.quant.linear.gpu.blueprint import COLUMNS
 from cubepy.quant.linear.gpu.epilogue import exchange, finish
+from cubepy.quant.linear.gpu.fetch import fetch, fetch_factors, fetch_rows, fetch_weights
 
 
 @cb.func
@@ -244,86 +245,6 @@ def multiply_block(total, excess, ring, mine, at, lane, magic, plan):
         multiply_rounded(total, b, ring, mine - plan.pairs, at, lane, plan)
     else:
         multiply(total, excess, ring, at, lane, magic, plan)
-
-
-@cb.func
-def fetch(ring, at, words, facts, x, factors, sums, block, blocks, panels, first, lane, plan):
-    """Start copying a block, if there is one, to piece `at` of the ring: codes, scales,
-    activations, sums.
-    """
-    fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, plan)
-    fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan)
-
-
-@cb.func
-def fetch_weights(ring, at, words, facts, block, blocks, panels, first, lane, plan):
-    """The codes and scales of a block."""
-    if block < blocks:
-        place = block * panels + first
-        weights = plan.panels * plan.loads
-        for c in cb.unroll(range(weights)):
-            cb.copy_async(
-                ring,
-                (at + lane) * 4 + c * 128,
-                words,
-                (place * (plan.loads * 32) + lane) * 4 + c * 128,
-                16,
-            )
-        pieces = 2 * plan.panels * plan.fact_words
-        target = (at + (weights + plan.lines) * 32 + plan.factor_lines + lane) * 4
-        source = place * 8 * plan.fact_words + lane * 4
-        for c in cb.unroll(range(0, pieces, 32)):
-            if c + 32 <= pieces or lane < pieces - c:
-                cb.copy_async(ring, target + c * 4, facts, source + c * 4, 16)
-
-
-@cb.func
-def fetch_rows(ring, at, x, factors, sums, block, blocks, lane, plan):
-    """The activations of a block and their sums; ends the group of copies."""
-    if block < blocks:
-        at = at + plan.panels * plan.loads * 32
-        if plan.raw:
-            # Rows beyond the last one are the last one again: their results are not stored.
-            for q in cb.unroll(range(plan.block // 32)):
-                k = block * (plan.block // 2) + q * 16 + (lane & 3) * 4
-                for j in range(plan.tiles):
-                    row = cb.min(
-                        (cb.CUBE_POS_Y * plan.tiles + j) * COLUMNS + lane // 4, x.shape[0] - 1
-                    )
-                    cb.copy_async(
-                        ring, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, (row, k), 16
-                    )
-            fetch_factors(ring, at + plan.lines * 32, factors, block, lane, plan)
-        else:
-            per = plan.lines // plan.tiles
-            for q in cb.unroll(range(per)):
-                for j in range(plan.tiles):
-                    source = (block * per + q, ((cb.CUBE_POS_Y * plan.tiles + j) * 32 + lane) * 4)
-                    cb.copy_async(ring, (at + lane) * 4 + (q * plan.tiles + j) * 128, x, source, 16)
-        if plan.starts > 0 and lane < 8:
-            starts = (at + plan.lines * 32) * 4 + 8 * plan.panels * plan.fact_words
-            copy_starts(ring, starts, sums, block, lane, plan)
-    cb.copy_async_commit()
-
-
-@cb.func
-def fetch_factors(ring, at, factors, block, lane, plan):
-    """The factors of a block."""
-    for c in cb.unroll(range(0, plan.factor_lines, 32)):
-        if c + 32 <= plan.factor_lines or lane < plan.factor_lines - c:
-            cb.copy_async(
-                ring, (at + c + lane) * 4, factors, block * (plan.block // 2) + (c + lane) * 4, 16
-            )
-
-
-@cb.func
-def copy_starts(ring, at, sums, block, lane, plan):
-    """Sums of activations, one for each lane; a ring of words takes them as they are."""
-    groups = plan.block // plan.width
-    for g in cb.unroll(range(groups)):
-        for j in range(plan.tiles):
-            source = (block * groups + g, (cb.CUBE_POS_Y * plan.tiles + j) * 8 + lane)
-            cb.copy_async(ring, at + (g * plan.tiles + j) * 8 + lane, sums, source, 4)
 
 
 @cb.func

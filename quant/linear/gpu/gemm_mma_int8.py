@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import cubepy as cb
 from cubepy.quant.linear.gpu.epilogue import finish
-from cubepy.quant.linear.gpu.gemm_mma import fact, fetch, fetch_rows, fetch_weights, line4, scaled
+from cubepy.quant.linear.gpu.fetch import fetch, fetch_rows, fetch_weights
+from cubepy.quant.linear.gpu.gemm_mma import fact, line4, scaled
 
 MAGIC = 0x4B400000
 """The bits of 1.5 * 2^23 as a float: integers below 2^22 may be added to them."""

@@ -18,12 +18,18 @@ end. Codes and scales come through a ring as in `cubepy.quant.linear.gpu.gemm_mm
 
 from __future__ import annotations
 
+from typing import Any
+
 import cubepy as cb
-from cubepy.quant.linear.gpu.blueprint import PANEL
+from cubepy.quant.linear.gpu.blueprint import CHUNK, PANEL, Room
 from cubepy.quant.linear.gpu.epilogue import write
-from cubepy.quant.linear.gpu.gemm_mma import fetch_weights, line4
+from cubepy.quant.linear.gpu.fetch import fetch_weights
+from cubepy.quant.linear.gpu.gemm_mma import line4
 from cubepy.quant.linear.gpu.gemm_mma_int8 import MAGIC, byte_fragment, packed_bytes
-from cubepy.quant.linear.gpu.gemv_blueprint import PASS
+from cubepy.quant.linear.gpu.gemv_blueprint import PASS, FewBlueprint, plan_few
+from cubepy.quant.linear.gpu.layout import planes_of
+from cubepy.quant.linear.problem import QuantizedLinear
+from cubepy.tune import GpuRoutine
 
 MAGIC_FLOAT = 12582912.0
 """1.5 * 2^23: integers below 2^22 that are added to it are its low bits."""
@@ -365,3 +371,38 @@ def finish(ring, total, scales, bias, residual, out, gain, lane, plane, plan):
             ring[place + 8] = cb.bitcast(value[1], cb.u32)
     cb.sync_cube()
     write(ring, 0, plan.rows, None, None, scales, bias, residual, out, gain, plan)
+
+
+class Few(GpuRoutine):
+    """One to four rows of float activations, as digits of integers."""
+
+    name = "gemv"
+
+    def unfit(self, p: QuantizedLinear, properties: cb.DeviceProperties) -> str | None:
+        """Rows whose digits a cube keeps."""
+        if not p.floats:
+            return "activations are bytes"
+        if not p.arranges(properties):
+            return "the kernels of planes do not take its groups, or the device has no matrix units"
+        return None if planned(p, properties) else "a cube has no room for the digits of its rows"
+
+    def launch(self, p: QuantizedLinear, properties: cb.DeviceProperties) -> Any:
+        """A cube does some panels for all rows."""
+        found = planned(p, properties)
+        assert found is not None, "the routine does not support it"
+        plan, cubes = found
+        out = p.result()
+        (x, bias, residual, flat), weight = p.operands(out), planes_of(p.weight)
+        few_product[cubes, plan.units](
+            x, weight.input_scale, weight.words, weight.facts, weight.scales, bias, residual, flat, weight.gain,
+            weight.blocks, weight.panels, plan, mode="unchecked", device=out.device,
+        )  # fmt: skip
+        return out
+
+
+def planned(p: QuantizedLinear, properties: cb.DeviceProperties) -> tuple[FewBlueprint, int] | None:
+    """The blueprint and the cubes of a problem, None where there is no room."""
+    (n, k), group = p.weight.shape, p.group
+    shape = (-(-n // PANEL), -(-k // max(CHUNK, group)), p.m, group, p.weight.scheme.symmetric)
+    whole = k % 8 == 0
+    return plan_few(*shape, cb.as_dtype(p.x.dtype), Room.of(properties), *p.epilogue, whole)

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.attention.sm90.flash import whole_words
+from cubepy.kernels.primitives.pipeline import Stage
+from cubepy.kernels.primitives.register_transpose import whole_words
 from cubepy.quant.linear.gpu.blueprint import CHUNK, PANEL
-from cubepy.quant.linear.gpu.gemm_mma import line4, scaled
+from cubepy.quant.linear.gpu.gemm_mma import scaled
+from cubepy.quant.linear.sm90.fragments import fragments
 
 GROUP = 128
 """Units that issue a product together: four planes."""
@@ -168,86 +170,125 @@ def permute_rows(x: cb.Array, factors: cb.Array, out: cb.Array, early: cb.Compti
     if x.dtype == cb.f16:
         values = values * SMALLER
     words = cb.pack(values, x.dtype)
-    line = whole_words(words[0], words[1], words[2], words[3], cb.UNIT_POS_PLANE)
+    line = whole_words(words[0], words[1], words[2], words[3])
     if there:
         out.store((row, eighth * 4), line)
 
 
-@cb.func
-def bring_weights(ring, words, facts, full, slot, chunk, panel, plan):
-    """Start copying the codes and scales of a chunk; announces them and the activations."""
-    cb.barrier_expect(full, slot, 4 * plan.slot + plan.columns * CHUNK * 2)
-    block, inside = chunk // plan.per_block, chunk % plan.per_block
-    at = slot * plan.slot
-    cb.tma_load(ring, at, words, (block, panel, inside * plan.halves, 0), full, slot)
-    if plan.group > 0:
-        cb.tma_load(ring, at + plan.code_words, facts, (block, panel, 0), full, slot)
-
-
-@cb.func
-def bring_rows(rows, x, full, slot, chunk, strip, plan):
-    """Start copying the activations of a chunk."""
-    cb.tma_load(
-        rows, slot * plan.columns * CHUNK, x, (strip * plan.columns, chunk * CHUNK), full, slot
-    )
-
-
-@cb.func
-def pairs_of(facts, g: cb.Comptime[int], dtype, plan):
-    """The scales and minimums of a lane's two channels as pairs, in the order of a fragment.
-
-    With bf16, codes are read as subnormal numbers: n in the low four bits is n * 2**-133, and in
-        the four above 16
-    times that. Scales times 2**111 and 2**107, with minimums times 2**-22, give weights times
-    2**-22.
+@cb.struct
+class Tile:
+    """What a cube makes: operands of a tile of channels by a strip of rows, from chunk `first` to
+    `last` of the inputs, and the memory for them. `stage` is the first of the ring.
     """
-    kinds = 1 if plan.symmetric else 2
-    scale = cb.unpack(cb.slice_line(facts, kinds * g, 1), cb.f16)
-    least = scale * cb.f32(-8.0)
-    if not plan.symmetric:
-        least = cb.unpack(cb.slice_line(facts, kinds * g + 1, 1), cb.f16)
-    low, high = scale[0], scale[1]
-    if dtype == cb.bf16:
-        low, high = low * cb.f32(2.0**111), high * cb.f32(2.0**107)
-        least = least * cb.f32(2.0**-22)
-    scales = cb.pack(line4(low, low, high, high), dtype)
-    leasts = cb.pack(line4(least[0], least[0], least[1], least[1]), dtype)
-    return cb.concat(scales, scales), cb.concat(leasts, leasts)
 
+    x: cb.TensorMap
+    words: cb.TensorMap
+    facts: Any
+    ring: Any
+    rows: Any
+    stage: Stage
+    panel: Any
+    top: Any
+    first: Any
+    last: Any
+    plan: cb.Comptime[Wide]
 
-@cb.func
-def weights_of(word, high_word, scales, leasts, magic, dtype, plan):
-    """Eight codes as a fragment of weights.
-
-    f16 has no exponents to spare for scales of subnormal numbers: there a code becomes 1024 + n by
-        its bits (`magic`
-    is 0x64006400, in a register so that `(w & m) | magic` is one instruction), then n, and then a
-    weight.
-    """
-    if plan.group > 0:
-        low, high = cb.u32(0x000F000F), cb.u32(0x00F000F0)
-        codes = line4(word, word, word >> 8, word >> 8) & line4(low, high, low, high)
-        if dtype == cb.f16:
-            one, sixteenth = cb.u32(0x3C003C00), cb.u32(0x2C002C00)
-            a, b = cb.u32(0xE400E400), cb.u32(0xD400D400)
-            codes = cb.packed_fma(
-                codes | cb.splat(magic, 4),
-                line4(one, sixteenth, one, sixteenth),
-                line4(a, b, a, b),
-                dtype,
+    def load_weights(self, stage, chunk):
+        """Start copying the codes and scales of a chunk; announces them and the activations."""
+        plan, slot = self.plan, stage.slot
+        stage.expect(4 * plan.slot + plan.columns * CHUNK * 2)
+        block, inside = chunk // plan.per_block, chunk % plan.per_block
+        at = slot * plan.slot
+        start = (block, self.panel, inside * plan.halves, 0)
+        cb.tma_load(self.ring, at, self.words, start, stage.full, slot)
+        if plan.group > 0:
+            cb.tma_load(
+                self.ring,
+                at + plan.code_words,
+                self.facts,
+                (block, self.panel, 0),
+                stage.full,
+                slot,
             )
-        return cb.packed_fma(codes, scales, leasts, dtype)
-    lower, upper = cb.u32(0x0F0F0F0F), cb.u32(0xF0F0F0F0)
-    first = (word & lower) | ((high_word << 4) & upper)
-    second = ((word >> 4) & lower) | (high_word & upper)
-    codes = line4(first, second, first >> 8, second >> 8) & cb.splat(cb.u32(0x00FF00FF), 4)
-    if dtype == cb.f16:
-        one, low = cb.splat(cb.u32(0x3C003C00), 4), cb.splat(cb.u32(0xE480E480), 4)
-        return cb.packed_fma(codes | cb.splat(magic, 4), one, low, dtype)
-    # b * 2**-133 times 2**127, less 2: exactly the code, b - 128, times 2**-6.
-    return cb.packed_fma(
-        codes, cb.splat(cb.u32(0x7F007F00), 4), cb.splat(cb.u32(0xC000C000), 4), dtype
-    )
+
+    def load_rows(self, stage, chunk):
+        """Start copying the activations of a chunk."""
+        at = stage.slot * self.plan.columns * CHUNK
+        start = (self.top, chunk * CHUNK)
+        cb.tma_load(self.rows, at, self.x, start, stage.full, stage.slot)
+
+
+@cb.func
+def produce(tile):
+    """The copying unit: as many chunks as there are stages, then one after another as they are
+    free.
+    """
+    # Codes are asked for before the launch before this one, which makes the activations, has ended.
+    begun = cb.min(tile.last, tile.first + tile.plan.stages)
+    for chunk in range(tile.first, begun):
+        tile.load_weights(tile.stage.at(chunk - tile.first), chunk)
+    if tile.plan.early:
+        cb.wait_previous()
+    for chunk in range(tile.first, begun):
+        tile.load_rows(tile.stage.at(chunk - tile.first), chunk)
+    stage = Stage(tile.stage.full, tile.stage.empty, 0, 1, tile.plan.stages)
+    for chunk in range(begun, tile.last):
+        stage.acquire()
+        tile.load_weights(stage, chunk)
+        tile.load_rows(stage, chunk)
+        stage = stage.advance()
+
+
+@cb.func
+def multiply(tile, magic):
+    """A group that multiplies: codes of its panels become fragments of weights, two products ahead
+    of the matrix units; its sums go where the stages were.
+    """
+    plan, ring, dtype = tile.plan, tile.ring, tile.x.dtype
+    columns, half = plan.columns, plan.columns // 2
+    acc = cb.local(plan.blocks * half, cb.f32)
+    a = cb.local((2, 2 * plan.blocks), cb.u32, lanes=4)
+    lane = cb.UNIT_POS_PLANE
+    group = cb.PLANE_POS // 4 - 1
+    mine = cb.PLANE_POS % 4
+    origin = tile.first
+    stage = tile.stage
+    if plan.apart:
+        origin = tile.first + group
+        stage = stage.at(group)
+    else:
+        mine = mine + group * 4 * plan.blocks
+    previous = stage.at(0)
+    for chunk in range(origin, tile.last, plan.parts):
+        stage.wait()
+        for q in cb.unroll(range(2)):
+            for b in cb.unroll(range(plan.blocks)):
+                fragments(a, ring, stage.slot, mine + 4 * b, q, b, magic, dtype, plan)
+            cb.wgmma_fence()
+            for s in cb.unroll(range(2)):
+                for b in cb.unroll(range(plan.blocks)):
+                    cb.wgmma(
+                        acc, a[q, 2 * b + s], 0, tile.rows, stage.slot * columns * CHUNK + (2 * q + s) * 16, columns,
+                        dtype, accumulate=chunk > origin or q + s > 0, start=b * half,
+                    )  # fmt: skip
+            cb.wgmma_commit()
+            # The products before these are over: their fragments and, once, their stage may be
+            # overwritten.
+            cb.wgmma_wait(1)
+            if q == 0:
+                previous.release(lane == 0 and chunk > origin)
+        previous = stage
+        stage = stage.advance(plan.parts)
+    cb.wgmma_wait(0, acc)
+    cb.sync_group(1, GROUP * plan.groups)
+    for b in cb.unroll(range(plan.blocks)):
+        to = (lane & 3) * 2 * plan.pitch + (mine + 4 * b) * PANEL + lane // 4
+        if plan.apart:
+            to = to + group * columns * plan.pitch
+        for j in cb.unroll(range(columns // 8)):
+            for e in cb.unroll(range(4)):
+                value = cb.bitcast(acc[b * half + 4 * j + e], cb.u32)
+                ring[to + (8 * j + e % 2) * plan.pitch + e // 2 * 8] = value
 
 
 @cb.kernel
@@ -261,7 +302,7 @@ def wide_product(
     A cube takes a tile of channels and a strip of rows, or with splits a part of their inputs: at
         least one chunk.
     """
-    columns, stages, half = plan.columns, plan.stages, plan.columns // 2
+    columns, stages = plan.columns, plan.stages
     rank, first, last = 0, 0, chunks
     job = cb.CUBE_POS_X
     if plan.splits > 1:
@@ -276,80 +317,19 @@ def wide_product(
     rows = cb.shared(stages * columns * CHUNK, x.dtype)
     if plan.early:
         cb.start_next()
-    lane = cb.UNIT_POS_PLANE
-    slot = 0
-    phase = 0
+    stage = Stage(full, empty, 0, 0, stages)
+    work = Tile(
+        x, words, facts, ring, rows, stage, tile * plan.panels, strip * columns, first, last, plan
+    )
     if cb.UNIT_POS < GROUP:
         if plan.registers is not None:
             cb.set_registers(plan.registers[0], False)
         if cb.UNIT_POS == 0:
-            # Codes are asked for before the launch before this one, which makes the activations,
-            # has ended.
-            panel = tile * plan.panels
-            begun = cb.min(last, first + stages)
-            for chunk in range(first, begun):
-                bring_weights(ring, words, facts, full, chunk - first, chunk, panel, plan)
-            if plan.early:
-                cb.wait_previous()
-            for chunk in range(first, begun):
-                bring_rows(rows, x, full, chunk - first, chunk, strip, plan)
-            for chunk in range(begun, last):
-                cb.barrier_wait(empty, slot, phase)
-                bring_weights(ring, words, facts, full, slot, chunk, panel, plan)
-                bring_rows(rows, x, full, slot, chunk, strip, plan)
-                slot = slot + 1
-                if slot == stages:
-                    slot = 0
-                    phase = 1 - phase
+            produce(work)
     else:
         if plan.registers is not None:
             cb.set_registers(plan.registers[1], True)
-        acc = cb.local(plan.blocks * half, cb.f32)
-        a = cb.local((2, 2 * plan.blocks), cb.u32, lanes=4)
-        group = cb.PLANE_POS // 4 - 1
-        mine = cb.PLANE_POS % 4
-        origin = first
-        if plan.apart:
-            origin = first + group
-            slot = slot + group
-        else:
-            mine = mine + group * 4 * plan.blocks
-        leader = lane == 0
-        previous = 0
-        for chunk in range(origin, last, plan.parts):
-            cb.barrier_wait(full, slot, phase)
-            for q in cb.unroll(range(2)):
-                for b in cb.unroll(range(plan.blocks)):
-                    fragments(a, ring, slot, mine + 4 * b, q, b, lane, magic, x.dtype, plan)
-                cb.wgmma_fence()
-                for s in cb.unroll(range(2)):
-                    for b in cb.unroll(range(plan.blocks)):
-                        cb.wgmma(
-                            acc, a[q, 2 * b + s], 0, rows, slot * columns * CHUNK + (2 * q + s) * 16, columns, x.dtype,
-                            accumulate=chunk > origin or q + s > 0, start=b * half,
-                        )  # fmt: skip
-                cb.wgmma_commit()
-                # The products before these are over: their fragments and, once, their stage may be
-                # overwritten.
-                cb.wgmma_wait(1)
-                if q == 0:
-                    if leader and chunk > origin:
-                        cb.barrier_arrive(empty, previous)
-            previous = slot
-            slot = slot + plan.parts
-            if slot >= stages:
-                slot = slot - stages
-                phase = 1 - phase
-        cb.wgmma_wait(0, acc)
-        cb.sync_group(1, GROUP * plan.groups)
-        for b in cb.unroll(range(plan.blocks)):
-            place = (lane & 3) * 2 * plan.pitch + (mine + 4 * b) * PANEL + lane // 4
-            if plan.apart:
-                place = place + group * columns * plan.pitch
-            for j in cb.unroll(range(columns // 8)):
-                for e in cb.unroll(range(4)):
-                    value = cb.bitcast(acc[b * half + 4 * j + e], cb.u32)
-                    ring[place + (8 * j + e % 2) * plan.pitch + e // 2 * 8] = value
+        multiply(work, magic)
     if plan.splits > 1:
         cb.sync_cluster()
     else:
@@ -369,30 +349,6 @@ def wide_product(
         )
     if plan.splits > 1:
         cb.sync_cluster()
-
-
-@cb.func
-def fragments(
-    a, ring, slot, panel, q: cb.Comptime[int], b: cb.Comptime[int], lane, magic, dtype, plan
-):
-    """The fragments of 32 inputs of a panel: of two products."""
-    at = slot * plan.slot
-    words = ring.load(at + (panel * plan.halves * 32 + lane) * 4, 4)
-    above = words
-    scales = words
-    leasts = words
-    if plan.group == 0:
-        above = words
-        words = ring.load(at + (panel * 64 + 32 + lane) * 4, 4)
-    else:
-        facts = ring.load(
-            at + plan.code_words + (panel * 8 + lane // 4) * plan.fact_words, plan.fact_words
-        )
-        scales, leasts = pairs_of(facts, q if plan.group == 32 else 0, dtype, plan)
-    for s in cb.unroll(range(2)):
-        a[q, 2 * b + s] = weights_of(
-            words[2 * q + s], above[2 * q + s], scales, leasts, magic, dtype, plan
-        )
 
 
 @cb.func
@@ -433,10 +389,8 @@ def sums_of(ring, place, rank: cb.Comptime[int], plan):
     """Four sums of a group of a cube of the cluster."""
     if plan.splits == 1:
         return cb.bitcast(ring.load(place, 4), cb.f32)
-    four = ()
-    for e in cb.unroll(range(4)):
-        four = four + (cb.load_cluster(ring, place + e, rank),)
-    return cb.bitcast(line4(four[0], four[1], four[2], four[3]), cb.f32)
+    four = tuple(cb.load_cluster(ring, place + e, rank) for e in cb.unroll(range(4)))
+    return cb.bitcast(cb.line(four[0], four[1], four[2], four[3]), cb.f32)
 
 
 @cb.func

@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
-from cubepy.quant.linear.gpu.blueprint import CHUNK
-from cubepy.quant.linear.gpu.layout import PlaneWeight
+from cubepy.quant.linear.gpu.blueprint import CHUNK, Room
+from cubepy.quant.linear.gpu.blueprint import COLUMNS as FRAGMENT
+from cubepy.quant.linear.gpu.gemm_mma_plan import NOT_ARRANGED, most_rows
+from cubepy.quant.linear.gpu.layout import planes_of
+from cubepy.quant.linear.problem import QuantizedLinear
 from cubepy.quant.linear.sm90.gemm_wgmma import SMALLER, Wide, permute_rows, wide_product
-from cubepy.runtime.memory.device_array import DeviceArray, empty
+from cubepy.runtime.memory.device_array import empty
+from cubepy.tune import GpuRoutine
 
 MAGIC = 0x64006400
 """1024 and 1024 as f16."""
@@ -30,49 +34,111 @@ COLUMNS = (32, 64, 96, 128)
 """Rows of activations that a cube may take."""
 _MOST_STAGES = 16
 _UNITS = 256
+_FEW_ROWS = 16
+"""Rows that products of planes always take."""
+_WIDE_ROWS = 2048
+"""Rows from which a dense copy is about as fast as products of groups. Measured on an H200."""
 
 
-def wide_rows(
-    x: DeviceArray,
-    weight: PlaneWeight,
-    bias: Any,
-    residual: Any,
-    function: Any,
-    out: DeviceArray,
-    plan: Wide,
-) -> None:
-    """out = `activation(x @ weight.T + bias) + residual`.
+class Groups(GpuRoutine):
+    """Matrix units of groups of planes, weights in registers, the rest by the copy engine."""
 
-    Args:
-        x: bf16 or f16, (M, K), contiguous.
-        weight: arranged for planes, on the same device.
-        bias, residual, function: of the epilogue, or None.
-        out: (M, N), written.
-        plan: of `plan_wide`.
-    """
-    device, dtype = x.device, cb.as_dtype(x.dtype)
-    inputs, blocks = weight.blocks * weight.block, weight.blocks
-    rows = empty((len(x), inputs // 2), np.uint32, device)
-    permute_rows[-(-rows.size // 4 // _UNITS), _UNITS](
-        x, weight.input_scale, rows, plan.early, mode="unchecked", device=device
-    )
-    pieces = plan.per_block * plan.halves
-    words = weight.words[: blocks * weight.panels * pieces * 128].reshape(
-        blocks, weight.panels, pieces, 128
-    )
-    facts = None
-    if plan.group:
-        each = 8 * plan.fact_words
-        lie = weight.facts[: blocks * weight.panels * each].reshape(blocks, weight.panels, each)
-        facts = cb.tensor_map(lie, (1, plan.panels, each), swizzle=0)
-    strips = -(-len(x) // plan.columns)
-    cubes = -(-weight.panels // plan.panels) * strips * plan.splits
-    wide_product[cubes, plan.units](
-        cb.tensor_map(rows.view(x.dtype), (plan.columns, CHUNK)),
-        cb.tensor_map(words, (1, plan.panels, plan.halves, 128), swizzle=0), facts, weight.scales, bias, residual, out,
-        weight.gain * GAINS[dtype.name, plan.group > 0], MAGIC, inputs // CHUNK, strips, plan,
-        mode="unchecked", device=device,
+    name = "wgmma"
+
+    def unfit(self, p: QuantizedLinear, properties: cb.DeviceProperties) -> str | None:
+        """Rows of 16-bit floats, where it should be the fastest way."""
+        if not p.floats:
+            return "activations are bytes"
+        if not p.arranges(properties):
+            return NOT_ARRANGED
+        return None if planned(p, properties) else "for 17 to 2048 rows of 16 bits where it pays"
+
+    def launch(self, p: QuantizedLinear, properties: cb.DeviceProperties) -> Any:
+        """Rows are scaled and permuted by a launch of their own."""
+        plan = planned(p, properties)
+        assert plan is not None, "the routine does not support it"
+        out = p.result()
+        (x, bias, residual, flat), weight = p.operands(out), planes_of(p.weight)
+        device, dtype = x.device, cb.as_dtype(x.dtype)
+        inputs, blocks = weight.blocks * weight.block, weight.blocks
+        rows = empty((len(x), inputs // 2), np.uint32, device)
+        permute_rows[-(-rows.size // 4 // _UNITS), _UNITS](
+            x, weight.input_scale, rows, plan.early, mode="unchecked", device=device
+        )
+        pieces = plan.per_block * plan.halves
+        words = weight.words[: blocks * weight.panels * pieces * 128].reshape(
+            blocks, weight.panels, pieces, 128
+        )
+        facts = None
+        if plan.group:
+            each = 8 * plan.fact_words
+            lie = weight.facts[: blocks * weight.panels * each].reshape(blocks, weight.panels, each)
+            facts = cb.tensor_map(lie, (1, plan.panels, each), swizzle=0)
+        strips = -(-len(x) // plan.columns)
+        cubes = -(-weight.panels // plan.panels) * strips * plan.splits
+        wide_product[cubes, plan.units](
+            cb.tensor_map(rows.view(x.dtype), (plan.columns, CHUNK)),
+            cb.tensor_map(words, (1, plan.panels, plan.halves, 128), swizzle=0), facts, weight.scales, bias, residual, flat,
+            weight.gain * GAINS[dtype.name, plan.group > 0], MAGIC, inputs // CHUNK, strips, plan,
+            mode="unchecked", device=device,
+        )  # fmt: skip
+        return out
+
+
+def planned(p: QuantizedLinear, properties: cb.DeviceProperties) -> Wide | None:
+    """The plan of a problem, None where it is not the fastest way."""
+    (n, k), scheme, target = p.weight.shape, p.weight.scheme, Room.of(properties)
+    return plan_for(
+        p.weight.codes.shape[0], k, p.m, p.group, scheme.symmetric, cb.as_dtype(p.x.dtype), target, *p.epilogue,
+        n % 4 == 0, p.exact,
     )  # fmt: skip
+
+
+@cache
+def plan_for(
+    panels: int, inputs: int, m: int, group: int, symmetric: bool, dtype: cb.DType, target: Room, bias: bool,
+    residual: bool, function: Any, whole: bool, exact: bool = False,
+) -> Wide | None:  # fmt: skip
+    """The plan for m rows of float activations where it is the fastest way, else None.
+
+    `exact`: codes are not rounded with their scales, as here they are.
+
+    The costs are microseconds of an H200, by millions of codes: that of planes grows with the
+        columns of bf16 (f16 has
+    two for each row), that of a dense copy is the copy, and a matmul that reads it once or is bound
+    by its products.
+
+    Example:
+        >>> hopper = Room(132, 232448, True, True, True)
+        >>> plan_for(896, 4096, 16, 32, False, cb.bf16, hopper, False, False, None, True) is None
+        True
+        >>> plan_for(896, 4096, 128, 32, False, cb.bf16, hopper, False, False, None, True).columns
+        128
+    """
+    if (
+        exact
+        or not _FEW_ROWS < m <= _WIDE_ROWS
+        or not target.groups
+        or dtype not in (cb.bf16, cb.f16)
+    ):
+        return None
+    chunks = -(-inputs // max(CHUNK, group)) * max(1, group // CHUNK)
+    found = plan_wide(
+        panels, chunks, m, group, symmetric, target.cores, target.shared, target.overlap, bias, residual, function,
+        whole,
+    )  # fmt: skip
+    if found is None:
+        return None
+    plan, cost = found
+    codes = panels * chunks * 1024e-6
+    columns = -(-m // FRAGMENT) * FRAGMENT * (1 if dtype is cb.bf16 else 2)
+    if m <= most_rows(exact):
+        if columns > 32:  # strips of 32 columns
+            columns = -(-columns // 32) * 32
+        other = 4 + codes * columns * (0.0127 if group else 0.0069)
+    else:
+        other = 5 + codes * (1.1 + max(0.5, 0.0025 * m))
+    return plan if cost <= other else None
 
 
 def fitted(plan: Wide, chunks: int, shared: int) -> Wide | None:

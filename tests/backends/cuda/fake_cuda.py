@@ -22,10 +22,8 @@ import pytest
 
 from cubepy.backends.cuda import replay, run
 from cubepy.backends.cuda.native import driver, memory, stream
-from cubepy.kernels.entry import dispatch
 from cubepy.runtime import recording
 from cubepy.runtime.memory import device_array, layout
-from cubepy.tensor import traces
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 1, 2, 600, 400, 700
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
@@ -397,6 +395,4 @@ def _forget() -> None:
     """Nothing that was prepared for another driver is used."""
     device_array._constants.clear()
     run.entry.cache_clear()
-    dispatch._traces.known.clear()
-    traces._traces.known.clear()
     recording.forget()

@@ -96,9 +96,10 @@ def test_an_access_outside_an_array_is_found() -> None:
         emulate(beyond, UNITS, 1, np.zeros(64, np.float32), 1)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "u4", "f8", "i8"])
 @pytest.mark.parametrize("kernel", [M.swapped, M.given])
-def test_cubes_of_a_cluster_reach_each_others_shared_memory(kernel: Any) -> None:
-    x = np.arange(256, dtype=np.float32)
-    out = np.zeros(256, np.float32)
+def test_cubes_of_a_cluster_reach_each_others_shared_memory(kernel: Any, dtype: str) -> None:
+    x = np.arange(256, dtype=dtype)
+    out = np.zeros_like(x)
     emulate(kernel, UNITS, 4, x, out)
     np.testing.assert_array_equal(out, 2 * x.reshape(2, 2, 64)[:, ::-1].reshape(-1))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -24,13 +23,13 @@ from cubepy.errors import (
     LaunchError,
     OutOfMemoryError,
 )
+from cubepy.runtime.backend import Unsuitable
 from cubepy.runtime.device import Device
 from cubepy.runtime.memory import dlpack
 from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.memory.hazards import Tracked, order
 from cubepy.runtime.memory.layout import layout_of
-from cubepy.runtime.replay.record import Recorder
-from cubepy.runtime.replay.trace import Trace
+from cubepy.runtime.replay.plan import Operands
 from cubepy.runtime.tensor_map import ArrayMap
 
 
@@ -195,34 +194,26 @@ def test_read_only_memory_needs_version_1() -> None:
         dlpack.export(unreal(ml_dtypes.int4), versioned=True)
 
 
-class Runner:
-    """A runner that notes its leaves."""
-
-    def run(self, leaves: Any, values: Any) -> None:
-        """Note them."""
-        self.leaves = leaves
-
-
-def test_a_trace_makes_tensor_maps_of_the_new_arrays() -> None:
+def test_a_plan_finds_arrays_and_tensor_maps_in_what_was_given() -> None:
     layout = layout_of((64, 64), None, np.dtype(np.float16), Device("cuda"))
-    first, second = (DeviceArray(at, layout, Tracked()) for at in (0x10000, 0x80000))
-    runner = Runner()
-    prepared = SimpleNamespace(runner=runner, in_place=False, outputs=(), ranges=(), guard=None)
-    with Recorder([first]) as recorder:
-        recorder.launch(prepared, [ArrayMap(first, first[32:], (16, 64), 128), first, 3])
-    trace = Trace(recorder, first, Device("cuda"))
-    assert trace.possible
-    trace.replay([second])
-    told, array, number = runner.leaves
-    assert (told.address, told.box, told.swizzle) == (0x80000 + 32 * 128, (16, 64), 128)
-    assert array.address == 0x80000 and number == 3
+    given = DeviceArray(0x10000, layout, Tracked())
+    operands = Operands(None, [(0, given)], [(1, 0x40000, 2 * given.nbytes)], [])
+    assert operands.place(ArrayMap(given, given[32:], (16, 64), 128), False) == (0, 32 * 128)
+    assert operands.place(given, False) == (0, 0) and operands.place(3, False) is None
+    assert not operands.written
+    assert operands.place(DeviceArray(0x40100, layout, Tracked()), True) == (1, 0x100)
+    assert operands.written == {1}
 
 
-def test_memory_that_nobody_gave_spoils_a_trace() -> None:
-    mine = unreal()
-    with Recorder([mine]) as recorder:
-        recorder.launch(SimpleNamespace(runner=Runner(), in_place=False, guard=None), [unreal()])
-    assert not Trace(recorder, mine, Device("cuda")).possible
+def test_memory_that_nobody_gave_is_in_no_plan() -> None:
+    mine, number = unreal(), DeviceArray(0x20000, unreal().layout, Tracked())
+    operands = Operands(None, [(0, mine)], [], [number])
+    for at in (0x30000, 0x10004, 0x10000 - 4):
+        with pytest.raises(Unsuitable):
+            operands.place(DeviceArray(at, mine.layout, Tracked()), False)
+    assert operands.place(number, False) is None and operands.kept == [number]
+    with pytest.raises(Unsuitable, match="constant"):
+        operands.place(number, True)
 
 
 def test_destructors_end_before_modules_are_emptied() -> None:

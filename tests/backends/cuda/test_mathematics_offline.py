@@ -51,6 +51,19 @@ def test_functions_compile_for_a_gpu(dtype: Any) -> None:
 
 
 @cb.kernel
+def hypotenuses(x: cb.Array, y: cb.Array, out: cb.Array):
+    i = cb.ABSOLUTE_POS
+    out[i] = cb.hypot(x[i], y[i])
+
+
+def test_hypot_of_doubles_takes_a_root_that_is_rounded() -> None:
+    """An approximate one rounds that of the largest double up, to infinity."""
+    x = np.zeros(64)
+    ptx = compile_for("sm_80", hypotenuses, 32, x, x, x).ptx
+    assert "sqrt.rn.f64" in ptx and "rsqrt.approx" not in ptx
+
+
+@cb.kernel
 def words(a: cb.Array, out: cb.Array):
     i = cb.ABSOLUTE_POS
     out[i] = cb.mulhi(a[i], a[i + 1])

@@ -263,13 +263,13 @@ def split_plane(x: cb.Array, m: cb.TensorMap):
         cb.load_matrix(s, 0)
 
 
-@breaks(E.DTypeError, "cb.load_cluster reads f32, i32 and u32, not f16", "cb.load_cluster")
+@breaks(E.DTypeError, "cb.load_cluster reads 32 or 64 bits, not f16", "cb.load_cluster")
 def narrow_load(x: cb.Array, m: cb.TensorMap):
     cb.cluster(2)
     cb.load_cluster(cb.shared(64, cb.f16), 0, 1)
 
 
-@breaks(E.DTypeError, "cb.store_cluster writes f32, i32 and u32, not f16", "cb.store_cluster")
+@breaks(E.DTypeError, "cb.store_cluster writes 32 or 64 bits, not f16", "cb.store_cluster")
 def narrow_store(x: cb.Array, m: cb.TensorMap):
     cb.cluster(2)
     cb.store_cluster(cb.shared(64, cb.f16), 0, 1.0, 1)

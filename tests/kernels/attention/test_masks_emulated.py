@@ -130,7 +130,7 @@ def test_masks(plan: HopperAttention, heads: int, length: int, seen: int, mask_h
     out, lse = np.full(q.shape, np.nan, BF16), np.full(q.shape[:3], np.nan, F32)
     emulate(
         hopper_attend, plan.units, cubes, tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys),
-        out.view(np.uint32), lse, heads, heads, 1, length, seen, scale, plan, (tiles, 0, min(mask_heads - 1, 1)),
+        out.view(np.uint32), lse, (heads, heads, 1, length, seen), scale, plan, (tiles, 0, min(mask_heads - 1, 1)),
         (classes.reshape(-1), counter) if plan.chosen else None,
     )  # fmt: skip
     right, right_lse = exact(q, k, v, mask, plan.causal)

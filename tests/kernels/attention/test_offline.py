@@ -19,13 +19,13 @@ from cubepy.backends.cuda.offline import compile_for
 from cubepy.errors import BackendCompileError
 from cubepy.kernels.attention.gpu.flash_decoding import (
     COMBINING,
-    FACTS,
-    SplitAttention,
     combine_parts,
     exact_parts,
     quick_parts,
 )
-from cubepy.kernels.attention.gpu.flash_mma import PlaneAttention, quick_attend
+from cubepy.kernels.attention.gpu.flash_decoding_plan import FACTS, SplitAttention
+from cubepy.kernels.attention.gpu.flash_mma import quick_attend
+from cubepy.kernels.attention.gpu.flash_mma_plan import PlaneAttention
 from cubepy.kernels.attention.sm90.backward import hopper_gradients
 from cubepy.kernels.attention.sm90.backward_256 import hopper_wide_gradients
 from cubepy.kernels.attention.sm90.backward_steps import HopperGradients
@@ -91,7 +91,7 @@ def test_forward(plan: HopperAttention) -> None:
         known = (zeros(8, dtype=np.uint8), zeros(1, dtype=np.int32))
     code = compile_for(
         "sm_90a", hopper_attend, plan.units, tiles(plan.rows, plan.depth), tiles(plan.keys, plan.depth),
-        tiles(plan.keys, plan.depth), words, lse, 2, 1, 1, 512, 512, 0.1, plan, mask, known, mode="unchecked",
+        tiles(plan.keys, plan.depth), words, lse, (2, 1, 1, 512, 512), 0.1, plan, mask, known, mode="unchecked",
     )  # fmt: skip
     check(code, "HGMMA", plan.depth // 16 + plan.keys // 16)
     assert count(code.sass, "USETMAXREG", "UTMALDG")["USETMAXREG"] == 2
@@ -114,9 +114,10 @@ def test_backward(plan: HopperGradients) -> None:
     sums = zeros(2 * 512 * plan.depth, dtype=np.float32)
     code = compile_for(
         "sm_90a", hopper_wide_gradients if plan.wide else hopper_gradients, plan.units,
-        tiles(plan.queries, plan.depth), tiles(plan.keys, plan.depth), tiles(plan.keys, plan.depth),
-        tiles(plan.queries, plan.depth), cb.tensor_map(rows, (1, plan.queries), swizzle=0),
-        cb.tensor_map(rows, (1, plan.queries), swizzle=0), sums, words, words.copy(), 2, 2, 1, 512, 512, 1, 0.1, plan,
+        (tiles(plan.queries, plan.depth), tiles(plan.keys, plan.depth), tiles(plan.keys, plan.depth),
+         tiles(plan.queries, plan.depth), cb.tensor_map(rows, (1, plan.queries), swizzle=0),
+         cb.tensor_map(rows, (1, plan.queries), swizzle=0)),
+        sums, words, words.copy(), (2, 2, 1, 512, 512, 1), 0.1, plan,
         mode="unchecked",
     )  # fmt: skip
     check(code, "HGMMA", 2 * plan.depth // 16)

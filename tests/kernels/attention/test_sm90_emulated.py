@@ -14,12 +14,9 @@ pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs 
 
 import cubepy as cb
 from cubepy.kernels.attention.online_softmax import LOG2E
-from cubepy.kernels.attention.sm90.backward import (
-    hopper_gradients,
-    prepare_gradients,
-    round_query_grads,
-)
+from cubepy.kernels.attention.sm90.backward import hopper_gradients
 from cubepy.kernels.attention.sm90.backward_256 import hopper_wide_gradients
+from cubepy.kernels.attention.sm90.backward_passes import prepare_gradients, round_query_grads
 from cubepy.kernels.attention.sm90.backward_steps import HopperGradients
 from cubepy.kernels.attention.sm90.flash import hopper_attend, tiles_of
 from cubepy.kernels.attention.sm90.plan import HopperAttention
@@ -86,7 +83,7 @@ def test_forward(
     out, lse = np.full(q.shape, np.nan, BF16), np.full(q.shape[:3], np.nan, F32)
     emulate(
         hopper_attend, plan.units, cubes, tiles_of(q, plan.rows), tiles_of(k, plan.keys), tiles_of(v, plan.keys),
-        out.view(np.uint32), lse, heads, heads, 1, length, seen, LOG2E / math.sqrt(width), plan, late=late, seed=seed,
+        out.view(np.uint32), lse, (heads, heads, 1, length, seen), LOG2E / math.sqrt(width), plan, late=late, seed=seed,
     )  # fmt: skip
     w, right_lse = weights(q, wide(k, heads), plan.causal)
     close(out, w @ wide(v, heads))
@@ -146,8 +143,8 @@ def test_backward(plan: HopperGradients, length: int) -> None:
     scale = 1 / math.sqrt(width)
     emulate(
         hopper_wide_gradients if plan.wide else hopper_gradients, plan.units, blocks,
-        tiles_of(q, plan.queries), tiles_of(k, plan.keys), tiles_of(v, plan.keys), tiles_of(grad, plan.queries),
-        *vectors, sums, dk.view(np.uint32), dv.view(np.uint32), heads, 1, 1, length, seen, 1, scale * LOG2E, plan,
+        (tiles_of(q, plan.queries), tiles_of(k, plan.keys), tiles_of(v, plan.keys), tiles_of(grad, plan.queries),
+         *vectors), sums, dk.view(np.uint32), dv.view(np.uint32), (heads, 1, 1, length, seen, 1), scale * LOG2E, plan,
         padding,
     )  # fmt: skip
     emulate(

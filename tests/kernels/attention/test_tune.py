@@ -15,7 +15,6 @@ from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import TuneError
 from cubepy.kernels.attention.flash_lines import Strips
-from cubepy.kernels.attention.measure import arguments, reference, results, tolerance, typical
 from cubepy.kernels.attention.problem import Attention
 from cubepy.kernels.attention.routines import ATTENTION, Lines
 from cubepy.tune import Decision, Table, Trial
@@ -35,19 +34,28 @@ def test_candidates_of_every_routine_give_the_attention(p: Attention) -> None:
     for routine in ATTENTION.routines:
         if routine.supports(p, properties) is None:
             for blueprint in islice(routine.blueprints(p, properties), 2):
-                args = arguments(p, 1)
+                args = ATTENTION.make(p, 1)
                 args[4].fill(99)
                 routine.launch(blueprint, p, args)
-                wrong = difference(results(p, args), reference(p, args), *tolerance(p))
+                wrong = difference(
+                    ATTENTION.results(p, args),
+                    ATTENTION.reference(p, args),
+                    *ATTENTION.tolerance(p),
+                )
                 assert wrong is None, (routine.name, blueprint, wrong)
 
 
 @pytest.mark.parametrize("blueprint", [Strips((12, 1), keys=24, tiles=2)], ids=repr)
 def test_other_strips_give_the_same(blueprint: Strips) -> None:
     p = Attention("cpu", 1, 1, 50, 60, 16, causal=True)
-    args = arguments(p, 1)
+    args = ATTENTION.make(p, 1)
     Lines().launch(blueprint, p, args)
-    assert difference(results(p, args), reference(p, args), *tolerance(p)) is None
+    assert (
+        difference(
+            ATTENTION.results(p, args), ATTENTION.reference(p, args), *ATTENTION.tolerance(p)
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,7 @@ def test_matrix_units_are_guessed_where_they_take_the_arrays() -> None:
 
 
 def test_typical_problems_have_candidates() -> None:
-    found = [ATTENTION.inferred(p) for p in typical("cpu")]
+    found = [ATTENTION.inferred(p) for p in ATTENTION.typical("cpu")]
     assert {c.routine.name for c in found} == {"few", "lines"}
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.kernels.convolution.gpu.depthwise import by_channel_on_gpu, weight_by_channel_on_gpu
+from cubepy.kernels.convolution.gpu.depthwise import by_channel_on_gpu
 from cubepy.kernels.convolution.gpu.depthwise_nchw import by_planes_on_gpu, weight_by_planes
+from cubepy.kernels.convolution.gpu.depthwise_weight_gradient import weight_by_channel_on_gpu
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.primitives.functions import ACTIVATIONS
 

@@ -15,7 +15,6 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import TuneError
-from cubepy.kernels.convolution.measure import arguments, reference, results, tolerance, typical
 from cubepy.kernels.convolution.problem import Convolution
 from cubepy.kernels.convolution.routines import CONVOLUTION, Block, Blocks, scattered
 from cubepy.tune import Decision, Table, Trial
@@ -53,10 +52,14 @@ def test_candidates_of_every_routine_give_the_convolution(p: Convolution) -> Non
     for routine in CONVOLUTION.routines:
         if routine.supports(p, properties) is None:
             for blueprint in islice(routine.blueprints(p, properties), 2):
-                args = arguments(p, 1)
+                args = CONVOLUTION.make(p, 1)
                 args[4].fill(99)
                 routine.launch(blueprint, p, args)
-                wrong = difference(results(p, args), reference(p, args), *tolerance(p))
+                wrong = difference(
+                    CONVOLUTION.results(p, args),
+                    CONVOLUTION.reference(p, args),
+                    *CONVOLUTION.tolerance(p),
+                )
                 assert wrong is None, (routine.name, blueprint, wrong)
 
 
@@ -65,9 +68,14 @@ def test_candidates_of_every_routine_give_the_convolution(p: Convolution) -> Non
 )
 def test_other_blocks_give_the_same(blueprint: Blocks) -> None:
     p = image(1, 5, 40, 9, 3)
-    args = arguments(p, 1)
+    args = CONVOLUTION.make(p, 1)
     Block().launch(blueprint, p, args)
-    assert difference(results(p, args), reference(p, args), *tolerance(p)) is None
+    assert (
+        difference(
+            CONVOLUTION.results(p, args), CONVOLUTION.reference(p, args), *CONVOLUTION.tolerance(p)
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +114,7 @@ def test_the_guess(p: Convolution, name: str) -> None:
 
 
 def test_without_a_measurement_nothing_is_changed_by_a_blueprint() -> None:
-    for p in typical("cpu"):
+    for p in CONVOLUTION.typical("cpu"):
         assert all(not v or v == 1.0 for v in vars(CONVOLUTION.inferred(p).blueprint).values())
 
 

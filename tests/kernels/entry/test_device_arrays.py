@@ -77,6 +77,19 @@ def test_results_are_those_of_numpy_arrays(backend: PretendBackend, name: str) -
     )  # convolutions take another route there
 
 
+def test_a_matrix_that_was_packed_elsewhere_is_refused(backend: PretendBackend) -> None:
+    x, packed = device_array.upload(draw(5, 6), devices.as_device(NAME)), K.prepack(draw(6, 7))
+    with pytest.raises(
+        cb.errors.LaunchError, match="a is on pretend, and b was packed on the host"
+    ):
+        K.matmul(x, packed)
+    on_device = K.prepack(device_array.upload(draw(6, 7), devices.as_device(NAME)))
+    with pytest.raises(
+        cb.errors.LaunchError, match="a is on the host, and b was packed on pretend"
+    ):
+        K.matmul(draw(5, 6), on_device)
+
+
 def test_random_numbers_are_made_where_they_are_wanted(backend: PretendBackend) -> None:
     got = K.normal(size=100, generator=K.Generator(3), device=NAME)
     assert isinstance(got, DeviceArray)

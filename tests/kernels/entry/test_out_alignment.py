@@ -13,10 +13,10 @@ import pytest
 import cubepy as cb
 from cubepy import kernels as K
 from cubepy.kernels.elementwise import map
-from cubepy.kernels.normalization import rows_cpu, softmax
+from cubepy.kernels.normalization import rows_cpu
 from cubepy.runtime import recording
 from cubepy.runtime.memory.address import address
-from cubepy.runtime.replay import host_plan
+from cubepy.runtime.replay import host
 from tests.staging import WHERE
 
 pytestmark = pytest.mark.skipif(bool(WHERE), reason="kernels of the CPU")
@@ -26,7 +26,7 @@ rng = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def no_cache_holds_anything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module, name in ((map, "PAST"), (rows_cpu, "PAST"), (host_plan, "PEELED")):
+    for module, name in ((map, "PAST"), (rows_cpu, "PAST"), (host, "PEELED")):
         monkeypatch.setattr(module, name, 4096)
     recording.forget()
     yield
@@ -98,7 +98,7 @@ def test_lines_are_stored_past_the_caches_wherever_out_begins(byte: int) -> None
         "map_past": 1,
     }
     assert kernels_of(lambda: K.softmax(x, out=out)) == {"softmax_past": 1}
-    assert softmax.past_caches(x, out, lanes) == (-byte % (4 * lanes)) // 4
+    assert rows_cpu.past_caches(x, out, lanes) == (-byte % (4 * lanes)) // 4
     square, _ = framed((64, 64), np.float32, byte)
     assert kernels_of(lambda: K.transpose(some(64, 64), out=square)) == {"transpose_tiles": 2}
 

@@ -20,13 +20,14 @@ import cubepy as cb
 from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import AliasError, DTypeError, ReadOnlyError, ShapeError
-from cubepy.kernels.matmul.cpu import blocked
-from cubepy.kernels.matmul.cpu.blocked import Tile, TilePlan, pack, tile_of
+from cubepy.kernels.matmul.cpu import blocked, blocking
+from cubepy.kernels.matmul.cpu.blocked import Tile, pack
+from cubepy.kernels.matmul.cpu.blocking import TilePlan, tile_of
 from cubepy.kernels.matmul.cpu.gemv import Skinny, SkinnyPlan
 from cubepy.kernels.matmul.cpu.split_k import Split
 from cubepy.kernels.matmul.cpu.vnni import kind_of
-from cubepy.kernels.matmul.measure import arguments, reference, results, tolerance
 from cubepy.kernels.matmul.problem import Product
+from cubepy.kernels.matmul.routines import MATMUL
 from cubepy.kernels.primitives.functions import relu
 from tests.backends.cuda.thorough import some
 from tests.staging import DEVICES, WHERE
@@ -126,7 +127,7 @@ def test_panels_are_packed_side_by_side(name: str, layout: str) -> None:
     if Tile().supports(problem, properties):
         pytest.skip("no dot products of bytes")
     plan = replace(next(Tile().blueprints(problem, properties)), wide=4, block_panels=4, depth=64)
-    args = arguments(problem, 1)
+    args = MATMUL.make(problem, 1)
     Tile().launch(plan, problem, args)
     np.testing.assert_allclose(
         args[2][0], args[0][0].astype(np.float64) @ args[1][0], rtol=1e-4, atol=1e-3
@@ -156,7 +157,7 @@ def test_tiles_of_eight_lanes(shape: Any, packed: int, tile: Any, expected: Any)
     plan = next(Tile().blueprints(problem, properties))
     assert (plan.rows, plan.lines, plan.lanes) == (*tile, 8)
     assert {name: getattr(plan, name) for name in expected} == expected
-    args = arguments(problem._replace(packed=0), 1)
+    args = MATMUL.make(problem._replace(packed=0), 1)
     exact = args[0][0].astype(np.float64) @ args[1][0]
     if packed:
         args = (args[0], pack(args[1], packed // 8, 8), *args[2:])
@@ -185,7 +186,7 @@ def test_rows_that_are_gathered(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(blocked, "AT_ONCE", 1 << 20 if whole else 0)
     problem = Product("cpu", *shape, batch=batch, layout=layout)
-    x, y, out = arguments(problem, 1)[:3]
+    x, y, out = MATMUL.make(problem, 1)[:3]
     y = y[:of_b]
     exact = x.astype(np.float64) @ y
     bias, residual = (
@@ -211,7 +212,7 @@ def test_rows_that_are_gathered(
 def test_gathered_rows_of_short_floats_are_rounded_once(name: str) -> None:
     problem = Product("cpu", 20, 24, 40, a=name, b=name)
     plan = TilePlan(6, 2, 8, 2, 3, 24, beforehand=True, fetched=True, gathered=True)
-    args = arguments(problem, 1)
+    args = MATMUL.make(problem, 1)
     Tile().launch(plan, problem, args)
     exact = (
         (args[0].astype(np.float64) @ args[1].astype(np.float64))
@@ -364,9 +365,9 @@ def test_panels_that_are_asked_for_a_piece_ahead(m: int) -> None:
     plans = Tile().blueprints(problem._replace(k=4096, n=4096), properties)
     far = next(plan for plan in plans if not plan.gathered)
     assert far.ahead, "few rows and a matrix that stays in no cache"
-    args = arguments(problem, 1)
+    args = MATMUL.make(problem, 1)
     Tile().launch(replace(far, depth=32), problem, args)
-    found, exact = results(problem, args)[0], reference(problem, args)[0]
+    found, exact = MATMUL.results(problem, args)[0], MATMUL.reference(problem, args)[0]
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4)
 
 
@@ -375,7 +376,7 @@ def test_panels_that_caches_keep_are_walked_in_long_pieces(m: int, k: int, n: in
     properties = cb.device_properties_of("cpu")
     _, lines, lanes = tile_of(properties)
     plan = next(Tile().blueprints(Product("cpu", m, k, n, packed=lines * lanes), properties))
-    assert not plan.ahead and plan.depth > blocked.DEPTH
+    assert not plan.ahead and plan.depth > blocking.DEPTH
 
 
 @pytest.mark.skipif(bool(WHERE), reason="a routine for CPUs")
@@ -390,13 +391,13 @@ def test_few_tiles_are_split_along_k(name: str, packed: int) -> None:
             pytest.skip("no dot products of bf16")
     if Split().supports(problem, properties):
         pytest.skip("no dot products of bytes")
-    plan, args = next(Split().blueprints(problem, properties)), arguments(problem, 1)
-    unit, size = tolerance(problem)
+    plan, args = next(Split().blueprints(problem, properties)), MATMUL.make(problem, 1)
+    unit, size = MATMUL.tolerance(problem)
     for fixed in (False, True):
         args[2][...] = 0
         with config.override(deterministic=fixed):
             Split().launch(plan, problem, args)
-        found, exact = results(problem, args)[0], reference(problem, args)[0]
+        found, exact = MATMUL.results(problem, args)[0], MATMUL.reference(problem, args)[0]
         np.testing.assert_allclose(found.astype(np.float64), exact, rtol=unit, atol=unit and size)
     assert plan.parts > 1
 

@@ -16,7 +16,8 @@ from cubepy.kernels.matmul.gpu.gemv import PLANES, Few, few_rows
 from cubepy.kernels.matmul.gpu.gemv import UNITS as FEW_UNITS
 from cubepy.kernels.matmul.gpu.simt import UNITS as SIMT_UNITS
 from cubepy.kernels.matmul.gpu.simt import Simt, simt_product
-from cubepy.kernels.matmul.sm90.persistent import PLANE_ROWS, UNITS, Hopper, hopper_product
+from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS
+from cubepy.kernels.matmul.sm90.persistent import UNITS, Hopper, hopper_product
 from cubepy.kernels.primitives.functions_half import gelu_narrow
 from cubepy.kernels.primitives.pipeline import BLOCK, ROW_BYTES
 
@@ -61,8 +62,8 @@ def hopper(
     emulate(
         hopper_product, UNITS, min(cubes, batches * row_tiles * column_tiles), cb.tensor_map(lie[0], box_a),
         cb.tensor_map(lie[1], box_b), cb.tensor_map(result, box), bias if plan.bias else None,
-        cb.tensor_map(residual, box) if plan.residual else None, 0.5, batches, row_tiles, column_tiles, -(-k // depth),
-        batches, batches, plan, late=late, seed=seed,
+        cb.tensor_map(residual, box) if plan.residual else None, 0.5, (batches, row_tiles, column_tiles), -(-k // depth),
+        (batches, batches), plan, late=late, seed=seed,
     )  # fmt: skip
     right = x.astype(np.float64) @ y.astype(np.float64).swapaxes(1, 2)
     right = right * 0.5 if plan.scaled else right

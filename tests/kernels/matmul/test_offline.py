@@ -18,10 +18,10 @@ from cubepy.kernels.matmul.gpu.mma_multistage import Mma, MmaRoutine, mma_produc
 from cubepy.kernels.matmul.gpu.padded_operands import PadPlan, pad_rows
 from cubepy.kernels.matmul.gpu.simt import Simt, SimtRoutine, simt_product
 from cubepy.kernels.matmul.problem import Product
+from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS
 from cubepy.kernels.matmul.sm90.padded import PaddedRoutine
 from cubepy.kernels.matmul.sm90.persistent import (
     HOPPER_TILES,
-    PLANE_ROWS,
     UNITS,
     Hopper,
     HopperRoutine,
@@ -85,12 +85,9 @@ def hopper(dtype: Any, out: Any, plan: Hopper) -> Any:
         bias,
         residual,
         1.0,
-        1,
-        2,
-        2,
+        (1, 2, 2),
         4,
-        1,
-        1,
+        (1, 1),
         plan,
         mode="unchecked",
     )

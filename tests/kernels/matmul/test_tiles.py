@@ -74,8 +74,8 @@ def error(
     row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
     emulate(
         kernel, units, batches * row_tiles * column_tiles * parts, *maps(plan, *lie), out,
-        bias if plan.bias else None, residual if plan.residual else None, 0.5, row_tiles, column_tiles,
-        -(-k // depth), batches, batches, plan,
+        bias if plan.bias else None, residual if plan.residual else None, 0.5, (row_tiles, column_tiles),
+        -(-k // depth), (batches, batches), plan,
     )  # fmt: skip
     right = x.astype(np.float64) @ y.astype(np.float64).swapaxes(1, 2)
     right = right * 0.5 if plan.scaled else right
@@ -120,7 +120,7 @@ def test_plain_f32_is_nearly_all_products() -> None:
     """Nothing is spilled at the registers of two cubes a core, and lines are read once."""
     a, plan = np.zeros((1, 256, 256), np.float32), Fma()
     code = compile_for(
-        "sm_90a", fma_product, plan.units, *fma_maps(plan, a, a), a, None, None, 1.0, 2, 2, 8, 1, 1, plan,
+        "sm_90a", fma_product, plan.units, *fma_maps(plan, a, a), a, None, None, 1.0, (2, 2), 8, (1, 1), plan,
         mode="unchecked",
     )  # fmt: skip
     held, found = usage(code.cubin), count(code.sass, "FFMA", "LDS", "LDL")
@@ -136,7 +136,7 @@ def test_planes_that_share_plain_f32_spill_nothing() -> None:
     for plan in (FmaPlanes(1, 2, bias=True), FmaPlanes(1, 2, b_along_k=False)):
         code = compile_for(
             "sm_90a", fma_planes_product, plan.units, *fma_maps(plan, a, a), a, a[0, 0] if plan.bias else None, None,
-            1.0, 2, 2, 8, 1, 1, plan, mode="unchecked",
+            1.0, (2, 2), 8, (1, 1), plan, mode="unchecked",
         )  # fmt: skip
         held = usage(code.cubin)
         assert held.stack == 0
@@ -210,11 +210,9 @@ def test_clusters_spill_nothing(plan: Thin) -> None:
         None,
         None,
         1.0,
-        2,
-        2,
+        (2, 2),
         8,
-        1,
-        1,
+        (1, 1),
         plan,
         mode="unchecked",
     )

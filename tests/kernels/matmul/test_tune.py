@@ -13,7 +13,6 @@ from cubepy import kernels as K
 from cubepy.config import config
 from cubepy.errors import TuneError
 from cubepy.kernels.matmul.cpu.blocked import Tile
-from cubepy.kernels.matmul.measure import arguments, reference, results, tolerance
 from cubepy.kernels.matmul.problem import Product
 from cubepy.kernels.matmul.routines import MATMUL
 from cubepy.tune import Decision, Table, Trial
@@ -46,11 +45,13 @@ def test_candidates_of_every_routine_give_the_product(problem: Product) -> None:
     for routine in MATMUL.routines:
         if routine.supports(problem, properties) is None:
             for blueprint in islice(routine.blueprints(problem, properties), 2):
-                args = arguments(problem, 1)
+                args = MATMUL.make(problem, 1)
                 args[2].fill(99)
                 routine.launch(blueprint, problem, args)
                 wrong = difference(
-                    results(problem, args), reference(problem, args), *tolerance(problem)
+                    MATMUL.results(problem, args),
+                    MATMUL.reference(problem, args),
+                    *MATMUL.tolerance(problem),
                 )
                 assert wrong is None, (routine.name, blueprint, wrong)
 

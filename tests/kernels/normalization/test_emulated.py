@@ -23,7 +23,7 @@ from tests.backends.cuda.emulator.launch import emulate
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 RNG = np.random.default_rng()
-UNITS = {np.dtype(np.float32): 2e-6, np.dtype(np.float16): 2e-3, BF16: 1e-2}
+UNITS = {np.dtype(np.float32): 2e-6, np.dtype(np.float16): 2e-3, BF16: 1e-2, np.dtype(float): 1e-14}
 EPS = 1e-5
 
 # elements of a row, and the plan
@@ -65,16 +65,17 @@ def test_every_way_of_sharing_a_row(n: int, plan: RowPlan) -> None:
     that do not exist.
     """
     m = plan.rows + 1
-    x, w, b = draw(m, n), draw(n), draw(n)
     cubes, units = -(-m // plan.rows) * plan.parts, plan.units * plan.rows
-    for log in (False, True):
-        out = np.full((m, n), np.nan, np.float32)
-        emulate(nc.softmax_held, units, cubes, x, out, cb.f32, plan, log)
-        close(out, softmax(x, log), 2e-6)
-    for centred in (True, False):
-        out = np.full((m, n), np.nan, np.float32)
-        emulate(nm.layer_norm_held, units, cubes, x, w, b, out, EPS, cb.f32, plan, centred)
-        close(out, normalised(x, centred) * w.astype(np.float64) + b, 4e-6)
+    for dtype, acc in ((np.dtype(np.float32), cb.f32), (np.dtype(np.float64), cb.f64)):
+        x, w, b = draw(m, n, dtype=dtype), draw(n, dtype=dtype), draw(n, dtype=dtype)
+        for log in (False, True):
+            out = np.full((m, n), np.nan, dtype)
+            emulate(nc.softmax_held, units, cubes, x, out, acc, plan, log)
+            close(out, softmax(x, log), UNITS[dtype])
+        for centred in (True, False):
+            out = np.full((m, n), np.nan, dtype)
+            emulate(nm.layer_norm_held, units, cubes, x, w, b, out, EPS, acc, plan, centred)
+            close(out, normalised(x, centred) * w.astype(np.float64) + b, 2 * UNITS[dtype])
 
 
 @pytest.mark.parametrize(
@@ -127,11 +128,11 @@ def test_functions_of_random_shapes() -> None:
             close(got, right, 4 * unit)
 
 
-def test_rows_that_a_cube_cannot_hold_are_shared_by_a_cluster() -> None:
-    n = 16400
-    x = draw(1, n)
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64)], ids=str)
+def test_rows_that_a_cube_cannot_hold_are_shared_by_a_cluster(dtype: Any) -> None:
+    x = draw(1, 8240 * 8 // dtype.itemsize, dtype=dtype)
     with emulated() as gpu:
-        close(K.log_softmax(upload(x, gpu), 1).numpy(), softmax(x, True), 4e-6)
+        close(K.log_softmax(upload(x, gpu), 1).numpy(), softmax(x, True), 2 * UNITS[dtype])
 
 
 @pytest.mark.parametrize("room", [80, 128])

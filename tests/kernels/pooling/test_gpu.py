@@ -4,6 +4,7 @@ window-by-window definitions.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from cubepy.kernels.interpolate import interpolate
 from cubepy.kernels.pooling import avg_pool, max_pool, max_pool_gradient
 from cubepy.kernels.pooling.gpu import max_indices
 from cubepy.kernels.pooling.gpu.van_herk import NEW, Ring, done, kept, overlap
+from cubepy.kernels.pooling.problem import MaxPool
+from cubepy.kernels.pooling.routines import MAX_POOL
 from cubepy.kernels.primitives.functions import add, larger
 from cubepy.kernels.windows import disjoint_gpu, separable_gpu
 from cubepy.kernels.windows.banded import Band, part_band, window_band
@@ -36,6 +39,9 @@ CASES = [
     ((8, 24), (3, 2, 1, 1, False), False), ((7, 7), (3, 2, 1, 1, True), False), ((8, 6), (3, 2, 1, 1, False), True),
     ((8, 8), (2, 2, 0, 1, True), False), ((6, 8), (5, 1, 2, 1, False), False), ((6, 4), (5, 1, 2, 1, False), True),
 ]  # fmt: skip
+
+
+GPU = replace(cb.device_properties_of("python"), plane_size=32)
 
 
 @pytest.mark.parametrize(("size", "settings", "last"), CASES, ids=str)
@@ -240,4 +246,5 @@ def test_too_many_taps_are_left_to_others() -> None:
     assert max_indices._planes(settings, (1, 1, 9, 9, 1), False) is None
     x = np.ones((1, 1, 40, 40, 1), np.float32)
     gaps = ((1, 3, 3), (1, 1, 1), (0, 0, 0), (1, 17, 1))
-    assert not max_indices.largest(x, x[:, :, :6, :38], None, gaps, 0.0, False, False)
+    problem = MaxPool(x, x[:, :, :6, :38], None, gaps, 0.0, last=False, axes=3)
+    assert MAX_POOL.chosen(problem, GPU).name == "naive"

@@ -9,8 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import cubepy as cb
 from cubepy import kernels as K
-from cubepy.kernels.pooling.sm90 import max_tma, max_tma_plan
+from cubepy.kernels.pooling.sm90 import max_tma_plan
+from cubepy.kernels.pooling.sm90 import max_tma_routine as max_tma
 from cubepy.kernels.windows.rows_gpu import Steps
 from cubepy.runtime.memory.device_array import upload
 
@@ -57,7 +59,7 @@ def check(
             upload(np.ascontiguousarray(planes), gpu),
             upload(np.zeros(shape, x.dtype), gpu),
         )
-        far, made, pairs = max_tma.by_words(whole, out, across, last)
+        far, made, pairs = max_tma.by_words(whole, out, across, last, cb.device_properties_of())
         make = max_tma_plan.last_plan if last else max_tma_plan.first_plan
         sides = {"stages": 3, "cubes": 2, "columns": 4} | plan
         blueprint = make(far.shape, made.shape, far.itemsize, down, across, **sides, pairs=pairs)
@@ -188,7 +190,7 @@ def test_windows_and_arrays_that_others_are_faster_for_or_that_have_no_boxes() -
         )
         with emulated() as gpu:
             x, out = upload(np.zeros(shape, dtype), gpu), upload(np.zeros(made, dtype), gpu)
-            return max_tma.fits(x, out, steps, steps, False)
+            return max_tma.fits(x, out, steps, steps, False, cb.device_properties_of())
 
     shape = (100, 256, 256)
     assert (

@@ -48,7 +48,7 @@ def test_a_window_is_the_end_of_a_chunk_whole_chunks_and_the_begin_of_another(
     want = largest(x, kernel, (1, 1), pad)
     got = np.empty_like(want)
     with cb.use("python"):
-        max_van_herk.run(x, got, kernel, pad, -np.inf)
+        max_van_herk.run(x, got, kernel, pad, -np.inf, cb.device_properties_of())
     np.testing.assert_array_equal(got, want)
 
 
@@ -58,17 +58,17 @@ def test_rows_in_tiles_and_planes_in_strips(monkeypatch: pytest.MonkeyPatch) -> 
     want = largest(x, (6, 21), (1, 1), (3, 10))
     got = np.empty_like(want)
     with cb.use("python"):
-        assert max_van_herk.plan_of(x, got, (6, 21), (3, 10))[1] == 2
-        max_van_herk.run(x, got, (6, 21), (3, 10), -np.inf)
+        assert max_van_herk.plan_of(x, got, (6, 21), (3, 10), cb.device_properties_of())[1] == 2
+        max_van_herk.run(x, got, (6, 21), (3, 10), -np.inf, cb.device_properties_of())
     np.testing.assert_array_equal(got, want)
 
 
 def test_windows_too_tall_for_shared_memory_and_wide_elements_are_refused() -> None:
     x = np.zeros((1, 4000, 4000), np.float32)
-    assert max_van_herk.fits(x, x, (64, 64), (32, 32)) and not max_van_herk.fits(
-        x, x, (2000, 3), (1000, 1)
-    )
-    assert not max_van_herk.fits(x.astype(np.float64), x, (64, 64), (32, 32))
+    here = cb.device_properties_of()
+    assert max_van_herk.fits(x, x, (64, 64), (32, 32), here)
+    assert not max_van_herk.fits(x, x, (2000, 3), (1000, 1), here)
+    assert not max_van_herk.fits(x.astype(np.float64), x, (64, 64), (32, 32), here)
 
 
 PASSES = [  # size, kernel, stride, padding, and which kernels do it with channels first and last
@@ -168,5 +168,7 @@ def test_places_outside_of_windows_over_windows_change_nothing() -> None:
         None
     ]
     with cb.use("python"):
-        got = routines.along(x[..., None], 2, 24, 12, 26, -np.inf)[..., 0]
+        got = routines.along(x[..., None], 2, 24, 12, 26, -np.inf, cb.device_properties_of())[
+            ..., 0
+        ]
     np.testing.assert_array_equal(got, want)

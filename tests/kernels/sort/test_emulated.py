@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import cubepy as cb
-
 pytest.importorskip("numba_cuda", reason="printing code for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline as properties_of
 from cubepy.backends.cuda.offline import compile_for
 from cubepy.kernels.sort import topk_gpu
 from cubepy.kernels.sort.onesweep_gpu import UNITS, SweepPlan, count_all_digits, sweep
-from cubepy.kernels.sort.sort import keys_of
+from cubepy.kernels.sort.problem import keys_of
 from cubepy.kernels.sort.topk_gpu import TopPlan, top_of_pieces
 from tests.backends.cuda.emulator.launch import emulate
 from tests.conformance.test_memory import parted
@@ -130,7 +128,6 @@ class Launches:
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_every_search_has_room_and_ends(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     device = properties_of(architecture)
-    monkeypatch.setattr(cb, "device_properties_of", lambda: device)
     strides = (np.zeros(1, np.uint8), np.zeros(1, np.float32), np.zeros(1))
     for m, n in (
         (1, 5),
@@ -150,7 +147,9 @@ def test_every_search_has_room_and_ends(architecture: str, monkeypatch: pytest.M
                 monkeypatch.setattr(topk_gpu, "top_of_pieces", launches)
                 monkeypatch.setattr(topk_gpu.memory, "empty", unread)
                 keys = keys_of(one.dtype, True, True)
-                topk_gpu.top_by_planes(unread((m, n), f"u{one.itemsize}"), None, None, k, keys)
+                topk_gpu.top_by_planes(
+                    unread((m, n), f"u{one.itemsize}"), None, None, k, keys, device
+                )
                 assert len(launches.seen) <= 4
                 for step, ((cubes, units), args) in enumerate(launches.seen):
                     source, _, _, _, k, most, part, padded, keys, plan = args

@@ -142,7 +142,7 @@ def test_rows_that_no_cache_holds(dtype: Any, ways: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("dtype", "n"), some([(np.float32, 50_003), (np.int64, 33_000)], 0))
 def test_rows_that_a_few_caches_hold(dtype: Any, n: int, ways: pytest.MonkeyPatch) -> None:
-    ways.setattr(quicksort_cpu, "quick", lambda: False)  # by runs
+    ways.setattr(quicksort_cpu, "quick", lambda properties: False)  # by runs
     check_long(dtype, n)
 
 
@@ -152,14 +152,14 @@ def test_rows_that_a_few_caches_hold(dtype: Any, n: int, ways: pytest.MonkeyPatc
 )
 def test_quicksort(dtype: Any, n: int, levels: int, ways: pytest.MonkeyPatch) -> None:
     """With pivots that are keys, and with those that only halve the range of keys."""
-    ways.setattr(quicksort_cpu, "quick", lambda: True)
+    ways.setattr(quicksort_cpu, "quick", lambda properties: True)
     ways.setattr(quicksort_cpu, "LEVELS", levels)
     check_long(dtype, n)
 
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.int64, np.uint64])
 def test_quicksort_of_the_extreme_keys(dtype: Any, ways: pytest.MonkeyPatch) -> None:
-    ways.setattr(quicksort_cpu, "quick", lambda: True)
+    ways.setattr(quicksort_cpu, "quick", lambda properties: True)
     ends = np.iinfo(dtype)
     for extremes in ([ends.max], [ends.min], [ends.min, ends.max]):
         x = RNG.choice(np.array(extremes, dtype), 20_000)
@@ -175,7 +175,7 @@ def test_quicksort_of_the_extreme_keys(dtype: Any, ways: pytest.MonkeyPatch) -> 
 def test_topk_by_quickselect(
     rows: int, n: int, k: int, levels: int, ways: pytest.MonkeyPatch
 ) -> None:
-    ways.setattr(quicksort_cpu, "quick", lambda: True)
+    ways.setattr(quicksort_cpu, "quick", lambda properties: True)
     ways.setattr(quicksort_cpu, "LEVELS", levels)
     x = draw(F, rows, n)
     for largest in (True, False):
@@ -188,7 +188,7 @@ def test_topk_by_quickselect(
 @pytest.mark.parametrize(("most", "quick"), [(0, False), (1 << 18, False), (0, True)])
 def test_long_rows_on_the_python_backend(ways: pytest.MonkeyPatch, most: int, quick: bool) -> None:
     """By buckets, by runs that are merged, and by quicksort."""
-    ways.setattr(quicksort_cpu, "quick", lambda: quick)
+    ways.setattr(quicksort_cpu, "quick", lambda properties: quick)
     ways.setattr(mergesort_cpu, "FEW", 0)
     ways.setattr(bucketsort_cpu, "ROOM", 1024)
     ways.setattr(mergesort_cpu, "RUN", 1024)

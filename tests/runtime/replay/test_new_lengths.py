@@ -12,8 +12,7 @@ import pytest
 
 from cubepy.runtime.generated import written
 from cubepy.runtime.launch import launcher as launch
-from cubepy.runtime.replay import gpu_arguments, gpu_plan, trace
-from cubepy.runtime.replay.trace import Trace
+from cubepy.runtime.replay import arguments, calls, plan
 from cubepy.runtime.tables import room
 from tests.backends.cuda.fake_cuda import FakeCuda
 from tests.runtime.replay import test_repeat_far as far_tests
@@ -63,20 +62,20 @@ def test_a_new_length_makes_no_bytecode(fake: FakeCuda, compiled: list[str]) -> 
     assert not compiled
 
 
-def test_the_first_calls_of_a_length_make_no_functions(
+def test_the_first_call_of_a_length_makes_no_function(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What makes later calls quick comes when a length came before: many lengths never come again."""
     made: list[str] = []
     monkeypatch.setattr(
-        gpu_plan, "written", lambda text, *given: made.append(text) or written(text, *given)
+        plan, "written", lambda text, *given: made.append(text) or written(text, *given)
     )  # type: ignore[func-returns-value]
     for n in range(10, 20):
-        for _ in range(2):
-            x, y = some(n), some(n)
-            same(plus(new(x), new(y)), x + y)
+        x, y = some(n), some(n)
+        same(plus(new(x), new(y)), x + y)
     assert not made
-    same(plus(new(x), new(y)), x + y)
+    for _ in range(3):
+        same(plus(new(x), new(y)), x + y)
     assert len(made) == 1
 
 
@@ -90,26 +89,19 @@ def test_a_length_that_is_used_between_others_is_known(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, repetitions: Repetitions
 ) -> None:
     """Tables that are full forget their oldest entries, not all of them."""
-    for module in (gpu_plan, gpu_arguments):
+    for module in (calls, arguments):
         monkeypatch.setattr(module, "LIMIT", 16)
-    monkeypatch.setattr(trace.Traces, "LIMIT", 16)
     monkeypatch.setattr(launch, "TABLE_LIMIT", 16)
-    recorded: list[Trace] = []
-    init = Trace.__init__
-    monkeypatch.setattr(
-        Trace, "__init__", lambda self, *given: recorded.append(self) or init(self, *given)
-    )  # type: ignore[func-returns-value]
     x, y = some(9), some(9)
     for n in range(20, 60):
         for _ in range(4):
             same(plus(new(x), new(y)), x + y)
             a, b = some(n), some(n)
             same(plus(new(a), new(b)), a + b)
+    learned = repetitions.long
     kept = [n for n in range(46, 60) if _calls_again(n, repetitions)]
     assert len(kept) >= 12, "the newest are known"
-    assert len(recorded) < 40 + 8 + 4, (
-        "and what was used all the time was learned again a few times"
-    )
+    assert learned < 40 + 8 + 4, "and what was used all the time was learned again a few times"
 
 
 @pytest.fixture

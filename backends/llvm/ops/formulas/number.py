@@ -27,6 +27,7 @@ from cubepy.backends.llvm.ops.values import (
     lane,
     lanes_of,
     math,
+    negated,
     on_gpu,
     shaped,
 )
@@ -94,7 +95,7 @@ class Number:
         return self._with("fdiv", other, self)
 
     def __neg__(self) -> Number:
-        return Number(self.b, self.b.fneg(self.v))
+        return Number(self.b, negated(self.b, self.v))
 
     def __abs__(self) -> Number:
         return self.mapped("fabs")
@@ -257,16 +258,18 @@ def by_libdevice(b: Any, name: str, values: Sequence[Any]) -> Any:
     return out
 
 
-def formula(name: str, function: Callable[..., Number], arity: int, doc: str) -> Op:
+def formula(
+    name: str, function: Callable[..., Number], arity: int, doc: str, own: Sequence[str] = ()
+) -> Op:
     """An op on floats: `function(curves, *numbers)` in doubles, for f32 too; on a GPU that of its
-    math library.
+    math library, but for the dtypes of `own`.
 
     Doubles give the f32 next to the truth but for a few results in 10000, which lie close to the
     middle of two.
     """
 
     def emit(b: Any, dtype: str, *values: Any) -> Any:
-        if on_gpu(b):
+        if on_gpu(b) and dtype not in own:
             return by_libdevice(b, name, values)
         ty = values[0].type
         wide = shaped(F64, ty)

@@ -65,4 +65,5 @@ def _hypot(t: Curves, x: Number, y: Number) -> Number:
 
 
 cbrt = formula("cbrt", _cbrt, 1, "Cube root, of negative numbers too.")
-hypot = formula("hypot", _hypot, 2, "sqrt(x*x + y*y) without overflow between.")
+hypot = formula("hypot", _hypot, 2, "sqrt(x*x + y*y) without overflow between.", own=("f64",))
+"""NVIDIA's of the largest double and 1 is infinite: it is rounded up."""

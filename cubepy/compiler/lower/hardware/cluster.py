@@ -45,8 +45,8 @@ def _load_cluster(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     from_v, i, rank = unpack(name, args, kwargs, "shared", "i", "rank")
     source = memory(from_v, ("shared",), "the source of cb.load_cluster")
-    if source.dtype.name not in ("f32", "i32", "u32"):
-        raise DTypeError(f"cb.load_cluster reads f32, i32 and u32, not {source.dtype.name}")
+    if source.dtype.bits not in (32, 64):
+        raise DTypeError(f"cb.load_cluster reads 32 or 64 bits, not {source.dtype.name}")
     s.read.add(source.name)
     places = (element(s, source, i, "the source of cb.load_cluster"), as_index(s, rank))
     return result(s, name, VType(source.dtype), (source,), places, ())
@@ -57,8 +57,8 @@ def _store_cluster(s: Scope, name: str, args: Args, kwargs: Kwargs) -> Value:
     require(s, name)
     into, i, value_v, rank = unpack(name, args, kwargs, "shared", "i", "value", "rank")
     target = memory(into, ("shared",), "the target of cb.store_cluster")
-    if target.dtype.name not in ("f32", "i32", "u32"):
-        raise DTypeError(f"cb.store_cluster writes f32, i32 and u32, not {target.dtype.name}")
+    if target.dtype.bits not in (32, 64):
+        raise DTypeError(f"cb.store_cluster writes 32 or 64 bits, not {target.dtype.name}")
     value = convert.storable(value_v, target.dtype, 0, "what cb.store_cluster writes to")
     s.written.add(target.name)
     places = (element(s, target, i, "the target of cb.store_cluster"), value, as_index(s, rank))

@@ -11,7 +11,6 @@ from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.primitives.exponentials import LOG2_E, power_of_two
-from cubepy.kernels.primitives.lines import lane_numbers
 
 KEYS = 128  # of a block
 
@@ -120,7 +119,7 @@ def masked(line, mask, b, h, i, place, left, plan):
         line = line + cb.cast(mask.load((b, h, i, place), lanes, valid=left), cb.f32) * LOG2_E
     if plan.mask == "bool":
         line = cb.select(mask.load((b, h, i, place), lanes, valid=left), line, low)
-    return cb.select(lane_numbers(cb.i32, lanes) < cb.splat(left, lanes), line, low)
+    return cb.keep_first(line, left, -float("inf"))
 
 
 def launch(

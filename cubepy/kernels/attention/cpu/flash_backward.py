@@ -21,7 +21,6 @@ from cubepy.config import config
 from cubepy.kernels.attention.flash_lines import fill_rows
 from cubepy.kernels.elementwise.map import identity, map
 from cubepy.kernels.movement.copy import copy
-from cubepy.kernels.primitives.lines import lane_numbers
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.kernels.reduce.reduce import sum as total_of
 from cubepy.runtime import memory
@@ -194,7 +193,7 @@ def slopes_of(weights, slopes, lse, delta, mask, b, h, i, place, start, count, s
     less = delta[b, h, place]
     for j in cb.unroll(range(plan.lines)):
         score = weights.load((i, j * lanes), lanes) * scale
-        allowed = lane_numbers(cb.i32, lanes) < cb.splat(limit - j * lanes, lanes)
+        allowed = cb.iota(lanes) < limit - j * lanes
         if plan.mask == "float":
             score = score + cb.cast(
                 mask.load((b, h, place, start + j * lanes), lanes, valid=count - j * lanes), cb.f32

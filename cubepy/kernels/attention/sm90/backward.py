@@ -19,26 +19,33 @@ import cubepy as cb
 from cubepy.kernels.attention.online_softmax import LOG2E
 from cubepy.kernels.attention.sm90 import masks as masking
 from cubepy.kernels.attention.sm90.backward_256 import hopper_wide_gradients
+from cubepy.kernels.attention.sm90.backward_passes import (
+    PASS_UNITS,
+    prepare_gradients,
+    round_query_grads,
+)
 from cubepy.kernels.attention.sm90.backward_steps import (
     HopperGradients,
+    KeyBlock,
+    Passing,
     add_query_grads,
-    bring_keys,
-    bring_rows,
     hide_turned,
     keys_of_cube,
+    load_keys,
     shifts_of_keys,
     store_slopes,
     weigh_turned,
 )
-from cubepy.kernels.attention.sm90.flash import (
+from cubepy.kernels.attention.sm90.flash import tiles_of
+from cubepy.kernels.attention.sm90.fragments import (
     fragment,
     fragments,
     start_products,
     start_sums,
-    tiles_of,
     write_rows,
 )
 from cubepy.kernels.attention.sm90.plan import BLOCK, GROUP
+from cubepy.kernels.primitives.pipeline import Stage
 from cubepy.lang.dtypes import as_dtype
 from cubepy.runtime import memory
 from cubepy.runtime.device import DeviceProperties
@@ -47,8 +54,6 @@ CACHE = 24 << 20
 """Bytes of queries, gradients and sums of heads that are done together: half of the second-level
 cache.
 """
-PASS_UNITS = 256
-"""Units of a cube of the pass before."""
 
 
 @cb.func
@@ -81,21 +86,183 @@ def start_query_grads(dq, ds, at, keys, group, plan):
     cb.wgmma_commit()
 
 
+@cb.struct
+class Gradients:
+    """Operands and memory of a cube: keys and values that stay, queries and the result's gradients
+    that pass by, and the slopes ds of two steps.
+    """
+
+    k: cb.TensorMap
+    v: cb.TensorMap
+    dq: cb.Array
+    keys: Any
+    values: Any
+    queries: Passing
+    grads: Passing
+    ds: Any
+    loaded: Any
+    cube: KeyBlock
+    scale: Any
+    plan: cb.Comptime[HopperGradients]
+
+
+@cb.struct
+class Sums:
+    """What a unit holds: scores and weights s, slopes t, weights p as operands, its part of a step's
+    query gradients, and the sums for keys and for values.
+    """
+
+    s: Any
+    t: Any
+    p: Any
+    part: Any
+    sum_k: Any
+    sum_v: Any
+
+
+@cb.struct
+class Seat:
+    """Where a unit's numbers stand: its group, its key `row` (and row + 8) and first query `column`
+    of a step, its row of slopes, and what is added to the exponents of its keys.
+    """
+
+    group: Any
+    row: Any
+    column: Any
+    own: Any
+    upper: Any
+    lower: Any
+
+
+@cb.func
+def produce(job):
+    """The copying unit: the keys and values, then every step's queries and gradients."""
+    cube = job.cube
+    load_keys(job.keys, job.values, job.k, job.v, cube, job.loaded, job.plan)
+    query, grad = job.queries.first, job.grads.first
+    for other in range(cube.shared_heads):
+        h = cube.g * cube.shared_heads + other
+        for step in range(cube.first, cube.steps):
+            query.acquire()
+            job.queries.load(query, cube.b, h, cube.b * cube.heads + h, step)
+            grad.acquire()
+            job.grads.load(grad, cube.b, h, cube.b * cube.heads + h, step)
+            query = query.advance()
+            grad = grad.advance()
+
+
+@cb.func
+def slopes_of(job, sums, seat, query, grad, last, step, done, at):
+    """A step's weights and slopes t = s * (values @ grads.T - delta), which go to ds[at]; and
+    sum_v += p @ grads, started. Gives back the `last` stage of queries.
+    """
+    plan, s, t = job.plan, sums.s, sums.t
+    rows, depth = plan.queries, plan.depth
+    deltas, dtype = job.grads.numbers, job.ds.dtype
+    grad.wait()
+    start_products(t, job.values, plan.keys, seat.group, job.grads.tiles, rows, grad.slot, depth)
+    if plan.causal:
+        if (job.cube.block + 1) * plan.keys > step * rows:
+            hide_turned(s, seat.row - step * rows - seat.column, plan)
+    first = query.slot * rows + seat.column
+    weigh_turned(s, job.queries.numbers, first, job.scale, seat.upper, seat.lower, plan)
+    if not plan.by_rows:
+        fragments(sums.p, s, dtype, rows // 16)
+    # As in the forward kernel: a branch, so that the wait stays behind the exponentials.
+    grad.wait()
+    cb.wgmma_wait(0, sums.sum_k, t)
+    if done > 0:
+        last.release(cb.UNIT_POS_PLANE == 0)
+    for j in range(rows // 8):
+        for e in range(2):
+            less = deltas[grad.slot * rows + 8 * j + seat.column + e]
+            t[4 * j + e] = s[4 * j + e] * (t[4 * j + e] - less)
+            t[4 * j + 2 + e] = s[4 * j + 2 + e] * (t[4 * j + 2 + e] - less)
+    if not plan.by_rows:
+        start_sums(sums.sum_v, sums.p, job.grads.tiles, rows, grad.slot, depth)
+    for j in range(rows // 16):
+        to = at + j // 4 * plan.keys * BLOCK + seat.own
+        store_slopes(job.ds, to, fragment(t, 8 * j, dtype), j, cb.UNIT_POS_PLANE)
+    if plan.by_rows:  # with 128 queries the weights as operands fit only where t was
+        fragments(sums.p, s, dtype, rows // 16)
+        start_sums(sums.sum_v, sums.p, job.grads.tiles, rows, grad.slot, depth)
+    cb.fence_async()
+
+
+@cb.func
+def gradients_of(job, sums, seat, query, following, grad, at, to):
+    """The next step's scores, started; then this step's query gradients, to dq[to], and sum_k +=
+    ds @ queries, started. Gives back the stage of gradients.
+    """
+    plan, group = job.plan, seat.group
+    following.wait()
+    start_products(
+        sums.s, job.keys, plan.keys, group, job.queries.tiles, plan.queries, following.slot, plan.depth
+    )  # fmt: skip
+    cb.sync_group(1, 2 * GROUP)
+    start_query_grads(sums.part, job.ds, at, job.keys, group, plan)
+    start_key_grads(
+        sums.sum_k, job.ds, at + group * BLOCK * BLOCK, job.queries.tiles, query.slot, plan
+    )
+    cb.wgmma_wait(1, sums.s, sums.sum_v, sums.part)
+    grad.release(cb.UNIT_POS_PLANE == 0)
+    add_query_grads(job.dq, sums.part, to)
+
+
+@cb.func
+def consume(job, sums, seat):
+    """A group of units: the steps of all query heads that share the cube's keys."""
+    plan, cube = job.plan, job.cube
+    rows, size = plan.queries, plan.queries * plan.depth // 2
+    query, grad = job.queries.first, job.grads.first
+    turn = 0
+    last = query
+    done = 0
+    step = cube.first
+    other = 0
+    total = cube.total()
+    cb.barrier_wait(job.loaded, 0, 0)
+    if total > 0:
+        query.wait()
+        start_products(
+            sums.s, job.keys, plan.keys, seat.group, job.queries.tiles, rows, 0, plan.depth
+        )
+        cb.wgmma_wait(0, sums.s)
+    while done < total:
+        at = turn * plan.keys * rows
+        slopes_of(job, sums, seat, query, grad, last, step, done, at)
+        done = done + 1
+        last = query
+        following = query
+        if done < total:
+            following = query.advance()
+        head = ((cube.head + other) * cube.steps + step) * 2 + seat.group
+        to = head * size + cb.UNIT_POS % GROUP * 4
+        gradients_of(job, sums, seat, query, following, grad, at, to)
+        step = step + 1
+        if step == cube.steps:
+            step = cube.first
+            other = other + 1
+        query = following
+        grad = grad.advance()
+        turn = 1 - turn
+    cb.wgmma_wait(0, sums.sum_k, sums.sum_v, sums.s)
+
+
 @cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
 def hopper_gradients(
-    q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, grad: cb.TensorMap, lse: cb.TensorMap, delta: cb.TensorMap,
-    dq: cb.Array, dk: cb.Array, dv: cb.Array, heads, key_heads, batches, length, seen, band, scale: cb.f32,
-    plan: cb.Comptime, padding=None,
+    maps, dq: cb.Array, dk: cb.Array, dv: cb.Array, sizes, scale: cb.f32, plan: cb.Comptime, padding=None
 ):  # fmt: skip
     """dk and dv of one block of keys, and its part of dq.
 
-    q, grad (B, H, L, D), k, v (B, G, S, D) of 16-bit floats; lse and delta (B * H, steps * queries)
-    f32: log-sum-exp in units of log 2 (infinite beyond L) and the sums of grad * out; dq f32 in the
-    order of accumulators (B * H, steps, 2, part / 4, 128, 4), dk and dv (B, G, S, D // 2) words.
-    Where causal, `band` key heads are done together, with the keys that most queries see first.
-    padding: numbers of keys and what is known of blocks, as `attention_hopper_masks.survey_keys`
-    gives them, and the step from batch to batch.
+    `maps` are of q (B, H, L, D), k, v (B, G, S, D), grad (B, H, L, D) of 16-bit floats; lse and
+    delta (B * H, steps * queries) f32: log-sum-exp in units of log 2 (infinite beyond L) and the
+    sums of grad * out. dq f32 in the order of accumulators (B * H, steps, 2, part / 4, 128, 4), dk
+    and dv (B, G, S, D // 2) words. `sizes` are H, G, B, L, S, and the key heads that are done
+    together where causal, with the keys that most queries see first. padding: numbers of keys and
+    what is known of blocks, as `masks.survey_keys` gives them, and the step from batch to batch.
     """
+    q, k, v, grad, lse, delta = maps
     depth, query_stages, grad_stages, rows = (
         plan.depth,
         plan.query_stages,
@@ -113,47 +280,17 @@ def hopper_gradients(
     ds = cb.shared(2 * plan.keys * rows, q.dtype)
     tops = cb.shared(query_stages * rows, cb.f32)
     deltas = cb.shared(grad_stages * rows, cb.f32)
-    block, b, g, first, steps = keys_of_cube(
-        key_heads, batches * key_heads, length, seen, band, padding, plan
-    )
-    shared_heads = heads // key_heads
-    slot = 0
-    phase = 0
-    grad_slot = 0
-    grad_phase = 0
+    cube = keys_of_cube(sizes, padding, plan)
+    query = Stage(query_full, query_free, 0, 0, query_stages)
+    passed = Stage(grad_full, grad_free, 0, 0, grad_stages)
+    job = Gradients(
+        k, v, dq, keys, values, Passing(queries, tops, q, lse, query, plan),
+        Passing(grads, deltas, grad, delta, passed, plan), ds, loaded, cube, scale, plan,
+    )  # fmt: skip
     if cb.UNIT_POS < GROUP:
         cb.set_registers(24, False)
         if cb.UNIT_POS == 0:
-            bring_keys(keys, values, k, v, b, g, block, loaded, plan)
-            for other in range(shared_heads):
-                h = g * shared_heads + other
-                for step in range(first, steps):
-                    cb.barrier_wait(query_free, slot, 1 - phase)
-                    bring_rows(
-                        queries, tops, q, lse, b, h, b * heads + h, step, query_full, slot, plan
-                    )
-                    cb.barrier_wait(grad_free, grad_slot, 1 - grad_phase)
-                    bring_rows(
-                        grads,
-                        deltas,
-                        grad,
-                        delta,
-                        b,
-                        h,
-                        b * heads + h,
-                        step,
-                        grad_full,
-                        grad_slot,
-                        plan,
-                    )
-                    slot = slot + 1
-                    if slot == query_stages:
-                        slot = 0
-                        phase = 1 - phase
-                    grad_slot = grad_slot + 1
-                    if grad_slot == grad_stages:
-                        grad_slot = 0
-                        grad_phase = 1 - grad_phase
+            produce(job)
     else:
         cb.set_registers(240, True)
         s = cb.local(rows // 2, cb.f32)
@@ -167,159 +304,14 @@ def hopper_gradients(
             sum_v[i] = 0.0
         group = cb.PLANE_POS // 4 - 1
         lane = cb.UNIT_POS_PLANE
-        leader = lane == 0
-        row = block * plan.keys + cb.PLANE_POS % 4 * 16 + group * BLOCK + lane // 4
-        column = lane % 4 * 2
-        own_rows = group * BLOCK * BLOCK + cb.PLANE_POS % 4 * 16 * BLOCK + lane % 16 * BLOCK
-        upper, lower = shifts_of_keys(row, b, seen, scale, padding, plan)
-        turn = 0
-        last = 0
-        done = 0
-        step = first
-        other = 0
-        total = (steps - first) * shared_heads
-        base = b * heads + g * shared_heads
-        cb.barrier_wait(loaded, 0, 0)
-        if total > 0:
-            cb.barrier_wait(query_full, 0, 0)
-            start_products(s, keys, plan.keys, group, queries, rows, 0, depth)
-            cb.wgmma_wait(0, s)
-        while done < total:
-            cb.barrier_wait(grad_full, grad_slot, grad_phase)
-            start_products(t, values, plan.keys, group, grads, rows, grad_slot, depth)
-            if plan.causal:
-                if (block + 1) * plan.keys > step * rows:
-                    hide_turned(s, row - step * plan.queries - column, plan)
-            weigh_turned(s, tops, slot * rows + column, scale, upper, lower, plan)
-            if not plan.by_rows:
-                fragments(p, s, q.dtype, rows // 16)
-            # As in the forward kernel: a branch, so that the wait stays behind the exponentials.
-            cb.barrier_wait(grad_full, grad_slot, grad_phase)
-            cb.wgmma_wait(0, sum_k, t)
-            if done > 0:
-                if leader:
-                    cb.barrier_arrive(query_free, last)
-            for j in range(rows // 8):
-                for e in range(2):
-                    less = deltas[grad_slot * rows + 8 * j + column + e]
-                    t[4 * j + e] = s[4 * j + e] * (t[4 * j + e] - less)
-                    t[4 * j + 2 + e] = s[4 * j + 2 + e] * (t[4 * j + 2 + e] - less)
-            if not plan.by_rows:
-                start_sums(sum_v, p, grads, rows, grad_slot, depth)
-            place = turn * plan.keys * rows
-            for j in range(rows // 16):
-                store_slopes(
-                    ds,
-                    place + j // 4 * plan.keys * BLOCK + own_rows,
-                    fragment(t, 8 * j, q.dtype),
-                    j,
-                    lane,
-                )
-            if plan.by_rows:  # with 128 queries the weights as operands fit only where t was
-                fragments(p, s, q.dtype, rows // 16)
-                start_sums(sum_v, p, grads, rows, grad_slot, depth)
-            cb.fence_async()
-            done = done + 1
-            last = slot
-            next_slot, next_phase = slot, phase
-            if done < total:
-                next_slot = slot + 1
-                if next_slot == query_stages:
-                    next_slot = 0
-                    next_phase = 1 - phase
-            cb.barrier_wait(query_full, next_slot, next_phase)
-            start_products(s, keys, plan.keys, group, queries, rows, next_slot, depth)
-            cb.sync_group(1, 2 * GROUP)
-            start_query_grads(part, ds, place, keys, group, plan)
-            start_key_grads(sum_k, ds, place + group * BLOCK * BLOCK, queries, slot, plan)
-            cb.wgmma_wait(1, s, sum_v, part)
-            if leader:
-                cb.barrier_arrive(grad_free, grad_slot)
-            at = (((base + other) * steps + step) * 2 + group) * (
-                rows * half
-            ) + cb.UNIT_POS % GROUP * 4
-            add_query_grads(dq, part, at)
-            step = step + 1
-            if step == steps:
-                step = first
-                other = other + 1
-            slot, phase = next_slot, next_phase
-            grad_slot = grad_slot + 1
-            if grad_slot == grad_stages:
-                grad_slot = 0
-                grad_phase = 1 - grad_phase
-            turn = 1 - turn
-        cb.wgmma_wait(0, sum_k, sum_v, s)
-        write_rows(sum_v, dv, q.dtype, b, g, row, lane, cb.f32(1.0), cb.f32(1.0), 0, depth)
-        write_rows(sum_k, dk, q.dtype, b, g, row, lane, scale / LOG2E, scale / LOG2E, 0, depth)
-
-
-@cb.kernel
-def prepare_gradients(
-    out: cb.Array,
-    grad: cb.Array,
-    lse: cb.Array,
-    tops: cb.Array,
-    delta: cb.Array,
-    *,
-    lanes: cb.Comptime,
-):
-    """delta[b * h, i] = sum of grad * out, tops = lse in units of log 2; beyond the length 0 and
-    infinity.
-
-    A plane for each row; 32 times `lanes` is at least the width.
-    """
-    row = cb.CUBE_POS * (cb.CUBE_DIM // 32) + cb.PLANE_POS
-    if row < delta.size:
-        padded = delta.shape[1]
-        i = row % padded
-        b, h = row // padded // out.shape[1], row // padded % out.shape[1]
-        total = cb.f32(0.0)
-        if i < out.shape[2]:
-            column = cb.UNIT_POS_PLANE * lanes
-            x, y = cb.splat(cb.f32(0.0), lanes), cb.splat(cb.f32(0.0), lanes)
-            if column < out.shape[3]:
-                x = cb.cast(out.load((b, h, i, column), lanes), cb.f32)
-                y = cb.cast(grad.load((b, h, i, column), lanes), cb.f32)
-            total = cb.plane_sum((x * y).sum())
-        if cb.UNIT_POS_PLANE == 0:
-            delta[row // padded, i] = total
-            top = lse[b, h, cb.min(i, out.shape[2] - 1)] * LOG2E
-            sees = i < out.shape[2] and top != -float("inf")
-            tops[row // padded, i] = top if sees else float("inf")
-
-
-@cb.kernel
-def round_query_grads(
-    sums: cb.Array,
-    dq: cb.Array,
-    scale: cb.f32,
-    heads,
-    steps,
-    *,
-    dtype: cb.Comptime,
-    plan: cb.Comptime,
-):
-    """dq (B, H, L, D // 2) words from the sums of `hopper_gradients`.
-
-    A cube of 128 units for 64 rows of half the columns, or of all of them.
-    """
-    group = cb.CUBE_POS % 2
-    step = cb.CUBE_POS // 2 % steps
-    which = cb.CUBE_POS // 2 // steps
-    lane = cb.UNIT_POS_PLANE
-    o = cb.local(plan.part, cb.f32)
-    for i in range(plan.part // 4):
-        line = sums.load(cb.CUBE_POS * (plan.part * GROUP) + i * GROUP * 4 + cb.UNIT_POS * 4, 4)
-        for e in cb.unroll(range(4)):
-            o[4 * i + e] = line[e]
-    row = step * plan.queries + cb.UNIT_POS // 32 * 16 + lane // 4
-    first = group * (plan.depth // 4)
-    if plan.by_rows:
-        row, first = row + group * BLOCK, 0
-    write_rows(
-        o, dq, dtype, which // heads, which % heads, row, lane, scale, scale, first, 2 * plan.part
-    )
+        row = cube.block * plan.keys + cb.PLANE_POS % 4 * 16 + group * BLOCK + lane // 4
+        own = group * BLOCK * BLOCK + cb.PLANE_POS % 4 * 16 * BLOCK + lane % 16 * BLOCK
+        upper, lower = shifts_of_keys(row, cube.b, sizes[4], scale, padding, plan)
+        seat = Seat(group, row, lane % 4 * 2, own, upper, lower)
+        consume(job, Sums(s, t, p, part, sum_k, sum_v), seat)
+        start, one, factor = (cube.b, cube.g, row), cb.f32(1.0), scale / LOG2E
+        write_rows(sum_v, dv, q.dtype, start, (one, one), 0, depth)
+        write_rows(sum_k, dk, q.dtype, start, (factor, factor), 0, depth)
 
 
 def plan_for(
@@ -383,10 +375,10 @@ def launch(
     band = max(1, CACHE // (8 * length * depth * (heads // key_heads)))
     kernel = hopper_wide_gradients if plan.wide else hopper_gradients
     kernel[cubes, plan.units](
-        tiles_of(q, queries), tiles_of(k, plan.keys), tiles_of(v, plan.keys), tiles_of(grad, queries),
-        cb.tensor_map(tops, box, swizzle=0), cb.tensor_map(delta, box, swizzle=0), sums, dk.view(np.uint32),
-        dv.view(np.uint32), heads, key_heads, batches, length, seen, band, scale * LOG2E, plan, padding,
-        mode="unchecked",
+        (tiles_of(q, queries), tiles_of(k, plan.keys), tiles_of(v, plan.keys), tiles_of(grad, queries),
+         cb.tensor_map(tops, box, swizzle=0), cb.tensor_map(delta, box, swizzle=0)),
+        sums, dk.view(np.uint32), dv.view(np.uint32), (heads, key_heads, batches, length, seen, band), scale * LOG2E,
+        plan, padding, mode="unchecked",
     )  # fmt: skip
     round_query_grads[2 * batches * heads * steps, GROUP](
         sums,

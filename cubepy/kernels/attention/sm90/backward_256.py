@@ -11,86 +11,127 @@ docs/benchmarks/log/attention-sm90.md.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cubepy as cb
 from cubepy.kernels.attention.online_softmax import LOG2E
 from cubepy.kernels.attention.sm90.backward_steps import (
+    HopperGradients,
+    KeyBlock,
+    Passing,
     add_query_grads,
-    bring_keys,
-    bring_rows,
     hide_turned,
     keys_of_cube,
+    load_keys,
     shifts_of_keys,
     store_slopes,
     weigh_turned,
 )
-from cubepy.kernels.attention.sm90.flash import (
+from cubepy.kernels.attention.sm90.fragments import (
     fragments,
-    line_of,
     start_products,
     start_sums,
     write_rows,
 )
 from cubepy.kernels.attention.sm90.plan import BLOCK, GROUP
+from cubepy.kernels.primitives.pipeline import Stage
+
+
+@cb.struct
+class WideGradients:
+    """Operands and memory of a cube: keys and values that stay, queries and the result's gradients
+    that pass by, and what one group leaves for the next: `weights` of a step, and slopes `ds` of
+    two.
+    """
+
+    k: cb.TensorMap
+    v: cb.TensorMap
+    dq: cb.Array
+    dk: cb.Array
+    dv: cb.Array
+    keys: Any
+    values: Any
+    queries: Passing
+    grads: Passing
+    weights: Any
+    weights_full: Any
+    weights_empty: Any
+    ds: Any
+    ds_full: Any
+    ds_empty: Any
+    loaded: Any
+    cube: KeyBlock
+    scale: Any
+    plan: cb.Comptime[HopperGradients]
+
+    def row(self):
+        """The unit's first key."""
+        inside = cb.PLANE_POS % 4 * 16 + cb.UNIT_POS_PLANE // 4
+        return self.cube.block * self.plan.keys + inside
+
+    def weighed(self, stage):
+        """The stage of a step's weights: rounds of their one slot alternate as slots of two do."""
+        return Stage(self.weights_full, self.weights_empty, 0, stage.slot, 1)
+
+    def sloped(self, stage):
+        """The stage of a step's slopes."""
+        return stage.beside(self.ds_full, self.ds_empty)
 
 
 @cb.func
-def following(slot, phase):
-    """The next of two places, and its phase."""
-    return 1 - slot, phase ^ slot
+def following(stage):
+    """The next of two stages, without a branch."""
+    return Stage(stage.full, stage.empty, 1 - stage.slot, stage.phase ^ stage.slot, 2)
 
 
 @cb.func
-def bring_step(ring, n, walk, plan):
+def load_step(ring, n, job):
     """Start copying the n-th step's rows; steps of the query heads that share keys come one after
     another.
     """
-    tiles, numbers, source, vector, full, _ = ring
-    heads, base, first, steps, _ = walk
-    other = n // (steps - first)
-    step = first + n - other * (steps - first)
-    row = (
-        base + other
-    )  # batch and head come from it again: kept from the beginning on they cost registers
-    bring_rows(
-        tiles, numbers, source, vector, row // heads, row % heads, row, step, full, n % 2, plan
-    )
+    cube = job.cube
+    other = n // (cube.steps - cube.first)
+    step = cube.first + n - other * (cube.steps - cube.first)
+    # Batch and head come from their sum again: kept from the beginning on they cost registers.
+    row = cube.head + other
+    ring.load(ring.first.at(n % 2), row // cube.heads, row % cube.heads, row, step)
 
 
 @cb.func
-def first_products(s, own, ring, loaded, walk, plan):
+def first_products(s, own, ring, job):
     """s = own @ the first step's rows.T, as soon as both are there."""
-    cb.barrier_wait(loaded, 0, 0)
-    if walk[4] > 0:
-        cb.barrier_wait(ring[4], 0, 0)
-        start_products(s, own, plan.keys, 0, ring[0], plan.queries, 0, plan.depth)
+    plan = job.plan
+    cb.barrier_wait(job.loaded, 0, 0)
+    if job.cube.total() > 0:
+        ring.first.wait()
+        start_products(s, own, plan.keys, 0, ring.tiles, plan.queries, 0, plan.depth)
         cb.wgmma_wait(0, s)
 
 
 @cb.func
-def sums_and_products(sums, p, ring, s, own, next_ring, done, slot, phase, walk, plan):
+def sums_and_products(sums, p, ring, s, own, next_ring, done, stage, job):
     """sums += p @ this step's rows of a ring, then s = own @ the next step's rows of the other
-    ring.T.
+    ring.T; `stage` is this step's in `ring`.
 
     Of the former rows nothing is needed any more, so the next step but one is copied there. Gives
-    the next place and its phase.
+    the next step's stage.
     """
-    tiles, _, _, _, full, free = ring
-    total = walk[4]
-    cb.barrier_wait(full, slot, phase)
-    start_sums(sums, p, tiles, plan.queries, slot, plan.depth)
-    next_slot, next_phase = slot, phase
+    plan, total = job.plan, job.cube.total()
+    stage.wait()
+    start_sums(sums, p, ring.tiles, plan.queries, stage.slot, plan.depth)
+    later = stage
     if done + 1 < total:
-        next_slot, next_phase = following(slot, phase)
-    cb.barrier_wait(next_ring[4], next_slot, next_phase)
-    start_products(s, own, plan.keys, 0, next_ring[0], plan.queries, next_slot, plan.depth)
+        later = following(stage)
+    later.beside(next_ring.first.full, next_ring.first.empty).wait()
+    start_products(s, own, plan.keys, 0, next_ring.tiles, plan.queries, later.slot, plan.depth)
     cb.wgmma_wait(1, sums)
     if cb.UNIT_POS_PLANE == 0:
-        cb.barrier_arrive(free, slot)
+        stage.release(True)
         if cb.UNIT_POS % GROUP == 0 and done + 2 < total:
-            cb.barrier_wait(free, slot, phase)
-            bring_step(ring, done + 2, walk, plan)
+            cb.barrier_wait(stage.empty, stage.slot, stage.phase)
+            load_step(ring, done + 2, job)
     cb.wgmma_wait(0, s)
-    return next_slot, next_phase
+    return later
 
 
 @cb.func
@@ -105,17 +146,144 @@ def start_columns(part, p, keys, c, plan):
     cb.wgmma_commit()
 
 
+@cb.func
+def query_gradients(job):
+    """The first group: the first copies, and the products for queries."""
+    plan, cube, dq, keys = job.plan, job.cube, job.dq, job.keys
+    depth, rows, total = plan.depth, plan.queries, cube.total()
+    lane = cb.UNIT_POS_PLANE
+    if cb.UNIT_POS == 0:
+        load_keys(keys, job.values, job.k, job.v, cube, job.loaded, plan)
+        for n in range(cb.min(total, 2)):
+            load_step(job.queries, n, job)
+            load_step(job.grads, n, job)
+    even, odd = cb.local(16, cb.f32), cb.local(16, cb.f32)
+    p = cb.local(plan.keys // 16, cb.u32, lanes=4)
+    cell = (
+        lane % 8 * BLOCK
+        + lane // 16 * 8 * BLOCK
+        + (2 * cb.PLANE_POS + lane // 8 % 2 ^ lane % 8) * 8
+    )
+    other = 0
+    step = cube.first
+    slopes = job.sloped(job.queries.first)
+    cb.barrier_wait(job.loaded, 0, 0)
+    for _done in range(total):
+        slopes.wait()
+        for j in range(plan.keys // 16):
+            at = slopes.slot * plan.keys * rows + cell + j * 16 * BLOCK
+            p[j] = cb.load_matrix(job.ds, at, transpose=True)
+        cb.sync_plane()
+        slopes.release(lane == 0)
+        at = ((cube.head + other) * cube.steps + step) * (rows * depth) + cb.UNIT_POS % GROUP * 4
+        start_columns(even, p, keys, 0, plan)
+        for c in cb.unroll(range(0, depth // 32, 2)):
+            start_columns(odd, p, keys, c + 1, plan)
+            cb.wgmma_wait(1, even)
+            add_query_grads(dq, even, at + c * (rows * 32))
+            if c + 2 < depth // 32:
+                start_columns(even, p, keys, c + 2, plan)
+                cb.wgmma_wait(1, odd)
+            else:
+                cb.wgmma_wait(0, odd)
+            add_query_grads(dq, odd, at + (c + 1) * (rows * 32))
+        slopes = following(slopes)
+        step = step + 1
+        if step == cube.steps:
+            step = cube.first
+            other = other + 1
+
+
+@cb.func
+def value_gradients(job, seen, padding):
+    """The second group: scores, weights, and the sums for values."""
+    plan, cube = job.plan, job.cube
+    depth, rows = plan.depth, plan.queries
+    dtype = job.ds.dtype
+    s = cb.local(rows // 2, cb.f32)
+    p = cb.local(rows // 16, cb.u32, lanes=4)
+    sum_v = cb.local(depth // 2, cb.f32)
+    for i in range(depth // 2):
+        sum_v[i] = 0.0
+    row = job.row()
+    column = cb.UNIT_POS_PLANE % 4 * 2
+    upper, lower = shifts_of_keys(row, cube.b, seen, job.scale, padding, plan)
+    step = cube.first
+    stage = job.grads.first
+    first_products(s, job.keys, job.queries, job)
+    for done in range(cube.total()):
+        if plan.causal:
+            if step == cube.block:
+                hide_turned(s, row - step * plan.queries - column, plan)
+        at = stage.slot * rows + column
+        weigh_turned(s, job.queries.numbers, at, job.scale, upper, lower, plan)
+        weighed = job.weighed(stage)
+        weighed.acquire()
+        for j in range(rows // 8):
+            line = cb.line(s[4 * j], s[4 * j + 1], s[4 * j + 2], s[4 * j + 3])
+            job.weights.store((j * GROUP + cb.UNIT_POS % GROUP) * 4, line)
+        cb.sync_plane()
+        leader = cb.UNIT_POS_PLANE == 0
+        job.queries.first.at(stage.slot).release(leader)
+        weighed.commit(leader)
+        fragments(p, s, dtype, rows // 16)
+        stage = sums_and_products(sum_v, p, job.grads, s, job.keys, job.queries, done, stage, job)
+        step = step + 1
+        if step == cube.steps:
+            step = cube.first
+    one = cb.f32(1.0)
+    write_rows(sum_v, job.dv, dtype, (cube.b, cube.g, row), (one, one), 0, depth)
+
+
+@cb.func
+def key_gradients(job):
+    """The third group: slopes, and the sums for keys."""
+    plan, cube = job.plan, job.cube
+    depth, rows = plan.depth, plan.queries
+    dtype, deltas = job.ds.dtype, job.grads.numbers
+    lane = cb.UNIT_POS_PLANE
+    t = cb.local(rows // 2, cb.f32)
+    p = cb.local(rows // 16, cb.u32, lanes=4)
+    sum_k = cb.local(depth // 2, cb.f32)
+    for i in range(depth // 2):
+        sum_k[i] = 0.0
+    column = lane % 4 * 2
+    own = cb.PLANE_POS % 4 * 16 * BLOCK + lane % 16 * BLOCK
+    stage = job.queries.first
+    first_products(t, job.values, job.grads, job)
+    for done in range(cube.total()):
+        weighed, slopes = job.weighed(stage), job.sloped(stage)
+        weighed.wait()
+        for j in range(rows // 8):
+            known = job.weights.load((j * GROUP + cb.UNIT_POS % GROUP) * 4, 4)
+            for e in cb.unroll(range(4)):
+                less = deltas[stage.slot * rows + 8 * j + column + e % 2]
+                t[4 * j + e] = known[e] * (t[4 * j + e] - less)
+        fragments(p, t, dtype, rows // 16)
+        slopes.acquire()
+        for j in range(rows // 16):
+            store_slopes(job.ds, slopes.slot * plan.keys * rows + own, p[j], j, lane)
+        cb.sync_plane()
+        leader = lane == 0
+        slopes.commit(leader)
+        weighed.release(leader)
+        job.grads.first.at(stage.slot).release(leader)
+        stage = sums_and_products(
+            sum_k, p, job.queries, t, job.values, job.grads, done, stage, job
+        )  # fmt: skip
+    factor = job.scale / LOG2E
+    write_rows(sum_k, job.dk, dtype, (cube.b, cube.g, job.row()), (factor, factor), 0, depth)
+
+
 @cb.kernel(fast_math=("contract", "afn", "nsz", "arcp"))
 def hopper_wide_gradients(
-    q: cb.TensorMap, k: cb.TensorMap, v: cb.TensorMap, grad: cb.TensorMap, lse: cb.TensorMap, delta: cb.TensorMap,
-    dq: cb.Array, dk: cb.Array, dv: cb.Array, heads, key_heads, batches, length, seen, band, scale: cb.f32,
-    plan: cb.Comptime, padding=None,
+    maps, dq: cb.Array, dk: cb.Array, dv: cb.Array, sizes, scale: cb.f32, plan: cb.Comptime, padding=None
 ):  # fmt: skip
     """dk and dv of one block of 64 keys, and its part of dq; arguments as `hopper_gradients` has
     them.
     """
+    q, k, v, grad, lse, delta = maps
     depth, rows = plan.depth, plan.queries
-    size = plan.keys * rows
     loaded = cb.barrier(1, 1)
     query_full, query_free = cb.barrier(2, 1), cb.barrier(2, 8)
     grad_full, grad_free = cb.barrier(2, 1), cb.barrier(2, 8)
@@ -125,129 +293,23 @@ def hopper_wide_gradients(
     values = cb.shared(plan.keys * depth, v.dtype)
     queries = cb.shared(2 * rows * depth, q.dtype)
     grads = cb.shared(2 * rows * depth, grad.dtype)
-    ds = cb.shared(2 * size, q.dtype)
-    weights = cb.shared(size, cb.f32)
+    ds = cb.shared(2 * plan.keys * rows, q.dtype)
+    weights = cb.shared(plan.keys * rows, cb.f32)
     tops = cb.shared(2 * rows, cb.f32)
     deltas = cb.shared(2 * rows, cb.f32)
-    block, b, g, first, steps = keys_of_cube(
-        key_heads, batches * key_heads, length, seen, band, padding, plan
-    )
-    shared_heads = heads // key_heads
-    base = b * heads + g * shared_heads
-    total = (steps - first) * shared_heads
-    walk = (heads, base, first, steps, total)
-    query_ring = (queries, tops, q, lse, query_full, query_free)
-    grad_ring = (grads, deltas, grad, delta, grad_full, grad_free)
+    query, passed = Stage(query_full, query_free, 0, 0, 2), Stage(grad_full, grad_free, 0, 0, 2)
+    job = WideGradients(
+        k, v, dq, dk, dv, keys, values, Passing(queries, tops, q, lse, query, plan),
+        Passing(grads, deltas, grad, delta, passed, plan), weights, weights_full,
+        weights_free, ds, ds_full, ds_free, loaded, keys_of_cube(sizes, padding, plan), scale, plan,
+    )  # fmt: skip
     role = cb.PLANE_POS // 4
-    lane = cb.UNIT_POS_PLANE
-    leader = lane == 0
-    unit = cb.UNIT_POS % GROUP
-    slot = 0
-    phase = 0
-    step = first
-    if role == 0:  # the first copies, products for queries
+    if role == 0:
         cb.set_registers(88, False)
-        if cb.UNIT_POS == 0:
-            bring_keys(keys, values, k, v, b, g, block, loaded, plan)
-            for n in range(cb.min(total, 2)):
-                bring_step(query_ring, n, walk, plan)
-                bring_step(grad_ring, n, walk, plan)
-        even, odd = cb.local(16, cb.f32), cb.local(16, cb.f32)
-        p = cb.local(plan.keys // 16, cb.u32, lanes=4)
-        cell = (
-            lane % 8 * BLOCK
-            + lane // 16 * 8 * BLOCK
-            + (2 * cb.PLANE_POS + lane // 8 % 2 ^ lane % 8) * 8
-        )
-        other = 0
-        cb.barrier_wait(loaded, 0, 0)
-        for _done in range(total):
-            cb.barrier_wait(ds_full, slot, phase)
-            for j in range(plan.keys // 16):
-                p[j] = cb.load_matrix(ds, slot * size + cell + j * 16 * BLOCK, transpose=True)
-            cb.sync_plane()
-            if leader:
-                cb.barrier_arrive(ds_free, slot)
-            at = ((base + other) * steps + step) * (rows * depth) + unit * 4
-            start_columns(even, p, keys, 0, plan)
-            for c in cb.unroll(range(0, depth // 32, 2)):
-                start_columns(odd, p, keys, c + 1, plan)
-                cb.wgmma_wait(1, even)
-                add_query_grads(dq, even, at + c * (rows * 32))
-                if c + 2 < depth // 32:
-                    start_columns(even, p, keys, c + 2, plan)
-                    cb.wgmma_wait(1, odd)
-                else:
-                    cb.wgmma_wait(0, odd)
-                add_query_grads(dq, odd, at + (c + 1) * (rows * 32))
-            slot, phase = following(slot, phase)
-            step = step + 1
-            if step == steps:
-                step = first
-                other = other + 1
-    elif role == 1:  # scores, weights, sums for values
+        query_gradients(job)
+    elif role == 1:
         cb.set_registers(208, True)
-        s = cb.local(rows // 2, cb.f32)
-        p = cb.local(rows // 16, cb.u32, lanes=4)
-        sum_v = cb.local(depth // 2, cb.f32)
-        for i in range(depth // 2):
-            sum_v[i] = 0.0
-        row = block * plan.keys + cb.PLANE_POS % 4 * 16 + lane // 4
-        column = lane % 4 * 2
-        upper, lower = shifts_of_keys(row, b, seen, scale, padding, plan)
-        first_products(s, keys, query_ring, loaded, walk, plan)
-        for done in range(total):
-            if plan.causal:
-                if step == block:
-                    hide_turned(s, row - step * plan.queries - column, plan)
-            weigh_turned(s, tops, slot * rows + column, scale, upper, lower, plan)
-            cb.barrier_wait(weights_free, 0, 1 - slot)
-            for j in range(rows // 8):
-                line = cb.concat(
-                    line_of(s[4 * j], s[4 * j + 1]), line_of(s[4 * j + 2], s[4 * j + 3])
-                )
-                weights.store((j * GROUP + unit) * 4, line)
-            cb.sync_plane()
-            if leader:
-                cb.barrier_arrive(query_free, slot)
-                cb.barrier_arrive(weights_full, 0)
-            fragments(p, s, q.dtype, rows // 16)
-            slot, phase = sums_and_products(
-                sum_v, p, grad_ring, s, keys, query_ring, done, slot, phase, walk, plan
-            )  # fmt: skip
-            step = step + 1
-            if step == steps:
-                step = first
-        write_rows(sum_v, dv, q.dtype, b, g, row, lane, cb.f32(1.0), cb.f32(1.0), 0, depth)
-    else:  # slopes, sums for keys
+        value_gradients(job, sizes[4], padding)
+    else:
         cb.set_registers(208, True)
-        t = cb.local(rows // 2, cb.f32)
-        p = cb.local(rows // 16, cb.u32, lanes=4)
-        sum_k = cb.local(depth // 2, cb.f32)
-        for i in range(depth // 2):
-            sum_k[i] = 0.0
-        row = block * plan.keys + cb.PLANE_POS % 4 * 16 + lane // 4
-        column = lane % 4 * 2
-        own_row = cb.PLANE_POS % 4 * 16 * BLOCK + lane % 16 * BLOCK
-        first_products(t, values, grad_ring, loaded, walk, plan)
-        for done in range(total):
-            cb.barrier_wait(weights_full, 0, slot)
-            for j in range(rows // 8):
-                known = weights.load((j * GROUP + unit) * 4, 4)
-                for e in cb.unroll(range(4)):
-                    t[4 * j + e] = known[e] * (
-                        t[4 * j + e] - deltas[slot * rows + 8 * j + column + e % 2]
-                    )
-            fragments(p, t, q.dtype, rows // 16)
-            cb.barrier_wait(ds_free, slot, 1 - phase)
-            for j in range(rows // 16):
-                store_slopes(ds, slot * size + own_row, p[j], j, lane)
-            cb.sync_plane()
-            if leader:
-                cb.barrier_arrive(ds_full, slot)
-                cb.barrier_arrive(weights_free, 0)
-                cb.barrier_arrive(grad_free, slot)
-            slot, phase = sums_and_products(
-                sum_k, p, query_ring, t, values, grad_ring, done, slot, phase, walk, plan
-            )  # fmt: skip
-        write_rows(sum_k, dk, q.dtype, b, g, row, lane, scale / LOG2E, scale / LOG2E, 0, depth)
+        key_gradients(job)

@@ -5,12 +5,13 @@ blocks come and go.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.attention.online_softmax import LOWEST
 from cubepy.kernels.attention.sm90 import masks as masking
-from cubepy.kernels.attention.sm90.flash import line_of
 from cubepy.kernels.attention.sm90.plan import BLOCK, GROUP
+from cubepy.kernels.primitives.pipeline import Stage
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,86 @@ class HopperGradients:
         return 2 * tiles + 4 * stages * self.queries
 
 
+@cb.struct
+class KeyBlock:
+    """A cube's block of keys: its number, batch and key head, how many query heads there are and
+    share it, `head` the first of these among those of all batches, the first step that sees it and
+    how many steps there are.
+    """
+
+    block: Any
+    b: Any
+    g: Any
+    heads: Any
+    shared_heads: Any
+    head: Any
+    first: Any
+    steps: Any
+
+    def total(self):
+        """Steps of all query heads."""
+        return (self.steps - self.first) * self.shared_heads
+
+
+@cb.func
+def keys_of_cube(sizes, padding, plan):
+    """The cube's block; `sizes` are query heads, key heads, batches, queries, keys, and key heads
+    that are done together.
+    """
+    heads, key_heads, batches, length, seen, band = sizes
+    blocks = (seen + plan.keys - 1) // plan.keys
+    steps = (length + plan.queries - 1) // plan.queries
+    block, owner = cb.CUBE_POS % blocks, cb.CUBE_POS // blocks
+    if plan.causal:
+        start = cb.CUBE_POS // (band * blocks) * band
+        beside = cb.min(band, batches * key_heads - start)
+        inside = cb.CUBE_POS - start * blocks
+        block, owner = inside // beside, start + inside % beside
+    b, g = owner // key_heads, owner % key_heads
+    first = cb.min(steps, block * (plan.keys // plan.queries)) if plan.causal else 0
+    if plan.mask != "none":
+        if padding[1][b * padding[2], block] == 0:
+            first = steps  # nobody sees these keys
+    shared_heads = heads // key_heads
+    head = b * heads + g * shared_heads
+    return KeyBlock(block, b, g, heads, shared_heads, head, first, steps)
+
+
+@cb.struct
+class Passing:
+    """A ring of what passes by: a step's rows of queries, or of gradients, and the number that goes
+    with each row. `first` is the ring's first stage.
+    """
+
+    tiles: Any
+    numbers: Any
+    source: cb.TensorMap
+    vector: cb.TensorMap
+    first: Stage
+    plan: cb.Comptime[HopperGradients]
+
+    def load(self, stage, b, h, row, step):
+        """Start copying a step's rows of a head; `row` is the head's among all."""
+        rows, depth = self.plan.queries, self.plan.depth
+        slot = stage.slot
+        stage.expect(rows * (2 * depth + 4))
+        for c in cb.unroll(range(depth // BLOCK)):
+            at = slot * rows * depth + c * rows * BLOCK
+            start = (b, h, step * rows, c * BLOCK)
+            cb.tma_load(self.tiles, at, self.source, start, stage.full, slot)
+        cb.tma_load(self.numbers, slot * rows, self.vector, (row, step * rows), stage.full, slot)
+
+
+@cb.func
+def load_keys(keys, values, k, v, cube, loaded, plan):
+    """Start copying the cube's keys and values."""
+    cb.barrier_expect(loaded, 0, 4 * plan.keys * plan.depth)
+    for c in cb.unroll(range(plan.depth // BLOCK)):
+        at, start = c * plan.keys * BLOCK, (cube.b, cube.g, cube.block * plan.keys, c * BLOCK)
+        cb.tma_load(keys, at, k, start, loaded, 0)
+        cb.tma_load(values, at, v, start, loaded, 0)
+
+
 @cb.func
 def hide_turned(s, first, plan):
     """Give queries before `first` (from the unit's first column; 8 more for the lower row) the
@@ -83,51 +164,6 @@ def hide_turned(s, first, plan):
                 s[4 * j + e] = LOWEST
             if 8 * j + e < first + 8:
                 s[4 * j + 2 + e] = LOWEST
-
-
-@cb.func
-def keys_of_cube(key_heads, owners, length, seen, band, padding, plan):
-    """The cube's block of keys, its batch and key head, and the first and the number of the steps
-    that see it.
-    """
-    blocks = (seen + plan.keys - 1) // plan.keys
-    steps = (length + plan.queries - 1) // plan.queries
-    block, owner = cb.CUBE_POS % blocks, cb.CUBE_POS // blocks
-    if plan.causal:
-        start = cb.CUBE_POS // (band * blocks) * band
-        beside = cb.min(band, owners - start)
-        inside = cb.CUBE_POS - start * blocks
-        block, owner = inside // beside, start + inside % beside
-    b, g = owner // key_heads, owner % key_heads
-    first = cb.min(steps, block * (plan.keys // plan.queries)) if plan.causal else 0
-    if plan.mask != "none":
-        if padding[1][b * padding[2], block] == 0:
-            first = steps  # nobody sees these keys
-    return block, b, g, first, steps
-
-
-@cb.func
-def bring_keys(keys, values, k, v, b, g, block, loaded, plan):
-    """Start copying the cube's keys and values."""
-    cb.barrier_expect(loaded, 0, 4 * plan.keys * plan.depth)
-    for c in cb.unroll(range(plan.depth // BLOCK)):
-        cb.tma_load(keys, c * plan.keys * BLOCK, k, (b, g, block * plan.keys, c * BLOCK), loaded, 0)
-        cb.tma_load(
-            values, c * plan.keys * BLOCK, v, (b, g, block * plan.keys, c * BLOCK), loaded, 0
-        )
-
-
-@cb.func
-def bring_rows(tiles, numbers, source, vector, b, h, row, step, full, slot, plan):
-    """Start copying a step's rows of queries, or of gradients, and the number that goes with each
-    row.
-    """
-    rows = plan.queries
-    cb.barrier_expect(full, slot, rows * (2 * plan.depth + 4))
-    for c in cb.unroll(range(plan.depth // BLOCK)):
-        place = slot * rows * plan.depth + c * rows * BLOCK
-        cb.tma_load(tiles, place, source, (b, h, step * rows, c * BLOCK), full, slot)
-    cb.tma_load(numbers, slot * rows, vector, (row, step * rows), full, slot)
 
 
 @cb.func
@@ -177,7 +213,5 @@ def add_query_grads(dq, part, at):
     the unit's place.
     """
     for i in range(part.size // 4):
-        line = cb.concat(
-            line_of(part[4 * i], part[4 * i + 1]), line_of(part[4 * i + 2], part[4 * i + 3])
-        )
+        line = cb.line(part[4 * i], part[4 * i + 1], part[4 * i + 2], part[4 * i + 3])
         cb.add_line(dq, at + i * GROUP * 4, line)

@@ -104,35 +104,30 @@ def is_plain(known, place, block, plan):
 
 
 @cb.func
-def bring_mask(tiles, slot, mask, b, h, row, block, bar, plan):
-    """Start copying a block's part of the mask."""
+def load_mask(tiles, mask, position, block, stage, plan):
+    """Start copying a block's part of the mask of a tile at a batch, head and tile row."""
+    b, h, row = position
+    bar, slot = stage.full, stage.slot
     if plan.mask in BY_KEY:
-        cb.tma_load(
-            tiles,
-            slot * (plan.mask_stage // 4),
-            mask[0],
-            (b * mask[1] + h * mask[2], block * plan.keys),
-            bar,
-            slot,
-        )
+        keys = (b * mask[1] + h * mask[2], block * plan.keys)
+        cb.tma_load(tiles, slot * (plan.mask_stage // 4), mask[0], keys, bar, slot)
     else:
         columns = plan.mask_columns
         for c in cb.unroll(range(plan.mask_boxes)):
-            cb.tma_load(
-                tiles, (slot * plan.mask_boxes + c) * plan.rows * columns, mask[0],
-                (b * cb.min(mask[1], 1), h * mask[2], row * plan.rows, (block * plan.mask_boxes + c) * columns),
-                bar, slot,
-            )  # fmt: skip
+            at = (slot * plan.mask_boxes + c) * plan.rows * columns
+            column = (block * plan.mask_boxes + c) * columns
+            start = (b * cb.min(mask[1], 1), h * mask[2], row * plan.rows, column)
+            cb.tma_load(tiles, at, mask[0], start, bar, slot)
 
 
 @cb.func
-def told_block(told, slot, block, plan):
+def announced_block(announced, slot, block, plan):
     """The block that lies in a slot, how many follow (0 where none does), and whether all of it is
     seen.
     """
     follow, plain = block, 0
     if plan.chosen:
-        word = told[slot]
+        word = announced[slot]
         block = word >> 2
         follow = word & 2
         plain = word & 1

@@ -17,8 +17,10 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.convolution.cpu.depthwise_nhwc import add_row
 from cubepy.kernels.convolution.cpu.input_tile import begin_of
-from cubepy.kernels.convolution.cpu.transposed import NUMBERS, Phases, number, phase_of
-from cubepy.kernels.convolution.cpu.weight_gradient import fold_sums, sharers
+from cubepy.kernels.convolution.cpu.transposed import number, phase_of
+from cubepy.kernels.convolution.cpu.transposed_plan import NUMBERS, Phases
+from cubepy.kernels.convolution.cpu.weight_gradient import fold_sums
+from cubepy.kernels.convolution.cpu.weight_gradient_plan import sharers
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.runtime import memory
 

@@ -100,9 +100,10 @@ def walk(
     start = cb.cast(cb.splat(0.0, lanes), cb.f32)
     if bias is not None:
         start = cb.splat(cb.cast(bias[channel], cb.f32), lanes)
-    scales = ()
-    for k in cb.unroll(range(plan.window[0] * plan.window[1])):
-        scales = scales + (cb.splat(cb.cast(taps[channel, k], cb.f32), lanes),)
+    scales = tuple(
+        cb.splat(cb.cast(taps[channel, k], cb.f32), lanes)
+        for k in cb.unroll(range(plan.window[0] * plan.window[1]))
+    )
     sums = cb.local(older + 1, cb.f32, lanes=lanes)
     for r in cb.unroll(range(older + 1)):
         sums[r] = start

@@ -119,9 +119,7 @@ def turn_square(square, lanes):
     """Local lines as the rows of a square, transposed. What is around is in loops, which compile
     quickly.
     """
-    lines = ()
-    for i in cb.unroll(range(lanes)):
-        lines = lines + (square[i],)
+    lines = tuple(square[i] for i in cb.unroll(range(lanes)))
     lines = transpose_lines(lines, lanes)
     for i in cb.unroll(range(lanes)):
         square[i] = lines[i]

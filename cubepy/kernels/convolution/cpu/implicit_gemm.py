@@ -107,44 +107,54 @@ def tile_of(
             for j in cb.unroll(range(lines)):
                 board.store((q + i, j * lanes), acc[i, j])
     if plan.filters_last and last:
-        if plan.light and f + plan.width <= filters:
-            for j in cb.unroll(range(lines)):
-                more = cb.splat(0.0, lanes)
+        start = (n, origin + place, column)
+        write_tile(acc, bias, add, out, start, q, filters - f, here, rows, plan)
+
+
+@cb.func
+def write_tile(acc, bias, add, out, start, q, left, here, rows, plan):
+    """A tile's sums of some places, from `q` of `here` on, to the result, of which `left` filters
+    are there; `start`: the image, the first place of all, and the first filter.
+    """
+    lines, lanes = plan.lines, plan.lanes
+    n, first, column = start
+    if plan.light and plan.width <= left:
+        for j in cb.unroll(range(lines)):
+            more = cb.splat(0.0, lanes)
+            if plan.bias:
+                more = cb.cast(bias.load(column + j * lanes, lanes), cb.f32)
+            for i in cb.unroll(range(rows)):
+                to = (n, first + cb.min(q + i, here - 1), column + j * lanes)
+                value = acc[i, j]
                 if plan.bias:
-                    more = cb.cast(bias.load(column + j * lanes, lanes), cb.f32)
-                for i in cb.unroll(range(rows)):
-                    to = (n, origin + place + cb.min(q + i, here - 1), column + j * lanes)
-                    value = acc[i, j]
+                    value = value + more
+                if plan.add:
+                    value = value + cb.cast(add.load(to, lanes), cb.f32)
+                if plan.activation is not None:
+                    value = plan.activation(value)
+                if plan.past:
+                    out.store_stream(to, cb.cast(value, out.dtype))
+                else:
+                    out.store(to, cb.cast(value, out.dtype))
+    else:
+        done = cb.local((rows, lines), cb.f32, lanes=lanes)
+        for i in cb.unroll(range(rows)):
+            for j in cb.unroll(range(lines)):
+                done[i, j] = acc[i, j]
+        for i in range(cb.min(rows, here - q)):
+            for j in range(lines):
+                valid = left - j * lanes
+                if valid > 0:
+                    value = done[i, j]
                     if plan.bias:
-                        value = value + more
+                        shift = bias.load(column + j * lanes, lanes, valid=valid)
+                        value = value + cb.cast(shift, cb.f32)
+                    to = (n, first + q + i, column + j * lanes)
                     if plan.add:
-                        value = value + cb.cast(add.load(to, lanes), cb.f32)
+                        value = value + cb.cast(add.load(to, lanes, valid=valid), cb.f32)
                     if plan.activation is not None:
                         value = plan.activation(value)
-                    if plan.past:
-                        out.store_stream(to, cb.cast(value, out.dtype))
-                    else:
-                        out.store(to, cb.cast(value, out.dtype))
-        else:
-            done = cb.local((rows, lines), cb.f32, lanes=lanes)
-            for i in cb.unroll(range(rows)):
-                for j in cb.unroll(range(lines)):
-                    done[i, j] = acc[i, j]
-            for i in range(cb.min(rows, here - q)):
-                for j in range(lines):
-                    valid = filters - f - j * lanes
-                    if valid > 0:
-                        value = done[i, j]
-                        if plan.bias:
-                            value = value + cb.cast(
-                                bias.load(column + j * lanes, lanes, valid=valid), cb.f32
-                            )
-                        to = (n, origin + place + q + i, column + j * lanes)
-                        if plan.add:
-                            value = value + cb.cast(add.load(to, lanes, valid=valid), cb.f32)
-                        if plan.activation is not None:
-                            value = plan.activation(value)
-                        out.store(to, cb.cast(value, out.dtype), valid=valid)
+                    out.store(to, cb.cast(value, out.dtype), valid=valid)
 
 
 @cb.func
@@ -157,9 +167,7 @@ def turn_board(board, bias, add, out, n, origin, begin, stop, here, f, group, g,
     columns = cb.min(plan.width, filters - f)
     for q in range(begin, stop, lanes):
         for j in range(0, columns, lanes):
-            turned = ()
-            for i in cb.unroll(range(lanes)):
-                turned = turned + (board.load((q + i, j), lanes),)
+            turned = tuple(board.load((q + i, j), lanes) for i in cb.unroll(range(lanes)))
             turned = transpose_lines(turned, lanes)
             if plan.add or not plan.light:
                 square = cb.local(lanes, cb.f32, lanes=lanes)

@@ -98,9 +98,10 @@ def copy_run(strip, target, x, source, count, lanes):
 def copy_square(strip, target, x, source, count, g, lanes):
     """Up to `lanes` neighbouring places of as many channels: strip[w, c] = x[c, w]."""
     sc, tw = number(g, "sc"), number(g, "tw")
-    lines = ()
-    for i in cb.unroll(range(lanes)):
-        lines = lines + (cb.cast(x.load(source + i * sc, lanes, valid=count), cb.f32),)
+    lines = tuple(
+        cb.cast(x.load(source + i * sc, lanes, valid=count), cb.f32)
+        for i in cb.unroll(range(lanes))
+    )
     lines = transpose_lines(lines, lanes)
     for i in cb.unroll(range(lanes)):
         if i < count:
@@ -152,9 +153,10 @@ def copy_mixed(strip, target, x, source, count, rows, g, plan):
         else:
             for k in range(0, count, lanes):
                 w = cb.min(k, count - lanes)
-                lines = ()
-                for c in cb.unroll(range(channels)):
-                    lines = lines + (cb.cast(x.load(at + c * sc + w, lanes), cb.f32),)
+                lines = tuple(
+                    cb.cast(x.load(at + c * sc + w, lanes), cb.f32)
+                    for c in cb.unroll(range(channels))
+                )
                 for piece in cb.unroll(range(channels)):
                     mixed = cb.shuffle(lines[0], lines[0], mixing(channels, lanes, piece, 0))
                     for c in cb.unroll(range(1, channels)):

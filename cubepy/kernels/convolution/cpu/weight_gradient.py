@@ -12,61 +12,20 @@ are left out by the bounds of the loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 import cubepy as cb
-from cubepy.config import config
 from cubepy.kernels.convolution.cpu.filters import turn_square
 from cubepy.kernels.convolution.cpu.implicit_gemm_plan import computed
 from cubepy.kernels.convolution.cpu.input_tile import begin_of
 from cubepy.kernels.convolution.cpu.register_tile import tile_for
+from cubepy.kernels.convolution.cpu.weight_gradient_plan import NUMBERS, PLACES, plan_of, sharers
 from cubepy.kernels.convolution.problem import Problem
 from cubepy.kernels.movement.copy import contiguous, convert_into
 from cubepy.kernels.movement.pad import pad
 from cubepy.runtime import memory
-
-PLACES = 448  # of a block, whose lines the second-level cache holds; fewer cost more sums that come and go
-CHUNK = 1024  # rows of sums that stay in the second-level cache
-
-
-SAME = 16  # threads that a deterministic run divides sums for, whatever the cores
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What changes the code.
-
-    Attributes:
-        rows, lines, lanes: of the register tile.
-        last: whether the gradient's filters are neighbours in memory.
-    """
-
-    rows: int
-    lines: int
-    lanes: int
-    last: bool
-
-    @property
-    def width(self) -> int:
-        """Filters of a panel."""
-        return self.lines * self.lanes
-
-
-NUMBERS = (
-    "xn xd xh xw xc depth height width channels filters groups panels window_d window_h window_w stride_d stride_h "
-    "stride_w pad_d pad_h pad_w dilation_d dilation_h dilation_w out_d out_h out_w run run_tiles whole_tiles units "
-    "block pieces parts chunks"
-).split()
-"""What the integers of a launch are: strides of the input (n, d, h, w, c) and its sizes, the
-convolution's numbers (of a group), rows of a run and how its tiles are cut, rows of places
-altogether, how many make a block, into how many pieces a row of places is cut, and into how many
-parts the places and the tiles are.
-"""
 
 
 @cb.func
@@ -317,98 +276,6 @@ def fold_sums(sums: cb.Array, out: cb.Array, pieces, lanes: cb.Comptime[int]):
                         cb.cast(square[i], out.dtype),
                         valid=total - m,
                     )
-
-
-def sharers() -> int:
-    """Threads for which sums are divided: the cores, or as many everywhere for the same bits."""
-    return SAME if config.deterministic else cb.device_properties_of().cores
-
-
-def cuts_of(
-    places: int, blocks: int, tiles: int, many: int, rows: int, lines: int, last: bool, threads: int
-) -> tuple[int, int]:
-    """Chunks of tiles and parts of places: what threads finish first by an estimate in cycles.
-
-    `many`: pairs of a group and a panel.
-    """
-    copying = lines * (2 if last else 7)
-
-    def possible() -> Iterator[tuple[float, int, int]]:
-        for parts in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64):
-            if parts > blocks:
-                break
-            for chunks in range(
-                -(-tiles * rows // CHUNK), min(tiles, 4 * threads) + -(-tiles * rows // CHUNK)
-            ):
-                some = -(-tiles // chunks)
-                here, walks = -(-blocks // parts) / blocks * places, -(-blocks // parts)
-                tile = here * rows * lines / 2 + walks * (rows * lines * 2 + 40)
-                cubes = many * chunks * parts
-                fold = tiles * rows * many * lines * (parts + 4) / threads
-                yield (
-                    -(-cubes // threads) * (500 + here * copying + some * tile) + fold,
-                    chunks,
-                    parts,
-                )
-
-    return min(possible())[1:]
-
-
-@lru_cache(maxsize=1024)
-def plan_of(
-    problem: Problem,
-    n: int,
-    groups: int,
-    channels: int,
-    filters: int,
-    x_last: bool,
-    last: bool,
-    merged: bool,
-    threads: int,
-) -> tuple[int, tuple[Any, ...], Plan]:
-    """Cubes, integers and blueprint; `merged`: a run is the channels of all taps along the width."""
-    rows, lines, lanes = tile_for(filters)
-    panels = -(-filters // (lines * lanes))
-    window_d, window_h, window_w = problem.window
-    run = channels
-    if merged:
-        run, window_w = channels * window_w, 1
-    tiles = -(-run // rows)
-    whole = max(0, tiles - (tiles * rows - run))
-    depth, height, wide = problem.size
-    everything = channels * groups
-    if x_last:
-        strides = (
-            depth * height * wide * everything,
-            height * wide * everything,
-            wide * everything,
-            everything,
-            1,
-        )
-    else:
-        strides = (
-            everything * depth * height * wide,
-            height * wide,
-            wide,
-            1,
-            depth * height * wide,
-        )
-    out_d, out_h, out_w = problem.out
-    units = n * out_d * out_h
-    pieces = -(-out_w // PLACES)
-    block = max(1, PLACES // out_w)
-    runs = window_d * window_h * window_w
-    chunks, parts = cuts_of(
-        units * out_w, -(-units // block), runs * tiles, groups * panels, rows, lines, last, threads
-    )  # fmt: skip
-    numbers: tuple[Any, ...] = (
-        *strides, *problem.size, channels, filters, groups, panels, window_d, window_h, window_w, *problem.stride,
-        *problem.pad, *problem.dilation, *problem.out, run, tiles, whole, units, block, pieces, parts, chunks,
-    )  # fmt: skip
-    largest = max(n * everything * math.prod(problem.size), units * out_w * groups * filters)
-    if max(largest, parts * groups * panels * runs * run * lines * lanes) >= 1 << 31:
-        numbers = tuple(np.int64(v) for v in numbers)
-    return groups * panels * chunks * parts, numbers, Plan(rows, lines, lanes, last)
 
 
 def _laid(a: Any) -> tuple[Any, bool]:

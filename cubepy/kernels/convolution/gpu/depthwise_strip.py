@@ -155,9 +155,10 @@ def begin_at(at, axis: cb.Comptime[int], plan: cb.Comptime[Strip]):
 @cb.func
 def seen_lines(tile, at, wide: cb.Comptime[int], plan: cb.Comptime[Strip]):
     """Neighbouring lines of channels in f32, from element `at` on."""
-    lines = ()
-    for j in cb.unroll(range(wide)):
-        lines = lines + (cb.cast(tile.load(at + j * plan.channels, plan.lanes), cb.f32),)
+    lines = tuple(
+        cb.cast(tile.load(at + j * plan.channels, plan.lanes), cb.f32)
+        for j in cb.unroll(range(wide))
+    )
     return lines
 
 
@@ -185,11 +186,10 @@ def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptim
         acc[k] = start
     if plan.rolled:
         for u in range(plan.window[0]):
-            scales = ()
-            for v in cb.unroll(range(columns)):
-                scales = scales + (
-                    scale.load((u * columns + v) * plan.channels + line, plan.lanes),
-                )
+            scales = tuple(
+                scale.load((u * columns + v) * plan.channels + line, plan.lanes)
+                for v in cb.unroll(range(columns))
+            )
             below = (plan.window[0] - 1 - u if plan.back else u) * plan.dilation[0]
             for r in cb.unroll(range(plan.rows)):
                 row = (below + r * (1 if plan.back else plan.stride[0])) * (
@@ -201,9 +201,10 @@ def walk(tile, scale, line, start, out, at, left, step, corner, plan: cb.Comptim
         for r in cb.unroll(range(plan.rows)):
             store_row(acc, r, out, left, step, corner, plan)
     else:
-        scales = ()
-        for k in cb.unroll(range(plan.window[0] * columns)):
-            scales = scales + (scale.load(k * plan.channels + line, plan.lanes),)
+        scales = tuple(
+            scale.load(k * plan.channels + line, plan.lanes)
+            for k in cb.unroll(range(plan.window[0] * columns))
+        )
         for i, _, rows, done in cb.unroll(plan.rows_seen()):
             lines = seen_lines(tile, at + i * (plan.box[2] * plan.channels), wide, plan)
             for r, u in cb.unroll(rows):

@@ -35,9 +35,7 @@ def fold_ranges(
         whole = ranges // ahead * ahead
         at = tap * width + f // filters % together * out.shape[1] + c
         for first in range(0, whole, ahead):
-            lines = ()
-            for k in cb.unroll(range(ahead)):
-                lines = lines + (sums.load((first + k, f, at), lanes),)
+            lines = tuple(sums.load((first + k, f, at), lanes) for k in cb.unroll(range(ahead)))
             for k in cb.unroll(range(ahead)):
                 total = total + lines[k]
         for k in range(whole, ranges):

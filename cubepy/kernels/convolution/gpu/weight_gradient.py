@@ -194,9 +194,10 @@ def tf32_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, depth
     for k in cb.unroll(range(0, depth, 8)):
         from_a = at_a + (k + lane % 4) * pitch_a + top + lane // 4
         from_b = at_b + (k + lane % 4) * pitch_b + left + lane // 4
-        b = ()
-        for j in cb.unroll(range(wide // 8)):
-            b = b + (words_of(tiles_b, from_b + j * 8, 4 * pitch_b, (0,)),)
+        b = tuple(
+            words_of(tiles_b, from_b + j * 8, 4 * pitch_b, (0,))
+            for j in cb.unroll(range(wide // 8))
+        )
         for i in cb.unroll(range(high // 16)):
             a = words_of(tiles_a, from_a + i * 16, 4 * pitch_a, (0, 8))
             for j in cb.unroll(range(wide // 8)):

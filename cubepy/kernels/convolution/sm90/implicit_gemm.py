@@ -14,24 +14,18 @@ by box too.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.sm90.persistent import (
-    PLANE_ROWS,
-    UNITS,
-    Hopper,
-    bring_bias,
-    stage_fragment,
-    tile_place,
-)
+from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
+from cubepy.kernels.matmul.sm90.persistent import UNITS, Hopper, tile_place
 from cubepy.kernels.primitives.pipeline import (
     BLOCK,
     GROUP,
     ROW_BYTES,
-    multiply_tile,
-    next_slot,
-    ring_of,
-    skip_slots,
+    consume,
+    pipeline_of,
+    produce,
 )
 
 
@@ -75,43 +69,45 @@ def box_of(m):
 
 
 @cb.func
-def bring_box(tiles, at, x, place, channel, full, slot):
-    """Start bringing the box of the input that starts at a place."""
+def load_box(tiles, at, x, start, channel, stage):
+    """Start bringing the box of the input that begins at a position."""
+    n, d, h, w = start
     if x.ndim == 4:
-        cb.tma_load(tiles, at, x, (place[0], place[2], place[3], channel), full, slot)
+        cb.tma_load(tiles, at, x, (n, h, w, channel), stage.full, stage.slot)
     else:
-        cb.tma_load(tiles, at, x, (place[0], place[1], place[2], place[3], channel), full, slot)
+        cb.tma_load(tiles, at, x, (n, d, h, w, channel), stage.full, stage.slot)
 
 
 @cb.func
-def bring_tap(tiles, at, xs, place, shift, channel, full, slot, phases):
-    """Start bringing what a tap sees: the box at `place`, shifted, of the phase in which the tap
+def load_tap(tiles, at, xs, start, shift, channel, stage, phases):
+    """Start bringing what a tap sees: the box at `start`, shifted, of the phase in which the tap
     lies.
     """
-    tall, wide = phases
+    down, right = phases
     seen = (
-        place[0],
-        place[1] + shift[0],
-        place[2] + (shift[1] >> (tall - 1)),
-        place[3] + (shift[2] >> (wide - 1)),
+        start[0],
+        start[1] + shift[0],
+        start[2] + (shift[1] >> (down - 1)),
+        start[3] + (shift[2] >> (right - 1)),
     )
-    if tall * wide == 1:
-        bring_box(tiles, at, xs[0], seen, channel, full, slot)
+    if down * right == 1:
+        load_box(tiles, at, xs[0], seen, channel, stage)
     else:
-        phase = (shift[1] & (tall - 1)) * wide + (shift[2] & (wide - 1))
-        for k in cb.unroll(range(tall * wide)):
+        phase = (shift[1] & (down - 1)) * right + (shift[2] & (right - 1))
+        for k in cb.unroll(range(down * right)):
             if phase == k:
-                bring_box(tiles, at, xs[k], seen, channel, full, slot)
+                load_box(tiles, at, xs[k], seen, channel, stage)
 
 
 @cb.func
-def bring_filters(tiles, at, weight, column, tap, channel, full, slot, blueprint):
+def load_filters(tiles, at, weight, column, tap, channel, stage, blueprint):
     """Start bringing a tap of a tile's filters, from a channel on."""
     if blueprint.transpose_b:
         for j in cb.unroll(range(0, blueprint.columns, BLOCK)):
-            cb.tma_load(tiles, at + j * BLOCK, weight, (channel, tap, column + j), full, slot)
+            start = (channel, tap, column + j)
+            cb.tma_load(tiles, at + j * BLOCK, weight, start, stage.full, stage.slot)
     else:
-        cb.tma_load(tiles, at, weight, (column, tap, channel), full, slot)
+        cb.tma_load(tiles, at, weight, (column, tap, channel), stage.full, stage.slot)
 
 
 @cb.func
@@ -168,154 +164,157 @@ def store_box(out, place, column, staging, first):
         cb.tma_store(out, (place[0], place[1], place[2], place[3], column), staging, first)
 
 
-@cb.func
-def write_box(acc, staging, shift, consumer, outs, part, place, column, blueprint):
-    """The epilogue, 64 columns after the other: all planes of a tile put theirs into shared memory,
-    as the copy engine swizzles, and one unit has the engine write the box. Where there are several,
-    two buffers take turns.
+@cb.struct
+class WindowProduct:
+    """The tiles of a convolution, for the loops of the pipeline; fields as the kernel's arguments
+    are, and the memory of the epilogue.
     """
-    width = ROW_BYTES // staging.dtype.itemsize
-    pieces = blueprint.columns // width
-    team = GROUP if blueprint.turns else 2 * GROUP
-    seat = consumer if blueprint.turns else 0
-    own = 0 if blueprint.turns else consumer * blueprint.share
-    leader = cb.UNIT_POS == (seat + 1) * GROUP
-    row = own + cb.PLANE_POS % 4 * PLANE_ROWS
-    for n in cb.unroll(range(pieces)):
-        first = (seat * min(2, pieces) + n % 2) * blueprint.rows * width
-        if leader:
-            cb.tma_wait(
-                1 - pieces % 2
-            )  # an odd number of pieces gives the last and the next first one the same buffer
-        cb.sync_group(3 + seat, team)
-        for m in cb.unroll(range(blueprint.share // BLOCK)):
-            for j in cb.unroll(range(width // 16)):
-                left = n * width + j * 16
-                stage_fragment(
-                    acc, (m * blueprint.columns + left) // 2, staging, first + (row + m * BLOCK) * width, j,
-                    cb.UNIT_POS_PLANE, shift, consumer * blueprint.columns + left, 1.0, blueprint, width,
-                )  # fmt: skip
-        cb.fence_async()
-        cb.sync_group(3 + seat, team)
-        if leader:
-            store_part(outs, part, place, column + n * width, staging, first, blueprint)
-            cb.tma_commit()
+
+    xs: Any
+    weight: Any
+    outs: Any
+    epilogue: TileEpilogue
+    counts: Any
+    column_tiles: Any
+    views: Any
+    block: Any
+    ranges: Any
+    blueprint: cb.Comptime[HopperWindow]
+
+    def position(self, tile):
+        """The part or range of a tile, its box, and its first filter."""
+        row_tiles = self.counts[0] * self.counts[1] * self.counts[2] * self.counts[3]
+        part, row, column = tile_place(tile, row_tiles, self.column_tiles, self.blueprint.band)
+        return part, row, column * self.blueprint.columns
+
+    def steps(self, position):
+        """Stages of a tile."""
+        part = position[0]
+        window = view_of(self.views, part, self.blueprint)[0]
+        depth = ROW_BYTES // self.xs[0].dtype.itemsize
+        _, count = range_of(part, self.ranges[1], window, self.block[0], depth, self.blueprint)
+        return count
+
+    def load(self, pipeline, stage, position):
+        """Bring a tile's stages, one of a tap and some channels each; gives the stage after them."""
+        blueprint, xs, weight = self.blueprint, self.xs, self.weight
+        channels, group = self.block
+        depth = ROW_BYTES // xs[0].dtype.itemsize
+        boxes = blueprint.columns // BLOCK if blueprint.transpose_b else 1
+        part, row, column = position
+        start = box_start(row, self.counts, box_of(xs[0]))
+        near = column // group * channels
+        window, dilation, pad, walk = view_of(self.views, part, blueprint)
+        begin, count = range_of(part, self.ranges[1], window, channels, depth, blueprint)
+        (t, u, v), channel = step_place(begin, window, channels, depth)
+        for _step in range(count):
+            seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
+            tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
+            stage.acquire()
+            stage.expect(xs[0].nbytes + weight.nbytes * boxes)
+            load_tap(
+                pipeline.a,
+                pipeline.at_a(stage),
+                xs,
+                start,
+                seen,
+                near + channel,
+                stage,
+                blueprint.phases,
+            )
+            load_filters(
+                pipeline.b, pipeline.at_b(stage), weight, column, tap, channel, stage, blueprint
+            )
+            stage = stage.advance()
+            channel = channel + depth
+            if channel >= channels:
+                channel = 0
+                v = v + 1
+                if v == window[2]:
+                    v = 0
+                    u = u + 1
+                    if u == window[1]:
+                        u = 0
+                        t = t + 1
+        return stage
+
+    def begin(self, position):
+        """The tile's bias."""
+        if self.blueprint.bias:
+            self.epilogue.load_bias(cb.UNIT_POS // GROUP - 1, position[2])
+
+    def finish(self, acc, position, done):
+        """The epilogue, 64 columns after the other: all planes of a tile put theirs into shared
+        memory, as the copy engine swizzles, and one unit has the engine write the box. Where there
+        are several, two buffers take turns.
+        """
+        blueprint, staging = self.blueprint, self.epilogue.staging
+        part, box, column = position
+        start = place_in(self.outs, part, box, self.counts, blueprint)
+        consumer = cb.UNIT_POS // GROUP - 1
+        width = ROW_BYTES // staging.dtype.itemsize
+        pieces = blueprint.columns // width
+        team = GROUP if blueprint.turns else 2 * GROUP
+        seat = consumer if blueprint.turns else 0
+        own = 0 if blueprint.turns else consumer * blueprint.share
+        leader = cb.UNIT_POS == (seat + 1) * GROUP
+        row = own + cb.PLANE_POS % 4 * PLANE_ROWS
+        for n in cb.unroll(range(pieces)):
+            first = (seat * min(2, pieces) + n % 2) * blueprint.rows * width
+            if leader:  # of an odd number, the last and the next first one share a buffer
+                cb.tma_wait(1 - pieces % 2)
+            cb.sync_group(3 + seat, team)
+            for m in cb.unroll(range(blueprint.share // BLOCK)):
+                for j in cb.unroll(range(width // 16)):
+                    left = n * width + j * 16
+                    self.epilogue.stage(
+                        acc, (m * blueprint.columns + left) // 2, first + (row + m * BLOCK) * width,
+                        j, consumer * blueprint.columns + left,
+                    )  # fmt: skip
+            cb.fence_async()
+            cb.sync_group(3 + seat, team)
+            if leader:
+                store_part(self.outs, part, start, column + n * width, staging, first, blueprint)
+                cb.tma_commit()
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_convolution(
-    x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, out1, out2, out3, bias, counts, column_tiles,
-    views, channels, group, ranges, per, blueprint: cb.Comptime,
+    xs, weight: cb.TensorMap, outs, bias, counts, column_tiles, views, block, ranges,
+    blueprint: cb.Comptime,
 ):  # fmt: skip
     """out[n, d, h, w, f] = function(sum of taps and channels of x * weight[f, tap, channel] +
     bias[f]).
 
-    x and its further phases (N, D, H, W, C), or without the depth; boxes have `ROW_BYTES` of
-    channels. weight is (filters, taps, channels), or (channels, taps, filters) of 16 bits with
-    `transpose_b`. `counts` are the boxes of the output along images, depth, height and width.
-    `views` are of each part the window, its dilation, the padding, and the walk: the window's first
-    tap and the steps to the next ones along its axes. `group` filters see the same `channels`, the
-    next ones the next. The sum's steps (a tap and a box's channels) are cut into `ranges` of `per`,
-    each with images of its own in out, whole boxes; or there are as many parts, each with an
-    output. A launch has at most one cube for each core of the device.
+    `xs` are the maps of x and its further phases (N, D, H, W, C), or without the depth; boxes have
+    `ROW_BYTES` of channels. weight is (filters, taps, channels), or (channels, taps, filters) of 16
+    bits with `transpose_b`. `counts` are the boxes of the output along images, depth, height and
+    width. `views` are of each part the window, its dilation, the padding, and the walk: the
+    window's first tap and the steps to the next ones along its axes. `block` are channels, and
+    filters that see the same ones; the next filters see the next channels. The sum's steps (a tap
+    and a box's channels) are cut into as many `ranges` of so many, each with images of its own in
+    the output, whole boxes; or there are as many parts, each with one of the maps `outs`. A launch
+    has at most one cube for each core of the device.
     """
-    rows, columns, stages, share = (
-        blueprint.rows,
-        blueprint.columns,
-        blueprint.stages,
-        blueprint.share,
-    )
-    width = ROW_BYTES // out.dtype.itemsize
-    depth = ROW_BYTES // x.dtype.itemsize
-    ring = ring_of(blueprint, x.dtype, weight.dtype)
-    full, empty, _order, tiles_a, tiles_b = ring
-    staging = cb.shared(
-        (2 if blueprint.turns else 1) * min(2, columns // width) * rows * width, out.dtype
-    )
+    rows, columns, turns = blueprint.rows, blueprint.columns, blueprint.turns
+    out = outs[0].dtype
+    width = ROW_BYTES // out.itemsize
+    pipeline = pipeline_of(blueprint, xs[0].dtype, weight.dtype)
+    buffers = (2 if turns else 1) * min(2, columns // width)
+    staging = cb.shared(buffers * rows * width, out)
     shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
-    row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
-    tiles = row_tiles * column_tiles * ranges
-    outs = (out, out1, out2, out3)
-    slot = 0
-    phase = 0
-    tile = cb.CUBE_POS
+    epilogue = TileEpilogue(outs, bias, None, 1.0, staging, shift, None, blueprint)
+    product = WindowProduct(
+        xs, weight, outs, epilogue, counts, column_tiles, views, block, ranges, blueprint
+    )
+    tiles = counts[0] * counts[1] * counts[2] * counts[3] * column_tiles * ranges[0]
     if cb.UNIT_POS < GROUP:
         cb.set_registers(40, False)
         if cb.UNIT_POS == 0:
-            while tile < tiles:
-                part, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
-                place = box_start(row, counts, box_of(x))
-                near = column * columns // group * channels
-                window, dilation, pad, walk = view_of(views, part, blueprint)
-                begin, count = range_of(part, per, window, channels, depth, blueprint)
-                (t, u, v), channel = step_place(begin, window, channels, depth)
-                for _step in range(count):
-                    seen = (
-                        t * dilation[0] - pad[0],
-                        u * dilation[1] - pad[1],
-                        v * dilation[2] - pad[2],
-                    )
-                    tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
-                    cb.barrier_wait(empty, slot, 1 - phase)
-                    cb.barrier_expect(
-                        full,
-                        slot,
-                        x.nbytes
-                        + weight.nbytes * (columns // BLOCK if blueprint.transpose_b else 1),
-                    )
-                    bring_tap(
-                        tiles_a, slot * rows * depth, (x, x1, x2, x3), place, seen, near + channel, full, slot,
-                        blueprint.phases,
-                    )  # fmt: skip
-                    bring_filters(
-                        tiles_b,
-                        slot * columns * depth,
-                        weight,
-                        column * columns,
-                        tap,
-                        channel,
-                        full,
-                        slot,
-                        blueprint,
-                    )
-                    slot, phase = next_slot(slot, phase, stages)
-                    channel = channel + depth
-                    if channel >= channels:
-                        channel = 0
-                        v = v + 1
-                        if v == window[2]:
-                            v = 0
-                            u = u + 1
-                            if u == window[1]:
-                                u = 0
-                                t = t + 1
-                tile = tile + cb.CUBE_COUNT
+            produce(product, pipeline, tiles)
     else:
         cb.set_registers(232, True)
-        acc = cb.local(share * columns // GROUP, cb.f32)
-        consumer = cb.UNIT_POS // GROUP - 1
-        mine = consumer
-        turn = 1 - consumer
-        leader = cb.UNIT_POS % GROUP == 0
-        while tile < tiles:
-            part, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
-            _, count = range_of(
-                part, per, view_of(views, part, blueprint)[0], channels, depth, blueprint
-            )
-            if blueprint.turns and mine != 0:  # the other's tile: its stages go by
-                slot, phase = skip_slots(slot, phase, count, stages)
-            else:
-                if blueprint.bias:
-                    bring_bias(shift, bias, consumer, column * columns, columns)
-                slot, phase = multiply_tile(
-                    acc, ring, slot, phase, turn, count, blueprint, blueprint.turns
-                )
-                turn = 1 - turn
-                place = place_in(outs, part, row, counts, blueprint)
-                write_box(
-                    acc, staging, shift, consumer, outs, part, place, column * columns, blueprint
-                )
-            mine = 1 - mine
-            tile = tile + cb.CUBE_COUNT
-        if leader:
+        acc = cb.local(blueprint.share * columns // GROUP, cb.f32)
+        consume(product, acc, pipeline, tiles, turns)
+        if cb.UNIT_POS % GROUP == 0:
             cb.tma_wait(0)

@@ -331,11 +331,10 @@ def prepared_parts(
     outs = [map_of(in_boxes(view), box) for view, _, _ in parts]
     column_tiles = -(-filters // plan.columns)
     arguments = (
-        *maps, *[None] * (4 - len(maps)),
+        tuple(maps),
         cb.tensor_map(starting_well(taps), (depth, 1, BLOCK) if across else (plan.columns, 1, depth), tf32=tf32),
-        *outs, *[None] * (4 - len(outs)), bias, counts, column_tiles,
-        tuple((p.window, p.dilation, p.pad, walk) for _, p, walk in parts), c, group or filters, ranges * len(parts),
-        -(-steps // ranges), plan,
+        tuple(outs), bias, counts, column_tiles, tuple((p.window, p.dilation, p.pad, walk) for _, p, walk in parts),
+        (c, group or filters), (ranges * len(parts), -(-steps // ranges)), plan,
     )  # fmt: skip
     tiles = math.prod(counts) * column_tiles * ranges * len(parts)
     return tiles if isinstance(plan, FmaWindow) else min(tiles, cores), arguments

@@ -9,12 +9,13 @@ cubes share a core.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import cubepy as cb
 from cubepy.kernels.convolution.sm90.implicit_gemm import (
     box_of,
     box_start,
-    bring_tap,
+    load_tap,
     place_in,
     range_of,
     step_place,
@@ -23,7 +24,7 @@ from cubepy.kernels.convolution.sm90.implicit_gemm import (
 )
 from cubepy.kernels.matmul.sm90.persistent import tile_place
 from cubepy.kernels.matmul.sm90.tma_simt import DEPTH, WIDE, Fma, seat, stage_sums
-from cubepy.kernels.primitives.pipeline import next_slot
+from cubepy.kernels.primitives.pipeline import Stage
 
 
 @dataclass(frozen=True)
@@ -39,26 +40,42 @@ class FmaWindow(Fma):
     parts: int = 1
 
 
-@cb.func
-def bring_step(ring, slot, xs, weight, place, column, near, step, view, channels, full, plan):
-    """Start bringing a step of the sum: what a tap sees of some channels, and the filters' values
-    for them.
+@cb.struct
+class WindowOperands:
+    """The operands of a tile: maps, the box of the input, the first filter and channel, and the
+    view of its part.
     """
-    rows, columns = plan.rows, plan.columns
-    window, dilation, pad, walk = view
-    at = slot * (rows + columns) * DEPTH
-    (t, u, v), channel = step_place(step, window, channels, DEPTH)
-    seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
-    tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
-    cb.barrier_expect(full, slot, xs[0].nbytes + weight.nbytes)
-    bring_tap(ring, at, xs, place, seen, near + channel, full, slot, plan.phases)
-    cb.tma_load(ring, at + rows * DEPTH, weight, (column, tap, channel), full, slot)
+
+    xs: Any
+    weight: Any
+    start: Any
+    column: Any
+    near: Any
+    view: Any
+    channels: Any
+    plan: cb.Comptime[FmaWindow]
+
+    def load(self, tiles, stage, step):
+        """Start bringing a step of the sum into a stage of the ring `tiles`: what a tap sees of
+        some channels, and the filters' values for them.
+        """
+        rows, columns = self.plan.rows, self.plan.columns
+        window, dilation, pad, walk = self.view
+        at = stage.slot * (rows + columns) * DEPTH
+        (t, u, v), channel = step_place(step, window, self.channels, DEPTH)
+        seen = (t * dilation[0] - pad[0], u * dilation[1] - pad[1], v * dilation[2] - pad[2])
+        tap = walk[0] + t * walk[1] + u * walk[2] + v * walk[3]
+        stage.expect(self.xs[0].nbytes + self.weight.nbytes)
+        near = self.near + channel
+        load_tap(tiles, at, self.xs, self.start, seen, near, stage, self.plan.phases)
+        start = (self.column, tap, channel)
+        cb.tma_load(tiles, at + rows * DEPTH, self.weight, start, stage.full, stage.slot)
 
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def fma_convolution(
-    x: cb.TensorMap, x1, x2, x3, weight: cb.TensorMap, out: cb.TensorMap, out1, out2, out3, bias, counts, column_tiles,
-    views, channels, group, ranges, per, blueprint: cb.Comptime,
+    xs, weight: cb.TensorMap, outs, bias, counts, column_tiles, views, block, ranges,
+    blueprint: cb.Comptime,
 ):  # fmt: skip
     """As `hopper_convolution`; a launch has a cube for every tile."""
     cb.resident(blueprint.cubes)
@@ -68,37 +85,33 @@ def fma_convolution(
         blueprint.stages,
         blueprint.high,
     )
+    channels, group = block
     full = cb.barrier(stages, 1)
     ring = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
     row_tiles = counts[0] * counts[1] * counts[2] * counts[3]
     part, row, column = tile_place(cb.CUBE_POS, row_tiles, column_tiles, blueprint.band)
     column = column * columns
-    place = box_start(row, counts, box_of(x))
+    start = box_start(row, counts, box_of(xs[0]))
     near = column // group * channels
     view = view_of(views, part, blueprint)
-    first, count = range_of(part, per, view[0], channels, DEPTH, blueprint)
-    xs, outs = (x, x1, x2, x3), (out, out1, out2, out3)
+    first, count = range_of(part, ranges[1], view[0], channels, DEPTH, blueprint)
+    operands = WindowOperands(xs, weight, start, column, near, view, channels, blueprint)
     if cb.UNIT_POS == 0:
         for s in range(cb.min(count, stages)):
-            bring_step(
-                ring, s, xs, weight, place, column, near, first + s, view, channels, full, blueprint
-            )
+            operands.load(ring, Stage(full, None, s, 0, stages), first + s)
     top, left = seat(columns, high)
     acc = cb.local(high, cb.f32, lanes=WIDE)
     for i in cb.unroll(range(high)):
         acc[i] = cb.splat(0.0, WIDE)
-    slot = 0
-    phase = 0
+    stage = Stage(full, None, 0, 0, stages)
     for step in range(count):
-        cb.barrier_wait(full, slot, phase)
-        at = slot * (rows + columns) * DEPTH
+        stage.wait()
+        at = stage.slot * (rows + columns) * DEPTH
         stage_sums(acc, ring, at + top * DEPTH, at + (rows + left) * DEPTH, top % 8, left % 8, high)
         cb.sync_cube()
         if cb.UNIT_POS == 0 and step + stages < count:
-            bring_step(
-                ring, slot, xs, weight, place, column, near, first + step + stages, view, channels, full, blueprint
-            )  # fmt: skip
-        slot, phase = next_slot(slot, phase, stages)
+            operands.load(ring, stage, first + step + stages)
+        stage = stage.advance()
     shift = cb.local(WIDE, cb.f32)
     for j in cb.unroll(range(WIDE)):
         shift[j] = 0.0

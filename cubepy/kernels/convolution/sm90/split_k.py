@@ -26,9 +26,7 @@ def add_ranges(
     at = cb.CUBE_POS * cb.CUBE_DIM + cb.UNIT_POS
     f, place = at % across * LANES, at // across
     if place < out.shape[0]:
-        lines = ()
-        for k in cb.unroll(range(ranges)):
-            lines = lines + (sums.load((k, place, f), LANES),)
+        lines = tuple(sums.load((k, place, f), LANES) for k in cb.unroll(range(ranges)))
         total = lines[0]
         for k in cb.unroll(range(1, ranges)):
             total = total + lines[k]

@@ -21,7 +21,7 @@ import numpy as np
 import cubepy as cb
 from cubepy.kernels.convolution.gpu.fold import folded
 from cubepy.kernels.convolution.problem import Problem
-from cubepy.kernels.convolution.sm90.implicit_gemm import HopperWindow, box_of, box_start, bring_box
+from cubepy.kernels.convolution.sm90.implicit_gemm import HopperWindow, box_of, box_start, load_box
 from cubepy.kernels.convolution.sm90.implicit_gemm_plan import (
     Four,
     map_of,
@@ -29,15 +29,15 @@ from cubepy.kernels.convolution.sm90.implicit_gemm_plan import (
     without_places_between,
 )
 from cubepy.kernels.convolution.sm90.operand_layout import MEASURE, in_boxes, of_a_block
-from cubepy.kernels.matmul.sm90.persistent import PLANE_ROWS, UNITS, write_tile
+from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
+from cubepy.kernels.matmul.sm90.persistent import UNITS
 from cubepy.kernels.primitives.pipeline import (
     BLOCK,
     GROUP,
     ROW_BYTES,
-    multiply_tile,
-    next_slot,
-    ring_of,
-    skip_slots,
+    consume,
+    pipeline_of,
+    produce,
 )
 from cubepy.runtime import memory
 
@@ -57,9 +57,9 @@ TILES = (
 
 
 @cb.func
-def range_of(item, tiles, per, boxes):
-    """The boxes of an item's range: the first, and how many."""
-    first = item // tiles * per
+def range_of(part, per, boxes):
+    """The boxes of a range: the first, and how many."""
+    first = part * per
     return first, cb.min(boxes, first + per) - first
 
 
@@ -78,122 +78,129 @@ def view_of(piece, pieces, window, dilation, pad, phases):
 
 
 @cb.func
-def bring_view(tiles, at, xs, place, view, near, full, slot, phases):
+def load_view(tiles, at, xs, start, view, near, stage, phases):
     """Start bringing 64 columns: a tap's view of a box, 64 channels of it; those of a block begin
     at `near`.
     """
-    seen = (place[0], place[1] + view[0], place[2] + view[1], place[3] + view[2])
+    seen = (start[0], start[1] + view[0], start[2] + view[1], start[3] + view[2])
     if phases[0] * phases[1] == 1:
-        bring_box(tiles, at, xs[0], seen, near + view[4], full, slot)
+        load_box(tiles, at, xs[0], seen, near + view[4], stage)
     else:
         for k in cb.unroll(range(phases[0] * phases[1])):
             if view[3] == k:
-                bring_box(tiles, at, xs[k], seen, near + view[4], full, slot)
+                load_box(tiles, at, xs[k], seen, near + view[4], stage)
+
+
+@cb.struct
+class WeightProduct:
+    """The items of a gradient by the filters, for the loops of the pipeline; fields as the kernel's
+    arguments are.
+    """
+
+    xs: Any
+    grad: cb.TensorMap
+    epilogue: TileEpilogue
+    counts: Any
+    tiles: Any
+    per: Any
+    geometry: Any
+    block: Any
+    blueprint: cb.Comptime[HopperWindow]
+
+    def position(self, item):
+        """The range of an item, and its row and column of tiles."""
+        row_tiles, tiles = self.tiles[0], self.tiles[1]
+        return item // tiles, item % tiles % row_tiles, item % tiles // row_tiles
+
+    def steps(self, position):
+        """Stages of an item."""
+        boxes = self.counts[0] * self.counts[1] * self.counts[2] * self.counts[3]
+        _, steps = range_of(position[0], self.per, boxes)
+        return steps
+
+    def load(self, pipeline, stage, position):
+        """Bring an item's stages, one of a box of 64 positions each; gives the stage after them."""
+        xs, grad, counts, blueprint = self.xs, self.grad, self.counts, self.blueprint
+        rows, columns = blueprint.rows, blueprint.columns
+        window, dilation, pad = self.geometry
+        pieces, group = self.block
+        boxes = counts[0] * counts[1] * counts[2] * counts[3]
+        box = box_of(grad)
+        ends = (0, counts[1] * box[1], counts[2] * box[2], counts[3] * box[3])
+        part, row, column = position
+        first, steps = range_of(part, self.per, boxes)
+        near = row * rows // group * pieces * BLOCK
+        views = tuple(  # divisions take long, so none is left for the steps
+            view_of(
+                column * (columns // BLOCK) + j, pieces, window, dilation, pad, blueprint.phases
+            )
+            for j in cb.unroll(range(columns // BLOCK))
+        )
+        i, d, h, w = box_start(first, counts, box)
+        for _step in range(steps):
+            stage.acquire()
+            stage.expect(grad.nbytes * (rows // BLOCK) + xs[0].nbytes * (columns // BLOCK))
+            for j in cb.unroll(range(rows // BLOCK)):
+                at = (stage.slot * rows + j * BLOCK) * PLACES
+                load_box(pipeline.a, at, grad, (i, d, h, w), row * rows + j * BLOCK, stage)
+            for j in cb.unroll(range(columns // BLOCK)):
+                at = (stage.slot * columns + j * BLOCK) * PLACES
+                load_view(pipeline.b, at, xs, (i, d, h, w), views[j], near, stage, blueprint.phases)
+            w = w + box[3]
+            if w >= ends[3]:
+                w = 0
+                h = h + box[2]
+                if h >= ends[2]:
+                    h = 0
+                    d = d + box[1]
+                    if d >= ends[1]:
+                        d = 0
+                        i = i + box[0]
+            stage = stage.advance()
+        return stage
+
+    def begin(self, position):
+        """Nothing comes before the products."""
+
+    def finish(self, acc, position, done):
+        """Write this consumer's rows of an item's sums."""
+        blueprint = self.blueprint
+        part, row, column = position
+        consumer = cb.UNIT_POS // GROUP - 1
+        own = 0 if blueprint.turns else consumer * blueprint.share  # its first row in a tile
+        start = (part, row * blueprint.rows + own, column * blueprint.columns)
+        self.epilogue.write(acc, consumer, start, done)
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_weight(
-    x: cb.TensorMap, x1, x2, x3, grad: cb.TensorMap, sums: cb.TensorMap, counts, row_tiles, tiles, items, per, window,
-    dilation, pad, pieces, group, blueprint: cb.Comptime,
+    xs, grad: cb.TensorMap, sums: cb.TensorMap, counts, tiles, per, geometry, block,
+    blueprint: cb.Comptime,
 ):  # fmt: skip
     """sums[range, f, (tap, channel)] = sum over a range's places of grad[place, f] * x[place seen
     by tap, channel].
 
-    x and its further phases (N, D, H, W, C), or without the depth; grad alike, places of the
-    output; boxes have 64 places and channels. `counts` are the boxes along images, depth, height
-    and width, `per` of a range; a tap has `pieces` of 64 channels, and so many filters as `group`
-    see the same ones, the next ones the next. Items are tiles of every range. A launch has at most
-    one cube for each core of the device.
+    `xs` are the maps of x and its further phases (N, D, H, W, C), or without the depth; grad alike,
+    positions of the output; boxes have 64 positions and channels. `counts` are the boxes along
+    images, depth, height and width, `per` of a range; `tiles` the rows of tiles, all tiles, and the
+    items, which are the tiles of every range. `geometry` is the window with its dilation and
+    padding. `block` says the pieces of 64 channels of a tap, and how many filters see the same
+    ones; the next filters see the next. A launch has at most one cube for each core of the device.
     """
-    rows, columns, stages, share = (
-        blueprint.rows,
-        blueprint.columns,
-        blueprint.stages,
-        blueprint.share,
-    )
-    ring = ring_of(blueprint, grad.dtype, x.dtype)
-    full, empty, _order, tiles_a, tiles_b = ring
+    pipeline = pipeline_of(blueprint, grad.dtype, xs[0].dtype)
     staging = cb.shared(4 * BLOCK * ROW_BYTES // sums.dtype.itemsize, sums.dtype)
     arrived = cb.barrier(16, 1)
     shift = cb.shared(1, cb.f32)
-    boxes = counts[0] * counts[1] * counts[2] * counts[3]
-    box = box_of(grad)
-    ends = (0, counts[1] * box[1], counts[2] * box[2], counts[3] * box[3])
-    slot = 0
-    phase = 0
-    item = cb.CUBE_POS
+    epilogue = TileEpilogue(sums, None, None, 1.0, staging, shift, arrived, blueprint)
+    product = WeightProduct(xs, grad, epilogue, counts, tiles, per, geometry, block, blueprint)
     if cb.UNIT_POS < GROUP:
         cb.set_registers(56, False)
         if cb.UNIT_POS == 0:
-            while item < items:
-                first, steps = range_of(item, tiles, per, boxes)
-                row = item % tiles % row_tiles
-                column = item % tiles // row_tiles
-                near = row * rows // group * pieces * BLOCK
-                views = ()  # divisions take long, so none is left for the steps
-                for j in cb.unroll(range(columns // BLOCK)):
-                    piece = column * (columns // BLOCK) + j
-                    views = views + (
-                        view_of(piece, pieces, window, dilation, pad, blueprint.phases),
-                    )
-                i, d, h, w = box_start(first, counts, box)
-                for _step in range(steps):
-                    cb.barrier_wait(empty, slot, 1 - phase)
-                    cb.barrier_expect(
-                        full, slot, grad.nbytes * (rows // BLOCK) + x.nbytes * (columns // BLOCK)
-                    )
-                    for j in cb.unroll(range(rows // BLOCK)):
-                        at = (slot * rows + j * BLOCK) * PLACES
-                        bring_box(
-                            tiles_a, at, grad, (i, d, h, w), row * rows + j * BLOCK, full, slot
-                        )
-                    for j in cb.unroll(range(columns // BLOCK)):
-                        at = (slot * columns + j * BLOCK) * PLACES
-                        bring_view(
-                            tiles_b,
-                            at,
-                            (x, x1, x2, x3),
-                            (i, d, h, w),
-                            views[j],
-                            near,
-                            full,
-                            slot,
-                            blueprint.phases,
-                        )
-                    w = w + box[3]
-                    if w >= ends[3]:
-                        w = 0
-                        h = h + box[2]
-                        if h >= ends[2]:
-                            h = 0
-                            d = d + box[1]
-                            if d >= ends[1]:
-                                d = 0
-                                i = i + box[0]
-                    slot, phase = next_slot(slot, phase, stages)
-                item = item + cb.CUBE_COUNT
+            produce(product, pipeline, tiles[2])
     else:
         cb.set_registers(224, True)
-        acc = cb.local(share * columns // GROUP, cb.f32)
-        consumer = cb.UNIT_POS // GROUP - 1
-        own = 0 if blueprint.turns else consumer * share  # its first row in a tile
-        mine = consumer
-        turn = 1 - consumer
-        done = 0
-        while item < items:
-            _, steps = range_of(item, tiles, per, boxes)
-            if blueprint.turns and mine != 0:  # the other's item: its stages go by
-                slot, phase = skip_slots(slot, phase, steps, stages)
-            else:
-                slot, phase = multiply_tile(acc, ring, slot, phase, turn, steps, blueprint, True)
-                turn = 1 - turn
-                write_tile(
-                    acc, staging, shift, consumer, sums, None, arrived, done, 1.0, item // tiles,
-                    item % tiles % row_tiles * rows + own, item % tiles // row_tiles * columns, blueprint,
-                )  # fmt: skip
-                done = done + 1
-            mine = 1 - mine
-            item = item + cb.CUBE_COUNT
+        acc = cb.local(blueprint.share * blueprint.columns // GROUP, cb.f32)
+        consume(product, acc, pipeline, tiles[2], True)
         if cb.UNIT_POS_PLANE == 0:
             cb.tma_wait(0)
 
@@ -269,9 +276,9 @@ def prepared(
     sums = memory.empty((ranges, filters, taps * pieces * BLOCK), np.float32)
     items = row_tiles * column_tiles * ranges
     arguments = (
-        *maps, *[None] * (4 - len(maps)), map_of(grad, box),
-        cb.tensor_map(sums, (1, PLANE_ROWS, ROW_BYTES // sums.itemsize)), counts, row_tiles, row_tiles * column_tiles,
-        items, per, problem.window, problem.dilation, problem.pad, pieces, group, plan,
+        tuple(maps), map_of(grad, box), cb.tensor_map(sums, (1, PLANE_ROWS, ROW_BYTES // sums.itemsize)), counts,
+        (row_tiles, row_tiles * column_tiles, items), per, (problem.window, problem.dilation, problem.pad),
+        (pieces, group), plan,
     )  # fmt: skip
     return min(items, cores), arguments, sums
 

@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.matmul.cpu.blocked import even
+from cubepy.kernels.matmul.cpu.blocking import even
 from cubepy.kernels.matmul.cpu.gemv_split_k import multiply_apart
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint, finish_line
 from cubepy.kernels.matmul.problem import Product, result_dtype
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 MOST_ROWS = 4  # rows of b along K are summed lane by lane for up to MOST_DOT_ROWS rows of a
 MOST_DOT_ROWS = 64
@@ -60,12 +60,8 @@ def dot_tile(buffer, a, b, row, channel, n, m, channels, depth, rows, lanes):
     for i in range(rows):
         for j in range(4):
             acc[i, j] = cb.splat(0.0, lanes)
-    places = ()
-    for j in cb.unroll(range(4)):
-        places = places + (cb.min(channel + j, channels - 1),)
-    sources = ()
-    for i in cb.unroll(range(rows)):
-        sources = sources + (cb.min(row + i, m - 1),)
+    places = tuple(cb.min(channel + j, channels - 1) for j in cb.unroll(range(4)))
+    sources = tuple(cb.min(row + i, m - 1) for i in cb.unroll(range(rows)))
     whole = depth // lanes * lanes
     for k in range(0, whole, lanes):
         for j in cb.unroll(range(4)):
@@ -171,7 +167,7 @@ def whole_rows_are_quicker(problem: Product, properties: cb.DeviceProperties) ->
     return problem.n >= LONG or problem.m == MOST_ROWS
 
 
-class Skinny(Routine):
+class Skinny(TunedRoutine):
     """Float products with few rows: b is read once, where it stands."""
 
     name = "skinny"

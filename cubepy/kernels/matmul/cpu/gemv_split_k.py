@@ -41,9 +41,7 @@ def add_line(
     lanes: cb.Comptime[int],
 ):
     """Add `count` rows of b, times their factors, to a line of every row of a cube's sums."""
-    found = ()
-    for r in cb.unroll(range(count)):
-        found = found + (line_of(b, k + r, at, left, lanes),)
+    found = tuple(line_of(b, k + r, at, left, lanes) for r in cb.unroll(range(count)))
     for i in cb.unroll(range(rows)):
         total = sums.load((cb.CUBE_POS, i, at), lanes)
         for r in cb.unroll(range(count)):

@@ -14,30 +14,31 @@ import cubepy as cb
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.movement.copy import convert_into, copy
 from cubepy.runtime import memory
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
+
+LINES = 4
+"""Lines of sums that a unit holds, so that an element of a is read once for all of them."""
 
 
 @cb.kernel
 def row_product(a: cb.Array, b: cb.Array, out: cb.Array, lanes: cb.Comptime[int]):
-    """out[batch, i] = a[batch, i] @ b[batch], four lines of columns at a time."""
-    i = cb.CUBE_POS % out.shape[1]
-    batch = cb.CUBE_POS // out.shape[1]
-    for j in range(0, out.shape[2], 4 * lanes):
+    """out[batch, i] = a[batch, i] @ b[batch], four lines of columns at a time.
+
+    a (batches, M, K), b (batches, K, N), out (batches, M, N). A sum over k of a number of a times a
+    row of b: lines of neighbouring columns are added up side by side.
+    """
+    batch, i = cb.unravel(cb.CUBE_POS, (out.shape[0], out.shape[1]))
+    for j in range(0, out.shape[2], LINES * lanes):
         zero = cb.cast(cb.splat(0, lanes), out.dtype)
-        s0 = zero
-        s1 = zero
-        s2 = zero
-        s3 = zero
+        sums = tuple(zero for _ in cb.unroll(range(LINES)))
         for k in range(a.shape[2]):
             x = cb.splat(cb.cast(a[batch, i, k], out.dtype), lanes)
-            s0 = s0 + x * cb.cast(b.load((batch, k, j), lanes), out.dtype)
-            s1 = s1 + x * cb.cast(b.load((batch, k, j + lanes), lanes), out.dtype)
-            s2 = s2 + x * cb.cast(b.load((batch, k, j + 2 * lanes), lanes), out.dtype)
-            s3 = s3 + x * cb.cast(b.load((batch, k, j + 3 * lanes), lanes), out.dtype)
-        out.store((batch, i, j), s0)
-        out.store((batch, i, j + lanes), s1)
-        out.store((batch, i, j + 2 * lanes), s2)
-        out.store((batch, i, j + 3 * lanes), s3)
+            sums = tuple(
+                sums[n] + x * cb.cast(b.load((batch, k, j + n * lanes), lanes), out.dtype)
+                for n in cb.unroll(range(LINES))
+            )
+        for n in cb.unroll(range(LINES)):
+            out.store((batch, i, j + n * lanes), sums[n])
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class PlainPlan:
     lanes: int
 
 
-class Plain(Routine):
+class Plain(TunedRoutine):
     """Sums in the dtype itself, without an epilogue: f64 and integers; f32 only when forced."""
 
     name = "plain"

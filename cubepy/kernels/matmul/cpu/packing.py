@@ -53,11 +53,10 @@ def pack_rows(b: cb.Array, out: cb.Array, pieces, width: cb.Comptime[int], lanes
     for step in range(piece * steps // pieces, (piece + 1) * steps // pieces):
         k = step * lanes
         for j in range(0, width, lanes):
-            rows = ()
-            for r in cb.unroll(range(lanes)):
-                rows = rows + (
-                    cb.cast(b.load((batch, panel * width + j + r, k), lanes), out.dtype),
-                )
+            rows = tuple(
+                cb.cast(b.load((batch, panel * width + j + r, k), lanes), out.dtype)
+                for r in cb.unroll(range(lanes))
+            )
             columns = transpose_lines(rows, lanes)
             for c in cb.unroll(range(lanes)):
                 if k + c < depth:

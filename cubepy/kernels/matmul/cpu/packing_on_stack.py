@@ -86,9 +86,9 @@ def put_row(strip, w, k, b, batch, row, column, left, masked, blueprint):
         strip.store((0, w, k, 0), cb.bitcast(cb.shuffle(one, two, low(width)), cb.u32))
         strip.store((0, w, k, width // 2), cb.bitcast(cb.shuffle(one, two, high(width)), cb.u32))
     else:
-        parts = ()
-        for r in cb.unroll(range(4)):
-            parts = parts + (part(b, batch, row + r, column, left, masked, blueprint),)
+        parts = tuple(
+            part(b, batch, row + r, column, left, masked, blueprint) for r in cb.unroll(range(4))
+        )
         for h in cb.unroll(range(2)):
             half = (low(width), high(width))[h]
             even = cb.shuffle(parts[0], parts[2], half)

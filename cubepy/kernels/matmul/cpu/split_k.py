@@ -13,13 +13,14 @@ import numpy as np
 
 import cubepy as cb
 from cubepy.config import config
-from cubepy.kernels.matmul.cpu.blocked import Tile, TilePlan, even
+from cubepy.kernels.matmul.cpu.blocked import Tile
+from cubepy.kernels.matmul.cpu.blocking import TilePlan, even
 from cubepy.kernels.matmul.cpu.microkernel import Blueprint, finish_line
 from cubepy.kernels.matmul.cpu.packing_on_stack import PER_WORD
 from cubepy.kernels.matmul.cpu.vnni import kind_of
 from cubepy.kernels.matmul.problem import Product
 from cubepy.runtime import memory
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 LEAST = 256  # of K in a part, at least
 MOST_PARTS = 32
@@ -86,7 +87,7 @@ def cut(x: Any, axis: int, parts: int) -> Any:
     return np.lib.stride_tricks.as_strided(x, shape, (length * x.strides[axis], *x.strides[1:]))
 
 
-class Split(Routine):
+class Split(TunedRoutine):
     """Products with fewer tiles than cores; unless `cb.config.deterministic` is set, since sums
     depend on the parts.
     """

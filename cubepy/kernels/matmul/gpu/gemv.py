@@ -17,7 +17,7 @@ from cubepy.kernels.matmul.gpu.operands import NARROW_FLOATS, aligned, fitted
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 UNITS = 256
 PLANES = 8
@@ -156,7 +156,7 @@ def dot_rows(
                 )
 
 
-class FewRoutine(Routine):
+class FewRoutine(TunedRoutine):
     """Few rows: b is read once, along its columns."""
 
     name = "few"

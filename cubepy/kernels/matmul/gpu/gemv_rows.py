@@ -21,7 +21,7 @@ from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 UNITS = 256
 PLANE, PLANES = 32, 8
@@ -157,7 +157,7 @@ def few_across(
             )
 
 
-class AcrossRoutine(Routine):
+class AcrossRoutine(TunedRoutine):
     """Few rows, and a matrix of floats with neighbours along its columns."""
 
     name = "across"

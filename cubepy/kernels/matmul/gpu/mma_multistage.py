@@ -24,7 +24,7 @@ from cubepy.kernels.matmul.gpu.operands import (
 from cubepy.kernels.matmul.gpu.simt import tile_start
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 UNITS = 256
 PIECE = 16
@@ -109,11 +109,10 @@ def stage_product(acc, tiles_a, at_a, tiles_b, at_b, top, left, high, wide, dept
     pitch_a = pitch_of(blueprint.rows, depth, blueprint.a_along_k, size)
     pitch_b = pitch_of(blueprint.columns, depth, blueprint.b_along_k, size)
     for k in cb.unroll(range(0, depth, 32 // size)):
-        b = ()
-        for j in cb.unroll(range(wide // 16)):
-            b = b + (
-                fragment(tiles_b, at_b, left + j * 16, k, pitch_b, blueprint.b_along_k, False),
-            )
+        b = tuple(
+            fragment(tiles_b, at_b, left + j * 16, k, pitch_b, blueprint.b_along_k, False)
+            for j in cb.unroll(range(wide // 16))
+        )
         for i in cb.unroll(range(high // 16)):
             a = fragment(tiles_a, at_a, top + i * 16, k, pitch_a, blueprint.a_along_k, True)
             for j in cb.unroll(range(wide // 8)):
@@ -221,7 +220,7 @@ def mma_product(
             )
 
 
-class MmaRoutine(Routine):
+class MmaRoutine(TunedRoutine):
     """16-bit floats, 8-bit integers and tf32 by `cb.mma`, of any strides."""
 
     name = "mma"

@@ -18,7 +18,7 @@ from cubepy.kernels.matmul.gpu.operands import fitted, once, oriented
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 UNITS = 256
 LANES = 4
@@ -202,7 +202,7 @@ an H200).
 """
 
 
-class SimtRoutine(Routine):
+class SimtRoutine(TunedRoutine):
     """Everything else on a GPU: f32 without tf32, f64, integers, mixed dtypes."""
 
     name = "simt"

@@ -27,10 +27,12 @@ from cubepy.kernels.primitives.pipeline import (
     stage_product,
 )
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 PLANE = 32
 PAIR = 2
+PADDING = 8
+"""Numbers between rows of sums in shared memory: planes write to different banks."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,104 @@ class Thin(Epilogue):
         return self.rows // BLOCK * GROUP + PLANE
 
 
+@cb.struct
+class Part:
+    """A cube's part of K of a tile: its batch, first row and column, first step and how many."""
+
+    batch: Any
+    row: Any
+    column: Any
+    first: Any
+    count: Any
+
+
+@cb.func
+def load_part(a, b, tiles_a, tiles_b, stage, part, batches, blueprint):
+    """Bring a part's stages of both operands."""
+    rows, columns = blueprint.rows, blueprint.columns
+    depth = ROW_BYTES // a.dtype.itemsize
+    batch_a = cb.min(part.batch, batches[0] - 1)
+    batch_b = cb.min(part.batch, batches[1] - 1)
+    for step in range(part.count):
+        k = (part.first + step) * depth
+        stage.acquire()
+        stage.expect((rows + columns) * ROW_BYTES)
+        load_tile(
+            tiles_b, stage.slot * columns * depth, b, (batch_b, part.column, k), columns,
+            blueprint.transpose_b, stage,
+        )  # fmt: skip
+        load_tile(
+            tiles_a, stage.slot * rows * depth, a, (batch_a, part.row, k), rows,
+            blueprint.transpose_a, stage,
+        )  # fmt: skip
+        stage = stage.advance()
+
+
+@cb.func
+def multiply_part(sums, tiles_a, tiles_b, stage, count, blueprint):
+    """Multiply a part's stages and leave the sums in shared memory, rows `columns + 8` apart."""
+    rows, columns = blueprint.rows, blueprint.columns
+    depth = ROW_BYTES // tiles_a.dtype.itemsize
+    pitch = columns + PADDING
+    acc = cb.local(columns // PAIR, cb.f32)
+    group = cb.UNIT_POS // GROUP
+    for n in cb.unroll(range(columns // PAIR)):
+        acc[n] = 0.0
+    for _step in range(count):
+        stage.wait()
+        cb.wgmma_fence()
+        stage_product(
+            acc, tiles_a, (stage.slot * rows + group * BLOCK) * depth, tiles_b,
+            stage.slot * columns * depth, True, blueprint,
+        )  # fmt: skip
+        cb.wgmma_commit()
+        cb.wgmma_wait(0)
+        stage.release(cb.UNIT_POS % GROUP == 0)
+        stage = stage.advance()
+    cb.wgmma_wait(0, acc)
+    lane = cb.UNIT_POS_PLANE
+    to = (cb.PLANE_POS * 16 + lane // 4) * pitch + lane % 4 * PAIR
+    for n in cb.unroll(range(columns // 8)):
+        sums.store(to + n * 8, acc.load(n * 4, PAIR))
+        sums.store(to + n * 8 + 8 * pitch, acc.load(n * 4 + PAIR, PAIR))
+
+
+@cb.func
+def add_parts(sums, rank, workers, out, bias, residual, alpha, part, blueprint):
+    """Add the sums of the cubes of a cluster, each cube its share of the tile, and write them."""
+    columns, parts = blueprint.columns, blueprint.parts
+    pitch, each = columns + PADDING, columns // PAIR
+    turns = columns // (2 * PAIR * parts)
+    total = cb.local(turns, cb.f32, lanes=PAIR)
+    cb.sync_cluster()
+    if cb.UNIT_POS < workers:
+        for turn in cb.unroll(range(turns)):
+            n = (rank * turns + turn) * workers + cb.UNIT_POS
+            at = n // each * pitch + n % each * PAIR
+            total[turn] = cb.splat(0.0, PAIR)
+            for other in cb.unroll(range(parts)):
+                one = cb.splat(cb.load_cluster(sums, at, other), 1)
+                total[turn] = total[turn] + cb.concat(
+                    one, cb.splat(cb.load_cluster(sums, at + 1, other), 1)
+                )
+    cb.sync_cluster()  # before the results are stored: it would wait until all see them
+    if cb.UNIT_POS < workers:
+        for turn in cb.unroll(range(turns)):
+            n = (rank * turns + turn) * workers + cb.UNIT_POS
+            row, column = part.row + n // each, part.column + n % each * PAIR
+            finish_line(total[turn], out, bias, residual, alpha, part.batch, row, column, blueprint)
+
+
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def thin_product(
-    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, row_tiles, column_tiles, steps,
-    batches_a, batches_b, blueprint: cb.Comptime,
+    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, tiles, steps, batches,
+    blueprint: cb.Comptime,
 ):  # fmt: skip
-    """out[batch] = epilogue(a[batch] @ b[batch]); a cluster makes one tile."""
+    """out[batch] = epilogue(a[batch] @ b[batch]); a cluster makes one tile.
+
+    `tiles` are the rows and columns of tiles, `steps` the stages of K, `batches` those of a and of
+    b.
+    """
     cb.cluster(blueprint.parts)
     rows, columns, stages, parts = (
         blueprint.rows,
@@ -81,102 +175,34 @@ def thin_product(
     empty = cb.barrier(stages, rows // BLOCK)
     tiles_a = cb.shared(stages * rows * depth, a.dtype)
     tiles_b = cb.shared(stages * columns * depth, b.dtype)
-    pitch = columns + 8
+    pitch = columns + PADDING
     sums = cb.shared(rows * pitch, cb.f32)
     cb.start_next()
     cb.wait_previous()
     tile = cb.CUBE_POS // parts
-    part = cb.CUBE_POS % parts
-    row = tile % row_tiles * rows
-    column = tile // row_tiles % column_tiles * columns
-    batch = tile // (row_tiles * column_tiles)
-    first = part * steps // parts
-    count = (part + 1) * steps // parts - first
+    rank = cb.CUBE_POS % parts
+    row = tile % tiles[0] * rows
+    column = tile // tiles[0] % tiles[1] * columns
+    batch = tile // (tiles[0] * tiles[1])
+    first = rank * steps // parts
+    part = Part(batch, row, column, first, (rank + 1) * steps // parts - first)
     stage = Stage(full, empty, 0, 0, stages)
     if cb.UNIT_POS >= workers:
         if cb.UNIT_POS == workers:
-            batch_a = cb.min(batch, batches_a - 1)
-            batch_b = cb.min(batch, batches_b - 1)
-            for step in range(count):
-                k = (first + step) * depth
-                stage.acquire((rows + columns) * ROW_BYTES)
-                load_tile(
-                    tiles_b,
-                    stage.slot * columns * depth,
-                    b,
-                    batch_b,
-                    column,
-                    k,
-                    columns,
-                    depth,
-                    blueprint.transpose_b,
-                    full,
-                    stage.slot,
-                )
-                load_tile(
-                    tiles_a,
-                    stage.slot * rows * depth,
-                    a,
-                    batch_a,
-                    row,
-                    k,
-                    rows,
-                    depth,
-                    blueprint.transpose_a,
-                    full,
-                    stage.slot,
-                )
-                stage = stage.commit()
+            load_part(a, b, tiles_a, tiles_b, stage, part, batches, blueprint)
     else:
-        acc = cb.local(columns // PAIR, cb.f32)
-        group = cb.UNIT_POS // GROUP
-        for n in cb.unroll(range(columns // PAIR)):
-            acc[n] = 0.0
-        for _step in range(count):
-            stage.wait()
-            cb.wgmma_fence()
-            stage_product(
-                acc, tiles_a, (stage.slot * rows + group * BLOCK) * depth, tiles_b, stage.slot * columns * depth, True,
-                blueprint, depth,
-            )  # fmt: skip
-            cb.wgmma_commit()
-            cb.wgmma_wait(0)
-            stage = stage.release(cb.UNIT_POS % GROUP == 0)
-        cb.wgmma_wait(0, acc)
-        lane = cb.UNIT_POS_PLANE
-        to = (cb.PLANE_POS * 16 + lane // 4) * pitch + lane % 4 * PAIR
-        for n in cb.unroll(range(columns // 8)):
-            sums.store(to + n * 8, acc.load(n * 4, PAIR))
-            sums.store(to + n * 8 + 8 * pitch, acc.load(n * 4 + PAIR, PAIR))
-    each = columns // PAIR
+        multiply_part(sums, tiles_a, tiles_b, stage, part.count, blueprint)
     if parts > 1:
-        cb.sync_cluster()
-        turns = columns // (2 * PAIR * parts)
-        total = cb.local(turns, cb.f32, lanes=PAIR)
-        if cb.UNIT_POS < workers:
-            for turn in cb.unroll(range(turns)):
-                n = (part * turns + turn) * workers + cb.UNIT_POS
-                at = n // each * pitch + n % each * PAIR
-                total[turn] = cb.splat(0.0, PAIR)
-                for rank in cb.unroll(range(parts)):
-                    one = cb.splat(cb.load_cluster(sums, at, rank), 1)
-                    total[turn] = total[turn] + cb.concat(
-                        one, cb.splat(cb.load_cluster(sums, at + 1, rank), 1)
-                    )
-        cb.sync_cluster()  # before the results are stored: it would wait until all see them
-        if cb.UNIT_POS < workers:
-            for turn in cb.unroll(range(turns)):
-                n = (part * turns + turn) * workers + cb.UNIT_POS
-                finish_line(
-                    total[turn], out, bias, residual, alpha, batch, row + n // each, column + n % each * PAIR, blueprint
-                )  # fmt: skip
+        add_parts(sums, rank, workers, out, bias, residual, alpha, part, blueprint)
     else:
         cb.sync_cube()
+        each = columns // PAIR
         if cb.UNIT_POS < workers:
             for n in range(cb.UNIT_POS, rows * each, workers):
                 r, c = n // each, n % each * PAIR
                 finish_line(
-                    sums.load(r * pitch + c, PAIR), out, bias, residual, alpha, batch, row + r, column + c, blueprint
+                    sums.load(r * pitch + c, PAIR), out, bias, residual, alpha, batch, row + r,
+                    column + c, blueprint,
                 )  # fmt: skip
 
 
@@ -194,7 +220,7 @@ the chip.
 """
 
 
-class ThinRoutine(Routine):
+class ThinRoutine(TunedRoutine):
     """16-bit floats and tf32 where tiles are fewer than cores: cubes share K, so that all cores
     bring the matrix.
     """
@@ -241,6 +267,6 @@ class ThinRoutine(Routine):
         thin_product[batch * row_tiles * column_tiles * plan.parts, plan.units](
             map_of(a, plan.rows, depth, tf32) if a_along_k else map_of(a, depth, BLOCK),
             map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
-            out, bias, residual, float(alpha), row_tiles, column_tiles, -(-x.shape[2] // depth), a.shape[0],
-            b.shape[0], plan, mode="unchecked",
+            out, bias, residual, float(alpha), (row_tiles, column_tiles), -(-x.shape[2] // depth),
+            (a.shape[0], b.shape[0]), plan, mode="unchecked",
         )  # fmt: skip

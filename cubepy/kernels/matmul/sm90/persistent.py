@@ -26,23 +26,21 @@ from cubepy.kernels.matmul.gpu.operands import (
     oriented,
 )
 from cubepy.kernels.matmul.problem import Product, result_dtype
+from cubepy.kernels.matmul.sm90.epilogue import PLANE_ROWS, TileEpilogue
 from cubepy.kernels.primitives.epilogue import Epilogue
 from cubepy.kernels.primitives.pipeline import (
     BLOCK,
     GROUP,
     ROW_BYTES,
+    consume,
     load_tile,
-    multiply_tile,
-    next_slot,
-    ring_of,
-    skip_slots,
+    pipeline_of,
+    produce,
 )
 from cubepy.lang.dtypes import as_dtype
-from cubepy.tune import Routine
+from cubepy.tune import TunedRoutine
 
 UNITS = 3 * GROUP
-PLANE_ROWS = 16
-"""Rows of the result that a plane holds of each instruction."""
 
 
 @dataclass(frozen=True)
@@ -89,255 +87,97 @@ def tile_place(tile, row_tiles, column_tiles, band: cb.Comptime[int]):
     return batch, index * band + left - column * here, column
 
 
-@cb.func
-def box_place(n, consumer, plane, width, boxes):
-    """Where a plane's box `n` stands: rows down and columns right in its tile, its buffer, and that
-    one's start.
+@cb.struct
+class TiledProduct:
+    """The tiles of out[batch] = epilogue(a[batch] @ b[batch]), for the loops of the pipeline.
+
+    `tiles` are the batches and the rows and columns of tiles, `batches` those of a and of b, `count`
+    the stages of a tile.
     """
-    buffer = (consumer * 2 + n % 2) * 4 + plane
-    return n // boxes * BLOCK, n % boxes * width, buffer, buffer * PLANE_ROWS * width
 
+    a: cb.TensorMap
+    b: cb.TensorMap
+    epilogue: TileEpilogue
+    tiles: Any
+    batches: Any
+    count: Any
+    blueprint: cb.Comptime[Hopper]
 
-@cb.func
-def write_tile(
-    acc,
-    staging,
-    shift,
-    consumer,
-    out,
-    residual,
-    arrived,
-    done,
-    alpha,
-    batch,
-    row,
-    column,
-    blueprint,
-):
-    """The epilogue, box by box of 16 rows a plane: from registers to shared memory, in the order
-    that the copy engine swizzles, and from there by the copy engine. Two buffers take turns.
+    def position(self, tile):
+        """Batch, and row and column in elements."""
+        _, row_tiles, column_tiles = self.tiles
+        batch, row, column = tile_place(tile, row_tiles, column_tiles, self.blueprint.band)
+        return batch, row * self.blueprint.rows, column * self.blueprint.columns
 
-    A residual comes the opposite way: its box is brought to where the result's box will stand.
-        `done` counts the
-    tiles that this consumer wrote before; it says the parity of `arrived`.
-    """
-    lane = cb.UNIT_POS_PLANE
-    plane = cb.PLANE_POS % 4
-    width = ROW_BYTES // staging.dtype.itemsize
-    boxes = blueprint.columns // width
-    count = blueprint.share // BLOCK * boxes
-    top = row + plane * PLANE_ROWS
-    if blueprint.residual:
-        if blueprint.plain:
-            cb.fence_async()
-            cb.sync_plane()
-        if lane == 0:
-            cb.tma_wait(0)
-            for n in cb.unroll(range(min(2, count))):
-                bring_residual(
-                    staging, consumer, plane, residual, arrived, batch, top, column, n, width, boxes
-                )
-    for n in cb.unroll(range(count)):
-        down, right, buffer, at = box_place(n, consumer, plane, width, boxes)
-        if blueprint.residual:
-            cb.barrier_wait(arrived, buffer, (done * ((count + 1 - n % 2) // 2) + n // 2) % 2)
-        elif blueprint.plain:
-            cb.sync_plane()
-        else:
-            if (
-                lane == 0
-            ):  # an odd number of boxes gives the last and the next first one the same buffer
-                cb.tma_wait(1 - count % 2)
-            cb.sync_plane()
-        for j in cb.unroll(range(width // 16)):
-            left = right + j * 16
-            first = (down * blueprint.columns // BLOCK + left) // 2
-            place = consumer * blueprint.columns + left
-            stage_fragment(acc, first, staging, at, j, lane, shift, place, alpha, blueprint, width)
-        if blueprint.plain:
-            cb.sync_plane()
-            write_box(staging, at, out, batch, top + down, column + right, lane, width, blueprint)
-            if blueprint.residual and n + 2 < count:
-                cb.fence_async()
-                cb.sync_plane()
-                if lane == 0:
-                    bring_residual(
-                        staging,
-                        consumer,
-                        plane,
-                        residual,
-                        arrived,
-                        batch,
-                        top,
-                        column,
-                        n + 2,
-                        width,
-                        boxes,
-                    )
-        else:
-            cb.fence_async()
-            cb.sync_plane()
-            if lane == 0:
-                cb.tma_store(out, (batch, top + down, column + right), staging, at)
-                cb.tma_commit()
-                if blueprint.residual and n + 2 < count:
-                    cb.tma_wait(0)
-                    bring_residual(
-                        staging,
-                        consumer,
-                        plane,
-                        residual,
-                        arrived,
-                        batch,
-                        top,
-                        column,
-                        n + 2,
-                        width,
-                        boxes,
-                    )
+    def steps(self, position):
+        """Stages of a tile."""
+        return self.count
 
+    def load(self, pipeline, stage, position):
+        """Bring a tile's stages; gives the stage after them."""
+        blueprint = self.blueprint
+        depth = ROW_BYTES // self.a.dtype.itemsize
+        batch, row, column = position
+        batch_a = cb.min(batch, self.batches[0] - 1)
+        batch_b = cb.min(batch, self.batches[1] - 1)
+        for step in range(self.count):
+            stage.acquire()
+            stage.expect((blueprint.rows + blueprint.columns) * ROW_BYTES)
+            load_tile(
+                pipeline.a, pipeline.at_a(stage), self.a, (batch_a, row, step * depth), blueprint.rows,
+                blueprint.transpose_a, stage,
+            )  # fmt: skip
+            load_tile(
+                pipeline.b, pipeline.at_b(stage), self.b, (batch_b, column, step * depth), blueprint.columns,
+                blueprint.transpose_b, stage,
+            )  # fmt: skip
+            stage = stage.advance()
+        return stage
 
-@cb.func
-def write_box(staging, at, out, batch, row, column, lane, width, blueprint):
-    """16 rows of a box from shared memory, where they are swizzled, to rows of any alignment."""
-    per = blueprint.plain
-    block = 16 // staging.dtype.itemsize
-    for r in cb.unroll(range(PLANE_ROWS)):
-        if row + r < out.shape[1]:
-            for place in cb.unroll(range(0, width, per * cb.PLANE_DIM)):
-                k = place + lane * per
-                value = staging.load(
-                    at + r * width + (k // block ^ (r % 8)) * block + k % block, per
-                )
-                out.store((batch, row + r, column + k), value, valid=out.shape[2] - column - k)
+    def begin(self, position):
+        """The tile's bias."""
+        if self.blueprint.bias:
+            self.epilogue.load_bias(cb.UNIT_POS // GROUP - 1, position[2])
 
-
-@cb.func
-def bring_bias(shift, bias, consumer, column, columns):
-    """The tile's part of the bias to shared memory; called before the products, which hide its way."""
-    cb.sync_group(consumer + 1, GROUP)
-    for k in range(cb.UNIT_POS % GROUP, columns, GROUP):
-        value = 0.0
-        if column + k < bias.shape[0]:
-            value = cb.cast(bias[column + k], cb.f32)
-        shift[consumer * columns + k] = value
-    cb.sync_group(consumer + 1, GROUP)
-
-
-@cb.func
-def bring_residual(
-    staging, consumer, plane, residual, arrived, batch, top, column, n, width, boxes
-):
-    """Start bringing box `n` of the residual."""
-    down, right, buffer, at = box_place(n, consumer, plane, width, boxes)
-    cb.barrier_expect(arrived, buffer, PLANE_ROWS * ROW_BYTES)
-    cb.tma_load(staging, at, residual, (batch, top + down, column + right), arrived, buffer)
-
-
-@cb.func
-def stage_fragment(acc, first, staging, at, j, lane, shift, left, alpha, blueprint, width):
-    """16 rows by 16 columns, eight elements a unit, to their swizzled place in shared memory: pairs
-    in rows r and r + 8 at one column, then the same 8 columns on, as matrix units lay them out.
-    """
-    value = acc.load(first, 8)
-    if blueprint.scaled:
-        value = value * alpha
-    if blueprint.bias:
-        one = shift.load(left + lane % 4 * 2, 2)
-        two = shift.load(left + lane % 4 * 2 + 8, 2)
-        value = value + cb.concat(cb.concat(one, one), cb.concat(two, two))
-    if blueprint.activation is not None:
-        value = blueprint.activation(value)
-    if staging.dtype.itemsize == 2:
-        place = at + lane % 16 * width + ((2 * j + lane // 16) ^ (lane % 8)) * 8
-        if blueprint.residual:
-            value = value + cb.unpack(cb.load_matrix(staging, place, 4), staging.dtype)
-        cb.store_matrix(staging, place, cb.pack(value, staging.dtype))
-    else:
-        for piece in cb.unroll(range(4)):
-            block = 4 * j + piece // 2 * 2 + lane % 4 // 2
-            place = (
-                at + (lane // 4 + piece % 2 * 8) * width + (block ^ (lane // 4)) * 4 + lane % 2 * 2
-            )
-            pair = cb.slice_line(value, 2 * piece, 2)
-            if blueprint.residual:
-                pair = pair + staging.load(place, 2)
-            staging.store(place, cb.cast(pair, staging.dtype))
+    def finish(self, acc, position, done):
+        """Write this consumer's rows of a tile."""
+        blueprint = self.blueprint
+        batch, row, column = position
+        consumer = cb.UNIT_POS // GROUP - 1
+        own = 0 if blueprint.turns else consumer * blueprint.share  # its first row in a tile
+        self.epilogue.write(acc, consumer, (batch, row + own, column), done)
 
 
 @cb.kernel(fast_math=("contract", "afn", "nsz"))
 def hopper_product(
-    a: cb.TensorMap, b: cb.TensorMap, out, bias, residual, alpha: cb.f32, batches, row_tiles,
-    column_tiles, steps, batches_a, batches_b, blueprint: cb.Comptime,
+    a: cb.TensorMap, b: cb.TensorMap, out, bias, residual, alpha: cb.f32, tiles, steps, batches,
+    blueprint: cb.Comptime,
 ):  # fmt: skip
     """out[batch] = epilogue(a[batch] @ b[batch]); a launch has at most one cube for each core of
     the device.
+
+    `tiles` are the batches and the rows and columns of tiles; `steps` the stages of K; `batches`
+    those of a and of b.
     """
-    rows, columns, stages, share = (
-        blueprint.rows,
-        blueprint.columns,
-        blueprint.stages,
-        blueprint.share,
-    )
-    depth = ROW_BYTES // a.dtype.itemsize
-    ring = ring_of(blueprint, a.dtype, b.dtype)
-    full, empty, _order, tiles_a, tiles_b = ring
+    pipeline = pipeline_of(blueprint, a.dtype, b.dtype)
     staging = cb.shared(4 * BLOCK * ROW_BYTES // out.dtype.itemsize, out.dtype)
     arrived = cb.barrier(16, 1)
-    shift = cb.shared(2 * columns if blueprint.bias else 1, cb.f32)
-    tiles = batches * row_tiles * column_tiles
+    shift = cb.shared(2 * blueprint.columns if blueprint.bias else 1, cb.f32)
+    epilogue = TileEpilogue(out, bias, residual, alpha, staging, shift, arrived, blueprint)
+    product = TiledProduct(a, b, epilogue, tiles, batches, steps, blueprint)
+    count = tiles[0] * tiles[1] * tiles[2]
     if blueprint.early:
         cb.start_next()
         cb.wait_previous()
-    slot = 0
-    phase = 0
-    tile = cb.CUBE_POS
     if cb.UNIT_POS < GROUP:
         cb.set_registers(40, False)
         if cb.UNIT_POS == 0:
-            while tile < tiles:
-                batch, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
-                batch_a = cb.min(batch, batches_a - 1)
-                batch_b = cb.min(batch, batches_b - 1)
-                for step in range(steps):
-                    cb.barrier_wait(empty, slot, 1 - phase)
-                    cb.barrier_expect(full, slot, (rows + columns) * ROW_BYTES)
-                    load_tile(
-                        tiles_a, slot * rows * depth, a, batch_a, row * rows, step * depth, rows, depth,
-                        blueprint.transpose_a, full, slot,
-                    )  # fmt: skip
-                    load_tile(
-                        tiles_b, slot * columns * depth, b, batch_b, column * columns, step * depth, columns, depth,
-                        blueprint.transpose_b, full, slot,
-                    )  # fmt: skip
-                    slot, phase = next_slot(slot, phase, stages)
-                tile = tile + cb.CUBE_COUNT
+            produce(product, pipeline, count)
     else:
         cb.set_registers(232, True)
-        acc = cb.local(share * columns // GROUP, cb.i32 if a.dtype.is_int else cb.f32)
-        consumer = cb.UNIT_POS // GROUP - 1
-        own = 0 if blueprint.turns else consumer * share  # its first row in a tile
-        mine = consumer
-        turn = 1 - consumer
-        done = 0
-        while tile < tiles:
-            if blueprint.turns and mine != 0:  # the other's tile: its stages go by
-                slot, phase = skip_slots(slot, phase, steps, stages)
-            else:
-                batch, row, column = tile_place(tile, row_tiles, column_tiles, blueprint.band)
-                if blueprint.bias:
-                    bring_bias(shift, bias, consumer, column * columns, columns)
-                slot, phase = multiply_tile(
-                    acc, ring, slot, phase, turn, steps, blueprint, blueprint.turns
-                )
-                turn = 1 - turn
-                write_tile(
-                    acc, staging, shift, consumer, out, residual, arrived, done, alpha, batch, row * rows + own,
-                    column * columns, blueprint,
-                )  # fmt: skip
-                done = done + 1
-            mine = 1 - mine
-            tile = tile + cb.CUBE_COUNT
+        sums = blueprint.share * blueprint.columns // GROUP
+        acc = cb.local(sums, cb.i32 if a.dtype.is_int else cb.f32)
+        consume(product, acc, pipeline, count, blueprint.turns)
         if cb.UNIT_POS_PLANE == 0 and not blueprint.plain:
             cb.tma_wait(0)
 
@@ -351,7 +191,7 @@ is 2 KiB long, and the launch (measured on an H200).
 """
 
 
-class HopperRoutine(Routine):
+class HopperRoutine(TunedRoutine):
     """16-bit floats, 8-bit integers and tf32 by `cb.wgmma`, with operands that the copy engine can
     take.
     """
@@ -414,6 +254,6 @@ class HopperRoutine(Routine):
             map_of(b, plan.columns, depth, tf32) if b_along_k else map_of(b, depth, BLOCK),
             out if plan.plain else map_of(out, PLANE_ROWS, width), bias,
             None if residual is None else map_of(residual, PLANE_ROWS, ROW_BYTES // residual.itemsize),
-            float(alpha), batch, row_tiles, column_tiles, -(-x.shape[2] // depth), a.shape[0], b.shape[0], plan,
+            float(alpha), (batch, row_tiles, column_tiles), -(-x.shape[2] // depth), (a.shape[0], b.shape[0]), plan,
             mode="unchecked",
         )  # fmt: skip

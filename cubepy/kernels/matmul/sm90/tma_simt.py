@@ -18,8 +18,8 @@ from cubepy.kernels.matmul.gpu.operands import fitted, map_of, once
 from cubepy.kernels.matmul.problem import Product, result_dtype
 from cubepy.kernels.matmul.sm90.persistent import tile_place
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
-from cubepy.kernels.primitives.pipeline import next_slot
-from cubepy.tune import Routine
+from cubepy.kernels.primitives.pipeline import Stage
+from cubepy.tune import TunedRoutine
 
 DEPTH = 32
 """K of a stage: 128 bytes of a row, which the copy engine swizzles."""
@@ -106,26 +106,40 @@ def stage_sums(acc, ring, at_a, at_b, pick_a, pick_b, high):
                 acc[i] = cb.fma(cb.splat(x[i][k], WIDE), line, acc[i])
 
 
-@cb.func
-def bring(ring, slot, a, b, batch_a, batch_b, row, column, step, full, blueprint):
-    """Start bringing a stage of both operands."""
-    rows, columns = blueprint.rows, blueprint.columns
-    at = slot * (rows + columns) * DEPTH
-    cb.barrier_expect(full, slot, (rows + columns) * DEPTH * 4)
-    cb.tma_load(ring, at, a, (batch_a, row, step * DEPTH), full, slot)
-    seen = (
-        (batch_b, column, step * DEPTH) if blueprint.b_along_k else (batch_b, step * DEPTH, column)
-    )
-    cb.tma_load(ring, at + rows * DEPTH, b, seen, full, slot)
+@cb.struct
+class TileOperands:
+    """Both operands of a tile: their maps, batches, and first row and column."""
+
+    a: cb.TensorMap
+    b: cb.TensorMap
+    batch_a: Any
+    batch_b: Any
+    row: Any
+    column: Any
+    blueprint: cb.Comptime[Any]
+
+    def load(self, tiles, stage, step):
+        """Start bringing a step of K into a stage of the ring `tiles`."""
+        rows, columns = self.blueprint.rows, self.blueprint.columns
+        slot = stage.index()
+        at = slot * (rows + columns) * DEPTH
+        stage.expect((rows + columns) * DEPTH * 4)
+        cb.tma_load(tiles, at, self.a, (self.batch_a, self.row, step * DEPTH), stage.full, slot)
+        seen = (
+            (self.batch_b, self.column, step * DEPTH)
+            if self.blueprint.b_along_k
+            else (self.batch_b, step * DEPTH, self.column)
+        )
+        cb.tma_load(tiles, at + rows * DEPTH, self.b, seen, stage.full, slot)
 
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def fma_product(
-    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, row_tiles, column_tiles, steps,
-    batches_a, batches_b, blueprint: cb.Comptime,
+    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, tiles, steps, batches,
+    blueprint: cb.Comptime,
 ):  # fmt: skip
     """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube
-    makes a tile.
+    makes a tile. `tiles`: rows and columns of tiles; `batches`: those of a and of b.
     """
     cb.resident(blueprint.cubes)
     rows, columns, stages, high = (
@@ -136,33 +150,32 @@ def fma_product(
     )
     full = cb.barrier(stages, 1)
     ring = cb.shared(stages * (rows + columns) * DEPTH, cb.f32)
-    batch, row, column = tile_place(cb.CUBE_POS, row_tiles, column_tiles, blueprint.band)
+    batch, row, column = tile_place(cb.CUBE_POS, tiles[0], tiles[1], blueprint.band)
     row = row * rows
     column = column * columns
-    batch_a = cb.min(batch, batches_a - 1)
-    batch_b = cb.min(batch, batches_b - 1)
+    batch_a = cb.min(batch, batches[0] - 1)
+    batch_b = cb.min(batch, batches[1] - 1)
+    operands = TileOperands(a, b, batch_a, batch_b, row, column, blueprint)
     if cb.UNIT_POS == 0:
         for s in range(cb.min(steps, stages)):
-            bring(ring, s, a, b, batch_a, batch_b, row, column, s, full, blueprint)
+            operands.load(ring, Stage(full, None, s, 0, stages), s)
     top, left = seat(columns, high)
     pick_a = top % 8
     pick_b = left % 8
     acc = cb.local(high, cb.f32, lanes=WIDE)
     for i in cb.unroll(range(high)):
         acc[i] = cb.splat(0.0, WIDE)
-    slot = 0
-    phase = 0
+    stage = Stage(full, None, 0, 0, stages)
     for step in range(steps):
-        cb.barrier_wait(full, slot, phase)
-        at = slot * (rows + columns) * DEPTH
+        stage.wait()
+        at = stage.slot * (rows + columns) * DEPTH
         stage_sums(acc, ring, at + top * DEPTH, at + (rows + left) * DEPTH, pick_a, pick_b, high)
         cb.sync_cube()
         if cb.UNIT_POS == 0 and step + stages < steps:
-            bring(ring, slot, a, b, batch_a, batch_b, row, column, step + stages, full, blueprint)
-        slot, phase = next_slot(slot, phase, stages)
-    pitch = (
-        columns + LANES
-    )  # the sums go where the stages were, so that results are stored in lines
+            operands.load(ring, stage, step + stages)
+        stage = stage.advance()
+    # The sums go where the stages were, so that results are stored in lines.
+    pitch = columns + LANES
     for i in cb.unroll(range(high)):
         for j in cb.unroll(range(WIDE)):
             ring[top * pitch + left + (8 * i * pitch + 8 * j)] = acc[i][j]
@@ -175,7 +188,7 @@ def fma_product(
         )  # fmt: skip
 
 
-class FmaRoutine(Routine):
+class FmaRoutine(TunedRoutine):
     """f32 by plain arithmetic, with tiles that the copy engine brings."""
 
     name, kernel = "fma", fma_product
@@ -217,6 +230,6 @@ class FmaRoutine(Routine):
         batch, m, n = out.shape
         row_tiles, column_tiles = -(-m // plan.rows), -(-n // plan.columns)
         self.kernel[batch * row_tiles * column_tiles, plan.units](
-            map_of(a, plan.rows, DEPTH), map_of(b, *box), out, bias, residual, float(alpha), row_tiles, column_tiles,
-            -(-x.shape[2] // DEPTH), a.shape[0], b.shape[0], plan, mode="unchecked",
+            map_of(a, plan.rows, DEPTH), map_of(b, *box), out, bias, residual, float(alpha),
+            (row_tiles, column_tiles), -(-x.shape[2] // DEPTH), (a.shape[0], b.shape[0]), plan, mode="unchecked",
         )  # fmt: skip

@@ -20,12 +20,12 @@ from cubepy.kernels.matmul.sm90.tma_simt import (
     WIDE,
     Fma,
     FmaRoutine,
-    bring,
+    TileOperands,
     lines,
     turned,
 )
 from cubepy.kernels.primitives.epilogue import Epilogue, finish_line
-from cubepy.kernels.primitives.pipeline import next_slot
+from cubepy.kernels.primitives.pipeline import Stage
 
 PLANES = 8
 ROW_LANES = 8
@@ -71,39 +71,28 @@ def neighbours(ring, at, k, beside):
 
 @cb.kernel(fast_math=("contract", "nsz"))
 def fma_planes_product(
-    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, row_tiles, column_tiles, steps,
-    batches_a, batches_b, blueprint: cb.Comptime,
+    a: cb.TensorMap, b: cb.TensorMap, out: cb.Array, bias, residual, alpha: cb.f32, tiles, steps, batches,
+    blueprint: cb.Comptime,
 ):  # fmt: skip
     """out[batch] = epilogue(a[batch] @ b[batch].T) for maps (batch, M, K) and (batch, N, K); a cube
-    makes a tile.
+    makes a tile. `tiles`: rows and columns of tiles; `batches`: those of a and of b.
     """
     cb.resident(blueprint.cubes)
-    stages, stage = blueprint.stages, (ROWS + COLUMNS) * DEPTH
+    stages, size = blueprint.stages, (ROWS + COLUMNS) * DEPTH
     full = cb.barrier(PLANES * stages, 1)
-    ring = cb.shared(PLANES * max(stages * stage, ROWS * COLUMNS), cb.f32)
-    batch, row, column = tile_place(cb.CUBE_POS, row_tiles, column_tiles, blueprint.band)
+    ring = cb.shared(PLANES * max(stages * size, ROWS * COLUMNS), cb.f32)
+    batch, row, column = tile_place(cb.CUBE_POS, tiles[0], tiles[1], blueprint.band)
     row = row * ROWS
     column = column * COLUMNS
-    batch_a = cb.min(batch, batches_a - 1)
-    batch_b = cb.min(batch, batches_b - 1)
+    batch_a = cb.min(batch, batches[0] - 1)
+    batch_b = cb.min(batch, batches[1] - 1)
+    operands = TileOperands(a, b, batch_a, batch_b, row, column, blueprint)
     plane, lane = cb.PLANE_POS, cb.UNIT_POS_PLANE
     first = plane * stages
     if lane == 0:
         for s in range(stages):
             if plane + s * PLANES < steps:
-                bring(
-                    ring,
-                    first + s,
-                    a,
-                    b,
-                    batch_a,
-                    batch_b,
-                    row,
-                    column,
-                    plane + s * PLANES,
-                    full,
-                    blueprint,
-                )
+                operands.load(ring, Stage(full, None, s, 0, stages, first), plane + s * PLANES)
     top = (
         lane // 2 % 4 + lane // 16 * 4
     )  # units next to each other share a row, those two apart a column
@@ -114,12 +103,11 @@ def fma_planes_product(
     acc = cb.local(HIGH, cb.f32, lanes=WIDE)
     for i in cb.unroll(range(HIGH)):
         acc[i] = cb.splat(0.0, WIDE)
-    slot = 0
-    phase = 0
+    stage = Stage(full, None, 0, 0, stages, first)
     for step in range(plane, steps, PLANES):
-        cb.barrier_wait(full, first + slot, phase)
-        at_a = (first + slot) * stage + top * DEPTH
-        at_b = (first + slot) * stage + ROWS * DEPTH
+        stage.wait()
+        at_a = (first + stage.slot) * size + top * DEPTH
+        at_b = (first + stage.slot) * size + ROWS * DEPTH
         for q in range(DEPTH // LANES):
             if blueprint.b_along_k:
                 near = lines(
@@ -139,10 +127,8 @@ def fma_planes_product(
                     acc[i] = cb.fma(cb.splat(x[i][k], WIDE), line, acc[i])
         cb.sync_plane()
         if lane == 0 and step + stages * PLANES < steps:
-            bring(
-                ring, first + slot, a, b, batch_a, batch_b, row, column, step + stages * PLANES, full, blueprint
-            )  # fmt: skip
-        slot, phase = next_slot(slot, phase, stages)
+            operands.load(ring, stage, step + stages * PLANES)
+        stage = stage.advance()
     cb.sync_cube()  # the sums go where the stages were
     for i in cb.unroll(range(HIGH)):
         for j in cb.unroll(range(WIDE)):

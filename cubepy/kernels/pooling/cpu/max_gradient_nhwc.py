@@ -8,11 +8,11 @@ channel.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
 from cubepy.kernels.pooling.naive import windows_over
+from cubepy.kernels.pooling.problem import MaxPoolBack
 from cubepy.kernels.windows.direct_cpu import past
+from cubepy.tune import CpuRoutine
 
 LINES = 4  # that are under way at a time
 MOST = 9  # windows that hold a place
@@ -86,21 +86,34 @@ def add_windows(
             )
 
 
-def run(grad: Any, index: Any, out: Any, how: tuple[tuple[int, ...], ...], parts: bool) -> bool:
-    """The gradient by the input into `out`, all of (batch, depth, height, width, channels); whether
-    it was done.
+class AddWindows(CpuRoutine):
+    """The sum over the windows that hold a place, in lines of channels."""
 
-    An index outside of its window counts nowhere.
-    """
-    acc = cb.f64 if out.itemsize == 8 else cb.f32
-    lanes = max(1, cb.device_properties_of().register_bytes // acc.itemsize)
-    windows = 1
-    for k, s, d in zip(how[0], how[1], how[3], strict=True):
-        windows *= -(-((k - 1) * d + 1) // s)
-    if out.shape[4] < lanes or windows > MOST:
-        return False
-    cubes = out.shape[0] * out.shape[1] * out.shape[2]
-    add_windows[cubes, 1](
-        grad, index, out, *how, acc, parts, past(out, lanes, grad, index), lanes, mode="unchecked"
-    )
-    return True
+    name = "add_windows"
+
+    def unfit(self, p: MaxPoolBack, properties: cb.DeviceProperties) -> str | None:
+        """Lines of channels, and few windows over a place."""
+        acc = cb.f64 if p.out.itemsize == 8 else cb.f32
+        windows = 1
+        for k, s, d in zip(p.settings[0], p.settings[1], p.settings[3], strict=True):
+            windows *= -(-((k - 1) * d + 1) // s)
+        few = p.out.shape[4] < properties.lanes(acc) or windows > MOST
+        return "for lines of channels and few windows over a place" if few else None
+
+    def launch(self, p: MaxPoolBack, properties: cb.DeviceProperties) -> None:
+        """A cube does a row; an index outside of its window counts nowhere."""
+        grad, index, out = p.grad, p.index, p.out
+        acc = cb.f64 if out.itemsize == 8 else cb.f32
+        lanes = properties.lanes(acc)
+        cubes = out.shape[0] * out.shape[1] * out.shape[2]
+        add_windows[cubes, 1](
+            grad,
+            index,
+            out,
+            *p.settings,
+            acc,
+            p.parts,
+            past(out, lanes, grad, index),
+            lanes,
+            mode="unchecked",
+        )

@@ -9,12 +9,12 @@ plane, or a line of channels.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
 from cubepy.kernels.movement.copy import convert_into
+from cubepy.kernels.pooling.problem import MaxPool, MaxPoolBack
 from cubepy.kernels.windows.window import window
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine
 
 TOGETHER = 4  # planes, where cubes have as many each
 ROOM = 4096  # places of a row of windows, at most
@@ -305,47 +305,60 @@ def add_chosen(
             add_at(grad, index, out, k * channels + c, b * size * channels + c, size, channels)
 
 
-def largest(
-    x: Any, out: Any, index: Any, how: tuple[tuple[int, ...], ...], least: Any, parts: bool
-) -> bool:
-    """Windows of x into `out`, their places into `index` (or None); whether there was room for it."""
-    lanes = max(1, cb.device_properties_of().register_bytes // max(4, x.itemsize))
-    if x[0, ..., 0].size > FAR:
-        return False
-    rows = out.shape[0] * out.shape[1] * out.shape[2]
-    if x.shape[4] > 1:
-        largest_pixels[rows, 1](x, out, index, *how, least, parts, lanes, mode="unchecked")
-        return True
-    kernel, stride, pad, dilation = (part[2] for part in how)
-    reached = (out.shape[3] + lanes) * stride + kernel * dilation
-    if max(x.shape[3] + 2 * pad + kernel * dilation + lanes * stride, reached) > ROOM:
-        return False
-    step = stride if not parts and lanes * stride <= 64 else 0
-    planes = [None if a is None else a.reshape(a.shape[:4]) for a in (x, out, index)]
-    largest_planes[rows, 1](*planes, *how, least, parts, step, ROOM, lanes, mode="unchecked")
-    return True
+class Indices(CpuRoutine):
+    """Rows of windows with their places, along the width in lines."""
+
+    name = "indices"
+
+    def unfit(self, p: MaxPool, properties: cb.DeviceProperties) -> str | None:
+        """Images whose places are numbers of 32 bits, and whose rows there is room for."""
+        if p.x[0, ..., 0].size > FAR:
+            return "images are too large"
+        if p.x.shape[4] > 1:
+            return None
+        lanes = max(1, properties.register_bytes // max(4, p.x.itemsize))
+        kernel, stride, pad, dilation = (part[2] for part in p.settings)
+        reached = (p.out.shape[3] + lanes) * stride + kernel * dilation
+        most = max(p.x.shape[3] + 2 * pad + kernel * dilation + lanes * stride, reached)
+        return None if most <= ROOM else "there is no room for a row"
+
+    def launch(self, p: MaxPool, properties: cb.DeviceProperties) -> None:
+        """A cube does a row of windows."""
+        lanes = max(1, properties.register_bytes // max(4, p.x.itemsize))
+        rows = p.out.shape[0] * p.out.shape[1] * p.out.shape[2]
+        arrays, rest = (p.x, p.out, p.index), (p.least, p.parts)
+        if p.x.shape[4] > 1:
+            largest_pixels[rows, 1](*arrays, *p.settings, *rest, lanes, mode="unchecked")
+            return
+        stride = p.settings[1][2]
+        step = stride if not p.parts and lanes * stride <= 64 else 0
+        planes = [None if a is None else a.reshape(a.shape[:4]) for a in arrays]
+        largest_planes[rows, 1](*planes, *p.settings, *rest, step, ROOM, lanes, mode="unchecked")
 
 
-def largest_back(grad: Any, index: Any, out: Any) -> None:
-    """The gradient by the input into `out`: indices outside of it are dropped."""
-    total = memory.empty(out.shape, "f4") if out.itemsize == 2 else out
-    channels, lanes = (
-        out.shape[4],
-        max(1, cb.device_properties_of().register_bytes // total.itemsize),
-    )
-    sizes = [a[0, ..., 0].size for a in (out, grad)]
-    flat = [a.reshape(-1) for a in (grad, index, total)]
-    if channels == 1:
-        together = max(1, min(TOGETHER, out.shape[0] // CUBES))
-        add_chosen_planes[-(-out.shape[0] // together), 1](
-            *flat, *sizes, together, lanes, mode="unchecked"
-        )
-    else:
-        blocks = min(
-            -(-channels // lanes), -(-CUBES // out.shape[0])
-        )  # neighbours are read together
-        width = -(-channels // (blocks * lanes)) * lanes
-        cubes = out.shape[0] * -(-channels // width)
-        add_chosen[cubes, 1](*flat, *sizes, channels, width, lanes, mode="unchecked")
-    if total is not out:
-        convert_into(out, total)
+class AddChosen(CpuRoutine):
+    """Gradients added where indices say, image by image."""
+
+    name = "add_chosen"
+
+    def launch(self, p: MaxPoolBack, properties: cb.DeviceProperties) -> None:
+        """Indices outside of the input are dropped."""
+        grad, index, out = p.grad, p.index, p.out
+        total = memory.empty(out.shape, "f4") if out.itemsize == 2 else out
+        channels, lanes = (out.shape[4], max(1, properties.register_bytes // total.itemsize))
+        sizes = [a[0, ..., 0].size for a in (out, grad)]
+        flat = [a.reshape(-1) for a in (grad, index, total)]
+        if channels == 1:
+            together = max(1, min(TOGETHER, out.shape[0] // CUBES))
+            add_chosen_planes[-(-out.shape[0] // together), 1](
+                *flat, *sizes, together, lanes, mode="unchecked"
+            )
+        else:
+            blocks = min(
+                -(-channels // lanes), -(-CUBES // out.shape[0])
+            )  # neighbours are read together
+            width = -(-channels // (blocks * lanes)) * lanes
+            cubes = out.shape[0] * -(-channels // width)
+            add_chosen[cubes, 1](*flat, *sizes, channels, width, lanes, mode="unchecked")
+        if total is not out:
+            convert_into(out, total)

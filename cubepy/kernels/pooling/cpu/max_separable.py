@@ -9,11 +9,7 @@ not 20. Meanwhile the rows that come next are asked for.
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import cubepy as cb
-from cubepy.kernels.primitives.vector_width import address
 
 ROOM = 24 * 1024  # bytes of the buffer: half of the smallest first-level cache in use
 TAPS = 32  # of the rows of a window, which are written out
@@ -399,66 +395,3 @@ def max_strips(
                     x, ahead, buffer, r, out, p, i, j + r, first, many, channels, apart, kernel[2], step,
                     across_at_once, False, lanes, single, past,
                 )  # fmt: skip
-
-
-def together(taps: int, count: int) -> int:
-    """How many of `count` neighbouring windows of so many places are done at once, if they are one
-    place apart.
-    """
-    group = 4 if taps > 3 else 2
-    return group if taps > 1 and count >= 2 * group else 1
-
-
-def run(x: Any, out: Any, kernel: Any, stride: Any, pad: Any, dilation: Any, least: Any) -> bool:
-    """Largest values of the windows of x (planes, depth, height, width, channels) into `out`, both
-    contiguous.
-
-    Returns whether it was done: windows of many rows, or of more columns and channels than the
-        buffer has room for,
-    are left to others.
-    """
-    acc = cb.f32 if out.itemsize == 2 and out.dtype.kind not in "iu" else cb.as_dtype(out.dtype)
-    lanes = max(1, cb.device_properties_of().register_bytes // acc.itemsize)
-    planes, channels = x.shape[0], x.shape[4]
-    single = channels == 1
-    skip = math.gcd(stride[2], dilation[2]) if kernel[2] > 1 else stride[2]
-    step, apart = stride[2] // skip, dilation[2] // skip if kernel[2] > 1 else 1
-    if (
-        kernel[0] * kernel[1] > TAPS
-        or kernel[2] > TAPS
-        or (single and lanes * max(step, skip) > 64)
-    ):
-        return False
-    room = ROOM // acc.itemsize
-    fit = ((room - lanes * step) // channels - (kernel[2] - 1) * apart - 1) // step + 1
-    if fit < min(4, out.shape[3]):
-        return False
-    columns = min(fit, out.shape[3])
-    even = LINE // math.gcd(LINE, channels * out.itemsize)
-    if columns < out.shape[3] and columns >= even:
-        columns -= columns % even
-    blocks = -(-out.shape[3] // columns)
-    rows = together(kernel[1], out.shape[2]) if stride[1] == dilation[1] else 1
-    wide = together(kernel[2], columns) if step == apart and channels % lanes == 0 else 1
-    strip = max(
-        1, min(out.shape[2], 64, out.shape[2] * blocks * out.shape[0] * out.shape[1] // CUBES)
-    )
-    row = out.shape[3] * channels * out.itemsize
-    past = (
-        out.nbytes >= STREAM
-        and lanes * out.itemsize == LINE
-        and not (address(out) % LINE or row % LINE or columns * channels * out.itemsize % LINE)
-        and (step == 1 or single or channels % lanes == 0)
-    )
-    strip = -(-strip // rows) * rows
-    again = stride[1] % dilation[1] == 0 and stride[1] // dilation[1] < kernel[1]
-    fresh = (
-        rows * stride[1] // dilation[1] if again else kernel[1]
-    )  # rows of windows that those above have not
-    cubes = planes * out.shape[1] * -(-out.shape[2] // strip) * blocks
-    max_strips[cubes, 1](
-        x.reshape(*x.shape[:3], -1), out.reshape(*out.shape[:3], -1), channels, *stride[:2], *pad, columns, strip,
-        tuple(kernel), (*dilation[:2], apart), (rows, wide), fresh, step, skip, least, acc, room, lanes, single, past,
-        mode="unchecked",
-    )  # fmt: skip
-    return True

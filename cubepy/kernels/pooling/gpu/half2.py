@@ -18,13 +18,13 @@ NOTHING = {"f16": 0xFC00, "bf16": 0xFF80}
 """The bits of the lowest number, -inf."""
 
 
-def words_of(x: Any, out: Any, last: bool) -> tuple[Any, Any, Any]:
+def words_of(x: Any, out: Any, last: bool, properties: cb.DeviceProperties) -> tuple[Any, Any, Any]:
     """x and out as integers, of words with channels last and of their elements otherwise, and the
     dtype of which these are; as they are, and None, where they are no 16-bit floats or words do not
     fit them.
     """
     pairs = cb.as_dtype(x.dtype)
-    if pairs.name not in NOTHING or "mma" not in cb.device_properties_of().features:
+    if pairs.name not in NOTHING or "mma" not in properties.features:
         return x, out, None
     if last and (x.shape[-1] % 2 or (address(x) | address(out)) % 4):
         return x, out, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import cubepy as cb
-from cubepy.kernels.pooling import routines
+from cubepy.kernels.pooling.problem import MaxPool, MaxPoolBack
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import LINE_BYTES, address, line_of
 from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
@@ -27,6 +27,7 @@ from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
     strips_of,
     values_of,
 )
+from cubepy.tune import GpuRoutine
 
 WINDOWS = 4  # rows of results with places that a unit makes
 HELD = 128  # numbers that it holds, about: rows of results and the values of a row
@@ -197,6 +198,9 @@ def max_windows_back(
             store_row((out, made), p, i + r, j, c, sums, plan)
 
 
+NOT_SMALL = "for small windows of images, without gaps"
+
+
 def _planes(settings: Any, size: tuple[int, ...], parts: bool) -> Any:
     """Kernel, stride and padding along height and width; None unless windows are small enough to be
     written out, have no gaps, and no depth. `size` is (batch, depth, height, width, channels).
@@ -212,28 +216,38 @@ def _plane(a: Any, last: bool) -> Any:
     return a[:, 0] if last else a[:, 0, :, :, 0]
 
 
-def largest(
-    x: Any, out: Any, index: Any, settings: Any, least: Any, parts: bool, last: bool
-) -> bool:
-    """`pool_places.largest` for what units of planes do best; whether it was done."""
-    if index is None:
-        return routines.run(x, out, settings, least, parts, last)
-    how = _planes(settings, x.shape, parts)
-    if how is None:
-        return False
-    kernel, stride, pad = how
-    run(_plane(x, last), _plane(out, last), _plane(index, last), stride, pad, kernel, least, last)
-    return True
+class Places(GpuRoutine):
+    """Small windows of images, written out, and the places of their largest values."""
+
+    name = "places"
+
+    def unfit(self, p: MaxPool, properties: cb.DeviceProperties) -> str | None:
+        """Where places are wanted, of windows that are small and have no gaps."""
+        if p.index is None:
+            return "for places"
+        return None if _planes(p.settings, p.x.shape, p.parts) else NOT_SMALL
+
+    def launch(self, p: MaxPool, properties: cb.DeviceProperties) -> None:
+        """A unit does some neighbouring windows."""
+        kernel, stride, pad = _planes(p.settings, p.x.shape, p.parts)
+        images = (_plane(a, p.last) for a in (p.x, p.out, p.index))
+        run(*images, stride, pad, kernel, p.least, p.last)  # type: ignore[call-arg]
 
 
-def largest_back(grad: Any, index: Any, out: Any, settings: Any, parts: bool, last: bool) -> bool:
-    """`pool_places.largest_back` for what units of planes do best; whether it was done."""
-    how = _planes(settings, out.shape, parts)
-    if how is None:
-        return False
-    kernel, stride, pad = how
-    run_back(_plane(grad, last), _plane(index, last), _plane(out, last), stride, pad, kernel, last)
-    return True
+class PlacesBack(GpuRoutine):
+    """The gradient where windows are small: a unit looks at all that hold its places."""
+
+    name = "places"
+
+    def unfit(self, p: MaxPoolBack, properties: cb.DeviceProperties) -> str | None:
+        """Windows that are small and have no gaps."""
+        return None if _planes(p.settings, p.out.shape, p.parts) else NOT_SMALL
+
+    def launch(self, p: MaxPoolBack, properties: cb.DeviceProperties) -> None:
+        """A unit does some neighbouring places."""
+        kernel, stride, pad = _planes(p.settings, p.out.shape, p.parts)
+        images = (_plane(a, p.last) for a in (p.grad, p.index, p.out))
+        run_back(*images, stride, pad, kernel, p.last)  # type: ignore[call-arg]
 
 
 def run(

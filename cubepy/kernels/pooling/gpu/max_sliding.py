@@ -398,6 +398,7 @@ def run(
     across: Steps,
     least: Any,
     last: bool,
+    properties: cb.DeviceProperties,
 ) -> None:
     """Largest values of windows of ((planes, depth), height, width), or with `last` of ((batch,
     depth), height, width, channels), where `sizes` are the depths of x and out.
@@ -417,7 +418,7 @@ def run(
         if ahead
         else Ring(walked, overlap(walked), True, hop)
     )
-    whole, (x, out, pairs) = (x, out), words_of(x, out, last)
+    whole, (x, out, pairs) = (x, out), words_of(x, out, last, properties)
     plan, groups, strips = plan_of(x, out, ring, down, across, last, pairs is not None and not last)
     if pairs is not None and not last and (plan.columns % 2 or across.apart > 1):
         (x, out), pairs = whole, None

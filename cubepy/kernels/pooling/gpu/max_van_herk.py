@@ -294,7 +294,7 @@ def largest_wide(
 
 
 def plan_of(
-    x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int]
+    x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int], properties: cb.DeviceProperties
 ) -> tuple[WidePlan, int] | None:
     """How (planes, height, width) are cut, and tiles of a row; None if windows are too tall for
     shared memory.
@@ -312,7 +312,7 @@ def plan_of(
         if halo < wide // 2 and wide < ends:
             tiles = 1 + -(-(ends - wide) // (wide - halo))
             found.append((WidePlan(*kernel, wide, 1, halo, 0, lanes, whole, True), tiles))
-    room = cb.device_properties_of().max_shared_memory // TOGETHER
+    room = properties.max_shared_memory // TOGETHER
     found = [
         (plan, tiles) for plan, tiles in found if plan.units <= MOST_UNITS and plan.nbytes <= room
     ]
@@ -327,18 +327,27 @@ def use(plan: WidePlan, tiles: int, lines: int) -> float:
     return share * (0.9 if plan.units < LEAST_UNITS else 1 - plan.units / 10 / MOST_UNITS)
 
 
-def fits(x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int]) -> bool:
+def fits(
+    x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int], properties: cb.DeviceProperties
+) -> bool:
     """Whether `run` can do it: elements of up to 4 bytes, and windows so tall that shared memory
     holds them.
     """
-    return x.itemsize <= 4 and plan_of(x, out, kernel, pad) is not None
+    return x.itemsize <= 4 and plan_of(x, out, kernel, pad, properties) is not None
 
 
-def run(x: Any, out: Any, kernel: tuple[int, int], pad: tuple[int, int], least: Any) -> None:
+def run(
+    x: Any,
+    out: Any,
+    kernel: tuple[int, int],
+    pad: tuple[int, int],
+    least: Any,
+    properties: cb.DeviceProperties,
+) -> None:
     """Largest values of windows of (planes, height, width), with stride 1 and without gaps, that
     fit.
     """
-    planned = plan_of(x, out, kernel, pad)
+    planned = plan_of(x, out, kernel, pad, properties)
     assert planned is not None, "ask `fits` first"
     plan, tiles = planned
     acc = cb.f32 if x.itemsize == 2 and x.dtype.kind not in "iu" else cb.as_dtype(x.dtype)

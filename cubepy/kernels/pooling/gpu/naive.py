@@ -4,12 +4,11 @@ of the result.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cubepy as cb
-from cubepy.kernels.elementwise.map_gpu import unravelled
+from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of
+from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
 AHEAD = 4  # lines of a table that a unit asks for at once
@@ -24,7 +23,7 @@ def pool_last(
     lines = (out.shape[3] + lanes - 1) // lanes
     t = cb.ABSOLUTE_POS
     if t < out.shape[0] * out.shape[1] * out.shape[2] * lines:
-        n, i, j, line = unravelled(t, (out.shape[0], out.shape[1], out.shape[2], lines), 4)
+        n, i, j, line = cb.unravel(t, out.shape[:3] + (lines,))
         c = multiple(line * lanes, lanes)
         left = out.shape[3] - c
         best = cb.cast(cb.splat(-float("inf"), lanes), x.dtype)
@@ -46,7 +45,7 @@ def pool_first(
     """out[p, i, j] = max over the window, for planes p = n * C + c."""
     t = cb.ABSOLUTE_POS
     if t < out.size:
-        p, i, j = unravelled(t, out.shape, 3)
+        p, i, j = cb.unravel(t, out.shape[:3])
         best = cb.cast(-float("inf"), x.dtype)
         for u in cb.unroll(range(kernel[0])):
             y = i * stride_h - pad_h + u * dilation[0]
@@ -58,31 +57,29 @@ def pool_first(
         out[p, i, j] = best
 
 
-def channels_last(
-    x: Any,
-    target: Any,
-    step: tuple[int, int],
-    pad: tuple[int, int],
-    kernel: tuple[int, int],
-    dilation: tuple[int, int],
-) -> None:
-    """Max pooling of (N, H, W, C)."""
-    lanes = line_of(x, target)
-    units = target.size // target.shape[3] * -(-target.shape[3] // lanes)
-    pool_last[-(-units // UNITS), UNITS](
-        x, target, *step, *pad, kernel, dilation, lanes, mode="unchecked"
-    )
+class Images(GpuRoutine):
+    """Every window of images of floats by itself."""
 
+    name = "images"
 
-def channels_first(
-    x: Any,
-    target: Any,
-    step: tuple[int, int],
-    pad: tuple[int, int],
-    kernel: tuple[int, int],
-    dilation: tuple[int, int],
-) -> None:
-    """Max pooling of (N * C, H, W)."""
-    pool_first[-(-target.size // UNITS), UNITS](
-        x, target, *step, *pad, kernel, dilation, mode="unchecked"
-    )
+    def unfit(self, p: MaxPool, properties: cb.DeviceProperties) -> str | None:
+        """Windows of images of floats."""
+        if p.index is not None or p.parts or p.axes != 2:
+            return "for values of windows of images"
+        return "for floats" if p.x.dtype.kind in "iu" else None
+
+    def launch(self, p: MaxPool, properties: cb.DeviceProperties) -> None:
+        """A unit makes a line of channels, or a result."""
+        kernel, step, pad, dilation = (part[1:] for part in p.settings)
+        if p.last:
+            x, out = p.x[:, 0], p.out[:, 0]
+            lanes = line_of(x, out)
+            units = out.size // out.shape[3] * -(-out.shape[3] // lanes)
+            pool_last[-(-units // UNITS), UNITS](
+                x, out, *step, *pad, kernel, dilation, lanes, mode="unchecked"
+            )
+        else:
+            x, out = p.x[:, 0, :, :, 0], p.out[:, 0, :, :, 0]
+            pool_first[-(-out.size // UNITS), UNITS](
+                x, out, *step, *pad, kernel, dilation, mode="unchecked"
+            )

@@ -67,10 +67,15 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once."""
     if isinstance(a, int) and isinstance(b, int):
         return a * b + c
+    kind = np.result_type(*(v.dtype for v in (a, b, c) if isinstance(v, (np.ndarray, np.generic))))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or isinstance(c, np.ndarray):
-        kind = np.result_type(a, b, c)
-        return (np.asarray(a, np.float64) * b + c).astype(kind if kind.kind in "iu" else np.float32)
-    return np.float32(float(a) * float(b) + float(c))
+        return (np.asarray(a, np.float64) * b + c).astype(kind)
+    return kind.type(float(a) * float(b) + float(c))
+
+
+def erf(x: Any) -> Any:
+    """The error function, in its argument's dtype."""
+    return np.vectorize(math.erf, [x.dtype])(x)[()]
 
 
 def inserted(line: np.ndarray, k: int, value: Any) -> np.ndarray:
@@ -149,15 +154,15 @@ ARITHMETIC: dict[str, Any] = {
     "u8": lambda v: np.uint8(int(v) & 0xFF), "u16": lambda v: np.uint16(int(v) & 0xFFFF),
     "popcount": lambda v: int(v).bit_count(),
     "ctz": lambda v: (int(v) & -int(v)).bit_length() - 1,
-    "f32": converted(np.float32), "f16": rounded("f16"), "bf16": rounded("bf16"), "bitcast": bitcast,
+    "f32": converted(np.float32), "f64": converted(np.float64), "f16": rounded("f16"), "bf16": rounded("bf16"), "bitcast": bitcast,
     "neg": lambda a: -a, "absolute": np.abs, "fma": fma, "minnum": smaller, "maxnum": larger, "maximum": np.maximum, "kept_maximum": np.maximum, "kept_minimum": np.minimum, "select": select, "rint": np.rint,
-    "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_exp": np.exp, "erf": np.vectorize(math.erf, [float]), "approximate_log2": np.log2, "approximate_log": np.log, "splat": splat,
+    "exp2": np.exp2, "log2": np.log2, "approximate_exp2": np.exp2, "approximate_exp": np.exp, "erf": erf, "approximate_log2": np.log2, "approximate_log": np.log, "splat": splat,
     "extract": lambda line, k: plain(line[k]), "shuffle": shuffle,
     "line_sum": lambda line: plain(line.sum(dtype=line.dtype)), "line_max": lambda line: plain(line.max()),
     "line_min": lambda line: plain(line.min()), "line_all": lambda line: plain(np.all(line)), "line_any": lambda line: plain(np.any(line)), "pack": pack,
     "line_count": lambda line: np.int32(np.sum(line)),
     "partition": lambda line, mask: np.concatenate([line[mask], line[~mask]]),
-    "opaque": lambda x: x, "no_unroll": lambda: None, "insert": inserted,
+    "opaque": lambda x: x, "no_unroll": lambda: None, "insert": inserted, "tanh": np.tanh, "isinf": np.isinf,
     "iota": lambda dtype, lanes: np.arange(lanes, dtype=DTYPES[dtype]), "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "plain_sqrt": np.sqrt,
     "packed_fma": packed_fma, "packed_max": packed_max, "unpack": lambda w, d: np.atleast_1d(np.asarray(w, np.uint32)).view(DTYPES[d]).astype(np.float32),
     **{name: eval(f"lambda a, b: a {sign} b") for name, sign in  # where an op is passed on as a value

@@ -1,0 +1,128 @@
+"""log_softmax, rms_norm and group_norm of rows: what a reduction knows of a row, then the row once
+more.
+"""
+
+from __future__ import annotations
+
+import math
+
+import cubepy as cb
+from cubepy.kernels.normalization.problem import GroupNorm, Norm, Softmax
+from cubepy.kernels.primitives import functions as f
+from cubepy.kernels.reduce.reduction import (
+    MOMENTS,
+    Reduction,
+    Walk,
+    exponential,
+    first,
+    itself,
+    square,
+    total,
+)
+from cubepy.kernels.reduce.rows_cpu import RowPlan, known_of
+from cubepy.kernels.reduce.statistics_gpu import UNITS, known_of_units
+from cubepy.tune import CpuRoutine, Routine
+
+SOFTMAX = Reduction((Walk(itself, f.larger, -math.inf), Walk(exponential, f.add, 0, first)), total)
+SQUARES = Reduction((Walk(square, f.add, 0),), total)
+
+
+@cb.kernel
+def log_softmax_rows(x: cb.Array, out: cb.Array, plan: cb.Comptime[RowPlan]):
+    """out[r] = x[r] - log(sum(exp(x[r]))); a cube of one unit does a row."""
+    row, n = cb.CUBE_POS, x.shape[1]
+    top, total = known_of(x, row, 0, n, SOFTMAX, 0, plan)
+    log = cb.log(total)
+    for k, valid in cb.lines(0, n, plan.lanes):
+        v = cb.cast(x.load((row, k), plan.lanes, valid=valid), plan.acc)
+        out.store((row, k), cb.cast(v - top - log, out.dtype), valid=valid)
+
+
+@cb.kernel
+def rms_norm_rows(x: cb.Array, weight, out: cb.Array, eps, plan: cb.Comptime[RowPlan]):
+    """out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; a cube of one unit does a row."""
+    row, n, acc = cb.CUBE_POS, x.shape[1], plan.acc
+    squares = known_of(x, row, 0, n, SQUARES, 0, plan)[0]
+    scale = 1 / cb.sqrt(squares / cb.cast(n, acc) + cb.cast(eps, acc))
+    for k, valid in cb.lines(0, n, plan.lanes):
+        v = cb.cast(x.load((row, k), plan.lanes, valid=valid), acc) * scale
+        if weight is not None:
+            v = v * cb.cast(weight.load(k, plan.lanes, valid=valid), acc)
+        out.store((row, k), cb.cast(v, out.dtype), valid=valid)
+
+
+@cb.kernel
+def group_norm_rows(
+    x: cb.Array, weight, bias, out: cb.Array, eps, groups, channels, plan: cb.Comptime[RowPlan]
+):
+    """A row is one group of one image, `channels` runs of equal length; each run has its weight and
+    bias. A cube does a row.
+    """
+    row, n, acc, lanes = cb.CUBE_POS, x.shape[1], plan.acc, plan.lanes
+    mean, squares = known_of_units(x, row, MOMENTS, cb.cast(0, acc), lanes)
+    inverse = 1 / cb.sqrt(squares / cb.cast(n, acc) + cb.cast(eps, acc))
+    length = n // channels
+    for c in range(channels):
+        at = (row % groups) * channels + c
+        scale = inverse
+        shift = cb.cast(0, acc)
+        if weight is not None:
+            scale = scale * cb.cast(weight[at], acc)
+        if bias is not None:
+            shift = cb.cast(bias[at], acc)
+        for k in range(cb.UNIT_POS * lanes, length, cb.CUBE_DIM * lanes):
+            v = cb.cast(x.load((row, c * length + k), lanes, valid=length - k), acc)
+            done = cb.cast((v - mean) * scale + shift, out.dtype)
+            out.store((row, c * length + k), done, valid=length - k)
+
+
+class LogSoftmaxRows(CpuRoutine):
+    """A row at a time: the largest, the sum of exponentials, then the values."""
+
+    name = "log_rows"
+
+    def unfit(self, p: Softmax, properties: cb.DeviceProperties) -> str | None:
+        """The logarithm."""
+        return None if p.log else "for the logarithm of softmax"
+
+    def launch(self, p: Softmax, properties: cb.DeviceProperties) -> None:
+        """A cube does a row."""
+        plan = RowPlan(p.acc, properties.lanes(p.acc))
+        log_softmax_rows[p.x.shape[0], 1](p.x, p.out, plan, mode="checked")
+
+
+class RmsRows(CpuRoutine):
+    """A row at a time: its squares, then the values."""
+
+    name = "rms_rows"
+
+    def unfit(self, p: Norm, properties: cb.DeviceProperties) -> str | None:
+        """Norms by squares alone."""
+        return "for norms without a mean" if p.centred else None
+
+    def launch(self, p: Norm, properties: cb.DeviceProperties) -> None:
+        """A cube does a row."""
+        plan = RowPlan(p.acc, properties.lanes(p.acc))
+        rms_norm_rows[p.x.shape[0], 1](p.x, p.weight, p.out, p.eps, plan, mode="checked")
+
+
+class GroupRows(Routine):
+    """A cube does a group of channels, on any device."""
+
+    name = "rows"
+
+    def launch(self, p: GroupNorm, properties: cb.DeviceProperties) -> None:
+        """Its moments, then each channel with its weight and bias."""
+        wide = properties.plane_size > 1
+        lanes = max(1, 16 // max(4, p.x.itemsize)) if wide else properties.lanes(p.acc)
+        group_norm_rows[p.x.shape[0], UNITS if wide else 1](
+            p.x,
+            p.weight,
+            p.bias,
+            p.out,
+            p.eps,
+            p.groups,
+            p.channels,
+            RowPlan(p.acc, lanes),
+            mode="checked",
+        )

@@ -1,0 +1,242 @@
+"""Reductions as data: what is done with each element, how parts are joined, and what is made of it.
+
+A reduction walks over the elements of a part once or more: a walk adds up `value` of every element
+by `step`, and may use what the walks before it found (the variance: first the mean, then the
+squares about it). What the walks found is what is known of the part. `join` makes the same of two
+parts, `finish` the result. The drivers, along rows and down columns, know nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import cubepy as cb
+from cubepy.kernels.primitives import functions as f
+from cubepy.lang.dtypes import DType
+
+
+@cb.func
+def greater(a, b):
+    """The larger by one comparison; b where one is NaN."""
+    return cb.select(a > b, a, b)
+
+
+@cb.func
+def lesser(a, b):
+    """The smaller by one comparison; b where one is NaN."""
+    return cb.select(a < b, a, b)
+
+
+@cb.func
+def itself(v, by):
+    """v"""
+    return v
+
+
+@cb.func
+def magnitude(v, by):
+    """|v|"""
+    return cb.abs(v)
+
+
+@cb.func
+def square(v, by):
+    """v^2"""
+    return v * v
+
+
+@cb.func
+def cube(v, by):
+    """|v|^3"""
+    return cb.abs(v) * v * v
+
+
+@cb.func
+def power(v, by):
+    """|v|^by"""
+    return cb.pow(cb.abs(v), by)
+
+
+@cb.func
+def deviation(v, by):
+    """(v - by)^2"""
+    return (v - by) * (v - by)
+
+
+@cb.func
+def exponential(v, by):
+    """e^(v - by)"""
+    return cb.exp(v - by)
+
+
+@cb.func
+def lowest_finite(top):
+    """The maximum as something to subtract: infinite ones would give NaN."""
+    return cb.select(cb.isinf(top), cb.cast(0, top.dtype), top)
+
+
+@cb.func
+def given(known, number):
+    """The number that a reduction is given."""
+    return number
+
+
+@cb.func
+def first(known, number):
+    """What the first walk found."""
+    return known[0]
+
+
+@cb.func
+def first_finite(known, number):
+    """What the first walk found, as something to subtract."""
+    return lowest_finite(known[0])
+
+
+@cb.func
+def average(total, count):
+    """The mean of so many."""
+    return total / count
+
+
+@dataclass(frozen=True)
+class Walk:
+    """`step` over `value(v, by)` of every element v, beginning with `start`.
+
+    Attributes:
+        by: `by(known, number)`, of what the walks before found and the reduction's number.
+        exact: the step that is right for NaN, where `step` loses it.
+        end: what is known then, of the total and the count; None: the total.
+    """
+
+    value: Any
+    step: Any
+    start: float
+    by: Any = given
+    exact: Any = None
+    end: Any = None
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction.
+
+    Attributes:
+        walks: over the elements; each finds a number, and knows those before.
+        join: `join(a, b, seen, count)` are the numbers of two parts, of `seen` and of `count`
+            elements, together; None: parts are reduced like elements are.
+        finish: `finish(known, n, number)` is the result, of n elements.
+    """
+
+    walks: tuple[Walk, ...]
+    finish: Any
+    join: Any = None
+
+    @property
+    def step(self) -> Any:
+        """The step of a reduction of one walk, right for NaN too."""
+        return self.walks[0].exact or self.walks[0].step
+
+    @property
+    def of_parts(self) -> Reduction:
+        """How the numbers of parts are reduced, where there is one of each."""
+        walk = self.walks[0]
+        return Reduction((Walk(itself, walk.step, walk.start, exact=walk.exact),), self.finish)
+
+
+@cb.func
+def total(known, n, number):
+    """The number that was found."""
+    return known[0]
+
+
+@cb.func
+def scaled_total(known, n, number):
+    """number * what was found"""
+    return known[0] * number
+
+
+@cb.func
+def root(known, n, number):
+    """sqrt(what was found)"""
+    return cb.sqrt(known[0])
+
+
+@cb.func
+def any_root(known, n, number):
+    """what was found ^ (1 / number)"""
+    return cb.pow(known[0], 1 / number)
+
+
+@cb.func
+def variance(known, n, number):
+    """The squares about the mean over n - number."""
+    return known[1] / cb.max(n - number, n - n)
+
+
+@cb.func
+def deviation_of(known, n, number):
+    """The standard deviation."""
+    return cb.sqrt(variance(known, n, number))
+
+
+@cb.func
+def log_total(known, n, number):
+    """log(sum(e^v))"""
+    return cb.log(known[1]) + lowest_finite(known[0])
+
+
+@cb.func
+def moments_joined(a, b, seen, count):
+    """Mean and squares about it of two parts (Chan, Golub and LeVeque, 1979)."""
+    difference = b[0] - a[0]
+    share = count / (seen + count)
+    squares = a[1] + b[1] + difference * difference * (seen * share)
+    return a[0] + difference * share, squares
+
+
+@cb.func
+def exponentials_joined(a, b, seen, count):
+    """Largest element and sum of exponentials under it of two parts."""
+    top = f.larger(a[0], b[0])
+    shift = lowest_finite(top)
+    return top, a[1] * cb.exp(a[0] - shift) + b[1] * cb.exp(b[0] - shift)
+
+
+SUM = Reduction((Walk(itself, f.add, 0),), total)
+SCALED_SUM = Reduction((Walk(itself, f.add, 0),), scaled_total)
+PRODUCT = Reduction((Walk(itself, f.mul, 1),), total)
+
+MOMENTS = (Walk(itself, f.add, 0, end=average), Walk(deviation, f.add, 0, first))
+VARIANCE = Reduction(MOMENTS, variance, moments_joined)
+DEVIATION = Reduction(MOMENTS, deviation_of, moments_joined)
+
+EXPONENTIALS = (Walk(itself, f.larger, -math.inf), Walk(exponential, f.add, 0, first_finite))
+LOG_SUM_EXP = Reduction(EXPONENTIALS, log_total, exponentials_joined)
+
+NORMS = {
+    1: Reduction((Walk(magnitude, f.add, 0),), total),
+    2: Reduction((Walk(square, f.add, 0),), root),
+    3: Reduction((Walk(cube, f.add, 0),), any_root),
+    math.inf: Reduction((Walk(magnitude, f.larger, 0),), total),
+}
+NORM = Reduction((Walk(power, f.add, 0),), any_root)
+
+
+def extreme(dtype: DType, largest: bool) -> Reduction:
+    """The largest or the smallest element, NaN where there is one."""
+    step, exact = (greater, f.larger) if largest else (lesser, f.smaller)
+    start = worst_of(dtype, largest)
+    return Reduction((Walk(itself, step, start, exact=exact if dtype.is_float else None),), total)
+
+
+def worst_of(dtype: DType, largest: bool) -> float | int:
+    """What no element is worse than."""
+    if dtype.is_float:
+        return float(-np.inf if largest else np.inf)
+    info = np.iinfo(dtype.numpy)
+    return int(info.min if largest else info.max)

@@ -1,0 +1,35 @@
+"""Running a graph that was recorded, on other inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cubepy.errors import ShapeError
+from cubepy.tensor.array import Tensor, apply, as_tensor
+from cubepy.tensor.ir import ABSENT, Graph
+
+
+def execute(graph: Graph, inputs: Sequence[Any]) -> list[Tensor]:
+    """Replay a graph on tensors (or arrays) and return its outputs as tensors.
+
+    Args:
+        graph: recorded by `record`, or read by `Graph.from_json`.
+        inputs: one value for each of `graph.inputs`; the shapes may differ from the recorded ones
+            as far as every op accepts them.
+
+    Raises:
+        ShapeError: too few or too many inputs, or shapes that an op refuses.
+    """
+    if len(inputs) != len(graph.inputs):
+        raise ShapeError(f"the graph takes {len(graph.inputs)} inputs, {len(inputs)} were given")
+    values: dict[int, Tensor | None] = {ABSENT: None}
+    values.update((at, as_tensor(v)) for at, v in zip(graph.inputs, inputs, strict=True))
+    last = {i: at for at, n in enumerate(graph.nodes) for i in n.inputs if i != ABSENT}
+    for at, n in enumerate(graph.nodes):
+        if n.op != "input":
+            values[at] = apply(n.op, *(values[i] for i in n.inputs), **dict(n.attrs))
+        for i in set(n.inputs):  # what no later op reads is let go, as in the run that was recorded
+            if last.get(i) == at and i not in graph.outputs:
+                del values[i]
+    return [values[i] for i in graph.outputs]  # type: ignore[misc]

@@ -1,0 +1,225 @@
+"""Ops of tensors that came before: their shapes are not checked again, their launches are replayed.
+
+`quick` looks an op up by what machine code or Python writes of its arrays and attributes; `perform`
+is what comes first: it infers shapes, and has the launches recorded. A storage that is not dense
+says by `operands` what it is made of, so packed weights of a shape and scheme share a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cubepy.errors import DeviceError, ShapeError
+from cubepy.lang.dtypes import DType, as_dtype
+from cubepy.runtime import recording
+from cubepy.runtime.device import Device, current, gpu_of, use
+from cubepy.runtime.memory.device_array import DeviceArray, constant_on
+from cubepy.runtime.replay.arguments import REFUSED, key_of
+from cubepy.runtime.replay.calls import Calls
+from cubepy.runtime.replay.gpu import GpuOperands
+from cubepy.runtime.replay.host import HostOperands
+from cubepy.runtime.tables import room
+from cubepy.tensor.execute import run
+from cubepy.tensor.infer import Spec, infer
+from cubepy.tensor.storage import Dense, Storage
+
+LIMIT = 4096
+VIEWS = frozenset("reshape permute slice expand contiguous cast concat embedding constant".split())
+"""Ops that are no launches on the host, or look at elements there: they run, but unchecked."""
+_calls = Calls()
+_accepted: dict[Any, DType] = {}
+"""Dtypes of results, by the keys of ops whose inputs were found right."""
+_numbers: dict[tuple[int, str, int], DeviceArray] = {}
+"""Numbers on the GPUs that they were used on, by the identities of their tensors."""
+
+
+def quick(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage | None:
+    """The result of an op that came before, by the shortest way; None, with nothing done, where
+    there is none.
+    """
+    values: list[Any] = [op]
+    at_home, device = False, None
+    for t in inputs:
+        if t is None:
+            values.append(None)
+            continue
+        store = t.storage
+        if store.device is not device:
+            device = store.device
+            if device.backend != "cpu":
+                return _quick_on_gpu(op, inputs, attrs, device)
+            if op in VIEWS:
+                return None
+        if type(store) is Dense:
+            values.append(store.array)
+            if store.shape:
+                at_home = True
+        else:
+            operands = store.packed or store.operands()
+            if operands is None:
+                return None
+            values += operands
+    if not at_home:  # of numbers only, the current device decides
+        return None
+    if attrs:
+        values += attrs
+        values += attrs.values()
+    given = tuple(values)
+    again = _calls.quick.get(_calls.short_of[0](given))
+    if again is None:
+        return None
+    result = again(given)
+    return None if result is REFUSED else result  # type: ignore[no-any-return]
+
+
+def _quick_on_gpu(
+    op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device
+) -> Storage | None:
+    values: list[Any] = [op]
+    parts: list[Any] = [op]
+    for t in inputs:
+        store = None if t is None else t.storage
+        if type(store) is Dense:
+            array = store.array
+            if type(array) is not DeviceArray:
+                array = _numbers.get((t.id, device.backend, device.ordinal))
+                if array is None:
+                    return None
+            values.append(array)
+            parts.append(array.layout)
+            continue
+        operands = (None,) if store is None else store.packed or store.operands()
+        if operands is None:
+            return None
+        values += operands
+        parts += key_of(operands)
+    if attrs:
+        values += attrs
+        parts += attrs
+        values += attrs.values()
+        parts += key_of(attrs.values())
+    again = _calls.ready.get(tuple(parts))
+    result = None if again is None else again(tuple(values))
+    return None if result is REFUSED else result  # type: ignore[no-any-return]
+
+
+def _values(op: str, stores: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """What a repetition of an op is given; None where a storage does not say what it is."""
+    values: list[Any] = [op]
+    for store in stores:
+        if store is None:
+            values.append(None)
+        elif type(store) is Dense:
+            values.append(store.array)
+        else:
+            operands = store.packed or store.operands()
+            if operands is None:
+                return None
+            values += operands
+    return (*values, *attrs, *attrs.values())
+
+
+def perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Storage:
+    """The result of an op on tensors, computed where they are.
+
+    Raises:
+        ShapeError: shapes that the op refuses.
+        DTypeError: dtypes that it refuses.
+        DeviceError: inputs of several devices.
+    """
+    device, here = _common_device(op, inputs), current()
+    if device is here or device == here:
+        return _perform(op, inputs, attrs, device)
+    with use(device):
+        return _perform(op, inputs, attrs, device)
+
+
+def _common_device(op: str, inputs: Sequence[Any]) -> Any:
+    device = None
+    for t in inputs:
+        if (
+            t is None or t.device is device or t.made_by[0] == "constant"
+        ):  # a number is at home everywhere
+            continue
+        if device is not None and t.device != device:
+            raise DeviceError(
+                f"{op} of tensors on {device} and {t.device}", hint=f'move one with .to("{device}")'
+            )
+        device = t.device
+    return current() if device is None else device
+
+
+def _perform(op: str, inputs: Sequence[Any], attrs: dict[str, Any], device: Device) -> Storage:
+    on_gpu = device.backend != "cpu" and gpu_of(device) is not None
+    stores = [t if t is None else _brought(t, device) if on_gpu else t.storage for t in inputs]
+    values = _values(op, stores, attrs) if inputs else None
+    key = None if values is None else key_of(values)
+    known = None if key is None else _accepted.get(key)
+    unplanned = values is None or not on_gpu and (op in VIEWS or device.backend != "cpu")
+    if unplanned and known is not None:
+        return _on_host(known, device, run(op, stores, attrs, known.numpy))
+    wrap = _on_device if on_gpu else partial(_on_host, known, device)
+
+    def compute() -> Any:
+        if known is not None:
+            return run(op, stores, attrs, known.numpy)
+        spec = infer(op, [None if t is None else Spec(t.shape, t.dtype) for t in inputs], attrs)
+        result = run(op, stores, attrs, spec.dtype.numpy)
+        found = wrap(result)
+        if found.shape != spec.shape or found.dtype is not spec.dtype:
+            raise ShapeError(
+                f"the op {op!r} gave {found.dtype.name}{found.shape}, its rule says {spec.dtype.name}{spec.shape}",
+                hint="the executor of the op disagrees with cubepy.tensor.infer; please report it",
+            )
+        if key is not None and type(found) is Dense:
+            room(_accepted, LIMIT)
+            _accepted[key] = spec.dtype
+        return result
+
+    if unplanned or values is None:
+        return wrap(compute())
+    short = None if on_gpu else _calls.short_of[0](values)
+    result: Any = REFUSED if recording.detours else _calls.repeat(key, values, short)
+    if result is not REFUSED:
+        return result  # type: ignore[no-any-return]
+    operands = GpuOperands if on_gpu else HostOperands
+    return wrap(_calls.long_way(key, values, compute, operands, None, wrap))
+
+
+def _brought(tensor: Any, device: Device) -> Storage:
+    """The storage of a tensor; of a number, on a GPU."""
+    store: Storage = tensor.storage
+    if type(store) is not Dense or type(store.array) is DeviceArray:
+        return store
+    key = (tensor.id, device.backend, device.ordinal)
+    found = _numbers.get(key)
+    if found is None:
+        room(_numbers, LIMIT)
+        found = _numbers[key] = constant_on(device, store.array)
+    return _on_device(found)
+
+
+def _on_host(element: DType | None, device: Device, array: Any) -> Storage:
+    """The storage of an array of the host; what is one already stays."""
+    if isinstance(array, Storage):
+        return array
+    out = Dense.__new__(Dense)
+    out.array = array = array if type(array) is np.ndarray else np.asarray(array)
+    out.shape, out.device = array.shape, device
+    out.dtype = as_dtype(array.dtype) if element is None else element
+    return out
+
+
+def _on_device(array: Any) -> Storage:
+    """The storage of a device array; what is one already stays, a number is on the host."""
+    if isinstance(array, Storage):
+        return array
+    if type(array) is not DeviceArray:
+        return Dense(np.asarray(array))
+    out, layout = Dense.__new__(Dense), array.layout
+    out.array, out.shape, out.dtype, out.device = array, layout.shape, layout.element, layout.device
+    return out
