@@ -373,3 +373,25 @@ def test_the_variable_of_a_loop_may_be_that_of_an_inner_loop(device: str) -> Non
                 break
             j = j * 10
         assert row == [total, k, j], v
+
+
+@cb.kernel
+def rebinds_and_goes_on(out: cb.Array, *, always: cb.Comptime[bool]):
+    """Each turn ends with the inner loop's k."""
+    k = 0
+    for k in range(1, 8, 3):
+        for k in cb.unroll((1, 3)):
+            out[0] += k
+        if always:
+            continue
+        out[0] += 100
+    out[1] = k
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_a_variable_that_an_inner_loop_binds_too_leaves_the_loop_as_it_was(
+    always: bool, device: str
+) -> None:
+    out = np.zeros(2, np.float32)
+    rebinds_and_goes_on[1, 1](out, always=always, device=device)
+    assert out.tolist() == [12 if always else 312, 3]

@@ -45,6 +45,8 @@ class Loop:
     at: tuple[int, int] = (0, 0)  # where a runtime loop stands
     left_by: str = ""  # the variable that a break sets, if what follows the loop asks for it
     broken: bool = False  # whether a break leaves it
+    bound: dict[str, Value] = field(default_factory=dict)  # its own variables
+    rebound: set[str] = field(default_factory=set)  # those that are others where a turn ends
 
 
 @dataclass
@@ -191,6 +193,8 @@ class Paths:
         loop's own names are noted if they are not what they were when it began.
         """
         loop = next(loop for loop in reversed(self.loops) if not loop.unrolled)
+        env = self.scope.frame.env
+        loop.rebound |= {n for n, v in loop.bound.items() if not self.scope.same(env.get(n, v), v)}
         for name, before in (loop.entry or {}).items():
             now = self.scope.frame.env.get(name, before)
             if name == RETURN or isinstance(before, Undecided):
