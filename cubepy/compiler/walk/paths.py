@@ -45,8 +45,6 @@ class Loop:
     at: tuple[int, int] = (0, 0)  # where a runtime loop stands
     left_by: str = ""  # the variable that a break sets, if what follows the loop asks for it
     broken: bool = False  # whether a break leaves it
-    bound: dict[str, Value] = field(default_factory=dict)  # its own variables
-    rebound: set[str] = field(default_factory=set)  # those that are others where a turn ends
 
 
 @dataclass
@@ -213,6 +211,3 @@ class Paths:
                 self.scope.facts.apart.add((*self.scope.frame.path, name, loop.at))
                 raise Restart
             self.scope.differ(name, before, now)
-        for name, value in loop.bound.items():
-            if not self.scope.same(self.scope.frame.env.get(name, value), value):
-                loop.rebound.add(name)
