@@ -151,10 +151,9 @@ def reduce_columns(
     width,
     piece,
     side,
-    single: cb.Comptime[bool],
 ):
-    """out[b, 0, c] = the reduction of x[b, :, c] if it is a `single` piece, else out[b, p, c] =
-    what the walk finds in its p-th piece; x is (batch, n, columns).
+    """out[b, 0, c] = the reduction of x[b, :, c], or out[b, p, c] = that of its p-th piece; x is
+    (batch, n, columns).
 
     A cube does `width` columns; with `side` STREAMS rows are read side by side. Where the step has
     lost a NaN, the walk is done again with the exact one.
@@ -176,9 +175,7 @@ def reduce_columns(
     if walk.exact is not None and lost:
         walk_columns(x, (b, first, count), begin, stop, sums, walk, walk.exact, by, side, plan)
     for j in range((count + lanes - 1) // lanes):
-        value = sums[j]
-        if single:
-            value = reduction.finish((value,), cb.cast(n, acc), by)
+        value = reduction.finish((sums[j],), cb.cast(n, acc), number)
         out.store((b, p, first + j * lanes), cb.cast(value, out.dtype), valid=count - j * lanes)
 
 
@@ -280,8 +277,9 @@ def reduce_all(p: Reduce, properties: cb.DeviceProperties) -> None:
         not solid or fold * c > NARROW
     )  # short rows that follow each other are read in this order
     plan = ColumnPlan(acc, lanes, bucket(width // lanes), few)
+    reduction = p.reduction if single else p.reduction.unfinished
     reduce_columns[blocks * pieces, 1](
-        data, part, p.reduction, p.number, plan, width, piece, side, single, mode="unchecked"
+        data, part, reduction, p.number, plan, width, piece, side, mode="unchecked"
     )
     if not single:
         rest = part.reshape(b, pieces * fold, c)

@@ -9,7 +9,7 @@ parts, `finish` the result. The drivers, along rows and down columns, know nothi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,11 @@ class Reduction:
     def step(self) -> Any:
         """The step of a reduction of one walk, right for NaN too."""
         return self.walks[0].exact or self.walks[0].step
+
+    @property
+    def unfinished(self) -> Reduction:
+        """What is known of a part, of a reduction of one walk."""
+        return replace(self, finish=total)
 
     @property
     def of_parts(self) -> Reduction:
