@@ -12,8 +12,8 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.kernels.elementwise import map
 from cubepy.kernels.normalization import rows_cpu, softmax
+from cubepy.kernels.primitives.vector_width import to_line
 from cubepy.runtime import recording
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.replay import host_plan
@@ -106,5 +106,5 @@ def test_lines_are_stored_past_the_caches_wherever_out_begins(byte: int) -> None
 def test_out_that_no_element_of_begins_at_a_line_is_written_the_ordinary_way() -> None:
     memory = np.zeros(64 * 256 * 8 + 256, np.uint8)
     out = memory[4 - address(memory) % 8 + 64 :][: 64 * 256 * 8].view(np.float64).reshape(64, 256)
-    assert map.to_line(out) is None
-    assert map.to_line(out, 4) is None
+    assert to_line(out) is None
+    assert to_line(out, 4) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cubepy as cb
@@ -36,13 +37,18 @@ class Cut(NamedTuple):
 def cut_of(p: MaxPool, properties: cb.DeviceProperties) -> Cut:
     """How rows of windows are looked at."""
     kernel, stride, _, dilation = p.settings
-    out = p.out
-    acc = cb.f32 if out.itemsize == 2 and out.dtype.kind not in "iu" else cb.as_dtype(out.dtype)
-    lanes = properties.lanes(acc)
-    skip = math.gcd(stride[2], dilation[2]) if kernel[2] > 1 else stride[2]
-    step, spacing = stride[2] // skip, dilation[2] // skip if kernel[2] > 1 else 1
+    dtype = cb.as_dtype(p.out.dtype)
+    acc = cb.f32 if dtype.is_float and dtype.bits == 16 else dtype
+    return cut(acc, properties.lanes(acc), kernel[2], stride[2], dilation[2], p.out.shape[4])
+
+
+@lru_cache(1024)
+def cut(acc: Any, lanes: int, taps: int, stride: int, dilation: int, channels: int) -> Cut:
+    """The same of a window along a row."""
+    skip = math.gcd(stride, dilation) if taps > 1 else stride
+    step, spacing = stride // skip, dilation // skip if taps > 1 else 1
     room = ROOM // acc.itemsize
-    fit = ((room - lanes * step) // out.shape[4] - (kernel[2] - 1) * spacing - 1) // step + 1
+    fit = ((room - lanes * step) // channels - (taps - 1) * spacing - 1) // step + 1
     return Cut(acc, lanes, skip, step, spacing, fit)
 
 
