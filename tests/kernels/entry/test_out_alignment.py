@@ -12,6 +12,7 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
+from cubepy.kernels.elementwise import problem
 from cubepy.kernels.normalization import rows_cpu, softmax
 from cubepy.kernels.primitives.vector_width import to_line
 from cubepy.runtime import recording
@@ -26,7 +27,7 @@ rng = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def no_cache_holds_anything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module, name in ((map, "PAST"), (rows_cpu, "PAST"), (host_plan, "PEELED")):
+    for module, name in ((problem, "PAST"), (rows_cpu, "PAST"), (host_plan, "PEELED")):
         monkeypatch.setattr(module, name, 4096)
     recording.forget()
     yield
