@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import cubepy as cb
-from cubepy.kernels.elementwise import map, transposed_cpu
+from cubepy.kernels.elementwise import map_cpu, transposed_cpu
 from cubepy.kernels.elementwise import map_gpu as ec
+from cubepy.kernels.elementwise.problem import identity
 from cubepy.kernels.indexing import gather_gpu
 from cubepy.kernels.indexing.gather_cpu import select_slices
 from cubepy.kernels.movement import pad_gpu as ml
@@ -64,8 +65,8 @@ WINDOW = (1, 1, 0, 0, (3, 3), (1, 1))
 MAX, ONE_ROW = extreme(cb.f32, True), reduce_cpu.RowPlan(cb.f32, 4)
 
 UNCHANGED = {
-    "map_flat": (map.map_flat, VECTOR, (VECTOR, VECTOR), f.add, 4, 8192),
-    "map_rows": (map.map_rows, F32, (F32, F32), f.add, (False, True), 1, 4, 8192),
+    "map_flat": (map_cpu.map_flat, VECTOR, (VECTOR, VECTOR), f.add, 4, 8192),
+    "map_rows": (map_cpu.map_rows, F32, (F32, F32), f.add, (False, True), 1, 4, 8192),
     "reduce_rows": (reduce_cpu.reduce_rows, F32, F32, SUM, 1.0, ONE_ROW, 16384, True),
     "max_rows": (reduce_cpu.reduce_rows, F32, F32, MAX, 1.0, ONE_ROW, 16384, True),
     "arg_rows": (arg_cpu.arg_rows, F32, I64[0], True, MAX.walks[0], ONE_ROW),
@@ -105,7 +106,7 @@ PAIRS = RowPlan(2, 512, 1, 4, False, True, 1, 2)
 SHORT = RowPlan(8, 32, 8, 3, True, True)
 
 WIDE: dict[str, tuple[int, int, tuple[Any, ...]]] = {
-    "copy": (1, 1, (ec.map_lines, 256, VECTOR, (VECTOR,), map.identity, SINGLE)),
+    "copy": (1, 1, (ec.map_lines, 256, VECTOR, (VECTOR,), identity, SINGLE)),
     "gelu": (1, 1, (ec.map_lines, 256, VECTOR, (VECTOR,), f.gelu_erf, SINGLE)),
     "gelu_bf16": (
         1,

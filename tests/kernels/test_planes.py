@@ -5,15 +5,18 @@ size, any tile.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import cubepy as cb
+from cubepy import tune
 from cubepy.kernels.indexing import gather_gpu, scatter_gpu
 from cubepy.kernels.indexing.scatter_kernels import updated
 from cubepy.kernels.movement import pad_gpu
+from cubepy.kernels.movement.pad_gpu import Flip, Pad, ReversedLines
 from cubepy.kernels.primitives import functions as f
 from cubepy.kernels.random import distributions as numbers
 from cubepy.kernels.random import fill_gpu
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.skipif(
     bool(WHERE), reason="there the library's own tests run these kernels"
 )
 F = np.float32
+HERE = cb.device_properties_of()
 RNG = np.random.default_rng(0)
 
 
@@ -100,11 +104,18 @@ def test_flip(dtype: Any) -> None:
         x = (draw(*shape) * 9).astype(dtype)
         for axes in ((len(shape) - 1,), tuple(range(len(shape)))):
             out = np.zeros_like(x)
-            pad_gpu.flip(x, axes, out)
+            ReversedLines().launch(Flip(x, axes, out), HERE)
             np.testing.assert_array_equal(out, np.flip(x, axes))
     view, out = draw(6, 10)[:, ::2], np.zeros((5, 6), F).T
-    pad_gpu.flip(view, (0, 1), out)
+    ReversedLines().launch(Flip(view, (0, 1), out), HERE)
     np.testing.assert_array_equal(out, view[::-1, ::-1])
+
+
+def padded(problem: Pad) -> None:
+    """By the routine that a GPU takes."""
+    op = tune.Op("padded", [pad_gpu.Units(), pad_gpu.Lines()])
+    del tune.OPS["padded"]
+    op.chosen(problem, replace(HERE, plane_size=32)).launch(problem, HERE)
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "replicate"])
@@ -118,7 +129,7 @@ def test_pad(mode: str, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         x = draw(*shape)
         out = np.zeros([n + a + b for n, (a, b) in zip(shape, ends, strict=True)], F)
-        pad_gpu.pad(x, out, tuple(a for a, _ in ends), 0.0, mode)
+        padded(Pad(x, out, tuple(a for a, _ in ends), 0.0, mode))
         np.testing.assert_array_equal(
             out, np.pad(x, ends, mode="edge" if mode == "replicate" else mode)
         )
@@ -126,7 +137,7 @@ def test_pad(mode: str, long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_negative_pads_cut_off() -> None:
     x, out = draw(4, 6), np.zeros((5, 7), F)
-    pad_gpu.pad(x, out, (-1, 3), 2.0, "constant")
+    padded(Pad(x, out, (-1, 3), 2.0, "constant"))
     np.testing.assert_array_equal(out, np.pad(x[1:, :4], ((0, 2), (3, 0)), constant_values=2.0))
 
 

@@ -36,7 +36,54 @@ SIDEWAYS: set[tuple[str, str]] = set()
 CIRCLES: list[set[str]] = []
 PRIVATE: set[tuple[str, str]] = set()
 LARGE_FOLDERS: dict[str, int] = {}
-LONG: dict[str, int] = {"kernels.windows.separable_gpu": 502, "runtime.memory.device_array": 466}
+LONG: dict[str, int] = {"runtime.memory.device_array": 466}
+ASKS: set[str] = {
+    "kernels.attention.cpu.flash_backward",
+    "kernels.attention.flash_lines",
+    "kernels.attention.gradients",
+    "kernels.attention.problem",
+    "kernels.convolution.conv",
+    "kernels.convolution.cpu.depthwise_gradients",
+    "kernels.convolution.cpu.depthwise_nchw",
+    "kernels.convolution.cpu.depthwise_nhwc",
+    "kernels.convolution.cpu.direct",
+    "kernels.convolution.cpu.filters",
+    "kernels.convolution.cpu.implicit_gemm_plan",
+    "kernels.convolution.cpu.pointwise",
+    "kernels.convolution.cpu.register_tile",
+    "kernels.convolution.cpu.transposed",
+    "kernels.convolution.cpu.weight_gradient",
+    "kernels.convolution.gpu.depthwise_nchw",
+    "kernels.convolution.gpu.weight_gradient",
+    "kernels.convolution.gradients",
+    "kernels.convolution.sm90.depthwise_nhwc",
+    "kernels.convolution.sm90.depthwise_weight_gradient",
+    "kernels.convolution.sm90.implicit_gemm_plan",
+    "kernels.convolution.sm90.transposed",
+    "kernels.convolution.sm90.weight_gradient",
+    "kernels.convolution.transposed",
+    "kernels.indexing.embedding",
+    "kernels.indexing.gather",
+    "kernels.indexing.scatter",
+    "kernels.matmul.cpu.blocked",
+    "kernels.matmul.gpu.padded_operands",
+    "kernels.matmul.sm90.persistent",
+    "kernels.normalization.layer_norm",
+    "kernels.normalization.norms",
+    "kernels.normalization.rows_gpu",
+    "kernels.normalization.softmax",
+    "kernels.primitives.vector_width",
+    "kernels.reduce.arg",
+    "kernels.reduce.reduce",
+    "kernels.reduce.statistics",
+    "kernels.scan.scan",
+    "kernels.scan.scan_cpu",
+    "kernels.scan.scan_gpu",
+    "kernels.windows.banded_map",
+    "kernels.windows.direct_cpu",
+    "kernels.windows.separable_cpu",
+}
+"""Modules that ask the current device for its properties. Routines are given them by `Op.run`."""
 WIDE_LINES = 831
 FMT_SKIPS = 393
 WORDS: dict[str, int] = {
@@ -185,3 +232,17 @@ def test_home_made_words_become_fewer(word: str) -> None:
 def test_every_file_says_what_it_is() -> None:
     silent = [m for m in files() if tree(m).body and not ast.get_docstring(tree(m))]
     assert not silent
+
+
+def test_properties_of_a_device_are_passed() -> None:
+    """An operation asks for them once; a routine, and what it calls, never asks the current device."""
+    asking = {"has_planes", "device_properties_of"}
+    found = {
+        module
+        for module in files()
+        if room(module) in ("kernels", "quant") and module != "kernels.entry.dispatch"
+        for node in ast.walk(tree(module))
+        if (isinstance(node, ast.Name) and node.id in asking)
+        or (isinstance(node, ast.Attribute) and node.attr in asking)
+    }
+    only_these(found, ASKS, "a module that asks the current device for its properties")

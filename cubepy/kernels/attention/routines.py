@@ -58,7 +58,7 @@ class Hopper(TunedRoutine):
     def launch(self, blueprint: hopper_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays are copied where the copy engine cannot read them."""
         q, k, v, mask, out, lse, factor = args
-        properties = cb.device_properties_of()
+        properties = device_properties(p.device)
         plan = hopper_plan.plan_for(q, k, v, p.causal, properties, mask, p.mask, blueprint)
         assert plan is not None, "the routine does not support it"
         q, k, v = (a if operands.copyable(a) else copy(a) for a in (q, k, v))
@@ -93,7 +93,7 @@ class Planes(TunedRoutine):
         """Arrays stay where they are."""
         q, k, v, mask, out, lse, factor = args
         plan = planes_plan.plan_for(
-            q, k, v, mask, p.mask, p.causal, cb.device_properties_of(), blueprint
+            q, k, v, mask, p.mask, p.causal, device_properties(p.device), blueprint
         )
         assert plan is not None, "the routine does not support it"
         planes.launch(q, k, v, mask, out, lse, factor, plan)
@@ -132,7 +132,7 @@ class Split(TunedRoutine):
     def launch(self, blueprint: split_plan.Shape, p: Attention, args: tuple[Any, ...]) -> None:
         """Arrays stay where they are."""
         q, k, v, mask, out, lse, factor = args
-        properties = cb.device_properties_of()
+        properties = device_properties(p.device)
         plan = split_plan.plan_for(q, k, v, p.mask, p.causal, properties, blueprint)
         assert plan is not None, "the routine does not support it"
         split.launch(q, k, v, mask, out, lse, factor, plan, properties, blueprint.splits)
@@ -208,7 +208,7 @@ class Few(TunedRoutine):
 
     def supports(self, p: Attention, properties: cb.DeviceProperties) -> str | None:
         """On a CPU."""
-        return "for CPUs" if has_planes(p) else None
+        return "for CPUs" if on_gpu(p) else None
 
     def group(self, key: Attention) -> int:
         """Keys and values are read for every query."""
@@ -221,7 +221,7 @@ class Few(TunedRoutine):
     def launch(self, blueprint: Single, p: Attention, args: tuple[Any, ...]) -> None:
         """A cube does a query."""
         q, k, v, mask, out, lse, factor = args
-        few.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, cb.device_properties_of())
+        few.launch(q, k, v, mask, p.mask, out, lse, p.causal, factor, device_properties(p.device))
 
 
 class Lines(TunedRoutine):
@@ -234,7 +234,7 @@ class Lines(TunedRoutine):
         for a cube.
         """
         yield Strips()
-        if has_planes(p):
+        if on_gpu(p):
             return
         many = properties.vector_registers >= 32
         yield from (
@@ -247,11 +247,21 @@ class Lines(TunedRoutine):
         """A cube does some strips of queries."""
         q, k, v, mask, out, lse, factor = args
         lines.launch(
-            q, k, v, mask, p.mask, out, lse, p.causal, factor, cb.device_properties_of(), blueprint
+            q,
+            k,
+            v,
+            mask,
+            p.mask,
+            out,
+            lse,
+            p.causal,
+            factor,
+            device_properties(p.device),
+            blueprint,
         )
 
 
-def has_planes(p: Attention) -> bool:
+def on_gpu(p: Attention) -> bool:
     """Whether the device's units work in planes, as a GPU's."""
     return device_properties(p.device).plane_size > 1
 
@@ -262,7 +272,7 @@ def guess(p: Attention) -> str:
         if split_pays(p) and planned(p, device_properties(p.device), split_plan.Shape()):
             return "split"
         return "hopper" if p.units == "wgmma" else "planes"
-    return "few" if p.length <= lines.FEW and not has_planes(p) else "lines"
+    return "few" if p.length <= lines.FEW and not on_gpu(p) else "lines"
 
 
 class Guessed(Attend):

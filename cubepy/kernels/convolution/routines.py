@@ -25,6 +25,7 @@ from cubepy.kernels.convolution.sm90.implicit_gemm_plan import Boxes, boxes_for,
 from cubepy.kernels.movement.copy import contiguous
 from cubepy.kernels.movement.pad import pad
 from cubepy.kernels.movement.transpose import transpose
+from cubepy.runtime.device import device_properties
 from cubepy.runtime.memory.address import address
 from cubepy.tune import TunedRoutine
 
@@ -335,7 +336,7 @@ def is_flat(p: Convolution) -> bool:
     With 8 lanes and up to 8 filters four times as many channels are few (Zen 3, windows of 3 x 3
     and 5 x 5).
     """
-    short = cb.device_properties_of().register_bytes <= 32 and math.prod(shape_of(p).window) > 1
+    short = device_properties(p.device).register_bytes <= 32 and math.prod(shape_of(p).window) > 1
     return p.channels <= (4 * FLAT if short and p.filters <= 8 else FLAT)
 
 
@@ -353,7 +354,7 @@ def scattered(p: Convolution) -> bool:
         and apart
         and p.groups == 1
         and p.channels >= 2 * DEEP
-        and cb.device_properties_of().register_bytes <= 32
+        and device_properties(p.device).register_bytes <= 32
     )
 
 

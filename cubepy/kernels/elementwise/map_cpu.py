@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+
 import cubepy as cb
+from cubepy.compiler.source import source_of
 from cubepy.kernels.elementwise.map_gpu import converted, widened
+from cubepy.kernels.elementwise.problem import Map
+from cubepy.kernels.primitives.vector_width import beside, lanes_on
+from cubepy.lang.builtins import Builtin
+from cubepy.lang.declare import Func
+from cubepy.tune import CpuRoutine
 
 CHUNK = 8192  # elements of a cube
 CUBES = 32  # at least, so that threads finish together
@@ -127,3 +136,65 @@ def line_at(x, lead, fixed: cb.Comptime[bool], k, count, lanes: cb.Comptime[int]
     if count is None:
         return x.load(lead + (k,), lanes)
     return x.load(lead + (k,), lanes, valid=count)
+
+
+class Flat(CpuRoutine):
+    """One row without gaps, in pieces."""
+
+    name = "flat"
+
+    def unfit(self, p: Map, properties: cb.DeviceProperties) -> str | None:
+        """Arrays that are one row."""
+        return None if p.flat else "for arrays without gaps"
+
+    def launch(self, p: Map, properties: cb.DeviceProperties) -> None:
+        """A cube does a piece; results that no cache holds are stored past them."""
+        dest, inputs, lanes, head = p.dest, p.inputs, lanes_of(p, properties), p.head()
+        if head:
+            first = tuple(x[:head] for x in inputs)
+            map_flat[1, 1](dest[:head], first, p.function, lanes, CHUNK, mode="unchecked")
+            dest, inputs = dest[head:], [x[head:] for x in inputs]
+        kernel = map_flat if head is None else map_past
+        cubes = -(-dest.size // CHUNK)
+        kernel[cubes, 1](dest, tuple(inputs), p.function, lanes, CHUNK, mode="unchecked")
+
+
+class Rows(CpuRoutine):
+    """Rows of arrays with any strides."""
+
+    name = "rows"
+
+    def launch(self, p: Map, properties: cb.DeviceProperties) -> None:
+        """A cube does some rows, or a piece of one."""
+        dest, inputs = p.dest, p.inputs
+        fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
+        count, pieces = dest.size // dest.shape[-1], -(-dest.shape[-1] // CHUNK)
+        rows = max(1, min(CHUNK // dest.shape[-1], count // CUBES))
+        map_rows[-(-count // rows) * pieces, 1](
+            dest,
+            tuple(inputs),
+            p.function,
+            fixed,
+            rows,
+            lanes_of(p, properties),
+            CHUNK,
+            mode="unchecked",
+        )
+
+
+def lanes_of(p: Map, properties: cb.DeviceProperties) -> int:
+    """Lanes of a line: more where a function calls others."""
+    lanes = lanes_on(properties, p.dest, *p.inputs)
+    if isinstance(p.function, Builtin) or not plain(p.function):
+        lanes *= beside(lanes, p.dest, properties)
+    return lanes
+
+
+@functools.lru_cache(256)
+def plain(function: Func) -> bool:
+    """Whether a function calls nothing."""
+    return not any(
+        isinstance(node, ast.Call)
+        for part in source_of(function.fn).tree.body
+        for node in ast.walk(part)
+    )

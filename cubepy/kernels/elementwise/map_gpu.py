@@ -5,13 +5,14 @@ lines.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import cubepy as cb
+from cubepy.kernels.elementwise.problem import Map, identity
 from cubepy.kernels.primitives.functions_half import NARROW
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
 from cubepy.lang.dtypes import as_dtype
+from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
 QUICK = ("contract", "afn", "nsz")
@@ -125,27 +126,34 @@ quick_rows = cb.kernel(fast_math=QUICK)(rows_of)
 """For functions of `primitives.functions_half`."""
 
 
-def run(function: Any, dest: Any, inputs: list[Any], computes: bool = True) -> None:
-    """dest = function(*inputs) for arrays of one shape whose axes are merged where they can be.
+class Lines(GpuRoutine):
+    """Neighbouring units take neighbouring lines.
 
-    Copies (`computes` is false) are fastest when cubes read few bytes in a row; functions hide
-    their own time behind several reads.
+    Copies are fastest when cubes read few bytes in a row; functions hide their own time behind
+    several reads.
     """
-    result = as_dtype(dest.dtype)
-    quick = NARROW.get(function) if result.is_float and result.bits == 16 else None
-    fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
-    lanes = line_of(dest, *(a for a, f in zip(inputs, fixed, strict=True) if not f))
-    ahead = max(1, AHEAD // len(inputs)) if computes else 1
-    if dest.ndim == 1:
-        plan = LinePlan(lanes, ahead, fixed)
-        cubes = -(-dest.size // (UNITS * lanes * ahead))
-        kernel = map_lines if quick is None else quick_lines
+
+    name = "lines"
+
+    def launch(self, p: Map, properties: cb.DeviceProperties) -> None:
+        """A unit does some lines."""
+        function, dest, inputs = p.function, p.dest, p.inputs
+        computes = function is not identity
+        result = as_dtype(dest.dtype)
+        quick = NARROW.get(function) if result.is_float and result.bits == 16 else None
+        fixed = tuple(a.strides[-1] == 0 and a.shape[-1] > 1 for a in inputs)
+        lanes = line_of(dest, *(a for a, f in zip(inputs, fixed, strict=True) if not f))
+        ahead = max(1, AHEAD // len(inputs)) if computes else 1
+        if dest.ndim == 1:
+            plan = LinePlan(lanes, ahead, fixed)
+            cubes = -(-dest.size // (UNITS * lanes * ahead))
+            kernel = map_lines if quick is None else quick_lines
+            kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")
+            return
+        n = dest.shape[-1]
+        across = min(UNITS, power_of_two(-(-n // lanes)))
+        plan = LinePlan(lanes, ahead, fixed, across)
+        down = UNITS // across * ahead
+        cubes = -(-(dest.size // n) // down) * -(-n // (across * lanes))
+        kernel = map_rows_wide if quick is None else quick_rows
         kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")
-        return
-    n = dest.shape[-1]
-    across = min(UNITS, power_of_two(-(-n // lanes)))
-    plan = LinePlan(lanes, ahead, fixed, across)
-    down = UNITS // across * ahead
-    cubes = -(-(dest.size // n) // down) * -(-n // (across * lanes))
-    kernel = map_rows_wide if quick is None else quick_rows
-    kernel[cubes, UNITS](dest, tuple(inputs), quick or function, plan, mode="unchecked")

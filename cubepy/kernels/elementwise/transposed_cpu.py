@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 import cubepy as cb
+from cubepy.kernels.elementwise.problem import Map
 from cubepy.kernels.entry.shapes import strided
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.runtime import memory
 from cubepy.runtime.memory.address import address
+from cubepy.tune import CpuRoutine
 
 FEW = 4  # lines that are woven into each other
 CHUNK = 4096  # places of them that a cube does
@@ -171,30 +173,36 @@ def squares(dest: Any, source: Any) -> tuple[Any, Any] | None:
     return to, back.transpose(*range(back.ndim - 2), back.ndim - 1, back.ndim - 2)
 
 
-def swapped(dest: Any, source: Any, past: bool) -> bool:
-    """Copy to `dest`, of the same shape and dtype, if two axes are simply swapped; whether it was
-    done.
+class Transposed(CpuRoutine):
+    """Copies of which two axes are simply swapped."""
 
-    `past`: no cache holds `dest`, and it is no part of `source`.
-    """
-    pair = squares(dest, source)
-    if pair is None:
-        return False
-    to, back = pair
-    lanes = min(cb.device_properties_of().register_bytes // max(4, dest.itemsize), 16)
-    if _weave(to, back, lanes):
-        return True
-    line = lanes * dest.itemsize
-    past = past and all(stride % memory.ALIGNMENT == 0 for stride in to.strides[:-1])
-    head, rest = divmod(-address(to) % memory.ALIGNMENT, to.itemsize) if past else (0, 0)
-    past = past and not rest and to.shape[-1] > head
-    tile = SIDE // max(4, dest.itemsize) // lanes
-    group = max(1, min(memory.ALIGNMENT // line, tile))
-    if past and head:  # the columns up to a line of the cache
-        _turn(to[..., :head], back[..., :head, :], lanes, tile, group, False)
-        to, back = to[..., head:], back[..., head:, :]
-    _turn(to, back, lanes, tile, group, past)
-    return True
+    name = "transposed"
+
+    def unfit(self, p: Map, properties: cb.DeviceProperties) -> str | None:
+        """Copies whose neighbours lie along another axis."""
+        if not p.moves or p.dest.ndim < 2:
+            return "for copies of two axes and more"
+        return None if squares(p.dest, p.inputs[0]) else "axes are not simply swapped"
+
+    def launch(self, p: Map, properties: cb.DeviceProperties) -> None:
+        """A cube does some squares."""
+        dest, past = p.dest, p.head() is not None
+        pair = squares(dest, p.inputs[0])
+        assert pair is not None, "the routine does not support it"
+        to, back = pair
+        lanes = min(properties.register_bytes // max(4, dest.itemsize), 16)
+        if _weave(to, back, lanes):
+            return
+        line = lanes * dest.itemsize
+        past = past and all(stride % memory.ALIGNMENT == 0 for stride in to.strides[:-1])
+        head, rest = divmod(-address(to) % memory.ALIGNMENT, to.itemsize) if past else (0, 0)
+        past = past and not rest and to.shape[-1] > head
+        tile = SIDE // max(4, dest.itemsize) // lanes
+        group = max(1, min(memory.ALIGNMENT // line, tile))
+        if past and head:  # the columns up to a line of the cache
+            _turn(to[..., :head], back[..., :head, :], lanes, tile, group, False)
+            to, back = to[..., head:], back[..., head:, :]
+        _turn(to, back, lanes, tile, group, past)
 
 
 def _turn(to: Any, back: Any, lanes: int, tile: int, group: int, past: bool) -> None:

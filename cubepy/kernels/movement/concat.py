@@ -7,14 +7,15 @@ from typing import Any
 import cubepy as cb
 from cubepy.errors import ArgumentError, DTypeError, ShapeError
 from cubepy.kernels.entry.arguments import array_of, axes_of, axis_of, home_of
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement import pad_gpu
 from cubepy.kernels.movement.copy import contiguous, convert_into
-from cubepy.kernels.primitives.vector_width import lanes_for
+from cubepy.kernels.primitives.vector_width import lanes_on
 from cubepy.lang.dtypes import as_dtype, promote
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, use
+from cubepy.tune import CpuRoutine, Op
 
 PIECE = 4096  # elements of a row that a cube reverses
 
@@ -85,6 +86,29 @@ def reverse_rows(x: cb.Array, out: cb.Array, lanes: cb.Comptime[int], piece: cb.
                 out[row, j] = x[row, n - 1 - j]
 
 
+class ReversedRows(CpuRoutine):
+    """Lines are reversed in registers, rows in memory."""
+
+    name = "rows"
+
+    def launch(self, p: pad_gpu.Flip, properties: cb.DeviceProperties) -> None:
+        """A cube does a piece of a row of contiguous arrays."""
+        array, result, others = p.x, p.out, tuple(d for d in p.axes if d != p.x.ndim - 1)
+        rows = contiguous(p._replace(axes=others).turned())
+        flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
+        n = array.shape[-1]
+        m = array.size // n
+        lanes = lanes_on(properties, rows)
+        reverse_rows[m * -(-n // PIECE), 1](
+            rows.reshape(m, n), flat.reshape(m, n), lanes, PIECE, mode="checked"
+        )
+        if flat is not result:
+            convert_into(result, flat)
+
+
+FLIP = Op("flip", [pad_gpu.ReversedLines(), ReversedRows()])
+
+
 @repeated
 def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
     """A copy with axes reversed (all by default), as `numpy.flip` and `torch.flip`.
@@ -116,18 +140,7 @@ def flip(x: Any, axis: Any = None, *, out: Any = None) -> Any:
                 raise DTypeError(
                     f"flip along the last axis works on dtypes that kernels compute with, not {array.dtype}"
                 )
-            if has_planes():
-                pad_gpu.flip(array, axes, result)
-                return finish(result, out, wrap)
-            rows = contiguous(turned)
-            flat = result if result.flags.c_contiguous else memory.empty(result.shape, result.dtype)
-            n = array.shape[-1]
-            m = array.size // n
-            reverse_rows[m * -(-n // PIECE), 1](
-                rows.reshape(m, n), flat.reshape(m, n), lanes_for(rows), PIECE, mode="checked"
-            )
-            if flat is not result:
-                convert_into(result, flat)
+            FLIP.run(pad_gpu.Flip(array, axes, result))
         else:
             convert_into(result, turned)
     return finish(result, out, wrap)

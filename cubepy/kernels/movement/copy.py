@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cubepy.kernels.elementwise.map import identity, run
+from cubepy.kernels.elementwise.map import run
+from cubepy.kernels.elementwise.problem import identity
 from cubepy.kernels.entry.arguments import array_of
 from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper

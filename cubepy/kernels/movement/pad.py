@@ -10,13 +10,14 @@ import cubepy as cb
 from cubepy.errors import ShapeError
 from cubepy.kernels.elementwise.map_cpu import following
 from cubepy.kernels.entry.arguments import array_of, number_of, wholes
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
 from cubepy.kernels.movement import pad_gpu
 from cubepy.kernels.movement.copy import contiguous, convert_into
-from cubepy.kernels.movement.pad_gpu import source_of
-from cubepy.kernels.primitives.vector_width import lanes_for
+from cubepy.kernels.movement.pad_gpu import Pad, source_of
+from cubepy.kernels.primitives.vector_width import lanes_on
 from cubepy.runtime import memory
+from cubepy.tune import CpuRoutine, Op
 
 MODES = ("constant", "reflect", "replicate")
 CHUNK = 8192  # elements of the rows of a cube
@@ -153,28 +154,33 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float = 0, *, out: 
                 if x.dtype == np.bool_
                 else (int(value) if x.dtype.kind in "iu" else float(value))
             )
-            if has_planes():
-                pad_gpu.pad(s, t, ahead, fill, mode)
-            else:
-                _by_rows(s, t, ahead, fill, mode)
+            PAD.run(Pad(s, t, ahead, fill, mode))
         if flat is not result:
             convert_into(result, flat)
     return finish(result, out, wrap)
 
 
-def _by_rows(x: Any, out: Any, before: tuple[int, ...], value: Any, mode: str) -> None:
+class Rows(CpuRoutine):
     """Rows on a CPU: a last axis that is not padded is one with the axis before it, whose places it
     is.
     """
-    unit = 1
-    if x.ndim > 1 and x.shape[-1] == out.shape[-1] and not before[-1]:
-        unit, before = x.shape[-1], before[:-1]
-        x, out = (a.reshape(*a.shape[:-2], -1) for a in (x, out))
-    count = out.size // out.shape[-1]
-    rows = max(1, min(CHUNK // out.shape[-1], count // CUBES))
-    pad_rows[-(-count // rows), 1](
-        x, out, before, unit, rows, value, mode, lanes_for(x), mode="unchecked"
-    )
+
+    name = "rows"
+
+    def launch(self, p: Pad, properties: cb.DeviceProperties) -> None:
+        """A cube does some rows."""
+        x, out, before, unit = p.x, p.out, p.before, 1
+        if x.ndim > 1 and x.shape[-1] == out.shape[-1] and not before[-1]:
+            unit, before = x.shape[-1], before[:-1]
+            x, out = (a.reshape(*a.shape[:-2], -1) for a in (x, out))
+        count = out.size // out.shape[-1]
+        rows = max(1, min(CHUNK // out.shape[-1], count // CUBES))
+        pad_rows[-(-count // rows), 1](
+            x, out, before, unit, rows, p.value, p.mode, lanes_on(properties, x), mode="unchecked"
+        )
+
+
+PAD = Op("pad", [pad_gpu.Units(), pad_gpu.Lines(), Rows()])
 
 
 def _joined(x: Any, out: Any, before: list[int]) -> tuple[Any, Any, tuple[int, ...]]:

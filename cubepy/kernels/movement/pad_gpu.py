@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import cubepy as cb
 from cubepy.kernels.entry.shapes import merged
 from cubepy.kernels.movement.copy import convert_into
 from cubepy.kernels.primitives.lines import multiple
 from cubepy.kernels.primitives.vector_width import line_of, power_of_two
+from cubepy.tune import GpuRoutine
 
 UNITS = 256  # of a cube
 SHARE, AHEAD = (
@@ -148,37 +149,90 @@ def pad_units(
                 out[lead + (k + j * cb.CUBE_DIM,)] = values[j]
 
 
-def flip(x: Any, axes: tuple[int, ...], out: Any) -> None:
-    """out = x with axes reversed, for arrays of one shape with any strides."""
-    turned = x[tuple(slice(None, None, -1) if d in axes else slice(None) for d in range(x.ndim))]
-    dest, source = merged([out, turned])
-    if source.strides[-1] != -source.itemsize or dest.strides[-1] != dest.itemsize:
-        convert_into(out, turned)
-        return
-    source = source[(slice(None),) * (source.ndim - 1) + (slice(None, None, -1),)]
-    if dest.ndim == 1:
-        dest, source = dest[None], source[None]
-    lanes = line_of(source, dest)
-    n = dest.shape[-1]
-    across = min(UNITS, power_of_two(-(-n // lanes)))
-    cubes = -(-n // (across * lanes)) * -(-(dest.size // n) // (UNITS // across))
-    reverse_lines[cubes, UNITS](source, dest, lanes, across, n % lanes == 0, mode="unchecked")
+class Flip(NamedTuple):
+    """out = x with axes reversed, the last one among them, for arrays of one shape."""
+
+    x: Any
+    axes: tuple[int, ...]
+    out: Any
+
+    def turned(self) -> Any:
+        """A view of x with its axes reversed."""
+        back = slice(None, None, -1)
+        return self.x[tuple(back if d in self.axes else slice(None) for d in range(self.x.ndim))]
 
 
-def pad(x: Any, out: Any, before: tuple[int, ...], value: Any, mode: str) -> None:
+class ReversedLines(GpuRoutine):
+    """Lines are read from the end of a row and reversed in registers."""
+
+    name = "lines"
+
+    def launch(self, p: Flip, properties: cb.DeviceProperties) -> None:
+        """A unit makes a line; rows that are no neighbours in memory are copied as they are."""
+        out, turned = p.out, p.turned()
+        dest, source = merged([out, turned])
+        if source.strides[-1] != -source.itemsize or dest.strides[-1] != dest.itemsize:
+            convert_into(out, turned)
+            return
+        source = source[(slice(None),) * (source.ndim - 1) + (slice(None, None, -1),)]
+        if dest.ndim == 1:
+            dest, source = dest[None], source[None]
+        lanes = line_of(source, dest)
+        n = dest.shape[-1]
+        across = min(UNITS, power_of_two(-(-n // lanes)))
+        cubes = -(-n // (across * lanes)) * -(-(dest.size // n) // (UNITS // across))
+        reverse_lines[cubes, UNITS](source, dest, lanes, across, n % lanes == 0, mode="unchecked")
+
+
+class Pad(NamedTuple):
     """out = x with `before` elements in front of each axis, and as many behind as it has room for;
     contiguous.
     """
-    if x.ndim == 1:
-        x, out, before = x[None], out[None], (0, *before)
-    n = out.shape[-1]
-    if n >= SHORT and (x.itemsize >= 4 or n < LONG):
+
+    x: Any
+    out: Any
+    before: tuple[int, ...]
+    value: Any
+    mode: str
+
+    def rows(self) -> tuple[Any, Any, tuple[int, ...]]:
+        """x, out and `before` with two axes at least."""
+        if self.x.ndim > 1:
+            return self.x, self.out, self.before
+        return self.x[None], self.out[None], (0, *self.before)
+
+
+class Units(GpuRoutine):
+    """Units beside each other make elements of a row."""
+
+    name = "units"
+
+    def unfit(self, p: Pad, properties: cb.DeviceProperties) -> str | None:
+        """Rows that keep a cube busy; long ones of narrow elements are better made of lines."""
+        n = p.out.shape[-1]
+        some = n >= SHORT and (p.x.itemsize >= 4 or n < LONG)
+        return None if some else f"for rows from {SHORT} on, of narrow elements below {LONG}"
+
+    def launch(self, p: Pad, properties: cb.DeviceProperties) -> None:
+        """A cube does a part of a row."""
+        x, out, before = p.rows()
+        n = out.shape[-1]
         units = min(SHARE, max(32, power_of_two(-(-n // AHEAD))))
         cubes = out.size // n * -(-n // (units * AHEAD))
-        pad_units[cubes, units](x, out, before, value, mode, AHEAD, mode="unchecked")
-        return
-    lanes = line_of(out.reshape(-1))
-    cubes = -(-out.size // (UNITS * lanes))
-    pad_lines[cubes, UNITS](
-        x, out.reshape(-1), out.shape, before, value, mode, lanes, mode="unchecked"
-    )
+        pad_units[cubes, units](x, out, before, p.value, p.mode, AHEAD, mode="unchecked")
+
+
+class Lines(GpuRoutine):
+    """A unit makes a line of the result, wherever its rows end."""
+
+    name = "lines"
+
+    def launch(self, p: Pad, properties: cb.DeviceProperties) -> None:
+        """Neighbouring units make neighbouring lines."""
+        x, out, before = p.rows()
+        flat = out.reshape(-1)
+        lanes = line_of(flat)
+        cubes = -(-out.size // (UNITS * lanes))
+        pad_lines[cubes, UNITS](
+            x, flat, out.shape, before, p.value, p.mode, lanes, mode="unchecked"
+        )

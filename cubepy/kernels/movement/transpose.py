@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cubepy.errors import ShapeError
-from cubepy.kernels.elementwise.map import identity, run
-from cubepy.kernels.elementwise.transposed_cpu import squares
 from cubepy.kernels.entry.arguments import array_of, wholes
-from cubepy.kernels.entry.dispatch import has_planes, repeated
+from cubepy.kernels.entry.dispatch import repeated
 from cubepy.kernels.entry.results import finish, output, wrapper
-from cubepy.kernels.entry.shapes import merged
-from cubepy.kernels.movement import transpose_gpu
+from cubepy.kernels.movement.routines import TRANSPOSE, Transpose
 
 
 @repeated
@@ -39,13 +36,6 @@ def transpose(x: Any, axes: Any = None, *, out: Any = None) -> Any:
     result = output(
         out, moved.shape, array.dtype, *([] if moved.strides == array.strides else [array])
     )
-    if result.size == 0:
-        return finish(result, out, wrap)
-    if has_planes():
-        dest, source = merged([result, moved])
-        square = squares(dest, source)
-        if square is not None:
-            transpose_gpu.transpose(*square)
-            return finish(result, out, wrap)
-    run(identity, [moved], result)
+    if result.size:
+        TRANSPOSE.run(Transpose(moved, result))
     return finish(result, out, wrap)

@@ -16,8 +16,7 @@ from cubepy.kernels.pooling import naive
 from cubepy.kernels.pooling.cpu.max_gradient_nhwc import AddWindows
 from cubepy.kernels.pooling.cpu.max_indices import AddChosen, Indices
 from cubepy.kernels.pooling.cpu.max_separable_plan import Separable
-from cubepy.kernels.pooling.gpu import max_sliding, max_van_herk
-from cubepy.kernels.pooling.gpu.max_indices import Places, PlacesBack
+from cubepy.kernels.pooling.gpu import max_indices, max_sliding, max_van_herk
 from cubepy.kernels.pooling.gpu.naive import Images
 from cubepy.kernels.pooling.problem import MaxPool
 from cubepy.kernels.pooling.sm90 import max_tma_routine
@@ -237,7 +236,7 @@ def along(
 MAX_POOL = Op(
     "max_pool",
     [
-        Places(),
+        max_indices.Indices(),
         Boxes(),
         Sliding(),
         Strides(),
@@ -249,4 +248,6 @@ MAX_POOL = Op(
         naive.Naive(),
     ],
 )
-MAX_POOL_INPUT = Op("max_pool_input", [PlacesBack(), AddWindows(), AddChosen(), naive.NaiveBack()])
+MAX_POOL_INPUT = Op(
+    "max_pool_input", [max_indices.IndicesBack(), AddWindows(), AddChosen(), naive.NaiveBack()]
+)

@@ -58,13 +58,13 @@ def lanes_on(properties: cb.DeviceProperties, *arrays: Any) -> int:
     return max(1, properties.register_bytes // width)
 
 
-def beside(lanes: int, dest: Any) -> int:
+def beside(lanes: int, dest: Any, properties: cb.DeviceProperties) -> int:
     """How many registers side by side a function takes that calls others: more is under way in its
     long chains of instructions. With AVX2 it is four, where rows are not short.
     """
     if dest.shape[-1] < 8 * lanes:
         return 2
-    return builtins.max(2, LINE // cb.device_properties_of().register_bytes)
+    return builtins.max(2, LINE // properties.register_bytes)
 
 
 def to_line(out: Any, lanes: int = memory.ALIGNMENT) -> int | None:

@@ -30,7 +30,7 @@ SORT = Op(
         Quicksort(),
         Mergesort(),
         Bucketsort(),
-        rows_cpu.Places(),
+        rows_cpu.Keyed(),
         radix_cpu.Rows(),
         radix_cpu.Pieces(),
     ],
@@ -62,7 +62,7 @@ TOPK = Op(
     [
         Search(),
         Quickselect(),
-        rows_cpu.FirstPlaces(),
+        rows_cpu.FirstKeyed(),
         SortAll(),
         radix_cpu.Few(),
         radix_cpu.Collected(),

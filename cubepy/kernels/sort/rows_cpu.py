@@ -62,7 +62,7 @@ class WholeRows(CpuRoutine):
         sort_whole_rows[m, 1](*flat, n, room, lanes, mode="unchecked")
 
 
-class Places(CpuRoutine):
+class Keyed(CpuRoutine):
     """A network of lines sorts keys beside the places of their elements."""
 
     name = "network_of_places"
@@ -80,7 +80,7 @@ class Places(CpuRoutine):
         places_by_network(p.x, p.values, p.indices, p.x.shape[1], p.keys, properties)
 
 
-class FirstPlaces(CpuRoutine):
+class FirstKeyed(CpuRoutine):
     """The same for the first elements of a row."""
 
     name = "network_of_places"

@@ -12,8 +12,9 @@ import pytest
 
 import cubepy as cb
 from cubepy import kernels as K
-from cubepy.kernels.elementwise import map
+from cubepy.kernels.elementwise import problem
 from cubepy.kernels.normalization import rows_cpu
+from cubepy.kernels.primitives.vector_width import to_line
 from cubepy.runtime import recording
 from cubepy.runtime.memory.address import address
 from cubepy.runtime.replay import host
@@ -26,7 +27,7 @@ rng = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def no_cache_holds_anything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for module, name in ((map, "PAST"), (rows_cpu, "PAST"), (host, "PEELED")):
+    for module, name in ((problem, "PAST"), (rows_cpu, "PAST"), (host, "PEELED")):
         monkeypatch.setattr(module, name, 4096)
     recording.forget()
     yield
@@ -106,5 +107,5 @@ def test_lines_are_stored_past_the_caches_wherever_out_begins(byte: int) -> None
 def test_out_that_no_element_of_begins_at_a_line_is_written_the_ordinary_way() -> None:
     memory = np.zeros(64 * 256 * 8 + 256, np.uint8)
     out = memory[4 - address(memory) % 8 + 64 :][: 64 * 256 * 8].view(np.float64).reshape(64, 256)
-    assert map.to_line(out) is None
-    assert map.to_line(out, 4) is None
+    assert to_line(out) is None
+    assert to_line(out, 4) is None

@@ -19,7 +19,8 @@ import numpy as np
 import cubepy as cb
 from cubepy.config import config
 from cubepy.kernels.attention.flash_lines import fill_rows
-from cubepy.kernels.elementwise.map import identity, map
+from cubepy.kernels.elementwise.map import map
+from cubepy.kernels.elementwise.problem import identity
 from cubepy.kernels.movement.copy import copy
 from cubepy.kernels.primitives.register_transpose import transpose_lines
 from cubepy.kernels.reduce.reduce import sum as total_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import cubepy as cb
@@ -29,21 +30,26 @@ class Cut(NamedTuple):
     lanes: int
     skip: int
     step: int
-    apart: int
+    spacing: int
     fit: int
 
 
 def cut_of(p: MaxPool, properties: cb.DeviceProperties) -> Cut:
     """How rows of windows are looked at."""
     kernel, stride, _, dilation = p.settings
-    out = p.out
-    acc = cb.f32 if out.itemsize == 2 and out.dtype.kind not in "iu" else cb.as_dtype(out.dtype)
-    lanes = properties.lanes(acc)
-    skip = math.gcd(stride[2], dilation[2]) if kernel[2] > 1 else stride[2]
-    step, apart = stride[2] // skip, dilation[2] // skip if kernel[2] > 1 else 1
+    dtype = cb.as_dtype(p.out.dtype)
+    acc = cb.f32 if dtype.is_float and dtype.bits == 16 else dtype
+    return cut(acc, properties.lanes(acc), kernel[2], stride[2], dilation[2], p.out.shape[4])
+
+
+@lru_cache(1024)
+def cut(acc: Any, lanes: int, taps: int, stride: int, dilation: int, channels: int) -> Cut:
+    """The same of a window along a row."""
+    skip = math.gcd(stride, dilation) if taps > 1 else stride
+    step, spacing = stride // skip, dilation // skip if taps > 1 else 1
     room = ROOM // acc.itemsize
-    fit = ((room - lanes * step) // out.shape[4] - (kernel[2] - 1) * apart - 1) // step + 1
-    return Cut(acc, lanes, skip, step, apart, fit)
+    fit = ((room - lanes * step) // channels - (taps - 1) * spacing - 1) // step + 1
+    return Cut(acc, lanes, skip, step, spacing, fit)
 
 
 class Separable(CpuRoutine):
@@ -66,7 +72,7 @@ class Separable(CpuRoutine):
     def launch(self, p: MaxPool, properties: cb.DeviceProperties) -> None:
         """A cube does some rows by some columns of windows."""
         x, out, (kernel, stride, pad, dilation) = p.x, p.out, p.settings
-        acc, lanes, skip, step, apart, fit = cut_of(p, properties)
+        acc, lanes, skip, step, spacing, fit = cut_of(p, properties)
         planes, channels, room = x.shape[0], x.shape[4], ROOM // acc.itemsize
         single = channels == 1
         columns = min(fit, out.shape[3])
@@ -75,7 +81,7 @@ class Separable(CpuRoutine):
             columns -= columns % even
         blocks = -(-out.shape[3] // columns)
         rows = together(kernel[1], out.shape[2]) if stride[1] == dilation[1] else 1
-        wide = together(kernel[2], columns) if step == apart and channels % lanes == 0 else 1
+        wide = together(kernel[2], columns) if step == spacing and channels % lanes == 0 else 1
         strip = max(
             1, min(out.shape[2], 64, out.shape[2] * blocks * out.shape[0] * out.shape[1] // CUBES)
         )
@@ -94,6 +100,6 @@ class Separable(CpuRoutine):
         cubes = planes * out.shape[1] * -(-out.shape[2] // strip) * blocks
         max_strips[cubes, 1](
             x.reshape(*x.shape[:3], -1), out.reshape(*out.shape[:3], -1), channels, *stride[:2], *pad, columns, strip,
-            tuple(kernel), (*dilation[:2], apart), (rows, wide), fresh, step, skip, p.least, acc, room, lanes, single, past,
+            tuple(kernel), (*dilation[:2], spacing), (rows, wide), fresh, step, skip, p.least, acc, room, lanes, single, past,
             mode="unchecked",
         )  # fmt: skip

@@ -216,7 +216,7 @@ def _plane(a: Any, last: bool) -> Any:
     return a[:, 0] if last else a[:, 0, :, :, 0]
 
 
-class Places(GpuRoutine):
+class Indices(GpuRoutine):
     """Small windows of images, written out, and the places of their largest values."""
 
     name = "places"
@@ -234,7 +234,7 @@ class Places(GpuRoutine):
         run(*images, stride, pad, kernel, p.least, p.last)  # type: ignore[call-arg]
 
 
-class PlacesBack(GpuRoutine):
+class IndicesBack(GpuRoutine):
     """The gradient where windows are small: a unit looks at all that hold its places."""
 
     name = "places"
