@@ -8,6 +8,11 @@ moves or renames leaves the set as it is.
     python scripts/same_code.py HEAD~1 HEAD
     python scripts/same_code.py main my-branch -- -n 2 tests/kernels tests/conformance
 
+With `--names` programs are compared up to the names of their variables and kernels, which is what
+a commit that renames identifiers has to leave alone:
+
+    python scripts/same_code.py --names HEAD~1 HEAD -- -n 2 tests/kernels
+
 Everything behind `--` goes to pytest. The exit status is 0 when the sets are equal. Random numbers
 that tests draw without a seed are given one, and tests of a file run in order in one process, so
 that a second run of the same commit gives the same set.
@@ -27,16 +32,34 @@ ROOT = Path(__file__).resolve().parent.parent
 MAPPED = ("backends", "nn", "quant")
 
 RECORDER = """
-import atexit, hashlib, os, re
+import atexit, hashlib, keyword, os, re
 import numpy as np
 from cubepy.runtime import cache
 
 programs, digest, make = set(), cache.digest, np.random.default_rng
 
+WORD = re.compile(r'"[^"\\n]*"|' + r"'[^'\\n]*'" + r'|(?<![\\w.])[A-Za-z_]\\w*(?!\\w|\\()')
+NAME = re.compile(r"(?<=\\(name=')[^']*")
+
+def numbered(text, parameters):
+    # Variables by their first appearance; ops are what is called, and stay, as texts do.
+    names = {}
+    def number(m):
+        if not (m[0][0].isalpha() or m[0][0] == "_") or keyword.iskeyword(m[0]):
+            return m[0]
+        return names.setdefault(m[0], f"v{len(names)}")
+    title, _, rest = text.partition("\\n")
+    text = title.partition(":")[2] + WORD.sub(number, rest)
+    return text, NAME.sub(lambda m: names.get(m[0], m[0]), parameters)
+
 def recorded(*parts):
     if len(parts) == 4:  # a backend's: text, options, parameters, versions
-        text = parts[0].split("\\n", 1)[0].strip('"')
-        programs.add(hashlib.sha256("\\0".join(parts[:3]).encode()).hexdigest() + " " + text)
+        title = parts[0].split("\\n", 1)[0].strip('"')
+        text, options, parameters, _ = parts
+        if "SAME_CODE_NAMES" in os.environ:
+            text, parameters = numbered(text, parameters)
+        key = hashlib.sha256("\\0".join([text, options, parameters]).encode()).hexdigest()
+        programs.add(key + " " + title)
     return digest(*parts)
 
 def seeded(seed=None):
@@ -100,7 +123,11 @@ def main() -> int:
     own, _, pytest = " ".join(sys.argv[1:]).partition(" -- ")
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commits", nargs=2, metavar="COMMIT")
-    first, second = parser.parse_args(own.split()).commits
+    parser.add_argument("--names", action="store_true", help="compare up to names")
+    given = parser.parse_args(own.split())
+    first, second = given.commits
+    if given.names:
+        os.environ["SAME_CODE_NAMES"] = "1"
     with tempfile.TemporaryDirectory(prefix="same-code-") as folder:
         before, after = (
             programs_of(c, pytest.split() or ["-n", "2"], Path(folder)) for c in (first, second)
