@@ -17,7 +17,8 @@ from cubepy.errors import DeviceError, ShapeError
 from cubepy.lang.dtypes import DType, as_dtype
 from cubepy.runtime import recording
 from cubepy.runtime.device import Device, current, gpu_of, use
-from cubepy.runtime.memory.device_array import DeviceArray, constant_on
+from cubepy.runtime.memory.constants import constant_on
+from cubepy.runtime.memory.device_array import DeviceArray
 from cubepy.runtime.replay.arguments import REFUSED, key_of
 from cubepy.runtime.replay.calls import Calls
 from cubepy.runtime.replay.gpu import GpuOperands

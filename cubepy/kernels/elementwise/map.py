@@ -19,7 +19,8 @@ from cubepy.lang import mathematics
 from cubepy.lang.builtins import Builtin
 from cubepy.lang.declare import Func
 from cubepy.lang.dtypes import as_dtype, float_for, promote
-from cubepy.runtime.memory.device_array import DeviceArray, constant_on
+from cubepy.runtime.memory.constants import constant_on
+from cubepy.runtime.memory.device_array import DeviceArray
 
 OF_FLOATS = {"exp", "log", "tanh", "erf", "sqrt", "sin", "cos", "rsqrt"}.union(
     mathematics.UNARY, mathematics.BINARY

@@ -35,7 +35,7 @@ from cubepy.kernels.windows.rows_gpu import (  # fmt: skip
 )
 from cubepy.runtime import memory
 from cubepy.runtime.device import current, gpu_of
-from cubepy.runtime.memory.device_array import constant_on
+from cubepy.runtime.memory.constants import constant_on
 
 ROWS = 4  # of results that a unit makes
 OWN = 6  # taps, from more on results that share few of them are left to `windows.disjoint_gpu`

@@ -21,7 +21,6 @@ from cubepy.runtime import masked, recording
 from cubepy.runtime.device import Device, gpu_of
 from cubepy.runtime.memory import dlpack
 from cubepy.runtime.memory.layout import Layout, layout_of, reshaped
-from cubepy.runtime.tables import room
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 """What NumPy's functions do with device arrays (`numpy_protocol` fills it)."""
@@ -442,22 +441,6 @@ def broadcast_to(array: DeviceArray, shape: Any, subok: bool = False) -> DeviceA
     view = array._view(("broadcast", wanted), lambda a: np.broadcast_to(a, wanted))
     view.writeable = array.writeable and view.shape == array.shape
     return view
-
-
-_constants: dict[Any, DeviceArray] = {}
-_CONSTANTS = 1024
-
-
-def constant_on(device: Device, value: np.ndarray) -> DeviceArray:
-    """A number on a device; the same number is copied there once."""
-    key = (device, value.dtype.num, value.shape, value.tobytes())
-    found = _constants.get(key)
-    if found is None:
-        room(_constants, _CONSTANTS)
-        found = _constants[key] = upload(value, device)
-    elif recording.active and (recorder := recording.current()) is not None:
-        recorder.constant(found)
-    return found
 
 
 def host(array: Any) -> np.ndarray:

@@ -32,7 +32,8 @@ from cubepy.runtime import memory, recording
 from cubepy.runtime.device import Device
 from cubepy.runtime.interop import foreign
 from cubepy.runtime.interop.arrays import QUICK
-from cubepy.runtime.memory.device_array import DeviceArray, constant_on, upload
+from cubepy.runtime.memory.constants import constant_on
+from cubepy.runtime.memory.device_array import DeviceArray, upload
 from cubepy.runtime.memory.layout import layout_of
 from cubepy.runtime.replay.record import Recorder
 from cubepy.runtime.stats import counters
