@@ -23,7 +23,7 @@ import pytest
 from cubepy.backends.cuda import replay, run
 from cubepy.backends.cuda.native import driver, memory, stream
 from cubepy.runtime import recording
-from cubepy.runtime.memory import device_array, layout
+from cubepy.runtime.memory import constants, layout
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY, WRONG_CONTEXT, ILLEGAL_ADDRESS = 1, 2, 600, 400, 700
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
@@ -393,6 +393,6 @@ def fake_cuda(
 
 def _forget() -> None:
     """Nothing that was prepared for another driver is used."""
-    device_array._constants.clear()
+    constants._constants.clear()
     run.entry.cache_clear()
     recording.forget()

@@ -15,12 +15,11 @@ import pytest
 pytest.importorskip("numba_cuda", reason="generating code for NVIDIA GPUs needs numba-cuda")
 
 from cubepy.backends.cuda.backend import offline
-from cubepy.kernels.attention import routines
 from cubepy.kernels.attention.gpu import flash_decoding as split
 from cubepy.kernels.attention.gpu import flash_decoding_plan as split_plan
 from cubepy.kernels.attention.online_softmax import LOG2E
 from cubepy.kernels.attention.problem import Attention
-from cubepy.kernels.attention.routines import Split
+from cubepy.kernels.attention.routines import ATTENTION, Split
 from cubepy.runtime.device import use
 from cubepy.tune.check import difference
 from tests.backends.cuda.emulator.device import emulated
@@ -132,10 +131,10 @@ def test_launches_of_the_library(splits: int) -> None:
     with emulated() as gpu:
         p = Attention(str(gpu), 1, 4, 1, 90, 64, groups=2, dtype="f16", units="wgmma")
         with use(gpu):
-            args = routines.arguments(p, 1)
+            args = ATTENTION.make(p, 1)
             Split().launch(split_plan.Shape(teams=2, keys=16, splits=splits), p, args)
-        found, right = routines.results(p, args), routines.reference(p, args)
-        assert difference(found, right, *routines.tolerance(p)) is None
+        found, right = ATTENTION.results(p, args), ATTENTION.reference(p, args)
+        assert difference(found, right, *ATTENTION.tolerance(p)) is None
 
 
 def test_parts_of_keys_fill_the_device_and_are_not_empty() -> None:
